@@ -1,0 +1,1 @@
+//! Units, errors and places: what every rung of Xebec shares.

@@ -1,0 +1,1 @@
+//! Devices: files through io_uring or pread, memory, overlays, partitions, qcow2.

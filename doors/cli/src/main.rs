@@ -1,0 +1,3 @@
+//! XFS images without root: inspect, check, extract.
+
+fn main() {}

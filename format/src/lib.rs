@@ -1,0 +1,1 @@
+//! The on-disk structures of XFS v5: parse, verify, checksum.

@@ -1,0 +1,1 @@
+//! The XFS journal: decoding and recovery.

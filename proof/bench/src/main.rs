@@ -1,0 +1,3 @@
+//! Xebec beside its peers, in one run, by ratio.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Print any XFS structure, every field by name.

@@ -1,0 +1,1 @@
+//! One XFS volume, read only: inodes, extents, directories, attributes.

@@ -1,0 +1,3 @@
+//! House rules as a test.
+
+fn main() {}
