@@ -1,1 +1,37 @@
 //! The on-disk structures of XFS v5: parse, verify, checksum.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`ondisk`] | how a structure is declared once, and with it its size, its offsets and its field names |
+//! | [`damage`] | what a verifier says: structure, field, what was expected, what was found |
+//! | [`checksum`] | CRC32C of self-describing metadata |
+//! | [`superblock`], [`features`], [`geometry`] | the volume's shape |
+//! | [`agf`], [`agi`], [`agfl`] | the headers of an allocation group |
+//! | [`btree`] | blocks, keys and records of every B+tree |
+//! | [`inode`], [`timestamp`], [`extent`] | one inode core, its forks and its extents |
+//!
+//! # Invariants
+//! No I/O, no lock, no clock. Bytes in, views out: a raw structure is a view of the caller's bytes; a parsed one has
+//! been verified. No function panics on, loops over, or allocates by a number that was read and not verified.
+//!
+//! Facts are from *XFS Algorithms & Data Structures* (the format document) unless a comment names another source.
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
+
+pub mod agf;
+pub mod agfl;
+pub mod agi;
+pub mod btree;
+pub mod checksum;
+pub mod damage;
+pub mod extent;
+pub mod features;
+pub mod geometry;
+pub mod inode;
+pub mod ondisk;
+pub mod superblock;
+pub mod timestamp;
+pub mod uuid;
+
+pub use damage::{Damage, Place};
+pub use geometry::Geometry;

@@ -1,0 +1,28 @@
+//! POSIX error numbers as Linux has them. FUSE and C callers need these exact values.
+
+/// No such file or directory.
+pub const ENOENT: i32 = 2;
+/// Input/output error.
+pub const EIO: i32 = 5;
+/// Out of memory, or over a memory budget.
+pub const ENOMEM: i32 = 12;
+/// A path component is not a directory.
+pub const ENOTDIR: i32 = 20;
+/// The object is a directory.
+pub const EISDIR: i32 = 21;
+/// Invalid argument.
+pub const EINVAL: i32 = 22;
+/// File too large.
+pub const EFBIG: i32 = 27;
+/// Read-only file system.
+pub const EROFS: i32 = 30;
+/// File name too long.
+pub const ENAMETOOLONG: i32 = 36;
+/// Too many levels of symbolic links.
+pub const ELOOP: i32 = 40;
+/// No such extended attribute.
+pub const ENODATA: i32 = 61;
+/// Operation not supported.
+pub const EOPNOTSUPP: i32 = 95;
+/// The structure on disk is damaged (`EUCLEAN`, which XFS calls `EFSCORRUPTED`).
+pub const EFSCORRUPTED: i32 = 117;

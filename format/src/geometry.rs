@@ -1,0 +1,304 @@
+//! The volume's shape: what follows from a superblock, verified once so that everybody else may rely on it.
+
+use base::{AgBlock, AgIno, AgNumber, Daddr, FsBlock, Ino};
+
+use crate::damage::Damage;
+use crate::ensure;
+use crate::features::Features;
+use crate::superblock::RawSuperblock;
+
+/// Sizes, shifts and features of one volume. Every number here has been checked against the others.
+///
+/// # Invariants
+/// `block_size`, `sector_size`, `inode_size`, `dir_block_size` are powers of two in the ranges of the format document;
+/// `ag_count * ag_blocks` covers `blocks` and no less than one AG is left for the last; shifts never reach 64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a block: 1024 to 65536.
+    pub block_size: u32,
+    /// log2 of `block_size`.
+    pub block_log: u8,
+    /// Bytes of a sector: 512 to 32768, at most a block.
+    pub sector_size: u32,
+    /// Bytes of an inode: 512 to 2048, at most half a block.
+    pub inode_size: u32,
+    /// log2 of `inode_size`.
+    pub inode_log: u8,
+    /// log2 of the inodes of a block.
+    pub inodes_per_block_log: u8,
+    /// Bytes of a directory block: `block_size` to 65536.
+    pub dir_block_size: u32,
+    /// log2 of the blocks of a directory block.
+    pub dir_block_log: u8,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Blocks of every AG but the last.
+    pub ag_blocks: u32,
+    /// log2 of `ag_blocks`, rounded up: the shift of packed block numbers.
+    pub ag_block_log: u8,
+    /// Number of AGs.
+    pub ag_count: u32,
+    /// Alignment of inode chunks, in blocks; at least 1.
+    pub inode_align: u32,
+    /// Alignment of sparse chunks, in blocks; 0 where there are none.
+    pub sparse_inode_align: u32,
+    /// First block of the internal log, `None` where it is external.
+    pub log_start: Option<FsBlock>,
+    /// Blocks of the log.
+    pub log_blocks: u32,
+    /// Log stripe unit in bytes; 0 where there is none.
+    pub log_stripe_unit: u32,
+    /// The root directory.
+    pub root: Ino,
+    /// Root of the metadata directory tree.
+    pub metadata_root: Option<Ino>,
+    /// The UUID that metadata is stamped with.
+    pub uuid: [u8; 16],
+    /// Feature bits.
+    pub features: Features,
+}
+
+const NAME: &str = "superblock";
+
+/// Inodes of a chunk: the unit of the inode B+trees.
+pub const INODES_PER_CHUNK: u32 = 64;
+
+impl Geometry {
+    /// Derives and cross-checks.
+    pub fn derive(raw: &RawSuperblock) -> Result<Self, Damage> {
+        let block_size = power(raw.blocksize.get(), raw.blocklog, "blocksize", 1024, 65536)?;
+        let sector_size =
+            power(raw.sectsize.get().into(), raw.sectlog, "sectsize", 512, 32768.min(block_size))?;
+        let inode_size =
+            power(raw.inodesize.get().into(), raw.inodelog, "inodesize", 512, 2048.min(block_size / 2))?;
+        power(raw.inopblock.get().into(), raw.inopblog, "inopblock", 2, block_size / inode_size)?;
+        ensure!(
+            u32::from(raw.inopblock.get()) == block_size / inode_size,
+            NAME,
+            "inopblock",
+            block_size / inode_size,
+            raw.inopblock
+        );
+        ensure!(
+            u32::from(raw.blocklog) + u32::from(raw.dirblklog) <= 16,
+            NAME,
+            "dirblklog",
+            "a directory block of at most 64 KiB",
+            raw.dirblklog
+        );
+        let (ag_blocks, ag_count, blocks) = Self::derive_ags(raw, block_size)?;
+        let features = raw.features();
+        let geometry = Self {
+            block_size,
+            block_log: raw.blocklog,
+            sector_size,
+            inode_size,
+            inode_log: raw.inodelog,
+            inodes_per_block_log: raw.inopblog,
+            dir_block_size: block_size << raw.dirblklog,
+            dir_block_log: raw.dirblklog,
+            blocks,
+            ag_blocks,
+            ag_block_log: raw.agblklog,
+            ag_count,
+            inode_align: raw.inoalignmt.get().max(1),
+            sparse_inode_align: if features.sparse_inodes() { raw.spino_align.get() } else { 0 },
+            log_start: (raw.logstart.get() != 0).then(|| FsBlock(raw.logstart.get())),
+            log_blocks: raw.logblocks.get(),
+            log_stripe_unit: if raw.logsunit.get() > 1 { raw.logsunit.get() } else { 0 },
+            root: Ino(raw.rootino.get()),
+            metadata_root: features.metadir().then(|| Ino(raw.metadirino.get())),
+            uuid: raw.stamp_uuid(),
+            features,
+        };
+        geometry.check_log(raw)?;
+        ensure!(
+            geometry.ino_is_valid(geometry.root),
+            NAME,
+            "rootino",
+            "an inode within the volume",
+            raw.rootino
+        );
+        Ok(geometry)
+    }
+
+    fn derive_ags(raw: &RawSuperblock, block_size: u32) -> Result<(u32, u32, u64), Damage> {
+        let (ag_blocks, ag_count, blocks) = (raw.agblocks.get(), raw.agcount.get(), raw.dblocks.get());
+        // An AG holds at least its four header sectors and a root for each tree, and is smaller than 1 TiB + 1.
+        ensure!(
+            ag_blocks >= 64 && u64::from(ag_blocks) * u64::from(block_size) <= 1 << 40,
+            NAME,
+            "agblocks",
+            "64 blocks to 1 TiB",
+            ag_blocks
+        );
+        let log = ag_blocks.next_power_of_two().trailing_zeros();
+        ensure!(u32::from(raw.agblklog) == log, NAME, "agblklog", log, raw.agblklog);
+        ensure!(ag_count >= 1, NAME, "agcount", "at least 1", ag_count);
+        let most = u64::from(ag_count) * u64::from(ag_blocks);
+        ensure!(
+            blocks <= most && blocks > most - u64::from(ag_blocks),
+            NAME,
+            "dblocks",
+            format_args!("a number that {ag_count} AGs of {ag_blocks} blocks just cover"),
+            blocks
+        );
+        let last = blocks - (most - u64::from(ag_blocks));
+        ensure!(last >= 16, NAME, "dblocks", "a last AG of at least 16 blocks", last);
+        let bits = u32::from(raw.agblklog) + u32::from(raw.inopblog) + (32 - (ag_count - 1).leading_zeros());
+        ensure!(bits <= 64, NAME, "agcount", "inode numbers of at most 64 bits", bits);
+        // Byte offsets are used everywhere as u64.
+        ensure!(
+            blocks.checked_mul(u64::from(block_size)).is_some_and(|bytes| bytes <= i64::MAX as u64),
+            NAME,
+            "dblocks",
+            "a volume of less than 8 EiB",
+            blocks
+        );
+        Ok((ag_blocks, ag_count, blocks))
+    }
+
+    fn check_log(&self, raw: &RawSuperblock) -> Result<(), Damage> {
+        ensure!(self.log_blocks > 0, NAME, "logblocks", "at least 1", self.log_blocks);
+        if let Some(start) = self.log_start {
+            let fits = self.fs_block_range_is_valid(start, u64::from(self.log_blocks));
+            ensure!(fits, NAME, "logstart", "a log within one AG", raw.logstart);
+        }
+        Ok(())
+    }
+
+    /// Blocks of one AG; 0 for an AG that does not exist.
+    pub fn ag_length(&self, ag: AgNumber) -> u32 {
+        match ag.get() {
+            n if n + 1 < self.ag_count => self.ag_blocks,
+            n if n + 1 == self.ag_count => {
+                (self.blocks - u64::from(n) * u64::from(self.ag_blocks)) as u32 // at most ag_blocks, by derive_ags
+            }
+            _ => 0,
+        }
+    }
+
+    /// Every AG, in order.
+    pub fn ags(&self) -> impl DoubleEndedIterator<Item = AgNumber> + ExactSizeIterator + use<> {
+        (0..self.ag_count).map(AgNumber)
+    }
+
+    /// Takes a packed block number apart; `None` where it lies outside of the volume.
+    pub fn split_fs_block(&self, block: FsBlock) -> Option<(AgNumber, AgBlock)> {
+        let ag = AgNumber(u32::try_from(block.get() >> self.ag_block_log).ok()?);
+        let within = AgBlock((block.get() & ((1u64 << self.ag_block_log) - 1)) as u32);
+        (within.get() < self.ag_length(ag)).then_some((ag, within))
+    }
+
+    /// Puts a packed block number together.
+    pub fn fs_block(&self, ag: AgNumber, block: AgBlock) -> FsBlock {
+        FsBlock(u64::from(ag.get()) << self.ag_block_log | u64::from(block.get()))
+    }
+
+    /// Whether `count` blocks from `start` lie in one AG.
+    pub fn fs_block_range_is_valid(&self, start: FsBlock, count: u64) -> bool {
+        self.split_fs_block(start)
+            .is_some_and(|(ag, block)| count <= u64::from(self.ag_length(ag)) - u64::from(block.get()))
+    }
+
+    /// Takes a packed inode number apart; `None` where it lies outside of the volume.
+    pub fn split_ino(&self, ino: Ino) -> Option<(AgNumber, AgIno)> {
+        let shift = self.ag_block_log + self.inodes_per_block_log;
+        let ag = AgNumber(u32::try_from(ino.get().checked_shr(shift.into()).unwrap_or(0)).ok()?);
+        let within = AgIno(u32::try_from(ino.get() & ((1u64 << shift) - 1)).ok()?);
+        (self.ag_ino_block(within).get() < self.ag_length(ag)).then_some((ag, within))
+    }
+
+    /// Puts a packed inode number together.
+    pub fn ino(&self, ag: AgNumber, within: AgIno) -> Ino {
+        Ino(u64::from(ag.get()) << (self.ag_block_log + self.inodes_per_block_log) | u64::from(within.get()))
+    }
+
+    /// Whether an inode number lies within the volume, and not in the first blocks of an AG, which hold its headers.
+    pub fn ino_is_valid(&self, ino: Ino) -> bool {
+        self.split_ino(ino).is_some_and(|(_, within)| self.ag_ino_block(within).get() > 0)
+    }
+
+    /// The AG block that holds an AG inode.
+    pub fn ag_ino_block(&self, within: AgIno) -> AgBlock {
+        AgBlock(within.get() >> self.inodes_per_block_log)
+    }
+
+    /// The first AG inode of an AG block, or `None` where an AG inode cannot be that high.
+    pub fn first_ag_ino(&self, block: AgBlock) -> Option<AgIno> {
+        u32::try_from(u64::from(block.get()) << self.inodes_per_block_log).ok().map(AgIno)
+    }
+
+    /// Byte offset of an inode within its block.
+    pub fn ino_offset_in_block(&self, within: AgIno) -> usize {
+        let slot = within.get() & ((1 << self.inodes_per_block_log) - 1);
+        (slot << self.inode_log) as usize
+    }
+
+    /// Byte offset of an AG block on the data device. The caller has the AG and block from this geometry.
+    pub fn ag_block_offset(&self, ag: AgNumber, block: AgBlock) -> u64 {
+        (u64::from(ag.get()) * u64::from(self.ag_blocks) + u64::from(block.get())) << self.block_log
+    }
+
+    /// Byte offset of a packed block on the data device; `None` where it lies outside of the volume.
+    pub fn fs_block_offset(&self, block: FsBlock) -> Option<u64> {
+        self.split_fs_block(block).map(|(ag, within)| self.ag_block_offset(ag, within))
+    }
+
+    /// The disk address of an AG block.
+    pub fn ag_block_daddr(&self, ag: AgNumber, block: AgBlock) -> Daddr {
+        Daddr(self.ag_block_offset(ag, block) >> 9)
+    }
+
+    /// The disk address of a sector of an AG's header: 0 superblock, 1 AGF, 2 AGI, 3 AGFL.
+    pub fn ag_header_daddr(&self, ag: AgNumber, sector: u32) -> Daddr {
+        Daddr((self.ag_block_offset(ag, AgBlock(0)) + u64::from(sector) * u64::from(self.sector_size)) >> 9)
+    }
+
+    /// The AG and block of a disk address; `None` outside of the volume.
+    pub fn split_daddr(&self, daddr: Daddr) -> Option<(AgNumber, AgBlock)> {
+        let linear = daddr.checked_bytes()? >> self.block_log;
+        let ag = AgNumber(u32::try_from(linear / u64::from(self.ag_blocks)).ok()?);
+        let block = AgBlock((linear % u64::from(self.ag_blocks)) as u32);
+        (block.get() < self.ag_length(ag)).then_some((ag, block))
+    }
+
+    /// Bytes of the data device that the volume needs.
+    pub fn bytes(&self) -> u64 {
+        self.blocks << self.block_log
+    }
+
+    /// Blocks that one chunk of 64 inodes takes; at least 1.
+    pub fn blocks_per_chunk(&self) -> u32 {
+        (INODES_PER_CHUNK >> self.inodes_per_block_log).max(1)
+    }
+
+    /// Whether an AG block can hold something: inside the AG and not one of its header's blocks.
+    pub fn ag_block_is_usable(&self, ag: AgNumber, block: AgBlock) -> bool {
+        block.get() >= self.ag_header_blocks() && block.get() < self.ag_length(ag)
+    }
+
+    /// Blocks that the four header sectors of an AG take.
+    pub fn ag_header_blocks(&self) -> u32 {
+        (4 * self.sector_size).div_ceil(self.block_size)
+    }
+}
+
+/// A size and its logarithm, which must agree and lie in a range.
+fn power(size: u32, log: u8, field: &'static str, least: u32, most: u32) -> Result<u32, Damage> {
+    ensure!(
+        size.is_power_of_two() && (least..=most).contains(&size),
+        NAME,
+        field,
+        format_args!("a power of two from {least} to {most}"),
+        size
+    );
+    ensure!(
+        size.trailing_zeros() == u32::from(log),
+        NAME,
+        field,
+        format_args!("2^{log}, as its logarithm says"),
+        size
+    );
+    Ok(size)
+}
