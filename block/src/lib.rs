@@ -1,1 +1,29 @@
 //! Devices: files through io_uring or pread, memory, overlays, partitions, qcow2.
+//!
+//! This rung moves bytes. It knows nothing of what a block means, but the magic numbers by which it can
+//! name a foreign image.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `device` | the trait [`Device`] and what it promises |
+//! | `error`, `open_error` | what can go wrong, each with an errno |
+//! | `file` | [`FileDevice`]: raw files and block devices over `pread`, buffered or direct |
+//! | `memory` | [`MemoryDevice`]: sparse, in memory |
+//! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
+//! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
+
+mod aligned;
+mod device;
+mod error;
+mod file;
+mod memory;
+mod open_error;
+mod overlay;
+
+pub use aligned::{ALIGNMENT, AlignedBuf};
+pub use device::{Device, Durability, ReadRequest};
+pub use error::{DeviceError, Operation};
+pub use file::{FileDevice, Io, OpenOptions};
+pub use memory::MemoryDevice;
+pub use open_error::OpenError;
+pub use overlay::{OVERLAY_PAGE, OverlayDevice};

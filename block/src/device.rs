@@ -1,0 +1,133 @@
+//! The one trait of this rung: a random-access byte device.
+//!
+//! # Invariants
+//! - Offsets and lengths are bytes. A transfer is exact: it moves every byte or returns an error.
+//! - The size of a device does not change while it is open.
+//! - Implementations are shared by threads without outside locking. Transfers that overlap in time and
+//!   range are atomic by logical sector at most.
+//! - What `write_at` acknowledged as [`Durability::Buffered`] is visible to later reads at once and
+//!   stable after the next `flush`; as [`Durability::Fua`] it is stable on return.
+
+use std::sync::Arc;
+
+use crate::error::{DeviceError, Operation};
+
+/// When a write must have reached stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// Stable after the next [`Device::flush`] that begins after the write returned.
+    Buffered,
+    /// Forced unit access: this write is stable when the call returns. It says nothing of earlier writes.
+    Fua,
+}
+
+/// One read of a batch given to [`Device::read_many`].
+#[derive(Debug)]
+pub struct ReadRequest<'a> {
+    /// Where to read, in bytes from the start of the device.
+    pub offset: u64,
+    /// Filled wholly.
+    pub buf: &'a mut [u8],
+}
+
+impl<'a> ReadRequest<'a> {
+    /// A request for `buf.len()` bytes at `offset`.
+    pub fn new(offset: u64, buf: &'a mut [u8]) -> Self {
+        Self { offset, buf }
+    }
+}
+
+/// A random-access byte device. All offsets and lengths are in bytes.
+pub trait Device: Send + Sync {
+    /// The size in bytes, fixed while the device is open. It need not be a multiple of the sector size.
+    fn size(&self) -> u64;
+
+    /// 512 or 4096: the unit of atomic writes and, for direct I/O, of alignment.
+    fn logical_sector_size(&self) -> u32;
+
+    /// Whether every write will be refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Fills `buf` from `offset`. No alignment is asked of the caller.
+    ///
+    /// # Errors
+    /// [`DeviceError::PastEnd`] where the range does not lie within the device, and what the medium reports.
+    /// After an error the contents of `buf` are unspecified.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Writes all of `buf` at `offset`, stable as `how` asks.
+    ///
+    /// # Errors
+    /// [`DeviceError::PastEnd`], [`DeviceError::ReadOnly`], [`DeviceError::Unaligned`] (direct I/O only) and
+    /// what the medium reports. After an error each sector of the range may hold old or new bytes.
+    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError>;
+
+    /// Makes every write that returned before this call stable.
+    ///
+    /// # Errors
+    /// What the medium reports. Writes since the last good flush may then be lost: a retry proves nothing.
+    fn flush(&self) -> Result<(), DeviceError>;
+
+    /// Fills every request, in whatever order suits the device; the slice keeps the caller's order.
+    ///
+    /// # Errors
+    /// The first error met. The contents of every buffer are then unspecified: a caller that must know
+    /// which request failed reads them again one by one.
+    fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        reads.iter_mut().try_for_each(|read| self.read_at(read.offset, read.buf))
+    }
+
+    /// The path and the chain of containers, for messages: `disk.qcow2 (qcow2), partition 2`.
+    fn describe(&self) -> String;
+}
+
+/// Refuses a transfer that does not lie within `device`.
+pub(crate) fn check_range<D: Device + ?Sized>(
+    device: &D,
+    what: Operation,
+    offset: u64,
+    length: usize,
+) -> Result<(), DeviceError> {
+    let size = device.size();
+    let length = length as u64;
+    match offset.checked_add(length) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(DeviceError::PastEnd { device: device.describe().into(), what, offset, length, size }),
+    }
+}
+
+macro_rules! forward_device {
+    ($(#[$meta:meta])* $type:ty) => {
+        $(#[$meta])*
+        impl<T: Device + ?Sized> Device for $type {
+            fn size(&self) -> u64 {
+                (**self).size()
+            }
+            fn logical_sector_size(&self) -> u32 {
+                (**self).logical_sector_size()
+            }
+            fn is_read_only(&self) -> bool {
+                (**self).is_read_only()
+            }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+                (**self).read_at(offset, buf)
+            }
+            fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+                (**self).write_at(offset, buf, how)
+            }
+            fn flush(&self) -> Result<(), DeviceError> {
+                (**self).flush()
+            }
+            fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+                (**self).read_many(reads)
+            }
+            fn describe(&self) -> String {
+                (**self).describe()
+            }
+        }
+    };
+}
+
+forward_device!(Arc<T>);
+forward_device!(&T);
+forward_device!(Box<T>);

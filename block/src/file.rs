@@ -1,0 +1,373 @@
+//! Raw image files and block devices, over `pread` and `pwrite`.
+//!
+//! # Invariants
+//! - The size is taken once, at open; a file that shrinks later gives [`DeviceError::Shrunk`].
+//! - With direct I/O every system call has an aligned address, offset and length. Reads of any shape are
+//!   widened through a bounce buffer; writes of partial sectors are refused, because widening them
+//!   would not be atomic.
+//!
+//! # Locking
+//! None between threads: the file offset is never used. Between processes a writer holds `flock` exclusively.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::aligned::{ALIGNMENT, AlignedBuf};
+use crate::device::{Device, Durability, check_range};
+use crate::error::{DeviceError, Operation};
+use crate::open_error::OpenError;
+
+/// How batches of reads reach the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Io {
+    /// io_uring where the kernel allows it, else `pread`.
+    #[default]
+    Auto,
+    /// `pread` always.
+    Pread,
+    /// io_uring or an error.
+    Uring,
+}
+
+/// How to open a file or block device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OpenOptions {
+    /// Bypass the page cache (`O_DIRECT`).
+    pub direct: bool,
+    /// How batches of reads reach the kernel.
+    pub io: Io,
+    /// Open for writing too. A block device that is mounted is then refused.
+    pub writable: bool,
+    /// Take the advisory exclusive lock when writable. Readers take none.
+    pub lock: bool,
+}
+
+impl Default for OpenOptions {
+    /// Read-only, buffered, io_uring where it can be had, locked if made writable.
+    fn default() -> Self {
+        Self { direct: false, io: Io::Auto, writable: false, lock: true }
+    }
+}
+
+/// Direct reads that must be widened go through a buffer of at most this many bytes.
+const BOUNCE_MAX: usize = 1 << 20;
+
+/// A raw image file or block device over `pread` and `pwrite`.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    size: u64,
+    sector_size: u32,
+    direct: bool,
+    writable: bool,
+}
+
+impl FileDevice {
+    /// Opens `path`. [`OpenOptions::io`] is not looked at: [`open_file`](crate::open_file) chooses by it.
+    ///
+    /// # Errors
+    /// Each variant of [`OpenError`] that names a path, but [`OpenError::NoUring`].
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
+        let metadata = std::fs::metadata(path).map_err(|error| OpenError::io(path, error))?;
+        refuse_other_kinds(path, &metadata)?;
+        let mut file = open_descriptor(path, options, metadata.file_type().is_block_device())?;
+        // Looked at again through the descriptor: the path may have been replaced in between.
+        let metadata = file.metadata().map_err(|error| OpenError::io(path, error))?;
+        refuse_other_kinds(path, &metadata)?;
+        if options.writable && options.lock {
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
+                if errno == Errno::WOULDBLOCK {
+                    OpenError::Locked { path: path.to_owned() }
+                } else {
+                    OpenError::io(path, errno)
+                }
+            })?;
+        }
+        let is_block = metadata.file_type().is_block_device();
+        let size = if is_block {
+            file.seek(SeekFrom::End(0)).map_err(|error| OpenError::io(path, error))?
+        } else {
+            metadata.len()
+        };
+        let sector_size = sector_size(&file, is_block, options.direct);
+        let (direct, writable) = (options.direct, options.writable);
+        Ok(Self { file, path: path.to_owned(), size, sector_size, direct, writable })
+    }
+
+    /// The path as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the page cache is bypassed.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// The smallest aligned range around `offset..offset + length`.
+    fn widen(&self, offset: u64, length: usize) -> (u64, usize) {
+        let unit = u64::from(self.sector_size);
+        let start = offset - offset % unit;
+        let end = (offset + length as u64).next_multiple_of(unit);
+        (start, (end - start) as usize)
+    }
+
+    fn is_aligned(&self, offset: u64, buf: &[u8]) -> bool {
+        let unit = u64::from(self.sector_size);
+        offset.is_multiple_of(unit)
+            && (buf.len() as u64).is_multiple_of(unit)
+            && (buf.as_ptr() as usize).is_multiple_of(ALIGNMENT)
+    }
+
+    /// Direct read of any shape, through a bounce buffer where the shape asks for it.
+    fn read_direct(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        if self.is_aligned(offset, buf) {
+            let length = buf.len();
+            let got = fill(&self.file, offset, buf, self.sector_size)
+                .map_err(|e| self.failed(Operation::Read, offset, length, e))?;
+            return if got == length { Ok(()) } else { Err(self.shrunk(offset, length, got)) };
+        }
+        let longest = self.widen(offset, buf.len().min(BOUNCE_MAX)).1 + self.sector_size as usize;
+        let mut bounce = AlignedBuf::zeroed(longest);
+        let mut at = offset;
+        for piece in buf.chunks_mut(BOUNCE_MAX) {
+            let (start, length) = self.widen(at, piece.len());
+            let skip = (at - start) as usize;
+            let window = bounce.get_mut(..length).unwrap_or_default();
+            let got = fill(&self.file, start, window, self.sector_size)
+                .map_err(|e| self.failed(Operation::Read, start, length, e))?;
+            match window.get(skip..skip + piece.len()) {
+                Some(source) if got >= skip + piece.len() => piece.copy_from_slice(source),
+                _ => return Err(self.shrunk(at, piece.len(), got.saturating_sub(skip))),
+            }
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_direct(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+        let unit = u64::from(self.sector_size);
+        if !offset.is_multiple_of(unit) || !(buf.len() as u64).is_multiple_of(unit) {
+            return Err(DeviceError::Unaligned {
+                device: self.describe().into(),
+                offset,
+                length: buf.len() as u64,
+                alignment: self.sector_size,
+            });
+        }
+        if self.is_aligned(offset, buf) {
+            return self.write_exact(offset, buf, how);
+        }
+        let mut bounce = AlignedBuf::zeroed(buf.len().min(BOUNCE_MAX));
+        let mut at = offset;
+        for piece in buf.chunks(BOUNCE_MAX) {
+            let window = bounce.get_mut(..piece.len()).unwrap_or_default();
+            window.copy_from_slice(piece);
+            self.write_exact(at, window, how)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_exact(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+        match how {
+            Durability::Buffered => self.file.write_all_at(buf, offset),
+            Durability::Fua => write_through(&self.file, offset, buf),
+        }
+        .map_err(|error| self.failed(Operation::Write, offset, buf.len(), error))
+    }
+
+    pub(crate) fn failed(
+        &self,
+        what: Operation,
+        offset: u64,
+        length: usize,
+        source: io::Error,
+    ) -> DeviceError {
+        DeviceError::Io { device: self.describe().into(), what, offset, length: length as u64, source }
+    }
+
+    pub(crate) fn shrunk(&self, offset: u64, length: usize, got: usize) -> DeviceError {
+        let (length, got) = (length as u64, got as u64);
+        DeviceError::Shrunk { device: self.describe().into(), offset, length, got }
+    }
+}
+
+impl AsFd for FileDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Device for FileDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn logical_sector_size(&self) -> u32 {
+        self.sector_size
+    }
+
+    fn is_read_only(&self) -> bool {
+        !self.writable
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(self, Operation::Read, offset, buf.len())?;
+        if self.direct {
+            return self.read_direct(offset, buf);
+        }
+        let length = buf.len();
+        let got =
+            fill(&self.file, offset, buf, 1).map_err(|e| self.failed(Operation::Read, offset, length, e))?;
+        if got == length { Ok(()) } else { Err(self.shrunk(offset, length, got)) }
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+        if !self.writable {
+            let length = buf.len() as u64;
+            return Err(DeviceError::ReadOnly { device: self.describe().into(), offset, length });
+        }
+        check_range(self, Operation::Write, offset, buf.len())?;
+        if self.direct { self.write_direct(offset, buf, how) } else { self.write_exact(offset, buf, how) }
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.file.sync_data().map_err(|error| self.failed(Operation::Flush, 0, 0, error))
+    }
+
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// Reads until `buf` is full or the file ends; returns the bytes read. `unit` is the granularity at which
+/// a read may be continued after the kernel returned less than was asked.
+fn fill(file: &File, offset: u64, buf: &mut [u8], unit: u32) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => {
+                done += count;
+                if !done.is_multiple_of(unit as usize) {
+                    break; // Direct I/O stops within a sector only at the end of the file.
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes so that the data is stable on return.
+fn write_through(file: &File, offset: u64, buf: &[u8]) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::io::ReadWriteFlags;
+        let mut done = 0;
+        while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
+            let pieces = [io::IoSlice::new(rest)];
+            match rustix::io::pwritev2(file, &pieces, offset + done as u64, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                // Some network and FUSE file systems know no per-write flags.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    file.write_all_at(rest, offset + done as u64)?;
+                    return file.sync_data();
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        file.write_all_at(buf, offset)?;
+        file.sync_data()
+    }
+}
+
+/// Only regular files and block devices have a size and random access. Refused before `open`, which would
+/// block on a fifo.
+fn refuse_other_kinds(path: &Path, metadata: &Metadata) -> Result<(), OpenError> {
+    let kind = metadata.file_type();
+    let name = if kind.is_file() || kind.is_block_device() {
+        return Ok(());
+    } else if kind.is_dir() {
+        "directory"
+    } else if kind.is_fifo() {
+        "fifo"
+    } else if kind.is_socket() {
+        "socket"
+    } else {
+        "character device"
+    };
+    Err(OpenError::NotADevice { path: path.to_owned(), kind: name })
+}
+
+fn open_descriptor(path: &Path, options: &OpenOptions, is_block: bool) -> Result<File, OpenError> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags |= if options.writable { OFlags::RDWR } else { OFlags::RDONLY };
+    if options.direct {
+        flags |= OFlags::DIRECT;
+    }
+    if options.writable && is_block {
+        // On a block device this means: refuse if it is mounted or claimed.
+        flags |= OFlags::EXCL;
+    }
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(descriptor) => Ok(File::from(descriptor)),
+        Err(Errno::INVAL) if options.direct => {
+            Err(OpenError::DirectRefused { path: path.to_owned(), source: Errno::INVAL.into() })
+        }
+        Err(Errno::BUSY) if is_block => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(errno) => Err(OpenError::io(path, errno)),
+    }
+}
+
+/// 512 or 4096. For direct I/O on a file it is what the file system below asks for.
+fn sector_size(file: &File, is_block: bool, direct: bool) -> u32 {
+    let asked = if is_block {
+        block_sector_size(file)
+    } else if direct {
+        direct_alignment(file)
+    } else {
+        512
+    };
+    if asked <= 512 { 512 } else { 4096 }
+}
+
+#[cfg(target_os = "linux")]
+fn block_sector_size(file: &File) -> u32 {
+    rustix::fs::ioctl_blksszget(file).unwrap_or(512)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn block_sector_size(_file: &File) -> u32 {
+    512
+}
+
+/// What the file system says; 4096, which satisfies every device, where it does not say.
+#[cfg(target_os = "linux")]
+fn direct_alignment(file: &File) -> u32 {
+    use rustix::fs::{AtFlags, StatxFlags};
+    match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(stat) if stat.stx_dio_offset_align != 0 => stat.stx_dio_offset_align,
+        _ => 4096,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn direct_alignment(_file: &File) -> u32 {
+    4096
+}
