@@ -270,6 +270,21 @@ impl<'a> Dinode<'a> {
         Some(Self { core: RawInode::view(bytes)?, literal: bytes.get(RawInode::SIZE..)? })
     }
 
+    /// Puts a view together from the two parts of a slot that was verified before, as [`Dinode::parts`] took it apart.
+    pub fn from_parts(core: &'a RawInode, literal: &'a [u8]) -> Self {
+        Self { core, literal }
+    }
+
+    /// The core, and the bytes of the slot behind it, which hold both forks.
+    pub fn parts(&self) -> (&'a RawInode, &'a [u8]) {
+        (self.core, self.literal)
+    }
+
+    /// Its number, as it says itself; a verified inode is right about it.
+    pub fn ino(&self) -> Ino {
+        Ino(self.core.ino.get())
+    }
+
     /// Verifies only what says that these bytes are inode `ino`: what holds for free inodes too.
     pub fn identify(bytes: &'a [u8], geometry: &Geometry, ino: Ino) -> Result<Self, Damage> {
         let size = geometry.inode_size as usize;

@@ -1,1 +1,30 @@
-//! One XFS volume, read only: inodes, extents, directories, attributes.
+//! One XFS volume, read only: inodes, extents, file contents, directories, attributes.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`Volume`] | an opened volume: its superblock and its device |
+//! | [`Inode`], [`InodeReader`], [`Metadata`] | inodes by number, one at a time or many in a row |
+//! | [`ExtentWalk`] | the extents of a fork, inline or from its tree |
+//! | [`Segments`], [`read_at`] | file contents: runs of data and holes, or bytes at an offset |
+//! | [`Error`] | what went wrong, where, and what to do |
+//!
+//! # Invariants
+//! Nothing is written. Whatever the disk says, every walk ends: trees descend strictly and yield extents strictly
+//! forward. Memory is bounded by the depth of trees, not by the size of files.
+//!
+//! # Locking
+//! None: a [`Volume`] is shared by reference, and every walk has its own buffers.
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
+
+mod error;
+mod extents;
+mod file;
+mod inode;
+mod volume;
+
+pub use error::{Error, Result};
+pub use extents::ExtentWalk;
+pub use file::{Segment, Segments, read_at};
+pub use inode::{Inode, InodeReader, Metadata};
+pub use volume::Volume;

@@ -1,0 +1,180 @@
+//! Inodes by number, and what `stat` tells of them.
+
+use base::{AgBlock, AgNumber, Ino, errno};
+use format::inode::{Dinode, FileType, Fork, ForkKind, RawInode, Times, device_numbers, flags, permissions};
+use format::{Geometry, Place};
+
+use crate::error::{Error, Result};
+use crate::volume::Volume;
+
+/// A verified inode with its own copy of the bytes.
+#[derive(Clone, Debug)]
+pub struct Inode {
+    core: RawInode,
+    literal: Box<[u8]>,
+}
+
+impl Inode {
+    /// The view that everything else works on.
+    pub fn dinode(&self) -> Dinode<'_> {
+        Dinode::from_parts(&self.core, &self.literal)
+    }
+
+    /// Its number.
+    pub fn ino(&self) -> Ino {
+        self.dinode().ino()
+    }
+}
+
+impl From<Dinode<'_>> for Inode {
+    fn from(inode: Dinode<'_>) -> Self {
+        let (core, literal) = inode.parts();
+        Self { core: *core, literal: literal.into() }
+    }
+}
+
+/// Verifies the slot of an inode in use.
+pub(crate) fn verify<'a>(bytes: &'a [u8], geometry: &Geometry, ino: Ino) -> Result<Dinode<'a>> {
+    let inode =
+        Dinode::verify(bytes, geometry, ino).map_err(|damage| Error::damaged(Place::ino(ino), damage))?;
+    if inode.is_free() {
+        return Err(Error::NoSuchInode(ino));
+    }
+    Ok(inode)
+}
+
+/// Reads many inodes: a run of blocks at a time, so that neighbours cost one read.
+pub struct InodeReader<'v> {
+    volume: &'v Volume,
+    bytes: Vec<u8>,
+    /// What `bytes` hold: an AG, a first block; nothing where `held` is 0.
+    ag: AgNumber,
+    first: AgBlock,
+    held: u32,
+}
+
+impl<'v> InodeReader<'v> {
+    pub(crate) fn new(volume: &'v Volume) -> Self {
+        Self { volume, bytes: Vec::new(), ag: AgNumber(0), first: AgBlock(0), held: 0 }
+    }
+
+    /// An inode in use. The view lives until the next call.
+    pub fn get(&mut self, ino: Ino) -> Result<Dinode<'_>> {
+        let geometry = self.volume.geometry();
+        let (ag, within) = geometry.split_ino(ino).ok_or(Error::NoSuchInode(ino))?;
+        let block = geometry.ag_ino_block(within);
+        let run = geometry.blocks_per_chunk();
+        if ag != self.ag || block < self.first || block.get() - self.first.get() >= self.held {
+            self.fill(ag, AgBlock(block.get() - block.get() % run), run)?;
+        }
+        let block_offset = ((block.get() - self.first.get()) as usize) << geometry.block_log;
+        let offset = block_offset + geometry.ino_offset_in_block(within);
+        let slot = self.bytes.get(offset..).unwrap_or(&[]);
+        verify(slot, geometry, ino)
+    }
+
+    /// Reads a run of blocks, clipped at the end of the AG.
+    fn fill(&mut self, ag: AgNumber, first: AgBlock, run: u32) -> Result<()> {
+        let geometry = self.volume.geometry();
+        let run = run.min(geometry.ag_length(ag) - first.get());
+        self.held = 0;
+        self.bytes.resize((run as usize) << geometry.block_log, 0);
+        self.volume.read_ag_block(ag, first, &mut self.bytes)?;
+        (self.ag, self.first, self.held) = (ag, first, run);
+        Ok(())
+    }
+}
+
+/// What `stat` tells of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Inode number.
+    pub ino: Ino,
+    /// Generation: tells reuses of one number apart.
+    pub generation: u32,
+    /// File type.
+    pub file_type: FileType,
+    /// Permission bits with set-uid, set-gid and sticky.
+    pub permissions: u16,
+    /// Hard links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Project id.
+    pub project: u32,
+    /// Bytes.
+    pub size: u64,
+    /// 512-byte units on disk, the forks' trees included.
+    pub sectors: u64,
+    /// Major and minor of a device, else zeros.
+    pub device: (u32, u32),
+    /// Access, modification, change, creation.
+    pub times: Times,
+    /// The flags as the `FS_IOC_FSGETXATTR` call reports them.
+    pub xflags: u32,
+}
+
+impl Metadata {
+    /// Gathers what a verified inode says.
+    pub fn of(inode: &Dinode<'_>, geometry: &Geometry) -> Result<Self> {
+        let core = inode.core;
+        let file_type = inode.file_type().ok_or(Error::NoSuchInode(inode.ino()))?;
+        let device = match inode.fork(ForkKind::Data, geometry) {
+            Ok(Some(Fork::Device(raw)))
+                if matches!(file_type, FileType::CharDevice | FileType::BlockDevice) =>
+            {
+                device_numbers(raw)
+            }
+            _ => (0, 0),
+        };
+        Ok(Self {
+            ino: inode.ino(),
+            generation: core.generation.get(),
+            file_type,
+            permissions: permissions(core.mode.get()),
+            links: core.nlink.get(),
+            uid: core.uid.get(),
+            gid: core.gid.get(),
+            project: inode.project(),
+            size: core.size.get(),
+            sectors: core.nblocks.get() << (geometry.block_log - 9),
+            device,
+            times: inode.times(),
+            xflags: xflags(inode),
+        })
+    }
+}
+
+/// Translates the on-disk flags to those of `FS_IOC_FSGETXATTR` (`linux/fs.h`): the low bits are the same but for two
+/// that never leave the disk.
+fn xflags(inode: &Dinode<'_>) -> u32 {
+    use format::inode::flags2;
+    const HAS_ATTR: u32 = 1 << 31;
+    const DAX: u32 = 1 << 15;
+    const COW_EXTENT_SIZE: u32 = 1 << 16;
+    let low = u32::from(inode.core.flags.get() & !(flags::NEWRTBM | 1 << 15));
+    let high = inode.core.flags2.get();
+    let mut xflags = low;
+    for (bit, flag) in [(flags2::DAX, DAX), (flags2::COWEXTSIZE, COW_EXTENT_SIZE)] {
+        if high & bit != 0 {
+            xflags |= flag;
+        }
+    }
+    if inode.core.forkoff != 0 {
+        xflags |= HAS_ATTR;
+    }
+    xflags
+}
+
+/// Refuses files whose contents lie on a realtime device.
+pub(crate) fn refuse_realtime(inode: &Dinode<'_>) -> Result<()> {
+    if inode.core.flags.get() & flags::REALTIME != 0 {
+        return Err(Error::unfit(
+            errno::EOPNOTSUPP,
+            format!("inode {}: its contents lie on a realtime device, which is not supported", inode.ino()),
+        ));
+    }
+    Ok(())
+}
