@@ -8,6 +8,8 @@
 //! | `device` | the trait [`Device`] and what it promises |
 //! | `error`, `open_error` | what can go wrong, each with an errno |
 //! | `file` | [`FileDevice`]: raw files and block devices over `pread`, buffered or direct |
+//! | `uring` | [`UringDevice`]: the same, with batches of reads through io_uring |
+//! | `open` | [`open_file`]: chooses between the two |
 //! | `memory` | [`MemoryDevice`]: sparse, in memory |
 //! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
 //! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
@@ -17,13 +19,19 @@ mod device;
 mod error;
 mod file;
 mod memory;
+mod open;
 mod open_error;
 mod overlay;
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+mod uring;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
 pub use device::{Device, Durability, ReadRequest};
 pub use error::{DeviceError, Operation};
 pub use file::{FileDevice, Io, OpenOptions};
 pub use memory::MemoryDevice;
+pub use open::open_file;
 pub use open_error::OpenError;
 pub use overlay::{OVERLAY_PAGE, OverlayDevice};
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+pub use uring::UringDevice;
