@@ -10,7 +10,7 @@
 //! None between threads: the file offset is never used. Between processes a writer holds `flock` exclusively.
 
 use std::fs::{File, Metadata};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::aligned::{ALIGNMENT, AlignedBuf};
-use crate::device::{Device, Durability, check_range};
+use crate::device::{Device, Durability, ReadRequest, check_range};
 use crate::error::{DeviceError, Operation};
 use crate::open_error::OpenError;
 
@@ -57,6 +57,9 @@ impl Default for OpenOptions {
 
 /// Direct reads that must be widened go through a buffer of at most this many bytes.
 const BOUNCE_MAX: usize = 1 << 20;
+/// Neighbouring reads that are joined into one: well below the kernel's limit of 1024, and long enough that
+/// the cost of the call no longer counts.
+const SEGMENTS_MAX: usize = 64;
 
 /// A raw image file or block device over `pread` and `pwrite`.
 #[derive(Debug)]
@@ -184,6 +187,34 @@ impl FileDevice {
         .map_err(|error| self.failed(Operation::Write, offset, buf.len(), error))
     }
 
+    /// Splits sorted reads into groups that one `preadv` can serve: neighbours on the device. A direct read
+    /// that needs a bounce buffer stays alone.
+    pub(crate) fn group_reads<'s, 'r, 'b>(
+        &self,
+        sorted: &'s mut [&'r mut ReadRequest<'b>],
+    ) -> impl Iterator<Item = &'s mut [&'r mut ReadRequest<'b>]> {
+        sorted
+            .chunk_by_mut(|a, b| {
+                a.offset + a.buf.len() as u64 == b.offset
+                    && !self.needs_bounce(a.offset, a.buf)
+                    && !self.needs_bounce(b.offset, b.buf)
+            })
+            .flat_map(|group| group.chunks_mut(SEGMENTS_MAX))
+    }
+
+    /// Whether a transfer must go through an aligned buffer of ours.
+    pub(crate) fn needs_bounce(&self, offset: u64, buf: &[u8]) -> bool {
+        self.direct && !self.is_aligned(offset, buf)
+    }
+
+    /// Reads a group of neighbours with one system call; `false` if it did not come whole.
+    fn read_group(&self, group: &mut [&mut ReadRequest<'_>]) -> bool {
+        let Some(offset) = group.first().map(|read| read.offset) else { return true };
+        let length: usize = group.iter().map(|read| read.buf.len()).sum();
+        let mut slices: Vec<_> = group.iter_mut().map(|read| IoSliceMut::new(read.buf)).collect();
+        rustix::io::preadv(&self.file, &mut slices, offset).is_ok_and(|got| got == length)
+    }
+
     pub(crate) fn failed(
         &self,
         what: Operation,
@@ -243,9 +274,29 @@ impl Device for FileDevice {
         self.file.sync_data().map_err(|error| self.failed(Operation::Flush, 0, 0, error))
     }
 
+    fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        for read in reads.iter() {
+            check_range(self, Operation::Read, read.offset, read.buf.len())?;
+        }
+        let mut sorted = sort_reads(reads);
+        for group in self.group_reads(&mut sorted) {
+            if group.len() == 1 || !self.read_group(group) {
+                group.iter_mut().try_for_each(|read| self.read_at(read.offset, read.buf))?;
+            }
+        }
+        Ok(())
+    }
+
     fn describe(&self) -> String {
         self.path.display().to_string()
     }
+}
+
+/// The reads in the order of the device; the caller's slice keeps its own.
+pub(crate) fn sort_reads<'r, 'b>(reads: &'r mut [ReadRequest<'b>]) -> Vec<&'r mut ReadRequest<'b>> {
+    let mut sorted: Vec<_> = reads.iter_mut().collect();
+    sorted.sort_by_key(|read| read.offset);
+    sorted
 }
 
 /// Reads until `buf` is full or the file ends; returns the bytes read. `unit` is the granularity at which

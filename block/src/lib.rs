@@ -8,22 +8,39 @@
 //! | `device` | the trait [`Device`] and what it promises |
 //! | `error`, `open_error` | what can go wrong, each with an errno |
 //! | `file` | [`FileDevice`]: raw files and block devices over `pread`, buffered or direct |
+//! | `uring` | [`UringDevice`]: the same, with batches of reads through io_uring |
+//! | `open` | [`open_file`]: chooses between the two |
 //! | `memory` | [`MemoryDevice`]: sparse, in memory |
 //! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
+//! | `window` | [`WindowDevice`]: a byte range of another device |
+//! | `fault` | [`FaultDevice`]: fails as told, for tests |
+//! | `record` | [`RecordDevice`]: remembers writes and flushes, and builds what a power cut leaves |
 //! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
 
 mod aligned;
 mod device;
 mod error;
+mod fault;
 mod file;
 mod memory;
+mod open;
 mod open_error;
 mod overlay;
+mod record;
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+mod uring;
+mod window;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
 pub use device::{Device, Durability, ReadRequest};
 pub use error::{DeviceError, Operation};
+pub use fault::{Effect, Fault, FaultDevice, When};
 pub use file::{FileDevice, Io, OpenOptions};
 pub use memory::MemoryDevice;
+pub use open::open_file;
 pub use open_error::OpenError;
 pub use overlay::{OVERLAY_PAGE, OverlayDevice};
+pub use record::{Cut, Event, RecordDevice, Recording};
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+pub use uring::UringDevice;
+pub use window::WindowDevice;

@@ -1,0 +1,282 @@
+//! A device that fails on command, for tests of what happens above it.
+//!
+//! A [`Fault`] says which transfers it looks at, which of these it strikes, and what it does to them. All
+//! is scripted or drawn from a seed, so that a failing run can be repeated.
+//!
+//! # Locking
+//! One mutex over the faults' counters, held while they are consulted and never over I/O. With several
+//! threads, which of them meets the n-th transfer depends on the scheduler; ranges do not.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::device::{Device, Durability, check_range};
+use crate::error::{DeviceError, Operation};
+
+/// Which of the transfers that match a fault it strikes. Transfers are counted from 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum When {
+    /// Every one.
+    Always,
+    /// One alone.
+    Nth(u64),
+    /// That one and all that follow: a device that dies.
+    From(u64),
+    /// Each with a chance of so many in a million.
+    Chance {
+        /// How many of a million transfers fail.
+        per_million: u32,
+        /// Where the sequence of draws begins.
+        seed: u64,
+    },
+}
+
+/// What a fault does to a transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing is transferred; the caller gets an error with this errno.
+    Fail(i32),
+    /// A write stores only its first bytes, then fails with `EIO`: power was lost within it.
+    Torn {
+        /// How many bytes reach the device.
+        kept: usize,
+    },
+    /// A read delivers one wrong bit and no error: silent corruption.
+    Flip {
+        /// Which byte of the device is affected, if the read covers it.
+        offset: u64,
+        /// The bits to invert.
+        mask: u8,
+    },
+}
+
+/// One rule of a [`FaultDevice`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind of transfer it looks at.
+    pub on: Operation,
+    /// Only transfers that touch this range; `None` for all. A flush has no range and matches only `None`.
+    pub range: Option<Range<u64>>,
+    /// Which of them it strikes.
+    pub when: When,
+    /// What it does to them.
+    pub effect: Effect,
+}
+
+impl Fault {
+    /// A fault that fails the chosen transfers of a kind, wherever they are, with `EIO`.
+    pub fn io_error(on: Operation, when: When) -> Self {
+        Self { on, range: None, when, effect: Effect::Fail(Errno::IO.raw_os_error()) }
+    }
+
+    /// The same fault, limited to transfers that touch `range`.
+    pub fn within(self, range: Range<u64>) -> Self {
+        Self { range: Some(range), ..self }
+    }
+
+    fn matches(&self, on: Operation, offset: u64, length: usize) -> bool {
+        let end = offset.saturating_add(length as u64);
+        self.on == on && self.range.as_ref().is_none_or(|range| offset < range.end && range.start < end)
+    }
+}
+
+/// A fault and how many matching transfers it has seen.
+#[derive(Debug)]
+struct Armed {
+    fault: Fault,
+    seen: u64,
+}
+
+impl Armed {
+    /// Counts a matching transfer and decides whether it is struck.
+    fn strikes(&mut self) -> bool {
+        let number = self.seen;
+        self.seen += 1;
+        match self.fault.when {
+            When::Always => true,
+            When::Nth(n) => number == n,
+            When::From(n) => number >= n,
+            When::Chance { per_million, seed } => {
+                mix(seed.wrapping_add(number)) % 1_000_000 < u64::from(per_million)
+            }
+        }
+    }
+}
+
+/// SplitMix64: the n-th draw of a sequence without the ones before it.
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A device that passes transfers on to another, but for those that a [`Fault`] strikes.
+#[derive(Debug)]
+pub struct FaultDevice<D> {
+    base: D,
+    faults: Mutex<Vec<Armed>>,
+}
+
+impl<D: Device> FaultDevice<D> {
+    /// `base` with the given faults; of several that strike one transfer the first takes effect.
+    pub fn new(base: D, faults: impl IntoIterator<Item = Fault>) -> Self {
+        let device = Self { base, faults: Mutex::default() };
+        device.set_faults(faults);
+        device
+    }
+
+    /// Replaces the faults; counting begins anew.
+    pub fn set_faults(&self, faults: impl IntoIterator<Item = Fault>) {
+        let armed = faults.into_iter().map(|fault| Armed { fault, seen: 0 }).collect();
+        *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = armed;
+    }
+
+    /// The device below, which the faults do not reach.
+    pub fn base(&self) -> &D {
+        &self.base
+    }
+
+    /// Lets every matching fault count the transfer; returns the effect of the first that strikes.
+    fn effect(&self, on: Operation, offset: u64, length: usize) -> Option<Effect> {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut effect = None;
+        for armed in faults.iter_mut().filter(|armed| armed.fault.matches(on, offset, length)) {
+            if armed.strikes() && effect.is_none() {
+                effect = Some(armed.fault.effect.clone());
+            }
+        }
+        effect
+    }
+
+    fn failure(&self, what: Operation, offset: u64, length: usize, errno: i32) -> DeviceError {
+        let source = std::io::Error::from_raw_os_error(errno);
+        DeviceError::Io { device: self.describe().into(), what, offset, length: length as u64, source }
+    }
+}
+
+impl<D: Device> Device for FaultDevice<D> {
+    fn size(&self) -> u64 {
+        self.base.size()
+    }
+
+    fn logical_sector_size(&self) -> u32 {
+        self.base.logical_sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.base.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(self, Operation::Read, offset, buf.len())?;
+        match self.effect(Operation::Read, offset, buf.len()) {
+            Some(Effect::Fail(errno)) => Err(self.failure(Operation::Read, offset, buf.len(), errno)),
+            Some(Effect::Flip { offset: wrong, mask }) => {
+                self.base.read_at(offset, buf)?;
+                let index = wrong.checked_sub(offset).and_then(|index| usize::try_from(index).ok());
+                if let Some(byte) = index.and_then(|index| buf.get_mut(index)) {
+                    *byte ^= mask;
+                }
+                Ok(())
+            }
+            Some(Effect::Torn { .. }) | None => self.base.read_at(offset, buf),
+        }
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+        check_range(self, Operation::Write, offset, buf.len())?;
+        match self.effect(Operation::Write, offset, buf.len()) {
+            Some(Effect::Fail(errno)) => Err(self.failure(Operation::Write, offset, buf.len(), errno)),
+            Some(Effect::Torn { kept }) => {
+                self.base.write_at(offset, buf.get(..kept).unwrap_or(buf), how)?;
+                Err(self.failure(Operation::Write, offset, buf.len(), Errno::IO.raw_os_error()))
+            }
+            Some(Effect::Flip { .. }) | None => self.base.write_at(offset, buf, how),
+        }
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        match self.effect(Operation::Flush, 0, 0) {
+            Some(Effect::Fail(errno)) => Err(self.failure(Operation::Flush, 0, 0, errno)),
+            _ => self.base.flush(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("{} (with injected faults)", self.base.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::ReadRequest;
+    use crate::memory::MemoryDevice;
+
+    const PLAIN: Durability = Durability::Buffered;
+
+    #[test]
+    fn nth_range_and_death() {
+        let device = FaultDevice::new(
+            MemoryDevice::new(1 << 20),
+            [
+                Fault::io_error(Operation::Read, When::Nth(1)),
+                Fault::io_error(Operation::Write, When::Always).within(4096..8192),
+                Fault::io_error(Operation::Flush, When::From(1)),
+            ],
+        );
+        let mut buf = [0; 16];
+        assert!(device.read_at(0, &mut buf).is_ok());
+        let error = device.read_at(512, &mut buf).unwrap_err();
+        assert_eq!(
+            (error.what(), error.offset(), error.length(), error.errno()),
+            (Operation::Read, 512, 16, 5)
+        );
+        assert!(device.read_at(512, &mut buf).is_ok());
+        assert!(device.write_at(4080, &[1; 16], PLAIN).is_ok());
+        assert!(device.write_at(4081, &[1; 16], PLAIN).is_err());
+        assert!(device.write_at(8192, &[1; 16], PLAIN).is_ok());
+        assert!(device.flush().is_ok());
+        assert!(device.flush().is_err());
+        assert!(device.flush().is_err());
+    }
+
+    #[test]
+    fn a_batch_counts_each_of_its_reads() {
+        let fault = Fault::io_error(Operation::Read, When::Nth(1));
+        let device = FaultDevice::new(MemoryDevice::new(4096), [fault]);
+        let (mut a, mut b) = ([0; 8], [0; 8]);
+        assert!(device.read_many(&mut [ReadRequest::new(0, &mut a), ReadRequest::new(8, &mut b)]).is_err());
+    }
+
+    #[test]
+    fn torn_writes_keep_their_beginning_and_flips_are_silent() {
+        let torn =
+            Fault { effect: Effect::Torn { kept: 2 }, ..Fault::io_error(Operation::Write, When::Nth(0)) };
+        let flip = Effect::Flip { offset: 9, mask: 0x80 };
+        let flip = Fault { effect: flip, ..Fault::io_error(Operation::Read, When::Always) };
+        let device = FaultDevice::new(MemoryDevice::new(4096), [torn, flip]);
+        assert!(device.write_at(8, &[1, 2, 3, 4], PLAIN).is_err());
+        let mut got = [0; 4];
+        device.base().read_at(8, &mut got).unwrap();
+        assert_eq!(got, [1, 2, 0, 0]);
+        device.read_at(8, &mut got).unwrap();
+        assert_eq!(got, [1, 0x82, 0, 0]);
+    }
+
+    #[test]
+    fn chance_follows_the_seed() {
+        let failures = |seed| {
+            let when = When::Chance { per_million: 100_000, seed };
+            let device = FaultDevice::new(MemoryDevice::new(512), [Fault::io_error(Operation::Read, when)]);
+            (0..1000).map(|_| device.read_at(0, &mut [0]).is_err()).collect::<Vec<_>>()
+        };
+        assert_eq!(failures(7), failures(7));
+        assert_ne!(failures(7), failures(8));
+        let count = failures(7).into_iter().filter(|&failed| failed).count();
+        assert!((50..200).contains(&count), "{count} of 1000");
+    }
+}

@@ -1,0 +1,128 @@
+//! A byte range of another device: a partition, or an image at an offset.
+//!
+//! # Invariants
+//! - The range lies within the device below, so that no offset of the window can reach outside it.
+//! - Errors of the device below count offsets from its own start, and say so by its name.
+
+use std::sync::Arc;
+
+use crate::device::{Device, Durability, ReadRequest, check_range};
+use crate::error::{DeviceError, Operation};
+
+/// A byte range of another device.
+pub struct WindowDevice {
+    base: Arc<dyn Device>,
+    start: u64,
+    length: u64,
+    label: String,
+}
+
+impl WindowDevice {
+    /// The `length` bytes of `base` from `start`. `label` names the window in messages: `partition 2`.
+    ///
+    /// # Errors
+    /// [`DeviceError::PastEnd`] where the range does not lie within `base`.
+    pub fn new(
+        base: Arc<dyn Device>,
+        start: u64,
+        length: u64,
+        label: impl Into<String>,
+    ) -> Result<Self, DeviceError> {
+        let (label, size) = (label.into(), base.size());
+        if start.checked_add(length).is_none_or(|end| end > size) {
+            let device = format!("{}, {label}", base.describe()).into();
+            return Err(DeviceError::PastEnd { device, what: Operation::Read, offset: start, length, size });
+        }
+        Ok(Self { base, start, length, label })
+    }
+
+    /// Where the window begins on the device below, in bytes.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+}
+
+impl Device for WindowDevice {
+    fn size(&self) -> u64 {
+        self.length
+    }
+
+    fn logical_sector_size(&self) -> u32 {
+        self.base.logical_sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.base.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(self, Operation::Read, offset, buf.len())?;
+        self.base.read_at(self.start + offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+        check_range(self, Operation::Write, offset, buf.len())?;
+        self.base.write_at(self.start + offset, buf, how)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.base.flush()
+    }
+
+    fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        for read in reads.iter() {
+            check_range(self, Operation::Read, read.offset, read.buf.len())?;
+        }
+        let mut moved: Vec<_> =
+            reads.iter_mut().map(|r| ReadRequest::new(self.start + r.offset, &mut *r.buf)).collect();
+        self.base.read_many(&mut moved)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, {}", self.base.describe(), self.label)
+    }
+}
+
+impl std::fmt::Debug for WindowDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WindowDevice")
+            .field("device", &self.describe())
+            .field("start", &self.start)
+            .field("length", &self.length)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryDevice;
+
+    #[test]
+    fn shows_its_range_and_nothing_else() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let base: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let window = WindowDevice::new(base.clone(), 16, 32, "partition 1").unwrap();
+        let mut got = [0; 32];
+        window.read_at(0, &mut got).unwrap();
+        assert_eq!(got, bytes[16..48]);
+        let (mut a, mut b) = ([0; 2], [0; 3]);
+        window.read_many(&mut [ReadRequest::new(30, &mut a), ReadRequest::new(0, &mut b)]).unwrap();
+        assert_eq!((a, b), ([46, 47], [16, 17, 18]));
+        window.write_at(31, &[0xee], Durability::Buffered).unwrap();
+        assert!(window.write_at(31, &[0; 2], Durability::Buffered).is_err());
+        assert!(window.read_at(32, &mut [0]).is_err());
+        assert!(window.read_many(&mut [ReadRequest::new(u64::MAX, &mut a)]).is_err());
+        let mut edge = [0; 3];
+        base.read_at(46, &mut edge).unwrap();
+        assert_eq!(edge, [46, 0xee, 48]);
+    }
+
+    #[test]
+    fn must_lie_within_the_device() {
+        let base: Arc<dyn Device> = Arc::new(MemoryDevice::new(100));
+        assert!(WindowDevice::new(base.clone(), 90, 11, "w").is_err());
+        assert!(WindowDevice::new(base.clone(), u64::MAX, 2, "w").is_err());
+        assert_eq!(WindowDevice::new(base, 100, 0, "w").unwrap().size(), 0);
+    }
+}
