@@ -1,0 +1,146 @@
+//! The house rules, over every file that git tracks or would track.
+//!
+//! | part | rules |
+//! |---|---|
+//! | [`text`] | lines: width, tabs, trailing space, words that must not land |
+//! | [`length`] | files and functions that have grown past a screen or a subject |
+//! | [`calls`] | calls that have no place in this code, or in this room of it |
+//! | [`crates`] | manifests: the ladder, arguments for dependencies, `forbid(unsafe_code)` |
+//! | [`dead`] | Rust files that no module tree reaches |
+//! | [`links`] | Markdown links that lead nowhere |
+//! | [`tree`], [`rust`] | what the rules read: files, and Rust files taken apart |
+//! | [`exceptions`] | the files that may break a rule, each with its reason |
+//!
+//! A rule is a function from the tree to complaints, and one line in [`RULES`]. A rule that must spare a place takes
+//! the exception from a table beside it, with the reason; an exception that nothing needs any more is a complaint.
+
+mod calls;
+mod crates;
+mod dead;
+mod exceptions;
+mod length;
+mod links;
+mod rust;
+mod text;
+mod tree;
+
+use std::path::Path;
+
+use tree::Tree;
+
+type Rule = fn(&Tree, &mut Complaints);
+
+/// Every rule, in the order in which they complain.
+const RULES: &[(&str, Rule)] = &[
+    ("line-width", text::line_width),
+    ("whitespace", text::whitespace),
+    ("words", text::words),
+    ("file-length", length::files),
+    ("function-length", length::functions),
+    ("calls", calls::banned),
+    ("parses", calls::parses),
+    ("ladder", crates::ladder),
+    ("judges-apart", crates::offline_tools),
+    ("dependency-argument", crates::arguments),
+    ("unsafe", crates::forbid_unsafe),
+    ("members", crates::members),
+    ("dead-file", dead::files),
+    ("link", links::resolve),
+];
+
+/// What the rules found, as lines `path:line: [rule] what`.
+#[derive(Default)]
+pub struct Complaints {
+    rule: &'static str,
+    lines: Vec<String>,
+}
+
+impl Complaints {
+    fn add(&mut self, path: &str, line: usize, what: impl std::fmt::Display) {
+        self.lines.push(format!("{path}:{line}: [{}] {what}", self.rule));
+    }
+}
+
+/// Applies every rule to the checkout at `root`.
+pub fn run(root: &Path) -> anyhow::Result<Vec<String>> {
+    Ok(judge(&Tree::of_checkout(root)?))
+}
+
+fn judge(tree: &Tree) -> Vec<String> {
+    let mut complaints = Complaints::default();
+    for (name, rule) in RULES {
+        complaints.rule = name;
+        rule(tree, &mut complaints);
+    }
+    complaints.lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole checkout keeps the rules. Without git there is no list of files, and the test says so.
+    #[test]
+    fn house_is_tidy() {
+        let root = crate::root();
+        if !root.join(".git").exists() {
+            eprintln!("SKIPPED house_is_tidy: {} is no git checkout", root.display());
+            return;
+        }
+        let complaints = run(root).expect("the checkout can be listed");
+        assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+    }
+
+    /// Each rule fires on a file made to break it: a rule that cannot fail protects nothing.
+    #[test]
+    fn each_rule_fires() {
+        let manifest =
+            "[package]\nname = \"xebec-base\"\n\n[dependencies]\nlog.workspace = true\nserde = \"1\"\n";
+        let root = "[workspace]\nmembers = [\n    \"base\",\n    \"log\",\n    \"gone\",\n    \"tools/check\",\n]\n\
+            [workspace.dependencies]\nlog = { package = \"xebec-log\", path = \"log\" }\n";
+        let check = "[package]\nname = \"xebec-check\"\n\n[dependencies]\nlog.workspace = true\n";
+        let long_function = format!("fn long() {{\n{}}}\n", "    step();\n".repeat(80));
+        let tree = Tree::of_files([
+            ("Cargo.toml", root.to_string()),
+            ("base/Cargo.toml", manifest.to_string()),
+            ("base/src/lib.rs", format!("//! Base.\nfn f() {{ x.{}() }}\n{long_function}", "unwrap")),
+            ("base/src/dead.rs", "fn f( {\n".to_string()),
+            ("base/src/long.rs", "// line\n".repeat(700)),
+            ("log/Cargo.toml", "[package]\nname = \"xebec-log\"\n".to_string()),
+            ("log/src/lib.rs", format!("//! Log. {}\n{} \n", concat!("FIX", "ME"), "x".repeat(130))),
+            ("tools/check/Cargo.toml", check.to_string()),
+            ("README.md", "[gone](docs/gone.md)\n".to_string()),
+        ]);
+        let complaints = judge(&tree);
+        for (rule, _) in RULES {
+            let tag = format!("[{rule}]");
+            assert!(
+                complaints.iter().any(|line| line.contains(&tag)),
+                "{rule} said nothing: {complaints:#?}"
+            );
+        }
+    }
+
+    /// The same tree without the faults: no rule may fire on it.
+    #[test]
+    fn no_rule_fires_on_a_clean_tree() {
+        let root = "[workspace]\nmembers = [\n    \"base\", # a\n    \"log\", # b\n]\n\
+            [workspace.dependencies]\nbase = { package = \"xebec-base\", path = \"base\" }\nserde = \"1\"\n";
+        let log = "[package]\nname = \"xebec-log\"\n\n[dependencies]\nbase.workspace = true\n\
+            # Reports are JSON.\nserde.workspace = true\n";
+        let tree = Tree::of_files([
+            ("Cargo.toml", root.to_string()),
+            ("base/Cargo.toml", "[package]\nname = \"xebec-base\"\n".to_string()),
+            ("base/src/lib.rs", "//! Base.\n#![forbid(unsafe_code)]\nmod part;\n".to_string()),
+            ("base/src/part.rs", "#[cfg(test)]\nmod tests;\n".to_string()),
+            ("base/src/part/tests.rs", format!("#[test]\nfn t() {{ x.{}() }}\n", "unwrap")),
+            ("log/Cargo.toml", log.to_string()),
+            ("log/src/lib.rs", "//! Log.\n#![forbid(unsafe_code)]\n".to_string()),
+            (
+                "README.md",
+                "# A b\n\n[log](log/src/lib.rs), [here](#a-b), [there](https://example.org)\n".to_string(),
+            ),
+        ]);
+        assert_eq!(judge(&tree), Vec::<String>::new());
+    }
+}
