@@ -9,6 +9,11 @@
 //! | [`agf`], [`agi`], [`agfl`] | the headers of an allocation group |
 //! | [`btree`] | blocks, keys and records of every B+tree |
 //! | [`inode`], [`timestamp`], [`extent`] | one inode core, its forks and its extents |
+//! | [`identity`] | who a block of a fork must say it is |
+//! | [`dir`], [`dabtree`], [`hash`] | directories, their index, and the hash of names |
+//! | [`attr`], [`payload`] | extended attributes, parent pointers, access control lists |
+//! | [`symlink`] | targets of symlinks |
+//! | [`dquot`] | quota records |
 //!
 //! # Invariants
 //! No I/O, no lock, no clock. Bytes in, views out: a raw structure is a view of the caller's bytes; a parsed one has
@@ -21,17 +26,26 @@
 pub mod agf;
 pub mod agfl;
 pub mod agi;
+pub mod attr;
 pub mod btree;
 pub mod checksum;
+pub mod dabtree;
 pub mod damage;
+pub mod dir;
+pub mod dquot;
 pub mod extent;
 pub mod features;
 pub mod geometry;
+pub mod hash;
+pub mod identity;
 pub mod inode;
 pub mod ondisk;
+pub mod payload;
 pub mod superblock;
+pub mod symlink;
 pub mod timestamp;
 pub mod uuid;
 
 pub use damage::{Damage, Place};
 pub use geometry::Geometry;
+pub use identity::ForkBlock;

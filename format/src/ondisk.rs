@@ -136,6 +136,11 @@ macro_rules! ondisk {
     )*};
 }
 
+impl OnDisk for U16 {
+    const NAME: &'static str = "16-bit number";
+    const FIELDS: &'static [Field] = &[Field { name: "", offset: 0, size: 2, element: 2, show: Show::Uint }];
+}
+
 impl OnDisk for U32 {
     const NAME: &'static str = "32-bit number";
     const FIELDS: &'static [Field] = &[Field { name: "", offset: 0, size: 4, element: 4, show: Show::Uint }];

@@ -1,0 +1,298 @@
+//! Leaves of attributes: entries sorted by hash grow from the front, names with their values from the end.
+
+use base::FileBlock;
+
+use super::{Attr, MAX_VALUE, Value, flags, verify_namespace};
+use crate::dabtree::{self, BlkInfo, Tree, ensure_sorted};
+use crate::damage::Damage;
+use crate::ensure;
+use crate::geometry::Geometry;
+use crate::identity::ForkBlock;
+use crate::ondisk::{OnDisk, U16, U32};
+
+/// Magic of a leaf.
+pub const MAGIC: u16 = 0x3bee;
+/// Bytes in front of the first entry.
+pub const HEADER_SIZE: usize = BlkInfo::SIZE + AttrLeafHeader::SIZE;
+const NAME: &str = "attribute leaf";
+/// Names begin at multiples of this.
+const ALIGN: usize = 4;
+/// The largest block.
+const LARGEST_BLOCK: usize = 65536;
+
+crate::ondisk! {
+    /// The rest of the header, behind [`BlkInfo`].
+    pub struct AttrLeafHeader("attribute leaf", 24) {
+        /// Attributes.
+        count: U16 = Uint,
+        /// Bytes that names and values take.
+        usedbytes: U16 = Uint,
+        /// Where the lowest name begins; 0 stands for 65536, the end of an empty leaf of that size.
+        firstused: U16 = Hex,
+        /// Not 0 where there is free room that `freemap` does not tell.
+        holes: u8 = Uint,
+        /// Zero.
+        pad1: u8 = Padding,
+        /// Where a free region lies.
+        base0 as "freemap[0].base": U16 = Hex,
+        /// Its bytes.
+        size0 as "freemap[0].size": U16 = Hex,
+        /// Where a free region lies.
+        base1 as "freemap[1].base": U16 = Hex,
+        /// Its bytes.
+        size1 as "freemap[1].size": U16 = Hex,
+        /// Where a free region lies.
+        base2 as "freemap[2].base": U16 = Hex,
+        /// Its bytes.
+        size2 as "freemap[2].size": U16 = Hex,
+        /// Zero.
+        pad2: U32 = Padding,
+    }
+
+    /// An entry of a leaf.
+    pub struct AttrLeafEntry("attribute leaf entry", 8) {
+        /// Hash of the name; of a parent pointer, see [`crate::hash::parent`].
+        hashval: U32 = Hex,
+        /// Where its name lies in the block.
+        nameidx: U16 = Hex,
+        /// Namespace, whether the value lies here, whether it is incomplete.
+        flags: u8 = Hex,
+        /// Zero.
+        pad2: u8 = Padding,
+    }
+
+    /// What a name begins with whose value lies behind it.
+    pub struct LocalName("local attribute", 3) {
+        /// Bytes of the value.
+        valuelen: U16 = Uint,
+        /// Bytes of the name.
+        namelen: u8 = Uint,
+    }
+
+    /// What a name begins with whose value lies elsewhere.
+    pub struct RemoteName("remote attribute", 9) {
+        /// First logical block of the value.
+        valueblk: U32 = Uint,
+        /// Bytes of the value.
+        valuelen: U32 = Uint,
+        /// Bytes of the name.
+        namelen: u8 = Uint,
+    }
+}
+
+impl AttrLeafHeader {
+    /// Free regions: offset and length in bytes; lengths of 0 tell nothing.
+    pub fn freemap(&self) -> [(u16, u16); 3] {
+        [(self.base0, self.size0), (self.base1, self.size1), (self.base2, self.size2)]
+            .map(|(base, size)| (base.get(), size.get()))
+    }
+}
+
+/// A verified leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct AttrLeaf<'a> {
+    /// Siblings and identity.
+    pub info: &'a BlkInfo,
+    /// Counts and free regions.
+    pub header: &'a AttrLeafHeader,
+    /// Entries in the order of their hashes.
+    pub entries: &'a [AttrLeafEntry],
+    bytes: &'a [u8],
+    geometry: &'a Geometry,
+}
+
+impl<'a> AttrLeaf<'a> {
+    /// Verifies a leaf: identity, checksum, and that its entries fit in front of its names. Names are verified as they
+    /// are asked for.
+    pub fn verify(bytes: &'a [u8], geometry: &'a Geometry, at: ForkBlock) -> Result<Self, Damage> {
+        let size = Tree::Attr.block_size(geometry);
+        let (info, bytes) = dabtree::verify_info(NAME, bytes, size, &[MAGIC], geometry, at)?;
+        let short = || Damage::short(NAME, size, bytes.len());
+        let header = bytes.get(BlkInfo::SIZE..).and_then(AttrLeafHeader::view).ok_or_else(short)?;
+        let count = usize::from(header.count.get());
+        let first_used = first_used(header);
+        let entries_end = HEADER_SIZE + count * AttrLeafEntry::SIZE;
+        ensure!(
+            (entries_end..=size).contains(&first_used),
+            NAME,
+            "firstused",
+            format_args!("{entries_end:#x} to {size:#x}, behind {count} entries"),
+            format_args!("{first_used:#x}")
+        );
+        let room = bytes.get(HEADER_SIZE..).ok_or_else(short)?;
+        let entries = AttrLeafEntry::view_array(room, count).ok_or_else(short)?;
+        Ok(Self { info, header, entries, bytes, geometry })
+    }
+
+    /// The attributes in the order of their hashes; a damaged one yields an error, and the walk goes on.
+    pub fn attrs(&self) -> impl Iterator<Item = Result<Attr<'a>, Damage>> + use<'a> {
+        let leaf = *self;
+        self.entries.iter().map(move |entry| leaf.attr(entry))
+    }
+
+    /// The attributes with this hash, in this leaf.
+    pub fn find(&self, hash: u32) -> impl Iterator<Item = Result<Attr<'a>, Damage>> + use<'a> {
+        let leaf = *self;
+        let first = self.entries.partition_point(|entry| entry.hashval.get() < hash);
+        let rest = self.entries.get(first..).unwrap_or(&[]).iter();
+        rest.take_while(move |entry| entry.hashval.get() == hash).map(move |entry| leaf.attr(entry))
+    }
+
+    /// The highest hash; 0 in an empty leaf.
+    pub fn last_hash(&self) -> u32 {
+        self.entries.last().map_or(0, |entry| entry.hashval.get())
+    }
+
+    /// The attribute of one of this leaf's entries.
+    pub fn attr(&self, entry: &AttrLeafEntry) -> Result<Attr<'a>, Damage> {
+        self.extent_and_attr(entry).map(|(_, attr)| attr)
+    }
+
+    /// The attribute, and the bytes of the block that its name and value take.
+    fn extent_and_attr(&self, entry: &AttrLeafEntry) -> Result<(usize, Attr<'a>), Damage> {
+        let offset = usize::from(entry.nameidx.get());
+        let first_used = first_used(self.header);
+        ensure!(
+            offset >= first_used && offset.is_multiple_of(ALIGN),
+            NAME,
+            "nameidx",
+            format_args!("a multiple of {ALIGN} from {first_used:#x} on"),
+            format_args!("{offset:#x}")
+        );
+        let known = flags::NAMESPACES | flags::LOCAL | flags::INCOMPLETE;
+        ensure!(
+            entry.flags & !known == 0,
+            NAME,
+            "flags",
+            format_args!("bits of {known:#x}"),
+            format_args!("{:#x}", entry.flags)
+        );
+        let namespace = verify_namespace(NAME, entry.flags)?;
+        let rest = self.bytes.get(offset..).unwrap_or(&[]);
+        let local = entry.flags & flags::LOCAL != 0;
+        let (size, name, value) =
+            if local { take_local(rest) } else { take_remote(rest)? }.ok_or_else(|| {
+                let found = format_args!("one that begins at {offset:#x}").to_string();
+                Damage::new(NAME, "namelist", "a name and value that end within the block", found)
+            })?;
+        let incomplete = entry.flags & flags::INCOMPLETE != 0;
+        let attr = Attr { namespace, incomplete, name, value };
+        attr.verify(NAME, self.geometry)?;
+        Ok((size, attr))
+    }
+
+    /// What a checker asks beyond: hashes in order and those of their names, names and values that do not overlap, the
+    /// counts of their bytes, and free regions that are free.
+    pub fn audit(&self) -> Result<(), Damage> {
+        ensure_sorted(NAME, self.entries.iter().map(|entry| entry.hashval.get()))?;
+        let mut room = Room::default();
+        let (mut used, mut first) = (0, self.bytes.len());
+        for entry in self.entries {
+            let (size, attr) = self.extent_and_attr(entry)?;
+            let (hash, named) = (entry.hashval.get(), attr.hash(self.geometry));
+            ensure!(hash == named, NAME, "hashval", format_args!("{named:#x}"), format_args!("{hash:#x}"));
+            let offset = usize::from(entry.nameidx.get());
+            ensure!(
+                room.take(offset, size),
+                NAME,
+                "namelist",
+                "names and values that do not overlap",
+                format_args!("{size} bytes at {offset:#x}")
+            );
+            used += size;
+            first = first.min(offset);
+        }
+        // An empty leaf may keep what it was last.
+        if !self.entries.is_empty() {
+            let found = first_used(self.header);
+            ensure!(
+                found == first,
+                NAME,
+                "firstused",
+                format_args!("{first:#x}"),
+                format_args!("{found:#x}")
+            );
+        }
+        let found = usize::from(self.header.usedbytes.get());
+        ensure!(found == used, NAME, "usedbytes", used, found);
+        self.audit_freemap(&mut room)
+    }
+
+    fn audit_freemap(&self, room: &mut Room) -> Result<(), Damage> {
+        let end = HEADER_SIZE + self.entries.len() * AttrLeafEntry::SIZE;
+        for (base, size) in self.header.freemap() {
+            let (base, size) = (usize::from(base), usize::from(size));
+            ensure!(
+                base.is_multiple_of(ALIGN) && size.is_multiple_of(ALIGN) && base + size <= self.bytes.len(),
+                NAME,
+                "freemap",
+                format_args!("multiples of {ALIGN} within the block"),
+                format_args!("{size} bytes at {base:#x}")
+            );
+            ensure!(
+                size == 0 || (base >= end && room.take(base, size)),
+                NAME,
+                "freemap",
+                "regions that neither entries nor names take",
+                format_args!("{size} bytes at {base:#x}")
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Where the lowest name begins.
+fn first_used(header: &AttrLeafHeader) -> usize {
+    match header.firstused.get() {
+        0 => LARGEST_BLOCK,
+        offset => offset.into(),
+    }
+}
+
+type Taken<'a> = Option<(usize, &'a [u8], Value<'a>)>;
+
+fn take_local(rest: &[u8]) -> Taken<'_> {
+    let header = LocalName::view(rest)?;
+    let (name, behind) = rest.get(LocalName::SIZE..)?.split_at_checked(header.namelen.into())?;
+    let value = behind.get(..header.valuelen.get().into())?;
+    let size = (LocalName::SIZE + name.len() + value.len()).next_multiple_of(ALIGN);
+    (size <= rest.len()).then_some((size, name, Value::Inline(value)))
+}
+
+fn take_remote(rest: &[u8]) -> Result<Taken<'_>, Damage> {
+    // The C structure was 12 bytes long, of which the last was the first of the name: the space taken still follows that.
+    const PADDED: usize = 11;
+    let Some(header) = RemoteName::view(rest) else { return Ok(None) };
+    let length = header.valuelen.get();
+    ensure!(length <= MAX_VALUE, NAME, "valuelen", format_args!("at most {MAX_VALUE}"), length);
+    let block = header.valueblk.get();
+    ensure!(block != 0 || length == 0, NAME, "valueblk", "a block behind the first", block);
+    let end = RemoteName::SIZE + usize::from(header.namelen);
+    let size = (PADDED + usize::from(header.namelen)).next_multiple_of(ALIGN);
+    let value = Value::Remote { block: FileBlock(block.into()), length };
+    Ok(rest.get(RemoteName::SIZE..end).filter(|_| size <= rest.len()).map(|name| (size, name, value)))
+}
+
+/// What of a block is taken: a bit for each 4 bytes, so that a check needs no memory of its own.
+struct Room([u64; LARGEST_BLOCK / ALIGN / 64]);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self([0; LARGEST_BLOCK / ALIGN / 64])
+    }
+}
+
+impl Room {
+    /// Takes a region; `false` where some of it was taken before.
+    fn take(&mut self, offset: usize, size: usize) -> bool {
+        for unit in offset / ALIGN..(offset + size) / ALIGN {
+            let Some(word) = self.0.get_mut(unit / 64) else { return false };
+            let bit = 1 << (unit % 64);
+            if *word & bit != 0 {
+                return false;
+            }
+            *word |= bit;
+        }
+        true
+    }
+}

@@ -1,0 +1,61 @@
+//! Parent pointers: for each link of a file an attribute whose name is the entry's name and whose value tells the
+//! directory. (`xfs_parent_rec` in `xfs_da_format.h`.)
+
+use base::Ino;
+
+use super::{Attr, Namespace, Value};
+use crate::damage::Damage;
+use crate::dir;
+use crate::ensure;
+use crate::geometry::Geometry;
+use crate::ondisk::{OnDisk, U32, U64};
+
+const NAME: &str = "parent pointer";
+
+crate::ondisk! {
+    /// The value of a parent pointer.
+    pub struct Record("parent pointer", 12) {
+        /// The directory's inode.
+        ino: U64 = Uint,
+        /// Its generation.
+        generation as "gen": U32 = Uint,
+    }
+}
+
+impl Record {
+    /// Views a value, which is exactly one record.
+    pub fn view_value(value: &[u8]) -> Option<&Self> {
+        Self::view(value).filter(|_| value.len() == Self::SIZE)
+    }
+}
+
+/// A verified parent pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent<'a> {
+    /// The directory.
+    pub ino: Ino,
+    /// The directory's generation.
+    pub generation: u32,
+    /// The entry's name in it.
+    pub name: &'a [u8],
+}
+
+impl<'a> Parent<'a> {
+    /// Takes an attribute of the namespace [`Namespace::Parent`] for what it is: an inode of the volume, and a name that may
+    /// stand in a directory.
+    pub fn verify(attr: &Attr<'a>, geometry: &Geometry) -> Result<Self, Damage> {
+        ensure!(attr.namespace == Namespace::Parent, NAME, "flags", "a parent pointer", "another namespace");
+        let record = match attr.value {
+            Value::Inline(value) => Record::view_value(value),
+            Value::Remote { .. } => None,
+        };
+        let record = record.ok_or_else(|| {
+            let found = format_args!("{} bytes", attr.value.length()).to_string();
+            Damage::new(NAME, "value", format_args!("{} bytes beside the name", Record::SIZE), found)
+        })?;
+        dir::verify_name(NAME, attr.name)?;
+        let ino = Ino(record.ino.get());
+        ensure!(geometry.ino_is_valid(ino), NAME, "ino", "an inode within the volume", ino);
+        Ok(Self { ino, generation: record.generation.get(), name: attr.name })
+    }
+}

@@ -1,0 +1,35 @@
+//! Values of attributes that have blocks of their own. Each file system block has its own header, however they lie.
+
+use crate::damage::Damage;
+use crate::geometry::Geometry;
+use crate::identity::ForkBlock;
+use crate::ondisk::OnDisk;
+use crate::payload::{self, PayloadHeader};
+
+/// `XARM`.
+pub const MAGIC: u32 = u32::from_be_bytes(*b"XARM");
+const NAME: &str = "remote attribute value";
+
+/// Bytes of a value that one block carries.
+pub fn bytes_per_block(geometry: &Geometry) -> u32 {
+    geometry.block_size - PayloadHeader::SIZE as u32
+}
+
+/// Blocks that a value of `length` bytes takes.
+pub fn block_count(length: u32, geometry: &Geometry) -> u32 {
+    length.div_ceil(bytes_per_block(geometry))
+}
+
+/// Verifies one block of a value of `length` bytes, and returns the part of the value that it carries, which begins at
+/// byte `offset`.
+pub fn verify<'a>(
+    bytes: &'a [u8],
+    geometry: &Geometry,
+    at: ForkBlock,
+    offset: u32,
+    length: u32,
+) -> Result<&'a [u8], Damage> {
+    let size = geometry.block_size as usize;
+    let bytes = bytes.get(..size).ok_or_else(|| Damage::short(NAME, size, bytes.len()))?;
+    payload::verify(NAME, MAGIC, bytes, geometry, at, (offset, length))
+}

@@ -1,0 +1,121 @@
+//! Quota records: what one user, group or project uses and may use. (Format document, "Quota Inodes".)
+//!
+//! Xebec does not enforce quota; it verifies the records.
+
+use base::FileBlock;
+
+use crate::checksum;
+use crate::damage::Damage;
+use crate::ensure;
+use crate::geometry::Geometry;
+use crate::ondisk::{LeU32, OnDisk, U16, U32, U64};
+
+/// `DQ`.
+pub const MAGIC: u16 = 0x4451;
+/// Where the checksum lies.
+pub const CRC_OFFSET: usize = 108;
+const NAME: &str = "quota record";
+
+/// Bits of `flags` (`xfs_format.h`).
+pub mod flags {
+    /// A user's.
+    pub const USER: u8 = 0x01;
+    /// A project's.
+    pub const PROJECT: u8 = 0x02;
+    /// A group's.
+    pub const GROUP: u8 = 0x04;
+    /// Exactly one of these is set.
+    pub const TYPES: u8 = USER | PROJECT | GROUP;
+    /// Times count units of four seconds.
+    pub const BIGTIME: u8 = 0x80;
+}
+
+crate::ondisk! {
+    /// A quota record.
+    pub struct RawDquot("quota record", 136) {
+        /// `DQ`.
+        magic: U16 = Hex,
+        /// 1.
+        version: u8 = Uint,
+        /// User, project or group; wide times.
+        flags as "type": u8 = Hex,
+        /// User, project or group id.
+        id: U32 = Uint,
+        /// Most blocks.
+        blk_hardlimit: U64 = Uint,
+        /// Most blocks for longer than the grace time.
+        blk_softlimit: U64 = Uint,
+        /// Most inodes.
+        ino_hardlimit: U64 = Uint,
+        /// Most inodes for longer than the grace time.
+        ino_softlimit: U64 = Uint,
+        /// Blocks in use.
+        bcount: U64 = Uint,
+        /// Inodes in use.
+        icount: U64 = Uint,
+        /// When the grace time of inodes ends; in the record of id 0, the grace time.
+        itimer: U32 = Uint,
+        /// When the grace time of blocks ends; in the record of id 0, the grace time.
+        btimer: U32 = Uint,
+        /// Warnings given.
+        iwarns: U16 = Uint,
+        /// Warnings given.
+        bwarns: U16 = Uint,
+        /// Zero.
+        pad0: U32 = Padding,
+        /// Most realtime blocks.
+        rtb_hardlimit: U64 = Uint,
+        /// Most realtime blocks for longer than the grace time.
+        rtb_softlimit: U64 = Uint,
+        /// Realtime blocks in use.
+        rtbcount: U64 = Uint,
+        /// When the grace time of realtime blocks ends.
+        rtbtimer: U32 = Uint,
+        /// Warnings given.
+        rtbwarns: U16 = Uint,
+        /// Zero.
+        pad: U16 = Padding,
+        /// Zero.
+        fill: [u8; 4] = Padding,
+        /// CRC32C of the record.
+        crc: LeU32 = Crc,
+        /// LSN of the last write.
+        lsn: U64 = Lsn,
+        /// The volume's metadata UUID.
+        uuid: [u8; 16] = Uuid,
+    }
+}
+
+/// Records of a block.
+pub fn per_block(geometry: &Geometry) -> usize {
+    geometry.block_size as usize / RawDquot::SIZE
+}
+
+/// The id of the first record of a logical block of the quota inode; `None` behind the highest id.
+pub fn first_id(block: FileBlock, geometry: &Geometry) -> Option<u32> {
+    block.get().checked_mul(per_block(geometry) as u64).and_then(|id| u32::try_from(id).ok())
+}
+
+/// Verifies the record of one id and type (one of [`flags::TYPES`]) at the start of `bytes`.
+pub fn verify<'a>(bytes: &'a [u8], geometry: &Geometry, id: u32, kind: u8) -> Result<&'a RawDquot, Damage> {
+    let short = || Damage::short(NAME, RawDquot::SIZE, bytes.len());
+    let bytes = bytes.get(..RawDquot::SIZE).ok_or_else(short)?;
+    let raw = RawDquot::view(bytes).ok_or_else(short)?;
+    let magic = raw.magic.get();
+    ensure!(magic == MAGIC, NAME, "magic", format_args!("{MAGIC:#x}"), format_args!("{magic:#x}"));
+    ensure!(raw.version == 1, NAME, "version", 1, raw.version);
+    checksum::verify(NAME, bytes, CRC_OFFSET)?;
+    ensure!(raw.uuid == geometry.uuid, NAME, "uuid", "the volume's metadata UUID", "another");
+    let found = raw.flags & !flags::BIGTIME;
+    ensure!(found == kind, NAME, "type", format_args!("{kind:#x}"), format_args!("{found:#x}"));
+    let wide = raw.flags & flags::BIGTIME != 0;
+    ensure!(
+        !wide || (geometry.features.bigtime() && id != 0),
+        NAME,
+        "type",
+        "no wide times without the volume's feature, nor in the record of id 0",
+        format_args!("{:#x}", raw.flags)
+    );
+    ensure!(raw.id.get() == id, NAME, "id", id, raw.id);
+    Ok(raw)
+}

@@ -1,0 +1,58 @@
+//! Blocks that carry bytes behind a header of their own: values of attributes (`XARM`) and targets of symlinks (`XSLM`).
+
+use crate::checksum;
+use crate::damage::Damage;
+use crate::ensure;
+use crate::geometry::Geometry;
+use crate::identity::{ForkBlock, Stamp};
+use crate::ondisk::{LeU32, OnDisk, U32, U64};
+
+/// Where the checksum lies.
+pub const CRC_OFFSET: usize = 12;
+
+crate::ondisk! {
+    /// The header of both.
+    pub struct PayloadHeader("remote block header", 56) {
+        /// Attribute value or symlink target.
+        magic: U32 = Hex,
+        /// Where in the value these bytes belong.
+        offset: U32 = Uint,
+        /// Bytes behind this header.
+        bytes: U32 = Uint,
+        /// CRC32C of the block.
+        crc: LeU32 = Crc,
+        /// The volume's metadata UUID.
+        uuid: [u8; 16] = Uuid,
+        /// The inode.
+        owner: U64 = Uint,
+        /// This block's own disk address.
+        blkno: U64 = Uint,
+        /// All ones: these blocks are not logged (of a symlink: LSN of the last write).
+        lsn: U64 = Lsn,
+    }
+}
+
+/// Verifies one block, all of `bytes`: identity, checksum, and that it carries what belongs at `offset` of a value of
+/// `length` bytes. Returns what it carries.
+pub(crate) fn verify<'a>(
+    structure: &'static str,
+    magic: u32,
+    bytes: &'a [u8],
+    geometry: &Geometry,
+    at: ForkBlock,
+    (offset, length): (u32, u32),
+) -> Result<&'a [u8], Damage> {
+    let short = || Damage::short(structure, PayloadHeader::SIZE, bytes.len());
+    let header = PayloadHeader::view(bytes).ok_or_else(short)?;
+    let room = bytes.get(PayloadHeader::SIZE..).ok_or_else(short)?;
+    let found = header.magic.get();
+    ensure!(found == magic, structure, "magic", format_args!("{magic:#x}"), format_args!("{found:#x}"));
+    checksum::verify(structure, bytes, CRC_OFFSET)?;
+    let stamp = Stamp { uuid: &header.uuid, blkno: header.blkno.get(), owner: header.owner.get() };
+    at.verify_stamp(structure, geometry, stamp)?;
+    ensure!(header.offset.get() == offset, structure, "offset", offset, header.offset);
+    let expected = room.len().min(length.saturating_sub(offset) as usize);
+    let carried = header.bytes.get() as usize;
+    ensure!(carried == expected, structure, "bytes", expected, carried);
+    room.get(..carried).ok_or_else(short)
+}

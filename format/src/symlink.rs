@@ -1,0 +1,52 @@
+//! Targets of symlinks: in the inode, or in blocks of their own. (Format document, "Symbolic Links".)
+//!
+//! Unlike values of attributes, a run of blocks that lie together has one header, at its start, and one checksum.
+
+use crate::damage::Damage;
+use crate::ensure;
+use crate::geometry::Geometry;
+use crate::identity::ForkBlock;
+use crate::ondisk::OnDisk;
+use crate::payload::{self, PayloadHeader};
+
+/// `XSLM`.
+pub const MAGIC: u32 = u32::from_be_bytes(*b"XSLM");
+/// Most bytes of a target.
+pub const MAX_TARGET: u32 = 1024;
+const NAME: &str = "symlink target";
+
+/// Blocks that a target of `length` bytes takes: as if each had a header.
+pub fn block_count(length: u32, geometry: &Geometry) -> u32 {
+    length.div_ceil(geometry.block_size - PayloadHeader::SIZE as u32)
+}
+
+/// Verifies one run of blocks, all of `bytes`, of a target of `length` bytes, and returns the part that it carries, which
+/// begins at byte `offset`.
+pub fn verify<'a>(
+    bytes: &'a [u8],
+    geometry: &Geometry,
+    at: ForkBlock,
+    offset: u32,
+    length: u32,
+) -> Result<&'a [u8], Damage> {
+    payload::verify(NAME, MAGIC, bytes, geometry, at, (offset, length))
+}
+
+/// Verifies a whole target: 1 to [`MAX_TARGET`] bytes without NUL.
+pub fn verify_target(target: &[u8]) -> Result<(), Damage> {
+    ensure!(
+        (1..=MAX_TARGET as usize).contains(&target.len()),
+        NAME,
+        "size",
+        format_args!("1 to {MAX_TARGET} bytes"),
+        target.len()
+    );
+    ensure!(
+        !target.contains(&0),
+        NAME,
+        "target",
+        "a path without NUL",
+        format_args!("\"{}\"", target.escape_ascii())
+    );
+    Ok(())
+}
