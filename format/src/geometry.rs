@@ -169,12 +169,11 @@ impl Geometry {
 
     /// Blocks of one AG; 0 for an AG that does not exist.
     pub fn ag_length(&self, ag: AgNumber) -> u32 {
-        match ag.get() {
-            n if n + 1 < self.ag_count => self.ag_blocks,
-            n if n + 1 == self.ag_count => {
-                (self.blocks - u64::from(n) * u64::from(self.ag_blocks)) as u32 // at most ag_blocks, by derive_ags
-            }
-            _ => 0,
+        match self.ag_count.checked_sub(ag.get()) {
+            None | Some(0) => 0,
+            // What is left for the last one: at most ag_blocks, by derive_ags.
+            Some(1) => (self.blocks - u64::from(ag.get()) * u64::from(self.ag_blocks)) as u32,
+            Some(_) => self.ag_blocks,
         }
     }
 

@@ -1,0 +1,47 @@
+//! Hostile bytes: what each fuzz target does with its input.
+//!
+//! | part | targets |
+//! |---|---|
+//! | [`structures`] | every structure of one block or less: headers of AGs, B+tree blocks, inodes |
+//! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
+//!
+//! The bodies live here and not in `proof/fuzz`, so that an ordinary `cargo test` replays what fuzzing once found, and
+//! sweeps every target with a little seeded noise, on machines without cargo-fuzz.
+//!
+//! # Invariants
+//! A target never fails by its result: damage that is refused is as good as bytes that are accepted. It fails by a
+//! panic, by time, or by memory. Every target repairs identity and checksum first, or nothing would ever get past them.
+#![forbid(unsafe_code)]
+
+pub mod input;
+pub mod shape;
+pub mod stamp;
+pub mod structures;
+
+/// One fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, also that of the program in `proof/fuzz/fuzz_targets` and of the folders of cases.
+    pub name: &'static str,
+    /// Its body.
+    pub run: fn(&[u8]),
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target { name: "superblock", run: structures::superblock },
+    Target { name: "agf", run: structures::agf },
+    Target { name: "agi", run: structures::agi },
+    Target { name: "agfl", run: structures::agfl },
+    Target { name: "btree", run: structures::btree },
+    Target { name: "inode", run: structures::inode },
+];
+
+/// Runs the target of that name; `false` where there is none.
+pub fn run(name: &str, data: &[u8]) -> bool {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    if let Some(target) = target {
+        (target.run)(data);
+    }
+    target.is_some()
+}

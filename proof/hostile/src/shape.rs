@@ -1,0 +1,103 @@
+//! A volume's shape from a few bytes: any block size, sector size, inode size and set of features that can be.
+
+use format::Geometry;
+use format::features::{features2, incompat, ro_compat, version};
+use format::ondisk::OnDisk;
+use format::superblock::{self, RawSuperblock, Superblock};
+
+use crate::input::Input;
+
+/// The UUID of every volume made here.
+pub const UUID: [u8; 16] = *b"hostile bytes ok";
+
+/// Bytes that [`geometry`] takes from the front of an input.
+pub const INPUT_BYTES: usize = 10;
+
+/// A valid superblock of a shape that the input chooses, without its checksum.
+pub fn superblock(input: &mut Input<'_>) -> Vec<u8> {
+    let block_log = 10 + input.u8() % 7;
+    let sector_log = 9 + input.u8() % (block_log.min(15) - 8);
+    let inode_log = 9 + input.u8() % (block_log.min(12) - 9);
+    let dir_log = input.u8() % (17 - block_log);
+    let ag_blocks = 64 + u32::from(input.u16()) % 4096;
+    let ag_count = 1 + u32::from(input.u8() % 4);
+    let feature_bits = input.u16();
+    // A last AG that is shorter than the others, but not the one that holds the log.
+    let spare = if ag_count > 1 { u64::from(input.u8()) % u64::from(ag_blocks - 15) } else { 0 };
+    let blocks = u64::from(ag_blocks) * u64::from(ag_count) - spare;
+    let incompat_bits = u32::from(feature_bits) & format::features::INCOMPAT_READ | incompat::FTYPE;
+    let ro_all = ro_compat::FINOBT | ro_compat::RMAPBT | ro_compat::REFLINK | ro_compat::INOBTCOUNT;
+    let log_start = u64::from(ag_blocks / 2);
+
+    let mut bytes = vec![0; 1 << sector_log];
+    let mut put = |field, value: u64| put(&mut bytes, field, value);
+    put("magicnum", superblock::MAGIC.into());
+    put("blocksize", 1 << block_log);
+    put("dblocks", blocks);
+    put("logstart", log_start);
+    put("rootino", 16 << (block_log - inode_log));
+    put("agblocks", ag_blocks.into());
+    put("agcount", ag_count.into());
+    put("logblocks", 8);
+    put("versionnum", (5 | version::NLINK | version::LOGV2 | version::DIRV2 | version::MOREBITS).into());
+    put("sectsize", 1 << sector_log);
+    put("inodesize", 1 << inode_log);
+    put("inopblock", 1 << (block_log - inode_log));
+    put("blocklog", block_log.into());
+    put("sectlog", sector_log.into());
+    put("inodelog", inode_log.into());
+    put("inopblog", (block_log - inode_log).into());
+    put("agblklog", ag_blocks.next_power_of_two().trailing_zeros().into());
+    put("dirblklog", dir_log.into());
+    put("features2", (features2::LAZYSBCOUNT | features2::PROJID32 | features2::CRC).into());
+    put("features_ro_compat", (u32::from(feature_bits >> 9) & ro_all).into());
+    put("features_incompat", incompat_bits.into());
+    put("metadirino", 17 << (block_log - inode_log));
+    for field in ["uuid", "meta_uuid"] {
+        if let Some(place) = place(field).and_then(|(offset, size)| bytes.get_mut(offset..offset + size)) {
+            place.copy_from_slice(&UUID);
+        }
+    }
+    bytes
+}
+
+/// The geometry of [`superblock`]. `None` never happens; a test says so.
+pub fn geometry(input: &mut Input<'_>) -> Option<Geometry> {
+    Superblock::parse_unchecked(&superblock(input)).ok().map(|superblock| superblock.geometry)
+}
+
+fn place(field: &str) -> Option<(usize, usize)> {
+    let found = RawSuperblock::FIELDS.iter().find(|candidate| candidate.name == field)?;
+    Some((found.offset, found.size))
+}
+
+/// Writes a number, big-endian, into a field of the superblock.
+fn put(bytes: &mut [u8], field: &str, value: u64) {
+    let Some((offset, size)) = place(field) else { return };
+    let big_endian = value.to_be_bytes();
+    if let (Some(to), Some(from)) = (bytes.get_mut(offset..offset + size), big_endian.get(8 - size..)) {
+        to.copy_from_slice(from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_choice_is_a_valid_shape_and_all_sizes_occur() {
+        let mut seen = std::collections::BTreeSet::new();
+        for n in 0..20_000u32 {
+            let bytes: Vec<u8> = (0..INPUT_BYTES as u32)
+                .map(|i| (n.wrapping_mul(2_654_435_761 + i * 977) >> 13) as u8)
+                .collect();
+            let parsed = Superblock::parse_unchecked(&superblock(&mut Input::new(&bytes)));
+            let geometry = parsed.expect("a valid shape").geometry;
+            seen.insert((geometry.block_size, geometry.inode_size));
+        }
+        for block_size in [1024, 2048, 4096, 8192, 16384, 32768, 65536] {
+            assert!(seen.contains(&(block_size, 512)), "{block_size}");
+        }
+        assert!(seen.contains(&(4096, 2048)));
+    }
+}
