@@ -8,6 +8,7 @@
 //! - What `write_at` acknowledged as [`Durability::Buffered`] is visible to later reads at once and
 //!   stable after the next `flush`; as [`Durability::Fua`] it is stable on return.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{DeviceError, Operation};
@@ -79,6 +80,13 @@ pub trait Device: Send + Sync {
 
     /// The path and the chain of containers, for messages: `disk.qcow2 (qcow2), partition 2`.
     fn describe(&self) -> String;
+}
+
+/// So that whatever holds a device can derive `Debug`.
+impl fmt::Debug for dyn Device + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}, {} bytes)", self.describe(), self.size())
+    }
 }
 
 /// Refuses a transfer that does not lie within `device`.

@@ -15,6 +15,10 @@
 //! | `window` | [`WindowDevice`]: a byte range of another device |
 //! | `fault` | [`FaultDevice`]: fails as told, for tests |
 //! | `record` | [`RecordDevice`]: remembers writes and flushes, and builds what a power cut leaves |
+//! | `image` | [`open_image`]: from a path to the device that should hold a file system |
+//! | `probe` | [`probe`](fn@probe): names what a device holds |
+//! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
+//! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read only |
 //! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
 
 mod aligned;
@@ -22,10 +26,16 @@ mod device;
 mod error;
 mod fault;
 mod file;
+mod gpt;
+mod image;
+mod mbr;
 mod memory;
 mod open;
 mod open_error;
 mod overlay;
+mod partition;
+mod probe;
+mod qcow2;
 mod record;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 mod uring;
@@ -36,10 +46,14 @@ pub use device::{Device, Durability, ReadRequest};
 pub use error::{DeviceError, Operation};
 pub use fault::{Effect, Fault, FaultDevice, When};
 pub use file::{FileDevice, Io, OpenOptions};
+pub use image::{OpenImage, open_image};
 pub use memory::MemoryDevice;
 pub use open::open_file;
-pub use open_error::OpenError;
+pub use open_error::{ListedPartition, OpenError};
 pub use overlay::{OVERLAY_PAGE, OverlayDevice};
+pub use partition::{Partition, PartitionError, PartitionType, partitions};
+pub use probe::{Class, Content, probe};
+pub use qcow2::Qcow2Device;
 pub use record::{Cut, Event, RecordDevice, Recording};
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 pub use uring::UringDevice;

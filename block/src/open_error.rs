@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::error::{DeviceError, errno_of};
+use crate::partition::{Partition, PartitionError};
+use crate::probe::{Class, Content};
 
 /// A device or image that could not be opened.
 #[derive(Debug)]
@@ -50,8 +52,65 @@ pub enum OpenError {
         /// Why the kernel, or this build, refuses it.
         source: io::Error,
     },
+    /// A container format that cannot be read, or not in the way that was asked for.
+    Unsupported {
+        /// The path as given.
+        path: PathBuf,
+        /// What it is, with an article.
+        name: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A container that is damaged, or needs what it may not have.
+    Container {
+        /// The path as given.
+        path: PathBuf,
+        /// Its format.
+        format: &'static str,
+        /// What is wrong.
+        source: io::Error,
+    },
+    /// A partition must be chosen, or the one that was asked for does not exist.
+    Partitions {
+        /// The disk.
+        device: Box<str>,
+        /// The number that was asked for.
+        asked: Option<u32>,
+        /// All that there are, and what they hold.
+        found: Vec<ListedPartition>,
+    },
+    /// The partition table cannot be read.
+    Table(PartitionError),
     /// The opened device failed while its contents were looked at.
     Device(DeviceError),
+}
+
+/// A partition and what it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedPartition {
+    /// The table's entry.
+    pub partition: Partition,
+    /// What it holds; `None` where it lies outside the disk or cannot be read.
+    pub content: Option<Content>,
+}
+
+impl ListedPartition {
+    /// Whether an XFS file system begins where the partition does.
+    pub fn holds_xfs(&self) -> bool {
+        self.content.is_some_and(|content| content.class == Class::Xfs)
+    }
+}
+
+impl fmt::Display for ListedPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Partition { number, start, length, kind, name, .. } = &self.partition;
+        let content = self.content.map_or("outside the disk, or not readable", |content| content.name);
+        write!(f, "{number:>4}: {length} bytes at {start}, {kind}")?;
+        if !name.is_empty() {
+            write!(f, " {name:?}")?;
+        }
+        write!(f, ": {content}")
+    }
 }
 
 impl OpenError {
@@ -68,6 +127,10 @@ impl OpenError {
             Self::NotADevice { .. } => Errno::NOTBLK.raw_os_error(),
             Self::Locked { .. } => Errno::AGAIN.raw_os_error(),
             Self::InUse { .. } => Errno::BUSY.raw_os_error(),
+            Self::Unsupported { .. } => Errno::OPNOTSUPP.raw_os_error(),
+            Self::Container { source, .. } => errno_of(source),
+            Self::Partitions { .. } => Errno::NXIO.raw_os_error(),
+            Self::Table(error) => error.errno(),
             Self::Device(error) => error.errno(),
         }
     }
@@ -77,6 +140,34 @@ impl From<DeviceError> for OpenError {
     fn from(error: DeviceError) -> Self {
         Self::Device(error)
     }
+}
+
+impl From<PartitionError> for OpenError {
+    fn from(error: PartitionError) -> Self {
+        Self::Table(error)
+    }
+}
+
+/// The message of [`OpenError::Partitions`]: one line that says what to do, then one per partition.
+fn write_partitions(
+    f: &mut fmt::Formatter<'_>,
+    device: &str,
+    asked: Option<u32>,
+    found: &[ListedPartition],
+) -> fmt::Result {
+    let with_xfs = found.iter().filter(|listed| listed.holds_xfs()).count();
+    match (asked, with_xfs) {
+        (Some(number), _) if found.is_empty() => {
+            return write!(f, "{device}: there is no partition {number}: the disk has no partitions");
+        }
+        (Some(number), _) => write!(f, "{device}: there is no partition {number}, but these:")?,
+        (None, _) if found.is_empty() => return write!(f, "{device}: its partition table is empty"),
+        (None, 0) => {
+            write!(f, "{device}: no partition holds XFS (take one with --partition N all the same):")?
+        }
+        (None, count) => write!(f, "{device}: {count} partitions hold XFS (choose with --partition N):")?,
+    }
+    found.iter().try_for_each(|listed| write!(f, "\n{listed}"))
 }
 
 impl fmt::Display for OpenError {
@@ -108,6 +199,14 @@ impl fmt::Display for OpenError {
                 "{}: io_uring cannot be used: {source} (let the program choose, or ask for pread)",
                 path.display()
             ),
+            Self::Unsupported { path, name, advice } => {
+                write!(f, "{}: this is {name}: {advice}", path.display())
+            }
+            Self::Container { path, format, source } => {
+                write!(f, "{}: cannot be read as {format}: {source}", path.display())
+            }
+            Self::Partitions { device, asked, found } => write_partitions(f, device, *asked, found),
+            Self::Table(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
         }
     }
@@ -116,11 +215,17 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } | Self::DirectRefused { source, .. } | Self::NoUring { source, .. } => {
-                Some(source)
-            }
+            Self::Io { source, .. }
+            | Self::DirectRefused { source, .. }
+            | Self::NoUring { source, .. }
+            | Self::Container { source, .. } => Some(source),
+            Self::Table(error) => std::error::Error::source(error),
             Self::Device(error) => std::error::Error::source(error),
-            Self::NotADevice { .. } | Self::Locked { .. } | Self::InUse { .. } => None,
+            Self::NotADevice { .. }
+            | Self::Locked { .. }
+            | Self::InUse { .. }
+            | Self::Unsupported { .. }
+            | Self::Partitions { .. } => None,
         }
     }
 }
