@@ -210,11 +210,12 @@ const SIGNATURES: &[(Class, &str, Sign)] = &[
     (Swap, "swap space", AtAny(SWAP_PLACES, b"SWAPSPACE2")),
     (Swap, "swap space", AtAny(SWAP_PLACES, b"SWAP-SPACE")),
     // Found at the end of the device, or weak: last.
-    (Container, "a VHD image of fixed size", When(is_fixed_vhd)),
     (Volume, "a member of a Linux RAID (md 1.0)", When(is_md_1_0)),
     (Volume, "a member of a Linux RAID (md 0.90)", When(is_md_0_90)),
     (PartitionTable, "a GPT partition table", AtAny(&[512, 4096], b"EFI PART")),
     (PartitionTable, "an MBR partition table", When(is_mbr)),
+    // A raw image with a footer: whatever else is found in it can be read as it is.
+    (Container, "a VHD image of fixed size", When(is_fixed_vhd)),
 ];
 
 /// The magic UUIDs of bcache, which bcachefs used at first too, and of bcachefs.
