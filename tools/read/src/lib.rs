@@ -1,1 +1,3 @@
 //! One XFS volume, read only: inodes, extents, directories, attributes.
+
+pub mod manifest;
