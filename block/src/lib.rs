@@ -19,6 +19,7 @@
 //! | `probe` | [`probe`](fn@probe): names what a device holds |
 //! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
 //! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read only |
+//! | [`fsxattr`] | flags and project ids that the host keeps beside a file: an `ioctl`, and so here |
 //! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
 
 mod aligned;
@@ -26,6 +27,7 @@ mod device;
 mod error;
 mod fault;
 mod file;
+pub mod fsxattr;
 mod gpt;
 mod image;
 mod mbr;

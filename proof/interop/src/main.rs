@@ -1,3 +1,39 @@
-//! The Linux kernel and xfsprogs as judges of Xebec.
+//! What `make-images` calls inside its mount namespace.
 
-fn main() {}
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use interop::{bulk, fill, stress, walk};
+
+#[derive(Parser)]
+#[command(about = "Fills, stresses and describes mounted volumes")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print the manifest of the tree under DIR.
+    Manifest {
+        /// The root of the tree.
+        dir: PathBuf,
+    },
+    /// Fill the empty volume mounted at DIR with every structure that files can have.
+    Fill(fill::Options),
+    /// Work on the volume mounted at DIR until it is shut down.
+    Stress(stress::Options),
+    /// Make a large plain tree under DIR.
+    Bulk(bulk::Options),
+}
+
+fn main() -> Result<()> {
+    match Args::parse().command {
+        Command::Manifest { dir } => walk::write_manifest(&dir, BufWriter::new(std::io::stdout().lock())),
+        Command::Fill(options) => fill::run(&options),
+        Command::Stress(options) => stress::run(&options),
+        Command::Bulk(options) => bulk::run(&options),
+    }
+}

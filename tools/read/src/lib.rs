@@ -6,6 +6,7 @@
 //! | [`Inode`], [`InodeReader`], [`Metadata`] | inodes by number, one at a time or many in a row |
 //! | [`ExtentWalk`] | the extents of a fork, inline or from its tree |
 //! | [`Segments`], [`read_at`] | file contents: runs of data and holes, or bytes at an offset |
+//! | [`manifest`] | one line per file, for comparison with what the kernel shows |
 //! | [`Error`] | what went wrong, where, and what to do |
 //!
 //! # Invariants
@@ -21,6 +22,7 @@ mod error;
 mod extents;
 mod file;
 mod inode;
+pub mod manifest;
 mod volume;
 
 pub use error::{Error, Result};

@@ -1,0 +1,17 @@
+//! The Linux kernel and xfsprogs as judges of Xebec.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`fill`] | fills a mounted volume with every structure that files can have |
+//! | [`stress`] | keeps a mounted volume busy until it is shut down under it: dirty logs |
+//! | [`bulk`] | large plain trees, for benchmarks |
+//! | [`walk`] | the kernel's side of the manifest |
+//! | [`rng`] | the seed of it all |
+//!
+//! `make-images` beside `src/` makes the images; the binary `interop` is what it calls.
+
+pub mod bulk;
+pub mod fill;
+pub mod rng;
+pub mod stress;
+pub mod walk;

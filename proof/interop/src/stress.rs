@@ -1,0 +1,16 @@
+//! Keeps a mounted volume busy until it is shut down under it.
+
+use std::path::PathBuf;
+use anyhow::Result;
+
+/// The volume, and how to work on it.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The root of the mounted volume.
+    pub dir: PathBuf,
+}
+
+/// Works until the volume is shut down.
+pub fn run(_options: &Options) -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! The manifest: everything a user can see of a tree, one JSON object a line.
+//!
+//! Two programs print it: `xebec manifest` from an image, and the proof's walker from a kernel mount. Equal lines are
+//! the proof that both see the same volume, so the serialisation is defined once, here; `docs/manifest.md` explains
+//! the fields.
+//!
+//! # Invariants
+//! - Keys come in the order of the fields of [`Record`]; a field that does not apply is left out, never `null`.
+//! - Lines are sorted by the raw bytes of the path ([`PathKey`]); the root is `.` and comes first, whatever it sorts as.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+/// Files of more bytes than this carry no `sha256`: they are sparse, and hashing them would be a test of patience.
+pub const HASH_SIZE_MAX: u64 = 4 << 30;
+
+/// One file, of any type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Where it is, relative to the root of the tree.
+    #[serde(flatten)]
+    pub path: PathKey,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// The permission bits with set-uid, set-gid and sticky, in octal, four digits.
+    pub mode: String,
+    /// The owner's user id.
+    pub uid: u32,
+    /// The owner's group id.
+    pub gid: u32,
+    /// The number of links.
+    pub nlink: u64,
+    /// The size in bytes as the inode has it (`di_size`); for a directory and a symlink too.
+    pub size: u64,
+    /// The inode number.
+    pub ino: u64,
+    /// Last access, see [`time`].
+    pub atime: String,
+    /// Last change of the content.
+    pub mtime: String,
+    /// Last change of the inode.
+    pub ctime: String,
+    /// The birth of the inode.
+    pub btime: String,
+    /// Block and character devices: `major:minor`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rdev: Option<String>,
+    /// Symlinks: where they point.
+    #[serde(flatten)]
+    pub target: Option<TargetKey>,
+    /// Name to value in lowercase hex, as a privileged caller of `listxattr` sees them. See [`xattr_key`].
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub xattrs: BTreeMap<String, String>,
+    /// Files of up to [`HASH_SIZE_MAX`] bytes: SHA-256 of the content in lowercase hex, holes read as zeros.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Files and directories: the project id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub projid: Option<u32>,
+    /// Files and directories: the `FS_XFLAG_*` bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xflags: Option<u32>,
+}
+
+/// A path: as text, or in lowercase hex where its bytes are not UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PathKey {
+    /// The path's bytes are UTF-8.
+    #[serde(rename = "path")]
+    Text(String),
+    /// They are not.
+    #[serde(rename = "path_hex")]
+    Hex(String),
+}
+
+/// A symlink's target: as text, or in lowercase hex where its bytes are not UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetKey {
+    /// The target's bytes are UTF-8.
+    #[serde(rename = "target")]
+    Text(String),
+    /// They are not.
+    #[serde(rename = "target_hex")]
+    Hex(String),
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A block device.
+    Block,
+    /// A character device.
+    Char,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl Kind {
+    /// The kind that the type bits of a POSIX mode name; `None` for bits that name none.
+    pub fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o100_000 => Self::File,
+            0o040_000 => Self::Dir,
+            0o120_000 => Self::Symlink,
+            0o060_000 => Self::Block,
+            0o020_000 => Self::Char,
+            0o010_000 => Self::Fifo,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+}
+
+impl PathKey {
+    /// A path relative to the root, without a leading `/`; empty for the root itself.
+    pub fn new(path: &[u8]) -> Self {
+        match std::str::from_utf8(path) {
+            Ok("") => Self::Text(".".into()),
+            Ok(text) => Self::Text(text.into()),
+            Err(_) => Self::Hex(hex(path)),
+        }
+    }
+}
+
+impl TargetKey {
+    /// A symlink's target.
+    pub fn new(target: &[u8]) -> Self {
+        match std::str::from_utf8(target) {
+            Ok(text) => Self::Text(text.into()),
+            Err(_) => Self::Hex(hex(target)),
+        }
+    }
+}
+
+impl Record {
+    /// Writes the record as one line.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_line(&self, mut out: impl io::Write) -> io::Result<()> {
+        serde_json::to_writer(&mut out, self)?;
+        out.write_all(b"\n")
+    }
+
+    /// Reads a line back.
+    ///
+    /// # Errors
+    /// `InvalidData` where the line is not a record.
+    pub fn from_line(line: &str) -> io::Result<Self> {
+        serde_json::from_str(line).map_err(io::Error::from)
+    }
+}
+
+/// The permission bits of a mode as [`Record::mode`] has them.
+pub fn mode(mode: u32) -> String {
+    format!("{:04o}", mode & 0o7777)
+}
+
+/// A time as the records have it: seconds since 1970 (negative before), a dot, nine digits of nanoseconds that count
+/// forward from that second. Half a second before 1970 is `-1.500000000`.
+pub fn time(sec: i64, nsec: u32) -> String {
+    format!("{sec}.{nsec:09}")
+}
+
+/// A device number as [`Record::rdev`] has it.
+pub fn rdev(major: u32, minor: u32) -> String {
+    format!("{major}:{minor}")
+}
+
+/// The key of an extended attribute: its full name with namespace (`user.mime`), or `hex:` and the full name in hex
+/// where it is not UTF-8. No name begins with `hex:`, because each begins with its namespace.
+pub fn xattr_key(name: &[u8]) -> String {
+    match std::str::from_utf8(name) {
+        Ok(text) => text.into(),
+        Err(_) => format!("hex:{}", hex(name)),
+    }
+}
+
+/// Bytes in lowercase hex.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().saturating_mul(2));
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            path: PathKey::new(b"a/b"),
+            kind: Kind::File,
+            mode: mode(0o104_755),
+            uid: 0,
+            gid: 7,
+            nlink: 1,
+            size: 3,
+            ino: 131,
+            atime: time(1, 2),
+            mtime: time(-1, 500_000_000),
+            ctime: time(0, 0),
+            btime: time(0, 0),
+            rdev: None,
+            target: None,
+            xattrs: BTreeMap::from([(xattr_key(b"user.x"), hex(b"\x00\xff"))]),
+            sha256: Some("00".into()),
+            projid: Some(0),
+            xflags: Some(0),
+        }
+    }
+
+    #[test]
+    fn a_line_has_its_keys_in_order() {
+        let mut line = Vec::new();
+        record().write_line(&mut line).unwrap();
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            "{\"path\":\"a/b\",\"type\":\"file\",\"mode\":\"4755\",\"uid\":0,\"gid\":7,\"nlink\":1,\"size\":3,\
+             \"ino\":131,\"atime\":\"1.000000002\",\"mtime\":\"-1.500000000\",\"ctime\":\"0.000000000\",\
+             \"btime\":\"0.000000000\",\"xattrs\":{\"user.x\":\"00ff\"},\"sha256\":\"00\",\"projid\":0,\"xflags\":0}\n"
+        );
+    }
+
+    #[test]
+    fn a_line_reads_back() {
+        let mut link = record();
+        link.path = PathKey::new(b"\xff");
+        link.kind = Kind::Symlink;
+        link.target = Some(TargetKey::new(b"\xfe/x"));
+        link.xattrs.clear();
+        for record in [record(), link] {
+            let mut line = Vec::new();
+            record.write_line(&mut line).unwrap();
+            assert_eq!(Record::from_line(std::str::from_utf8(&line).unwrap()).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_hex() {
+        assert_eq!(PathKey::new(b"a\xff"), PathKey::Hex("61ff".into()));
+        assert_eq!(PathKey::new(b""), PathKey::Text(".".into()));
+        assert_eq!(xattr_key(b"user.\xff"), "hex:757365722eff");
+    }
+}
