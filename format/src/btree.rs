@@ -357,7 +357,8 @@ macro_rules! tree {
     ($(
         $(#[$doc:meta])*
         $tree:ident = $magic:literal $name:literal, $header:ty, $record:ty, $key:ty, $pointer:ty,
-        order |$l:ident, $r:ident| $order:expr, keys |$kl:ident, $kr:ident| $keys:expr, matches |$k:ident, $f:ident| $matches:expr;
+        order |$l:ident, $r:ident| $order:expr, keys |$kl:ident, $kr:ident| $keys:expr,
+        matches |$k:ident, $f:ident| $matches:expr;
     )*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]

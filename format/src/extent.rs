@@ -61,7 +61,8 @@ impl Extent {
         }
     }
 
-    /// Verifies that the extent is possible: some blocks, within one AG, behind its header, below the highest file block.
+    /// Verifies that the extent is possible: some blocks, within one AG, behind its header, below the highest file
+    /// block.
     pub fn verify(&self, geometry: &Geometry) -> Result<(), Damage> {
         const NAME: &str = "extent";
         ensure!(self.count > 0, NAME, "blockcount", "at least 1", self.count);

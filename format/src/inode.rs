@@ -42,7 +42,8 @@ crate::ondisk! {
         projid_lo: U16 = Uint,
         /// Upper half of the project id.
         projid_hi: U16 = Uint,
-        /// Extents of the data fork, where `nrext64` is set; else zero, but for an old flush counter in the last two bytes.
+        /// Extents of the data fork, where `nrext64` is set; else zero, but for an old flush counter in the last two
+        /// bytes.
         big_nextents: U64 = Uint,
         /// Last access.
         atime: U64 = Time,
@@ -253,8 +254,8 @@ pub struct Dinode<'a> {
 }
 
 impl<'a> Dinode<'a> {
-    /// Verifies the slot of inode `ino`: identity, checksum, and that forks lie in their areas. A free inode passes too:
-    /// see [`Dinode::is_free`].
+    /// Verifies the slot of inode `ino`: identity, checksum, and that forks lie in their areas. A free inode passes
+    /// too: see [`Dinode::is_free`].
     pub fn verify(bytes: &'a [u8], geometry: &Geometry, ino: Ino) -> Result<Self, Damage> {
         let inode = Self::identify(bytes, geometry, ino)?;
         if !inode.is_free() {

@@ -1,6 +1,6 @@
-//! A structure is declared once, by [`ondisk!`](crate::ondisk!): the declaration gives the Rust type, asserts its size on
-//! disk, and lists its fields with their names and offsets, so that the printer of structures and the tests of the layout
-//! can never tell another story than the parser.
+//! A structure is declared once, by [`ondisk!`](crate::ondisk!): the declaration gives the Rust type, asserts its size
+//! on disk, and lists its fields with their names and offsets, so that the printer of structures and the tests of the
+//! layout can never tell another story than the parser.
 
 pub use zerocopy::big_endian::{I16, I32, I64, U16, U32, U64};
 pub use zerocopy::little_endian::U32 as LeU32;

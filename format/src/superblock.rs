@@ -178,14 +178,17 @@ impl std::fmt::Display for Refusal {
             Self::NotXfs => f.write_str("no XFS superblock (its magic XFSB is missing)"),
             Self::Version(version) => write!(
                 f,
-                "XFS version {version} is not supported, only version 5 (copy the files to a volume made by a current mkfs.xfs)"
+                "XFS version {version} is not supported, only version 5 \
+                 (copy the files to a volume made by a current mkfs.xfs)"
             ),
             Self::Features(names) => write!(
                 f,
-                "the volume uses features that this version cannot read: {names} (use a newer Xebec, or mount it with a kernel that knows them)"
+                "the volume uses features that this version cannot read: {names} \
+                 (use a newer Xebec, or mount it with a kernel that knows them)"
             ),
             Self::NeedsRepair => f.write_str(
-                "the volume is marked needsrepair: a tool was interrupted while changing it (run xfs_repair on it first)",
+                "the volume is marked needsrepair: a tool was interrupted while changing it \
+                 (run xfs_repair on it first)",
             ),
             Self::Realtime => f.write_str("the volume has a realtime device, which is not supported"),
             Self::InProgress => {
@@ -209,8 +212,9 @@ const NAME: &str = "superblock";
 impl Superblock {
     /// Verifies the superblock at the start of `bytes`, which hold at least its sector.
     ///
-    /// The checksum covers one sector, whose size is a field of the superblock itself; it is checked as soon as that field
-    /// is plausible. Everything a reader relies on is checked; what only a repairer cares about is left to the checker.
+    /// The checksum covers one sector, whose size is a field of the superblock itself; it is checked as soon as that
+    /// field is plausible. Everything a reader relies on is checked; what only a repairer cares about is left to the
+    /// checker.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
         let raw = Self::identify(bytes)?;
         let sector = usize::from(raw.sectsize.get());

@@ -1,3 +1,143 @@
-//! Xebec beside its peers, in one run, by ratio.
+//! Xebec beside its peers, in one run, on the same image, by ratio.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`benches`] | what is compared with what, and the ratio to reach |
+//! | [`measure`] | one run of a command: time, processor time, peak memory |
+//! | [`images`] | the images: ready ones, or made through the kernel |
+//! | [`mount`] | the kernel's mount of an image, in a namespace of our own |
+//! | [`machine`] | what a report must say of where it was made |
+//! | [`report`] | the table and the JSON |
+//!
+//! # How it is measured
+//! Xebec and its peer take turns, so that a change in the machine's mood hits both. The image is read once before, so
+//! that it lies in the page cache for both; one turn each goes unmeasured. The report gives medians with the lowest and
+//! the highest run, and a ratio of medians: absolute numbers belong to one machine, ratios travel better.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod benches;
+mod images;
+mod machine;
+mod measure;
+mod mount;
+mod report;
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use clap::{Parser, ValueEnum};
+
+/// Runs Xebec and its peers side by side. Needs root: the kernel mounts the images for the peers.
+#[derive(Parser)]
+#[command(name = "xebec-bench")]
+struct Options {
+    /// What to compare.
+    #[arg(value_enum, default_value = "all")]
+    bench: Choice,
+    /// Also write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Measured turns of each.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Small images and one turn: whether the harness works, not how fast anything is.
+    #[arg(long)]
+    smoke: bool,
+    /// Where the images are, and are made if they are not there [default: $XEBEC_BENCH_IMAGES, target/bench-images].
+    #[arg(long, value_name = "DIR")]
+    images: Option<PathBuf>,
+    /// The xebec to measure [default: built from this checkout].
+    #[arg(long, value_name = "PROGRAM")]
+    xebec: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    /// `xebec check` and `xfs_repair -n`, a million inodes.
+    Check,
+    /// `xebec ls -lR` and `find -ls` on the kernel's mount, a million inodes.
+    Ls,
+    /// `xebec extract --to -` and `tar` reading the kernel's mount, 65,000 files.
+    Extract,
+    /// All of them.
+    All,
+}
+
+fn main() -> anyhow::Result<()> {
+    if measure::serve()? {
+        return Ok(());
+    }
+    let options = Options::parse();
+    enter_namespace()?;
+    let setup = benches::Setup {
+        xebec: match &options.xebec {
+            Some(program) => program.clone(),
+            None => build_xebec()?,
+        },
+        images: images::Images::new(options.images.clone().or_else(ready_images), options.smoke)?,
+        rounds: if options.smoke { 1 } else { options.rounds },
+    };
+    let mut report = report::Report::new(machine::describe(&setup.xebec)?, options.smoke);
+    report.print_head();
+    let chosen = |choice| options.bench == Choice::All || options.bench == choice;
+    if chosen(Choice::Check) {
+        report.add(benches::check(&setup)?);
+    }
+    if chosen(Choice::Ls) {
+        report.add(benches::ls(&setup)?);
+    }
+    if chosen(Choice::Extract) {
+        report.add(benches::extract(&setup)?);
+    }
+    report.print_foot();
+    if let Some(file) = &options.json {
+        report.write_json(file)?;
+    }
+    Ok(())
+}
+
+fn ready_images() -> Option<PathBuf> {
+    std::env::var_os("XEBEC_BENCH_IMAGES").map(PathBuf::from)
+}
+
+/// Starts this program again in a mount namespace of its own, so that no mount outlives it, however it ends.
+fn enter_namespace() -> anyhow::Result<()> {
+    const MARK: &str = "XEBEC_BENCH_NAMESPACE";
+    if std::env::var_os(MARK).is_some() {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!(
+            "the benchmarks need root: the kernel makes the images and mounts them for the peers \
+             (run them as root, or as `sudo -E cargo run --release -p xebec-bench`)"
+        );
+    }
+    let program = std::env::current_exe().context("the path of this program")?;
+    let error = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "--"])
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(MARK, "1")
+        .exec();
+    Err(error).context("cannot run `unshare` (apt install util-linux)")
+}
+
+/// Builds `xebec` in this program's own profile and returns where it lies: beside this program.
+fn build_xebec() -> anyhow::Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "xebec-cli", "--bin", "xebec"]);
+    cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    if !cargo.status().context("cannot run cargo")?.success() {
+        bail!("xebec does not build");
+    }
+    let beside = std::env::current_exe().context("the path of this program")?.with_file_name("xebec");
+    if !beside.exists() {
+        bail!("{} is not there after building it (say where with --xebec)", beside.display());
+    }
+    Ok(beside)
+}

@@ -81,7 +81,8 @@ impl fmt::Display for Error {
             Self::Refused { device, reason } => write!(f, "{device}: {reason}"),
             Self::Truncated { device, need, have } => write!(
                 f,
-                "{device}: the image is cut short: the volume needs {need} bytes, the image has {have} (get the whole image; a sparse copy must keep its length)"
+                "{device}: the image is cut short: the volume needs {need} bytes, the image has {have} \
+                 (get the whole image; a sparse copy must keep its length)"
             ),
             Self::Damaged { place, damage } => {
                 write!(f, "{place}: {damage} (the volume is damaged; run \"xebec check\")")

@@ -36,8 +36,8 @@ struct Node {
 }
 
 impl<'v> ExtentWalk<'v> {
-    /// The extents of a fork from `from` on, the one that holds it included. A fork that is inline, a device, or absent has
-    /// none.
+    /// The extents of a fork from `from` on, the one that holds it included. A fork that is inline, a device, or absent
+    /// has none.
     pub fn new(volume: &'v Volume, inode: &Dinode<'_>, kind: ForkKind, from: FileBlock) -> Result<Self> {
         let ino = inode.ino();
         let mut walk = Self {

@@ -21,11 +21,11 @@ pub struct Volume {
 const LARGEST_SECTOR: u64 = 32768;
 
 impl Volume {
-    /// Opens the volume at the start of a device: reads and verifies the first superblock, and that the device holds all
-    /// the blocks that it promises.
+    /// Opens the volume at the start of a device: reads and verifies the first superblock, and that the device holds
+    /// all the blocks that it promises.
     ///
-    /// The log is not looked at: whoever wants a dirty volume as the kernel would show it replays the log into an overlay
-    /// first, and opens that.
+    /// The log is not looked at: whoever wants a dirty volume as the kernel would show it replays the log into an
+    /// overlay first, and opens that.
     pub fn open(device: Arc<dyn Device>) -> Result<Self> {
         let refuse = |reason| Error::Refused { device: device.describe(), reason };
         let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];

@@ -17,7 +17,7 @@ pub fn files(tree: &Tree, complaints: &mut Complaints) {
     }
 }
 
-/// The files that only tests compile: integration tests, and modules under `#[cfg(test)]`.
+/// The files that are no part of a library or program: tests, examples, benches, and modules under `#[cfg(test)]`.
 pub fn test_files(tree: &Tree) -> BTreeSet<String> {
     reached(tree).into_iter().filter_map(|(path, test)| test.then_some(path)).collect()
 }
@@ -45,9 +45,8 @@ fn roots(tree: &Tree) -> Vec<(String, bool)> {
                 ["build.rs"] | ["src", "lib.rs" | "main.rs"] => (true, false),
                 ["src", "bin", name] => (name.ends_with(".rs"), false),
                 ["src", "bin", _, "main.rs"] => (true, false),
-                ["examples" | "benches", name] => (name.ends_with(".rs"), false),
-                ["tests", name] => (name.ends_with(".rs"), true),
-                ["tests", _, "main.rs"] => (true, true),
+                ["tests" | "examples" | "benches", name] => (name.ends_with(".rs"), true),
+                ["tests" | "examples" | "benches", _, "main.rs"] => (true, true),
                 _ => (false, false),
             };
             if is_root {

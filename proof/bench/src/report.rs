@@ -1,0 +1,127 @@
+//! The table for people, and the same as JSON.
+
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::benches::Comparison;
+use crate::machine::Machine;
+use crate::measure::{Usage, median, seconds};
+
+/// Everything that was measured.
+#[derive(Serialize)]
+pub struct Report {
+    /// Raised when a field changes its meaning.
+    version: u32,
+    /// A smoke run shows that the harness works; its numbers mean nothing.
+    smoke: bool,
+    machine: Machine,
+    comparisons: Vec<Comparison>,
+}
+
+impl Report {
+    /// A report without numbers yet.
+    pub fn new(machine: Machine, smoke: bool) -> Self {
+        Self { version: 1, smoke, machine, comparisons: Vec::new() }
+    }
+
+    /// Prints the machine and the versions.
+    pub fn print_head(&self) {
+        let Machine { processor, cores, memory_bytes, kernel, system, load, commit, profile, .. } =
+            &self.machine;
+        println!("machine   {processor}, {cores} cores, {} MiB of memory", memory_bytes >> 20);
+        println!("system    {system}, {kernel}, load {load} before the first run");
+        println!("commit    {commit}, {profile}");
+        for (program, version) in &self.machine.versions {
+            println!("program   {program}: {version}");
+        }
+        if *load > 0.5 {
+            println!(
+                "WARNING   other work is going on here: ratios survive that better than times, but not unharmed"
+            );
+        }
+        if self.smoke || cfg!(debug_assertions) {
+            println!("WARNING   small images or an unoptimised build: these numbers are no measurement");
+        }
+    }
+
+    /// Adds comparisons, and prints them.
+    pub fn add(&mut self, comparisons: Vec<Comparison>) {
+        for comparison in &comparisons {
+            print(comparison, self.smoke);
+        }
+        self.comparisons.extend(comparisons);
+    }
+
+    /// Says what the columns mean.
+    pub fn print_foot(&self) {
+        println!();
+        println!(
+            "Each number is the median of the runs, with the lowest and the highest in brackets. Xebec and its"
+        );
+        println!(
+            "peer took turns on the same image, which lay in the page cache. `ratio` is Xebec's median through"
+        );
+        println!(
+            "the peer's: below 1 means that Xebec needs less. `target` is the highest ratio that we accept."
+        );
+    }
+
+    /// Writes everything as JSON.
+    pub fn write_json(&self, file: &Path) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self)?;
+        std::fs::write(file, text + "\n").with_context(|| file.display().to_string())
+    }
+}
+
+/// One column of numbers of both sides.
+struct Row<'a> {
+    name: &'a str,
+    of: fn(&Usage) -> f64,
+    show: fn(f64) -> String,
+    target: Option<f64>,
+}
+
+fn print(comparison: &Comparison, smoke: bool) {
+    let rows = [
+        Row { name: "wall time", of: |usage| usage.wall_s, show: seconds, target: comparison.wall_target },
+        Row {
+            name: "processor time",
+            of: |usage| usage.user_s + usage.system_s,
+            show: seconds,
+            target: None,
+        },
+        Row {
+            name: "peak memory",
+            of: |usage| usage.rss_peak_bytes as f64,
+            show: |bytes| format!("{:.1} MiB", bytes / f64::from(1 << 20)),
+            target: comparison.rss_target,
+        },
+    ];
+    println!();
+    println!("{} (runs of each: {})", comparison.task, comparison.xebec.len());
+    println!("  Xebec: {}", comparison.xebec_command);
+    println!("  peer:  {}", comparison.peer_command);
+    println!("  {:<15} {:>32} {:>32} {:>7}  target", "", "Xebec", "peer", "ratio");
+    for row in rows {
+        let ratio = middle(&comparison.xebec, row.of) / middle(&comparison.peer, row.of);
+        let target = match row.target.filter(|_| !smoke) {
+            Some(target) if ratio <= target => format!("<= {target}: reached"),
+            Some(target) => format!("<= {target}: MISSED"),
+            None => "-".into(),
+        };
+        let (ours, theirs) = (spread(&comparison.xebec, &row), spread(&comparison.peer, &row));
+        println!("  {:<15} {ours:>32} {theirs:>32} {ratio:>7.3}  {target}", row.name);
+    }
+}
+
+fn middle(runs: &[Usage], of: fn(&Usage) -> f64) -> f64 {
+    median(runs.iter().map(of))
+}
+
+fn spread(runs: &[Usage], row: &Row<'_>) -> String {
+    let numbers = || runs.iter().map(row.of);
+    let (low, high) = (numbers().fold(f64::INFINITY, f64::min), numbers().fold(0.0, f64::max));
+    format!("{} [{} - {}]", (row.show)(middle(runs, row.of)), (row.show)(low), (row.show)(high))
+}
