@@ -9,6 +9,7 @@
 //! | [`agf`], [`agi`], [`agfl`] | the headers of an allocation group |
 //! | [`btree`] | blocks, keys and records of every B+tree |
 //! | [`inode`], [`timestamp`], [`extent`] | one inode core, its forks and its extents |
+//! | [`log`] | the journal: records, operations, and what each type of log item holds |
 //!
 //! # Invariants
 //! No I/O, no lock, no clock. Bytes in, views out: a raw structure is a view of the caller's bytes; a parsed one has
@@ -28,6 +29,7 @@ pub mod extent;
 pub mod features;
 pub mod geometry;
 pub mod inode;
+pub mod log;
 pub mod ondisk;
 pub mod superblock;
 pub mod timestamp;
