@@ -3,7 +3,7 @@
 //! layout can never tell another story than the parser.
 
 pub use zerocopy::big_endian::{I16, I32, I64, U16, U32, U64};
-pub use zerocopy::little_endian::U32 as LeU32;
+pub use zerocopy::little_endian::{U16 as LeU16, U32 as LeU32, U64 as LeU64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// How a field's bytes are best shown to a person.
@@ -82,7 +82,7 @@ macro_rules! element_size {
         impl<const N: usize> ElementSize for [$number; N] { const ELEMENT: usize = size_of::<$number>(); }
     )*};
 }
-element_size!(I16, I32, I64, U16, U32, U64, LeU32, i8);
+element_size!(I16, I32, I64, U16, U32, U64, LeU16, LeU32, LeU64, i8);
 impl ElementSize for u8 {
     const ELEMENT: usize = 1;
 }
@@ -149,4 +149,9 @@ impl OnDisk for U32 {
 impl OnDisk for U64 {
     const NAME: &'static str = "64-bit number";
     const FIELDS: &'static [Field] = &[Field { name: "", offset: 0, size: 8, element: 8, show: Show::Uint }];
+}
+
+impl OnDisk for LeU32 {
+    const NAME: &'static str = "32-bit number of the log";
+    const FIELDS: &'static [Field] = &[Field { name: "", offset: 0, size: 4, element: 4, show: Show::Uint }];
 }
