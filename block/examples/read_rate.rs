@@ -5,6 +5,7 @@
 //! Prints the median of 5 runs in MiB/s.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: read_rate FILE [KIB]")?;
     let path = Path::new(&path);
     let piece = std::env::args().nth(2).map_or(Ok(32), |kib| kib.parse::<usize>())? << 10;
-    println!("{:<9} {:<6} {:>6} {:>10}", "cache", "io", "batch", "MiB/s");
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:<9} {:<6} {:>6} {:>10}", "cache", "io", "batch", "MiB/s")?;
     for (cache, direct, drop) in [("warm", false, false), ("cold", false, true), ("direct", true, false)] {
         for batch in [1, 8, 32, 128] {
             for io in [Io::Pread, Io::Uring] {
@@ -32,7 +34,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     })
                     .collect::<Result<Vec<f64>, Box<dyn std::error::Error>>>()?;
                 rates.sort_by(f64::total_cmp);
-                println!("{cache:<9} {:<6} {batch:>6} {:>10.0}", format!("{io:?}").to_lowercase(), rates[2]);
+                writeln!(
+                    out,
+                    "{cache:<9} {:<6} {batch:>6} {:>10.0}",
+                    format!("{io:?}").to_lowercase(),
+                    rates[2]
+                )?;
             }
         }
     }

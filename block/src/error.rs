@@ -147,16 +147,16 @@ impl fmt::Display for DeviceError {
             ),
             Self::Shrunk { device, offset, length, got } => write!(
                 f,
-                "{device}: cannot read {length} bytes at offset {offset}: the file now ends after {got} of them \
-                 (it was truncated while open)"
+                "{device}: cannot read {length} bytes at offset {offset}: the file now ends after {got} of \
+                 them (it was truncated while open)"
             ),
             Self::ReadOnly { device, offset, length } => {
                 write!(f, "{device}: cannot write {length} bytes at offset {offset}: the device is read-only")
             }
             Self::Unaligned { device, offset, length, alignment } => write!(
                 f,
-                "{device}: cannot write {length} bytes at offset {offset}: direct I/O writes whole sectors \
-                 of {alignment} bytes (open it without direct I/O)"
+                "{device}: cannot write {length} bytes at offset {offset}: direct I/O writes whole \
+                 sectors of {alignment} bytes (open it without direct I/O)"
             ),
             Self::Io { device, what: Operation::Flush, source, .. } => {
                 write!(f, "{device}: cannot flush: {source} (writes since the last flush may be lost)")

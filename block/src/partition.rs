@@ -115,7 +115,8 @@ impl fmt::Display for PartitionError {
             Self::Device(error) => error.fmt(f),
             Self::Damaged { device, reason } => write!(
                 f,
-                "{device}: the GPT partition table is damaged: {reason}, and its backup is no better (if you know where the file system begins, use --offset BYTES)"
+                "{device}: the GPT partition table is damaged: {reason}, and its backup is no \
+                 better (if you know where the file system begins, use --offset BYTES)"
             ),
         }
     }

@@ -9,15 +9,12 @@
 //! | [`agf`], [`agi`], [`agfl`] | the headers of an allocation group |
 //! | [`btree`] | blocks, keys and records of every B+tree |
 //! | [`inode`], [`timestamp`], [`extent`] | one inode core, its forks and its extents |
-<<<<<<< HEAD
 //! | [`identity`] | who a block of a fork must say it is |
 //! | [`dir`], [`dabtree`], [`hash`] | directories, their index, and the hash of names |
 //! | [`attr`], [`payload`] | extended attributes, parent pointers, access control lists |
 //! | [`symlink`] | targets of symlinks |
 //! | [`dquot`] | quota records |
-=======
 //! | [`log`] | the journal: records, operations, and what each type of log item holds |
->>>>>>> refs/heads/log
 //!
 //! # Invariants
 //! No I/O, no lock, no clock. Bytes in, views out: a raw structure is a view of the caller's bytes; a parsed one has

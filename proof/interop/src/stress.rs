@@ -1,7 +1,7 @@
 //! Keeps a mounted volume busy until it is shut down under it.
 
-use std::path::PathBuf;
 use anyhow::Result;
+use std::path::PathBuf;
 
 /// The volume, and how to work on it.
 #[derive(clap::Args)]

@@ -25,8 +25,9 @@ const COPY_BUFFER: usize = 1 << 20;
 /// The first file that cannot be read, by name: a manifest with gaps would prove nothing.
 pub fn write_manifest(root: &Path, mut out: impl Write) -> Result<()> {
     let mut records = Vec::new();
-    let fd = rustix::fs::openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .with_context(|| format!("{}", root.display()))?;
+    let fd =
+        rustix::fs::openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .with_context(|| format!("{}", root.display()))?;
     let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::ALL)?;
     let mut walker = Walker { records: &mut records, buffer: vec![0; COPY_BUFFER] };
     let record = walker.describe(&[], &stat, &Handle::Open(&fd))?;

@@ -55,7 +55,9 @@ pub fn large(fill: &mut Fill) -> Result<()> {
 
     fill.dir("dirs/node-holes")?;
     fill.link(&dir.join("node-holes"), names("h", count, 60))?;
-    unlink_every(&dir.join("node-holes"), "h", count, 60, |i| i > count / 3 && i < count * 2 / 3 || i % 5 == 0)?;
+    unlink_every(&dir.join("node-holes"), "h", count, 60, |i| {
+        i > count / 3 && i < count * 2 / 3 || i % 5 == 0
+    })?;
 
     if fill.dir_block <= 2048 {
         let fanout = fill.dir_block / LEAF_ENTRY;

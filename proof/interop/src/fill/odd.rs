@@ -65,7 +65,9 @@ fn hard_links(fill: &mut Fill) -> Result<()> {
         std::fs::hard_link(&first, if i % 2 == 0 { &dir } else { &other }.join(format!("link{i}")))?;
     }
     // Links to what is no regular file.
-    for (target, name) in [("special/fifo", "fifo"), ("symlinks/dangling", "symlink"), ("special/null", "device")] {
+    for (target, name) in
+        [("special/fifo", "fifo"), ("symlinks/dangling", "symlink"), ("special/null", "device")]
+    {
         rustix::fs::linkat(CWD, fill.root.join(target), CWD, dir.join(name), AtFlags::empty())?;
     }
     std::fs::hard_link(dir.join("link0"), fill.root.join("after-unlink"))?;
