@@ -33,7 +33,8 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     names(fill)?;
 
     let equal = file(fill, "equal-hashes")?;
-    for i in 0..60 {
+    let count = if fill.equal_hashes > 1000 { 300 } else { (fill.block / 64).min(60) as u32 };
+    for i in 0..count {
         let mut name = b"user.".to_vec();
         name.extend(equal_hash_name(b"aaaabbbbccccdddd", i));
         set(&equal, &name, &i.to_le_bytes())?;
@@ -68,11 +69,11 @@ pub fn tall(fill: &mut Fill) -> Result<()> {
     for i in 0..count {
         set(&many_remote, format!("user.r{i:04}").as_bytes(), &fill.rng.bytes(65536))?;
     }
-    // The data fork's extents share the inode with it.
+    // Values just too small to be remote: a block each. The data fork's extents share the inode with them.
     let many_blocks = file(fill, "btree-blocks")?;
     std::fs::write(&many_blocks, b"data too")?;
-    let len = (fill.block / 2 - 64).min(2000) as usize;
-    for i in 0..220 {
+    let len = (fill.block * 7 / 10) as usize;
+    for i in 0..fill.fork_extents * 5 / 4 {
         set(&many_blocks, format!("user.b{i:04}").as_bytes(), &fill.rng.bytes(len))?;
     }
     Ok(())

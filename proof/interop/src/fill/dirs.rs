@@ -71,10 +71,10 @@ pub fn large(fill: &mut Fill) -> Result<()> {
 pub fn tall(fill: &mut Fill) -> Result<()> {
     let dir = fill.dir("dirs/btree")?;
     let fd = open_dir(&dir)?;
-    let per_block = fill.dir_block / (ENTRY_OVERHEAD + 250);
-    let blocks_max = fill.fork_extents * 3 / 2;
-    for block in 0..blocks_max {
-        fill.link(&dir, names(&format!("btree{block:04}"), per_block.max(1), 250))?;
+    let per_block = (fill.dir_block / (ENTRY_OVERHEAD + 250)).max(1);
+    // One block gives an extent or more, unless there are larger pieces left. Parent pointers may take the space first.
+    for block in 0..fill.fork_extents * 2 + 40 {
+        fill.link(&dir, names(&format!("btree{block:04}"), per_block, 250))?;
         if u64::from(fsxattr::get(&fd)?.nextents) > fill.fork_extents + 2 {
             break;
         }
@@ -125,9 +125,8 @@ fn bytes(fill: &mut Fill, dir: &Path) -> Result<()> {
 /// next lie on the same place, so that flipping both leaves the hash as it was.
 fn equal_hashes(fill: &mut Fill, dir: &Path) -> Result<()> {
     std::fs::create_dir(dir.join("equal-hashes"))?;
-    let count = if fill.full { 1500 } else { 100 };
     let base = b"mmmmnnnnoooopppp";
-    fill.link(&dir.join("equal-hashes"), (0..count).map(|i| equal_hash_name(base, i)))
+    fill.link(&dir.join("equal-hashes"), (0..fill.equal_hashes).map(|i| equal_hash_name(base, i)))
 }
 
 /// The `i`-th of 4096 names with the hash of `base`, which has 16 bytes.

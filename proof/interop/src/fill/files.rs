@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::Result;
+use block::fsxattr;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
@@ -73,11 +74,17 @@ pub fn large(fill: &mut Fill) -> Result<()> {
     shared(fill, &dir, blocks)
 }
 
-/// A file written while the free space is broken up.
+/// A file allocated while the free space is broken up; it takes the larger pieces that are left.
 pub fn tall(fill: &mut Fill) -> Result<()> {
     let file = fill.file(&fill.root.join("files/broken-up"))?;
-    let blocks = fill.fork_extents * 3 / 2;
-    fallocate(&file, FallocateFlags::empty(), 0, blocks * fill.block)?;
+    let step = 32 * fill.block;
+    for at in (0..20).map(|i| i * step) {
+        match fallocate(&file, FallocateFlags::empty(), at, step) {
+            Ok(()) if u64::from(fsxattr::get(&file)?.nextents) <= fill.fork_extents + 8 => {}
+            Ok(()) | Err(Errno::NOSPC) => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
     file.write_all_at(&fill.rng.bytes(fill.block as usize * 3), 7 * fill.block)?;
     Ok(file.sync_all()?)
 }

@@ -40,6 +40,10 @@ pub struct Options {
     /// The inode size of the volume, in bytes.
     #[arg(long, default_value_t = 512)]
     pub inode_size: u64,
+    /// How many names of one hash to put into a directory. Runs longer than a leaf block are where tools go wrong:
+    /// xfs_repair 6.1.0 takes them for damage.
+    #[arg(long, default_value_t = 60)]
+    pub equal_hashes: u32,
     /// How much to make: `tiny` is one of each form that is cheap, `full` is all of them.
     #[arg(long, value_enum, default_value_t = Amount::Full)]
     pub amount: Amount,
@@ -65,6 +69,8 @@ struct Fill {
     /// How many extents fit an inode that has nothing else.
     fork_extents: u64,
     full: bool,
+    /// How many names of one hash.
+    equal_hashes: u32,
     /// Files that exist to be linked to, so that a large directory costs no inodes.
     pool: Vec<PathBuf>,
 }
@@ -83,6 +89,7 @@ pub fn run(options: &Options) -> Result<()> {
         // The version 3 inode core takes 176 bytes, an extent record 16.
         fork_extents: (options.inode_size - 176) / 16,
         full: options.amount == Amount::Full,
+        equal_hashes: options.equal_hashes,
         pool: Vec::new(),
     };
     fill.make_pool().context("files to link to")?;
@@ -93,9 +100,9 @@ pub fn run(options: &Options) -> Result<()> {
     if fill.full {
         dirs::many_inodes(&mut fill).context("many inodes")?;
         let mut broken = space::break_up(&mut fill).context("breaking up the free space")?;
+        files::tall(&mut fill).context("files of many extents")?;
         dirs::tall(&mut fill).context("directories of many extents")?;
         attrs::tall(&mut fill).context("attribute forks of many extents")?;
-        files::tall(&mut fill).context("files of many extents")?;
         broken.give_back(&fill).context("giving back the space")?;
         dirs::large(&mut fill).context("large directories")?;
         attrs::large(&mut fill).context("large attributes")?;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::Fill;
 
 /// Blocks left for what the parts do besides growing forks, and for the kernel's reservations.
-const SLACK_BLOCKS: u64 = 900;
+const SLACK_BLOCKS: u64 = 700;
 
 /// A volume with broken-up free space.
 pub struct BrokenUp {
@@ -25,29 +25,34 @@ pub fn break_up(fill: &mut Fill) -> Result<BrokenUp> {
     let filler = fill.file(&dir.join("filler"))?;
     let total = take_all(fill, &filler)?;
 
-    // A directory and two attribute forks of more extents than fit the inode, and a file of many.
-    let dir_blocks = fill.fork_extents * 3 / 2 * (fill.dir_block / fill.block).max(1);
-    let holes = dir_blocks + fill.fork_extents * 4 + SLACK_BLOCKS + reservation(fill);
-    let every = (total / fill.block / holes.max(1)).max(2);
+    // A directory, two attribute forks and a file of more extents than fit the inode.
+    let need = fill.fork_extents * 3 / 2 * (fill.dir_block / fill.block).max(1) + fill.fork_extents * 6 + SLACK_BLOCKS;
+    // The kernel keeps up to a fifth back, in one piece in each group, and would use that first.
+    let kept_back = rustix::fs::statvfs(&fill.root)?.f_blocks / 5;
+    let every = (total / fill.block / (need + kept_back)).max(2);
     let mut at = 0;
     while at < total {
         fallocate(&filler, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, fill.block)?;
         at += every * fill.block;
     }
-    // The kernel keeps some contiguous space back for its trees, and would use that first: take it with a file that
-    // asks for large extents.
-    let soak = fill.file(&dir.join("soak"))?;
-    let want = reservation(fill) * fill.block;
-    match fallocate(&soak, FallocateFlags::KEEP_SIZE, 0, want) {
-        Ok(()) | Err(Errno::NOSPC) => {}
-        Err(e) => return Err(e.into()),
-    }
+    soak_up(fill, &fill.file(&dir.join("soak"))?, need)?;
     Ok(BrokenUp { filler })
 }
 
-/// About how many blocks the kernel keeps back for its trees: under two in a hundred.
-fn reservation(fill: &Fill) -> u64 {
-    rustix::fs::statvfs(&fill.root).map_or(0, |s| s.f_blocks / 64)
+/// Takes the large pieces that are left, until `leave` blocks are free. All in one request, because the kernel serves a
+/// request that is longer than any piece with the longest, and a shorter one with the nearest.
+fn soak_up(fill: &Fill, soak: &File, leave: u64) -> Result<()> {
+    let free = || Ok::<_, Errno>(rustix::fs::statvfs(&fill.root)?.f_bavail.saturating_sub(leave) * fill.block);
+    let (mut at, mut step) = (0, free()?);
+    while step >= fill.block {
+        match fallocate(soak, FallocateFlags::empty(), at, step) {
+            Ok(()) => at += step,
+            Err(Errno::NOSPC) => step = step / 2 / fill.block * fill.block,
+            Err(e) => return Err(e.into()),
+        }
+        step = step.min(free()?);
+    }
+    Ok(())
 }
 
 /// Allocates all it can get, and returns the size.
