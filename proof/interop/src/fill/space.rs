@@ -26,7 +26,9 @@ pub fn break_up(fill: &mut Fill) -> Result<BrokenUp> {
     let total = take_all(fill, &filler)?;
 
     // A directory, two attribute forks and a file of more extents than fit the inode.
-    let need = fill.fork_extents * 3 / 2 * (fill.dir_block / fill.block).max(1) + fill.fork_extents * 6 + SLACK_BLOCKS;
+    let need = fill.fork_extents * 3 / 2 * (fill.dir_block / fill.block).max(1)
+        + fill.fork_extents * 6
+        + SLACK_BLOCKS;
     // The kernel keeps up to a fifth back, in one piece in each group, and would use that first.
     let kept_back = rustix::fs::statvfs(&fill.root)?.f_blocks / 5;
     let every = (total / fill.block / (need + kept_back)).max(2);
@@ -42,7 +44,8 @@ pub fn break_up(fill: &mut Fill) -> Result<BrokenUp> {
 /// Takes the large pieces that are left, until `leave` blocks are free. All in one request, because the kernel serves a
 /// request that is longer than any piece with the longest, and a shorter one with the nearest.
 fn soak_up(fill: &Fill, soak: &File, leave: u64) -> Result<()> {
-    let free = || Ok::<_, Errno>(rustix::fs::statvfs(&fill.root)?.f_bavail.saturating_sub(leave) * fill.block);
+    let free =
+        || Ok::<_, Errno>(rustix::fs::statvfs(&fill.root)?.f_bavail.saturating_sub(leave) * fill.block);
     let (mut at, mut step) = (0, free()?);
     while step >= fill.block {
         match fallocate(soak, FallocateFlags::empty(), at, step) {

@@ -1,0 +1,94 @@
+//! Extended attributes: as they lie, and as Linux programs know them.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`AttrWalk`] | every attribute, parent pointers and incomplete ones among them, in batches |
+//! | [`value`] | an attribute's value, wherever it is |
+//! | [`for_each_xattr`], [`get_xattr`] | the names and values that `listxattr` and `getxattr` give |
+//! | [`parents`] | parent pointers |
+
+mod walk;
+mod xattr;
+
+pub use walk::{AttrBatch, AttrWalk};
+pub use xattr::{AclNames, Xattr, for_each_xattr, get_xattr};
+
+use std::borrow::Cow;
+
+use base::{FileBlock, FsBlock, Ino};
+use format::attr::parent::Parent;
+use format::attr::{Attr, Namespace, Value, remote};
+use format::inode::{Dinode, ForkKind};
+
+use crate::error::Result;
+use crate::fork::{self, ForkReader};
+use crate::volume::Volume;
+
+/// The value of one of the inode's attributes: at most 64 KiB.
+///
+/// # Errors
+/// Damage of the value's blocks, and what the device reports.
+pub fn value<'v>(volume: &Volume, inode: &Dinode<'_>, attr: &Attr<'v>) -> Result<Cow<'v, [u8]>> {
+    match attr.value {
+        Value::Inline(bytes) => Ok(Cow::Borrowed(bytes)),
+        Value::Remote { block, length } => read_remote(volume, inode, block, length).map(Cow::Owned),
+    }
+}
+
+fn read_remote(volume: &Volume, inode: &Dinode<'_>, first: FileBlock, length: u32) -> Result<Vec<u8>> {
+    let geometry = volume.geometry();
+    let mut fork = ForkReader::new(volume, inode, ForkKind::Attr);
+    let mut bytes = Vec::with_capacity(length as usize);
+    let end = FileBlock(first.get() + u64::from(remote::block_count(length, geometry)));
+    let mut at = first;
+    while at < end {
+        let extent = fork.extent(at)?;
+        let start = FsBlock(extent.start.get() + (at.get() - extent.offset.get()));
+        let run = extent.end().min(end).get() - at.get();
+        let mut blocks = vec![0; (run as usize) << geometry.block_log];
+        volume.read_blocks(start, &mut blocks)?;
+        for (n, block) in (0..).zip(blocks.chunks(geometry.block_size as usize)) {
+            let identity = fork.identity(FileBlock(at.get() + n), FsBlock(start.get() + n));
+            let part = remote::verify(block, geometry, identity, bytes.len() as u32, length)
+                .map_err(fork::at(identity))?;
+            bytes.extend_from_slice(part);
+        }
+        at = FileBlock(at.get() + run);
+    }
+    Ok(bytes)
+}
+
+/// One name of a file, as the file itself remembers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentLink {
+    /// The directory.
+    pub ino: Ino,
+    /// The directory's generation.
+    pub generation: u32,
+    /// The entry's name in it.
+    pub name: Box<[u8]>,
+}
+
+/// The parent pointers of an inode, on volumes that have them.
+///
+/// # Errors
+/// Damage, and what the device reports.
+pub fn parents(volume: &Volume, inode: &Dinode<'_>) -> Result<Vec<ParentLink>> {
+    let mut links = Vec::new();
+    let mut walk = AttrWalk::new(volume, inode)?;
+    while let Some(batch) = walk.next_batch()? {
+        for attr in batch.attrs() {
+            let attr = attr?;
+            if attr.namespace != Namespace::Parent || attr.incomplete {
+                continue;
+            }
+            let parent = Parent::verify(&attr, volume.geometry()).map_err(batch.damaged())?;
+            links.push(ParentLink {
+                ino: parent.ino,
+                generation: parent.generation,
+                name: parent.name.into(),
+            });
+        }
+    }
+    Ok(links)
+}

@@ -1,0 +1,251 @@
+//! All entries of a directory.
+
+use base::FileBlock;
+use block::ReadRequest;
+use format::dir::data::Data;
+use format::dir::shortform::Shortform;
+use format::dir::{DataPtr, Entry, Space};
+use format::extent::Extent;
+use format::inode::{Dinode, Fork, ForkKind};
+use format::{Damage, ForkBlock, Place};
+
+use super::{blocks_per_dir_block, ensure_directory, is_dir_block};
+use crate::error::{Error, Result};
+use crate::extents::ExtentWalk;
+use crate::fork;
+use crate::volume::Volume;
+
+/// Bytes that one batch of reads fetches at most; one directory block at least.
+const READ_BYTES: usize = 256 << 10;
+
+/// Walks a directory in the order of the disk, a block at a time.
+///
+/// After an error the walk may be continued: it goes on with the next block. It ends whatever the disk says, as extents
+/// run forward through the data space.
+pub struct DirWalk<'a> {
+    volume: &'a Volume,
+    inode: Dinode<'a>,
+    shortform: Option<&'a [u8]>,
+    extents: Extents<'a>,
+    /// Directory blocks that have been read together, and which of them is next.
+    bytes: Vec<u8>,
+    blocks: Vec<ForkBlock>,
+    next: usize,
+}
+
+/// The extents of the data space that have not been read yet.
+struct Extents<'a> {
+    /// `None` at their end.
+    walk: Option<ExtentWalk<'a>>,
+    /// What is left of an extent that did not fit into the last batch.
+    rest: Option<Extent>,
+    /// What went wrong behind the blocks of the last batch.
+    error: Option<Error>,
+}
+
+impl<'a> DirWalk<'a> {
+    /// Begins a walk.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, damage of the fork, and what the device reports.
+    pub fn new(volume: &'a Volume, inode: &Dinode<'a>) -> Result<Self> {
+        ensure_directory(inode)?;
+        let damaged = |damage| Error::damaged(Place::ino(inode.ino()), damage);
+        let shortform = match inode.fork(ForkKind::Data, volume.geometry()).map_err(damaged)? {
+            Some(Fork::Local(bytes)) => Some(bytes),
+            _ => None,
+        };
+        let walk = match shortform {
+            Some(_) => None,
+            None => Some(ExtentWalk::new(volume, inode, ForkKind::Data, FileBlock(0))?),
+        };
+        let extents = Extents { walk, rest: None, error: None };
+        Ok(Self { volume, inode: *inode, shortform, extents, bytes: Vec::new(), blocks: Vec::new(), next: 0 })
+    }
+
+    /// The next batch of entries; `None` at the end.
+    ///
+    /// # Errors
+    /// Damage of one block, whose entries are then skipped, and what the device reports.
+    pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>> {
+        if let Some(bytes) = self.shortform.take() {
+            let shortform = Shortform::verify(bytes, self.volume.geometry())
+                .map_err(|damage| Error::damaged(Place::ino(self.inode.ino()), damage))?;
+            return Ok(Some(Batch {
+                body: Body::Inline(shortform, self.inode.ino()),
+                place: Place::ino(self.inode.ino()),
+            }));
+        }
+        if self.next == self.blocks.len() {
+            self.fill()?;
+        }
+        let Some(block) = self.blocks.get(self.next).copied() else { return Ok(None) };
+        let size = self.volume.geometry().dir_block_size as usize;
+        let bytes = self.bytes.get(self.next * size..).unwrap_or(&[]);
+        self.next += 1;
+        let data = Data::verify(bytes, self.volume.geometry(), block).map_err(fork::at(block))?;
+        Ok(Some(Batch { body: Body::Block(data), place: block.place() }))
+    }
+
+    /// Reads the next directory blocks, as many as one batch takes.
+    fn fill(&mut self) -> Result<()> {
+        self.next = 0;
+        self.blocks.clear();
+        let pieces = self.gather()?;
+        self.bytes.resize(self.blocks.len() * self.volume.geometry().dir_block_size as usize, 0);
+        let mut requests = Vec::with_capacity(pieces.len());
+        let mut rest = self.bytes.as_mut_slice();
+        for (offset, length) in pieces {
+            // The last piece may belong to a directory block that is not whole, and is not read.
+            let Some((part, behind)) = rest.split_at_mut_checked(length) else { break };
+            requests.push(ReadRequest::new(offset, part));
+            rest = behind;
+        }
+        if let Err(error) = self.volume.device().read_many(&mut requests) {
+            self.blocks.clear();
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Takes extents until a batch is full. Notes whole directory blocks in `blocks`, and returns where their bytes lie.
+    fn gather(&mut self) -> Result<Vec<(u64, usize)>> {
+        let volume = self.volume;
+        let (geometry, per_block) = (volume.geometry(), blocks_per_dir_block(volume));
+        let most = (READ_BYTES as u64 >> geometry.block_log).max(per_block);
+        let (mut pieces, mut gathered) = (Vec::new(), 0);
+        // The logical block that must come next, within a directory block.
+        let mut expected: Option<FileBlock> = None;
+        while gathered < most {
+            let extent = match self.extents.next(volume) {
+                Ok(extent) => extent,
+                Err(error) if self.blocks.is_empty() => return Err(error),
+                Err(error) => {
+                    self.extents.error = Some(error);
+                    None
+                }
+            };
+            let at = extent.map(|extent| extent.offset);
+            let fits = match expected {
+                Some(_) => at == expected,
+                None => at.is_none_or(|at| is_dir_block(volume, at)),
+            };
+            if !fits {
+                return self.broken_off(gathered, pieces);
+            }
+            let Some(extent) = extent else { break };
+            let taken = self.extents.split(extent, most - gathered);
+            for n in 0..taken.count {
+                let block = FileBlock(taken.offset.get() + n);
+                if is_dir_block(volume, block) {
+                    let start = base::FsBlock(taken.start.get() + n);
+                    self.blocks.push(fork::identity(volume, &self.inode, block, start));
+                }
+            }
+            let bytes = usize::try_from(taken.count << geometry.block_log).unwrap_or(usize::MAX);
+            pieces.push((geometry.fs_block_offset(taken.start).unwrap_or(0), bytes));
+            gathered += taken.count;
+            expected = (!is_dir_block(volume, taken.end())).then_some(taken.end());
+        }
+        Ok(pieces)
+    }
+
+    /// A directory block has a hole or begins amiss: gives the whole ones before it, and the damage next time.
+    fn broken_off(&mut self, gathered: u64, mut pieces: Vec<(u64, usize)>) -> Result<Vec<(u64, usize)>> {
+        let geometry = self.volume.geometry();
+        let whole = usize::try_from(gathered >> geometry.dir_block_log).unwrap_or(usize::MAX);
+        let place = self.blocks.get(whole).map_or(Place::ino(self.inode.ino()), ForkBlock::place);
+        let damage = Damage::new("directory block", "extents", "whole directory blocks", "a part of one");
+        let error = Error::damaged(place, damage);
+        self.extents.walk = None;
+        self.extents.rest = None;
+        self.blocks.truncate(whole);
+        if self.blocks.is_empty() {
+            return Err(error);
+        }
+        self.extents.error = Some(error);
+        // Cut the pieces to the whole blocks.
+        let mut left = whole * geometry.dir_block_size as usize;
+        for (_, length) in &mut pieces {
+            *length = (*length).min(left);
+            left -= *length;
+        }
+        Ok(pieces)
+    }
+}
+
+impl Extents<'_> {
+    fn next(&mut self, volume: &Volume) -> Result<Option<Extent>> {
+        if let Some(error) = self.error.take() {
+            self.walk = None;
+            return Err(error);
+        }
+        if let Some(rest) = self.rest.take() {
+            return Ok(Some(rest));
+        }
+        let Some(walk) = &mut self.walk else { return Ok(None) };
+        let extent = walk.next().transpose()?;
+        let end = Space::Data.end_block(volume.geometry());
+        match extent {
+            Some(extent) if extent.offset < end => {
+                let count = extent.count.min(end.get() - extent.offset.get());
+                Ok(Some(Extent { count, ..extent }))
+            }
+            _ => {
+                self.walk = None;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes at most `most` blocks of an extent and keeps the rest.
+    fn split(&mut self, extent: Extent, most: u64) -> Extent {
+        let count = extent.count.min(most);
+        if count < extent.count {
+            self.rest = Some(Extent {
+                offset: FileBlock(extent.offset.get() + count),
+                start: base::FsBlock(extent.start.get() + count),
+                count: extent.count - count,
+                ..extent
+            });
+        }
+        Extent { count, ..extent }
+    }
+}
+
+/// Entries that lie together.
+pub struct Batch<'b> {
+    body: Body<'b>,
+    place: Place,
+}
+
+enum Body<'b> {
+    Inline(Shortform<'b>, base::Ino),
+    Block(Data<'b>),
+}
+
+impl<'b> Batch<'b> {
+    /// The entries, `.` and `..` among them in every form. A damaged entry yields an error; the walk goes on behind it as
+    /// far as lengths can be trusted.
+    pub fn entries(&self) -> impl Iterator<Item = Result<Entry<'b>>> + use<'b> {
+        let place = self.place;
+        let (inline, block) = match &self.body {
+            Body::Inline(shortform, ino) => (Some((*shortform, *ino)), None),
+            Body::Block(data) => (None, Some(data.entries())),
+        };
+        let inline = inline.into_iter().flat_map(|(shortform, ino)| {
+            // Where they would lie in a block: behind its header of 64 bytes.
+            let dot = |name, ino, pointer| Entry { name, ino, ftype: 2, pointer: DataPtr(pointer) };
+            let dots = [dot(&b"."[..], ino, 8), dot(b"..", shortform.parent, 10)];
+            dots.into_iter().map(Ok).chain(shortform.entries())
+        });
+        inline
+            .chain(block.into_iter().flatten())
+            .map(move |entry| entry.map_err(|damage| Error::damaged(place, damage)))
+    }
+
+    /// Where they lie.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+}

@@ -1,0 +1,100 @@
+//! Walks the tree of hashes of a directory or of attributes: down to a leaf, and on to the right.
+//!
+//! # Invariants
+//! A walk ends whatever the disk says: nodes descend strictly, and a leaf is entered from the left only if it names the leaf
+//! before as its left sibling and is not the first again, so that no leaf is met twice.
+
+use base::FileBlock;
+use format::dabtree::{self, BlkInfo, NODE_MAGIC, Node, Tree};
+use format::dir::Space;
+use format::inode::{Dinode, ForkKind};
+use format::ondisk::OnDisk;
+use format::{Damage, ForkBlock};
+
+use crate::error::Result;
+use crate::fork::{self, ForkReader};
+use crate::volume::Volume;
+
+const NAME: &str = "hash tree";
+
+/// One tree, with the block of it that was read last.
+pub(crate) struct HashTree<'a> {
+    volume: &'a Volume,
+    fork: ForkReader<'a>,
+    tree: Tree,
+    bytes: Vec<u8>,
+    first: FileBlock,
+}
+
+impl<'a> HashTree<'a> {
+    pub(crate) fn new(volume: &'a Volume, inode: &Dinode<'a>, tree: Tree) -> Self {
+        let kind = match tree {
+            Tree::Dir => ForkKind::Data,
+            Tree::Attr => ForkKind::Attr,
+        };
+        let fork = ForkReader::new(volume, inode, kind);
+        let bytes = vec![0; tree.block_size(volume.geometry())];
+        Self { volume, fork, tree, bytes, first: FileBlock(0) }
+    }
+
+    /// The bytes of the leaf that was reached; the caller verifies them as the kind of leaf that it must be.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Goes from the root to the first leaf that may have a hash; `None` where all hashes are lower. 0 leads to the first
+    /// leaf of all.
+    pub(crate) fn descend(&mut self, hash: u32) -> Result<Option<ForkBlock>> {
+        let geometry = self.volume.geometry();
+        let mut at = match self.tree {
+            Tree::Dir => Space::Leaf.first_block(geometry),
+            Tree::Attr => FileBlock(0),
+        };
+        let mut level = None;
+        loop {
+            let block = self.read(at)?;
+            let root_is_leaf = level.is_none() && dabtree::magic(&self.bytes) != Some(NODE_MAGIC);
+            if level == Some(0) || root_is_leaf {
+                self.first = at;
+                return Ok(Some(block));
+            }
+            let node =
+                Node::verify(&self.bytes, geometry, self.tree, block, level).map_err(fork::at(block))?;
+            let Some(entry) = node.child_for(hash).and_then(|n| node.entries.get(n)) else {
+                return Ok(None);
+            };
+            (at, level) = (entry.child(), Some(node.header.level.get().saturating_sub(1)));
+        }
+    }
+
+    /// Goes on from the leaf at `left`, which was reached last, to the one that it names as its right sibling; `None` where
+    /// it names none.
+    pub(crate) fn right(&mut self, left: ForkBlock) -> Result<Option<ForkBlock>> {
+        let forw = BlkInfo::view(&self.bytes).map_or(0, |info| info.forw.get());
+        if forw == 0 {
+            return Ok(None);
+        }
+        let next = FileBlock(forw.into());
+        let block = self.read(next)?;
+        let back = BlkInfo::view(&self.bytes).map_or(0, |info| info.back.get());
+        if u64::from(back) != left.file_block.get() || next == self.first {
+            return Err(fork::at(block)(Damage::new(NAME, "back", left.file_block, back)));
+        }
+        Ok(Some(block))
+    }
+
+    fn read(&mut self, at: FileBlock) -> Result<ForkBlock> {
+        let geometry = self.volume.geometry();
+        let possible = match self.tree {
+            Tree::Dir => {
+                let aligned = at.get().is_multiple_of(1 << geometry.dir_block_log);
+                aligned && Space::of(at, geometry) == Some(Space::Leaf)
+            }
+            Tree::Attr => true,
+        };
+        if !possible {
+            return Err(self.fork.damaged(at, Damage::new(NAME, "before", "a block of the leaf space", at)));
+        }
+        self.fork.read(at, &mut self.bytes)
+    }
+}

@@ -1,0 +1,126 @@
+//! Paths within a volume.
+
+use base::{Ino, errno};
+use format::inode::FileType;
+
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::symlink::read_link;
+use crate::volume::Volume;
+
+/// Symlinks that one walk follows at most, as in Linux.
+const MAX_LINKS: u32 = 40;
+/// Bytes of a path at most, as in Linux.
+const MAX_PATH: usize = 4096;
+
+/// Whether a symlink at the end of a path stands for itself or for its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Last {
+    /// For its target.
+    Follow,
+    /// For itself, unless the path ends with a slash.
+    Keep,
+}
+
+/// Finds what a path names, from the root of the volume. A leading slash makes no difference; `..` at the root is the
+/// root; absolute symlinks begin at the root of the volume, so that no path leads out of it.
+///
+/// # Errors
+/// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, damage, and what the device reports.
+pub fn resolve(volume: &Volume, path: &[u8], last: Last) -> Result<Inode> {
+    let mut walk = Walk { volume, path, trail: Vec::new(), at: volume.inode(volume.root())?, links: 0 };
+    walk.run(last)?;
+    Ok(walk.at)
+}
+
+struct Walk<'w> {
+    volume: &'w Volume,
+    /// As the caller wrote it, for messages.
+    path: &'w [u8],
+    /// The directories above `at`, as the walk came through them.
+    trail: Vec<Ino>,
+    at: Inode,
+    links: u32,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, last: Last) -> Result<()> {
+        if self.path.len() > MAX_PATH {
+            return Err(self.fail(errno::ENAMETOOLONG, "the path is too long"));
+        }
+        // What is left to walk, innermost symlink last.
+        let mut pending = vec![(self.path.to_vec(), 0)];
+        while let Some((path, from)) = pending.last_mut() {
+            let rest = path.get(*from..).unwrap_or(&[]);
+            let skip = rest.iter().take_while(|byte| **byte == b'/').count();
+            let rest = rest.get(skip..).unwrap_or(&[]);
+            let length = rest.iter().take_while(|byte| **byte != b'/').count();
+            let (component, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+            if component.is_empty() {
+                let slash = skip > 0;
+                pending.pop();
+                if slash {
+                    self.ensure_directory()?;
+                }
+                continue;
+            }
+            let component = component.to_vec();
+            let (is_end, plain_end) = (behind.iter().all(|byte| *byte == b'/'), behind.is_empty());
+            *from += skip + length;
+            let keep = last == Last::Keep && is_end && plain_end && pending.len() == 1;
+            if let Some(target) = self.step(&component, keep)? {
+                pending.push((target, 0));
+            }
+        }
+        Ok(())
+    }
+
+    /// One component. Returns the target of a symlink that is to be followed.
+    fn step(&mut self, component: &[u8], keep_link: bool) -> Result<Option<Vec<u8>>> {
+        self.ensure_directory()?;
+        match component {
+            b"." => return Ok(None),
+            b".." => {
+                if let Some(parent) = self.trail.pop() {
+                    self.at = self.volume.inode(parent)?;
+                }
+                return Ok(None);
+            }
+            _ if component.len() > 255 => {
+                return Err(self.fail(errno::ENAMETOOLONG, "a name in the path is too long"));
+            }
+            _ => {}
+        }
+        let entry = dir::lookup(self.volume, &self.at.dinode(), component)?
+            .ok_or_else(|| self.fail(errno::ENOENT, "no such file or directory"))?;
+        let next = self.volume.inode(entry.ino)?;
+        if next.dinode().file_type() == Some(FileType::Symlink) && !keep_link {
+            self.links += 1;
+            if self.links > MAX_LINKS {
+                return Err(self.fail(errno::ELOOP, "too many symbolic links"));
+            }
+            let target = read_link(self.volume, &next.dinode())?;
+            if target.first() == Some(&b'/') {
+                self.trail.clear();
+                self.at = self.volume.inode(self.volume.root())?;
+            }
+            return Ok(Some(target));
+        }
+        self.trail.push(self.at.ino());
+        self.at = next;
+        Ok(None)
+    }
+
+    fn ensure_directory(&self) -> Result<()> {
+        if self.at.dinode().file_type() == Some(FileType::Directory) {
+            return Ok(());
+        }
+        Err(self.fail(errno::ENOTDIR, "not a directory"))
+    }
+
+    #[cold]
+    fn fail(&self, errno: i32, reason: &str) -> Error {
+        Error::unfit(errno, format!("{}: {reason}", self.path.escape_ascii()))
+    }
+}
