@@ -98,6 +98,14 @@ pub fn next_cycle(cycle: u32) -> u32 {
     }
 }
 
+/// The cycle before: the inverse of [`next_cycle`].
+pub fn previous_cycle(cycle: u32) -> u32 {
+    match cycle.wrapping_sub(1) {
+        MAGIC => MAGIC - 1,
+        previous => previous,
+    }
+}
+
 /// A record's header, with its lengths checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
@@ -369,5 +377,7 @@ mod tests {
     fn the_cycle_never_looks_like_a_header() {
         assert_eq!(next_cycle(1), 2);
         assert_eq!(next_cycle(MAGIC - 1), MAGIC + 1);
+        assert_eq!(previous_cycle(MAGIC + 1), MAGIC - 1);
+        assert_eq!(previous_cycle(7), 6);
     }
 }

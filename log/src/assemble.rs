@@ -1,0 +1,283 @@
+//! Putting transactions together from the operations that records cut them into.
+//!
+//! # Invariants
+//! What is held at a time is bounded by the log: bytes by those of the active log (with eight more for each region, which
+//! took twelve for its header), open transactions by [`MAX_OPEN`]. A transaction whose commit is missing is dropped.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use base::Lsn;
+use format::damage::Damage;
+use format::ensure;
+use format::log::item::{self, ItemType, RawTransactionHeader, TRANSACTION_MAGIC};
+use format::log::operation::{Operation, flags};
+use format::ondisk::OnDisk;
+
+use crate::area::LogArea;
+use crate::error::LogError;
+use crate::record::{Record, Records};
+
+/// Most transactions that may be open at once. Writers have a handful; old ones had one for each of their processors.
+const MAX_OPEN: usize = 1 << 16;
+const NAME: &str = "log transaction";
+
+/// A complete transaction.
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    /// Its identifier, unique only while it is open.
+    pub tid: u32,
+    /// Where it starts: the sequence number that its changes get.
+    pub lsn: Lsn,
+    /// The record that holds its commit.
+    pub commit_lsn: Lsn,
+    /// Its type: 40, a checkpoint, since Linux logs with delay.
+    pub kind: u32,
+    /// How many items its header promises.
+    pub promised_items: u32,
+    bytes: Vec<u8>,
+    regions: Vec<Region>,
+    items: Vec<Span>,
+}
+
+/// Where a region lies in the transaction's bytes.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    start: u32,
+    end: u32,
+}
+
+/// An item: some of the regions.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    kind: ItemType,
+    first: u32,
+    count: u16,
+    promised: u16,
+}
+
+/// One item of a transaction: a type and its regions, not yet decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct RawItem<'a> {
+    /// Its type.
+    pub kind: ItemType,
+    bytes: &'a [u8],
+    regions: &'a [Region],
+}
+
+impl<'a> RawItem<'a> {
+    /// How many regions it has: at least one.
+    pub fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Never: the first region is what makes an item.
+    pub fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    /// A region; empty where there is none.
+    pub fn region(&self, n: usize) -> &'a [u8] {
+        self.regions.get(n).and_then(|region| self.bytes.get(region.range())).unwrap_or(&[])
+    }
+
+    /// All regions, the format first.
+    pub fn regions(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (item, count) = (*self, self.len());
+        (0..count).map(move |n| item.region(n))
+    }
+}
+
+impl Region {
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+impl Transaction {
+    /// Its items, in the order of the log.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = RawItem<'_>> {
+        self.items.iter().map(|span| {
+            let first = span.first as usize;
+            let regions = self.regions.get(first..first + usize::from(span.count)).unwrap_or(&[]);
+            RawItem { kind: span.kind, bytes: &self.bytes, regions }
+        })
+    }
+
+    /// Bytes of all regions.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn start(tid: u32, lsn: Lsn) -> Self {
+        Self {
+            tid,
+            lsn,
+            commit_lsn: lsn,
+            kind: 0,
+            promised_items: 0,
+            bytes: Vec::new(),
+            regions: Vec::new(),
+            items: Vec::new(),
+        }
+    }
+
+    /// Whether the header, which is the first region, is still incomplete.
+    fn in_header(&self) -> bool {
+        self.items.is_empty() && self.bytes.len() < RawTransactionHeader::SIZE
+    }
+
+    /// Adds a new region, or the first part of one.
+    fn add(&mut self, data: &[u8]) -> Result<(), Damage> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        if self.in_header() {
+            return self.add_to_header(data);
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(data);
+        let region = self.regions.len() as u32; // below the bytes, which are below 2^31
+        self.regions.push(Region { start: start as u32, end: self.bytes.len() as u32 });
+        match self.items.last_mut() {
+            Some(span) if span.count < span.promised => span.count += 1,
+            _ => {
+                let (kind, promised) = item::head(data)?;
+                self.items.push(Span { kind, first: region, count: 1, promised });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the next part of the last region.
+    fn add_to_last(&mut self, data: &[u8]) -> Result<(), Damage> {
+        if self.in_header() {
+            return self.add_to_header(data);
+        }
+        self.bytes.extend_from_slice(data);
+        let end = self.bytes.len() as u32;
+        let last = self.regions.last_mut();
+        last.map(|region| region.end = end)
+            .ok_or_else(|| Damage::new(NAME, "flags", "a region that can be continued", "no region yet"))
+    }
+
+    /// The header can itself be cut anywhere.
+    fn add_to_header(&mut self, data: &[u8]) -> Result<(), Damage> {
+        self.bytes.extend_from_slice(data);
+        let have = self.bytes.len();
+        ensure!(have <= RawTransactionHeader::SIZE, NAME, "header", format_args!("{} bytes", RawTransactionHeader::SIZE), have);
+        let Some(raw) = RawTransactionHeader::view(&self.bytes) else { return Ok(()) };
+        let magic = raw.magic.get();
+        ensure!(magic == TRANSACTION_MAGIC, NAME, "magic", format_args!("{TRANSACTION_MAGIC:#x}"), format_args!("{magic:#x}"));
+        (self.kind, self.promised_items) = (raw.kind.get(), raw.num_items.get());
+        Ok(())
+    }
+
+    /// Checks that the last item has all its regions.
+    fn finish(self, commit_lsn: Lsn) -> Result<Self, Damage> {
+        if let Some(span) = self.items.last() {
+            ensure!(span.count == span.promised, NAME, "item", format_args!("{} regions", span.promised), span.count);
+        }
+        Ok(Self { commit_lsn, ..self })
+    }
+}
+
+/// Transactions in the making.
+#[derive(Debug)]
+pub struct Assembler {
+    open: HashMap<u32, Transaction>,
+    bytes: u64,
+    most_bytes: u64,
+}
+
+impl Assembler {
+    /// For a log of so many bytes.
+    pub fn new(log_bytes: u64) -> Self {
+        Self { open: HashMap::new(), bytes: 0, most_bytes: log_bytes }
+    }
+
+    /// Transactions that were begun and not committed.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Takes one operation of a record; gives the transaction that it completes.
+    ///
+    /// Operations of a transaction whose start lies before the tail are ignored: its items had reached their places.
+    pub fn push(&mut self, lsn: Lsn, operation: &Operation<'_>) -> Result<Option<Transaction>, Damage> {
+        if operation.has(flags::START) {
+            ensure!(self.open.len() < MAX_OPEN, NAME, "count", format_args!("at most {MAX_OPEN} open"), "more");
+            let old = self.open.insert(operation.tid, Transaction::start(operation.tid, lsn));
+            // A writer that came up after a crash may reuse the identifier of one that was never committed.
+            self.bytes -= old.map_or(0, |old| old.bytes.len() as u64);
+            return Ok(None);
+        }
+        if operation.has(flags::COMMIT) {
+            let Some(done) = self.open.remove(&operation.tid) else { return Ok(None) };
+            self.bytes -= done.bytes.len() as u64;
+            return done.finish(lsn).map(Some);
+        }
+        let Some(transaction) = self.open.get_mut(&operation.tid) else { return Ok(None) };
+        if operation.has(flags::UNMOUNT) {
+            return Ok(None);
+        }
+        self.bytes += operation.data.len() as u64;
+        ensure!(self.bytes <= self.most_bytes, NAME, "size", format_args!("at most {} bytes", self.most_bytes), self.bytes);
+        if operation.has(flags::WAS_CONTINUED) {
+            transaction.add_to_last(operation.data)?;
+        } else {
+            transaction.add(operation.data)?;
+        }
+        Ok(None)
+    }
+}
+
+/// Walks the complete transactions of some records, in the order of their commits. Ends after the first error.
+#[derive(Debug)]
+pub struct Transactions<'a> {
+    records: Records<'a>,
+    assembler: Assembler,
+    ready: std::vec::IntoIter<Transaction>,
+}
+
+impl<'a> Transactions<'a> {
+    /// The transactions of records of this log.
+    pub fn new(records: Records<'a>, area: &LogArea<'_>) -> Self {
+        let log_bytes = u64::from(area.blocks()) * format::log::BLOCK_BYTES as u64;
+        Self { records, assembler: Assembler::new(log_bytes), ready: Vec::new().into_iter() }
+    }
+
+    /// Transactions begun and not committed in the records walked so far.
+    pub fn incomplete(&self) -> usize {
+        self.assembler.open()
+    }
+
+    fn take(&mut self, record: &Record) -> Result<(), LogError> {
+        let lsn = record.header.lsn;
+        let malformed = |damage| LogError::Transaction { lsn, damage };
+        let mut ready = Vec::new();
+        for operation in record.operations() {
+            let operation = operation.map_err(malformed)?;
+            ready.extend(self.assembler.push(lsn, &operation).map_err(malformed)?);
+        }
+        self.ready = ready.into_iter();
+        Ok(())
+    }
+}
+
+impl Iterator for Transactions<'_> {
+    type Item = Result<Transaction, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(transaction) = self.ready.next() {
+                return Some(Ok(transaction));
+            }
+            let taken = self.records.next()?.and_then(|record| self.take(&record));
+            if let Err(error) = taken {
+                self.records.stop();
+                return Some(Err(error));
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Finding the head: where the next record would be written, and so which record is the last whole one.
+//!
+//! Every block carries the cycle in which it was written. Behind the head lies cycle *n*, from the head on *n - 1* (or
+//! zero, in a log that was never filled), so a binary search finds an edge between the two. But a writer has up to eight
+//! records in flight, and a power cut leaves any of their sectors old. So the edge is only a hint, good to within the
+//! longest flight. The flight before it is read whole, and judged by this table:
+//!
+//! | what lies in the flight | what it means |
+//! |---|---|
+//! | a block of the older cycle before the edge | it was never written: the head is at most there |
+//! | a record that is not whole: it reaches over the head, or its checksum is wrong | torn: the head is where it starts |
+//! | whole records behind a torn one | written out of order: discarded with it, unless their tail lies behind it |
+//! | no whole record at all | damage that no power cut makes: [`LogError::NoHead`] |
+//! | a record further back than a flight that is not whole | damage too, found by the walk from the tail |
+//!
+//! A torn sector keeps its old cycle, so a record that carries its cycle throughout and yet has a wrong checksum was
+//! not torn at sectors. Linux discards it all the same, and so does this; [`Discarded`] tells.
+
+use base::Lsn;
+use format::damage::Damage;
+use format::log::BLOCK_BYTES;
+use format::log::record::{self, MAX_BLOCKS, MAX_IN_FLIGHT};
+
+use crate::area::LogArea;
+use crate::error::LogError;
+use crate::record::Record;
+
+/// Blocks that may be in flight at once.
+pub const FLIGHT_BLOCKS: u32 = MAX_IN_FLIGHT * MAX_BLOCKS;
+
+/// What was found at the end of a log.
+#[derive(Debug)]
+pub struct Located {
+    /// Where the next record would be written, and the cycle it would carry.
+    pub head: Lsn,
+    /// The last whole record; `None` in a log that was never written.
+    pub last: Option<Record>,
+    /// Records behind the last whole one.
+    pub discarded: Option<Discarded>,
+}
+
+/// Records behind the head that a power cut left incomplete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discarded {
+    /// Where the first of them lies.
+    pub block: u32,
+    /// How many there are, whole ones that follow it included.
+    pub records: u32,
+    /// What is wrong with the first.
+    pub damage: Damage,
+}
+
+/// Finds the head.
+///
+/// # Errors
+/// [`LogError::Device`], [`LogError::NoHead`].
+pub fn locate(area: &LogArea<'_>) -> Result<Located, LogError> {
+    let Some(edge) = Edge::find(area)? else {
+        return Ok(Located { head: Lsn::new(1, 0), last: None, discarded: None });
+    };
+    let flight = Flight::read(area, &edge)?;
+    let entries = flight.entries(area, flight.written());
+    let none = || LogError::NoHead {
+        block: flight.start,
+        damage: entries.iter().rev().find_map(|entry| entry.state.as_ref().err().cloned()).unwrap_or_else(
+            || Damage::new("log", "records", "a record near the head", "none"),
+        ),
+    };
+    let chosen = choose(&entries).ok_or_else(none)?;
+    let entry = entries.get(chosen).ok_or_else(none)?;
+    let record = flight.record(area, entry.offset).map_err(|damage| LogError::NoHead {
+        block: area.advance(flight.start, entry.offset),
+        damage,
+    })?;
+    let discarded = entries.get(chosen + 1..).and_then(|rest| {
+        let first = rest.iter().find_map(|entry| Some((entry, entry.state.as_ref().err()?)))?;
+        Some(Discarded {
+            block: area.advance(flight.start, first.0.offset),
+            records: rest.len() as u32,
+            damage: first.1.clone(),
+        })
+    });
+    Ok(Located { head: behind(area, &record), last: Some(record), discarded })
+}
+
+/// The sequence number of the place behind a record.
+fn behind(area: &LogArea<'_>, last: &Record) -> Lsn {
+    let Record { header, .. } = last;
+    let block = area.advance(header.lsn.block(), header.blocks());
+    let wrapped = block <= header.lsn.block();
+    let cycle = header.lsn.cycle();
+    Lsn::new(if wrapped { record::next_cycle(cycle) } else { cycle }, block)
+}
+
+/// An edge between two cycles.
+struct Edge {
+    /// The first block of the older cycle; the ring's length where every block has the same.
+    block: u32,
+    /// The cycle before it.
+    newer: u32,
+    /// The cycle from it to the physical end; 0 in a log that was never filled.
+    older: u32,
+}
+
+impl Edge {
+    /// Searches the edge; `None` in a log that was never written.
+    fn find(area: &LogArea<'_>) -> Result<Option<Self>, LogError> {
+        let end = area.blocks() - 1;
+        let (first, last) = (area.cycle(0)?, area.cycle(end)?);
+        let no_head = |block, expected: &str, found| LogError::NoHead {
+            block,
+            damage: Damage::new("log block", "cycle", expected, found),
+        };
+        match (first, last) {
+            (0, 0) => return Ok(None),
+            (0, _) => return Err(no_head(0, "a cycle, as at the log's end", first)),
+            _ if first == last => return Ok(Some(Self { block: area.blocks(), newer: first, older: last })),
+            _ => {}
+        }
+        // The last run of the last block's cycle begins behind `low` and at most at `high`.
+        let (mut low, mut high) = (0, end);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if area.cycle(middle)? == last { high = middle } else { low = middle }
+        }
+        let newer = area.cycle(low)?;
+        if last != 0 && record::next_cycle(last) != newer {
+            return Err(no_head(low, &format!("{}, one above the block behind it", record::next_cycle(last)), newer));
+        }
+        Ok(Some(Self { block: high, newer, older: last }))
+    }
+}
+
+/// The blocks before an edge that may have been in flight.
+struct Flight {
+    /// The first block.
+    start: u32,
+    /// Blocks from `start` up to the physical end, where the flight crosses it; else 0. They carry the older cycle.
+    before_wrap: u32,
+    newer: u32,
+    older: u32,
+    bytes: Vec<u8>,
+}
+
+impl Flight {
+    fn read(area: &LogArea<'_>, edge: &Edge) -> Result<Self, LogError> {
+        let reach = FLIGHT_BLOCKS.min(area.blocks());
+        // In its first lap nothing was ever written behind the physical end.
+        let length = if edge.older == 0 { reach.min(edge.block) } else { reach };
+        let start = area.back(edge.block % area.blocks(), length);
+        let bytes = area.read_blocks(start, length)?;
+        let before_wrap = length.saturating_sub(edge.block);
+        Ok(Self { start, before_wrap, newer: edge.newer, older: edge.older, bytes })
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        (0u32..).zip(self.bytes.chunks_exact(BLOCK_BYTES))
+    }
+
+    fn cycle_at(&self, offset: u32) -> u32 {
+        if offset < self.before_wrap { self.older } else { self.newer }
+    }
+
+    /// Blocks up to the first that was not written.
+    fn written(&self) -> u32 {
+        let hole = self.blocks().find(|(n, block)| record::block_cycle(block) != Some(self.cycle_at(*n)));
+        hole.map_or((self.bytes.len() / BLOCK_BYTES) as u32, |(n, _)| n)
+    }
+
+    /// The record at an offset, which must end within the flight.
+    fn record(&self, area: &LogArea<'_>, offset: u32) -> Result<Record, Damage> {
+        let bytes = self.bytes.get(offset as usize * BLOCK_BYTES..).unwrap_or(&[]);
+        Record::verify(bytes, area.advance(self.start, offset))
+    }
+
+    /// What lies in the first `end` blocks, from the first record that starts there on.
+    fn entries(&self, area: &LogArea<'_>, end: u32) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut next = 0;
+        for (offset, block) in self.blocks().take(end as usize) {
+            if offset < next {
+                continue;
+            }
+            let follows = entries.last().is_some_and(|entry| entry.state.is_ok());
+            if !record::is_header(block) {
+                if follows {
+                    let damage = Damage::new("log record header", "magicno", "a record", "none");
+                    entries.push(Entry { offset, state: Err(damage) });
+                }
+                continue;
+            }
+            let state = self.judge(area, offset, end);
+            next = state.as_ref().map_or(offset + 1, |whole| offset + whole.blocks);
+            entries.push(Entry { offset, state });
+        }
+        entries
+    }
+
+    fn judge(&self, area: &LogArea<'_>, offset: u32, end: u32) -> Result<Whole, Damage> {
+        let record = self.record(area, offset)?;
+        let (header, blocks) = (&record.header, record.header.blocks());
+        if offset + blocks > end {
+            let bytes = |blocks: u32| blocks as usize * BLOCK_BYTES;
+            return Err(Damage::short("log record", bytes(blocks), bytes(end - offset)));
+        }
+        let reach = tail_distance(area, header.lsn, header.tail_lsn)?;
+        Ok(Whole { blocks, tail_offset: offset.saturating_sub(reach) })
+    }
+}
+
+/// How many blocks a record's tail lies before it: 0 where it is its own, the ring's length where it is the same block
+/// one cycle earlier.
+pub fn tail_distance(area: &LogArea<'_>, lsn: Lsn, tail: Lsn) -> Result<u32, Damage> {
+    let distance = area.distance(tail.block() % area.blocks(), lsn.block() % area.blocks());
+    let same_lap = tail.cycle() == lsn.cycle() && tail.block() <= lsn.block();
+    let lap_before = record::next_cycle(tail.cycle()) == lsn.cycle() && tail.block() >= lsn.block();
+    match (same_lap, lap_before && tail.block() < area.blocks()) {
+        (true, _) => Ok(distance),
+        (_, true) => Ok(if distance == 0 { area.blocks() } else { distance }),
+        _ => Err(Damage::new(
+            "log record header",
+            "tail_lsn",
+            format_args!("within one lap before {}:{}", lsn.cycle(), lsn.block()),
+            format_args!("{}:{}", tail.cycle(), tail.block()),
+        )),
+    }
+}
+
+/// A record of the flight, or a place where one should be.
+struct Entry {
+    /// Blocks from the flight's start.
+    offset: u32,
+    state: Result<Whole, Damage>,
+}
+
+/// A whole record.
+struct Whole {
+    blocks: u32,
+    /// Where its tail lies, in blocks from the flight's start; 0 where that is before the flight.
+    tail_offset: u32,
+}
+
+/// The last whole record whose way back to its tail is whole too, as far as the flight shows it.
+fn choose(entries: &[Entry]) -> Option<usize> {
+    let mut candidates = entries;
+    loop {
+        let last = candidates.iter().rposition(|entry| entry.state.is_ok())?;
+        let tail = candidates.get(last)?.state.as_ref().ok()?.tail_offset;
+        let before = candidates.get(..last)?;
+        match before.iter().rposition(|entry| entry.state.is_err() && entry.offset >= tail) {
+            None => return Some(last),
+            Some(torn) => candidates = before.get(..torn)?,
+        }
+    }
+}
