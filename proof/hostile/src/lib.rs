@@ -3,6 +3,7 @@
 //! | part | targets |
 //! |---|---|
 //! | [`structures`] | every structure of one block or less: headers of AGs, B+tree blocks, inodes |
+//! | [`names`] | directories, attributes, their index, symlinks, quota records |
 //! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
 //!
 //! The bodies live here and not in `proof/fuzz`, so that an ordinary `cargo test` replays what fuzzing once found, and
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod input;
+pub mod names;
 pub mod shape;
 pub mod stamp;
 pub mod structures;
@@ -35,6 +37,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "agfl", run: structures::agfl },
     Target { name: "btree", run: structures::btree },
     Target { name: "inode", run: structures::inode },
+    Target { name: "dir_block", run: names::dir_block },
+    Target { name: "dir_shortform", run: names::dir_shortform },
+    Target { name: "attr_block", run: names::attr_block },
+    Target { name: "attr_shortform", run: names::attr_shortform },
+    Target { name: "payloads", run: names::payloads },
 ];
 
 /// Runs the target of that name; `false` where there is none.
