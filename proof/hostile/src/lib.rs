@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`structures`] | every structure of one block or less: headers of AGs, B+tree blocks, inodes |
 //! | [`names`] | directories, attributes, their index, symlinks, quota records |
+//! | [`journal`] | log records, operations and items |
 //! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
 //!
 //! The bodies live here and not in `proof/fuzz`, so that an ordinary `cargo test` replays what fuzzing once found, and
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod input;
+pub mod journal;
 pub mod names;
 pub mod shape;
 pub mod stamp;
@@ -42,6 +44,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "attr_block", run: names::attr_block },
     Target { name: "attr_shortform", run: names::attr_shortform },
     Target { name: "payloads", run: names::payloads },
+    Target { name: "log_record", run: journal::log_record },
+    Target { name: "log_item", run: journal::log_item },
 ];
 
 /// Runs the target of that name; `false` where there is none.
