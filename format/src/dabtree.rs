@@ -4,8 +4,8 @@
 //! differ: [`crate::dir::leaf`], [`crate::attr::leaf`]. All share one header, [`BlkInfo`].
 //!
 //! # Invariants
-//! A hash may occur any number of times, also across leaves: whoever looks for one goes on to the leaf on the right while
-//! the last hash of a leaf is the one looked for.
+//! A hash may occur any number of times, also across leaves: whoever looks for one goes on to the leaf on the right
+//! while the last hash of a leaf is the one looked for.
 
 use base::FileBlock;
 

@@ -1,4 +1,5 @@
-//! Blocks that carry bytes behind a header of their own: values of attributes (`XARM`) and targets of symlinks (`XSLM`).
+//! Blocks that carry bytes behind a header of their own: values of attributes (`XARM`) and targets of symlinks
+//! (`XSLM`).
 
 use crate::checksum;
 use crate::damage::Damage;

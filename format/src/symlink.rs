@@ -20,8 +20,8 @@ pub fn block_count(length: u32, geometry: &Geometry) -> u32 {
     length.div_ceil(geometry.block_size - PayloadHeader::SIZE as u32)
 }
 
-/// Verifies one run of blocks, all of `bytes`, of a target of `length` bytes, and returns the part that it carries, which
-/// begins at byte `offset`.
+/// Verifies one run of blocks, all of `bytes`, of a target of `length` bytes, and returns the part that it carries,
+/// which begins at byte `offset`.
 pub fn verify<'a>(
     bytes: &'a [u8],
     geometry: &Geometry,

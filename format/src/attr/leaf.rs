@@ -260,7 +260,8 @@ fn take_local(rest: &[u8]) -> Taken<'_> {
 }
 
 fn take_remote(rest: &[u8]) -> Result<Taken<'_>, Damage> {
-    // The C structure was 12 bytes long, of which the last was the first of the name: the space taken still follows that.
+    // The C structure was 12 bytes long, of which the last was the first of the name: the space taken still follows
+    // that.
     const PADDED: usize = 11;
     let Some(header) = RemoteName::view(rest) else { return Ok(None) };
     let length = header.valuelen.get();

@@ -41,8 +41,8 @@ pub struct Parent<'a> {
 }
 
 impl<'a> Parent<'a> {
-    /// Takes an attribute of the namespace [`Namespace::Parent`] for what it is: an inode of the volume, and a name that may
-    /// stand in a directory.
+    /// Takes an attribute of the namespace [`Namespace::Parent`] for what it is: an inode of the volume, and a name
+    /// that may stand in a directory.
     pub fn verify(attr: &Attr<'a>, geometry: &Geometry) -> Result<Self, Damage> {
         ensure!(attr.namespace == Namespace::Parent, NAME, "flags", "a parent pointer", "another namespace");
         let record = match attr.value {

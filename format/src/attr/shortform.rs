@@ -40,7 +40,8 @@ pub struct AttrShortform<'a> {
 }
 
 impl<'a> AttrShortform<'a> {
-    /// Verifies the header; `bytes` are the whole area of the attribute fork. Attributes are verified as they are walked.
+    /// Verifies the header; `bytes` are the whole area of the attribute fork. Attributes are verified as they are
+    /// walked.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry) -> Result<Self, Damage> {
         let header = AttrShortformHeader::view(bytes)
             .ok_or_else(|| Damage::short(NAME, AttrShortformHeader::SIZE, bytes.len()))?;
@@ -52,7 +53,8 @@ impl<'a> AttrShortform<'a> {
         Ok(Self { header, entries, geometry })
     }
 
-    /// The attributes. A damaged name or flag yields an error and the walk goes on; where an attribute is cut short it ends.
+    /// The attributes. A damaged name or flag yields an error and the walk goes on; where an attribute is cut short it
+    /// ends.
     pub fn entries(&self) -> Entries<'a> {
         Entries { rest: self.entries, left: self.header.count, geometry: self.geometry }
     }

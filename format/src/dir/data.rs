@@ -251,8 +251,8 @@ impl<'a> Data<'a> {
         Ok(())
     }
 
-    /// What a checker asks: regions tile the block, no two unused ones touch, the table of the largest is right, `.` is the
-    /// directory itself, and the leaf of a one-block directory has each entry once, under its hash.
+    /// What a checker asks: regions tile the block, no two unused ones touch, the table of the largest is right, `.` is
+    /// the directory itself, and the leaf of a one-block directory has each entry once, under its hash.
     pub fn audit(&self) -> Result<(), Damage> {
         let mut tally = FreeTally::new(self.best_free);
         let mut starts = Starts::default();
@@ -361,8 +361,8 @@ pub enum Region<'a> {
     },
 }
 
-/// Walks a block. An entry whose name, number or type is damaged yields an error, and the walk goes on; where lengths or
-/// tags are damaged it ends, since nothing behind can be found.
+/// Walks a block. An entry whose name, number or type is damaged yields an error, and the walk goes on; where lengths
+/// or tags are damaged it ends, since nothing behind can be found.
 #[derive(Clone, Debug)]
 pub struct Regions<'a> {
     data: Data<'a>,

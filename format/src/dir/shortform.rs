@@ -41,8 +41,8 @@ pub struct Shortform<'a> {
 }
 
 impl<'a> Shortform<'a> {
-    /// Verifies the header of the fork's bytes, which are as many as the inode's size says; entries are verified as they
-    /// are walked.
+    /// Verifies the header of the fork's bytes, which are as many as the inode's size says; entries are verified as
+    /// they are walked.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry) -> Result<Self, Damage> {
         let short = || Damage::short(NAME, ShortformHeader::SIZE + 4, bytes.len());
         let header = ShortformHeader::view(bytes).ok_or_else(short)?;

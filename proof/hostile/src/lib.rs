@@ -3,6 +3,8 @@
 //! | part | targets |
 //! |---|---|
 //! | [`structures`] | every structure of one block or less: headers of AGs, B+tree blocks, inodes |
+//! | [`names`] | directories, attributes, their index, symlinks, quota records |
+//! | [`journal`] | log records, operations and items |
 //! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
 //!
 //! The bodies live here and not in `proof/fuzz`, so that an ordinary `cargo test` replays what fuzzing once found, and
@@ -14,6 +16,8 @@
 #![forbid(unsafe_code)]
 
 pub mod input;
+pub mod journal;
+pub mod names;
 pub mod shape;
 pub mod stamp;
 pub mod structures;
@@ -35,6 +39,13 @@ pub const TARGETS: &[Target] = &[
     Target { name: "agfl", run: structures::agfl },
     Target { name: "btree", run: structures::btree },
     Target { name: "inode", run: structures::inode },
+    Target { name: "dir_block", run: names::dir_block },
+    Target { name: "dir_shortform", run: names::dir_shortform },
+    Target { name: "attr_block", run: names::attr_block },
+    Target { name: "attr_shortform", run: names::attr_shortform },
+    Target { name: "payloads", run: names::payloads },
+    Target { name: "log_record", run: journal::log_record },
+    Target { name: "log_item", run: journal::log_item },
 ];
 
 /// Runs the target of that name; `false` where there is none.

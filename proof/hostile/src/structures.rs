@@ -9,11 +9,12 @@ use format::btree::{
     Block, BmBt, BnoBt, Body, Btree, CntBt, FinoBt, Header, Identity, InoBt, Pointer, RefcountBt, RmapBt,
 };
 use format::extent::{Extent, RawExtent};
-use format::inode::{self, Dinode, Fork, ForkKind};
+use format::inode::{self, Dinode, FileType, Fork, ForkKind};
 use format::ondisk::OnDisk;
 use format::superblock::{CRC_OFFSET, Superblock};
 
 use crate::input::Input;
+use crate::names;
 use crate::shape::{self, UUID};
 use crate::stamp;
 
@@ -190,6 +191,12 @@ pub fn inode(data: &[u8]) {
                 for pointer in root.pointers {
                     pointer.locate(&geometry, None);
                 }
+            }
+            Ok(Some(Fork::Local(bytes))) if kind == ForkKind::Attr => {
+                names::short_attributes(bytes, &geometry)
+            }
+            Ok(Some(Fork::Local(bytes))) if dinode.file_type() == Some(FileType::Directory) => {
+                names::short_directory(bytes, &geometry);
             }
             _ => {}
         }
