@@ -1,5 +1,5 @@
-//! Whatever the bytes: no panic, and no walk longer than the block. Blocks that the kernel wrote, with bits flipped and the
-//! checksum made right again, reach deeper than random bytes.
+//! Whatever the bytes: no panic, and no walk longer than the block. Blocks that the kernel wrote, with bits flipped
+//! and the checksum made right again, reach deeper than random bytes.
 
 use proptest::prelude::*;
 
