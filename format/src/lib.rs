@@ -48,6 +48,11 @@ pub mod symlink;
 pub mod timestamp;
 pub mod uuid;
 
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod testing;
+
 pub use damage::{Damage, Place};
 pub use geometry::Geometry;
 pub use identity::ForkBlock;

@@ -50,3 +50,20 @@ pub fn verify_target(target: &[u8]) -> Result<(), Damage> {
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fixture, fixture, geometry};
+
+    #[test]
+    fn a_target_reads_as_the_kernel_wrote_it() {
+        let (geometry, Fixture { at, bytes }) = (geometry(), fixture("symlink"));
+        let target = verify(&bytes, &geometry, at, 0, 901).unwrap();
+        assert_eq!(target, [&[b'x'; 600][..], b"/", &[b'y'; 300]].concat());
+        assert_eq!(verify_target(target), Ok(()));
+        assert_eq!(verify(&bytes, &geometry, at, 0, 900).unwrap_err().field(), "bytes");
+        assert_eq!(verify_target(b"").unwrap_err().field(), "size");
+        assert_eq!(verify_target(b"a\0b").unwrap_err().field(), "target");
+    }
+}

@@ -14,6 +14,9 @@ pub mod parent;
 pub mod remote;
 pub mod shortform;
 
+#[cfg(test)]
+mod tests;
+
 use base::{FileBlock, Ino};
 
 use crate::damage::Damage;

@@ -16,6 +16,9 @@ pub mod free;
 pub mod leaf;
 pub mod shortform;
 
+#[cfg(test)]
+mod tests;
+
 use base::{FileBlock, Ino};
 
 use crate::damage::Damage;

@@ -22,8 +22,8 @@ impl<'a> ForkReader<'a> {
         Self { volume, inode: *inode, kind, last: None }
     }
 
-    /// Reads `buf.len()` bytes, whole blocks, from a logical block on. They need not lie together on the disk, but none may
-    /// be missing.
+    /// Reads `buf.len()` bytes, whole blocks, from a logical block on. They need not lie together on the disk, but
+    /// none may be missing.
     pub(crate) fn read(&mut self, block: FileBlock, buf: &mut [u8]) -> Result<ForkBlock> {
         let geometry = self.volume.geometry();
         let mut first = None;

@@ -1,8 +1,8 @@
 //! Walks the tree of hashes of a directory or of attributes: down to a leaf, and on to the right.
 //!
 //! # Invariants
-//! A walk ends whatever the disk says: nodes descend strictly, and a leaf is entered from the left only if it names the leaf
-//! before as its left sibling and is not the first again, so that no leaf is met twice.
+//! A walk ends whatever the disk says: nodes descend strictly, and a leaf is entered from the left only if it names
+//! the leaf before as its left sibling and is not the first again, so that no leaf is met twice.
 
 use base::FileBlock;
 use format::dabtree::{self, BlkInfo, NODE_MAGIC, Node, Tree};
@@ -42,8 +42,8 @@ impl<'a> HashTree<'a> {
         &self.bytes
     }
 
-    /// Goes from the root to the first leaf that may have a hash; `None` where all hashes are lower. 0 leads to the first
-    /// leaf of all.
+    /// Goes from the root to the first leaf that may have a hash; `None` where all hashes are lower. 0 leads to the
+    /// first leaf of all.
     pub(crate) fn descend(&mut self, hash: u32) -> Result<Option<ForkBlock>> {
         let geometry = self.volume.geometry();
         let mut at = match self.tree {
@@ -67,8 +67,8 @@ impl<'a> HashTree<'a> {
         }
     }
 
-    /// Goes on from the leaf at `left`, which was reached last, to the one that it names as its right sibling; `None` where
-    /// it names none.
+    /// Goes on from the leaf at `left`, which was reached last, to the one that it names as its right sibling; `None`
+    /// where it names none.
     pub(crate) fn right(&mut self, left: ForkBlock) -> Result<Option<ForkBlock>> {
         let forw = BlkInfo::view(&self.bytes).map_or(0, |info| info.forw.get());
         if forw == 0 {

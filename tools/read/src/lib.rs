@@ -9,7 +9,9 @@
 //! | [`manifest`] | one line per file, for comparison with what the kernel shows |
 //! | [`DirWalk`], [`entries`], [`lookup`] | directories: in the order of the disk, all at once, one by its name |
 //! | [`resolve`] | paths, through symlinks |
-//! | [`AttrWalk`], [`for_each_xattr`], [`get_xattr`], [`parents`] | attributes as they lie, as Linux shows them, parent pointers |
+//! | [`AttrWalk`], [`value`] | attributes as they lie |
+//! | [`for_each_xattr`], [`get_xattr`] | attributes as Linux shows them |
+//! | [`parents`] | parent pointers |
 //! | [`read_link`] | targets of symlinks |
 //! | [`Error`] | what went wrong, where, and what to do |
 //!

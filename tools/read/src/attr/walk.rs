@@ -12,8 +12,8 @@ use crate::fork;
 use crate::hashtree::HashTree;
 use crate::volume::Volume;
 
-/// Walks attributes in the order of the disk: those in the inode as they lie, those in leaves by hash. Ends whatever the disk
-/// says, and after its first error.
+/// Walks attributes in the order of the disk: those in the inode as they lie, those in leaves by hash. Ends whatever
+/// the disk says, and after its first error.
 pub struct AttrWalk<'a> {
     volume: &'a Volume,
     inode: Dinode<'a>,

@@ -36,8 +36,9 @@ pub enum AclNames {
     AsRoot,
 }
 
-/// Calls `visit` with each attribute that is for users to see: no parent pointers, no incomplete ones. Values are read one at a
-/// time. An attribute that is damaged or cannot be read comes as an error, and the walk goes on where it can.
+/// Calls `visit` with each attribute that is for users to see: no parent pointers, no incomplete ones. Values are
+/// read one at a time. An attribute that is damaged or cannot be read comes as an error, and the walk goes on where
+/// it can.
 ///
 /// # Errors
 /// Only what keeps the walk from beginning or going on; `visit` has seen all that came before.
@@ -96,7 +97,8 @@ fn show(
 /// The value of the attribute that Linux programs know by `name`.
 ///
 /// # Errors
-/// `ENODATA` where there is none, `EOPNOTSUPP` for a prefix that XFS does not store, damage, and what the device reports.
+/// `ENODATA` where there is none, `EOPNOTSUPP` for a prefix that XFS does not store, damage, and what the device
+/// reports.
 pub fn get_xattr(volume: &Volume, inode: &Dinode<'_>, name: &[u8]) -> Result<Vec<u8>> {
     let fail = |errno, reason| {
         Error::unfit(errno, format!("inode {}: {reason} \"{}\"", inode.ino(), name.escape_ascii()))

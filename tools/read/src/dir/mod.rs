@@ -43,7 +43,8 @@ impl From<Entry<'_>> for OwnedEntry {
     }
 }
 
-/// All entries but `.` and `..`, in the order of the disk. Fails at the first damage; to go on behind it, use [`DirWalk`].
+/// All entries but `.` and `..`, in the order of the disk. Fails at the first damage; to go on behind it, use
+/// [`DirWalk`].
 ///
 /// # Errors
 /// `ENOTDIR`, damage, and what the device reports.

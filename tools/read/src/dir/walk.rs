@@ -108,7 +108,8 @@ impl<'a> DirWalk<'a> {
         Ok(())
     }
 
-    /// Takes extents until a batch is full. Notes whole directory blocks in `blocks`, and returns where their bytes lie.
+    /// Takes extents until a batch is full. Notes whole directory blocks in `blocks`, and returns where their bytes
+    /// lie.
     fn gather(&mut self) -> Result<Vec<(u64, usize)>> {
         let volume = self.volume;
         let (geometry, per_block) = (volume.geometry(), blocks_per_dir_block(volume));
@@ -225,8 +226,8 @@ enum Body<'b> {
 }
 
 impl<'b> Batch<'b> {
-    /// The entries, `.` and `..` among them in every form. A damaged entry yields an error; the walk goes on behind it as
-    /// far as lengths can be trusted.
+    /// The entries, `.` and `..` among them in every form. A damaged entry yields an error; the walk goes on behind
+    /// it as far as lengths can be trusted.
     pub fn entries(&self) -> impl Iterator<Item = Result<Entry<'b>>> + use<'b> {
         let place = self.place;
         let (inline, block) = match &self.body {
