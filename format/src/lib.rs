@@ -14,6 +14,7 @@
 //! | [`attr`], [`payload`] | extended attributes, parent pointers, access control lists |
 //! | [`symlink`] | targets of symlinks |
 //! | [`dquot`] | quota records |
+//! | [`stamp`] | what any kind of metadata block says of itself, told by its magic |
 //! | [`log`] | the journal: records, operations, and what each type of log item holds |
 //!
 //! # Invariants
@@ -43,6 +44,7 @@ pub mod inode;
 pub mod log;
 pub mod ondisk;
 pub mod payload;
+pub mod stamp;
 pub mod superblock;
 pub mod symlink;
 pub mod timestamp;

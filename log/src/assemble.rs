@@ -1,8 +1,9 @@
 //! Putting transactions together from the operations that records cut them into.
 //!
 //! # Invariants
-//! What is held at a time is bounded by the log: bytes by those of the active log (with eight more for each region, which
-//! took twelve for its header), open transactions by [`MAX_OPEN`]. A transaction whose commit is missing is dropped.
+//! What is held at a time is bounded by the log: bytes by those of the active log (with eight more for each region,
+//! which took twelve for its header), open transactions by [`MAX_OPEN`]. A transaction whose commit is missing is
+//! dropped.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,8 +34,8 @@ pub struct Transaction {
     pub commit_lsn: Lsn,
     /// Its type: 40, a checkpoint, since Linux logs with delay.
     pub kind: u32,
-    /// How many items its header promises.
-    pub promised_items: u32,
+    /// How many regions its header promises: since Linux logs with delay, regions and not items are counted.
+    pub promised_regions: u32,
     bytes: Vec<u8>,
     regions: Vec<Region>,
     items: Vec<Span>,
@@ -115,7 +116,7 @@ impl Transaction {
             lsn,
             commit_lsn: lsn,
             kind: 0,
-            promised_items: 0,
+            promised_regions: 0,
             bytes: Vec::new(),
             regions: Vec::new(),
             items: Vec::new(),
@@ -165,18 +166,36 @@ impl Transaction {
     fn add_to_header(&mut self, data: &[u8]) -> Result<(), Damage> {
         self.bytes.extend_from_slice(data);
         let have = self.bytes.len();
-        ensure!(have <= RawTransactionHeader::SIZE, NAME, "header", format_args!("{} bytes", RawTransactionHeader::SIZE), have);
+        ensure!(
+            have <= RawTransactionHeader::SIZE,
+            NAME,
+            "header",
+            format_args!("{} bytes", RawTransactionHeader::SIZE),
+            have
+        );
         let Some(raw) = RawTransactionHeader::view(&self.bytes) else { return Ok(()) };
         let magic = raw.magic.get();
-        ensure!(magic == TRANSACTION_MAGIC, NAME, "magic", format_args!("{TRANSACTION_MAGIC:#x}"), format_args!("{magic:#x}"));
-        (self.kind, self.promised_items) = (raw.kind.get(), raw.num_items.get());
+        ensure!(
+            magic == TRANSACTION_MAGIC,
+            NAME,
+            "magic",
+            format_args!("{TRANSACTION_MAGIC:#x}"),
+            format_args!("{magic:#x}")
+        );
+        (self.kind, self.promised_regions) = (raw.kind.get(), raw.num_items.get());
         Ok(())
     }
 
     /// Checks that the last item has all its regions.
     fn finish(self, commit_lsn: Lsn) -> Result<Self, Damage> {
         if let Some(span) = self.items.last() {
-            ensure!(span.count == span.promised, NAME, "item", format_args!("{} regions", span.promised), span.count);
+            ensure!(
+                span.count == span.promised,
+                NAME,
+                "item",
+                format_args!("{} regions", span.promised),
+                span.count
+            );
         }
         Ok(Self { commit_lsn, ..self })
     }
@@ -206,7 +225,13 @@ impl Assembler {
     /// Operations of a transaction whose start lies before the tail are ignored: its items had reached their places.
     pub fn push(&mut self, lsn: Lsn, operation: &Operation<'_>) -> Result<Option<Transaction>, Damage> {
         if operation.has(flags::START) {
-            ensure!(self.open.len() < MAX_OPEN, NAME, "count", format_args!("at most {MAX_OPEN} open"), "more");
+            ensure!(
+                self.open.len() < MAX_OPEN,
+                NAME,
+                "count",
+                format_args!("at most {MAX_OPEN} open"),
+                "more"
+            );
             let old = self.open.insert(operation.tid, Transaction::start(operation.tid, lsn));
             // A writer that came up after a crash may reuse the identifier of one that was never committed.
             self.bytes -= old.map_or(0, |old| old.bytes.len() as u64);
@@ -222,7 +247,13 @@ impl Assembler {
             return Ok(None);
         }
         self.bytes += operation.data.len() as u64;
-        ensure!(self.bytes <= self.most_bytes, NAME, "size", format_args!("at most {} bytes", self.most_bytes), self.bytes);
+        ensure!(
+            self.bytes <= self.most_bytes,
+            NAME,
+            "size",
+            format_args!("at most {} bytes", self.most_bytes),
+            self.bytes
+        );
         if operation.has(flags::WAS_CONTINUED) {
             transaction.add_to_last(operation.data)?;
         } else {

@@ -94,7 +94,7 @@ impl fmt::Display for LogError {
             }
             Self::Size { bytes, room, device } => write!(
                 f,
-                "{device}: the superblock tells of a log of {bytes} bytes, but there is room for {room} (is it the right device?)"
+                "{device}: the log should have {bytes} bytes, but there is room for {room} (is it the right device?)"
             ),
             Self::NoHead { block, damage } => {
                 write!(f, "log block {block:#x}: {damage}: head and tail cannot be found ({READ_AS_IT_LIES})")
@@ -103,7 +103,10 @@ impl fmt::Display for LogError {
                 write!(f, "log block {block:#x}: {damage} (the log is damaged; {READ_AS_IT_LIES})")
             }
             Self::Writer { block, damage } => {
-                write!(f, "log block {block:#x}: {damage} (the log cannot be replayed here; {READ_AS_IT_LIES})")
+                write!(
+                    f,
+                    "log block {block:#x}: {damage} (the log cannot be replayed here; {READ_AS_IT_LIES})"
+                )
             }
             Self::Transaction { lsn, damage } => write!(
                 f,

@@ -1,10 +1,10 @@
 //! The journal of one volume: whether it is dirty, and what lies between its tail and its head.
 
 use base::Lsn;
-use format::superblock::Superblock;
 use format::damage::Damage;
 use format::log::operation::flags;
 use format::log::record::{RecordHeader, block_cycle, previous_cycle};
+use format::superblock::Superblock;
 
 use block::Device;
 
@@ -77,7 +77,8 @@ impl<'a> Journal<'a> {
             None => State::Clean { head, discarded },
             Some(last) if last.is_unmount() => State::Clean { head, discarded },
             Some(last) => {
-                let verified = Active { area: &area, head, uuid: &superblock.raw.uuid }.verify(&last.header)?;
+                let verified =
+                    Active { area: &area, head, uuid: &superblock.raw.uuid }.verify(&last.header)?;
                 State::Dirty(Dirty { discarded, ..verified })
             }
         };

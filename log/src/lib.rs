@@ -1,13 +1,34 @@
-//! The XFS journal: decoding and recovery.
+//! The XFS journal. Today its reading half: decoding, and recovery onto any device.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`Journal`] | opens a log: clean or dirty, and what lies between tail and head |
+//! | [`area`] | the log as a ring of blocks |
+//! | [`locate`] | finding the head, and what a power cut may have left behind it |
+//! | [`record`] | one record, verified; the walk from one to the next |
+//! | [`assemble`] | transactions, put together from the operations of records |
+//! | [`item`], [`show`] | log items in words, for people and for programs |
+//! | [`recovery`] | replaying: the passes, their order, and each type of item |
+//!
+//! # Invariants
+//! Memory is bounded by the log, and every walk moves strictly forward, whatever the log says. Nothing is written but
+//! by [`recover`], and that only to the device that it is given.
+//!
+//! # Locking
+//! None: a [`Journal`] is shared by reference, and every walk has its own buffers.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
 pub mod area;
 pub mod assemble;
 pub mod error;
+pub mod item;
 pub mod journal;
 pub mod locate;
 pub mod record;
+pub mod recovery;
+pub mod show;
 
 pub use error::LogError;
 pub use journal::{Dirty, Journal, State};
+pub use recovery::{OnDamage, Options, Registry, Report, recover};

@@ -1,8 +1,8 @@
 //! Finding the head: where the next record would be written, and so which record is the last whole one.
 //!
 //! Every block carries the cycle in which it was written. Behind the head lies cycle *n*, from the head on *n - 1* (or
-//! zero, in a log that was never filled), so a binary search finds an edge between the two. But a writer has up to eight
-//! records in flight, and a power cut leaves any of their sectors old. So the edge is only a hint, good to within the
+//! zero, in a log that was never filled), so a binary search finds an edge between the two. But a writer has up to
+//! eight records in flight, and a power cut leaves any of their sectors old. So the edge is only a hint, good to within the
 //! longest flight. The flight before it is read whole, and judged by this table:
 //!
 //! | what lies in the flight | what it means |
@@ -62,16 +62,17 @@ pub fn locate(area: &LogArea<'_>) -> Result<Located, LogError> {
     let entries = flight.entries(area, flight.written());
     let none = || LogError::NoHead {
         block: flight.start,
-        damage: entries.iter().rev().find_map(|entry| entry.state.as_ref().err().cloned()).unwrap_or_else(
-            || Damage::new("log", "records", "a record near the head", "none"),
-        ),
+        damage: entries
+            .iter()
+            .rev()
+            .find_map(|entry| entry.state.as_ref().err().cloned())
+            .unwrap_or_else(|| Damage::new("log", "records", "a record near the head", "none")),
     };
     let chosen = choose(&entries).ok_or_else(none)?;
     let entry = entries.get(chosen).ok_or_else(none)?;
-    let record = flight.record(area, entry.offset).map_err(|damage| LogError::NoHead {
-        block: area.advance(flight.start, entry.offset),
-        damage,
-    })?;
+    let record = flight
+        .record(area, entry.offset)
+        .map_err(|damage| LogError::NoHead { block: area.advance(flight.start, entry.offset), damage })?;
     let discarded = entries.get(chosen + 1..).and_then(|rest| {
         let first = rest.iter().find_map(|entry| Some((entry, entry.state.as_ref().err()?)))?;
         Some(Discarded {
@@ -125,7 +126,11 @@ impl Edge {
         }
         let newer = area.cycle(low)?;
         if last != 0 && record::next_cycle(last) != newer {
-            return Err(no_head(low, &format!("{}, one above the block behind it", record::next_cycle(last)), newer));
+            return Err(no_head(
+                low,
+                &format!("{}, one above the block behind it", record::next_cycle(last)),
+                newer,
+            ));
         }
         Ok(Some(Self { block: high, newer, older: last }))
     }

@@ -21,8 +21,7 @@ impl Record {
     pub fn verify(bytes: &[u8], at: u32) -> Result<Self, Damage> {
         let header = RecordHeader::parse(bytes, at)?;
         let length = header.blocks() as usize * BLOCK_BYTES;
-        let bytes =
-            bytes.get(..length).ok_or_else(|| Damage::short("log record", length, bytes.len()))?;
+        let bytes = bytes.get(..length).ok_or_else(|| Damage::short("log record", length, bytes.len()))?;
         header.verify_checksum(bytes)?;
         let mut bytes = bytes.to_vec();
         header.restore_data(&mut bytes)?;

@@ -1,5 +1,5 @@
-//! The intent of a change of one extended attribute, parent pointers among them: a format, then name and value, and for a
-//! replaced parent pointer the new name and value.
+//! The intent of a change of one extended attribute, parent pointers among them: a format, then name and value, and for
+//! a replaced parent pointer the new name and value.
 
 use base::Ino;
 

@@ -286,8 +286,8 @@ impl InodeFormat {
 }
 
 impl RawLogInode {
-    /// The core as it lies on disk after replay: what is logged, stamped with `lsn`, and from `old`, the core there now,
-    /// the link of unlinked inodes. The checksum is left for whoever seals the whole inode.
+    /// The core as it lies on disk after replay: what is logged, stamped with `lsn`, and from `old`, the core there
+    /// now, the link of unlinked inodes. The checksum is left for whoever seals the whole inode.
     pub fn to_disk(&self, old: &RawInode, lsn: Lsn) -> RawInode {
         let flags2 = self.flags2.get();
         let wide_times = flags2 & inode::flags2::BIGTIME != 0;

@@ -268,8 +268,8 @@ fn displaced_at(n: usize, headers: &[u8]) -> Option<usize> {
 
 /// Makes a whole record ready for the disk: stamps the cycles, keeps the displaced words, and seals the checksum.
 ///
-/// `record` holds `header_blocks` blocks of headers, the first already filled in but for `cycle_data` and `crc`, and then
-/// whole blocks of data. `wraps_after` is the number of blocks up to the physical end of the log.
+/// `record` holds `header_blocks` blocks of headers, the first already filled in but for `cycle_data` and `crc`, and
+/// then whole blocks of data. `wraps_after` is the number of blocks up to the physical end of the log.
 /// Returns `false`, with `record` in an undefined state, where the lengths do not fit each other.
 pub fn seal(record: &mut [u8], header: &RecordHeader, wraps_after: u32) -> bool {
     if record.len() != header.blocks() as usize * BLOCK_BYTES {

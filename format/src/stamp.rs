@@ -1,0 +1,172 @@
+//! Where a metadata block keeps what it says of itself: checksum, LSN, UUID, own address. Recovery needs this for blocks
+//! of any kind, told by their magic alone.
+
+use std::mem::offset_of;
+
+use base::{Daddr, Lsn};
+
+use crate::agf::RawAgf;
+use crate::agfl::RawAgfl;
+use crate::agi::RawAgi;
+use crate::attr;
+use crate::btree::{self, Btree, LongHeader, ShortHeader};
+use crate::checksum;
+use crate::dabtree::{self, BlkInfo};
+use crate::dir::{self, DirHeader};
+use crate::log::buffer::BufferKind;
+use crate::ondisk::{OnDisk, U16, U32, U64};
+use crate::payload::PayloadHeader;
+use crate::superblock::{self, RawSuperblock};
+use crate::symlink;
+use crate::{agf, agfl, agi};
+
+/// Where one kind of block keeps its stamps, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The block's name in the field.
+    pub name: &'static str,
+    /// What log items call blocks with this magic.
+    pub kind: BufferKind,
+    magic: Magic,
+    crc: usize,
+    lsn: usize,
+    uuid: Option<usize>,
+    blkno: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Magic {
+    /// The first four bytes.
+    First(u32),
+    /// Two bytes behind the siblings of a directory or attribute block.
+    InBlkInfo(u16),
+}
+
+macro_rules! stamp {
+    ($name:literal, $magic:expr, $raw:ident, [$kind:ident], blkno $blkno:ident) => {
+        Stamp { blkno: Some(offset_of!($raw, $blkno)), ..stamp!($name, $magic, $raw, [$kind], no blkno) }
+    };
+    ($name:literal, $magic:expr, $raw:ident, [$kind:ident], no blkno) => {
+        Stamp { uuid: Some(offset_of!($raw, uuid)), ..stamp!($name, $magic, $raw, [$kind], no uuid) }
+    };
+    ($name:literal, $magic:expr, $raw:ident, [$kind:ident], no uuid) => {
+        Stamp {
+            name: $name,
+            kind: BufferKind::$kind,
+            magic: $magic,
+            crc: offset_of!($raw, crc),
+            lsn: offset_of!($raw, lsn),
+            uuid: None,
+            blkno: None,
+        }
+    };
+}
+
+/// Every kind of block that has a checksum and an LSN of its own. Inodes are not among them: they have theirs one by
+/// one.
+const STAMPS: &[Stamp] = &[
+    // The superblock's UUID is the user's, which may differ from the stamped one.
+    stamp!("superblock", Magic::First(superblock::MAGIC), RawSuperblock, [Superblock], no uuid),
+    stamp!("AGF", Magic::First(agf::MAGIC), RawAgf, [Agf], no blkno),
+    stamp!("AGI", Magic::First(agi::MAGIC), RawAgi, [Agi], no blkno),
+    stamp!("AGFL", Magic::First(agfl::MAGIC), RawAgfl, [Agfl], no blkno),
+    stamp!("bnobt block", Magic::First(btree::BnoBt::MAGIC), ShortHeader, [Btree], blkno bno),
+    stamp!("cntbt block", Magic::First(btree::CntBt::MAGIC), ShortHeader, [Btree], blkno bno),
+    stamp!("inobt block", Magic::First(btree::InoBt::MAGIC), ShortHeader, [Btree], blkno bno),
+    stamp!("finobt block", Magic::First(btree::FinoBt::MAGIC), ShortHeader, [Btree], blkno bno),
+    stamp!("rmapbt block", Magic::First(btree::RmapBt::MAGIC), ShortHeader, [Btree], blkno bno),
+    stamp!("refcountbt block", Magic::First(btree::RefcountBt::MAGIC), ShortHeader, [Btree], blkno bno),
+    stamp!("bmbt block", Magic::First(btree::BmBt::MAGIC), LongHeader, [Btree], blkno bno),
+    stamp!("directory block", Magic::First(dir::data::BLOCK_MAGIC), DirHeader, [DirBlock], blkno blkno),
+    stamp!("directory data block", Magic::First(dir::data::DATA_MAGIC), DirHeader, [DirData], blkno blkno),
+    stamp!("directory free block", Magic::First(dir::free::MAGIC), DirHeader, [DirFree], blkno blkno),
+    stamp!("symlink block", Magic::First(symlink::MAGIC), PayloadHeader, [Symlink], blkno blkno),
+    stamp!("attribute value block", Magic::First(attr::remote::MAGIC), PayloadHeader, [AttrRemote], blkno blkno),
+    stamp!("directory leaf", Magic::InBlkInfo(dir::leaf::LEAF1_MAGIC), BlkInfo, [DirLeaf1], blkno blkno),
+    stamp!("directory leaf under a node", Magic::InBlkInfo(dir::leaf::LEAFN_MAGIC), BlkInfo, [DirLeafN], blkno blkno),
+    stamp!("hash tree node", Magic::InBlkInfo(dabtree::NODE_MAGIC), BlkInfo, [DaNode], blkno blkno),
+    stamp!("attribute leaf", Magic::InBlkInfo(attr::leaf::MAGIC), BlkInfo, [AttrLeaf], blkno blkno),
+];
+
+impl Stamp {
+    /// The kind of block that these bytes say they are; `None` for all that has no stamps.
+    pub fn of(block: &[u8]) -> Option<&'static Self> {
+        let first = U32::view(block)?.get();
+        let in_info = block.get(offset_of!(BlkInfo, magic)..).and_then(U16::view)?.get();
+        STAMPS.iter().find(|stamp| match stamp.magic {
+            Magic::First(magic) => magic == first,
+            Magic::InBlkInfo(magic) => magic == in_info,
+        })
+    }
+
+    /// Whether the checksum over the whole of `block` is right.
+    pub fn checksum_holds(&self, block: &[u8]) -> bool {
+        checksum::verify(self.name, block, self.crc).is_ok()
+    }
+
+    /// Whether the block says that it belongs to the volume with this metadata UUID. Those that cannot say so, do.
+    pub fn belongs_to(&self, block: &[u8], uuid: &[u8; 16]) -> bool {
+        self.uuid.is_none_or(|at| block.get(at..at + 16).is_some_and(|found| found == uuid))
+    }
+
+    /// Whether the block says that it lies here. Those that cannot say so, do.
+    pub fn lies_at(&self, block: &[u8], daddr: Daddr) -> bool {
+        self.blkno.is_none_or(|at| word(block, at) == Some(daddr.get()))
+    }
+
+    /// The LSN of the last write; `None` where none was ever stamped, as in blocks that are not logged.
+    pub fn lsn(&self, block: &[u8]) -> Option<Lsn> {
+        word(block, self.lsn).filter(|lsn| *lsn != 0 && *lsn != u64::MAX).map(Lsn)
+    }
+
+    /// Stamps the LSN and then the checksum over the whole of `block`. Returns `false`, with nothing sealed, where the
+    /// block is too short.
+    pub fn seal(&self, block: &mut [u8], lsn: Lsn) -> bool {
+        let Some(field) = block.get_mut(self.lsn..self.lsn + 8) else { return false };
+        field.copy_from_slice(&lsn.get().to_be_bytes());
+        checksum::store(block, self.crc)
+    }
+}
+
+fn word(block: &[u8], at: usize) -> Option<u64> {
+    block.get(at..).and_then(U64::view).map(|word| word.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(stamp: &Stamp) -> Vec<u8> {
+        let mut block = vec![0; 512];
+        match stamp.magic {
+            Magic::First(magic) => block[..4].copy_from_slice(&magic.to_be_bytes()),
+            Magic::InBlkInfo(magic) => block[8..10].copy_from_slice(&magic.to_be_bytes()),
+        }
+        block
+    }
+
+    #[test]
+    fn every_kind_is_found_by_its_magic_and_can_be_sealed() {
+        for stamp in STAMPS {
+            let mut block = block(stamp);
+            assert_eq!(Stamp::of(&block), Some(stamp));
+            assert_eq!(stamp.lsn(&block), None);
+            assert!(stamp.seal(&mut block, Lsn::new(3, 9)), "{}", stamp.name);
+            assert!(stamp.checksum_holds(&block), "{}", stamp.name);
+            assert_eq!(stamp.lsn(&block), Some(Lsn::new(3, 9)));
+            block[511] ^= 1;
+            assert!(!stamp.checksum_holds(&block), "{}", stamp.name);
+        }
+    }
+
+    #[test]
+    fn too_few_bytes_are_no_block() {
+        assert_eq!(Stamp::of(&[]), None);
+        for stamp in STAMPS {
+            let mut block = block(stamp);
+            block.truncate(12);
+            assert!(!stamp.seal(&mut block, Lsn(1)));
+            assert!(!stamp.checksum_holds(&block));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Buffers: changed bytes go where they belong, then the block gets its LSN and checksum.
+
+use base::Daddr;
+use format::Damage;
+use format::damage::Place;
+use format::inode::{CRC_OFFSET, MAGIC as INODE_MAGIC, RawInode};
+use format::log::buffer::{BufferFormat, BufferKind};
+use format::ondisk::{OnDisk, U16};
+use format::stamp::Stamp;
+use format::superblock::Superblock;
+
+use super::order;
+use super::replay::{At, Context, Failure, FirstPass, Outcome, Replay, Target};
+use super::trust::Found;
+use crate::assemble::RawItem;
+
+const NAME: &str = "buffer log item";
+
+/// A buffer.
+pub struct BufferReplay;
+
+impl Replay for BufferReplay {
+    fn order(&self, item: &RawItem<'_>) -> order::Place {
+        // An item that cannot be decoded fails in any place.
+        let flags = BufferFormat::parse(item.region(0)).map_or(0, |format| format.flags);
+        order::place(item.kind, flags)
+    }
+
+    fn first_pass(&self, item: &RawItem<'_>, state: &mut FirstPass) -> Result<(), Failure> {
+        let format = BufferFormat::parse(item.region(0))?;
+        if format.is_cancel() {
+            state.cancelled.add(format.daddr, format.sectors);
+        }
+        Ok(())
+    }
+
+    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
+        let format = BufferFormat::parse(item.region(0))?;
+        if format.is_cancel() {
+            context.cancelled.pass(format.daddr, format.sectors);
+            return Ok(Outcome::Replayed);
+        }
+        if context.cancelled.contains(format.daddr, format.sectors) {
+            return Ok(Outcome::Cancelled);
+        }
+        if format.is_quota() {
+            return Ok(Outcome::Quota);
+        }
+        let place = Place::daddr(format.daddr);
+        if format.sectors == 0 {
+            return Err(Failure::Damage(place, Damage::new(NAME, "len", "at least 1 sector", 0)));
+        }
+        if format.is_inode_buffer() {
+            return unlinked_links(item, &format, context).map(|()| Outcome::Replayed);
+        }
+        replay(item, &format, context)
+    }
+}
+
+/// Replays a buffer as a whole.
+fn replay(
+    item: &RawItem<'_>,
+    format: &BufferFormat<'_>,
+    context: &mut Context<'_>,
+) -> Result<Outcome, Failure> {
+    let (daddr, place) = (format.daddr, Place::daddr(format.daddr));
+    let found = Found::block(context.buffers.get(daddr, format.bytes())?, &context.geometry, daddr);
+    if !context.judge(Target::Buffer(daddr), found).is_replayed() {
+        return Ok(Outcome::Newer);
+    }
+    let mut bytes = context.buffers.get(daddr, format.bytes())?.to_vec();
+    for_each_piece(item, format, |at, piece| {
+        let end = at + piece.len();
+        if let Some(target) = bytes.get_mut(at..end) {
+            target.copy_from_slice(piece); // within the buffer: the format's bits were checked against its length
+        }
+    })
+    .at(place)?;
+    seal(&mut bytes, format, context).at(place)?;
+    context.buffers.get_mut(daddr, format.bytes())?.copy_from_slice(&bytes);
+    if format.kind() == BufferKind::Superblock && daddr == Daddr(0) {
+        superblock(&bytes, context).at(place)?;
+    }
+    Ok(Outcome::Replayed)
+}
+
+/// Calls `copy` with each piece of logged bytes and where in the buffer it belongs.
+///
+/// A run of changed chunks is one region, or several where it crossed what the writer held in separate pages.
+fn for_each_piece<'a>(
+    item: &RawItem<'a>,
+    format: &BufferFormat<'_>,
+    mut copy: impl FnMut(usize, &'a [u8]),
+) -> Result<(), Damage> {
+    let mut regions = item.regions().skip(1);
+    for run in format.runs() {
+        let mut at = run.start;
+        while at < run.end() {
+            let region = regions.next().unwrap_or(&[]);
+            let whole = region.len() - region.len() % format::log::buffer::CHUNK_BYTES;
+            let piece = region.get(..whole.min(run.end() - at)).unwrap_or(&[]);
+            if piece.is_empty() {
+                let expected = format_args!("{} bytes for the chunks at {at}", run.end() - at).to_string();
+                return Err(Damage::new(NAME, "regions", expected, format_args!("{} bytes", region.len())));
+            }
+            copy(at, piece);
+            at += piece.len();
+        }
+    }
+    Ok(())
+}
+
+/// Gives a block its LSN and checksum.
+fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut Context<'_>) -> Result<(), Damage> {
+    use BufferKind::{AttrRemote, DaNode, DirBlock, DirData, DirFree, DirLeaf1, DirLeafN, Inodes, Untold};
+    let (kind, lsn) = (format.kind(), context.lsn);
+    let length = bytes.len();
+    match kind {
+        Inodes => return seal_inodes(bytes, context.geometry.inode_size as usize),
+        AttrRemote => {
+            // Each block of a value has a header of its own.
+            let sealed = bytes.chunks_mut(context.geometry.block_size as usize).all(|block| {
+                Stamp::of(block).is_some_and(|stamp| stamp.kind == kind && stamp.seal(block, lsn))
+            });
+            return if sealed { Ok(()) } else { Err(wrong_magic(kind)) };
+        }
+        DirBlock | DirData | DirFree | DirLeaf1 | DirLeafN | DaNode
+            if length < context.geometry.dir_block_size as usize
+                && !(kind == DaNode && length == context.geometry.block_size as usize) =>
+        {
+            context.report.unsealed.insert((format.daddr, format.sectors));
+            return Ok(());
+        }
+        _ => {}
+    }
+    match Stamp::of(bytes) {
+        Some(stamp) if kind == Untold || stamp.kind == kind => {
+            stamp.seal(bytes, lsn);
+            Ok(())
+        }
+        None if kind == Untold || matches!(kind, BufferKind::Other(_)) => Ok(()),
+        _ => Err(wrong_magic(kind)),
+    }
+}
+
+fn wrong_magic(kind: BufferKind) -> Damage {
+    Damage::new(NAME, "magic", format_args!("that of a {}", kind.words()), "another, after replay")
+}
+
+/// A buffer of new inodes, logged as a whole by old writers: each inode is sealed by itself.
+fn seal_inodes(bytes: &mut [u8], size: usize) -> Result<(), Damage> {
+    for slot in bytes.chunks_exact_mut(size) {
+        if U16::view(slot).is_some_and(|magic| magic.get() == INODE_MAGIC) {
+            format::checksum::store(slot, CRC_OFFSET);
+        }
+    }
+    Ok(())
+}
+
+/// The volume's shape may have changed: it was grown.
+fn superblock(bytes: &[u8], context: &mut Context<'_>) -> Result<(), Damage> {
+    context.report.superblock_replayed = true;
+    match Superblock::parse(bytes) {
+        Ok(superblock) => {
+            context.geometry = superblock.geometry;
+            Ok(())
+        }
+        Err(refusal) => Err(Damage::new("superblock", "contents", "a superblock after replay", refusal)),
+    }
+}
+
+/// Replays the links of unlinked inodes: all else of an inode is logged as an inode.
+fn unlinked_links(
+    item: &RawItem<'_>,
+    format: &BufferFormat<'_>,
+    context: &mut Context<'_>,
+) -> Result<(), Failure> {
+    const LINK: usize = std::mem::offset_of!(RawInode, next_unlinked);
+    let size = context.geometry.inode_size as usize;
+    let place = Place::daddr(format.daddr);
+    let mut links = Vec::new();
+    for_each_piece(item, format, |at, piece| {
+        // The slots that this piece touches; a link never crosses a chunk of 128 bytes.
+        for slot in at / size..=(at + piece.len()) / size {
+            let link = (slot * size + LINK).checked_sub(at).and_then(|from| piece.get(from..from + 4));
+            links.extend(link.map(|link| (slot * size, link)));
+        }
+    })
+    .at(place)?;
+    let bytes = context.buffers.get_mut(format.daddr, format.bytes())?;
+    for (start, link) in links {
+        if link == [0; 4] {
+            let damage = Damage::new(NAME, "next_unlinked", "an inode or all ones", 0);
+            return Err(Failure::Damage(place, damage));
+        }
+        let Some(slot) = bytes.get_mut(start..start + size) else { continue };
+        // A checksum that was wrong stays wrong: this link must not make a damaged inode look whole.
+        let was_whole = format::checksum::verify("inode", slot, CRC_OFFSET).is_ok();
+        if let Some(field) = slot.get_mut(LINK..LINK + 4) {
+            field.copy_from_slice(link);
+        }
+        if was_whole {
+            format::checksum::store(slot, CRC_OFFSET);
+        }
+    }
+    Ok(())
+}

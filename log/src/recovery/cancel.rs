@@ -1,0 +1,93 @@
+//! Cancelled buffers: blocks that were freed while changes to them were still only in the log.
+//!
+//! Nothing that was logged of such a buffer before its cancellation may be replayed: the blocks may long hold something
+//! else, even file data, which no log item tells of. The first pass counts the cancellations of each buffer; the
+//! second takes one off at each that it meets, and whatever comes after the last is replayed again.
+
+use std::collections::BTreeMap;
+
+use base::Daddr;
+
+/// No buffer is longer, so that a search for overlaps need not look further back.
+const MAX_SECTORS: u64 = (format::log::buffer::MAX_BYTES / format::log::BLOCK_BYTES) as u64;
+
+/// Cancellations still ahead, by buffer: address and sectors.
+#[derive(Debug, Default)]
+pub struct Cancelled {
+    ahead: BTreeMap<(Daddr, u16), u32>,
+}
+
+impl Cancelled {
+    /// Counts a cancellation.
+    pub fn add(&mut self, daddr: Daddr, sectors: u16) {
+        *self.ahead.entry((daddr, sectors)).or_default() += 1;
+    }
+
+    /// A cancellation was met.
+    pub fn pass(&mut self, daddr: Daddr, sectors: u16) {
+        if let Some(count) = self.ahead.get_mut(&(daddr, sectors)) {
+            *count -= 1;
+            if *count == 0 {
+                self.ahead.remove(&(daddr, sectors));
+            }
+        }
+    }
+
+    /// Whether this very buffer is cancelled further on.
+    pub fn contains(&self, daddr: Daddr, sectors: u16) -> bool {
+        self.ahead.contains_key(&(daddr, sectors))
+    }
+
+    /// Whether any buffer that shares a sector with this range is cancelled further on.
+    pub fn touches(&self, daddr: Daddr, sectors: u64) -> bool {
+        let (start, end) = (daddr.get(), daddr.get().saturating_add(sectors));
+        self.ahead
+            .range((Daddr(start.saturating_sub(MAX_SECTORS)), 0)..(Daddr(end), 0))
+            .any(|((at, sectors), _)| at.get() + u64::from(*sectors) > start)
+    }
+
+    /// Buffers with cancellations ahead.
+    pub fn len(&self) -> usize {
+        self.ahead.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ahead.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_cancelled_until_its_last_cancellation_is_passed() {
+        let mut cancelled = Cancelled::default();
+        cancelled.add(Daddr(80), 8);
+        cancelled.add(Daddr(80), 8);
+        assert!(cancelled.contains(Daddr(80), 8));
+        assert!(!cancelled.contains(Daddr(80), 16));
+        cancelled.pass(Daddr(80), 8);
+        assert!(cancelled.contains(Daddr(80), 8));
+        cancelled.pass(Daddr(80), 8);
+        assert!(cancelled.is_empty());
+        cancelled.pass(Daddr(80), 8);
+    }
+
+    #[test]
+    fn overlaps_are_found_from_both_sides() {
+        let mut cancelled = Cancelled::default();
+        cancelled.add(Daddr(100), 32);
+        for (daddr, sectors, expected) in [
+            (68, 32, false),
+            (69, 32, true),
+            (131, 1, true),
+            (132, 64, false),
+            (0, 1000, true),
+            (110, 4, true),
+        ] {
+            assert_eq!(cancelled.touches(Daddr(daddr), sectors), expected, "{daddr}+{sectors}");
+        }
+    }
+}

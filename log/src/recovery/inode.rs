@@ -1,0 +1,147 @@
+//! Inodes: the core is replaced, forks where they were logged, and the whole is stamped and sealed.
+
+use base::{Ino, Lsn};
+use format::damage::{Damage, Place};
+use format::inode::{CRC_OFFSET, MAGIC, RawInode};
+use format::log::inode::{InodeFormat, RawLogInode, fields, root_to_disk};
+use format::ondisk::OnDisk;
+use zerocopy::IntoBytes;
+
+use super::owner;
+use super::replay::{At, Context, Failure, Outcome, Replay, Target};
+use super::trust::Found;
+use crate::assemble::RawItem;
+
+const NAME: &str = "inode log item";
+
+/// An inode.
+pub struct InodeReplay;
+
+impl Replay for InodeReplay {
+    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
+        let format = InodeFormat::parse(item.region(0))?;
+        if context.cancelled.contains(format.daddr, format.sectors) {
+            return Ok(Outcome::Cancelled);
+        }
+        let place = Place::ino(format.ino);
+        check_home(&format, context).at(place)?;
+        let mut slot = read_slot(&format, context)?;
+        let found = Found::inode(&slot, &context.geometry, format.ino);
+        let replayed = context.judge(Target::Inode(format.ino), found).is_replayed();
+        if replayed {
+            rebuild(&mut slot, item, &format, context.lsn).at(place)?;
+            write_slot(&format, context, &slot)?;
+        }
+        // The inode may be newer, but the blocks of its trees each for themselves need not be.
+        if format.fields & (fields::DATA_OWNER | fields::ATTR_OWNER) != 0 {
+            owner::change(&slot, &format, context)?;
+        }
+        Ok(if replayed { Outcome::Replayed } else { Outcome::Newer })
+    }
+}
+
+/// Checks that the item says of this inode that it lies where its number puts it.
+fn check_home(format: &InodeFormat, context: &Context<'_>) -> Result<(), Damage> {
+    let geometry = &context.geometry;
+    let home = geometry.split_ino(format.ino).map(|(ag, within)| {
+        geometry.ag_block_offset(ag, geometry.ag_ino_block(within))
+            + geometry.ino_offset_in_block(within) as u64
+    });
+    let told = format.daddr.checked_bytes().and_then(|bytes| bytes.checked_add(format.offset.into()));
+    if home.is_some() && home == told {
+        return Ok(());
+    }
+    let expected = home.map_or("an inode of this volume".to_string(), |home| format!("byte {home}"));
+    Err(Damage::new(
+        NAME,
+        "blkno",
+        expected,
+        format_args!("sector {:#x} and {} bytes", format.daddr, format.offset),
+    ))
+}
+
+fn read_slot(format: &InodeFormat, context: &mut Context<'_>) -> Result<Vec<u8>, Failure> {
+    let size = context.geometry.inode_size as usize;
+    let (start, bytes) = (format.offset as usize, usize::from(format.sectors) * 512);
+    let buffer = context.buffers.get(format.daddr, bytes)?;
+    let slot = buffer.get(start..start + size);
+    let short = || Damage::new(NAME, "boffset", format_args!("an inode within {bytes} bytes"), start);
+    slot.map(<[u8]>::to_vec).ok_or_else(short).at(Place::ino(format.ino))
+}
+
+fn write_slot(format: &InodeFormat, context: &mut Context<'_>, slot: &[u8]) -> Result<(), Failure> {
+    let start = format.offset as usize;
+    let buffer = context.buffers.get_mut(format.daddr, usize::from(format.sectors) * 512)?;
+    if let Some(target) = buffer.get_mut(start..start + slot.len()) {
+        target.copy_from_slice(slot);
+    }
+    Ok(())
+}
+
+/// Makes the inode what the item says.
+fn rebuild(slot: &mut [u8], item: &RawItem<'_>, format: &InodeFormat, lsn: Lsn) -> Result<(), Damage> {
+    let region = item.region(1);
+    let logged =
+        RawLogInode::view(region).ok_or_else(|| Damage::short(NAME, RawLogInode::SIZE, region.len()))?;
+    let old = *RawInode::view(slot).ok_or_else(|| Damage::short("inode", RawInode::SIZE, slot.len()))?;
+    let magic = |found: u16| match found {
+        MAGIC => Ok(()),
+        _ => Err(Damage::new("inode", "magic", format_args!("{MAGIC:#x}"), format_args!("{found:#x}"))),
+    };
+    magic(old.magic.get())?;
+    magic(logged.magic.get())?;
+    check_logged(logged, format.ino, slot.len())?;
+    let core = logged.to_disk(&old, lsn);
+    let (head, literal) = slot.split_at_mut(RawInode::SIZE); // viewed above, so long enough
+    head.copy_from_slice(core.as_bytes());
+    let split = match usize::from(core.forkoff) * 8 {
+        0 => literal.len(),
+        at => at.min(literal.len()), // checked against it already
+    };
+    let (data, attr) = literal.split_at_mut(split);
+    if format.fields & fields::DEVICE != 0 {
+        put(data, &format.rdev.to_be_bytes())?;
+    }
+    if let Some(n) = format.data_region() {
+        put_fork(data, item.region(n), format.fields & fields::DATA_ROOT != 0)?;
+    }
+    if let Some(n) = format.attr_region() {
+        put_fork(attr, item.region(n), format.fields & fields::ATTR_ROOT != 0)?;
+    }
+    format::checksum::store(slot, CRC_OFFSET);
+    Ok(())
+}
+
+/// Checks of a logged core what decides where bytes go. Whether the file makes sense is for whoever reads it.
+fn check_logged(logged: &RawLogInode, ino: Ino, size: usize) -> Result<(), Damage> {
+    const CORE: &str = "logged inode core";
+    let room = (size - RawInode::SIZE) / 8;
+    format::ensure!(logged.version == 3, CORE, "version", 3, logged.version);
+    format::ensure!(logged.ino.get() == ino.get(), CORE, "ino", ino, logged.ino);
+    format::ensure!(
+        usize::from(logged.forkoff) < room,
+        CORE,
+        "forkoff",
+        format_args!("less than {room}"),
+        logged.forkoff
+    );
+    Ok(())
+}
+
+fn put_fork(fork: &mut [u8], logged: &[u8], is_root: bool) -> Result<(), Damage> {
+    if is_root { root_to_disk(logged, fork) } else { put(fork, logged) }
+}
+
+/// The log pads what it holds to four bytes; the fork has room for the padding, as its areas are padded to eight.
+fn put(fork: &mut [u8], logged: &[u8]) -> Result<(), Damage> {
+    let room = fork.len();
+    let target = fork.get_mut(..logged.len());
+    target.map(|target| target.copy_from_slice(logged)).ok_or_else(|| {
+        Damage::new(
+            NAME,
+            "fork",
+            format_args!("at most {room} bytes"),
+            format_args!("{} bytes", logged.len()),
+        )
+    })
+}

@@ -1,0 +1,116 @@
+//! Intents and their done items. An intent whose done item never comes is what a mount by Linux would still do.
+
+use std::fmt;
+
+use base::{Ino, Lsn};
+use format::damage::Damage;
+use format::log::attr::{AttrIntent, AttrOperation};
+use format::log::exchange::Exchange;
+use format::log::intent::{self, CountTarget, FreeTarget, MapTarget};
+use format::log::item::ItemType;
+
+use super::replay::{Context, Failure, Outcome, Replay};
+use crate::assemble::RawItem;
+use crate::item;
+
+/// An intent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// Of its transaction.
+    pub lsn: Lsn,
+    /// Its type.
+    pub kind: ItemType,
+    /// What ties the done item to it.
+    pub id: u64,
+    /// What it would do.
+    pub body: Body,
+}
+
+/// What an intent would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Free extents. They belong to no file any more.
+    Free(Vec<FreeTarget>),
+    /// Bring the reverse-mapping tree up to date. No file changes.
+    Rmap(Vec<MapTarget>),
+    /// Bring the reference-count tree up to date. No file changes.
+    Refcount(Vec<CountTarget>),
+    /// Change a file's extent map.
+    Bmap(Vec<MapTarget>),
+    /// Change an extended attribute or a parent pointer.
+    Attr {
+        /// The inode.
+        ino: Ino,
+        /// What to do.
+        operation: AttrOperation,
+        /// The attribute's name, without its namespace.
+        name: Vec<u8>,
+        /// Bytes of its value.
+        value_bytes: usize,
+    },
+    /// Exchange ranges of two files.
+    Exchange(Exchange),
+}
+
+impl Intent {
+    /// Decodes an intent; `None` for items that are none.
+    pub fn parse(item: &RawItem<'_>, lsn: Lsn) -> Result<Option<Self>, Damage> {
+        let region = item.region(0);
+        let (id, body) = match item.kind {
+            ItemType::Efi => intent::parse_free(region).map(|(id, list)| (id, Body::Free(list)))?,
+            ItemType::Rui => intent::parse_maps(region).map(|(id, list)| (id, Body::Rmap(list)))?,
+            ItemType::Cui => intent::parse_counts(region).map(|(id, list)| (id, Body::Refcount(list)))?,
+            ItemType::Bui => intent::parse_maps(region).map(|(id, list)| (id, Body::Bmap(list)))?,
+            ItemType::Attri => {
+                let attr = AttrIntent::parse(item.regions())?;
+                let AttrIntent { id, ino, operation, name, value, .. } = attr;
+                (id, Body::Attr { ino, operation, name: name.to_vec(), value_bytes: value.len() })
+            }
+            ItemType::Xmi => {
+                Exchange::parse(region).map(|exchange| (exchange.id, Body::Exchange(exchange)))?
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { lsn, kind: item.kind, id, body }))
+    }
+
+    /// The files whose contents or attributes it could change.
+    pub fn files_changed(&self) -> Vec<Ino> {
+        match &self.body {
+            Body::Free(_) | Body::Rmap(_) | Body::Refcount(_) => Vec::new(),
+            Body::Bmap(maps) => maps.iter().map(|map| Ino(map.owner)).collect(),
+            Body::Attr { ino, .. } => vec![*ino],
+            Body::Exchange(exchange) => exchange.files.to_vec(),
+        }
+    }
+}
+
+impl fmt::Display for Intent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        item::describe_intent(self).fmt(f)
+    }
+}
+
+/// An intent.
+pub struct IntentReplay;
+
+impl Replay for IntentReplay {
+    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
+        let Some(intent) = Intent::parse(item, context.lsn)? else { return Ok(Outcome::Unsupported) };
+        context.intents.insert((intent.kind, intent.id), intent);
+        Ok(Outcome::Replayed)
+    }
+}
+
+/// A done item of any type.
+pub struct DoneReplay;
+
+impl Replay for DoneReplay {
+    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
+        let Some(kind) = item.kind.answers() else { return Ok(Outcome::Unsupported) };
+        let id = intent::parse_done(item.region(0))?;
+        // An intent before the tail is not known here, and needs not be.
+        context.intents.remove(&(kind, id));
+        Ok(Outcome::Replayed)
+    }
+}

@@ -1,0 +1,119 @@
+//! What recovery did, and what it left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use base::{Daddr, Ino, Lsn};
+use format::damage::{Damage, Place};
+use format::log::item::ItemType;
+
+use super::intents::Intent;
+use super::replay::{Outcome, Target};
+
+/// So many problems are kept; further ones are only counted.
+const MAX_PROBLEMS: usize = 1000;
+
+/// How many items of one type had which outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Replayed.
+    pub replayed: u64,
+    /// What lay on disk was newer.
+    pub newer: u64,
+    /// The buffer was freed later on.
+    pub cancelled: u64,
+    /// Quota: left out.
+    pub quota: u64,
+    /// No recovery for the type.
+    pub unsupported: u64,
+    /// Damaged.
+    pub failed: u64,
+}
+
+impl Tally {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.replayed + self.newer + self.cancelled + self.quota + self.unsupported + self.failed
+    }
+}
+
+/// An item that could not be replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Of its transaction.
+    pub lsn: Lsn,
+    /// Its type.
+    pub kind: ItemType,
+    /// What it concerns.
+    pub place: Place,
+    /// What is wrong.
+    pub damage: Damage,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cycle, block) = (self.lsn.cycle(), self.lsn.block());
+        write!(f, "log record {cycle}:{block}, {} of {}: {}", self.kind.words(), self.place, self.damage)
+    }
+}
+
+/// What recovery did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Complete transactions, all replayed.
+    pub transactions: u64,
+    /// Transactions whose commit is not in the log: as if they had never begun.
+    pub incomplete_transactions: usize,
+    /// What became of the items, by type.
+    pub items: BTreeMap<ItemType, Tally>,
+    /// Intents without a done item: what Linux would still do at a mount.
+    pub unfinished: Vec<Intent>,
+    /// The first superblock was replayed: it must be read again. Its counters of free space and inodes are those of
+    /// some moment; Linux sums them up anew from the AG headers when it mounts a volume after a crash.
+    pub superblock_replayed: bool,
+    /// Buffers and inodes whose checksum was wrong on disk when they were first met: torn, or left from an earlier use
+    /// of the block. Their LSN was not believed.
+    pub not_believed: Vec<Target>,
+    /// Parts of directory blocks that lie in several extents: the block's checksum covers parts that the log does not
+    /// tell of, and is left as it was.
+    pub unsealed: BTreeSet<(Daddr, u16)>,
+    /// Which quotas are switched off in the log: bits as in `quota::OFF_FLAGS`.
+    pub quotas_off: u32,
+    /// Items that could not be replayed: the first thousand.
+    pub problems: Vec<Problem>,
+    /// How many could not be replayed.
+    pub problems_total: u64,
+}
+
+impl Report {
+    /// Counts an item.
+    pub fn tally(&mut self, kind: ItemType, outcome: Outcome) {
+        let tally = self.items.entry(kind).or_default();
+        *match outcome {
+            Outcome::Replayed => &mut tally.replayed,
+            Outcome::Newer => &mut tally.newer,
+            Outcome::Cancelled => &mut tally.cancelled,
+            Outcome::Quota => &mut tally.quota,
+            Outcome::Unsupported => &mut tally.unsupported,
+            Outcome::Failed => &mut tally.failed,
+        } += 1;
+    }
+
+    /// Keeps a problem.
+    pub fn note(&mut self, problem: Problem) {
+        self.problems_total += 1;
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Items of all types.
+    pub fn items_total(&self) -> u64 {
+        self.items.values().map(Tally::total).sum()
+    }
+
+    /// The files whose contents or attributes the unfinished intents could change.
+    pub fn files_concerned(&self) -> BTreeSet<Ino> {
+        self.unfinished.iter().flat_map(Intent::files_changed).collect()
+    }
+}

@@ -1,0 +1,169 @@
+//! What an item says, as a list of named values: one list that is printed for a person and serialised for a program.
+
+use std::fmt;
+
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+
+/// A value of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A number, shown in decimal.
+    Number(u64),
+    /// A number, shown in hexadecimal: identifiers, masks.
+    Hex(u64),
+    /// A signed number.
+    Signed(i64),
+    /// Words.
+    Text(String),
+    /// Names of bits, and the number they make.
+    Flags(Vec<&'static str>, u64),
+    /// A name from the disk, which need not be UTF-8.
+    Name(Vec<u8>),
+    /// Several of a kind.
+    List(Vec<Fields>),
+}
+
+/// Named values, in the order in which they are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(Vec<(&'static str, Value)>);
+
+impl Fields {
+    /// No fields yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One more field.
+    pub fn with(mut self, name: &'static str, value: Value) -> Self {
+        self.0.push((name, value));
+        self
+    }
+
+    /// One more number.
+    pub fn number(self, name: &'static str, value: impl Into<u64>) -> Self {
+        self.with(name, Value::Number(value.into()))
+    }
+
+    /// One more number, shown in hexadecimal.
+    pub fn hex(self, name: &'static str, value: impl Into<u64>) -> Self {
+        self.with(name, Value::Hex(value.into()))
+    }
+
+    /// One more field of words.
+    pub fn text(self, name: &'static str, value: impl Into<String>) -> Self {
+        self.with(name, Value::Text(value.into()))
+    }
+
+    /// The bits of a mask, by name; unknown ones show in the number.
+    pub fn flags<T: Copy + Into<u64>>(
+        self,
+        name: &'static str,
+        word: T,
+        known: &[(T, &'static str)],
+    ) -> Self {
+        let word = word.into();
+        let names =
+            known.iter().filter(|(bit, _)| word & (*bit).into() != 0).map(|(_, name)| *name).collect();
+        self.with(name, Value::Flags(names, word))
+    }
+
+    /// The fields by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
+        self.0.iter().map(|(name, value)| (*name, value))
+    }
+
+    /// A field.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Hex(number) => write!(f, "{number:#x}"),
+            Self::Signed(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+            Self::Flags(names, 0) if names.is_empty() => f.write_str("none"),
+            Self::Flags(names, word) if names.is_empty() => write!(f, "{word:#x}"),
+            Self::Flags(names, _) => f.write_str(&names.join("|")),
+            Self::Name(bytes) => write!(f, "\"{}\"", bytes.escape_ascii()),
+            Self::List(list) => {
+                for (n, fields) in list.iter().enumerate() {
+                    let comma = if n == 0 { "" } else { ", " };
+                    write!(f, "{comma}({fields})")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (name, value)) in self.0.iter().enumerate() {
+            let space = if n == 0 { "" } else { " " };
+            write!(f, "{space}{name} {value}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Value {
+    /// Numbers are integers, flags lists of names, names strings or, where they are not UTF-8, `{"bytes": [...]}`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Number(number) | Self::Hex(number) => serializer.serialize_u64(*number),
+            Self::Signed(number) => serializer.serialize_i64(*number),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Flags(names, _) => names.serialize(serializer),
+            Self::Name(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => serializer.serialize_str(text),
+                Err(_) => {
+                    let mut map = serializer.serialize_map(Some(1))?;
+                    map.serialize_entry("bytes", bytes)?;
+                    map.end()
+                }
+            },
+            Self::List(list) => {
+                let mut sequence = serializer.serialize_seq(Some(list.len()))?;
+                for fields in list {
+                    sequence.serialize_element(fields)?;
+                }
+                sequence.end()
+            }
+        }
+    }
+}
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_and_programs_see_the_same_fields() {
+        let fields = Fields::new()
+            .number("ino", 131u64)
+            .hex("id", 0xffffu64)
+            .flags("flags", 5u16, &[(1, "a"), (2, "b"), (4, "c")])
+            .with("name", Value::Name(b"x\xff".to_vec()))
+            .with("list", Value::List(vec![Fields::new().number("blocks", 1u32)]));
+        assert_eq!(fields.to_string(), r#"ino 131 id 0xffff flags a|c name "x\xff" list (blocks 1)"#);
+        let json = serde_json::to_value(&fields).unwrap();
+        assert_eq!(json["id"], 65535);
+        assert_eq!(json["flags"], serde_json::json!(["a", "c"]));
+        assert_eq!(json["name"], serde_json::json!({"bytes": [120, 255]}));
+        assert_eq!(json["list"][0]["blocks"], 1);
+    }
+}
