@@ -5,6 +5,9 @@
 //! | [`structures`] | every structure of one block or less: headers of AGs, B+tree blocks, inodes |
 //! | [`names`] | directories, attributes, their index, symlinks, quota records |
 //! | [`journal`] | log records, operations and items |
+//! | [`volume`] | whole volumes, damaged at some places: read, and their journal |
+//! | [`images`], [`damage`] | small healthy volumes, and how an input damages them |
+//! | [`seeds`] | first inputs for all of them, from those volumes |
 //! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
 //!
 //! The bodies live here and not in `proof/fuzz`, so that an ordinary `cargo test` replays what fuzzing once found, and
@@ -15,12 +18,16 @@
 //! panic, by time, or by memory. Every target repairs identity and checksum first, or nothing would ever get past them.
 #![forbid(unsafe_code)]
 
+pub mod damage;
+pub mod images;
 pub mod input;
 pub mod journal;
 pub mod names;
+pub mod seeds;
 pub mod shape;
 pub mod stamp;
 pub mod structures;
+pub mod volume;
 
 /// One fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +53,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "payloads", run: names::payloads },
     Target { name: "log_record", run: journal::log_record },
     Target { name: "log_item", run: journal::log_item },
+    Target { name: "volume_read", run: volume::volume_read },
+    Target { name: "volume_log", run: volume::volume_log },
 ];
 
 /// Runs the target of that name; `false` where there is none.

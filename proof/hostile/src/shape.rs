@@ -10,6 +10,9 @@ use crate::input::Input;
 /// The UUID of every volume made here.
 pub const UUID: [u8; 16] = *b"hostile bytes ok";
 
+/// In the input's word of features, the read-only compatible ones lie above the incompatible ones.
+const RO_SHIFT: u32 = 9;
+
 /// Bytes that [`geometry`] takes from the front of an input.
 pub const INPUT_BYTES: usize = 10;
 
@@ -19,7 +22,7 @@ pub fn superblock(input: &mut Input<'_>) -> Vec<u8> {
     let sector_log = 9 + input.u8() % (block_log.min(15) - 8);
     let inode_log = 9 + input.u8() % (block_log.min(12) - 9);
     let dir_log = input.u8() % (17 - block_log);
-    let ag_blocks = 64 + u32::from(input.u16()) % 4096;
+    let ag_blocks = 64 + u32::from(input.u16());
     let ag_count = 1 + u32::from(input.u8() % 4);
     let feature_bits = input.u16();
     // A last AG that is shorter than the others, but not the one that holds the log.
@@ -50,7 +53,7 @@ pub fn superblock(input: &mut Input<'_>) -> Vec<u8> {
     put("agblklog", ag_blocks.next_power_of_two().trailing_zeros().into());
     put("dirblklog", dir_log.into());
     put("features2", (features2::LAZYSBCOUNT | features2::PROJID32 | features2::CRC).into());
-    put("features_ro_compat", (u32::from(feature_bits >> 9) & ro_all).into());
+    put("features_ro_compat", (u32::from(feature_bits >> RO_SHIFT) & ro_all).into());
     put("features_incompat", incompat_bits.into());
     put("metadirino", 17 << (block_log - inode_log));
     for field in ["uuid", "meta_uuid"] {
@@ -59,6 +62,28 @@ pub fn superblock(input: &mut Input<'_>) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// The bytes from which [`geometry`] makes nearly that shape: sizes and features are the same, the rest is close.
+pub fn bytes_for(geometry: &Geometry) -> [u8; INPUT_BYTES] {
+    let log = |size: u32| size.trailing_zeros() as u8;
+    let ag_blocks = geometry.ag_blocks.saturating_sub(64).min(u16::MAX.into()) as u16;
+    let features = geometry.features;
+    let bits = (features.incompat & format::features::INCOMPAT_READ | features.ro_compat << RO_SHIFT) as u16;
+    let [ag_low, ag_high] = ag_blocks.to_le_bytes();
+    let [bits_low, bits_high] = bits.to_le_bytes();
+    [
+        geometry.block_log - 10,
+        log(geometry.sector_size) - 9,
+        geometry.inode_log - 9,
+        geometry.dir_block_log,
+        ag_low,
+        ag_high,
+        (geometry.ag_count.min(4) - 1) as u8,
+        bits_low,
+        bits_high,
+        0,
+    ]
 }
 
 /// The geometry of [`superblock`]. `None` never happens; a test says so.
@@ -99,5 +124,18 @@ mod tests {
             assert!(seen.contains(&(block_size, 512)), "{block_size}");
         }
         assert!(seen.contains(&(4096, 2048)));
+    }
+
+    #[test]
+    fn the_shape_of_a_real_volume_is_met() {
+        for n in 0..crate::images::COUNT {
+            let real = &crate::images::image(n).expect("an image").geometry;
+            let made = geometry(&mut Input::new(&bytes_for(real))).expect("a valid shape");
+            let sizes =
+                |g: &Geometry| (g.block_size, g.sector_size, g.inode_size, g.dir_block_size, g.ag_blocks);
+            assert_eq!(sizes(&made), sizes(real));
+            assert_eq!(made.features.ro_compat, real.features.ro_compat);
+            assert_eq!(made.features.incompat, real.features.incompat);
+        }
     }
 }

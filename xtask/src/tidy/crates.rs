@@ -170,8 +170,10 @@ pub fn forbid_unsafe(tree: &Tree, complaints: &mut Complaints) {
         if MAY_BE_UNSAFE.iter().any(|(dir, _)| *dir == manifest.dir) {
             continue;
         }
-        for root in ["src/lib.rs", "src/main.rs"] {
-            let Some(file) = tree.file(&format!("{}/{root}", manifest.dir)) else { continue };
+        let [lib, main, bin] =
+            ["lib.rs", "main.rs", "bin/"].map(|name| format!("{}/src/{name}", manifest.dir));
+        let is_root = |path: &str| path == lib || path == main || path.starts_with(&bin);
+        for file in tree.files().filter(|file| is_root(&file.path)) {
             if !file.rust.as_ref().is_some_and(|rust| rust.forbids_unsafe) {
                 complaints.add(&file.path, 1, "lacks #![forbid(unsafe_code)]");
             }

@@ -1,0 +1,92 @@
+//! Targets for whole volumes: damaged at some places, then used in every way there is.
+
+use std::ops::ControlFlow;
+
+use base::{FileBlock, Ino};
+use format::inode::{FileType, ForkKind};
+use log::Journal;
+use read::{AclNames, ExtentWalk, Last, Metadata, Segments, Volume};
+
+use crate::damage::{self, Damaged};
+use crate::images;
+use crate::input::Input;
+
+/// Reads what an ordinary user of a volume would: the root, and every inode that was hit, in all its parts.
+pub fn volume_read(data: &[u8]) {
+    let Some(damaged) = damage::apply(&mut Input::new(data), 0..images::COUNT, |image| &image.sites) else {
+        return;
+    };
+    let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
+    let _ = read::resolve(&volume, b"/dirs/leaf/../../symlinks/./short//", Last::Follow);
+    read_inode(&volume, volume.root());
+    for ino in damaged.inodes.iter().take(16) {
+        read_inode(&volume, *ino);
+    }
+}
+
+fn read_inode(volume: &Volume, ino: Ino) {
+    let Ok(inode) = volume.inode(ino) else { return };
+    let inode = inode.dinode();
+    let _ = Metadata::of(&inode, volume.geometry());
+    for kind in [ForkKind::Data, ForkKind::Attr] {
+        if let Ok(walk) = ExtentWalk::new(volume, &inode, kind, FileBlock(0)) {
+            // Extents move strictly forward: there cannot be more of them than blocks in the volume twice over.
+            let most = volume.geometry().blocks * 2 + 16;
+            assert!((walk.count() as u64) < most, "a walk of extents without an end");
+        }
+    }
+    match inode.file_type() {
+        Some(FileType::Regular) => {
+            let size = inode.core.size.get();
+            if let Ok(segments) = Segments::new(volume, &inode, 0) {
+                assert!(
+                    (segments.count() as u64) < volume.geometry().blocks * 4 + 16,
+                    "segments without an end"
+                );
+            }
+            let mut buffer = vec![0; 8192];
+            for offset in [0, size / 2, size.saturating_sub(100), size, u64::MAX - 1] {
+                if let Ok(count) = read::read_at(volume, &inode, offset, &mut buffer) {
+                    assert!(count <= buffer.len());
+                }
+            }
+        }
+        Some(FileType::Symlink) => {
+            let _ = read::read_link(volume, &inode).map(|target| assert!(target.len() <= 1024));
+        }
+        Some(FileType::Directory) => {
+            let entries = read::entries(volume, &inode).unwrap_or_default();
+            for entry in entries.iter().take(32) {
+                assert!(!entry.name.contains(&b'/') && !entry.name.contains(&0));
+                let _ = read::lookup(volume, &inode, &entry.name);
+            }
+            let _ = read::lookup(volume, &inode, b"not there");
+        }
+        _ => {}
+    }
+    let mut left = 4096;
+    let _ = read::for_each_xattr(volume, &inode, AclNames::AsRoot, |_| {
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let _ = read::parents(volume, &inode);
+}
+
+/// Opens the journal and takes apart everything in it.
+pub fn volume_log(data: &[u8]) {
+    let dirty = images::FIRST_DIRTY..images::COUNT;
+    let Some(damaged) = damage::apply(&mut Input::new(data), dirty, |image| &image.records) else { return };
+    let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
+    journal(&volume, &damaged);
+}
+
+fn journal(volume: &Volume, damaged: &Damaged) {
+    let Ok(journal) = Journal::open(volume.superblock(), &damaged.device, None) else { return };
+    let most = journal.area().blocks() as usize;
+    assert!(journal.records().take(most + 1).count() <= most, "records without an end");
+    for transaction in journal.transactions().take(4 * most).flatten() {
+        for item in transaction.items() {
+            assert!(item.regions().count() == item.len());
+        }
+    }
+}
