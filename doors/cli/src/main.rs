@@ -1,3 +1,42 @@
-//! XFS images without root: inspect, check, extract.
+//! `xebec`: XFS images without root: inspect, check, extract.
+//!
+//! | part | subject |
+//! |---|---|
+//! | `args` | the command line: commands and the options that all of them share |
+//! | `open` | from a path on the command line to a volume: container, partition, journal |
+//! | `output` | standard output in big writes, messages on standard error, exit codes |
+//! | `names`, `times`, `owners`, `sizes` | how names, times, owners and sizes are written |
+//! | `pipeline` | work done ahead of its turn by many threads, given out in order |
+//! | `listing`, `walk` | a directory in memory, and a whole tree through the pipeline |
+//! | `commands` | one file per command, its arguments in it |
+//!
+//! # Invariants
+//! Nothing here knows the disk format: it is asked of the crates below. An error of theirs becomes one line on
+//! standard error. Names from an image reach a terminal only escaped, and a directory on this machine only checked.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod args;
+mod commands;
+mod facts;
+mod listing;
+mod names;
+mod open;
+mod output;
+mod owners;
+mod pipeline;
+mod sizes;
+mod times;
+mod walk;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let arguments = args::with_find_spelling(std::env::args_os().collect());
+    let arguments = match args::Cli::try_parse_from(&arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return args::usage(&error, &arguments),
+    };
+    output::exit(commands::run(arguments))
+}

@@ -1,0 +1,176 @@
+//! The command line: commands and the options that all of them share.
+
+use std::ffi::{OsStr, OsString};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands::{cat, info, ls, stat};
+use crate::output::exit_code;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "xebec",
+    version,
+    about = "XFS images without root: inspect, check, extract",
+    long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel module.\n\n\
+        IMAGE is a raw image, a block device or a qcow2 file; a partition in it is found by itself, or named by \
+        --partition or --offset. Images are only read. A dirty log is replayed in memory, so that a crashed volume reads as \
+        the kernel would show it, and the image stays untouched.",
+    after_help = "Exit codes: 0 done; 1 something failed, or part of it; 2 wrong usage. `xebec check` has those of fsck: see its --help.\n\
+        Every command has --help with examples.",
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Options that all commands share.
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// One command each; its arguments are declared in its own file.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show geometry, features, usage and the state of the log.
+    Info(info::Arguments),
+    /// List directories.
+    Ls(ls::Arguments),
+    /// Show what is known of files.
+    Stat(stat::Arguments),
+    /// Write the contents of files to standard output.
+    Cat(cat::Arguments),
+}
+
+/// Options that all commands share.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Use partition N, counted from 1 (found by itself where only one holds XFS).
+    #[arg(long, value_name = "N", global = true, help_heading = "Image options", conflicts_with = "offset")]
+    pub partition: Option<u32>,
+    /// The volume begins this many bytes into the image; suffixes k, m, g, t, and s for sectors of 512.
+    #[arg(long, value_name = "BYTES", global = true, help_heading = "Image options", value_parser = crate::sizes::parse)]
+    pub offset: Option<u64>,
+    /// The log lies on this device or in this file.
+    #[arg(long, value_name = "PATH", global = true, help_heading = "Image options")]
+    pub log_device: Option<PathBuf>,
+    /// Show the image as it lies: do not replay a dirty log.
+    #[arg(long, global = true, help_heading = "Image options")]
+    pub no_replay: bool,
+    /// Bypass the page cache.
+    #[arg(long, global = true, help_heading = "Image options")]
+    pub direct: bool,
+    /// How the image is read.
+    #[arg(long, value_name = "HOW", global = true, help_heading = "Image options", default_value = "auto")]
+    pub io: Io,
+    /// Threads to use (all processors).
+    #[arg(long, value_name = "N", global = true, help_heading = "Image options")]
+    pub threads: Option<NonZeroUsize>,
+    /// Write JSON (see docs/json.md).
+    #[arg(long, global = true, help_heading = "Output options")]
+    pub json: bool,
+    /// Say less: no notes on standard error.
+    #[arg(short, long, global = true, help_heading = "Output options", conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more.
+    #[arg(short, long, global = true, help_heading = "Output options")]
+    pub verbose: bool,
+    /// Colours: on a terminal, unless NO_COLOR is set; always; or never.
+    #[arg(long, value_name = "WHEN", global = true, help_heading = "Output options", default_value = "auto")]
+    pub color: When,
+}
+
+impl Global {
+    /// How many threads to use: as asked, else one per processor.
+    pub fn thread_count(&self) -> usize {
+        self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+    }
+}
+
+/// How an image is read.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Io {
+    /// io_uring where the kernel allows it, else pread.
+    Auto,
+    /// pread always.
+    Pread,
+    /// io_uring, or an error.
+    Uring,
+}
+
+/// When to do something that suits only terminals.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum When {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The tests of `find` that people write with one dash.
+const FIND_WORDS: &[&str] = &[
+    "name", "iname", "path", "ipath", "type", "size", "maxdepth", "mindepth", "newer", "ls", "print0", "inum",
+    "links", "uid", "gid", "perm", "empty",
+];
+
+/// `find` as people write it: a known test with one dash (`-name`) gets its second.
+pub fn with_find_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let Some(find) = arguments.iter().position(|argument| argument == "find") else { return arguments };
+    for argument in arguments.iter_mut().skip(find + 1) {
+        let word = argument.to_str().and_then(|text| text.strip_prefix('-'));
+        if word.is_some_and(|word| FIND_WORDS.contains(&word)) {
+            let mut spelled = OsString::from("-");
+            spelled.push(&argument);
+            *argument = spelled;
+        }
+    }
+    arguments
+}
+
+/// Prints what clap has to say: help on standard output, errors of usage on standard error.
+pub fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+    // A closed pipe is not worth another message.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    let is_check = arguments.iter().skip(1).find(|a| !is_option(a)).is_some_and(|a| a == "check");
+    ExitCode::from(if is_check { exit_code::CHECK_USAGE } else { exit_code::USAGE })
+}
+
+fn is_option(argument: &OsStr) -> bool {
+    argument.as_encoded_bytes().first() == Some(&b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn find_takes_its_tests_with_one_dash_or_two() {
+        let spell = |words: &[&str]| {
+            let given = words.iter().map(OsString::from).collect();
+            with_find_spelling(given).iter().map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            spell(&["xebec", "find", "a.img", "-name", "-x", "--type", "f"]),
+            ["xebec", "find", "a.img", "--name", "-x", "--type", "f"]
+        );
+        assert_eq!(spell(&["xebec", "ls", "-ls"]), ["xebec", "ls", "-ls"]);
+    }
+}

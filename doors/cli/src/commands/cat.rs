@@ -1,0 +1,96 @@
+//! `xebec cat`: the contents of files, one after the other.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use clap::Args;
+use read::{Inode, Last, Segment, Segments};
+
+use crate::args::Global;
+use crate::names;
+use crate::open::{self, Files, Image};
+use crate::output::Stdout;
+
+/// Arguments of `cat`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Holes are written as zeros. Symbolic links are followed.\n\n\
+    Examples:\n  xebec cat disk.xfs /etc/motd\n  xebec cat --inode 131 disk.xfs > found.bin\n\n\
+    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+pub struct Arguments {
+    /// The image.
+    image: PathBuf,
+    /// What to write.
+    #[command(flatten)]
+    files: Files,
+}
+
+/// How much is read and written at a time.
+const PIECE: usize = 1 << 20;
+
+/// Runs `cat`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let image = open::open(&arguments.image, global)?;
+    let mut out = Copy { image: &image, out: Stdout::raw(), piece: Vec::new() };
+    for (name, inode) in image.find_files(&arguments.files, Last::Follow) {
+        if let Err(error) = out.file(&inode)? {
+            image.messages.fail(format_args!("{}: {error}", names::quoted(&name)));
+        }
+    }
+    Ok(image.messages.finish())
+}
+
+/// Copies files to standard output.
+struct Copy<'c> {
+    image: &'c Image,
+    out: Stdout,
+    piece: Vec<u8>,
+}
+
+impl Copy<'_> {
+    /// The outer error is the output's, which ends everything; the inner one the file's.
+    fn file(&mut self, inode: &Inode) -> io::Result<Result<(), read::Error>> {
+        let segments = match Segments::new(&self.image.volume, &inode.dinode(), 0) {
+            Ok(segments) => segments,
+            Err(error) => return Ok(Err(error)),
+        };
+        for segment in segments {
+            let done = match segment {
+                Ok(Segment::Data { length, device_offset, .. }) => self.data(device_offset, length)?,
+                Ok(Segment::Hole { length, .. }) => self.zeros(length).map(Ok)?,
+                Err(error) => Err(error),
+            };
+            if done.is_err() {
+                return Ok(done);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn data(&mut self, from: u64, length: u64) -> io::Result<Result<(), read::Error>> {
+        for (start, size) in pieces(length) {
+            self.piece.resize(size, 0);
+            if let Err(error) = self.image.volume.device().read_at(from + start, &mut self.piece) {
+                return Ok(Err(error.into()));
+            }
+            self.out.write_all(&self.piece)?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn zeros(&mut self, length: u64) -> io::Result<()> {
+        self.piece.clear();
+        for (_, size) in pieces(length) {
+            self.piece.resize(size, 0);
+            self.out.write_all(&self.piece)?;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts a length into pieces: where each begins, and how long it is.
+fn pieces(length: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..length.div_ceil(PIECE as u64)).map(move |n| {
+        let start = n * PIECE as u64;
+        (start, (length - start).min(PIECE as u64) as usize) // at most PIECE
+    })
+}

@@ -1,0 +1,230 @@
+//! `xebec ls`: directories, as GNU `ls` lists them.
+//!
+//! | part | does |
+//! |---|---|
+//! | this file | arguments, and what is listed in which order |
+//! | [`tree`] | directories through the pipeline |
+//! | [`row`] | the facts of one file |
+//! | [`text`], [`json`] | how they are written |
+
+mod json;
+mod row;
+mod text;
+mod tree;
+
+pub use text::mode_text;
+
+use std::cmp::Reverse;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+use format::inode::FileType;
+use read::{Last, Metadata, resolve};
+
+use crate::args::Global;
+use crate::names::Quoting;
+use crate::open::{self, Image};
+use crate::output::Stdout;
+use crate::owners::Owners;
+use crate::times::TimeStyle;
+use row::Row;
+
+/// Arguments of `ls`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "Names come sorted by their bytes. On a terminal they are quoted where they hold anything special, and stand in \
+    columns; elsewhere they are written as they are, one a line.\n\n\
+    Examples:\n  xebec ls -l disk.xfs /etc\n  xebec ls -lR disk.xfs\n  xebec ls -R --json disk.xfs | jq -r '.entries[].path'\n\n\
+    Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
+)]
+pub struct Arguments {
+    /// The image.
+    image: PathBuf,
+    /// Files and directories in it.
+    #[arg(default_value = "/")]
+    paths: Vec<OsString>,
+    /// Long lines: mode, links, owner, group, size, time.
+    #[arg(short)]
+    long: bool,
+    /// Also names that begin with a dot.
+    #[arg(short, long)]
+    all: bool,
+    /// As -a, without . and ..
+    #[arg(short = 'A', long)]
+    almost_all: bool,
+    /// Directories as files, not what is in them.
+    #[arg(short, long)]
+    directory: bool,
+    /// Everything below, directory by directory.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Inode numbers.
+    #[arg(short, long)]
+    inode: bool,
+    /// Owners as numbers, even where the image names them in its /etc/passwd and /etc/group.
+    #[arg(short, long, visible_alias = "numeric-uid-gid")]
+    numeric: bool,
+    /// Sizes with letters K, M, G.
+    #[arg(short, long)]
+    human_readable: bool,
+    /// One name a line.
+    #[arg(short = '1')]
+    one: bool,
+    /// Sort by modification time, newest first.
+    #[arg(short = 't')]
+    by_time: bool,
+    /// Sort by size, largest first.
+    #[arg(short = 'S', conflicts_with = "by_time")]
+    by_size: bool,
+    /// Sort the other way round.
+    #[arg(short, long)]
+    reverse: bool,
+    /// How times are written: full-iso, long-iso, iso, locale, or +FORMAT as for date.
+    #[arg(long, value_name = "STYLE", default_value = "locale", value_parser = TimeStyle::parse)]
+    time_style: TimeStyle,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// How to list, as it follows from the arguments.
+#[derive(Clone, Debug)]
+struct Options {
+    hidden: Hidden,
+    recursive: bool,
+    inode: bool,
+    human: bool,
+    order: Order,
+    reverse: bool,
+    form: Form,
+    time_style: TimeStyle,
+    quoting: Quoting,
+    coloured: bool,
+}
+
+/// Which names that begin with a dot are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hidden {
+    None,
+    AllButDots,
+    All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Name,
+    Time,
+    Size,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Lines,
+    /// Columns in a terminal this wide.
+    Columns(usize),
+    Long,
+    Json,
+}
+
+impl Options {
+    fn of(arguments: &Arguments, global: &Global) -> Self {
+        let form = if global.json {
+            Form::Json
+        } else if arguments.long {
+            Form::Long
+        } else if arguments.one || !Stdout::is_terminal() {
+            Form::Lines
+        } else {
+            Form::Columns(terminal_width())
+        };
+        Self {
+            hidden: match (arguments.all, arguments.almost_all) {
+                (true, _) => Hidden::All,
+                (false, true) => Hidden::AllButDots,
+                (false, false) => Hidden::None,
+            },
+            recursive: arguments.recursive,
+            inode: arguments.inode,
+            human: arguments.human_readable,
+            order: match (arguments.by_time, arguments.by_size) {
+                (true, _) => Order::Time,
+                (_, true) => Order::Size,
+                _ => Order::Name,
+            },
+            reverse: arguments.reverse,
+            form,
+            time_style: arguments.time_style.clone(),
+            quoting: Quoting::for_stdout(),
+            coloured: Stdout::is_coloured(global),
+        }
+    }
+
+    /// Sorts what already comes in the order of names.
+    fn sort<T>(&self, all: &mut [T], metadata: impl Fn(&T) -> Option<Metadata>) {
+        match self.order {
+            Order::Name => {}
+            Order::Time => all.sort_by_key(|one| Reverse(metadata(one).map(|metadata| metadata.times.modify))),
+            Order::Size => all.sort_by_key(|one| Reverse(metadata(one).map(|metadata| metadata.size))),
+        }
+        if self.reverse {
+            all.reverse();
+        }
+    }
+
+    /// Whether more than names and types of entries is asked for.
+    fn needs_inodes(&self) -> bool {
+        matches!(self.form, Form::Long | Form::Json) || self.order != Order::Name || self.coloured
+    }
+}
+
+fn terminal_width() -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let asked = || rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col.into());
+    columns.or_else(asked).filter(|width| *width > 0).unwrap_or(80)
+}
+
+/// What the command line named: files come first, then directories, each in the order that was asked for.
+#[derive(Default)]
+struct Operands {
+    files: Vec<tree::Operand>,
+    directories: Vec<tree::Operand>,
+}
+
+/// Runs `ls`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let image = open::open(&arguments.image, global)?;
+    let options = Options::of(arguments, global);
+    let operands = operands(&image, arguments, &options);
+    let numeric = arguments.numeric || options.form == Form::Json;
+    let owners = if numeric { Owners::default() } else { image.owners() };
+    let headed = options.recursive || arguments.paths.len() > 1;
+    tree::list(&image, &options, &owners, operands, headed, global.thread_count())?;
+    Ok(image.messages.finish())
+}
+
+fn operands(image: &Image, arguments: &Arguments, options: &Options) -> Operands {
+    let keep = arguments.long || arguments.directory;
+    let mut all = Vec::new();
+    for path in &arguments.paths {
+        let last = if keep { Last::Keep } else { Last::Follow };
+        let found = resolve(&image.volume, path.as_bytes(), last).and_then(|inode| {
+            let row = Row::of(&image.volume, &inode.dinode(), options)?;
+            Ok(tree::Operand { path: path.as_bytes().into(), ino: inode.ino(), row })
+        });
+        match found {
+            Ok(operand) => all.push(operand),
+            Err(error) => image.messages.fail(error),
+        }
+    }
+    all.sort_by(|a, b| a.path.cmp(&b.path));
+    options.sort(&mut all, |operand| operand.row.metadata);
+    let is_file = |operand: &tree::Operand| {
+        arguments.directory || operand.row.file_type() != Some(FileType::Directory)
+    };
+    let (files, directories) = all.into_iter().partition(is_file);
+    Operands { files, directories }
+}

@@ -1,0 +1,362 @@
+//! Directories through the pipeline: one task each; a large one is split.
+//!
+//! The columns of a directory are as wide as its widest line, so nothing of it can be written before all its inodes have been
+//! read. A small directory is one task from beginning to end. A large one turns into tasks that read inodes, a result
+//! that waits for them all, and tasks that write lines.
+
+use std::sync::{Arc, OnceLock};
+
+use base::Ino;
+use format::inode::FileType;
+use read::{InodeReader, Volume};
+
+use super::row::Row;
+use super::text::{self, Line, Widths};
+use super::{Form, Hidden, Operands, Options, json};
+use crate::facts;
+use crate::listing::{Item, Listing, visit_inodes};
+use crate::open::Image;
+use crate::owners::Owners;
+use crate::pipeline::{self, Piece, PieceOf, Sink, Work};
+use crate::times::Clock;
+use crate::walk::{Shown, TextSink, Visited, join};
+
+/// A file or directory that the command line named.
+pub struct Operand {
+    /// As it was named.
+    pub path: Box<[u8]>,
+    /// Its inode.
+    pub ino: Ino,
+    /// What is known of it, where the command line named it.
+    pub row: Row,
+}
+
+/// A directory of more entries than this is split, into parts of this many.
+const PART: usize = 8192;
+
+/// Lists everything.
+pub fn list(
+    image: &Image,
+    options: &Options,
+    owners: &Owners,
+    operands: Operands,
+    headed: bool,
+    threads: usize,
+) -> anyhow::Result<()> {
+    let work = List { volume: &image.volume, options, owners, headed, visited: Visited::default() };
+    let is_json = options.form == Form::Json;
+    // An element is preceded by a comma, a headed directory by an empty line; but for the first.
+    let skip = if is_json { facts::SEPARATOR.len() } else { usize::from(headed) };
+    let text_first = !operands.files.is_empty() && !is_json;
+    let mut sink = TextSink::new(&image.messages, if text_first { 0 } else { skip });
+    if is_json {
+        sink.write(&facts::head("ls", image.messages.image(), "entries"))?;
+    }
+    sink.show(Shown::Text(work.files(&mut Clock::new(), &operands)))?;
+    let tasks = operands.directories.into_iter().map(|operand| Task::Directory { operand, depth: 0 }).collect();
+    pipeline::run(&work, tasks, &mut Turns(&mut sink), threads)?;
+    if is_json {
+        sink.write(facts::TAIL)?;
+    }
+    Ok(sink.flush()?)
+}
+
+/// The work: everything that all tasks share.
+struct List<'l> {
+    volume: &'l Volume,
+    options: &'l Options,
+    owners: &'l Owners,
+    headed: bool,
+    visited: Visited,
+}
+
+enum Task {
+    /// A directory.
+    Directory { operand: Operand, depth: usize },
+    /// Read the inodes of one part of a large directory.
+    Read(Arc<Large>, usize),
+    /// Write the lines of one part of a large directory.
+    Write(Arc<Large>, usize),
+    /// Go on with the directories in a large one.
+    Descend(Arc<Large>),
+}
+
+enum Turn {
+    /// Text, or a failure.
+    Shown(Shown),
+    /// All inodes of a large directory have been read.
+    IsRead(Arc<Large>),
+}
+
+/// A directory that several tasks work on.
+struct Large {
+    operand: Operand,
+    depth: usize,
+    listing: Listing,
+    /// The rows of each part, and how wide they are.
+    parts: Vec<OnceLock<(Vec<Row>, Widths)>>,
+    /// In which order lines come, and how wide: known when all parts have been read.
+    plan: OnceLock<(Vec<usize>, Widths)>,
+}
+
+impl Large {
+    fn row(&self, index: usize) -> Option<&Row> {
+        self.parts.get(index / PART)?.get()?.0.get(index % PART)
+    }
+
+    fn part(&self, part: usize) -> &[Item] {
+        let items = self.listing.items();
+        items.get(part * PART..items.len().min((part + 1) * PART)).unwrap_or_default()
+    }
+}
+
+/// What a thread keeps.
+struct Worker<'l> {
+    reader: InodeReader<'l>,
+    clock: Clock,
+}
+
+type Pieces = Vec<Piece<Task, Turn>>;
+
+impl<'l> Work for List<'l> {
+    type Task = Task;
+    type Result = Turn;
+    type Worker = Worker<'l>;
+
+    fn worker(&self) -> Worker<'l> {
+        Worker { reader: self.volume.inodes(), clock: Clock::new() }
+    }
+
+    fn perform(&self, worker: &mut Worker<'l>, task: Task, pieces: &mut Pieces) {
+        match task {
+            Task::Directory { operand, depth } => self.directory(worker, operand, depth, pieces),
+            Task::Read(large, part) => self.read_part(worker, &large, part, pieces),
+            Task::Write(large, part) => self.write_part(worker, &large, part, pieces),
+            Task::Descend(large) => self.descend(
+                &large.operand.path,
+                large.depth,
+                large.plan.get().map_or(&[], |(order, _)| order),
+                |index| Some((large.listing.items().get(index)?, large.row(index))),
+                &large.listing,
+                pieces,
+            ),
+        }
+    }
+
+    fn weight(&self, turn: &Turn) -> usize {
+        match turn {
+            Turn::Shown(shown) => shown.weight(),
+            Turn::IsRead(_) => 0,
+        }
+    }
+}
+
+/// Standard output, and the turns of large directories.
+struct Turns<'t, 'm>(&'t mut TextSink<'m>);
+
+impl<'l> Sink<List<'l>> for Turns<'_, '_> {
+    fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<List<'l>>>) -> std::io::Result<()> {
+        match turn {
+            Turn::Shown(shown) => self.0.show(shown),
+            Turn::IsRead(large) => {
+                for part in 0..large.parts.len() {
+                    pieces.push(Piece::Task(Task::Write(large.clone(), part)));
+                }
+                pieces.push(Piece::Task(Task::Descend(large)));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn text(pieces: &mut Pieces, text: Vec<u8>) {
+    if !text.is_empty() {
+        pieces.push(Piece::Result(Turn::Shown(Shown::Text(text))));
+    }
+}
+
+fn failure(pieces: &mut Pieces, path: &[u8], error: impl std::fmt::Display) {
+    pieces.push(Piece::Result(Turn::Shown(Shown::failure(path, error))));
+}
+
+impl<'l> List<'l> {
+    /// The lines of the files that the command line named: as wide as its directories need too.
+    fn files(&self, clock: &mut Clock, operands: &Operands) -> Vec<u8> {
+        let mut widths = Widths::default();
+        let item = |operand: &Operand| Item::of_operand(operand.ino);
+        for operand in operands.files.iter().chain(&operands.directories) {
+            widths.include(&item(operand), &operand.row, self.owners, self.options);
+        }
+        let items: Vec<Item> = operands.files.iter().map(item).collect();
+        let lines = operands.files.iter().zip(&items);
+        let lines = lines.map(|(operand, item)| Line { name: &operand.path, item, row: &operand.row });
+        let mut out = Vec::new();
+        self.write_lines(clock, &mut out, None, lines, &widths);
+        out
+    }
+
+    fn directory(&self, worker: &mut Worker<'l>, operand: Operand, depth: usize, pieces: &mut Pieces) {
+        if let Err(reason) = self.visited.enter(operand.ino, depth) {
+            return failure(pieces, &operand.path, reason);
+        }
+        let mut listing = match worker.reader.get(operand.ino) {
+            Ok(inode) => Listing::read(self.volume, &inode, |error| failure(pieces, &operand.path, error)),
+            Err(error) => return failure(pieces, &operand.path, error),
+        };
+        if self.options.hidden == Hidden::None {
+            listing.retain(|name| name.first() != Some(&b'.'));
+        }
+        if self.options.hidden == Hidden::All {
+            listing.add_dots(operand.ino);
+        }
+        listing.sort();
+        if listing.items().len() > PART && self.options.needs_inodes() {
+            return self.split(operand, depth, listing, pieces);
+        }
+        let (rows, widths) = self.rows(worker, &listing, listing.items(), &operand.path, pieces);
+        let order = self.order(rows.len(), |index| rows.get(index));
+        let mut out = Vec::with_capacity(rows.len() * 64 + operand.path.len() + 32);
+        self.push_head(&mut out, &operand.path, &widths);
+        let entry = |index: usize| Some((listing.items().get(index)?, rows.get(index)));
+        let lines = order.iter().filter_map(|index| {
+            let (item, row) = entry(*index)?;
+            Some(Line { name: listing.name(item), item, row: row? })
+        });
+        self.write_lines(&mut worker.clock, &mut out, Some(&operand.path), lines, &widths);
+        text(pieces, out);
+        self.descend(&operand.path, depth, &order, entry, &listing, pieces);
+    }
+
+    fn split(&self, operand: Operand, depth: usize, listing: Listing, pieces: &mut Pieces) {
+        let count = listing.items().len().div_ceil(PART);
+        let parts = (0..count).map(|_| OnceLock::new()).collect();
+        let large = Arc::new(Large { operand, depth, listing, parts, plan: OnceLock::new() });
+        for part in 0..count {
+            pieces.push(Piece::Task(Task::Read(large.clone(), part)));
+        }
+        pieces.push(Piece::Result(Turn::IsRead(large)));
+    }
+
+    fn read_part(&self, worker: &mut Worker<'l>, large: &Large, part: usize, pieces: &mut Pieces) {
+        let rows = self.rows(worker, &large.listing, large.part(part), &large.operand.path, pieces);
+        if let Some(place) = large.parts.get(part) {
+            // Each part is read by one task.
+            let _ = place.set(rows);
+        }
+    }
+
+    fn write_part(&self, worker: &mut Worker<'l>, large: &Large, part: usize, pieces: &mut Pieces) {
+        let (order, widths) = large.plan.get_or_init(|| {
+            let mut widths = Widths::default();
+            large.parts.iter().filter_map(OnceLock::get).for_each(|(_, part)| widths.join(part));
+            (self.order(large.listing.items().len(), |index| large.row(index)), widths)
+        });
+        let path = &large.operand.path;
+        let mut out = Vec::with_capacity(PART * 64);
+        if part == 0 {
+            self.push_head(&mut out, path, widths);
+        }
+        // Columns go across the parts, so the first writes them all.
+        let whole = matches!(self.options.form, Form::Columns(_));
+        let indices = match (whole, part) {
+            (true, 0) => order.as_slice(),
+            (true, _) => &[],
+            _ => order.chunks(PART).nth(part).unwrap_or_default(),
+        };
+        let lines = indices.iter().filter_map(|index| {
+            let item = large.listing.items().get(*index)?;
+            Some(Line { name: large.listing.name(item), item, row: large.row(*index)? })
+        });
+        self.write_lines(&mut worker.clock, &mut out, Some(path), lines, widths);
+        text(pieces, out);
+    }
+
+    /// Reads the inodes of some entries of a directory, if they are needed.
+    fn rows(
+        &self,
+        worker: &mut Worker<'l>,
+        listing: &Listing,
+        items: &[Item],
+        path: &[u8],
+        pieces: &mut Pieces,
+    ) -> (Vec<Row>, Widths) {
+        let mut rows = vec![Row::default(); items.len()];
+        let mut widths = Widths::default();
+        if self.options.needs_inodes() {
+            visit_inodes(&mut worker.reader, items, |index, inode| {
+                let row = inode.and_then(|inode| Row::of(self.volume, &inode, self.options));
+                let (Some(place), Some(item)) = (rows.get_mut(index), items.get(index)) else { return };
+                match row {
+                    Ok(row) => *place = row,
+                    Err(error) => failure(pieces, &join(path, listing.name(item)), error),
+                }
+            });
+        }
+        for (item, row) in items.iter().zip(&rows) {
+            widths.include(item, row, self.owners, self.options);
+        }
+        (rows, widths)
+    }
+
+    /// The order of lines, as indices; entries already come in the order of their names.
+    fn order<'r>(&self, count: usize, row: impl Fn(usize) -> Option<&'r Row>) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        self.options.sort(&mut order, |index| row(*index).and_then(|row| row.metadata));
+        order
+    }
+
+    fn push_head(&self, out: &mut Vec<u8>, path: &[u8], widths: &Widths) {
+        if self.options.form == Form::Json {
+            return;
+        }
+        if self.headed {
+            out.push(b'\n');
+            self.options.quoting.push(out, path);
+            out.extend_from_slice(b":\n");
+        }
+        if self.options.form == Form::Long {
+            widths.push_total(out, self.options);
+        }
+    }
+
+    fn write_lines<'i>(
+        &self,
+        clock: &mut Clock,
+        out: &mut Vec<u8>,
+        directory: Option<&[u8]>,
+        lines: impl Iterator<Item = Line<'i>>,
+        widths: &Widths,
+    ) {
+        match self.options.form {
+            Form::Json => json::push(out, directory, lines),
+            Form::Long => lines.for_each(|line| {
+                text::push_long(out, line, widths, self.options, self.owners, clock);
+            }),
+            Form::Lines | Form::Columns(_) => text::push_short(out, lines, self.options),
+        }
+    }
+
+    /// Goes on with the directories among some entries.
+    fn descend<'e>(
+        &self,
+        path: &[u8],
+        depth: usize,
+        order: &[usize],
+        entry: impl Fn(usize) -> Option<(&'e Item, Option<&'e Row>)>,
+        listing: &Listing,
+        pieces: &mut Pieces,
+    ) {
+        if !self.options.recursive {
+            return;
+        }
+        for index in order {
+            let Some((item, row)) = entry(*index) else { continue };
+            let name = listing.name(item);
+            let file_type = row.and_then(Row::file_type).or(item.file_type);
+            if file_type == Some(FileType::Directory) && !matches!(name, b"." | b"..") {
+                let operand = Operand { path: join(path, name).into(), ino: item.ino, row: Row::default() };
+                pieces.push(Piece::Task(Task::Directory { operand, depth: depth + 1 }));
+            }
+        }
+    }
+}

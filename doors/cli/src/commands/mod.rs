@@ -1,0 +1,19 @@
+//! One file per command, its arguments in it.
+
+pub mod cat;
+pub mod info;
+pub mod ls;
+pub mod stat;
+
+use crate::args::{Cli, Command};
+
+/// Runs the command; returns its exit code.
+pub fn run(cli: Cli) -> anyhow::Result<u8> {
+    let Cli { command, global } = cli;
+    match command {
+        Command::Info(arguments) => info::run(&arguments, &global),
+        Command::Ls(arguments) => ls::run(&arguments, &global),
+        Command::Stat(arguments) => stat::run(&arguments, &global),
+        Command::Cat(arguments) => cat::run(&arguments, &global),
+    }
+}

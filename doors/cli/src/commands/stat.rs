@@ -1,0 +1,281 @@
+//! `xebec stat`: what is known of files, in the layout of GNU `stat`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use clap::Args;
+use format::extent::Extent;
+use format::inode::{FileType, ForkKind};
+use read::{AclNames, ExtentWalk, Inode, Last, Metadata, ParentLink, for_each_xattr, read_link};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::facts::Facts;
+use crate::names::{self, JsonName};
+use crate::open::{self, Files, Image};
+use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::owners::{Names, Owners};
+use crate::sizes::spoken;
+use crate::times::Clock;
+
+/// Arguments of `stat`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "With --verbose also extended attributes, extents, and the names that a file itself remembers.\n\n\
+    Examples:\n  xebec stat disk.xfs /etc/passwd\n  xebec stat -v --inode 131 disk.xfs\n\n\
+    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+pub struct Arguments {
+    /// The image.
+    image: PathBuf,
+    /// What to show.
+    #[command(flatten)]
+    files: Files,
+    /// Follow symbolic links.
+    #[arg(short = 'L', long)]
+    dereference: bool,
+}
+
+/// Runs `stat`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let image = open::open(&arguments.image, global)?;
+    let last = if arguments.dereference { Last::Follow } else { Last::Keep };
+    let mut files = Vec::new();
+    for (name, inode) in image.find_files(&arguments.files, last) {
+        match File::of(&image, name, &inode, global.verbose || global.json) {
+            Ok(file) => files.push(file),
+            Err((name, error)) => image.messages.fail(format_args!("{}: {error}", names::quoted(&name))),
+        }
+    }
+    if global.json {
+        let files = files.iter().map(File::json).collect();
+        write_json(&Document { version: JSON_VERSION, command: "stat", image: image.messages.image(), files })?;
+    } else {
+        let (owners, mut clock) = (image.owners(), Clock::new());
+        let mut out = Stdout::buffered();
+        for file in &files {
+            out.write_all(file.text(&image, &owners, &mut clock).as_bytes())?;
+        }
+        out.flush()?;
+    }
+    Ok(image.messages.finish())
+}
+
+/// All that is known of one file.
+struct File {
+    name: Vec<u8>,
+    metadata: Metadata,
+    target: Option<Vec<u8>>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    extents: Vec<Extent>,
+    parents: Vec<ParentLink>,
+}
+
+/// More extents than this are not listed.
+const EXTENTS_MAX: usize = 100_000;
+
+impl File {
+    /// Gathers the facts; the rest is only read where `all` asks for it. An error comes with the name that it belongs to.
+    fn of(image: &Image, name: Vec<u8>, inode: &Inode, all: bool) -> Result<Self, (Vec<u8>, read::Error)> {
+        let volume = &image.volume;
+        let dinode = inode.dinode();
+        let gather = || {
+            let metadata = Metadata::of(&dinode, volume.geometry())?;
+            let is_link = metadata.file_type == FileType::Symlink;
+            let target = if is_link { Some(read_link(volume, &dinode)?) } else { None };
+            Ok((metadata, target))
+        };
+        let (metadata, target) = match gather() {
+            Ok(facts) => facts,
+            Err(error) => return Err((name, error)),
+        };
+        let mut file = Self { name, metadata, target, xattrs: Vec::new(), extents: Vec::new(), parents: Vec::new() };
+        if all {
+            file.gather_rest(image, inode);
+        }
+        Ok(file)
+    }
+
+    /// What is damaged here is reported and left out.
+    fn gather_rest(&mut self, image: &Image, inode: &Inode) {
+        let (volume, dinode) = (&image.volume, inode.dinode());
+        let name = names::quoted(&self.name);
+        let fail = |error: read::Error| image.messages.fail(format_args!("{name}: {error}"));
+        let mut xattrs = Vec::new();
+        let walked = for_each_xattr(volume, &dinode, AclNames::Portable, |xattr| {
+            match xattr {
+                Ok(xattr) => xattrs.push((xattr.name.to_vec(), xattr.value.to_vec())),
+                Err(error) => fail(error),
+            }
+            ControlFlow::Continue(())
+        });
+        walked.unwrap_or_else(fail);
+        self.xattrs = xattrs;
+        match ExtentWalk::new(volume, &dinode, ForkKind::Data, base::FileBlock(0)) {
+            Ok(walk) => {
+                for extent in walk.take(EXTENTS_MAX) {
+                    match extent {
+                        Ok(extent) => self.extents.push(extent),
+                        Err(error) => fail(error),
+                    }
+                }
+            }
+            Err(error) => fail(error),
+        }
+        if volume.geometry().features.parent() {
+            match read::parents(volume, &dinode) {
+                Ok(parents) => self.parents = parents,
+                Err(error) => fail(error),
+            }
+        }
+    }
+
+    /// The layout of GNU `stat`, without the number of a device, which an image has not.
+    fn text(&self, image: &Image, owners: &Owners, clock: &mut Clock) -> String {
+        let metadata = &self.metadata;
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = write!(out, "  File: {}", names::quoted(&self.name));
+        if let Some(target) = &self.target {
+            let _ = write!(out, " -> {}", names::quoted(target));
+        }
+        let block = image.volume.geometry().block_size;
+        let _ = write!(
+            out,
+            "\n  Size: {:<10}\tBlocks: {:<10} IO Block: {block:<6} {}\n",
+            metadata.size,
+            metadata.sectors,
+            spoken_type(metadata)
+        );
+        let _ = write!(out, "Device: xfs\tInode: {:<11} Links: {}", metadata.ino, metadata.links);
+        if matches!(metadata.file_type, FileType::BlockDevice | FileType::CharDevice) {
+            let _ = write!(out, "     Device type: {},{}", metadata.device.0, metadata.device.1);
+        }
+        let mode = crate::commands::ls::mode_text(metadata.file_type, metadata.permissions);
+        let _ = write!(
+            out,
+            "\nAccess: ({:04o}/{})  Uid: {}   Gid: {}\n",
+            metadata.permissions,
+            String::from_utf8_lossy(&mode),
+            owner(&owners.users, metadata.uid),
+            owner(&owners.groups, metadata.gid)
+        );
+        let times = &metadata.times;
+        for (what, time) in
+            [("Access", times.access), ("Modify", times.modify), ("Change", times.change), (" Birth", times.create)]
+        {
+            let _ = writeln!(out, "{what}: {}", clock.full(time));
+        }
+        if metadata.project != 0 || metadata.xflags != 0 {
+            let _ = writeln!(out, " Flags: {:#x}  Project: {}  Generation: {}", metadata.xflags, metadata.project, metadata.generation);
+        }
+        self.push_rest(&mut out, image);
+        out
+    }
+
+    fn push_rest(&self, out: &mut String, image: &Image) {
+        let geometry = image.volume.geometry();
+        for (name, value) in &self.xattrs {
+            let shown = names::printable(value.get(..value.len().min(64)).unwrap_or_default());
+            let dots = if value.len() > 64 { "..." } else { "" };
+            let _ = writeln!(out, " Xattr: {} ({}) {shown}{dots}", names::quoted(name), spoken(value.len() as u64));
+        }
+        for parent in &self.parents {
+            let _ = writeln!(out, "Parent: {} in inode {}", names::quoted(&parent.name), parent.ino);
+        }
+        for extent in &self.extents {
+            let first = extent.offset.get();
+            let (ag, block) = geometry.split_fs_block(extent.start).unwrap_or_default();
+            let state = if extent.unwritten { " unwritten" } else { "" };
+            let _ = writeln!(
+                out,
+                "Extent: blocks {first} to {} at AG {ag} block {block}, {} blocks{state}",
+                extent.end().get() - 1,
+                extent.count
+            );
+        }
+    }
+
+    fn json(&self) -> JsonFile<'_> {
+        let key = |name: &[u8]| {
+            let text = std::str::from_utf8(name).map(str::to_owned);
+            text.unwrap_or_else(|_| format!("hex:{}", names::hex(name)))
+        };
+        JsonFile {
+            facts: Facts::new(&self.name, &self.metadata, self.target.as_deref()),
+            xattrs: self.xattrs.iter().map(|(name, value)| (key(name), names::hex(value))).collect(),
+            extents: self.extents.iter().map(JsonExtent::of).collect(),
+            parents: self.parents.iter().map(JsonParent::of).collect(),
+        }
+    }
+}
+
+fn owner(names: &Names, number: u32) -> String {
+    let name = names.get(number).map_or("UNKNOWN".into(), String::from_utf8_lossy);
+    format!("({number:5}/{name:>8})")
+}
+
+fn spoken_type(metadata: &Metadata) -> &'static str {
+    match metadata.file_type {
+        FileType::Regular if metadata.size == 0 => "regular empty file",
+        FileType::Regular => "regular file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symbolic link",
+        FileType::BlockDevice => "block special file",
+        FileType::CharDevice => "character special file",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'d> {
+    version: u32,
+    command: &'static str,
+    image: &'d str,
+    files: Vec<JsonFile<'d>>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonFile<'f> {
+    #[serde(flatten)]
+    facts: Facts<'f>,
+    xattrs: BTreeMap<String, String>,
+    extents: Vec<JsonExtent>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parents: Vec<JsonParent<'f>>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonExtent {
+    file_block: u64,
+    fs_block: u64,
+    blocks: u64,
+    unwritten: bool,
+}
+
+impl JsonExtent {
+    fn of(extent: &Extent) -> Self {
+        Self {
+            file_block: extent.offset.get(),
+            fs_block: extent.start.get(),
+            blocks: extent.count,
+            unwritten: extent.unwritten,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct JsonParent<'p> {
+    ino: u64,
+    generation: u32,
+    #[serde(flatten)]
+    name: JsonName<'p>,
+}
+
+impl<'p> JsonParent<'p> {
+    fn of(parent: &'p ParentLink) -> Self {
+        Self { ino: parent.ino.get(), generation: parent.generation, name: JsonName::name(&parent.name) }
+    }
+}

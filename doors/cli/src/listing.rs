@@ -1,0 +1,132 @@
+//! One directory in memory, and the facts of its files.
+
+use base::Ino;
+use format::inode::{Dinode, FileType};
+use read::{DirWalk, Error, InodeReader, Volume};
+
+/// The entries of a directory, `.` and `..` left out.
+#[derive(Debug, Default)]
+pub struct Listing {
+    names: Vec<u8>,
+    items: Vec<Item>,
+    /// Where `..` leads.
+    pub parent: Option<Ino>,
+}
+
+/// One entry. Its name lies in the listing.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    start: usize,
+    length: u8,
+    /// The type, where the entry tells it.
+    pub file_type: Option<FileType>,
+    /// The inode.
+    pub ino: Ino,
+}
+
+impl Item {
+    /// An inode that the command line named: its name stays with whoever holds it.
+    pub fn of_operand(ino: Ino) -> Self {
+        Self { start: 0, length: 0, file_type: None, ino }
+    }
+}
+
+/// The smallest entry takes so many bytes of a directory block.
+const ENTRY_BYTES_MIN: u64 = 16;
+
+impl Listing {
+    /// Reads a directory in the order of the disk. What is damaged goes to `complain`, and the rest is read.
+    pub fn read(volume: &Volume, inode: &Dinode<'_>, mut complain: impl FnMut(Error)) -> Self {
+        let mut listing = Self::default();
+        let mut walk = match DirWalk::new(volume, inode) {
+            Ok(walk) => walk,
+            Err(error) => {
+                complain(error);
+                return listing;
+            }
+        };
+        // Only blocks that are mapped over and over could hold more entries than the volume has room for.
+        let most = volume.geometry().bytes() / ENTRY_BYTES_MIN;
+        loop {
+            let batch = match walk.next_batch() {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return listing,
+                Err(error) => {
+                    complain(error);
+                    continue;
+                }
+            };
+            for entry in batch.entries() {
+                match entry {
+                    Ok(entry) if entry.is_dot() => {}
+                    Ok(entry) if entry.is_dot_dot() => listing.parent = Some(entry.ino),
+                    Ok(entry) => listing.push(entry.name, entry.file_type(), entry.ino),
+                    Err(error) => complain(error),
+                }
+            }
+            if listing.items.len() as u64 > most {
+                let reason = format!("inode {}: a directory of more entries than the volume has room for", inode.ino());
+                complain(Error::unfit(base::errno::EFSCORRUPTED, reason));
+                return listing;
+            }
+        }
+    }
+
+    fn push(&mut self, name: &[u8], file_type: Option<FileType>, ino: Ino) {
+        // Names have at most 255 bytes: whoever verified the entry made sure.
+        let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
+        let start = self.names.len();
+        self.names.extend_from_slice(name.get(..length.into()).unwrap_or(name));
+        self.items.push(Item { start, length, file_type, ino });
+    }
+
+    /// Adds `.` and `..`.
+    pub fn add_dots(&mut self, ino: Ino) {
+        let parent = self.parent.unwrap_or(ino);
+        self.push(b".", Some(FileType::Directory), ino);
+        self.push(b"..", Some(FileType::Directory), parent);
+    }
+
+    /// Keeps the entries that `keep` wants, by name.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        let names = std::mem::take(&mut self.names);
+        self.items.retain(|item| keep(name_in(&names, item)));
+        self.names = names;
+    }
+
+    /// Sorts by the bytes of the names.
+    pub fn sort(&mut self) {
+        let names = &self.names;
+        // Stable sorting is linear where the names already come in order, as they often do.
+        self.items.sort_by(|a, b| name_in(names, a).cmp(name_in(names, b)));
+    }
+
+    /// The entries.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// The name of an entry of this listing.
+    pub fn name(&self, item: &Item) -> &[u8] {
+        name_in(&self.names, item)
+    }
+}
+
+fn name_in<'n>(names: &'n [u8], item: &Item) -> &'n [u8] {
+    names.get(item.start..item.start + usize::from(item.length)).unwrap_or(&[])
+}
+
+/// Visits the inodes of entries in the order in which they lie on disk, so that each chunk of inodes is read once. `visit` gets
+/// the index of the entry in `items`.
+pub fn visit_inodes(
+    reader: &mut InodeReader<'_>,
+    items: &[Item],
+    mut visit: impl FnMut(usize, Result<Dinode<'_>, Error>),
+) {
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    let ino = |index: &usize| items.get(*index).map_or(Ino(0), |item| item.ino);
+    order.sort_by_key(ino);
+    for index in order {
+        visit(index, reader.get(ino(&index)));
+    }
+}

@@ -1,0 +1,228 @@
+//! How names from an image are written: raw into files and pipes, quoted as GNU `ls` does on a terminal.
+//!
+//! A name is any bytes but `/` and NUL, so it may hold escape sequences, line ends, or no UTF-8 at all.
+
+use std::fmt::Write as _;
+
+use serde::ser::SerializeMap as _;
+
+/// How names are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quoting {
+    /// As they are.
+    Raw,
+    /// In a form that a shell reads back, where they hold anything special.
+    Shell,
+}
+
+impl Quoting {
+    /// Quoted for a person, raw for a program.
+    pub fn for_stdout() -> Self {
+        if crate::output::Stdout::is_terminal() { Self::Shell } else { Self::Raw }
+    }
+
+    /// Appends a name.
+    pub fn push(self, out: &mut Vec<u8>, name: &[u8]) {
+        match self {
+            Self::Raw => out.extend_from_slice(name),
+            Self::Shell => push_shell(out, name),
+        }
+    }
+}
+
+/// Bytes that never need quotes.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"%+,-./:@_]{}".contains(&byte)
+}
+
+/// Whether a character may reach a terminal: no control characters, nothing that reorders the text around it.
+fn is_safe(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+fn push_shell(out: &mut Vec<u8>, name: &[u8]) {
+    if !name.is_empty() && name.iter().all(|byte| is_plain(*byte)) {
+        return out.extend_from_slice(name);
+    }
+    match std::str::from_utf8(name) {
+        Ok(text) if text.chars().all(is_safe) => {
+            let plain = |c: char| !c.is_ascii() || is_plain(c as u8) || c == '~' || c == '#';
+            let leading = text.starts_with(['~', '#']);
+            if !text.is_empty() && !leading && text.chars().all(plain) {
+                out.extend_from_slice(name);
+            } else if text.contains('\'') && !text.contains(['"', '$', '`', '\\', '!']) {
+                out.push(b'"');
+                out.extend_from_slice(name);
+                out.push(b'"');
+            } else {
+                push_quoted(out, name);
+            }
+        }
+        _ => push_quoted(out, name),
+    }
+}
+
+/// Single quotes around what is safe, `$'\n'` around what is not.
+fn push_quoted(out: &mut Vec<u8>, name: &[u8]) {
+    let mut escaping = false;
+    out.push(b'\'');
+    let mut enter = |out: &mut Vec<u8>, escape: bool| {
+        if escape != escaping {
+            out.extend_from_slice(if escape { b"'$'" } else { b"''" });
+            escaping = escape;
+        }
+    };
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\'' {
+                enter(out, false);
+                out.extend_from_slice(b"'\\''");
+            } else if is_safe(c) {
+                enter(out, false);
+                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                enter(out, true);
+                push_escapes(out, c.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+        if !chunk.invalid().is_empty() {
+            enter(out, true);
+            push_escapes(out, chunk.invalid());
+        }
+    }
+    out.push(b'\'');
+}
+
+fn push_escapes(out: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        let letter = match byte {
+            0x07 => b'a',
+            0x08 => b'b',
+            b'\t' => b't',
+            b'\n' => b'n',
+            0x0b => b'v',
+            0x0c => b'f',
+            b'\r' => b'r',
+            _ => {
+                out.push(b'\\');
+                out.extend([byte >> 6, byte >> 3 & 7, byte & 7].map(|digit| b'0' + digit));
+                continue;
+            }
+        };
+        out.extend([b'\\', letter]);
+    }
+}
+
+/// A name or path for a message: quoted where it needs to be.
+pub fn quoted(name: &[u8]) -> String {
+    let mut out = Vec::with_capacity(name.len() + 2);
+    push_shell(&mut out, name);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Text for a terminal that may hold anything: what is unsafe is escaped, everything else stays.
+pub fn printable(text: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if is_safe(c) {
+                out.push(c);
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "{}", c.escape_default());
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out
+}
+
+/// A name in JSON: under `key` where it is UTF-8, else in hexadecimal under `key` with `_hex` behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonName<'a> {
+    /// The key where the name is UTF-8.
+    pub key: &'static str,
+    /// The key where it is not.
+    pub hex_key: &'static str,
+    /// The name's bytes.
+    pub name: &'a [u8],
+}
+
+impl<'a> JsonName<'a> {
+    /// The name of a directory entry: `name` or `name_hex`.
+    pub fn name(name: &'a [u8]) -> Self {
+        Self { key: "name", hex_key: "name_hex", name }
+    }
+
+    /// A path: `path` or `path_hex`.
+    pub fn path(name: &'a [u8]) -> Self {
+        Self { key: "path", hex_key: "path_hex", name }
+    }
+
+    /// A symlink's target: `target` or `target_hex`.
+    pub fn target(name: &'a [u8]) -> Self {
+        Self { key: "target", hex_key: "target_hex", name }
+    }
+}
+
+/// To be flattened into the object that it belongs to.
+impl serde::Serialize for JsonName<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        match std::str::from_utf8(self.name) {
+            Ok(text) => map.serialize_entry(self.key, text)?,
+            Err(_) => map.serialize_entry(self.hex_key, &hex(self.name))?,
+        }
+        map.end()
+    }
+}
+
+/// Bytes in lowercase hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beside what `ls --quoting-style=shell-escape` of coreutils 9.1 writes.
+    #[test]
+    fn quoting_is_that_of_ls() {
+        for (name, text) in [
+            (&b"plain-1.2_x"[..], "plain-1.2_x"),
+            (b"two words", "'two words'"),
+            (b"it's", "\"it's\""),
+            (b"it's $1", "'it'\\''s $1'"),
+            (b"a\nb", "'a'$'\\n''b'"),
+            (b"\x1b[31m", "''$'\\033''[31m'"),
+            (b"\xff", "''$'\\377'"),
+            ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
+            (b"a~", "a~"),
+            (b"~a", "'~a'"),
+            (b"", "''"),
+        ] {
+            assert_eq!(quoted(name), text);
+        }
+    }
+
+    #[test]
+    fn nothing_unsafe_reaches_a_terminal() {
+        assert_eq!(printable(b"a\x1b[2Jb\xfe"), "a\\u{1b}[2Jb\\xfe");
+        assert_eq!(printable("\u{202e}x".as_bytes()), "\\u{202e}x");
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_are_marked() {
+        let text = |name| serde_json::to_string(&JsonName::name(name)).unwrap();
+        assert_eq!(text(b"a\"b"), r#"{"name":"a\"b"}"#);
+        assert_eq!(text(b"\xffz"), r#"{"name_hex":"ff7a"}"#);
+    }
+}

@@ -1,0 +1,84 @@
+//! Names of owners and groups, from the image's own `/etc/passwd` and `/etc/group`: this machine's names mean nothing in
+//! somebody else's image.
+
+use std::collections::HashMap;
+
+/// The longest name that is believed.
+const NAME_MAX: usize = 32;
+
+/// Names by number.
+#[derive(Clone, Debug, Default)]
+pub struct Names(HashMap<u32, Box<[u8]>>);
+
+impl Names {
+    /// Reads `passwd` or `group`: in both the name is the first field and the number the third. The first name of a number
+    /// counts; lines that make no sense, and names that no `useradd` makes, are passed over.
+    pub fn parse(text: &[u8]) -> Self {
+        let mut names = HashMap::new();
+        for line in text.split(|byte| *byte == b'\n') {
+            let mut fields = line.split(|byte| *byte == b':');
+            let (Some(name), Some(number)) = (fields.next(), fields.nth(1)) else { continue };
+            let number = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok());
+            if let (true, Some(number)) = (is_ordinary(name), number) {
+                names.entry(number).or_insert_with(|| name.into());
+            }
+        }
+        Self(names)
+    }
+
+    /// The name of a number.
+    pub fn get(&self, number: u32) -> Option<&[u8]> {
+        self.0.get(&number).map(|name| &**name)
+    }
+
+    /// How wide a number is when written by name.
+    pub fn width(&self, number: u32) -> usize {
+        self.get(number).map_or_else(|| crate::sizes::digits(number.into()), <[u8]>::len)
+    }
+
+    /// Appends the name of a number, or the number, in `width`: names are aligned to the left, numbers to the right, as `ls`
+    /// does.
+    pub fn push(&self, out: &mut Vec<u8>, number: u32, width: usize) {
+        match self.get(number) {
+            Some(name) => {
+                out.extend_from_slice(name);
+                out.resize(out.len() + width.saturating_sub(name.len()), b' ');
+            }
+            None => crate::sizes::push_number(out, number.into(), width),
+        }
+    }
+}
+
+fn is_ordinary(name: &[u8]) -> bool {
+    (1..=NAME_MAX).contains(&name.len())
+        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-$".contains(byte))
+}
+
+/// Names of owners and of groups.
+#[derive(Clone, Debug, Default)]
+pub struct Owners {
+    /// Of users.
+    pub users: Names,
+    /// Of groups.
+    pub groups: Names,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sensible_name_of_a_number_counts() {
+        let names = Names::parse(
+            b"root:x:0:0::/root:/bin/sh\ntoor:x:0:0\n\x1b[31m:x:1:\n:x:2:\nhalf\nbig:x:99999999999:\nwww-data:x:33:33",
+        );
+        assert_eq!(names.get(0), Some(&b"root"[..]));
+        assert_eq!(names.get(33), Some(&b"www-data"[..]));
+        assert_eq!((names.get(1), names.get(2)), (None, None));
+        let mut out = Vec::new();
+        names.push(&mut out, 0, 6);
+        names.push(&mut out, 7, 3);
+        assert_eq!(out, b"root    7");
+        assert_eq!((names.width(0), names.width(1000)), (4, 4));
+    }
+}

@@ -1,0 +1,128 @@
+//! Sizes in bytes: read from the command line, written for people.
+
+/// Units of 1024, as `ls -h` and `xfs` tools take them; `s` is a sector.
+const UNITS: &[(char, u64)] = &[
+    ('s', 512),
+    ('k', 1 << 10),
+    ('m', 1 << 20),
+    ('g', 1 << 30),
+    ('t', 1 << 40),
+    ('p', 1 << 50),
+    ('e', 1 << 60),
+];
+
+/// A number of bytes with an optional suffix, in decimal, or hexadecimal after `0x`.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let refuse = || format!("`{text}` is not a number of bytes, with suffix s, k, m, g or t");
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).map_err(|_| refuse());
+    }
+    let last = text.chars().next_back().unwrap_or(' ').to_ascii_lowercase();
+    let unit = UNITS.iter().find(|(letter, _)| *letter == last);
+    let digits = if unit.is_some() { text.get(..text.len() - 1).unwrap_or("") } else { text };
+    let number: u64 = digits.parse().map_err(|_| refuse())?;
+    number.checked_mul(unit.map_or(1, |(_, bytes)| *bytes)).ok_or_else(|| format!("`{text}` is too large"))
+}
+
+/// A size as `ls -h` writes it: at most three digits and a letter, rounded up.
+pub fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1u64 << 10;
+    let mut letters = "KMGTPE".chars();
+    let mut letter = letters.next().unwrap_or('K');
+    for next in letters {
+        // 1023.5K is 1.0M: what would round up to four digits goes to the next unit.
+        if bytes.div_ceil(unit) < 1024 {
+            break;
+        }
+        unit <<= 10;
+        letter = next;
+    }
+    let tenths = (u128::from(bytes) * 10).div_ceil(u128::from(unit));
+    if tenths < 100 {
+        format!("{}.{}{letter}", tenths / 10, tenths % 10)
+    } else {
+        format!("{}{letter}", bytes.div_ceil(unit))
+    }
+}
+
+/// A size with its unit for a sentence: `1.0 GiB`.
+pub fn spoken(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut name = "bytes";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        name = next;
+    }
+    if name == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {name}") }
+}
+
+/// Appends a number in decimal, right-aligned in `width`.
+pub fn push_number(out: &mut Vec<u8>, number: u64, width: usize) {
+    let mut digits = [b' '; 20];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        if let Some(digit) = digits.get_mut(at) {
+            *digit = b'0' + (rest % 10) as u8;
+        }
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let length = digits.len() - at;
+    out.resize(out.len() + width.saturating_sub(length), b' ');
+    out.extend_from_slice(digits.get(at..).unwrap_or_default());
+}
+
+/// How many digits a number has.
+pub fn digits(number: u64) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_multiply() {
+        assert_eq!(parse("0"), Ok(0));
+        assert_eq!(parse("2048s"), Ok(1 << 20));
+        assert_eq!(parse("1M"), Ok(1 << 20));
+        assert_eq!(parse("0x10"), Ok(16));
+        assert!(parse("").is_err() && parse("k").is_err() && parse("-1").is_err() && parse("99999999e").is_err());
+    }
+
+    #[test]
+    fn human_sizes_are_those_of_ls() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 * 1024, "10K"),
+            (10 * 1024 + 1, "11K"),
+            (1023 * 1024, "1023K"),
+            (1023 * 1024 + 1, "1.0M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human(bytes), text);
+        }
+    }
+
+    #[test]
+    fn numbers_are_aligned_to_the_right() {
+        let mut out = Vec::new();
+        push_number(&mut out, 0, 3);
+        push_number(&mut out, u64::MAX, 0);
+        assert_eq!(out, b"  018446744073709551615");
+        assert_eq!([digits(0), digits(9), digits(10), digits(u64::MAX)], [1, 1, 2, 20]);
+    }
+}

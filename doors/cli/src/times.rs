@@ -1,0 +1,294 @@
+//! Times as `ls` and `stat` write them, in local time, a million of them at a time.
+//!
+//! The time zone database is asked once per run of equal offsets, not once per time: a zone's offset is constant between
+//! two transitions, and the files of a volume fall into few such spans.
+
+use format::timestamp::Timestamp;
+use jiff::tz::{Offset, TimeZone};
+
+/// How times are written in listings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TimeStyle {
+    /// `Nov 21 05:54`, or `Nov 21  2025` where the time is not within the last six months.
+    Locale,
+    /// `2026-11-21 05:54:01.000000000 +0000`.
+    FullIso,
+    /// `2026-11-21 05:54`.
+    LongIso,
+    /// `11-21 05:54`, or `2025-11-21 ` where the time is not within the last six months.
+    Iso,
+    /// A format of `strftime`.
+    Format(String),
+}
+
+impl TimeStyle {
+    /// The value of `--time-style`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "locale" => Ok(Self::Locale),
+            "full-iso" => Ok(Self::FullIso),
+            "long-iso" => Ok(Self::LongIso),
+            "iso" => Ok(Self::Iso),
+            _ => match text.strip_prefix('+') {
+                Some(format) => Self::checked_format(format),
+                None => Err("expected full-iso, long-iso, iso, locale or +FORMAT".into()),
+            },
+        }
+    }
+
+    fn checked_format(format: &str) -> Result<Self, String> {
+        let epoch = jiff::Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
+        match jiff::fmt::strtime::format(format, &epoch) {
+            Ok(_) => Ok(Self::Format(format.into())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Half of the mean Gregorian year in seconds: what `ls` calls recent.
+const RECENT: i64 = 31_556_952 / 2;
+
+/// Writes times in the zone of the user. One per thread.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    zone: TimeZone,
+    now: i64,
+    /// Spans of constant offset that were met, the last one found in front.
+    spans: Vec<Span>,
+}
+
+/// Seconds from `start` up to `end`, and the offset that holds in them.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: i64,
+    end: i64,
+    offset: Offset,
+}
+
+/// A broken-down local time.
+struct Local {
+    year: i16,
+    month: u8,
+    day: u8,
+    hour: u8,
+    minute: u8,
+    second: u8,
+    offset: i32,
+}
+
+const MONTHS: [&[u8; 3]; 12] = [
+    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+];
+
+impl Clock {
+    /// The zone of `TZ` or of the system, and the present.
+    pub fn new() -> Self {
+        Self::at(TimeZone::system(), jiff::Timestamp::now().as_second())
+    }
+
+    /// A zone, and what counts as the present.
+    pub fn at(zone: TimeZone, now: i64) -> Self {
+        Self { zone, now, spans: Vec::new() }
+    }
+
+    /// Appends a time.
+    pub fn push(&mut self, out: &mut Vec<u8>, time: Timestamp, style: &TimeStyle) {
+        let Some(local) = self.local(time.seconds) else {
+            // Beyond the years that a calendar here knows: seconds, as GNU tools write it then.
+            out.extend_from_slice(time.seconds.to_string().as_bytes());
+            return;
+        };
+        let recent = time.seconds <= self.now && time.seconds > self.now - RECENT;
+        match style {
+            TimeStyle::Locale => local.push_locale(out, recent),
+            TimeStyle::LongIso => {
+                local.push_date(out);
+                out.push(b' ');
+                local.push_minute(out);
+            }
+            TimeStyle::Iso if recent => {
+                push_two(out, local.month);
+                out.push(b'-');
+                push_two(out, local.day);
+                out.push(b' ');
+                local.push_minute(out);
+            }
+            TimeStyle::Iso => {
+                local.push_date(out);
+                out.push(b' ');
+            }
+            TimeStyle::FullIso => local.push_full(out, time.nanoseconds),
+            TimeStyle::Format(format) => self.push_format(out, time, format),
+        }
+    }
+
+    /// A time in the form of `stat`: `2026-11-21 05:54:01.000000000 +0000`.
+    pub fn full(&mut self, time: Timestamp) -> String {
+        let mut out = Vec::with_capacity(35);
+        self.push(&mut out, time, &TimeStyle::FullIso);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    fn push_format(&self, out: &mut Vec<u8>, time: Timestamp, format: &str) {
+        let stamp = jiff::Timestamp::new(time.seconds, time.nanoseconds as i32);
+        let text = stamp.map(|stamp| jiff::fmt::strtime::format(format, &stamp.to_zoned(self.zone.clone())));
+        // The format was tried before; a directive that fails for this time alone leaves the seconds.
+        let text = text.and_then(|text| text).unwrap_or_else(|_| time.seconds.to_string());
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    fn local(&mut self, seconds: i64) -> Option<Local> {
+        let offset = self.offset(seconds)?;
+        let stamp = jiff::Timestamp::from_second(seconds).ok()?;
+        let local = offset.to_datetime(stamp);
+        Some(Local {
+            year: local.year(),
+            month: local.month().unsigned_abs(),
+            day: local.day().unsigned_abs(),
+            hour: local.hour().unsigned_abs(),
+            minute: local.minute().unsigned_abs(),
+            second: local.second().unsigned_abs(),
+            offset: offset.seconds(),
+        })
+    }
+
+    fn offset(&mut self, seconds: i64) -> Option<Offset> {
+        let at = match self.spans.iter().position(|span| (span.start..span.end).contains(&seconds)) {
+            Some(at) => at,
+            None => {
+                self.spans.push(self.span(seconds)?);
+                self.spans.len() - 1
+            }
+        };
+        self.spans.swap(0, at);
+        self.spans.first().map(|span| span.offset)
+    }
+
+    /// The span around a time. The transitions before and behind it bound it.
+    fn span(&self, seconds: i64) -> Option<Span> {
+        let stamp = jiff::Timestamp::from_second(seconds).ok()?;
+        // The transitions strictly before; a time that is one itself begins its span.
+        let after = stamp.checked_add(jiff::SignedDuration::from_secs(1)).ok()?;
+        let start = self.zone.preceding(after).next().map_or(i64::MIN, |t| t.timestamp().as_second());
+        let end = self.zone.following(stamp).next().map_or(i64::MAX, |t| t.timestamp().as_second());
+        Some(Span { start, end, offset: self.zone.to_offset(stamp) })
+    }
+}
+
+impl Local {
+    fn push_date(&self, out: &mut Vec<u8>) {
+        push_year(out, self.year);
+        out.push(b'-');
+        push_two(out, self.month);
+        out.push(b'-');
+        push_two(out, self.day);
+    }
+
+    fn push_minute(&self, out: &mut Vec<u8>) {
+        push_two(out, self.hour);
+        out.push(b':');
+        push_two(out, self.minute);
+    }
+
+    fn push_locale(&self, out: &mut Vec<u8>, recent: bool) {
+        let month = MONTHS.get(usize::from(self.month).wrapping_sub(1)).copied().unwrap_or(b"???");
+        out.extend_from_slice(month);
+        out.push(b' ');
+        crate::sizes::push_number(out, self.day.into(), 2);
+        out.push(b' ');
+        if recent {
+            self.push_minute(out);
+        } else {
+            out.push(b' ');
+            push_year(out, self.year);
+        }
+    }
+
+    fn push_full(&self, out: &mut Vec<u8>, nanoseconds: u32) {
+        self.push_date(out);
+        out.push(b' ');
+        self.push_minute(out);
+        out.push(b':');
+        push_two(out, self.second);
+        out.push(b'.');
+        push_two(out, (nanoseconds / 10_000_000) as u8);
+        push_two(out, (nanoseconds / 100_000 % 100) as u8);
+        push_two(out, (nanoseconds / 1000 % 100) as u8);
+        push_two(out, (nanoseconds / 10 % 100) as u8);
+        out.push(b'0' + (nanoseconds % 10) as u8);
+        out.extend_from_slice(if self.offset < 0 { b" -" } else { b" +" });
+        let minutes = self.offset.unsigned_abs() / 60;
+        push_two(out, (minutes / 60) as u8);
+        push_two(out, (minutes % 60) as u8);
+    }
+}
+
+fn push_two(out: &mut Vec<u8>, number: u8) {
+    out.extend([b'0' + number / 10 % 10, b'0' + number % 10]);
+}
+
+fn push_year(out: &mut Vec<u8>, year: i16) {
+    if (0..=9999).contains(&year) {
+        push_two(out, (year / 100) as u8);
+        push_two(out, (year % 100) as u8);
+    } else {
+        out.extend_from_slice(year.to_string().as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_795_240_441; // 2026-11-21 05:54:01 UTC
+
+    fn text(clock: &mut Clock, seconds: i64, nanoseconds: u32, style: &TimeStyle) -> String {
+        let mut out = Vec::new();
+        clock.push(&mut out, Timestamp { seconds, nanoseconds }, style);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn styles_are_those_of_ls() {
+        let mut clock = Clock::at(TimeZone::UTC, NOW);
+        for (seconds, style, expected) in [
+            (NOW, TimeStyle::Locale, "Nov 21 05:54"),
+            (NOW + 1, TimeStyle::Locale, "Nov 21  2026"),
+            (NOW - RECENT, TimeStyle::Locale, "May 22  2026"),
+            (NOW - RECENT + 1, TimeStyle::Iso, "05-22 14:59"),
+            (0, TimeStyle::Iso, "1970-01-01 "),
+            (-1, TimeStyle::LongIso, "1969-12-31 23:59"),
+            (-1, TimeStyle::FullIso, "1969-12-31 23:59:59.123456789 +0000"),
+            (0, TimeStyle::Format("%F at %H".into()), "1970-01-01 at 00"),
+        ] {
+            assert_eq!(text(&mut clock, seconds, 123_456_789, &style), expected);
+        }
+    }
+
+    #[test]
+    fn offsets_change_at_transitions_whatever_was_asked_before() {
+        let zone = TimeZone::get("Europe/Berlin").unwrap();
+        // 2026-10-25 01:00 UTC: from +02:00 to +01:00; then a far future, and the mean time of long ago.
+        let end_of_summer = 1_792_890_000;
+        let expected = [
+            (end_of_summer - 1, "2026-10-25 02:59:59.000000000 +0200"),
+            (end_of_summer, "2026-10-25 02:00:00.000000000 +0100"),
+            (16_299_260_425, "2486-07-02 22:20:25.000000000 +0200"),
+            (-2_147_483_648, "1901-12-13 21:45:52.000000000 +0100"),
+        ];
+        for turn in 0..expected.len() {
+            let mut clock = Clock::at(zone.clone(), NOW);
+            for n in 0..expected.len() {
+                let (seconds, time) = expected[(n + turn) % expected.len()];
+                assert_eq!(text(&mut clock, seconds, 0, &TimeStyle::FullIso), time);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bad_format_is_refused() {
+        assert!(TimeStyle::parse("+%").is_err());
+        assert!(TimeStyle::parse("yesterday").is_err());
+        assert_eq!(TimeStyle::parse("+%F"), Ok(TimeStyle::Format("%F".into())));
+    }
+}
