@@ -119,3 +119,45 @@ pub fn verify<'a>(bytes: &'a [u8], geometry: &Geometry, id: u32, kind: u8) -> Re
     ensure!(raw.id.get() == id, NAME, "id", id, raw.id);
     Ok(raw)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::geometry;
+
+    fn record(patch: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let mut bytes = vec![0; RawDquot::SIZE];
+        bytes[..4].copy_from_slice(&[0x44, 0x51, 1, flags::GROUP]);
+        bytes[7] = 100;
+        bytes[120..].copy_from_slice(&geometry().uuid);
+        patch(&mut bytes);
+        assert!(checksum::store(&mut bytes, CRC_OFFSET));
+        bytes
+    }
+
+    #[test]
+    fn a_record_is_verified_for_its_id_and_type() {
+        let verify = |bytes: &[u8], id, kind| {
+            verify(bytes, &geometry(), id, kind).map_or_else(|damage| damage.field(), |_| "nothing")
+        };
+        let sound = record(|_| {});
+        assert_eq!(verify(&sound, 100, flags::GROUP), "nothing");
+        assert_eq!(verify(&sound, 101, flags::GROUP), "id");
+        assert_eq!(verify(&sound, 100, flags::USER), "type");
+        assert_eq!(verify(&sound[..135], 100, flags::GROUP), "length");
+        assert_eq!(verify(&record(|b| b[0] = 0), 100, flags::GROUP), "magic");
+        assert_eq!(verify(&record(|b| b[2] = 2), 100, flags::GROUP), "version");
+        assert_eq!(verify(&record(|b| b[120] ^= 1), 100, flags::GROUP), "uuid");
+        assert_eq!(verify(&record(|b| b[3] |= flags::BIGTIME), 100, flags::GROUP), "nothing");
+        let zero = record(|b| (b[3], b[7]) = (flags::GROUP | flags::BIGTIME, 0));
+        assert_eq!(verify(&zero, 0, flags::GROUP), "type");
+    }
+
+    #[test]
+    fn ids_follow_from_the_place_in_the_quota_inode() {
+        let geometry = geometry();
+        assert_eq!(per_block(&geometry), 7);
+        assert_eq!(first_id(FileBlock(3), &geometry), Some(21));
+        assert_eq!(first_id(FileBlock(u64::MAX / 2), &geometry), None);
+    }
+}

@@ -35,6 +35,8 @@ mod inode;
 pub mod manifest;
 mod path;
 mod symlink;
+#[cfg(test)]
+mod tests;
 mod volume;
 
 pub use attr::{AclNames, AttrBatch, AttrWalk, ParentLink, Xattr, for_each_xattr, get_xattr, parents, value};

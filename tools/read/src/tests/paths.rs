@@ -1,0 +1,83 @@
+//! Paths: through symlinks, and never out of the volume.
+
+use base::errno;
+
+use super::volume::{FILE, Maker, ROOT};
+use crate::{Last, resolve};
+
+/// `/a/file`, and symlinks of all kinds beside it.
+fn tree() -> Maker {
+    let maker = Maker::new();
+    maker.shortform(
+        ROOT,
+        ROOT,
+        &[(b"a", 2, 65), (b"abs", 7, 67), (b"out", 7, 68), (b"x", 7, 69), (b"y", 7, 70), (b"slash", 7, 71)],
+    );
+    maker.shortform(65, ROOT, &[(b"file", 1, 66), (b"up", 7, 72), (b"gone", 7, 73)]);
+    maker.inode(66, FILE, (2, 0, 0), &[], None);
+    maker.symlink(67, b"/a/file");
+    maker.symlink(68, b"../../../a//./up");
+    maker.symlink(69, b"y");
+    maker.symlink(70, b"x");
+    maker.symlink(71, b"a/");
+    maker.symlink(72, b"..");
+    maker.symlink(73, b"nothing");
+    maker
+}
+
+fn ino(path: &str, last: Last) -> Result<u64, i32> {
+    resolve(&tree().volume(), path.as_bytes(), last)
+        .map(|inode| inode.ino().get())
+        .map_err(|error| error.errno())
+}
+
+#[test]
+fn paths_lead_where_linux_would_go_in_a_changed_root() {
+    for (path, expected) in [
+        ("", Ok(ROOT)),
+        ("/", Ok(ROOT)),
+        ("a/file", Ok(66)),
+        ("//a/./file", Ok(66)),
+        ("/../..", Ok(ROOT)),
+        ("a/..", Ok(ROOT)),
+        ("abs", Ok(66)),
+        ("out", Ok(ROOT)),
+        ("out/abs", Ok(66)),
+        ("slash/file", Ok(66)),
+        ("slash", Ok(65)),
+        ("a/up/a/up/abs", Ok(66)),
+        ("a/gone", Err(errno::ENOENT)),
+        ("nothing", Err(errno::ENOENT)),
+        ("a/file/", Err(errno::ENOTDIR)),
+        ("a/file/..", Err(errno::ENOTDIR)),
+        ("abs/", Err(errno::ENOTDIR)),
+        ("x", Err(errno::ELOOP)),
+        ("x/deeper", Err(errno::ELOOP)),
+    ] {
+        assert_eq!(ino(path, Last::Follow), expected, "{path}");
+    }
+    let long = "n".repeat(256);
+    assert_eq!(ino(&long, Last::Follow), Err(errno::ENAMETOOLONG));
+    assert_eq!(ino(&"a/../".repeat(1000), Last::Follow), Err(errno::ENAMETOOLONG));
+}
+
+#[test]
+fn the_last_symlink_may_be_kept() {
+    for (path, expected) in [
+        ("abs", Ok(67)),
+        ("x", Ok(69)),
+        ("a/gone", Ok(73)),
+        ("slash/up", Ok(72)),
+        ("slash/", Ok(65)),
+        ("a/up/abs", Ok(67)),
+        ("a/gone/", Err(errno::ENOENT)),
+    ] {
+        assert_eq!(ino(path, Last::Keep), expected, "{path}");
+    }
+}
+
+#[test]
+fn an_error_names_the_path() {
+    let error = resolve(&tree().volume(), b"a/nobody", Last::Follow).unwrap_err();
+    assert_eq!(error.to_string(), "a/nobody: no such file or directory");
+}
