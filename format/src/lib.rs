@@ -2,7 +2,7 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`ondisk`] | how a structure is declared once, and with it its size, its offsets and its field names |
+//! | [`mod@ondisk`] | how a structure is declared once, and with it its size, its offsets and its field names |
 //! | [`damage`] | what a verifier says: structure, field, what was expected, what was found |
 //! | [`checksum`] | CRC32C of self-describing metadata |
 //! | [`superblock`], [`features`], [`geometry`] | the volume's shape |
