@@ -1,5 +1,5 @@
-//! Where a metadata block keeps what it says of itself: checksum, LSN, UUID, own address. Recovery needs this for blocks
-//! of any kind, told by their magic alone.
+//! Where a metadata block keeps what it says of itself: checksum, LSN, UUID, own address. Recovery needs this for
+//! blocks of any kind, told by their magic alone.
 
 use std::mem::offset_of;
 

@@ -28,6 +28,10 @@ pub mod locate;
 pub mod record;
 pub mod recovery;
 pub mod show;
+#[cfg(any(test, feature = "synth"))]
+pub mod synth;
+#[cfg(test)]
+mod tests;
 
 pub use error::LogError;
 pub use journal::{Dirty, Journal, State};

@@ -2,13 +2,13 @@
 //!
 //! Every block carries the cycle in which it was written. Behind the head lies cycle *n*, from the head on *n - 1* (or
 //! zero, in a log that was never filled), so a binary search finds an edge between the two. But a writer has up to
-//! eight records in flight, and a power cut leaves any of their sectors old. So the edge is only a hint, good to within the
-//! longest flight. The flight before it is read whole, and judged by this table:
+//! eight records in flight, and a power cut leaves any of their sectors old. So the edge is only a hint, good to within
+//! the longest flight. The flight before it is read whole, and judged by this table:
 //!
 //! | what lies in the flight | what it means |
 //! |---|---|
 //! | a block of the older cycle before the edge | it was never written: the head is at most there |
-//! | a record that is not whole: it reaches over the head, or its checksum is wrong | torn: the head is where it starts |
+//! | a record that is not whole: it reaches over the head, or has a wrong checksum | torn: the head is where it starts |
 //! | whole records behind a torn one | written out of order: discarded with it, unless their tail lies behind it |
 //! | no whole record at all | damage that no power cut makes: [`LogError::NoHead`] |
 //! | a record further back than a flight that is not whole | damage too, found by the walk from the tail |
@@ -59,7 +59,7 @@ pub fn locate(area: &LogArea<'_>) -> Result<Located, LogError> {
         return Ok(Located { head: Lsn::new(1, 0), last: None, discarded: None });
     };
     let flight = Flight::read(area, &edge)?;
-    let entries = flight.entries(area, flight.written());
+    let entries = flight.entries(area);
     let none = || LogError::NoHead {
         block: flight.start,
         damage: entries
@@ -150,7 +150,7 @@ struct Flight {
 impl Flight {
     fn read(area: &LogArea<'_>, edge: &Edge) -> Result<Self, LogError> {
         let reach = FLIGHT_BLOCKS.min(area.blocks());
-        // In its first lap nothing was ever written behind the physical end.
+        // In its first lap nothing older lies behind the physical end.
         let length = if edge.older == 0 { reach.min(edge.block) } else { reach };
         let start = area.back(edge.block % area.blocks(), length);
         let bytes = area.read_blocks(start, length)?;
@@ -166,10 +166,18 @@ impl Flight {
         if offset < self.before_wrap { self.older } else { self.newer }
     }
 
-    /// Blocks up to the first that was not written.
-    fn written(&self) -> u32 {
-        let hole = self.blocks().find(|(n, block)| record::block_cycle(block) != Some(self.cycle_at(*n)));
-        hole.map_or((self.bytes.len() / BLOCK_BYTES) as u32, |(n, _)| n)
+    /// From where to where the flight holds what was written in order: from behind what was written over the edge, up
+    /// to the first block that was not written.
+    ///
+    /// Blocks over the edge show only in a ring so small that the flight reaches around it: they carry one cycle more
+    /// than what is expected there.
+    fn written(&self) -> (u32, u32) {
+        let carries = |block: &[u8], cycle| record::block_cycle(block) == Some(cycle);
+        let over_edge = |n: u32, block: &[u8]| carries(block, record::next_cycle(self.cycle_at(n)));
+        let start = self.blocks().filter(|(n, block)| over_edge(*n, block)).last().map_or(0, |(n, _)| n + 1);
+        let is_hole = |n: u32, block: &[u8]| n >= start && !carries(block, self.cycle_at(n));
+        let hole = self.blocks().find(|(n, block)| is_hole(*n, block)).map(|(n, _)| n);
+        (start, hole.unwrap_or((self.bytes.len() / BLOCK_BYTES) as u32))
     }
 
     /// The record at an offset, which must end within the flight.
@@ -178,10 +186,10 @@ impl Flight {
         Record::verify(bytes, area.advance(self.start, offset))
     }
 
-    /// What lies in the first `end` blocks, from the first record that starts there on.
-    fn entries(&self, area: &LogArea<'_>, end: u32) -> Vec<Entry> {
+    /// What lies in the flight, from the first record that starts there on.
+    fn entries(&self, area: &LogArea<'_>) -> Vec<Entry> {
+        let (mut next, end) = self.written();
         let mut entries: Vec<Entry> = Vec::new();
-        let mut next = 0;
         for (offset, block) in self.blocks().take(end as usize) {
             if offset < next {
                 continue;

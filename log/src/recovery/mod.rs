@@ -40,8 +40,6 @@ mod inode;
 mod intents;
 mod named;
 mod owner;
-#[cfg(test)]
-mod tests;
 
 use block::Device;
 use format::superblock::Superblock;

@@ -1,0 +1,438 @@
+//! What each type of item does, and what stays as it lies.
+
+use std::sync::Arc;
+
+use base::{Ino, Lsn};
+use block::{Device, OverlayDevice};
+use format::btree::{BmBt, Btree, LongHeader};
+use format::inode::{Dinode, ForkKind, RawInode};
+use format::log::buffer::{BufferKind, flags};
+use format::log::inode::fields;
+use format::log::item::ItemType;
+use format::ondisk::{OnDisk, U16, U32, U64};
+use format::stamp::Stamp;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::items::{self, Item};
+use super::volume::{TestVolume, UUID, superblock};
+use crate::LogError;
+use crate::recovery::{Body, OnDamage, Options, Registry, Report, Tally, recover};
+
+/// Writes these transactions into the log.
+fn logged(volume: &TestVolume, transactions: &[Vec<Item>]) -> Vec<Lsn> {
+    let mut writer = volume.writer();
+    writer.unmount().unwrap();
+    writer.tail = writer.head;
+    transactions.iter().map(|items| writer.transaction(items).unwrap()).collect()
+}
+
+fn try_recover(volume: &TestVolume, on_damage: OnDamage) -> Result<Report, LogError> {
+    let journal = volume.open().unwrap();
+    let options = Options { on_damage, ..Options::default() };
+    recover(&journal, &volume.superblock, &volume.device, &Registry::default(), &options)
+}
+
+/// Writes these transactions and replays them in place.
+fn replayed(volume: &TestVolume, transactions: &[Vec<Item>]) -> (Vec<Lsn>, Report) {
+    let lsns = logged(volume, transactions);
+    (lsns, try_recover(volume, OnDamage::Stop).unwrap())
+}
+
+fn tally(report: &Report, kind: ItemType) -> Tally {
+    report.items.get(&kind).copied().unwrap_or_default()
+}
+
+/// A block's fill at a chunk, and its LSN. It must be sealed.
+fn look(volume: &TestVolume, daddr: u64, chunk: usize) -> (u8, Option<Lsn>) {
+    let block = volume.read(daddr, 4096);
+    let stamp = Stamp::of(&block).unwrap();
+    assert!(stamp.checksum_holds(&block), "block at {daddr} is not sealed");
+    (block[chunk * 128 + 127], stamp.lsn(&block))
+}
+
+/// The chunk of inodes 128 to 191, all free.
+fn with_inodes(volume: &TestVolume, lsn: Lsn) {
+    let chunk: Vec<u8> = (128..192).flat_map(|ino| items::free_slot(ino, lsn)).collect();
+    volume.write(128, &chunk);
+}
+
+/// An inode's slot. It must be sealed and say that it is this inode.
+fn slot(volume: &TestVolume, ino: u64) -> Vec<u8> {
+    let slot = volume.read(128 + (ino - 128), 512);
+    Dinode::identify(&slot, &volume.superblock.geometry, Ino(ino)).unwrap();
+    slot
+}
+
+fn core(volume: &TestVolume, ino: u64) -> RawInode {
+    *RawInode::view(&slot(volume, ino)).unwrap()
+}
+
+#[test]
+fn buffers_get_their_bytes_the_transactions_lsn_and_a_checksum() {
+    let volume = TestVolume::new(1024);
+    let chunk = |chunk, fill| vec![items::block_chunk(800, chunk, fill)];
+    let (lsns, report) = replayed(&volume, &[vec![items::whole_block(800, 1)], chunk(5, 2), chunk(6, 3)]);
+    assert_eq!(look(&volume, 800, 5), (2, Some(lsns[2])));
+    assert_eq!(look(&volume, 800, 6).0, 3);
+    assert_eq!(look(&volume, 800, 7).0, 1);
+    assert_eq!(tally(&report, ItemType::Buffer).replayed, 3);
+    assert_eq!((report.transactions, report.incomplete_transactions), (3, 0));
+}
+
+#[test]
+fn a_run_may_be_split_over_regions() {
+    let volume = TestVolume::new(1024);
+    let mut item = items::whole_block(800, 1);
+    let rest = item[1].split_off(1024);
+    item.push(rest);
+    item[0][2] = 3;
+    replayed(&volume, &[vec![item]]);
+    assert_eq!(look(&volume, 800, 31).0, 1);
+}
+
+#[test]
+fn only_a_block_that_is_believably_newer_stays() {
+    for (on_disk, spoilt_byte, stays) in [
+        (Lsn::new(1, 17), None, true),
+        (Lsn::new(1, 1), None, false),
+        (Lsn(0), None, false),
+        (Lsn(u64::MAX), None, false),
+        (Lsn::new(1, 1000), None, false),
+        (Lsn::new(1, 17), Some(4000), false),
+        (Lsn::new(1, 17), Some(33), false),
+    ] {
+        let volume = TestVolume::new(1024);
+        let filler = vec![items::cancel(80, 8)];
+        let change = vec![items::block_chunk(800, 5, 2)];
+        let lsns = logged(
+            &volume,
+            &[
+                vec![items::whole_block(800, 1)],
+                change,
+                filler.clone(),
+                filler.clone(),
+                filler.clone(),
+                filler,
+            ],
+        );
+        assert!(lsns[1] < Lsn::new(1, 17) && Lsn::new(1, 17) < lsns[5], "{lsns:?}");
+        let mut block = items::block(800, 9, on_disk);
+        if let Some(at) = spoilt_byte {
+            block[at] ^= 0xff;
+        }
+        volume.write(800, &block);
+        let report = try_recover(&volume, OnDamage::Stop).unwrap();
+        let expected = if stays { (9, Some(on_disk)) } else { (2, Some(lsns[1])) };
+        assert_eq!(look(&volume, 800, 5), expected, "{on_disk:?} {spoilt_byte:?}");
+        assert_eq!(tally(&report, ItemType::Buffer).newer, if stays { 2 } else { 0 });
+        assert_eq!(report.not_believed.len(), usize::from(spoilt_byte.is_some()));
+    }
+}
+
+/// Two transactions that start in one record have the same LSN. A block that was written between them carries it, and
+/// must still get the second.
+#[test]
+fn a_block_with_the_transactions_own_lsn_is_replayed() {
+    let volume = TestVolume::new(1024);
+    let lsns = logged(&volume, &[vec![items::block_chunk(800, 5, 2)]]);
+    volume.write(800, &items::block(800, 1, lsns[0]));
+    try_recover(&volume, OnDamage::Stop).unwrap();
+    assert_eq!(look(&volume, 800, 5), (2, Some(lsns[0])));
+}
+
+#[test]
+fn what_was_logged_of_a_buffer_before_it_was_freed_is_not_replayed() {
+    let volume = TestVolume::new(1024);
+    let chunk = |fill| vec![items::block_chunk(800, 5, fill)];
+    let free = vec![items::cancel(800, 8)];
+    let (_, report) = replayed(&volume, &[vec![items::whole_block(800, 1)], chunk(2), free.clone(), free]);
+    assert_eq!(volume.read(800, 4096), [0; 4096], "what a file may own by now");
+    assert_eq!(tally(&report, ItemType::Buffer).cancelled, 2);
+
+    let volume = TestVolume::new(1024);
+    let free = vec![items::cancel(800, 8)];
+    let (lsns, _) =
+        replayed(&volume, &[chunk(9), free.clone(), free, vec![items::whole_block(800, 1)], chunk(2)]);
+    assert_eq!(look(&volume, 800, 5), (2, Some(lsns[4])));
+}
+
+#[test]
+fn a_cancellation_counts_before_anything_in_its_transaction_and_ends_after_all_of_it() {
+    let volume = TestVolume::new(1024);
+    replayed(&volume, &[vec![items::cancel(800, 8), items::whole_block(800, 1)]]);
+    assert_eq!(volume.read(800, 4096), [0; 4096]);
+}
+
+#[test]
+fn new_inodes_come_first_then_inodes_then_links_of_unlinked_ones() {
+    let volume = TestVolume::new(1024);
+    let mut link = vec![0xff; 128];
+    link[96..100].copy_from_slice(&5u32.to_be_bytes());
+    // In the log's order each would destroy what the one before it did.
+    let (lsns, _) = replayed(
+        &volume,
+        &[vec![
+            items::buffer(128, 32, BufferKind::Inodes, flags::INODE_BUFFER, &[(3 * 4, link)]),
+            items::inode(&items::log_core(131, 42), fields::DATA_EXTENTS, &[vec![7; 16]]),
+            items::icreate(16, 64, 99),
+        ]],
+    );
+    let inode = core(&volume, 131);
+    assert_eq!((inode.size.get(), inode.next_unlinked.get(), inode.lsn.get()), (42, 5, lsns[0].get()));
+    assert_eq!(slot(&volume, 131)[176..192], [7; 16]);
+    let free = core(&volume, 190);
+    assert_eq!((free.mode.get(), free.generation.get(), free.next_unlinked.get()), (0, 99, u32::MAX));
+    assert_eq!(free.lsn.get(), 0);
+}
+
+#[test]
+fn an_inode_keeps_its_link_and_what_was_not_logged_of_its_forks() {
+    let volume = TestVolume::new(1024);
+    with_inodes(&volume, Lsn(0));
+    let (lsns, _) = replayed(
+        &volume,
+        &[
+            vec![items::inode(&items::log_core(140, 1), fields::DATA_EXTENTS, &[vec![3; 32]])],
+            vec![items::inode(&items::log_core(140, 2), 0, &[])],
+        ],
+    );
+    let inode = core(&volume, 140);
+    assert_eq!((inode.size.get(), inode.lsn.get()), (2, lsns[1].get()));
+    assert_eq!(inode.next_unlinked.get(), u32::MAX, "not what the log says");
+    assert_eq!(slot(&volume, 140)[176..208], [3; 32]);
+}
+
+#[test]
+fn an_inode_that_is_newer_on_disk_stays_but_not_one_whose_checksum_is_wrong() {
+    for spoilt in [false, true] {
+        let volume = TestVolume::new(1024);
+        let filler = vec![items::cancel(80, 8)];
+        let change = vec![items::inode(&items::log_core(140, 2), 0, &[])];
+        logged(&volume, &[change, filler.clone(), filler]);
+        with_inodes(&volume, Lsn::new(1, 5));
+        if spoilt {
+            let mut slot = volume.read(140, 512);
+            slot[300] ^= 1;
+            volume.write(140, &slot);
+        }
+        let report = try_recover(&volume, OnDamage::Stop).unwrap();
+        assert_eq!(tally(&report, ItemType::Inode).newer, u64::from(!spoilt));
+        assert_eq!(core(&volume, 140).size.get(), if spoilt { 2 } else { 0 });
+    }
+}
+
+/// An inode was freed with its chunk, the chunk made anew, and all of that written: newer than the log's first items.
+/// The chunk's creation takes that back, so that all that follows it in the log must be replayed.
+#[test]
+fn what_follows_the_creation_of_a_chunk_is_replayed_whatever_was_on_disk() {
+    let volume = TestVolume::new(1024);
+    let change = vec![items::inode(&items::log_core(140, 2), 0, &[])];
+    let filler = vec![items::cancel(80, 8)];
+    logged(&volume, &[change.clone(), vec![items::icreate(16, 64, 1)], change, filler.clone(), filler]);
+    with_inodes(&volume, Lsn::new(1, 9));
+    let report = try_recover(&volume, OnDamage::Stop).unwrap();
+    assert_eq!(tally(&report, ItemType::Inode), Tally { replayed: 1, newer: 1, ..Tally::default() });
+    assert_eq!(core(&volume, 140).size.get(), 2);
+}
+
+#[test]
+fn inodes_and_chunks_of_a_freed_buffer_are_left_alone() {
+    let volume = TestVolume::new(1024);
+    let change = vec![items::inode(&items::log_core(140, 2), 0, &[])];
+    let (_, report) =
+        replayed(&volume, &[vec![items::icreate(16, 64, 1)], change, vec![items::cancel(128, 32)]]);
+    assert_eq!(volume.read(128, 512), [0; 512]);
+    assert_eq!(tally(&report, ItemType::InodeCreate).cancelled, 1);
+    assert_eq!(tally(&report, ItemType::Inode).cancelled, 1);
+}
+
+#[test]
+fn a_link_does_not_make_a_damaged_inode_look_whole() {
+    let volume = TestVolume::new(1024);
+    with_inodes(&volume, Lsn(0));
+    volume.write(131, &[0x55; 7]);
+    let mut link = vec![0xff; 128];
+    link[96..100].copy_from_slice(&5u32.to_be_bytes());
+    let item = items::buffer(
+        128,
+        32,
+        BufferKind::Inodes,
+        flags::INODE_BUFFER,
+        &[(3 * 4, link.clone()), (4 * 4, link)],
+    );
+    replayed(&volume, &[vec![item]]);
+    assert!(format::checksum::verify("inode", &volume.read(131, 512), 100).is_err());
+    assert_eq!(core(&volume, 132).next_unlinked.get(), 5);
+}
+
+#[test]
+fn a_tree_whose_root_moved_to_another_inode_gets_its_new_owner() {
+    let volume = TestVolume::new(1024);
+    with_inodes(&volume, Lsn(0));
+    let long = |level: u16, count: u16, daddr: u64| LongHeader {
+        magic: U32::new(BmBt::MAGIC),
+        level: U16::new(level),
+        numrecs: U16::new(count),
+        bno: U64::new(daddr),
+        owner: U64::new(999),
+        lsn: U64::new(77),
+        uuid: UUID,
+        ..LongHeader::new_zeroed()
+    };
+    let put = |daddr: u64, header: LongHeader, pointer: Option<u64>| {
+        let mut block = header.as_bytes().to_vec();
+        block.resize(4096, 0);
+        if let Some(pointer) = pointer {
+            let most = (4096 - 72) / 16;
+            block[72 + most * 8..][..8].copy_from_slice(&pointer.to_be_bytes());
+        }
+        assert!(Stamp::of(&block).unwrap().seal(&mut block, Lsn(77)));
+        volume.write(daddr, &block);
+    };
+    put(8 * 300, long(1, 1, 8 * 300), Some(301));
+    put(8 * 301, long(0, 1, 8 * 301), None);
+    let mut logged_core = items::log_core(140, 1 << 20);
+    (logged_core.format, logged_core.nblocks) = (3, format::ondisk::LeU64::new(9));
+    let mut root = long(2, 1, 0).as_bytes().to_vec();
+    root.extend(0u64.to_be_bytes());
+    root.extend(300u64.to_be_bytes());
+    replayed(&volume, &[vec![items::inode(&logged_core, fields::DATA_ROOT | fields::DATA_OWNER, &[root])]]);
+    for daddr in [8 * 300, 8 * 301] {
+        let block = volume.read(daddr, 4096);
+        let header = LongHeader::view(&block).unwrap();
+        assert_eq!((header.owner.get(), header.lsn.get()), (140, 77));
+        assert!(Stamp::of(&block).unwrap().checksum_holds(&block));
+    }
+    let slot = slot(&volume, 140);
+    let inode = Dinode::verify(&slot, &volume.superblock.geometry, Ino(140)).unwrap();
+    assert!(inode.fork(ForkKind::Data, &volume.superblock.geometry).is_ok());
+}
+
+#[test]
+fn a_grown_superblock_counts_for_what_follows_it() {
+    let volume = TestVolume::new(1024);
+    let grown = superblock(4096 + 100, 128);
+    let image = items::buffer(0, 1, BufferKind::Superblock, 0, &[(0, grown.to_vec())]);
+    let mut created = items::icreate(16, 64, 1);
+    created[0][4..8].copy_from_slice(&1u32.to_be_bytes());
+    // The new AG lies behind the device of this test: the item gets as far as the read.
+    let lsns = logged(&volume, &[vec![image], vec![created]]);
+    assert!(matches!(try_recover(&volume, OnDamage::Note), Err(LogError::Device(_))), "{lsns:?}");
+    let volume = TestVolume::new(1024);
+    let image = items::buffer(0, 1, BufferKind::Superblock, 0, &[(0, grown.to_vec())]);
+    let (_, report) = replayed(&volume, &[vec![image]]);
+    assert!(report.superblock_replayed);
+}
+
+#[test]
+fn intents_without_a_done_item_are_listed_with_their_files() {
+    let volume = TestVolume::new(1024);
+    let extent = [500u64.to_le_bytes(), 4u64.to_le_bytes()].concat();
+    let mapping = |owner: u64| items::mapping(owner, 500, 7, 4, 2);
+    let (_, report) = replayed(
+        &volume,
+        &[
+            vec![
+                items::intent(ItemType::Efi, 1, std::slice::from_ref(&extent)),
+                items::intent(ItemType::Bui, 2, &[mapping(131)]),
+                items::intent(ItemType::Bui, 3, &[mapping(132)]),
+                items::intent(ItemType::Rui, 2, &[mapping(133)]),
+            ],
+            vec![items::intent(ItemType::Bud, 3, &[]), items::intent(ItemType::Efd, 99, &[extent])],
+        ],
+    );
+    let left: Vec<_> = report.unfinished.iter().map(|intent| (intent.kind, intent.id)).collect();
+    assert_eq!(left, [(ItemType::Efi, 1), (ItemType::Rui, 2), (ItemType::Bui, 2)]);
+    assert_eq!(report.files_concerned().into_iter().collect::<Vec<_>>(), [Ino(131)]);
+    assert!(matches!(&report.unfinished[2].body, Body::Bmap(maps) if maps[0].offset.get() == 7));
+    assert_eq!(
+        report.unfinished[2].to_string(),
+        "type bui id 0x2 maps (operation unmap ino 131 start 0x1f4 offset 7 blocks 4 flags none)"
+    );
+}
+
+#[test]
+fn quota_is_named_and_left_out_and_realtime_is_not_supported() {
+    let volume = TestVolume::new(1024);
+    let mut dquot = ItemType::Dquot.code().to_le_bytes().to_vec();
+    dquot.extend(1u16.to_le_bytes());
+    dquot.resize(24, 0);
+    let (_, report) = replayed(&volume, &[vec![vec![dquot], items::intent(ItemType::EfiRt, 1, &[])]]);
+    assert_eq!(tally(&report, ItemType::Dquot).quota, 1);
+    assert_eq!(tally(&report, ItemType::EfiRt).unsupported, 1);
+}
+
+#[test]
+fn an_item_that_cannot_be_replayed_stops_or_is_noted() {
+    let items = [vec![items::inode(&items::log_core(140, 2), 0, &[])], vec![items::whole_block(800, 1)]];
+    let volume = TestVolume::new(1024);
+    let lsns = logged(&volume, &items);
+    match try_recover(&volume, OnDamage::Stop) {
+        Err(LogError::Item { lsn, kind: ItemType::Inode, damage, .. }) => {
+            assert_eq!((lsn, damage.field()), (lsns[0], "magic"));
+        }
+        other => panic!("{other:?}"),
+    }
+    let report = try_recover(&volume, OnDamage::Note).unwrap();
+    assert_eq!((report.problems.len(), report.problems_total), (1, 1));
+    assert_eq!(report.problems[0].place.ino, Some(Ino(140)));
+    assert_eq!(look(&volume, 800, 5).0, 1);
+}
+
+#[test]
+fn recovering_twice_gives_the_same_bytes_and_an_overlay_leaves_its_base() {
+    let build = || {
+        let volume = TestVolume::new(1024);
+        with_inodes(&volume, Lsn(0));
+        let chunk = |chunk, fill| vec![items::block_chunk(800, chunk, fill)];
+        let inode = vec![items::inode(&items::log_core(140, 2), 0, &[]), items::icreate(24, 64, 3)];
+        logged(&volume, &[vec![items::whole_block(800, 1)], chunk(5, 2), inode, chunk(6, 3)]);
+        volume
+    };
+    let whole = |device: &dyn Device| {
+        let mut bytes = vec![0; device.size() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    let (volume, untouched) = (build(), build());
+    try_recover(&volume, OnDamage::Stop).unwrap();
+    let once = whole(&volume.device);
+    try_recover(&volume, OnDamage::Stop).unwrap();
+    assert!(whole(&volume.device) == once, "a second recovery changed something");
+
+    let superblock = untouched.superblock.clone();
+    let before = whole(&untouched.device);
+    let base: Arc<dyn Device> = Arc::new(untouched.device);
+    let overlay = OverlayDevice::new(base.clone());
+    let journal = crate::Journal::open(&superblock, &base, None).unwrap();
+    recover(&journal, &superblock, &overlay, &Registry::default(), &Options::default()).unwrap();
+    assert!(whole(&overlay) == once, "the overlay differs from what was recovered in place");
+    assert!(whole(&base) == before, "the base was written");
+}
+
+/// A second recovery begins where a first one was cut off: some of its blocks reached the disk, in any selection.
+#[test]
+fn a_recovery_that_was_cut_off_can_be_repeated() {
+    let build = || {
+        let volume = TestVolume::new(1024);
+        with_inodes(&volume, Lsn(0));
+        let change = |n: u64, fill| vec![items::block_chunk(800 + 8 * n, 5, fill)];
+        let first = (0..4).map(|n| items::whole_block(800 + 8 * n, 1)).collect();
+        logged(&volume, &[first, change(0, 2), change(1, 3), change(0, 4), change(2, 5)]);
+        volume
+    };
+    let (before, after) = (build(), build());
+    try_recover(&after, OnDamage::Stop).unwrap();
+    for written in 0..16u64 {
+        let volume = build();
+        for n in (0..4).filter(|n| written >> n & 1 != 0) {
+            volume.write(800 + 8 * n, &after.read(800 + 8 * n, 4096));
+        }
+        try_recover(&volume, OnDamage::Stop).unwrap();
+        for n in 0..4 {
+            let daddr = 800 + 8 * n;
+            assert!(volume.read(daddr, 4096) == after.read(daddr, 4096), "{written:#b} {n}");
+            assert!(before.read(daddr, 4096) != after.read(daddr, 4096));
+        }
+    }
+}
