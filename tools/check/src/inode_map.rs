@@ -1,13 +1,13 @@
 //! What is known of every inode: a byte of state and a count of links, found by inode number.
 //!
 //! # Invariants
-//! Five bytes per inode of a chunk, and 24 per chunk. Chunks of an AG are in order and do not overlap, so that a search
+//! Five bytes per inode of a chunk (thirteen where there are parent pointers), and 24 per chunk. Chunks of an AG are in order and do not overlap, so that a search
 //! finds the one chunk of an inode.
 //!
 //! # Locking
 //! None: states and counts are atomics of their own, and phases are separated by the end of their threads.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use base::{AgIno, AgNumber, Ino};
 use format::Geometry;
@@ -49,17 +49,23 @@ pub(crate) struct AgInodes {
     states: Vec<AtomicU8>,
     /// Links found minus links that the core tells of, modulo 2^32: 0 when all is right.
     links: Vec<AtomicU32>,
+    /// Fingerprints of entries minus those of parent pointers, where the volume has them: 0 when all is right.
+    parents: Vec<AtomicU64>,
 }
 
 impl AgInodes {
     /// Makes room for the states of all chunks.
-    pub fn seal(&mut self) {
+    pub fn seal(&mut self, with_parents: bool) {
         let count = self.chunks.len() * CHUNK;
+        if with_parents {
+            self.parents.resize_with(count, AtomicU64::default);
+        }
         self.states.resize_with(count, AtomicU8::default);
         self.links.resize_with(count, AtomicU32::default);
     }
 
-    fn find(&self, ino: AgIno, hint: &mut usize) -> Option<usize> {
+    /// Finds the slot of an inode that exists; `hint` is the chunk to look at first.
+    pub fn find(&self, ino: AgIno, hint: &mut usize) -> Option<usize> {
         let within = |n: usize| {
             let chunk = self.chunks.get(n)?;
             let at = ino.get().checked_sub(chunk.start.get())?;
@@ -105,6 +111,18 @@ impl AgInodes {
         }
     }
 
+    /// Adds a fingerprint to the difference between entries and parent pointers.
+    pub fn add_parent(&self, slot: usize, print: u64) {
+        if let Some(parents) = self.parents.get(slot) {
+            parents.fetch_add(print, Ordering::Relaxed);
+        }
+    }
+
+    /// Fingerprints of entries minus those of parent pointers; 0 where the volume has none.
+    pub fn parent_difference(&self, slot: usize) -> u64 {
+        self.parents.get(slot).map_or(0, |parents| parents.load(Ordering::Relaxed))
+    }
+
     /// Links found minus links told.
     pub fn link_difference(&self, slot: usize) -> u32 {
         self.links.get(slot).map_or(0, |links| links.load(Ordering::Relaxed))
@@ -137,10 +155,6 @@ impl Slot<'_> {
 
     pub fn add_links(&self, delta: u32) {
         self.inodes.add_links(self.slot, delta);
-    }
-
-    pub fn mark(&self, bits: u8) -> u8 {
-        self.inodes.mark(self.slot, bits)
     }
 
     pub fn file_type(&self) -> Option<FileType> {
@@ -179,7 +193,7 @@ mod tests {
         let chunk = |start, present| Chunk { start: AgIno(start), present, free: 0 };
         let mut inodes =
             AgInodes { chunks: vec![chunk(64, u64::MAX), chunk(256, 0xf0)], ..Default::default() };
-        inodes.seal();
+        inodes.seal(false);
         for hint in 0..3 {
             let find = |ino| inodes.find(AgIno(ino), &mut { hint });
             assert_eq!(find(63), None);

@@ -8,11 +8,14 @@ use format::agi::NULL_AG_INO;
 use format::inode::{Dinode, FileType, ForkKind, flags2};
 use format::{Damage, Place};
 
+use crate::attr::AttrCheck;
+use crate::block_map::{Batch, BlockMap};
 use crate::fork::{Claimer, ForkWalk};
 use crate::inode;
 use crate::inode_map::{AgInodes, CHUNK, Chunk, InodeMap, state};
 use crate::ownership::claim::NO_SHARING;
 use crate::ownership::store::{ClaimBuffer, ClaimStore};
+use crate::symlink;
 use crate::volume::Volume;
 
 /// Bytes of inodes that one unit of work reads: large enough to be one good read, small enough to stay in a core's cache.
@@ -141,6 +144,9 @@ pub(crate) struct InodeWorker<'v> {
     pub buffer: ClaimBuffer,
     reader: ChunkReader,
     forks: ForkWalk<'v>,
+    blocks: BlockMap,
+    batch: Batch,
+    attrs: AttrCheck,
     pub tally: Tally,
 }
 
@@ -156,7 +162,8 @@ impl<'v> InodeWorker<'v> {
     pub fn new(volume: &'v Volume<'v>, map: &'v InodeMap<'v>, store: &'v ClaimStore) -> Self {
         let (buffer, tally) = (ClaimBuffer::default(), Tally::default());
         let (reader, forks) = (ChunkReader::new(), ForkWalk::new(volume));
-        Self { volume, map, store, buffer, reader, forks, tally }
+        let (blocks, batch, attrs) = (BlockMap::default(), Batch::default(), AttrCheck::default());
+        Self { volume, map, store, buffer, reader, forks, blocks, batch, attrs, tally }
     }
 
     /// Checks all inodes of a unit.
@@ -220,8 +227,25 @@ impl<'v> InodeWorker<'v> {
         let reflink = inode.core.flags2.get() & flags2::REFLINK != 0;
         let notes = if reflink { 0 } else { NO_SHARING };
         let mut claimer = Claimer { store: self.store, buffer: &mut self.buffer, notes };
-        let data = self.forks.run(ino, inode, ForkKind::Data, Some(&mut claimer), &mut |_| ());
-        let attr = self.forks.run(ino, inode, ForkKind::Attr, Some(&mut claimer), &mut |_| ());
+        let symlink = inode.file_type() == Some(FileType::Symlink);
+        let blocks = &mut self.blocks;
+        blocks.reset(ino);
+        let data = self.forks.run(ino, inode, ForkKind::Data, Some(&mut claimer), &mut |extent| {
+            if symlink {
+                blocks.push(extent);
+            }
+        });
+        if symlink && data.complete {
+            symlink::check(volume, ino, inode, blocks, &mut self.batch);
+        }
+        blocks.reset(ino);
+        let attr = self.forks.run(ino, inode, ForkKind::Attr, Some(&mut claimer), &mut |extent| {
+            blocks.push(extent);
+        });
+        if attr.complete {
+            let total = self.attrs.run(volume, ino, inode, blocks);
+            inodes.add_parent(slot, total.parents.wrapping_neg());
+        }
         inode::check_totals(inode, &volume.geometry, &data, &attr, &mut tell);
         if !(data.complete && attr.complete) {
             volume.miss_owners();

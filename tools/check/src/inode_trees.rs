@@ -41,7 +41,8 @@ pub(crate) fn check(ag: &mut AgCheck<'_>, agi: &RawAgi) {
         compare_blocks(ag, "iblocks", Some(walked), agi.iblocks.get());
         compare_blocks(ag, "fblocks", fino, agi.fblocks.get());
     }
-    ag.trees.inodes.seal();
+    let with_parents = ag.volume.geometry.features.parent();
+    ag.trees.inodes.seal(with_parents);
 }
 
 fn compare_blocks(ag: &AgCheck<'_>, field: &'static str, walked: Option<Walked>, stored: u32) {

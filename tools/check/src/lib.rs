@@ -9,6 +9,8 @@
 //! | `ag`, `freespace`, `inode_trees`, `tree` | headers and trees of one allocation group |
 //! | `inode_pass`, `inode`, `fork` | inodes and their extents |
 //! | `inode_map` | a byte of state and a count of links per inode |
+//! | `directory`, `attr`, `symlink`, `hash_tree`, `block_map` | what lies in forks |
+//! | `links`, `parents`, `unlinked`, `counters` | what can only be told at the end |
 //! | `ownership` | every block free or owned, and once; reverse mappings; reference counts |
 //! | `work` | threads |
 //!
@@ -24,20 +26,28 @@
 #![warn(clippy::indexing_slicing)]
 
 mod ag;
+mod attr;
+mod block_map;
 mod counters;
+mod directory;
 mod finding;
 mod fork;
 mod freespace;
+mod hash_tree;
 mod inode;
 mod inode_map;
 mod inode_pass;
 mod inode_trees;
+mod links;
 mod log_head;
 mod options;
 mod ownership;
+mod parents;
 mod phases;
 mod superblock;
+mod symlink;
 mod tree;
+mod unlinked;
 mod volume;
 mod work;
 

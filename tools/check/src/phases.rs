@@ -10,14 +10,17 @@ use block::Device;
 
 use crate::ag::{AgCheck, AgTrees};
 use crate::counters;
+use crate::directory::DirectoryWorker;
 use crate::finding::{Findings, Observer};
 use crate::inode_map::InodeMap;
 use crate::inode_pass::{self, InodeWorker};
+use crate::links;
 use crate::log_head;
 use crate::options::{CheckError, Options, Phase, Summary};
 use crate::ownership::store::{ClaimBuffer, ClaimStore, Claims};
 use crate::ownership::sweep;
 use crate::superblock;
+use crate::unlinked;
 use crate::volume::Volume;
 use crate::work::Crew;
 
@@ -56,6 +59,7 @@ pub fn check(
     run.check_inodes(&volume, &map, &store);
     run.end(Phase::Inodes, &volume)?;
 
+    run.check_names(&volume, &map)?;
     let claims = store.seal().map_err(CheckError::TemporaryFile)?;
     run.summary.spilled_bytes = claims.spilled_bytes();
     run.sweep(&volume, &ags, &claims)?;
@@ -63,6 +67,7 @@ pub fn check(
     drop(claims);
 
     counters::check(&volume, &ags, options.replayed);
+    run.check_links(&volume, &ags);
     run.end(Phase::Links, &volume)?;
     run.summary.ags = volume.geometry.ag_count.into();
     Ok(run.summary)
@@ -141,6 +146,44 @@ impl Run<'_> {
             self.summary.extents += worker.tally.extents;
             store.finish(worker.buffer);
         }
+    }
+
+    fn check_names(&mut self, volume: &Volume<'_>, map: &InodeMap<'_>) -> Result<(), CheckError> {
+        links::count_superblock(volume, map);
+        let units = inode_pass::units(map, volume);
+        let workers = self.crew.run(
+            Phase::Names,
+            units.len(),
+            || DirectoryWorker::new(volume, map),
+            |worker, unit| {
+                if let Some(unit) = units.get(unit) {
+                    worker.run(*unit);
+                }
+            },
+        );
+        let (mut dot_dots, mut links) = (Vec::new(), Vec::new());
+        for worker in workers {
+            self.summary.entries += worker.names.entries;
+            dot_dots.extend(worker.names.dot_dots);
+            links.extend(worker.names.links);
+        }
+        links::check_parents(volume, dot_dots, links);
+        self.end(Phase::Names, volume)
+    }
+
+    fn check_links(&self, volume: &Volume<'_>, ags: &[AgTrees]) {
+        self.crew.run(
+            Phase::Links,
+            ags.len(),
+            || (),
+            |(), n| {
+                if let Some(trees) = ags.get(n) {
+                    let ag = AgNumber(n as u32);
+                    unlinked::check_ag(volume, ag, trees);
+                    links::check_ag(volume, ag, &trees.inodes);
+                }
+            },
+        );
     }
 
     fn sweep(&self, volume: &Volume<'_>, ags: &[AgTrees], claims: &Claims) -> Result<(), CheckError> {

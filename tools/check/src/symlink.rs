@@ -1,0 +1,65 @@
+//! Targets of symlinks, in the inode and in blocks of their own.
+
+use base::{FileBlock, Ino};
+use format::inode::{Dinode, Fork, ForkKind};
+use format::ondisk::OnDisk;
+use format::payload::PayloadHeader;
+use format::symlink::{self, MAX_TARGET};
+use format::{Damage, Place};
+
+use crate::block_map::{Batch, BlockMap};
+use crate::volume::Volume;
+
+const NAME: &str = "symlink target";
+
+/// Checks the target of a symlink whose core has been checked; `blocks` are those of its data fork.
+pub(crate) fn check(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &BlockMap, batch: &mut Batch) {
+    let result = match inode.fork(ForkKind::Data, &volume.geometry) {
+        Ok(Some(Fork::Local(target))) => symlink::verify_target(target),
+        Ok(Some(Fork::Extents(_))) => return check_remote(volume, ino, inode, blocks, batch),
+        _ => return,
+    };
+    if let Err(damage) = result {
+        volume.error(Place::ino(ino), damage);
+    }
+}
+
+fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &BlockMap, batch: &mut Batch) {
+    let geometry = &volume.geometry;
+    let size = inode.core.size.get();
+    let Ok(length) = u32::try_from(size) else { return };
+    if !(1..=MAX_TARGET).contains(&length) {
+        return; // told with the core
+    }
+    let need = u64::from(symlink::block_count(length, geometry));
+    let have = blocks.count(FileBlock(0)..FileBlock(u64::MAX));
+    if have != need || blocks.end(FileBlock(0)..FileBlock(u64::MAX)).get() != need {
+        let found = format!("{have} blocks");
+        return volume.error(
+            Place::ino(ino),
+            Damage::new(NAME, "extents", format_args!("{need} blocks from 0 on"), found),
+        );
+    }
+    let (mut block, mut offset) = (FileBlock(0), 0);
+    while block.get() < need {
+        let Some((_, count)) = blocks.locate(block) else { return };
+        // At most as many blocks as a target of 1024 bytes can take.
+        let log = count.min(need).next_power_of_two().trailing_zeros() as u8;
+        let whole = 1u64 << log == count;
+        let Some(at) = blocks.read_one(volume, NAME, if whole { log } else { 0 }, block, batch) else {
+            return;
+        };
+        let bytes = batch.bytes.get(..(count as usize) << geometry.block_log).unwrap_or(&batch.bytes);
+        match symlink::verify(bytes, geometry, at, offset, length) {
+            Ok(part) => offset += part.len() as u32,
+            Err(damage) => return volume.error(at.place(), damage),
+        }
+        if let Some(header) = PayloadHeader::view(bytes) {
+            volume.check_lsn(at.place(), NAME, header.lsn.get());
+        }
+        block = FileBlock(block.get() + count);
+    }
+    if offset != length {
+        volume.error(Place::ino(ino), Damage::new(NAME, "size", length, offset));
+    }
+}
