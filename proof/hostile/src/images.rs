@@ -1,4 +1,5 @@
-//! The volumes that are damaged: small, healthy, made by the kernel (`make-images`), and a list of all metadata in them.
+//! The volumes that are damaged: small, healthy, made by the kernel (`make-images`), and a list of all metadata in
+//! them.
 
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
