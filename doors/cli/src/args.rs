@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{cat, info, ls, stat};
+use crate::commands::{cat, extract, find, info, ls, stat, tree};
 use crate::output::exit_code;
 
 /// The whole command line.
@@ -42,10 +42,16 @@ pub enum Command {
     Info(info::Arguments),
     /// List directories.
     Ls(ls::Arguments),
+    /// Draw a directory tree.
+    Tree(tree::Arguments),
     /// Show what is known of files.
     Stat(stat::Arguments),
     /// Write the contents of files to standard output.
     Cat(cat::Arguments),
+    /// Find files by name, type, size and more.
+    Find(find::Arguments),
+    /// Take files out, into a directory or a tar archive.
+    Extract(extract::Arguments),
 }
 
 /// Options that all commands share.

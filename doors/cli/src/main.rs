@@ -18,6 +18,7 @@
 mod args;
 mod commands;
 mod facts;
+mod glob;
 mod listing;
 mod names;
 mod open;

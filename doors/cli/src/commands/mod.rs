@@ -1,9 +1,12 @@
 //! One file per command, its arguments in it.
 
 pub mod cat;
+pub mod extract;
+pub mod find;
 pub mod info;
 pub mod ls;
 pub mod stat;
+pub mod tree;
 
 use crate::args::{Cli, Command};
 
@@ -13,6 +16,9 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
     match command {
         Command::Info(arguments) => info::run(&arguments, &global),
         Command::Ls(arguments) => ls::run(&arguments, &global),
+        Command::Tree(arguments) => tree::run(&arguments, &global),
+        Command::Find(arguments) => find::run(&arguments, &global),
+        Command::Extract(arguments) => extract::run(&arguments, &global),
         Command::Stat(arguments) => stat::run(&arguments, &global),
         Command::Cat(arguments) => cat::run(&arguments, &global),
     }
