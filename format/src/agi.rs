@@ -55,9 +55,9 @@ crate::ondisk! {
         /// Levels of the free inode tree.
         free_level: U32 = Uint,
         /// Blocks of the inode tree.
-        iblocks: U32 = Uint,
+        iblocks as "ino_blocks": U32 = Uint,
         /// Blocks of the free inode tree.
-        fblocks: U32 = Uint,
+        fblocks as "fino_blocks": U32 = Uint,
     }
 }
 

@@ -38,7 +38,7 @@ crate::ondisk! {
         /// CRC32C of the block.
         crc: LeU32 = Crc,
         /// This block's own disk address.
-        blkno: U64 = Uint,
+        blkno as "bno": U64 = Uint,
         /// LSN of the last write.
         lsn: U64 = Lsn,
         /// The volume's metadata UUID.

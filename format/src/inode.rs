@@ -37,7 +37,7 @@ crate::ondisk! {
         /// Group.
         gid: U32 = Uint,
         /// Link count.
-        nlink: U32 = Uint,
+        nlink as "nlinkv2": U32 = Uint,
         /// Lower half of the project id.
         projid_lo: U16 = Uint,
         /// Upper half of the project id.
@@ -60,7 +60,7 @@ crate::ondisk! {
         /// Extents of the data fork; with `nrext64`, those of the attribute fork.
         nextents: U32 = Uint,
         /// Extents of the attribute fork; with `nrext64`, zero.
-        anextents: U16 = Uint,
+        anextents as "naextents": U16 = Uint,
         /// Offset of the attribute fork in 8-byte units; 0 where there is none.
         forkoff: u8 = Uint,
         /// What the attribute fork holds.
@@ -78,7 +78,7 @@ crate::ondisk! {
         /// CRC32C of the inode.
         crc: LeU32 = Crc,
         /// Counts changes.
-        changecount: U64 = Uint,
+        changecount as "change_count": U64 = Uint,
         /// LSN of the last write.
         lsn: U64 = Lsn,
         /// More flags.
@@ -90,7 +90,7 @@ crate::ondisk! {
         /// Creation.
         crtime: U64 = Time,
         /// Its own number.
-        ino: U64 = Uint,
+        ino as "inumber": U64 = Uint,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
     }

@@ -27,7 +27,7 @@ crate::ondisk! {
         /// The inode.
         owner: U64 = Uint,
         /// This block's own disk address.
-        blkno: U64 = Uint,
+        blkno as "bno": U64 = Uint,
         /// All ones: these blocks are not logged (of a symlink: LSN of the last write).
         lsn: U64 = Lsn,
     }

@@ -28,7 +28,7 @@ crate::ondisk! {
         /// Bytes that names and values take.
         usedbytes: U16 = Uint,
         /// Where the lowest name begins; 0 stands for 65536, the end of an empty leaf of that size.
-        firstused: U16 = Hex,
+        firstused: U16 = Uint,
         /// Not 0 where there is free room that `freemap` does not tell.
         holes: u8 = Uint,
         /// Zero.

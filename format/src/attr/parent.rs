@@ -16,7 +16,7 @@ crate::ondisk! {
     /// The value of a parent pointer.
     pub struct Record("parent pointer", 12) {
         /// The directory's inode.
-        ino: U64 = Uint,
+        ino as "inumber": U64 = Uint,
         /// Its generation.
         generation as "gen": U32 = Uint,
     }

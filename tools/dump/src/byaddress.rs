@@ -1,0 +1,137 @@
+//! Structures that are named by nothing but where they lie: their magic says what they are, and they themselves must
+//! say whose they are.
+
+use base::{Daddr, FileBlock, Ino};
+use block::Device;
+use format::btree::LongHeader;
+use format::dabtree::BlkInfo;
+use format::dir::data::{self, HEADER_SIZE};
+use format::dir::free::{self, FreeHeader, max_bests};
+use format::dir::{DirHeader, Space};
+use format::ondisk::OnDisk;
+use format::payload::PayloadHeader;
+use format::superblock::RawSuperblock;
+use format::{ForkBlock, Geometry, Place};
+use read::{Result, Volume};
+
+use crate::dump::{Dumped, show_inodes};
+use crate::fields::{Source, big_endian, structure};
+use crate::locate::{self, Located};
+use crate::request::{Request, Target};
+use crate::shown::Shown;
+use crate::types::Type;
+use crate::{attr, btree, dir, dquot, headers, logblock};
+
+/// Shows what lies at a sector. `raw_size` bytes are shown of what is not known or not wanted to be.
+pub fn show(volume: &Volume, daddr: Daddr, raw_size: usize, force: Option<Type>) -> Result<Dumped> {
+    let geometry = volume.geometry();
+    let probe = locate::sectors(volume, daddr, 512)?;
+    let kind = force.unwrap_or_else(|| Type::detect(&probe.bytes));
+    let size = match kind {
+        Type::Superblock | Type::Agf | Type::Agi | Type::Agfl => geometry.sector_size as usize,
+        Type::Dir => geometry.dir_block_size as usize,
+        Type::Inode => raw_size.max(geometry.inode_size as usize),
+        Type::Raw | Type::Log => raw_size,
+        _ => geometry.block_size as usize,
+    };
+    let located = locate::sectors(volume, daddr, size)?;
+    let shown = match kind {
+        Type::Inode => show_inodes(volume, &located),
+        _ => take_apart(kind, &located, geometry),
+    };
+    Ok(located.show(shown))
+}
+
+fn take_apart(kind: Type, located: &Located, geometry: &Geometry) -> Shown {
+    let bytes = located.bytes.as_slice();
+    let ag = located.place.ag.unwrap_or_default();
+    match kind {
+        Type::Superblock if located.daddr == Daddr(0) => headers::superblock(bytes),
+        Type::Superblock => headers::secondary(bytes, geometry),
+        Type::Agf => headers::agf(bytes, geometry, ag),
+        Type::Agi => headers::agi(bytes, geometry, ag),
+        Type::Agfl => headers::agfl(bytes, geometry, ag),
+        Type::Dir => dir::block(bytes, geometry, directory_block(bytes, geometry, located.daddr)),
+        Type::Attr => attr::block(bytes, geometry, claimed(bytes, located.daddr)),
+        Type::Symlink => attr::symlink_block(bytes, geometry, claimed(bytes, located.daddr)),
+        Type::Dquot => dquot::block(bytes, geometry),
+        Type::Log => logblock::record(bytes, None),
+        Type::Bmbt => {
+            let owner = LongHeader::view(bytes).map(|header| Ino(header.owner.get()));
+            let identity = locate::identity(geometry, located.daddr, owner);
+            btree::block(kind, bytes, geometry, identity, None)
+        }
+        Type::Bnobt | Type::Cntbt | Type::Inobt | Type::Finobt | Type::Rmapbt | Type::Refcountbt => {
+            let identity = locate::identity(geometry, located.daddr, None);
+            btree::block(kind, bytes, geometry, identity, None)
+        }
+        Type::Inode | Type::Raw => headers::raw(bytes),
+    }
+}
+
+/// What a block of a fork should say of itself, where only itself can tell whose it is.
+fn claimed(bytes: &[u8], daddr: Daddr) -> ForkBlock {
+    let owner = match Type::detect(bytes) {
+        Type::Symlink => PayloadHeader::view(bytes).map(|header| header.owner),
+        Type::Attr
+            if PayloadHeader::view(bytes)
+                .is_some_and(|raw| raw.magic.get() == format::attr::remote::MAGIC) =>
+        {
+            PayloadHeader::view(bytes).map(|header| header.owner)
+        }
+        _ => BlkInfo::view(bytes).map(|info| info.owner),
+    };
+    ForkBlock { ino: Ino(owner.map_or(0, |owner| owner.get())), file_block: FileBlock(0), daddr }
+}
+
+/// The same of a block of a directory, whose verifier also asks where in the directory it lies: in front only if `.`
+/// is its first entry, and a free block where its first element says.
+fn directory_block(bytes: &[u8], geometry: &Geometry, daddr: Daddr) -> ForkBlock {
+    let magic = DirHeader::view(bytes).map_or(0, |header| header.magic.get());
+    if !matches!(magic, data::BLOCK_MAGIC | data::DATA_MAGIC | free::MAGIC) {
+        return claimed(bytes, daddr);
+    }
+    let owner = DirHeader::view(bytes).map_or(0, |header| header.owner.get());
+    let directory_block = 1 << geometry.dir_block_log;
+    let file_block = if magic == free::MAGIC {
+        let first =
+            bytes.get(DirHeader::SIZE..).and_then(FreeHeader::view).map_or(0, |raw| raw.firstdb.get());
+        let index = u64::from(first) / max_bests(geometry).max(1) as u64;
+        Space::Free.first_block(geometry).get() + index * directory_block
+    } else {
+        let dot = bytes.get(HEADER_SIZE + 8..HEADER_SIZE + 10) == Some(b"\x01.");
+        if magic == data::BLOCK_MAGIC || dot { 0 } else { directory_block }
+    };
+    ForkBlock { ino: Ino(owner), file_block: FileBlock(file_block), daddr }
+}
+
+/// What can be shown of a device that no volume can be opened on; `None` for all else.
+pub fn without_volume(device: &dyn Device, request: &Request) -> Option<Result<Dumped>> {
+    let (daddr, size) = match request.target {
+        Target::Superblock(ag) if ag.get() == 0 => (Daddr(0), 32768),
+        Target::Daddr(daddr) => (daddr, 512),
+        _ => return None,
+    };
+    let start = daddr.checked_bytes()?;
+    let left = device.size().checked_sub(start).filter(|left| *left > 0)?;
+    let mut bytes = vec![0; usize::try_from(left).unwrap_or(size).min(size)];
+    if let Err(error) = device.read_at(start, &mut bytes) {
+        return Some(Err(error.into()));
+    }
+    let wanted = matches!(request.target, Target::Superblock(_)) || request.force == Some(Type::Superblock);
+    let shown = match Type::detect(&bytes) {
+        Type::Superblock => headers::superblock(&bytes),
+        _ if wanted => {
+            let fields = structure::<RawSuperblock>(Source::new(&bytes));
+            Shown::new(Type::Superblock, fields).verified(format::superblock::Superblock::parse(&bytes))
+        }
+        _ => headers::raw(bytes.get(..512).unwrap_or(&bytes)),
+    };
+    let located = Located { bytes, place: Place::daddr(daddr), daddr };
+    Some(Ok(located.show(shown)))
+}
+
+/// The first bytes as a number: a magic of four bytes.
+pub fn magic(bytes: &[u8]) -> u32 {
+    bytes.get(..4).map_or(0, |bytes| big_endian(bytes) as u32)
+}

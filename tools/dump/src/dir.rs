@@ -1,0 +1,227 @@
+//! Directories: within the inode, and every block of the others. Entries are walked as far as their lengths lead.
+
+use format::dabtree::{BlkInfo, NODE_MAGIC, Node, NodeEntry, NodeHeader, Tree};
+use format::dir::data::{self, BestFreeTable, BlockTail, Data, EntryHeader, FREE_TAG, UnusedHeader};
+use format::dir::free::{self, Free, FreeHeader};
+use format::dir::leaf::{self, LEAF1_MAGIC, LEAFN_MAGIC, Leaf, LeafEntry, LeafHeader, LeafTail};
+use format::dir::shortform::{ShortformEntry, ShortformHeader};
+use format::dir::{DirHeader, entry_size};
+use format::ondisk::OnDisk;
+use format::{ForkBlock, Geometry};
+
+use crate::fields::{self, Source, big_endian};
+use crate::shown::Shown;
+use crate::types::Type;
+use crate::value::{Array, Struct, Table, Value};
+
+/// A directory within its inode.
+pub fn shortform(bytes: &[u8], geometry: &Geometry) -> Struct {
+    let mut header = fields::structure::<ShortformHeader>(Source::new(bytes));
+    let (count, wide) = ShortformHeader::view(bytes).map_or((0, false), |raw| (raw.count, raw.i8count > 0));
+    let mut cursor = Cursor { rest: bytes.get(ShortformHeader::SIZE..).unwrap_or(&[]) };
+    if let Some(parent) = cursor.inumber(wide) {
+        header.push("parent", parent);
+    }
+    let list: Vec<Value> = (0..count).map_while(|_| cursor.entry(wide, geometry)).map(Value::from).collect();
+    Struct::from([("hdr", header.into()), ("list", Value::List(list))])
+}
+
+/// What of a short-form directory has not been taken yet.
+struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn inumber(&mut self, wide: bool) -> Option<Value> {
+        let (name, size) = if wide { ("i8", 8) } else { ("i4", 4) };
+        let number = Value::Uint(big_endian(self.take(size)?));
+        Some(Struct::from([(name, number)]).into())
+    }
+
+    fn entry(&mut self, wide: bool, geometry: &Geometry) -> Option<Struct> {
+        let mut fields = fields::structure::<ShortformEntry>(Source::new(self.rest));
+        let header = self.take(ShortformEntry::SIZE).and_then(ShortformEntry::view)?;
+        fields.push("name", Value::Text(self.take(header.namelen.into())?.to_vec()));
+        let ftype = if geometry.features.ftype() { Some(self.take(1)?) } else { None };
+        fields.push("inumber", self.inumber(wide)?);
+        if let Some(ftype) = ftype {
+            fields.push("filetype", Value::Uint(big_endian(ftype)));
+        }
+        Some(fields)
+    }
+}
+
+/// A block of a directory, of whichever kind its magic says.
+pub fn block(bytes: &[u8], geometry: &Geometry, at: ForkBlock) -> Shown {
+    let whole = bytes.get(..geometry.dir_block_size as usize).unwrap_or(bytes);
+    match whole.get(..4).map(big_endian) {
+        Some(magic) if magic == u64::from(data::BLOCK_MAGIC) => return entries(whole, geometry, at, true),
+        Some(magic) if magic == u64::from(data::DATA_MAGIC) => return entries(whole, geometry, at, false),
+        Some(magic) if magic == u64::from(free::MAGIC) => return free_block(whole, geometry, at),
+        _ => {}
+    }
+    match format::dabtree::magic(whole) {
+        Some(LEAF1_MAGIC | LEAFN_MAGIC) => leaf_block(whole, geometry, at),
+        Some(NODE_MAGIC) => {
+            let mut fields = Struct::new();
+            node(whole, ["nhdr", "nbtree"], &mut fields);
+            let verdict = Node::verify(whole, geometry, Tree::Dir, at, None).and_then(|node| node.audit());
+            Shown::new(Type::Dir, fields).verified(verdict)
+        }
+        _ => crate::headers::raw(whole).verified(Data::verify(whole, geometry, at).map(|_| ())),
+    }
+}
+
+/// A block of entries, with its leaf where it is the whole directory.
+fn entries(whole: &[u8], geometry: &Geometry, at: ForkBlock, single: bool) -> Shown {
+    let [header, list] = if single { ["bhdr", "bu"] } else { ["dhdr", "du"] };
+    let source = Source::new(whole);
+    let mut head = Struct::from([("hdr", fields::structure::<DirHeader>(source).into())]);
+    head.append(fields::structure::<BestFreeTable>(source.skip(DirHeader::SIZE)));
+    let mut fields = Struct::from([(header, head.into())]);
+    let tail_at = whole.len().saturating_sub(BlockTail::SIZE);
+    let (end, leaf) = if single { split_leaf(whole, tail_at) } else { (whole.len(), &[][..]) };
+    fields.push(list, Value::List(regions(whole.get(..end).unwrap_or(whole), geometry)));
+    if single {
+        fields.push("bleaf", records::<LeafEntry>(leaf));
+        fields.push("btail", fields::structure::<BlockTail>(source.skip(tail_at)).into());
+    }
+    let verdict = Data::verify(whole, geometry, at).and_then(|data| data.audit());
+    Shown::new(Type::Dir, fields).verified(verdict)
+}
+
+/// Where the entries of a one-block directory end, and its leaf entries, as far as the block can hold them.
+fn split_leaf(whole: &[u8], tail_at: usize) -> (usize, &[u8]) {
+    let count = whole.get(tail_at..).and_then(BlockTail::view).map_or(0, |tail| tail.count.get() as usize);
+    let start = count.checked_mul(LeafEntry::SIZE).and_then(|size| tail_at.checked_sub(size));
+    let start = start.filter(|start| *start >= data::HEADER_SIZE).unwrap_or(tail_at);
+    (start, whole.get(start..tail_at).unwrap_or(&[]))
+}
+
+/// Entries and unused regions, up to the first that does not tell where the next begins.
+fn regions(bytes: &[u8], geometry: &Geometry) -> Vec<Value> {
+    let mut list = Vec::new();
+    let mut at = data::HEADER_SIZE;
+    while let Some(size) = region(bytes, at, geometry, &mut list) {
+        at += size;
+    }
+    let rest = bytes.get(at..).unwrap_or(&[]);
+    if !rest.is_empty() {
+        list.push(Struct::from([("unreadable", Value::Bytes(rest.to_vec()))]).into());
+    }
+    list
+}
+
+/// Adds the region at a place, and returns its size: at least 8.
+fn region(bytes: &[u8], at: usize, geometry: &Geometry, list: &mut Vec<Value>) -> Option<usize> {
+    let rest = bytes.get(at..)?;
+    let unused = UnusedHeader::view(rest)?;
+    let free = unused.freetag.get() == FREE_TAG;
+    let (mut fields, size) = if free {
+        (fields::structure::<UnusedHeader>(Source::new(rest)), usize::from(unused.length.get()))
+    } else {
+        let name_length = usize::from(EntryHeader::view(rest)?.namelen);
+        (entry(rest, name_length, geometry)?, entry_size(name_length, geometry))
+    };
+    if size < 8 || !size.is_multiple_of(8) {
+        return None;
+    }
+    let tag = rest.get(..size)?.get(size - 2..)?;
+    fields.push("tag", Value::Hex(big_endian(tag)));
+    list.push(fields.into());
+    Some(size)
+}
+
+fn entry(rest: &[u8], name_length: usize, geometry: &Geometry) -> Option<Struct> {
+    let mut fields = fields::structure::<EntryHeader>(Source::new(rest));
+    let end = EntryHeader::SIZE + name_length;
+    fields.push("name", Value::Text(rest.get(EntryHeader::SIZE..end)?.to_vec()));
+    if geometry.features.ftype() {
+        fields.push("filetype", Value::Uint((*rest.get(end)?).into()));
+    }
+    Some(fields)
+}
+
+fn leaf_block(whole: &[u8], geometry: &Geometry, at: ForkBlock) -> Shown {
+    let source = Source::new(whole);
+    let mut head = Struct::from([("info", info(whole).into())]);
+    head.append(fields::structure::<LeafHeader>(source.skip(BlkInfo::SIZE)));
+    let mut fields = Struct::from([("lhdr", head.into())]);
+    let mut end = whole.len();
+    let alone = format::dabtree::magic(whole) == Some(LEAF1_MAGIC);
+    let tail_at = end.saturating_sub(LeafTail::SIZE);
+    if alone {
+        let bests = whole.get(tail_at..).and_then(LeafTail::view).map_or(0, |tail| tail.bestcount.get());
+        let start = (bests as usize).checked_mul(2).and_then(|size| tail_at.checked_sub(size));
+        end = start.filter(|start| *start >= leaf::HEADER_SIZE).unwrap_or(tail_at);
+        fields.push("lbests", hex_numbers(whole.get(end..tail_at).unwrap_or(&[])));
+    }
+    let count = whole.get(BlkInfo::SIZE..).and_then(LeafHeader::view).map_or(0, |raw| raw.count.get());
+    let room = whole.get(leaf::HEADER_SIZE..end).unwrap_or(&[]);
+    let size = (usize::from(count) * LeafEntry::SIZE).min(room.len());
+    fields.push("lents", records::<LeafEntry>(room.get(..size).unwrap_or(room)));
+    if alone {
+        fields.push("ltail", fields::structure::<LeafTail>(source.skip(tail_at)).into());
+    }
+    let verdict = Leaf::verify(whole, geometry, at).and_then(|leaf| leaf.audit());
+    Shown::new(Type::Dir, fields).verified(verdict)
+}
+
+fn free_block(whole: &[u8], geometry: &Geometry, at: ForkBlock) -> Shown {
+    let source = Source::new(whole);
+    let mut head = Struct::from([("hdr", fields::structure::<DirHeader>(source).into())]);
+    head.append(fields::structure::<FreeHeader>(source.skip(DirHeader::SIZE)));
+    let count = whole.get(DirHeader::SIZE..).and_then(FreeHeader::view).map_or(0, |raw| raw.nvalid.get());
+    let room = whole.get(free::HEADER_SIZE..).unwrap_or(&[]);
+    let bests = room.get(..(count as usize).saturating_mul(2)).unwrap_or(room);
+    let fields = Struct::from([("fhdr", Value::from(head)), ("fbests", hex_numbers(bests))]);
+    Shown::new(Type::Dir, fields).verified(Free::verify(whole, geometry, at).map(|_| ()))
+}
+
+/// What nodes and leaves begin with. The part that blocks without checksums had too is nested once more.
+pub fn info(whole: &[u8]) -> Struct {
+    let mut all = fields::structure::<BlkInfo>(Source::new(whole));
+    let inner = all.0.iter().take_while(|(name, _)| name != "crc").count();
+    let rest = all.0.split_off(inner);
+    let mut info = Struct::from([("hdr", all.into())]);
+    info.append(Struct(rest));
+    info
+}
+
+/// A node above leaves, of directories and attributes alike, under the names that each has for it.
+pub fn node(whole: &[u8], [header, entries]: [&'static str; 2], fields: &mut Struct) {
+    let mut head = Struct::from([("info", info(whole).into())]);
+    head.append(fields::structure::<NodeHeader>(Source::new(whole).skip(BlkInfo::SIZE)));
+    fields.push(header, head.into());
+    let count = whole.get(BlkInfo::SIZE..).and_then(NodeHeader::view).map_or(0, |raw| raw.count.get());
+    let room = whole.get(BlkInfo::SIZE + NodeHeader::SIZE..).unwrap_or(&[]);
+    let size = (usize::from(count) * NodeEntry::SIZE).min(room.len());
+    fields.push(entries, Value::Table(table::<NodeEntry>(room.get(..size).unwrap_or(room))));
+}
+
+/// Records in a row, as a table.
+pub fn table<R: OnDisk>(bytes: &[u8]) -> Table {
+    let row = |record| {
+        let fields = fields::structure::<R>(Source::new(record));
+        fields.0.into_iter().map(|(_, value)| value).collect()
+    };
+    let columns = R::FIELDS.iter().map(|field| field.name).collect();
+    Table { first: 0, columns, rows: bytes.chunks_exact(R::SIZE.max(1)).map(row).collect() }
+}
+
+/// Records in a row, each with its fields on lines of their own.
+fn records<R: OnDisk>(bytes: &[u8]) -> Value {
+    let record = |record| Value::from(fields::structure::<R>(Source::new(record)));
+    Value::List(bytes.chunks_exact(R::SIZE.max(1)).map(record).collect())
+}
+
+fn hex_numbers(bytes: &[u8]) -> Value {
+    let items = bytes.chunks_exact(2).map(|number| Value::Hex(big_endian(number))).collect();
+    Value::Array(Array { first: 0, sparse: false, items })
+}

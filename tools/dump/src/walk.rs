@@ -1,0 +1,81 @@
+//! All records of one of an AG's trees, from the first leaf to the last.
+//!
+//! # Invariants
+//! Each block must be one level below its parent, and each leaf must begin behind the leaf before: whatever the disk
+//! says, no leaf is read twice, and the walk ends.
+
+use base::{AgBlock, AgNumber};
+use format::btree::{Block, Body, Btree, Identity, Pointer};
+use format::{Damage, Place};
+use read::{Error, Result, Volume};
+
+/// Where a tree begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Root {
+    /// The AG.
+    pub ag: AgNumber,
+    /// The root block.
+    pub block: AgBlock,
+    /// Its level: 0 for a leaf.
+    pub level: u16,
+}
+
+/// A walk over one tree.
+pub struct Walk<'v, T: Btree> {
+    volume: &'v Volume,
+    root: Root,
+    /// The bytes of the last leaf.
+    last: Vec<u8>,
+    visit: &'v mut dyn FnMut(&T::Record),
+}
+
+impl<'v, T: Btree> Walk<'v, T> {
+    /// Calls `visit` with every record, in order, up to the first error.
+    pub fn run(volume: &'v Volume, root: Root, visit: &'v mut dyn FnMut(&T::Record)) -> Result<()> {
+        Self { volume, root, last: Vec::new(), visit }.block(root.block, root.level)
+    }
+
+    fn block(&mut self, block: AgBlock, level: u16) -> Result<()> {
+        let geometry = self.volume.geometry();
+        let mut bytes = vec![0; geometry.block_size as usize];
+        self.volume.read_ag_block(self.root.ag, block, &mut bytes)?;
+        let damaged = |damage| Error::damaged(Place::block(self.root.ag, block), damage);
+        let identity = Identity { ag: self.root.ag, block, ino: None };
+        let verified = Block::<T>::verify(&bytes, geometry, identity, level).map_err(damaged)?;
+        match verified.body {
+            Body::Leaf(records) => {
+                self.check_leaf(records, block).map_err(damaged)?;
+                records.iter().for_each(&mut *self.visit);
+                self.last = bytes;
+                Ok(())
+            }
+            Body::Node(_, pointers) => {
+                let child = |pointer: &T::Pointer| {
+                    pointer.locate(geometry, Some(self.root.ag)).map(|(_, block)| block).ok_or_else(|| {
+                        damaged(Damage::new(T::NAME, "ptrs", "a block of this AG", "one outside of it"))
+                    })
+                };
+                let children = pointers.iter().map(child).collect::<Result<Vec<_>>>()?;
+                children.into_iter().try_for_each(|child| self.block(child, level.saturating_sub(1)))
+            }
+        }
+    }
+
+    /// Records in order, within the leaf and behind those of the leaf before; only the root may have none.
+    fn check_leaf(&self, records: &[T::Record], block: AgBlock) -> std::result::Result<(), Damage> {
+        let disorder = || Damage::new(T::NAME, "recs", "each behind the one before", "one that is not");
+        if records.is_empty() && block != self.root.block {
+            return Err(Damage::new(T::NAME, "numrecs", "at least 1", 0));
+        }
+        if records.windows(2).any(|pair| matches!(pair, [left, right] if !T::in_order(left, right))) {
+            return Err(disorder());
+        }
+        let geometry = self.volume.geometry();
+        let before = <T::Header as format::ondisk::OnDisk>::view(&self.last)
+            .and_then(|header| Block::<T>::body(&self.last, geometry, header).ok());
+        match (before, records.first()) {
+            (Some(Body::Leaf([.., last])), Some(first)) if !T::in_order(last, first) => Err(disorder()),
+            _ => Ok(()),
+        }
+    }
+}
