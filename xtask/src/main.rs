@@ -4,20 +4,27 @@
 //! |---|---|
 //! | `tidy` | the house rules, each a function in the table [`tidy::RULES`]; also a test of this package |
 //! | `msrv` | whether every dependency builds with the Rust version that the workspace declares |
+//! | `sample` | a small XFS image, clean or with a dirty log, without root and without XFS tools |
+//! | `try` | such an image, shown, checked and extracted by `xebec` |
 #![forbid(unsafe_code)]
 
 mod msrv;
+mod sample;
 mod tidy;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let chore = std::env::args().nth(1).unwrap_or_default();
+    let mut arguments = std::env::args().skip(1);
+    let chore = arguments.next().unwrap_or_default();
+    let arguments: Vec<String> = arguments.collect();
     let complaints = match chore.as_str() {
+        "sample" => sample::sample(&arguments).map(|()| Vec::new()),
+        "try" => sample::tour(root()).map(|()| Vec::new()),
         "tidy" => tidy::run(root()),
         "msrv" => msrv::run(root()),
-        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy|msrv")),
+        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy|msrv|sample|try")),
     };
     match complaints {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,

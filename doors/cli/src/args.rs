@@ -123,8 +123,8 @@ pub enum When {
 
 /// The tests of `find` that people write with one dash.
 const FIND_WORDS: &[&str] = &[
-    "name", "iname", "path", "ipath", "type", "size", "maxdepth", "mindepth", "newer", "ls", "print0", "inum",
-    "links", "uid", "gid", "perm", "empty",
+    "name", "iname", "path", "ipath", "type", "size", "maxdepth", "mindepth", "newer", "ls", "print0",
+    "inum", "links", "uid", "gid", "perm", "empty",
 ];
 
 /// `find` as people write it: a known test with one dash (`-name`) gets its second.

@@ -80,7 +80,8 @@ pub const SEPARATOR: &[u8] = b",\n";
 pub fn head(command: &str, image: &str, array: &str) -> Vec<u8> {
     let image = serde_json::Value::from(image);
     let version = crate::output::JSON_VERSION;
-    format!("{{\"version\":{version},\"command\":\"{command}\",\"image\":{image},\"{array}\":[\n").into_bytes()
+    format!("{{\"version\":{version},\"command\":\"{command}\",\"image\":{image},\"{array}\":[\n")
+        .into_bytes()
 }
 
 /// What closes such a document.

@@ -65,7 +65,10 @@ impl Listing {
                 }
             }
             if listing.items.len() as u64 > most {
-                let reason = format!("inode {}: a directory of more entries than the volume has room for", inode.ino());
+                let reason = format!(
+                    "inode {}: a directory of more entries than the volume has room for",
+                    inode.ino()
+                );
                 complain(Error::unfit(base::errno::EFSCORRUPTED, reason));
                 return listing;
             }

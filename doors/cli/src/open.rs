@@ -50,9 +50,10 @@ impl Image {
             let path = path.as_bytes();
             (path.to_vec(), resolve(&self.volume, path, last))
         });
-        let by_number = files.inodes.iter().map(|ino| {
-            (format!("inode {ino}").into_bytes(), self.volume.inode(Ino(*ino)))
-        });
+        let by_number = files
+            .inodes
+            .iter()
+            .map(|ino| (format!("inode {ino}").into_bytes(), self.volume.inode(Ino(*ino))));
         let mut found = Vec::new();
         for (name, inode) in by_path.chain(by_number) {
             match inode {

@@ -87,7 +87,12 @@ const FAILURES_SHOWN_MAX: u64 = 100;
 impl Messages {
     /// Messages about an image, by the name that the user gave.
     pub fn new(global: &Global, image: impl Into<String>) -> Self {
-        Self { quiet: global.quiet, verbose: global.verbose, image: image.into(), failures: AtomicU64::new(0) }
+        Self {
+            quiet: global.quiet,
+            verbose: global.verbose,
+            image: image.into(),
+            failures: AtomicU64::new(0),
+        }
     }
 
     /// The image, by the name that the user gave.

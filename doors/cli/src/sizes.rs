@@ -97,7 +97,9 @@ mod tests {
         assert_eq!(parse("2048s"), Ok(1 << 20));
         assert_eq!(parse("1M"), Ok(1 << 20));
         assert_eq!(parse("0x10"), Ok(16));
-        assert!(parse("").is_err() && parse("k").is_err() && parse("-1").is_err() && parse("99999999e").is_err());
+        assert!(
+            parse("").is_err() && parse("k").is_err() && parse("-1").is_err() && parse("99999999e").is_err()
+        );
     }
 
     #[test]

@@ -26,7 +26,9 @@ impl Visited {
         }
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(ino) {
             true => Ok(()),
-            false => Err("this directory has been listed under another name already: the tree is damaged; run \"xebec check\""),
+            false => Err(
+                "this directory has been listed under another name already: the tree is damaged; run \"xebec check\"",
+            ),
         }
     }
 }

@@ -157,7 +157,8 @@ impl Worker<'_> {
     fn space(&mut self) -> Result<(), Errno> {
         let Some(file) = self.open_some() else { return Ok(()) };
         let keep = FallocateFlags::KEEP_SIZE;
-        let modes = [FallocateFlags::empty(), keep, keep | FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE];
+        let modes =
+            [FallocateFlags::empty(), keep, keep | FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE];
         let mode = modes[self.rng.below(4) as usize];
         rustix::fs::fallocate(&file, mode, self.rng.below(1 << 18), 1 + self.rng.below(1 << 16))
     }
@@ -238,7 +239,10 @@ impl Worker<'_> {
     fn attributes(&mut self) -> Result<(), Errno> {
         let Some(path) = self.some() else { return Ok(()) };
         rustix::fs::chmod(&path, Mode::from(self.rng.below(0o1000) as u32))?;
-        let time = Timespec { tv_sec: self.rng.below(1 << 33) as i64, tv_nsec: self.rng.below(1_000_000_000) as i64 };
+        let time = Timespec {
+            tv_sec: self.rng.below(1 << 33) as i64,
+            tv_nsec: self.rng.below(1_000_000_000) as i64,
+        };
         let times = Timestamps { last_access: time, last_modification: time };
         rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty())
     }
@@ -272,7 +276,8 @@ fn chain(dir: &Path, rng: &mut Rng) -> Result<(), Errno> {
     }
     file.write_all_at(&rng.bytes((block * 4) as usize), 0).map_err(errno)?;
     let other = dir.join("clone");
-    let clone = File::options().read(true).write(true).create(true).truncate(true).open(&other).map_err(errno)?;
+    let clone =
+        File::options().read(true).write(true).create(true).truncate(true).open(&other).map_err(errno)?;
     if rustix::fs::ioctl_ficlone(&clone, &file) == Ok(()) {
         for i in 0..blocks / 4 {
             clone.write_all_at(b"mine", i * 4 * block).map_err(errno)?;

@@ -24,11 +24,13 @@ use crate::walk::{Shown, TextSink, Visited, join};
 
 /// Arguments of `find`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "All tests must hold. They may be written with one dash, as find has them. Entries of a directory come sorted by \
+#[command(
+    after_help = "All tests must hold. They may be written with one dash, as find has them. Entries of a directory come sorted by \
     the bytes of their names.\n\n\
     Examples:\n  xebec find disk.xfs /etc -name '*.conf' -type f\n  xebec find disk.xfs --size +10M --ls\n  \
     xebec find disk.xfs -type f -print0 | xargs -0 -n1 xebec cat disk.xfs\n\n\
-    Exit codes: 0 done, whether or not something was found; 1 something could not be read; 2 wrong usage.")]
+    Exit codes: 0 done, whether or not something was found; 1 something could not be read; 2 wrong usage."
+)]
 pub struct Arguments {
     /// The image.
     image: PathBuf,
@@ -221,7 +223,8 @@ struct Row {
 
 impl<'f> Find<'f> {
     fn new(image: &'f Image, arguments: &'f Arguments, global: &Global) -> anyhow::Result<Self> {
-        let pattern = |text: &Option<OsString>, fold| text.iter().map(|t| Pattern::new(t.as_bytes(), fold)).next();
+        let pattern =
+            |text: &Option<OsString>, fold| text.iter().map(|t| Pattern::new(t.as_bytes(), fold)).next();
         let newer = match &arguments.newer {
             Some(path) => {
                 let inode = resolve(&image.volume, path.as_bytes(), Last::Keep)?;
@@ -238,8 +241,14 @@ impl<'f> Find<'f> {
         Ok(Self {
             volume: &image.volume,
             arguments,
-            names: [pattern(&arguments.name, false), pattern(&arguments.iname, true)].into_iter().flatten().collect(),
-            paths: [pattern(&arguments.path, false), pattern(&arguments.ipath, true)].into_iter().flatten().collect(),
+            names: [pattern(&arguments.name, false), pattern(&arguments.iname, true)]
+                .into_iter()
+                .flatten()
+                .collect(),
+            paths: [pattern(&arguments.path, false), pattern(&arguments.ipath, true)]
+                .into_iter()
+                .flatten()
+                .collect(),
             newer,
             form,
             owners: if arguments.ls { image.owners() } else { Owners::default() },
@@ -387,7 +396,8 @@ impl<'f> Find<'f> {
         };
         let trimmed = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let trimmed = path.get(..trimmed).unwrap_or_default();
-        let name = trimmed.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty()).unwrap_or(&path);
+        let name =
+            trimmed.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty()).unwrap_or(&path);
         let file_type = Some(row.metadata.file_type);
         let candidate = Candidate { path: &path, name, ino, file_type, depth: 0, row: Some(&row) };
         let mut out = Vec::new();
@@ -415,7 +425,9 @@ impl<'f> Find<'f> {
         if self.needs_inodes() || listing.items().iter().any(|item| item.file_type.is_none()) {
             visit_inodes(&mut worker.reader, listing.items(), |index, inode| {
                 let row = inode.and_then(|inode| self.row(&inode));
-                let (Some(place), Some(item)) = (rows.get_mut(index), listing.items().get(index)) else { return };
+                let (Some(place), Some(item)) = (rows.get_mut(index), listing.items().get(index)) else {
+                    return;
+                };
                 match row {
                     Ok(row) => *place = Some(row),
                     Err(error) => pieces.push(failure(&join(path, listing.name(item)), &error)),
@@ -437,7 +449,9 @@ impl<'f> Find<'f> {
             if self.passes(&candidate) {
                 self.show(&mut out, &mut worker.clock, &candidate);
             }
-            if file_type == Some(FileType::Directory) && self.arguments.maxdepth.is_none_or(|most| depth + 1 < most) {
+            if file_type == Some(FileType::Directory)
+                && self.arguments.maxdepth.is_none_or(|most| depth + 1 < most)
+            {
                 if !out.is_empty() {
                     pieces.push(Piece::Result(Shown::Text(std::mem::take(&mut out))));
                 }

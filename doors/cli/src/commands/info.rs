@@ -156,7 +156,9 @@ fn feature_names(raw: &RawSuperblock) -> Vec<String> {
         features::names(words.incompat, features::incompat::ALL),
         features::names(words.log_incompat, features::log_incompat::ALL),
     ];
-    names.extend(listed.iter().flat_map(|list| list.split(", ")).filter(|name| !name.is_empty()).map(str::to_owned));
+    names.extend(
+        listed.iter().flat_map(|list| list.split(", ")).filter(|name| !name.is_empty()).map(str::to_owned),
+    );
     names
 }
 
@@ -177,7 +179,8 @@ fn log_sector(raw: &RawSuperblock) -> u32 {
 fn usage(image: &Image) -> anyhow::Result<Usage> {
     let volume = &image.volume;
     let (raw, geometry) = (&volume.superblock().raw, volume.geometry());
-    let totals = Totals { free_blocks: raw.fdblocks.get(), inodes: raw.icount.get(), free_inodes: raw.ifree.get() };
+    let totals =
+        Totals { free_blocks: raw.fdblocks.get(), inodes: raw.icount.get(), free_inodes: raw.ifree.get() };
     let log = if geometry.log_start.is_some() { u64::from(geometry.log_blocks) } else { 0 };
     let size = geometry.blocks.saturating_sub(log);
     let free = totals.free_blocks.min(size);
@@ -254,7 +257,10 @@ fn geometry_text(volume: &Volume, name: &str) -> String {
     line(
         "naming",
         "version 2",
-        format_args!("bsize={directory:<6} ascii-ci={}, ftype={}, parent={}", has.ascii_ci, has.ftype, has.parent),
+        format_args!(
+            "bsize={directory:<6} ascii-ci={}, ftype={}, parent={}",
+            has.ascii_ci, has.ftype, has.parent
+        ),
     );
     line("log", log_kind, format_args!("bsize={block:<6} blocks={}, version=2", geometry.log_blocks));
     line(
@@ -262,7 +268,11 @@ fn geometry_text(volume: &Volume, name: &str) -> String {
         "",
         format_args!("sectsz={:<5} sunit={log_unit} blks, lazy-count={}", log_sector(raw), has.lazy_count),
     );
-    line("realtime", "none", format_args!("extsz={real_extent:<6} blocks={}, rtextents={}", raw.rblocks, raw.rextents));
+    line(
+        "realtime",
+        "none",
+        format_args!("extsz={real_extent:<6} blocks={}, rtextents={}", raw.rblocks, raw.rextents),
+    );
     line("", "", format_args!("rgcount={:<4} rgsize={} extents", raw.rgcount, raw.rgextents));
     out
 }

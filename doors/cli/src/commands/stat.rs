@@ -23,9 +23,11 @@ use crate::times::Clock;
 
 /// Arguments of `stat`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "With --verbose also extended attributes, extents, and the names that a file itself remembers.\n\n\
+#[command(
+    after_help = "With --verbose also extended attributes, extents, and the names that a file itself remembers.\n\n\
     Examples:\n  xebec stat disk.xfs /etc/passwd\n  xebec stat -v --inode 131 disk.xfs\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+    Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
+)]
 pub struct Arguments {
     /// The image.
     image: PathBuf,
@@ -50,7 +52,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     }
     if global.json {
         let files = files.iter().map(File::json).collect();
-        write_json(&Document { version: JSON_VERSION, command: "stat", image: image.messages.image(), files })?;
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "stat",
+            image: image.messages.image(),
+            files,
+        })?;
     } else {
         let (owners, mut clock) = (image.owners(), Clock::new());
         let mut out = Stdout::buffered();
@@ -90,7 +97,8 @@ impl File {
             Ok(facts) => facts,
             Err(error) => return Err((name, error)),
         };
-        let mut file = Self { name, metadata, target, xattrs: Vec::new(), extents: Vec::new(), parents: Vec::new() };
+        let mut file =
+            Self { name, metadata, target, xattrs: Vec::new(), extents: Vec::new(), parents: Vec::new() };
         if all {
             file.gather_rest(image, inode);
         }
@@ -162,13 +170,20 @@ impl File {
             owner(&owners.groups, metadata.gid)
         );
         let times = &metadata.times;
-        for (what, time) in
-            [("Access", times.access), ("Modify", times.modify), ("Change", times.change), (" Birth", times.create)]
-        {
+        for (what, time) in [
+            ("Access", times.access),
+            ("Modify", times.modify),
+            ("Change", times.change),
+            (" Birth", times.create),
+        ] {
             let _ = writeln!(out, "{what}: {}", clock.full(time));
         }
         if metadata.project != 0 || metadata.xflags != 0 {
-            let _ = writeln!(out, " Flags: {:#x}  Project: {}  Generation: {}", metadata.xflags, metadata.project, metadata.generation);
+            let _ = writeln!(
+                out,
+                " Flags: {:#x}  Project: {}  Generation: {}",
+                metadata.xflags, metadata.project, metadata.generation
+            );
         }
         self.push_rest(&mut out, image);
         out
@@ -179,7 +194,12 @@ impl File {
         for (name, value) in &self.xattrs {
             let shown = names::printable(value.get(..value.len().min(64)).unwrap_or_default());
             let dots = if value.len() > 64 { "..." } else { "" };
-            let _ = writeln!(out, " Xattr: {} ({}) {shown}{dots}", names::quoted(name), spoken(value.len() as u64));
+            let _ = writeln!(
+                out,
+                " Xattr: {} ({}) {shown}{dots}",
+                names::quoted(name),
+                spoken(value.len() as u64)
+            );
         }
         for parent in &self.parents {
             let _ = writeln!(out, "Parent: {} in inode {}", names::quoted(&parent.name), parent.ino);

@@ -56,7 +56,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut head = Vec::new();
     if global.json {
         head.extend_from_slice(&facts::head("tree", image.messages.image(), "tree"));
-        work.push_json_head(&mut head, arguments.path.as_bytes(), inode.ino(), Some(FileType::Directory), None);
+        work.push_json_head(
+            &mut head,
+            arguments.path.as_bytes(),
+            inode.ino(),
+            Some(FileType::Directory),
+            None,
+        );
         head.extend_from_slice(b",\"contents\":[");
     } else {
         work.push_name(&mut head, arguments.path.as_bytes(), Some(FileType::Directory));
@@ -68,7 +74,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let tail = if global.json {
         format!("]}}\n],\"directories\":{},\"files\":{}}}\n", sink.directories, sink.files)
     } else {
-        let plural = |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+        let plural =
+            |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
         let directories = plural(sink.directories, "directory", "directories");
         match arguments.directories {
             true => format!("\n{directories}\n"),
@@ -190,7 +197,9 @@ impl<'b> Branches<'b> {
                 self.push_json_head(&mut out, name, item.ino, *file_type, target.as_deref());
             } else {
                 out.extend_from_slice(&task.prefix);
-                out.extend_from_slice(if last { "\u{2514}\u{2500}\u{2500} " } else { "\u{251c}\u{2500}\u{2500} " }.as_bytes());
+                out.extend_from_slice(
+                    if last { "\u{2514}\u{2500}\u{2500} " } else { "\u{251c}\u{2500}\u{2500} " }.as_bytes(),
+                );
                 self.push_name(&mut out, name, *file_type);
                 if let Some(target) = target {
                     out.extend_from_slice(b" -> ");
@@ -265,7 +274,8 @@ impl<'b> Branches<'b> {
             target: Option<JsonName<'h>>,
         }
         let kind = file_type.map(facts::kind);
-        let head = Head { name: JsonName::name(name), ino: ino.get(), kind, target: target.map(JsonName::target) };
+        let head =
+            Head { name: JsonName::name(name), ino: ino.get(), kind, target: target.map(JsonName::target) };
         // Writing to memory cannot fail, and every field can be written.
         let _ = head.serialize(&mut serde_json::Serializer::new(&mut *out));
         out.pop();

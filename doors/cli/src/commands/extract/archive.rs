@@ -197,7 +197,13 @@ fn failure(pieces: &mut Pieces, name: &[u8], error: impl std::fmt::Display) {
 }
 
 impl<'a> Archive<'a> {
-    fn subject(&self, reader: &mut InodeReader<'a>, subject: &Subject, writer: &mut Writer<'_>, pieces: &mut Pieces) {
+    fn subject(
+        &self,
+        reader: &mut InodeReader<'a>,
+        subject: &Subject,
+        writer: &mut Writer<'_>,
+        pieces: &mut Pieces,
+    ) {
         let inode = match reader.get(subject.ino) {
             Ok(inode) => Inode::from(inode),
             Err(error) => return failure(pieces, &subject.name, error),
@@ -212,7 +218,14 @@ impl<'a> Archive<'a> {
         }
     }
 
-    fn directory(&self, reader: &mut InodeReader<'a>, name: Vec<u8>, ino: Ino, depth: usize, pieces: &mut Pieces) {
+    fn directory(
+        &self,
+        reader: &mut InodeReader<'a>,
+        name: Vec<u8>,
+        ino: Ino,
+        depth: usize,
+        pieces: &mut Pieces,
+    ) {
         if let Err(reason) = self.visited.enter(ino, depth) {
             return failure(pieces, &name, reason);
         }
@@ -298,7 +311,14 @@ impl<'a> Archive<'a> {
         self.header(name, facts, kind, writer, pieces);
     }
 
-    fn header(&self, name: &[u8], facts: &Facts, kind: Kind<'_>, writer: &mut Writer<'_>, pieces: &mut Pieces) {
+    fn header(
+        &self,
+        name: &[u8],
+        facts: &Facts,
+        kind: Kind<'_>,
+        writer: &mut Writer<'_>,
+        pieces: &mut Pieces,
+    ) {
         let mut header = Vec::with_capacity(3 * pax::BLOCK);
         Member { name, metadata: &facts.metadata, kind, xattrs: &facts.xattrs }.push(&mut header);
         writer.put(&header, pieces);
@@ -508,8 +528,13 @@ impl<O: Write> ArchiveSink<'_, O> {
         let is_last = *left == 0;
         let mut header = Vec::new();
         let facts = &file.facts;
-        Member { name: &file.name, metadata: &facts.metadata, kind: Kind::Link(first), xattrs: &facts.xattrs }
-            .push(&mut header);
+        Member {
+            name: &file.name,
+            metadata: &facts.metadata,
+            kind: Kind::Link(first),
+            xattrs: &facts.xattrs,
+        }
+        .push(&mut header);
         if is_last {
             self.seen.remove(&ino);
         }

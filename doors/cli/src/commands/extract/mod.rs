@@ -42,7 +42,8 @@ use tree::{Tree, TreeSink};
 
 /// Arguments of `extract`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "What is in PATH goes to DIR, or into the archive, under its own name; PATH itself gives DIR its mode and times. \
+#[command(
+    after_help = "What is in PATH goes to DIR, or into the archive, under its own name; PATH itself gives DIR its mode and times. \
     Kept are owner, mode, times in nanoseconds, extended attributes, access control lists, hard links, devices and holes. \
     Nothing is written outside of DIR, whatever the image says. Without root, owners and devices cannot be made: what was \
     not kept is said at the end.\n\n\
@@ -50,7 +51,8 @@ use tree::{Tree, TreeSink};
     tar --xattrs --xattrs-include='*' -xpf FILE.tar.\n\n\
     Examples:\n  xebec extract disk.xfs --to out/\n  xebec extract disk.xfs /home --to home.tar\n  \
     xebec extract disk.xfs --to - | zstd > disk.tar.zst\n\n\
-    Exit codes: 0 done; 1 something could not be read or made; 2 wrong usage.")]
+    Exit codes: 0 done; 1 something could not be read or made; 2 wrong usage."
+)]
 pub struct Arguments {
     /// The image.
     image: PathBuf,
@@ -77,7 +79,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let to = Path::new(&arguments.to);
     let to_stdout = arguments.to == "-";
     let summary = if to_stdout {
-        anyhow::ensure!(!Stdout::is_terminal(), "an archive does not go to a terminal: redirect standard output");
+        anyhow::ensure!(
+            !Stdout::is_terminal(),
+            "an archive does not go to a terminal: redirect standard output"
+        );
         job.archive(Stdout::raw())?.1
     } else if to.extension() == Some(OsStr::new("tar")) && !to.is_dir() {
         job.archive_file(to, arguments.overwrite)?
@@ -93,7 +98,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             #[serde(flatten)]
             summary: Summary,
         }
-        write_json(&Document { version: JSON_VERSION, command: "extract", image: image.messages.image(), summary })?;
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "extract",
+            image: image.messages.image(),
+            summary,
+        })?;
     }
     Ok(image.messages.finish())
 }
@@ -119,7 +129,8 @@ impl Job<'_> {
         let buffers = Buffers::default();
         let (volume, messages, progress) = (&self.image.volume, &self.image.messages, &self.progress);
         let work = Archive { volume, progress, buffers: &buffers, visited: Visited::default() };
-        let mut sink = ArchiveSink { out, written: 0, seen: HashMap::new(), buffers: &buffers, progress, messages };
+        let mut sink =
+            ArchiveSink { out, written: 0, seen: HashMap::new(), buffers: &buffers, progress, messages };
         pipeline::run(&work, vec![archive::Task::Subject(self.subject.clone())], &mut sink, self.threads)?;
         let out = sink.finish()?;
         Ok((out, progress.finish(messages)))
@@ -128,7 +139,11 @@ impl Job<'_> {
     /// Under another name until it is complete, so that no half archive is taken for a whole one.
     fn archive_file(&self, to: &Path, overwrite: bool) -> anyhow::Result<Summary> {
         let exists = to.symlink_metadata().is_ok();
-        anyhow::ensure!(overwrite || !exists, "{}: it exists already (--overwrite replaces it)", to.display());
+        anyhow::ensure!(
+            overwrite || !exists,
+            "{}: it exists already (--overwrite replaces it)",
+            to.display()
+        );
         let mut name = to.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}.part", std::process::id()));
         let part = to.with_file_name(name);
@@ -151,13 +166,15 @@ impl Job<'_> {
         }
         // What the user named may be a link: it is followed here, and nowhere else.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(to, flags, Mode::empty()).with_context(|| format!("{}: cannot open it", to.display()))?;
+        let fd = rustix::fs::open(to, flags, Mode::empty())
+            .with_context(|| format!("{}: cannot open it", to.display()))?;
         allow_many_descriptors();
         let root = Arc::new(Place { fd, path: Vec::new() });
         let rights = Rights::new(overwrite);
         let (volume, messages, progress) = (&self.image.volume, &self.image.messages, &self.progress);
         let work = Tree { volume, progress, rights, visited: Visited::default() };
-        let mut sink = TreeSink { root: root.clone(), seen: HashMap::new(), last: None, rights, progress, messages };
+        let mut sink =
+            TreeSink { root: root.clone(), seen: HashMap::new(), last: None, rights, progress, messages };
         let task = tree::Task::Subject(self.subject.clone(), root);
         pipeline::run(&work, vec![task], &mut sink, self.threads)?;
         Ok(progress.finish(messages))

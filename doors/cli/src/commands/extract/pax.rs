@@ -185,7 +185,8 @@ fn xattr_keyword(name: &[u8]) -> Vec<u8> {
 fn push_time(records: &mut Vec<u8>, keyword: &[u8], time: Timestamp) {
     let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     let sign = if nanoseconds < 0 { "-" } else { "" };
-    let (seconds, rest) = (nanoseconds.unsigned_abs() / 1_000_000_000, nanoseconds.unsigned_abs() % 1_000_000_000);
+    let (seconds, rest) =
+        (nanoseconds.unsigned_abs() / 1_000_000_000, nanoseconds.unsigned_abs() % 1_000_000_000);
     push_record(records, keyword, format!("{sign}{seconds}.{rest:09}").as_bytes());
 }
 

@@ -140,7 +140,8 @@ pub fn make_special(
         // Nobody else can have put a link there: the directory is open to its owner alone until it is complete.
         fs::chmodat(&place.fd, name, mode(metadata, rights), AtFlags::empty()).map_err(to("set the mode"))?;
     }
-    fs::utimensat(&place.fd, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW).map_err(to("set the times"))?;
+    fs::utimensat(&place.fd, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(to("set the times"))?;
     attributes
 }
 
@@ -231,7 +232,9 @@ fn set_xattrs(
         let what = || format!("extended attributes {}.*", String::from_utf8_lossy(namespace));
         match set(name, value) {
             Ok(()) => {}
-            Err(errno @ (Errno::NOENT | Errno::NOTDIR)) => progress.lose(&format!("{} ({errno}: no /proc?)", what())),
+            Err(errno @ (Errno::NOENT | Errno::NOTDIR)) => {
+                progress.lose(&format!("{} ({errno}: no /proc?)", what()))
+            }
             Err(errno) => {
                 let set = note_loss(Err(errno), &what(), progress);
                 outcome = outcome.and(set.map_err(to("keep all extended attributes")));

@@ -32,7 +32,11 @@ impl Progress {
             None => ProgressBar::no_length(),
         };
         // Hidden unless standard error is a terminal.
-        bar.set_draw_target(if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
+        bar.set_draw_target(if global.quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        });
         let template = match files {
             Some(_) => "{bar:30} {pos}/{len} files, {msg}",
             None => "{spinner} {pos} files, {msg}",

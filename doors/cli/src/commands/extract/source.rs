@@ -21,7 +21,11 @@ pub struct Facts {
 
 impl Facts {
     /// Gathers them. Damaged attributes go to `complain`, and the rest is kept.
-    pub fn of(volume: &Volume, inode: &Dinode<'_>, mut complain: impl FnMut(read::Error)) -> read::Result<Self> {
+    pub fn of(
+        volume: &Volume,
+        inode: &Dinode<'_>,
+        mut complain: impl FnMut(read::Error),
+    ) -> read::Result<Self> {
         let metadata = Metadata::of(inode, volume.geometry())?;
         let target = match metadata.file_type {
             FileType::Symlink => Some(read_link(volume, inode)?),

@@ -109,7 +109,9 @@ fn refused(pieces: &mut Pieces, path: &[u8], refused: Refused) {
     let text = format!("{}: cannot {what}: {reason}", quoted(path));
     pieces.push(Piece::Result(match errno {
         // Attributes have a limit of their own.
-        Errno::NOSPC | Errno::DQUOT | Errno::ROFS if what.starts_with("make") || what.starts_with("write") => {
+        Errno::NOSPC | Errno::DQUOT | Errno::ROFS
+            if what.starts_with("make") || what.starts_with("write") =>
+        {
             Turn::Stop(text)
         }
         _ => Turn::Failure(text),
@@ -134,7 +136,9 @@ impl<'t> Work for Tree<'t> {
     fn perform(&self, worker: &mut Worker<'t>, task: Task, pieces: &mut Pieces) {
         match task {
             Task::Subject(subject, place) => self.subject(worker, &subject, place, pieces),
-            Task::Directory { parent, name, inode, depth } => self.directory(&parent, &name, &inode, depth, pieces),
+            Task::Directory { parent, name, inode, depth } => {
+                self.directory(&parent, &name, &inode, depth, pieces)
+            }
             Task::Batch(folder, from) => self.batch(worker, &folder, from, pieces),
             Task::File(file) => self.file(worker, &file.place, &file.name, &file.inode, &file.facts, pieces),
             Task::Plan(open, from) => self.plan(open, from, pieces),
@@ -241,7 +245,14 @@ impl<'t> Tree<'t> {
     }
 
     /// Anything but a directory.
-    fn entry(&self, worker: &mut Worker<'t>, place: &Arc<Place>, name: &[u8], inode: &Inode, pieces: &mut Pieces) {
+    fn entry(
+        &self,
+        worker: &mut Worker<'t>,
+        place: &Arc<Place>,
+        name: &[u8],
+        inode: &Inode,
+        pieces: &mut Pieces,
+    ) {
         let path = || join(&place.path, name);
         let facts = match Facts::of(self.volume, &inode.dinode(), |error| failure(pieces, &path(), error)) {
             Ok(facts) => facts,
@@ -267,7 +278,9 @@ impl<'t> Tree<'t> {
         if facts.metadata.file_type == FileType::Regular {
             return match place::make_file(place, name, self.rights) {
                 Ok(fd) => self.regular(worker, fd, join(&place.path, name), inode, facts, pieces),
-                Err(errno) => refused(pieces, &join(&place.path, name), Refused { what: "make the file", errno }),
+                Err(errno) => {
+                    refused(pieces, &join(&place.path, name), Refused { what: "make the file", errno })
+                }
             };
         }
         match place::make_special(place, name, facts, self.rights, self.progress) {
@@ -325,7 +338,13 @@ impl<'t> Tree<'t> {
     }
 
     /// Copies one run of at most [`COPY`] bytes.
-    fn copy(&self, worker: &mut Worker<'t>, file: &std::fs::File, inode: &Inode, run: Run) -> Result<(), CopyError> {
+    fn copy(
+        &self,
+        worker: &mut Worker<'t>,
+        file: &std::fs::File,
+        inode: &Inode,
+        run: Run,
+    ) -> Result<(), CopyError> {
         let piece = worker.piece.get_mut(..run.length as usize).unwrap_or_default(); // at most COPY
         let read = read_at(self.volume, &inode.dinode(), run.offset, piece)?;
         let piece = piece.get(..read).unwrap_or_default();
@@ -410,7 +429,9 @@ impl<'t> Sink<Tree<'t>> for TreeSink<'_> {
                 }
             }
             Turn::File(open) => {
-                if let Err(error) = place::complete(open.file.as_fd(), &open.facts, self.rights, self.progress) {
+                if let Err(error) =
+                    place::complete(open.file.as_fd(), &open.facts, self.rights, self.progress)
+                {
                     refused(pieces, &open.path, error);
                 }
             }

@@ -167,7 +167,9 @@ impl Options {
     fn sort<T>(&self, all: &mut [T], metadata: impl Fn(&T) -> Option<Metadata>) {
         match self.order {
             Order::Name => {}
-            Order::Time => all.sort_by_key(|one| Reverse(metadata(one).map(|metadata| metadata.times.modify))),
+            Order::Time => {
+                all.sort_by_key(|one| Reverse(metadata(one).map(|metadata| metadata.times.modify)))
+            }
             Order::Size => all.sort_by_key(|one| Reverse(metadata(one).map(|metadata| metadata.size))),
         }
         if self.reverse {
@@ -222,9 +224,8 @@ fn operands(image: &Image, arguments: &Arguments, options: &Options) -> Operands
     }
     all.sort_by(|a, b| a.path.cmp(&b.path));
     options.sort(&mut all, |operand| operand.row.metadata);
-    let is_file = |operand: &tree::Operand| {
-        arguments.directory || operand.row.file_type() != Some(FileType::Directory)
-    };
+    let is_file =
+        |operand: &tree::Operand| arguments.directory || operand.row.file_type() != Some(FileType::Directory);
     let (files, directories) = all.into_iter().partition(is_file);
     Operands { files, directories }
 }

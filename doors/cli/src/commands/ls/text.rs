@@ -190,7 +190,8 @@ pub fn type_letter(file_type: FileType) -> u8 {
 pub fn mode_text(file_type: FileType, permissions: u16) -> [u8; 10] {
     let bit = |mask: u16, letter: u8| if permissions & mask != 0 { letter } else { b'-' };
     // Set-uid, set-gid and sticky share the place of an execute bit: small where that is set too.
-    let shared = |special: u16, execute: u16, letter: u8| match (permissions & special, permissions & execute) {
+    let shared = |special: u16, execute: u16, letter: u8| match (permissions & special, permissions & execute)
+    {
         (0, _) => bit(execute, b'x'),
         (_, 0) => letter.to_ascii_uppercase(),
         _ => letter,
@@ -248,7 +249,8 @@ pub fn push_short<'l>(out: &mut Vec<u8>, lines: impl Iterator<Item = Line<'l>>, 
         Form::Columns(width) => push_columns(out, &lines.collect::<Vec<_>>(), width, options),
         _ => {
             let mut inode = 0;
-            let lines: Vec<_> = lines.inspect(|line| inode = inode.max(digits(line.item.ino.get()))).collect();
+            let lines: Vec<_> =
+                lines.inspect(|line| inode = inode.max(digits(line.item.ino.get()))).collect();
             for line in lines {
                 push_cell(out, line, inode, options);
                 out.push(b'\n');

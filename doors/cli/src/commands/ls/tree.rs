@@ -53,7 +53,8 @@ pub fn list(
         sink.write(&facts::head("ls", image.messages.image(), "entries"))?;
     }
     sink.show(Shown::Text(work.files(&mut Clock::new(), &operands)))?;
-    let tasks = operands.directories.into_iter().map(|operand| Task::Directory { operand, depth: 0 }).collect();
+    let tasks =
+        operands.directories.into_iter().map(|operand| Task::Directory { operand, depth: 0 }).collect();
     pipeline::run(&work, tasks, &mut Turns(&mut sink), threads)?;
     if is_json {
         sink.write(facts::TAIL)?;
