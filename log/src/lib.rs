@@ -7,8 +7,9 @@
 //! | [`locate`] | finding the head, and what a power cut may have left behind it |
 //! | [`record`] | one record, verified; the walk from one to the next |
 //! | [`assemble`] | transactions, put together from the operations of records |
-//! | [`item`], [`show`] | log items in words, for people and for programs |
+//! | [`item`], [`listing`], [`show`] | log items and all else of a log in words, for people and for programs |
 //! | [`recovery`] | replaying: the passes, their order, and each type of item |
+//! | [`overlay`] | a dirty volume as it will be: replayed in memory |
 //!
 //! # Invariants
 //! Memory is bounded by the log, and every walk moves strictly forward, whatever the log says. Nothing is written but
@@ -24,7 +25,9 @@ pub mod assemble;
 pub mod error;
 pub mod item;
 pub mod journal;
+pub mod listing;
 pub mod locate;
+pub mod overlay;
 pub mod record;
 pub mod recovery;
 pub mod show;
@@ -35,4 +38,5 @@ mod tests;
 
 pub use error::LogError;
 pub use journal::{Dirty, Journal, State};
+pub use overlay::{Replayed, replay_in_memory};
 pub use recovery::{OnDamage, Options, Registry, Report, recover};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Ino, Lsn};
-use block::{Device, OverlayDevice};
+use block::Device;
 use format::btree::{BmBt, Btree, LongHeader};
 use format::inode::{Dinode, ForkKind, RawInode};
 use format::log::buffer::{BufferKind, flags};
@@ -403,10 +403,14 @@ fn recovering_twice_gives_the_same_bytes_and_an_overlay_leaves_its_base() {
     let superblock = untouched.superblock.clone();
     let before = whole(&untouched.device);
     let base: Arc<dyn Device> = Arc::new(untouched.device);
-    let overlay = OverlayDevice::new(base.clone());
-    let journal = crate::Journal::open(&superblock, &base, None).unwrap();
-    recover(&journal, &superblock, &overlay, &Registry::default(), &Options::default()).unwrap();
-    assert!(whole(&overlay) == once, "the overlay differs from what was recovered in place");
+    let replayed = crate::replay_in_memory(&superblock, base.clone(), None).unwrap();
+    assert!(whole(&replayed.device) == once, "the overlay differs from what was recovered in place");
+    let told = crate::listing::report(&replayed.report.unwrap()).to_string();
+    assert!(
+        told.starts_with("transactions 4 incomplete_transactions 0 items (type inode replayed 1)"),
+        "{told}"
+    );
+    assert!(replayed.state.to_string().starts_with("dirty, 4 records with 4 transactions from 1:2"));
     assert!(whole(&base) == before, "the base was written");
 }
 
