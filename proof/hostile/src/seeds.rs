@@ -27,7 +27,9 @@ pub fn all() -> Seeds {
     for (number, image) in (0..images::COUNT).filter_map(|n| Some((n as u8, images::image(n)?))) {
         for (index, site) in image.sites.iter().enumerate() {
             seeds.structure(image, *site);
-            seeds.edit("volume_read", number, index, image.site_bytes(*site));
+            for target in ["volume_read", "volume_check"] {
+                seeds.edit(target, number, index, image.site_bytes(*site));
+            }
         }
         for (index, site) in
             image.records.iter().enumerate().filter(|_| usize::from(number) >= images::FIRST_DIRTY)

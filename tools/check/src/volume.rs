@@ -47,10 +47,11 @@ impl Volume<'_> {
         self.read(place, structure, self.geometry.ag_block_offset(ag, block), buf)
     }
 
-    /// Compares the LSN of a structure with the log's head.
+    /// Compares the LSN of a structure with the log's head. All ones stand for a write past the log: xfs_repair leaves
+    /// such AGFLs behind.
     #[inline]
     pub fn check_lsn(&self, place: Place, structure: &'static str, lsn: u64) {
-        if self.head.is_some_and(|head| lsn >= head.get()) {
+        if lsn != u64::MAX && self.head.is_some_and(|head| lsn >= head.get()) {
             self.lsn_ahead(place, structure, Lsn(lsn));
         }
     }
