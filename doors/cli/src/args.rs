@@ -58,9 +58,9 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Global {
     /// Use partition N, counted from 1 (found by itself where only one holds XFS).
-    #[arg(long, value_name = "N", global = true, help_heading = "Image options", conflicts_with = "offset")]
+    #[arg(long, value_name = "N", global = true, help_heading = "Image options",)]
     pub partition: Option<u32>,
-    /// The volume begins this many bytes into the image; suffixes k, m, g, t, and s for sectors of 512.
+    /// The volume begins this many bytes into the image or the partition; suffixes k, m, g, t, and s for sectors of 512.
     #[arg(long, value_name = "BYTES", global = true, help_heading = "Image options", value_parser = crate::sizes::parse)]
     pub offset: Option<u64>,
     /// The log lies on this device or in this file.
@@ -69,6 +69,9 @@ pub struct Global {
     /// Show the image as it lies: do not replay a dirty log.
     #[arg(long, global = true, help_heading = "Image options")]
     pub no_replay: bool,
+    /// Open the other files that a qcow2 image names: backing images, external data.
+    #[arg(long, global = true, help_heading = "Image options")]
+    pub backing: bool,
     /// Bypass the page cache.
     #[arg(long, global = true, help_heading = "Image options")]
     pub direct: bool,

@@ -1,5 +1,9 @@
 //! From a path on the command line to a volume: container, partition, journal.
+//!
+//! A dirty journal is replayed into a copy-on-write overlay in memory, and everything after reads the overlay: the image stays as
+//! it is. Commands that look at damage ([`Device`] alone, see [`Opened`]) go on where a volume cannot be opened.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -7,24 +11,60 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use base::Ino;
-use block::{Device, OpenOptions, WindowDevice};
+use block::{Device, OpenImage, OpenOptions, OverlayDevice};
 use clap::Args;
+use format::features;
+use format::superblock::{Refusal, Superblock};
+use log::{Dirty, Journal, OnDamage, Registry, Report, State};
 use read::{Inode, Last, Volume, read_at, resolve};
 
 use crate::args::{Global, Io};
+use crate::names;
 use crate::output::Messages;
 use crate::owners::{Names, Owners};
 
-/// An opened image.
+/// An opened image whose volume can be read.
 pub struct Image {
     /// The volume as the user wants it: with the log replayed in memory, or as it lies.
     pub volume: Volume,
+    /// The state of its log.
+    pub log: Log,
     /// What a command has to say about it.
     pub messages: Messages,
 }
 
-/// The largest `passwd` or `group` that is looked at, in bytes.
-const NAMES_BYTES_MAX: u64 = 4 << 20;
+/// An opened image, as far as it could be opened.
+pub struct Opened {
+    /// What to read: the image, or the overlay into which its log was replayed.
+    pub device: Arc<dyn Device>,
+    /// The device of an external log.
+    pub log_device: Option<Arc<dyn Device>>,
+    /// The state of its log.
+    pub log: Log,
+}
+
+/// What is known of a volume's log.
+#[derive(Clone, Debug)]
+pub enum Log {
+    /// Nothing was to be replayed.
+    Clean,
+    /// It was replayed in memory.
+    Replayed(Dirty, Box<Report>),
+    /// It is dirty, and the user wants to see the image as it lies.
+    Ignored(Dirty),
+    /// It cannot be read, for this reason.
+    Unread(String),
+}
+
+impl Log {
+    /// The files whose contents or attributes unfinished operations could still change.
+    pub fn files_unfinished(&self) -> BTreeSet<Ino> {
+        match self {
+            Self::Replayed(_, report) => report.files_concerned(),
+            _ => BTreeSet::new(),
+        }
+    }
+}
 
 /// Files that a command line names: by path, or by number.
 #[derive(Clone, Debug, Args)]
@@ -42,6 +82,9 @@ fn parse_inode(text: &str) -> Result<u64, std::num::ParseIntError> {
     text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16))
 }
 
+/// The largest `passwd` or `group` that is looked at, in bytes.
+const NAMES_BYTES_MAX: u64 = 4 << 20;
+
 impl Image {
     /// Finds the files of a command line; those that cannot be found are counted as failures. A file that was named by number is
     /// called by it.
@@ -50,14 +93,19 @@ impl Image {
             let path = path.as_bytes();
             (path.to_vec(), resolve(&self.volume, path, last))
         });
-        let by_number = files
-            .inodes
-            .iter()
-            .map(|ino| (format!("inode {ino}").into_bytes(), self.volume.inode(Ino(*ino))));
-        let mut found = Vec::new();
+        let by_number = files.inodes.iter().map(|ino| {
+            (format!("inode {ino}").into_bytes(), self.volume.inode(Ino(*ino)))
+        });
+        let (mut found, unfinished) = (Vec::new(), self.log.files_unfinished());
         for (name, inode) in by_path.chain(by_number) {
             match inode {
-                Ok(inode) => found.push((name, inode)),
+                Ok(inode) => {
+                    if unfinished.contains(&inode.ino()) {
+                        let name = names::quoted(&name);
+                        self.messages.warn(format_args!("{name}: an operation on it was unfinished: it is shown half done"));
+                    }
+                    found.push((name, inode));
+                }
                 Err(error) => self.messages.fail(error),
             }
         }
@@ -85,22 +133,39 @@ impl Image {
 pub fn open(path: &Path, global: &Global) -> anyhow::Result<Image> {
     let messages = Messages::new(global, path.display().to_string());
     let device = device(path, global)?;
+    let superblock = superblock(&device)?;
+    let Opened { device, log, .. } = replayed(&device, &superblock, global)?;
     let volume = Volume::open(device)?;
-    Ok(Image { volume, messages })
+    tell(&log, &messages);
+    Ok(Image { volume, log, messages })
+}
+
+/// Opens an image as far as it can be opened, for commands that look at damage: a log that cannot be read is a warning.
+pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow::Result<Opened> {
+    let device = device(path, global)?;
+    let opened = superblock(&device).and_then(|superblock| replayed(&device, &superblock, global));
+    match opened {
+        Ok(opened) => {
+            tell(&opened.log, messages);
+            Ok(opened)
+        }
+        Err(error) if is_foreign(&error) => Err(error),
+        Err(error) => {
+            messages.warn(format_args!("{error:#}; shown as it lies"));
+            Ok(Opened { device, log_device: None, log: Log::Unread(format!("{error:#}")) })
+        }
+    }
 }
 
 /// The device that holds the volume.
 pub fn device(path: &Path, global: &Global) -> anyhow::Result<Arc<dyn Device>> {
-    let device = block::open_file(path, &options(global))?;
-    match global.offset {
-        Some(offset) => {
-            let length = device.size().checked_sub(offset).with_context(|| {
-                format!("{}: --offset {offset} lies behind its end at {}", device.describe(), device.size())
-            })?;
-            Ok(Arc::new(WindowDevice::new(device, offset, length, format!("from byte {offset}"))?))
-        }
-        None => Ok(device),
-    }
+    let image = OpenImage {
+        options: options(global),
+        partition: global.partition,
+        offset: global.offset,
+        backing: global.backing,
+    };
+    Ok(block::open_image(path, &image)?)
 }
 
 fn options(global: &Global) -> OpenOptions {
@@ -110,4 +175,116 @@ fn options(global: &Global) -> OpenOptions {
         Io::Uring => block::Io::Uring,
     };
     OpenOptions { direct: global.direct, io, ..OpenOptions::default() }
+}
+
+/// An image that holds something else than XFS.
+#[derive(Debug)]
+struct Foreign(String);
+
+impl std::fmt::Display for Foreign {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Foreign {}
+
+/// Whether an error says that an image holds something else than XFS.
+pub fn is_foreign(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Foreign>().is_some()
+}
+
+/// The volume's superblock; what is not XFS is named.
+pub fn superblock(device: &Arc<dyn Device>) -> anyhow::Result<Superblock> {
+    match Volume::open(device.clone()) {
+        Ok(volume) => Ok(volume.superblock().clone()),
+        Err(read::Error::Refused { reason: Refusal::NotXfs, .. }) => {
+            let content = block::probe(device)?;
+            let advice = content.advice().map(|advice| format!(" ({advice})")).unwrap_or_default();
+            let name = device.describe();
+            Err(Foreign(format!("{name}: this is {content}, not an XFS file system{advice}")).into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The device with its log replayed, if it is to be.
+fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) -> anyhow::Result<Opened> {
+    let log_device = log_device(superblock, global)?;
+    let as_it_lies = |log| Opened { device: device.clone(), log_device: log_device.clone(), log };
+    if superblock.geometry.log_start.is_none() && log_device.is_none() {
+        return Ok(as_it_lies(Log::Unread("it lies on another device, which was not named".into())));
+    }
+    let journal = match Journal::open(superblock, device, log_device.as_deref()) {
+        Ok(journal) => journal,
+        Err(error) if global.no_replay => return Ok(as_it_lies(Log::Unread(error.to_string()))),
+        Err(error) => {
+            return Err(error).context("the log cannot be replayed (--no-replay shows the volume as it lies)");
+        }
+    };
+    let dirty = match journal.state() {
+        State::Clean { .. } => return Ok(as_it_lies(Log::Clean)),
+        State::Dirty(dirty) if global.no_replay => return Ok(as_it_lies(Log::Ignored(dirty.clone()))),
+        State::Dirty(dirty) => dirty.clone(),
+    };
+    let unknown = superblock.raw.features().log_incompat & !features::LOG_INCOMPAT_KNOWN;
+    if unknown != 0 {
+        let names = features::names(unknown, features::log_incompat::ALL);
+        anyhow::bail!("the log holds items that this version cannot replay: {names} (--no-replay shows the volume as it lies)");
+    }
+    let overlay = OverlayDevice::new(device.clone());
+    let options = log::Options { on_damage: OnDamage::Note, ..log::Options::default() };
+    let report = log::recover(&journal, superblock, &overlay, &Registry::default(), &options)
+        .context("the log cannot be replayed (--no-replay shows the volume as it lies)")?;
+    overlay.freeze();
+    Ok(Opened { device: Arc::new(overlay), log_device, log: Log::Replayed(dirty, Box::new(report)) })
+}
+
+/// The device of an external log, if the volume has one and the user named it.
+fn log_device(superblock: &Superblock, global: &Global) -> anyhow::Result<Option<Arc<dyn Device>>> {
+    match (superblock.geometry.log_start, &global.log_device) {
+        (Some(_), Some(path)) => {
+            anyhow::bail!("the volume's log is internal: --log-device {} does not belong to it", path.display())
+        }
+        (None, Some(path)) => Ok(Some(block::open_file(path, &options(global))?)),
+        (None, None) if !global.no_replay => anyhow::bail!(
+            "the log lies on another device: name it with --log-device, or see the volume as it lies with --no-replay"
+        ),
+        _ => Ok(None),
+    }
+}
+
+/// So many inodes are named in a message.
+const NAMED_MAX: usize = 20;
+
+/// Says what was done about the log.
+fn tell(log: &Log, messages: &Messages) {
+    match log {
+        Log::Clean => {}
+        Log::Unread(reason) => messages.warn(format_args!("the log was not looked at: {reason}")),
+        Log::Ignored(dirty) => messages.warn(format_args!(
+            "the log is dirty: {} transactions are not shown, and the volume may look damaged (--no-replay)",
+            dirty.transactions
+        )),
+        Log::Replayed(_, report) => {
+            let count = report.transactions;
+            messages.note(format_args!(
+                "the log is dirty: {count} transactions were replayed in memory; the image is untouched"
+            ));
+            if report.problems_total > 0 {
+                let first = report.problems.first().map(ToString::to_string).unwrap_or_default();
+                messages.warn(format_args!("{} items of the log could not be replayed: {first}", report.problems_total));
+            }
+            let files = report.files_concerned();
+            if !files.is_empty() {
+                let named: Vec<String> = files.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+                let more = if files.len() > NAMED_MAX { ", ..." } else { "" };
+                messages.warn(format_args!(
+                    "operations on {} files were unfinished and are shown half done: inodes {}{more}",
+                    files.len(),
+                    named.join(", ")
+                ));
+            }
+        }
+    }
 }
