@@ -58,7 +58,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Global {
     /// Use partition N, counted from 1 (found by itself where only one holds XFS).
-    #[arg(long, value_name = "N", global = true, help_heading = "Image options",)]
+    #[arg(long, value_name = "N", global = true, help_heading = "Image options")]
     pub partition: Option<u32>,
     /// The volume begins this many bytes into the image or the partition; suffixes k, m, g, t, and s for sectors of 512.
     #[arg(long, value_name = "BYTES", global = true, help_heading = "Image options", value_parser = crate::sizes::parse)]

@@ -93,16 +93,19 @@ impl Image {
             let path = path.as_bytes();
             (path.to_vec(), resolve(&self.volume, path, last))
         });
-        let by_number = files.inodes.iter().map(|ino| {
-            (format!("inode {ino}").into_bytes(), self.volume.inode(Ino(*ino)))
-        });
+        let by_number = files
+            .inodes
+            .iter()
+            .map(|ino| (format!("inode {ino}").into_bytes(), self.volume.inode(Ino(*ino))));
         let (mut found, unfinished) = (Vec::new(), self.log.files_unfinished());
         for (name, inode) in by_path.chain(by_number) {
             match inode {
                 Ok(inode) => {
                     if unfinished.contains(&inode.ino()) {
                         let name = names::quoted(&name);
-                        self.messages.warn(format_args!("{name}: an operation on it was unfinished: it is shown half done"));
+                        self.messages.warn(format_args!(
+                            "{name}: an operation on it was unfinished: it is shown half done"
+                        ));
                     }
                     found.push((name, inode));
                 }
@@ -219,7 +222,8 @@ fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) 
         Ok(journal) => journal,
         Err(error) if global.no_replay => return Ok(as_it_lies(Log::Unread(error.to_string()))),
         Err(error) => {
-            return Err(error).context("the log cannot be replayed (--no-replay shows the volume as it lies)");
+            return Err(error)
+                .context("the log cannot be replayed (--no-replay shows the volume as it lies)");
         }
     };
     let dirty = match journal.state() {
@@ -230,7 +234,9 @@ fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) 
     let unknown = superblock.raw.features().log_incompat & !features::LOG_INCOMPAT_KNOWN;
     if unknown != 0 {
         let names = features::names(unknown, features::log_incompat::ALL);
-        anyhow::bail!("the log holds items that this version cannot replay: {names} (--no-replay shows the volume as it lies)");
+        anyhow::bail!(
+            "the log holds items that this version cannot replay: {names} (--no-replay shows the volume as it lies)"
+        );
     }
     let overlay = OverlayDevice::new(device.clone());
     let options = log::Options { on_damage: OnDamage::Note, ..log::Options::default() };
@@ -244,7 +250,10 @@ fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) 
 fn log_device(superblock: &Superblock, global: &Global) -> anyhow::Result<Option<Arc<dyn Device>>> {
     match (superblock.geometry.log_start, &global.log_device) {
         (Some(_), Some(path)) => {
-            anyhow::bail!("the volume's log is internal: --log-device {} does not belong to it", path.display())
+            anyhow::bail!(
+                "the volume's log is internal: --log-device {} does not belong to it",
+                path.display()
+            )
         }
         (None, Some(path)) => Ok(Some(block::open_file(path, &options(global))?)),
         (None, None) if !global.no_replay => anyhow::bail!(
@@ -273,7 +282,10 @@ fn tell(log: &Log, messages: &Messages) {
             ));
             if report.problems_total > 0 {
                 let first = report.problems.first().map(ToString::to_string).unwrap_or_default();
-                messages.warn(format_args!("{} items of the log could not be replayed: {first}", report.problems_total));
+                messages.warn(format_args!(
+                    "{} items of the log could not be replayed: {first}",
+                    report.problems_total
+                ));
             }
             let files = report.files_concerned();
             if !files.is_empty() {
