@@ -5,13 +5,18 @@
 //! | [`fill`] | fills a mounted volume with every structure that files can have |
 //! | [`stress`] | keeps a mounted volume busy until it is shut down under it: dirty logs |
 //! | [`bulk`] | large plain trees, for benchmarks |
+//! | [`damage`] | damaged volumes, and what xfs_repair says of them |
+//! | [`needs`] | what tests need, and how they say that it is not there |
 //! | [`walk`] | the kernel's side of the manifest |
 //! | [`rng`] | the seed of it all |
 //!
 //! `make-images` beside `src/` makes the images; the binary `interop` is what it calls.
+#![forbid(unsafe_code)]
 
 pub mod bulk;
+pub mod damage;
 pub mod fill;
+pub mod needs;
 pub mod rng;
 pub mod stress;
 pub mod walk;

@@ -1,10 +1,12 @@
 //! What `make-images` calls inside its mount namespace.
+#![forbid(unsafe_code)]
 
 use std::io::BufWriter;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use interop::damage::{judge, record};
 use interop::{bulk, fill, stress, walk};
 
 #[derive(Parser)]
@@ -27,6 +29,17 @@ enum Command {
     Stress(stress::Options),
     /// Make a large plain tree under DIR.
     Bulk(bulk::Options),
+    /// Damage small volumes a field at a time.
+    #[command(subcommand)]
+    Damage(Damage),
+}
+
+#[derive(Subcommand)]
+enum Damage {
+    /// Make the damage anew and record what xfs_repair says of it.
+    Record(record::Options),
+    /// Ask `xebec check` about all recorded damage and print where it and xfs_repair differ.
+    Judge(judge::Options),
 }
 
 fn main() -> Result<()> {
@@ -35,5 +48,7 @@ fn main() -> Result<()> {
         Command::Fill(options) => fill::run(&options),
         Command::Stress(options) => stress::run(&options),
         Command::Bulk(options) => bulk::run(&options),
+        Command::Damage(Damage::Record(options)) => record::run(&options),
+        Command::Damage(Damage::Judge(options)) => judge::run(&options),
     }
 }

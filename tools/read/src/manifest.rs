@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! - Keys come in the order of the fields of [`Record`]; a field that does not apply is left out, never `null`.
-//! - Lines are sorted by the raw bytes of the path ([`PathKey`]); the root is `.` and comes first, whatever it sorts as.
+//! - Lines are sorted by the raw bytes of the path, of which the root, written as `.`, has none: it comes first.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

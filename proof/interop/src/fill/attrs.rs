@@ -26,7 +26,7 @@ pub fn small(fill: &mut Fill) -> Result<()> {
 
     let leaf = file(fill, "leaf")?;
     for i in 0..(fill.block / 2 / 40).min(400) {
-        set(&leaf, format!("user.leaf{i:04}").as_bytes(), &fill.rng.bytes(20))?;
+        set(&leaf, format!("user.leaf{i:04}").as_bytes(), &fill.bytes(20))?;
     }
     labels(fill)?;
     acls(fill)?;
@@ -50,11 +50,11 @@ pub fn large(fill: &mut Fill) -> Result<()> {
     let count = 240;
     let len = (5 * fill.block / count).clamp(100, 3 * fill.block / 5) as usize;
     for i in 0..count {
-        set(&node, format!("user.node{i:04}").as_bytes(), &fill.rng.bytes(len))?;
+        set(&node, format!("user.node{i:04}").as_bytes(), &fill.bytes(len))?;
     }
     let holes = file(fill, "node-holes")?;
     for i in 0..count {
-        set(&holes, format!("trusted.{i:04}").as_bytes(), &fill.rng.bytes(len))?;
+        set(&holes, format!("trusted.{i:04}").as_bytes(), &fill.bytes(len))?;
     }
     for i in (0..count).filter(|i| i % 3 == 1 || (50..120).contains(i)) {
         rustix::fs::removexattr(&holes, format!("trusted.{i:04}"))?;
@@ -67,14 +67,14 @@ pub fn tall(fill: &mut Fill) -> Result<()> {
     let many_remote = file(fill, "btree-remote")?;
     let count = (fill.fork_extents * 5 / 4 * fill.block / 65536).max(4);
     for i in 0..count {
-        set(&many_remote, format!("user.r{i:04}").as_bytes(), &fill.rng.bytes(65536))?;
+        set(&many_remote, format!("user.r{i:04}").as_bytes(), &fill.bytes(65536))?;
     }
     // Values just too small to be remote: a block each. The data fork's extents share the inode with them.
     let many_blocks = file(fill, "btree-blocks")?;
     std::fs::write(&many_blocks, b"data too")?;
     let len = (fill.block * 7 / 10) as usize;
     for i in 0..fill.fork_extents * 5 / 4 {
-        set(&many_blocks, format!("user.b{i:04}").as_bytes(), &fill.rng.bytes(len))?;
+        set(&many_blocks, format!("user.b{i:04}").as_bytes(), &fill.bytes(len))?;
     }
     Ok(())
 }
@@ -93,13 +93,13 @@ fn remote(fill: &mut Fill) -> Result<()> {
     let remote = file(fill, "remote")?;
     let sizes = [fill.block * 3 / 4, fill.block, fill.block + 1, 2 * fill.block, 65535, 65536];
     for size in sizes.into_iter().filter(|s| *s <= 65536) {
-        set(&remote, format!("user.remote{size}").as_bytes(), &fill.rng.bytes(size as usize))?;
+        set(&remote, format!("user.remote{size}").as_bytes(), &fill.bytes(size as usize))?;
     }
     // Replaced by a shorter and a longer one.
-    set(&remote, b"user.changed", &fill.rng.bytes(30000))?;
+    set(&remote, b"user.changed", &fill.bytes(30000))?;
     set(&remote, b"user.changed", b"short now")?;
     set(&remote, b"user.grown", b"short")?;
-    set(&remote, b"user.grown", &fill.rng.bytes(9000))
+    set(&remote, b"user.grown", &fill.bytes(9000))
 }
 
 fn beside_other_forks(fill: &mut Fill) -> Result<()> {
@@ -113,7 +113,7 @@ fn beside_other_forks(fill: &mut Fill) -> Result<()> {
     // The attribute pushes a target that was inline out of the inode.
     let pushed = fill.root.join("attrs/symlink-pushed-out");
     std::os::unix::fs::symlink("x".repeat((fill.fork_extents * 16 - 8).min(1023) as usize), &pushed)?;
-    set(&pushed, b"trusted.pusher", &fill.rng.bytes(60))
+    set(&pushed, b"trusted.pusher", &fill.bytes(60))
 }
 
 /// Names at the limit of length, and with bytes that are no text.

@@ -165,7 +165,7 @@ fn sub_directories(fill: &mut Fill, dir: &Path) -> Result<()> {
     for i in 0..if fill.full { 40 } else { 8 } {
         let child = parent.join(format!("d{i:02}"));
         std::fs::create_dir(&child)?;
-        std::fs::write(child.join("file"), fill.rng.bytes(i * 37))?;
+        std::fs::write(child.join("file"), fill.bytes(i * 37))?;
     }
     // Moved between parents: `..` and the parent pointer change.
     std::fs::rename(parent.join("d01"), dir.join("moved"))?;
@@ -181,12 +181,13 @@ fn names(prefix: &str, count: u64, len: usize) -> impl Iterator<Item = Vec<u8>> 
 
 fn name(prefix: &str, i: u64, len: usize) -> Vec<u8> {
     let mut name = format!("{prefix}{i:05}-").into_bytes();
-    // Letters that depend on the number, so that the hashes spread.
+    // Letters that depend on the number, so that the hashes spread; then one letter, so that images compress.
     let mut x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    while name.len() < len {
+    while name.len() < len.min(24) {
         x = x.rotate_left(5).wrapping_mul(31);
         name.push(b'a' + (x >> 40) as u8 % 26);
     }
+    name.resize(len.max(name.len()), b'a' + (i % 26) as u8);
     name
 }
 

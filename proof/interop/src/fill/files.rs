@@ -16,11 +16,11 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     let dir = fill.dir("files")?;
     let block = fill.block;
     for len in [0, 1, 100, block - 1, block, block + 1, 3 * block + 7] {
-        let bytes = fill.rng.bytes(len as usize);
+        let bytes = fill.bytes(len as usize);
         fill.file(&dir.join(format!("len-{len}")))?.write_all_at(&bytes, 0)?;
     }
 
-    let data = fill.rng.bytes(block as usize);
+    let data = fill.bytes(block as usize);
     let sparse = fill.file(&dir.join("sparse"))?;
     for at in [0, 5, 6, 100, 1000] {
         sparse.write_all_at(&data, at * block)?;
@@ -42,7 +42,7 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     past_end.write_all_at(&data, 0)?;
     fallocate(&past_end, FallocateFlags::KEEP_SIZE, 0, 32 * block)?;
 
-    let bytes = fill.rng.bytes((20 * block) as usize);
+    let bytes = fill.bytes((20 * block) as usize);
     let moved = fill.file(&dir.join("collapsed"))?;
     moved.write_all_at(&bytes, 0)?;
     fallocate(&moved, FallocateFlags::COLLAPSE_RANGE, 4 * block, 3 * block)?;
@@ -62,7 +62,7 @@ pub fn large(fill: &mut Fill) -> Result<()> {
             fallocate(&map, FallocateFlags::empty(), i * 2 * fill.block, fill.block)?;
         } else {
             let len = fill.block.min(4096) as usize;
-            map.write_all_at(&fill.rng.bytes(len), i * 2 * fill.block)?;
+            map.write_all_at(&fill.bytes(len), i * 2 * fill.block)?;
         }
     }
     map.sync_all()?;
@@ -85,14 +85,14 @@ pub fn tall(fill: &mut Fill) -> Result<()> {
             Err(e) => return Err(e.into()),
         }
     }
-    file.write_all_at(&fill.rng.bytes(fill.block as usize * 3), 7 * fill.block)?;
+    file.write_all_at(&fill.bytes(fill.block as usize * 3), 7 * fill.block)?;
     Ok(file.sync_all()?)
 }
 
 /// A file of `blocks` blocks with clones, each of which has some blocks of its own again.
 fn shared(fill: &mut Fill, dir: &Path, blocks: u64) -> Result<()> {
     let origin = fill.file(&dir.join(format!("shared-{blocks}")))?;
-    let bytes = fill.rng.bytes((blocks * fill.block) as usize);
+    let bytes = fill.bytes((blocks * fill.block) as usize);
     origin.write_all_at(&bytes, 0)?;
     for (name, every) in [("all", 0), ("second", 2), ("third", 3)] {
         let path = dir.join(format!("shared-{blocks}-{name}"));
@@ -116,7 +116,7 @@ fn shared(fill: &mut Fill, dir: &Path, blocks: u64) -> Result<()> {
 
 fn write_every(fill: &mut Fill, file: &File, blocks: u64, every: u64) -> Result<()> {
     for i in (0..blocks).step_by(every as usize) {
-        file.write_all_at(&fill.rng.bytes(fill.block.min(512) as usize), i * fill.block)?;
+        file.write_all_at(&fill.bytes(fill.block.min(512) as usize), i * fill.block)?;
     }
     Ok(file.sync_all()?)
 }

@@ -44,6 +44,9 @@ pub struct Options {
     /// xfs_repair 6.1.0 takes them for damage.
     #[arg(long, default_value_t = 60)]
     pub equal_hashes: u32,
+    /// Fill contents and values with one byte each, so that the image compresses to little.
+    #[arg(long)]
+    pub plain: bool,
     /// How much to make: `tiny` is one of each form that is cheap, `full` is all of them.
     #[arg(long, value_enum, default_value_t = Amount::Full)]
     pub amount: Amount,
@@ -69,6 +72,8 @@ struct Fill {
     /// How many extents fit an inode that has nothing else.
     fork_extents: u64,
     full: bool,
+    /// One byte repeated for contents and values.
+    plain: bool,
     /// How many names of one hash.
     equal_hashes: u32,
     /// Files that exist to be linked to, so that a large directory costs no inodes.
@@ -89,6 +94,7 @@ pub fn run(options: &Options) -> Result<()> {
         // The version 3 inode core takes 176 bytes, an extent record 16.
         fork_extents: (options.inode_size - 176) / 16,
         full: options.amount == Amount::Full,
+        plain: options.plain,
         equal_hashes: options.equal_hashes,
         pool: Vec::new(),
     };
@@ -122,6 +128,14 @@ impl Fill {
             self.pool.push(path);
         }
         Ok(())
+    }
+
+    /// Contents of a file, or a value.
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        if self.plain {
+            return vec![b'a' + self.rng.below(26) as u8; len];
+        }
+        self.rng.bytes(len)
     }
 
     /// Makes a directory under the root and gives its path.
