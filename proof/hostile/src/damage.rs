@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::Ino;
+use base::{Daddr, Ino};
 use block::{Device, Durability, OverlayDevice};
 
 use crate::images::{Image, Site, image};
@@ -21,6 +21,8 @@ pub struct Damaged {
     pub image: &'static Image,
     /// The damaged one: the healthy one below, the edits above.
     pub device: Arc<dyn Device>,
+    /// Where it was hit.
+    pub daddrs: Vec<Daddr>,
     /// The inodes that were hit: themselves, or by a block that they own.
     pub inodes: Vec<Ino>,
 }
@@ -47,7 +49,7 @@ pub fn apply(
         *sealed = kind & 0xe0 != 0xe0;
     }
     let device = OverlayDevice::new(image.device.clone());
-    let mut inodes = Vec::new();
+    let (mut inodes, mut daddrs) = (Vec::new(), Vec::new());
     for (index, (mut bytes, sealed)) in edited {
         let site = *sites.get(index)?;
         if sealed {
@@ -55,11 +57,12 @@ pub fn apply(
         }
         device.write_at(site.offset as u64, &bytes, Durability::Buffered).ok()?;
         inodes.extend(site.ino);
+        daddrs.push(Daddr(site.offset as u64 >> 9));
     }
     inodes.sort_unstable();
     inodes.dedup();
     device.freeze();
-    Some(Damaged { image, device: Arc::new(device), inodes })
+    Some(Damaged { image, device: Arc::new(device), daddrs, inodes })
 }
 
 /// One edit: bytes from the input, a number at the edge of something, bytes from elsewhere in the volume.

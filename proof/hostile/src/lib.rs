@@ -5,7 +5,7 @@
 //! | [`structures`] | every structure of one block or less: headers of AGs, B+tree blocks, inodes |
 //! | [`names`] | directories, attributes, their index, symlinks, quota records |
 //! | [`journal`] | log records, operations and items |
-//! | [`volume`] | whole volumes, damaged at some places: read, checked, and their journal |
+//! | [`volume`] | whole volumes, damaged at some places: read, checked, dumped, and their journal |
 //! | [`images`], [`damage`] | small healthy volumes, and how an input damages them |
 //! | [`seeds`] | first inputs for all of them, from those volumes |
 //! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
@@ -56,6 +56,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "volume_read", run: volume::volume_read },
     Target { name: "volume_log", run: volume::volume_log },
     Target { name: "volume_check", run: volume::volume_check },
+    Target { name: "volume_dump", run: volume::volume_dump },
 ];
 
 /// Runs the target of that name; `false` where there is none.

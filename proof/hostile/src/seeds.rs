@@ -27,14 +27,21 @@ pub fn all() -> Seeds {
     for (number, image) in (0..images::COUNT).filter_map(|n| Some((n as u8, images::image(n)?))) {
         for (index, site) in image.sites.iter().enumerate() {
             seeds.structure(image, *site);
-            for target in ["volume_read", "volume_check"] {
-                seeds.edit(target, number, index, image.site_bytes(*site));
+            for target in ["volume_read", "volume_check", "volume_dump"] {
+                // What is dumped keeps its own type.
+                let head: &[u8] = if target == "volume_dump" { &[u8::MAX] } else { &[] };
+                seeds.edit(target, (head, number), index, image.site_bytes(*site));
             }
         }
         for (index, site) in
             image.records.iter().enumerate().filter(|_| usize::from(number) >= images::FIRST_DIRTY)
         {
-            seeds.edit("volume_log", number - images::FIRST_DIRTY as u8, index, image.site_bytes(*site));
+            seeds.edit(
+                "volume_log",
+                (&[], number - images::FIRST_DIRTY as u8),
+                index,
+                image.site_bytes(*site),
+            );
         }
     }
     seeds
@@ -68,15 +75,11 @@ impl Seeds {
     }
 
     /// One edit that changes nothing: it shows the fuzzer which number stands for which piece of metadata.
-    fn edit(&mut self, target: &'static str, image: u8, index: usize, bytes: &[u8]) {
+    fn edit(&mut self, target: &'static str, (head, image): (&[u8], u8), index: usize, bytes: &[u8]) {
         let Ok(index) = u16::try_from(index) else { return };
         let kind = [&[image], bytes.get(..4).unwrap_or(&[]), bytes.get(8..10).unwrap_or(&[])].concat();
-        let edit = [index.to_le_bytes(), [0, 0]].concat();
-        self.add(
-            target,
-            &kind,
-            &[&[image], edit.get(..2).unwrap_or(&[]), &[0, 0, 0], bytes.get(..1).unwrap_or(&[])],
-        );
+        let first = bytes.get(..1).unwrap_or(&[]);
+        self.add(target, &kind, &[head, &[image], &index.to_le_bytes(), &[0, 0, 0], first]);
     }
 
     fn structure(&mut self, image: &Image, site: Site) {

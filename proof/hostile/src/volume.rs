@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use base::{FileBlock, Ino};
+use base::{AgNumber, FileBlock, Ino};
+use dump::Request;
+use dump::request::{AgTree, At, File, QuotaKind, Target};
 use format::inode::{FileType, ForkKind};
 use log::Journal;
 use read::{AclNames, ExtentWalk, Last, Metadata, Segments, Volume};
@@ -112,6 +114,44 @@ impl check::Observer for Deaf {
     fn finding(&self, finding: &check::Finding) {
         // As a door would: the words of a finding come from the disk, too.
         assert!(!finding.to_string().is_empty());
+    }
+}
+
+/// Shows whatever was hit, as text and as JSON: also what nobody else would touch.
+pub fn volume_dump(data: &[u8]) {
+    let mut input = Input::new(data);
+    let force = dump::types::ALL.get(usize::from(input.u8())).map(|description| description.kind);
+    let Some(damaged) = damage::apply(&mut input, 0..images::COUNT, |image| &image.sites) else { return };
+    let ag = AgNumber(0);
+    let mut targets = vec![
+        Target::Superblock(ag),
+        Target::Agf(ag),
+        Target::Agi(ag),
+        Target::Agfl(ag),
+        Target::FreeSpace(None),
+        Target::Log(u64::from(input.u16())),
+        Target::Dquot(QuotaKind::User, input.u32()),
+    ];
+    let trees =
+        [AgTree::Bnobt, AgTree::Cntbt, AgTree::Inobt, AgTree::Finobt, AgTree::Rmapbt, AgTree::Refcountbt];
+    targets.extend(trees.map(|tree| Target::Tree { tree, ag, at: At::Path(vec![]) }));
+    targets.extend(trees.map(|tree| Target::Tree { tree, ag, at: At::Path(vec![1]) }));
+    targets.extend(damaged.daddrs.iter().take(4).map(|daddr| Target::Daddr(*daddr)));
+    for ino in damaged.inodes.iter().take(4) {
+        let file = || File::Ino(*ino);
+        targets.extend([Target::Inode(file()), Target::Dir(file(), None), Target::Attr(file(), None)]);
+        targets.push(Target::Symlink(file(), FileBlock(0)));
+        for fork in [ForkKind::Data, ForkKind::Attr] {
+            targets.push(Target::Extents { file: file(), fork });
+            targets.push(Target::Bmbt { file: file(), fork, children: vec![1] });
+        }
+    }
+    for target in targets {
+        let forced = matches!(target, Target::Daddr(_)).then_some(force).flatten();
+        let request = Request { target, force: forced };
+        if let Ok(dumped) = dump::dump_device(damaged.device.clone(), &request) {
+            let _ = (dumped.to_text(), dumped.to_json());
+        }
     }
 }
 
