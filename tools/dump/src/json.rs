@@ -10,7 +10,7 @@
 //! | log sequence number | `{"cycle": 1, "block": 2}` |
 //! | time | `{"seconds": 0, "nanoseconds": 0}` |
 //! | text that is UTF-8 | a string |
-//! | text that is not UTF-8 | `{"lossy": "...", "bytes": [...]}` |
+//! | text that is not UTF-8 | a string of its bytes in lowercase hex, under the name with `_hex` behind |
 //! | raw bytes, rows of numbers | an array of integers |
 //! | records, listings | an array of objects |
 
@@ -23,7 +23,13 @@ use crate::value::{Struct, Table, Value};
 pub fn fields(fields: &Struct) -> Json {
     let mut object = Map::new();
     for (name, item) in &fields.0 {
-        object.entry(name.as_ref()).or_insert_with(|| value(item));
+        let (name, item) = match item {
+            Value::Text(bytes) if std::str::from_utf8(bytes).is_err() => {
+                (format!("{name}_hex"), json!(hex(bytes)))
+            }
+            _ => (name.to_string(), value(item)),
+        };
+        object.entry(name).or_insert(item);
     }
     Json::Object(object)
 }
@@ -41,7 +47,8 @@ pub fn value(item: &Value) -> Json {
         Value::Uuid(uuid) => json!(UuidText(*uuid).to_string()),
         Value::Lsn(number) => json!({ "cycle": number >> 32, "block": *number as u32 }),
         Value::Time { seconds, nanoseconds } => json!({ "seconds": seconds, "nanoseconds": nanoseconds }),
-        Value::Text(bytes) => text(bytes),
+        // Only a field's name can tell that it is not UTF-8: nothing else holds text.
+        Value::Text(bytes) => json!(String::from_utf8_lossy(bytes)),
         Value::Bytes(bytes) => json!(bytes),
         Value::Array(array) => array.items.iter().map(value).collect(),
         Value::Table(table) => table_rows(table),
@@ -51,12 +58,8 @@ pub fn value(item: &Value) -> Json {
     }
 }
 
-/// Text as a string; marked, with its bytes, where it is not UTF-8.
-pub fn text(bytes: &[u8]) -> Json {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!(text),
-        Err(_) => json!({ "lossy": String::from_utf8_lossy(bytes), "bytes": bytes }),
-    }
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn table_rows(table: &Table) -> Json {
@@ -73,8 +76,9 @@ mod tests {
 
     #[test]
     fn names_that_are_not_utf8_are_marked() {
-        assert_eq!(text(b"plain"), json!("plain"));
-        assert_eq!(text(b"a\xff"), json!({ "lossy": "a\u{fffd}", "bytes": [97, 255] }));
+        let text = |bytes: &[u8]| fields(&Struct::from([("name", Value::Text(bytes.to_vec()))]));
+        assert_eq!(text(b"plain"), json!({ "name": "plain" }));
+        assert_eq!(text(b"a\xff"), json!({ "name_hex": "61ff" }));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! | [`types`] | every kind of structure, and the magic numbers by which they are recognised |
 //! | [`value`] | a structure as a tree of named values |
 //!
-//! Names of fields, and the form of text, are those of `xfs_db`, so that what was written about the one serves the other:
-//! `docs/format.md` tells the differences.
+//! Names of fields, and the form of text, are those of `xfs_db`, so that what was written about the one serves the
+//! other: `docs/format.md` tells the differences.
 //!
 //! # Invariants
 //! A structure is shown whatever its verifier says; what that objects to is said beside it. Bytes that are too few, too
@@ -24,6 +24,8 @@ mod dquot;
 mod dump;
 mod fields;
 mod headers;
+#[cfg(test)]
+mod hostile;
 mod inode;
 mod json;
 mod listing;
@@ -38,7 +40,7 @@ pub mod types;
 pub mod value;
 mod walk;
 
-pub use dump::{Dumped, JSON_VERSION, dump, dump_device};
+pub use dump::{Dumped, dump, dump_device};
 pub use read::Error;
 pub use request::{GRAMMAR, Request, Usage};
 pub use shown::Shown;

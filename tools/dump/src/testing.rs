@@ -1,31 +1,48 @@
-//! A geometry for tests.
+//! A volume's shape for tests.
 
 use format::Geometry;
+use format::checksum;
 use format::ondisk::OnDisk;
-use format::superblock::RawSuperblock;
+use format::superblock::{CRC_OFFSET, RawSuperblock, Superblock};
 
-/// A volume of one AG of 4096 blocks of 4096 bytes, with every feature that a volume of files may have.
+/// Blocks of 4096 bytes.
+pub const BLOCKS: u64 = 4096;
+
+/// The superblock of a volume of one AG, with every feature that a volume of files may have.
+pub fn superblock() -> Vec<u8> {
+    let mut bytes = vec![0; 512];
+    let fields = |name: &str| RawSuperblock::FIELDS.iter().find(|field| field.name == name).unwrap();
+    for (name, number) in [
+        ("magicnum", u64::from(format::superblock::MAGIC)),
+        ("blocksize", 4096),
+        ("blocklog", 12),
+        ("dblocks", BLOCKS),
+        ("agblocks", BLOCKS),
+        ("agblklog", 12),
+        ("agcount", 1),
+        ("sectsize", 512),
+        ("sectlog", 9),
+        ("inodesize", 512),
+        ("inodelog", 9),
+        ("inopblock", 8),
+        ("inopblog", 3),
+        ("logblocks", 1000),
+        ("logstart", 100),
+        ("rootino", 128),
+        ("versionnum", 0xb4b5),
+        ("features2", 0x18a),
+        ("features_ro_compat", 0xf),
+        ("features_incompat", 0xeb),
+    ] {
+        let field = fields(name);
+        bytes[field.offset..field.offset + field.size]
+            .copy_from_slice(&number.to_be_bytes()[8 - field.size..]);
+    }
+    checksum::store(&mut bytes, CRC_OFFSET);
+    bytes
+}
+
+/// What follows from it.
 pub fn geometry() -> Geometry {
-    let mut raw = RawSuperblock::view(&[0; RawSuperblock::SIZE]).copied().unwrap();
-    raw.magicnum.set(format::superblock::MAGIC);
-    raw.blocksize.set(4096);
-    raw.blocklog = 12;
-    raw.dblocks.set(4096);
-    raw.agblocks.set(4096);
-    raw.agblklog = 12;
-    raw.agcount.set(1);
-    raw.sectsize.set(512);
-    raw.sectlog = 9;
-    raw.inodesize.set(512);
-    raw.inodelog = 9;
-    raw.inopblock.set(8);
-    raw.inopblog = 3;
-    raw.logblocks.set(1000);
-    raw.logstart.set(100);
-    raw.rootino.set(128);
-    raw.versionnum.set(0xb4b5);
-    raw.features2.set(0x18a);
-    raw.features_ro_compat.set(0xf);
-    raw.features_incompat.set(0xeb);
-    Geometry::derive(&raw).unwrap()
+    Superblock::parse(&superblock()).unwrap().geometry
 }

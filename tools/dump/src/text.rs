@@ -195,8 +195,9 @@ impl fmt::Display for Quoted<'_> {
 
 /// Neither a control character nor one that changes the direction or the joining of what stands around it.
 fn is_printable(character: char) -> bool {
-    !character.is_control()
-        && !matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    let reorders = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}');
+    let joins = matches!(character, '\u{2060}'..='\u{206f}' | '\u{feff}');
+    !character.is_control() && !reorders && !joins
 }
 
 #[cfg(test)]

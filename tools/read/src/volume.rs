@@ -41,8 +41,8 @@ impl Volume {
         Ok(Self { device, superblock: Arc::new(superblock) })
     }
 
-    /// Opens a volume in order to show what is wrong with it: its superblock's checksum is not verified, and the device may
-    /// be shorter than the volume. What a geometry needs must hold all the same.
+    /// Opens a volume in order to show what is wrong with it: its superblock's checksum is not verified, and the device
+    /// may be shorter than the volume. What a geometry needs must hold all the same.
     pub fn open_unverified(device: Arc<dyn Device>) -> Result<Self> {
         let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
         device.read_at(0, &mut sector)?;
