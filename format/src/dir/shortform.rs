@@ -59,6 +59,7 @@ impl<'a> Shortform<'a> {
             rest: self.entries,
             left: self.header.count,
             wide: self.header.i8count > 0,
+            misaligned: false,
             geometry: self.geometry,
         }
     }
@@ -77,6 +78,7 @@ impl<'a> Shortform<'a> {
             position = offset + entry_size(entry.name.len(), self.geometry);
             wide_count += wide(entry.ino);
         }
+        ensure!(!entries.misaligned, NAME, "offset", "multiples of 8", "others");
         let leftover = entries.rest.len();
         ensure!(
             leftover == 0,
@@ -110,6 +112,8 @@ pub struct Entries<'a> {
     rest: &'a [u8],
     left: u8,
     wide: bool,
+    /// Some position was no multiple of 8.
+    misaligned: bool,
     geometry: &'a Geometry,
 }
 
@@ -123,6 +127,7 @@ impl<'a> Entries<'a> {
         };
         let (ino, rest) = take_ino(rest, self.wide)?;
         self.rest = rest;
+        self.misaligned |= !header.offset.get().is_multiple_of(8);
         let pointer = DataPtr::new(FileBlock(0), header.offset.get().into(), self.geometry);
         Some(Entry { name, ino, ftype, pointer })
     }

@@ -119,8 +119,8 @@ impl Walk<'_> {
         self.entered += 1;
         let Some(info) = BlkInfo::view(bytes) else { return };
         self.volume.check_lsn(at.place(), "hash tree leaf", info.lsn.get());
+        self.check_siblings(0, at, info);
         if let Some(hash) = hash {
-            self.check_siblings(0, at, info);
             if hash != ends.last_hash && !ends.empty {
                 self.tell(
                     at,

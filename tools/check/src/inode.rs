@@ -1,6 +1,5 @@
 //! One inode: its core against its type, its forks and the volume's features.
 
-use base::Ino;
 use format::inode::{Dinode, FileType, ForkKind, RawInode, flags, flags2};
 use format::timestamp::Timestamp;
 use format::{Damage, Geometry, ensure};
@@ -137,6 +136,18 @@ fn check_flags(inode: &Dinode<'_>, _: &Geometry) -> Checked {
     Ok(())
 }
 
+/// What holds for the realtime bitmap and its summary on a volume without a realtime device, and for no other inode.
+pub(crate) fn check_realtime_files(inode: &Dinode<'_>, is_bitmap: bool, is_summary: bool) -> Checked {
+    let flags = inode.core.flags.get();
+    let marked = flags & flags::NEWRTBM != 0;
+    let shown = format_args!("{flags:#x}");
+    ensure!(!marked || is_bitmap, NAME, "flags", "the bitmap's flag in the bitmap's inode alone", shown);
+    let size = inode.core.size.get();
+    let empty = size == 0 || !(is_bitmap || is_summary);
+    ensure!(empty, NAME, "size", "0 of a realtime file without a realtime device", size);
+    Ok(())
+}
+
 fn check_flags2(inode: &Dinode<'_>, geometry: &Geometry) -> Checked {
     let flags2 = inode.core.flags2.get();
     let features = &geometry.features;
@@ -220,7 +231,6 @@ fn check_padding(inode: &Dinode<'_>, geometry: &Geometry) -> Checked {
 /// Compares the core's counters with what its forks amount to.
 pub(crate) fn check_totals(
     inode: &Dinode<'_>,
-    geometry: &Geometry,
     data: &ForkTotal,
     attr: &ForkTotal,
     tell: &mut dyn FnMut(Damage),
@@ -246,20 +256,32 @@ pub(crate) fn check_totals(
             tell(Damage::new(NAME, field, expected, total.extents));
         }
     }
-    let _ = geometry;
 }
 
-/// What holds for an inode that is free.
-pub(crate) fn check_free(inode: &Dinode<'_>, _: Ino, tell: &mut dyn FnMut(Damage)) {
+/// What holds for an inode that is free: nothing of its last life is left, but its generation and times.
+pub(crate) fn check_free(inode: &Dinode<'_>, tell: &mut dyn FnMut(Damage)) {
     let core = inode.core;
+    // New chunks are zeros, freed inodes have the formats of empty forks.
+    let empty_format = |format: u8| if format == 2 { 0 } else { u64::from(format) };
+    let kept = flags2::BIGTIME | flags2::NREXT64;
     for (field, value) in [
         ("nblocks", core.nblocks.get()),
         ("size", core.size.get()),
         ("nlink", core.nlink.get().into()),
+        ("onlink", core.onlink.get().into()),
         ("forkoff", core.forkoff.into()),
+        ("format", empty_format(core.format)),
+        ("aformat", empty_format(core.aformat)),
+        ("nextents", inode.extent_count(ForkKind::Data)),
+        ("anextents", inode.extent_count(ForkKind::Attr)),
+        ("extsize", core.extsize.get().into()),
+        ("cowextsize", core.cowextsize.get().into()),
+        ("flags", core.flags.get().into()),
+        ("flags2", core.flags2.get() & !kept),
+        ("next_unlinked", core.next_unlinked.get().wrapping_add(1).into()),
     ] {
         if value != 0 {
-            tell(Damage::new(NAME, field, "0 of a free inode", value));
+            tell(Damage::new(NAME, field, "nothing in a free inode", format_args!("{value:#x}")));
         }
     }
 }

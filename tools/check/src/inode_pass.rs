@@ -207,7 +207,7 @@ impl<'v> InodeWorker<'v> {
         volume.check_lsn(Place::ino(ino), "inode", inode.core.lsn.get());
         let mut tell = |damage| volume.error(Place::ino(ino), damage);
         if inode.is_free() {
-            inode::check_free(&inode, ino, &mut tell);
+            inode::check_free(&inode, &mut tell);
             if !free {
                 tell(Damage::new("inode", "mode", "an inode in use, as its tree says", 0));
             }
@@ -224,6 +224,8 @@ impl<'v> InodeWorker<'v> {
         let volume = self.volume;
         let mut tell = |damage| volume.error(Place::ino(ino), damage);
         inode::check_core(inode, &volume.geometry, &mut tell);
+        let [is_bitmap, is_summary] = [volume.raw.rbmino, volume.raw.rsumino].map(|n| n.get() == ino.get());
+        inode::check_realtime_files(inode, is_bitmap, is_summary).unwrap_or_else(&mut tell);
         let reflink = inode.core.flags2.get() & flags2::REFLINK != 0;
         let notes = if reflink { 0 } else { NO_SHARING };
         let mut claimer = Claimer { store: self.store, buffer: &mut self.buffer, notes };
@@ -246,7 +248,7 @@ impl<'v> InodeWorker<'v> {
             let total = self.attrs.run(volume, ino, inode, blocks);
             inodes.add_parent(slot, total.parents.wrapping_neg());
         }
-        inode::check_totals(inode, &volume.geometry, &data, &attr, &mut tell);
+        inode::check_totals(inode, &data, &attr, &mut tell);
         if !(data.complete && attr.complete) {
             volume.miss_owners();
         }

@@ -99,6 +99,12 @@ fn examine_primary(bytes: &[u8], chosen: &Chosen, findings: &Findings) {
         ));
     }
     check_limits(raw, &mut tell);
+    let unknown = raw.features_ro_compat.get() & !features::RO_COMPAT_KNOWN;
+    if unknown != 0 {
+        let names = features::names(unknown, features::ro_compat::ALL);
+        let damage = Damage::new(NAME, "features_ro_compat", "features that can be checked", names);
+        findings.warn(Place::ag(AgNumber(0)), damage);
+    }
 }
 
 fn check_limits(raw: &RawSuperblock, tell: &mut dyn FnMut(Damage)) {
@@ -116,11 +122,6 @@ fn check_limits(raw: &RawSuperblock, tell: &mut dyn FnMut(Damage)) {
     let named = raw.features().version & features::version::DALIGN != 0;
     if named != (unit != 0) {
         tell(Damage::new(NAME, "versionnum", "the stripe bit where there is a stripe unit", unit));
-    }
-    let ro_compat = raw.features_ro_compat.get() & !features::RO_COMPAT_KNOWN;
-    if ro_compat != 0 {
-        let names = features::names(ro_compat, features::ro_compat::ALL);
-        tell(Damage::new(NAME, "features_ro_compat", "known features", names));
     }
     if raw.features_compat.get() != 0 {
         tell(Damage::new(
@@ -203,6 +204,9 @@ pub(crate) fn check_copy(volume: &Volume<'_>, ag: AgNumber) {
     }
     compare_version(volume, place, copy);
     compare_inodes(volume, place, copy);
+    if copy.frextents.get() != 0 {
+        volume.error(place, Damage::new(NAME, "frextents", "0 without a realtime device", copy.frextents));
+    }
     if bytes.get(RawSuperblock::SIZE..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0)) {
         volume.error(place, Damage::new(NAME, "padding", "zeros behind the superblock", "other bytes"));
     }
@@ -252,5 +256,6 @@ fn compare_inodes(volume: &Volume<'_>, place: Place, copy: &RawSuperblock) {
 
 fn hex(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{:#}", format_args!("0x{}", digits.trim_start_matches("00")))
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() { "0".to_owned() } else { format!("0x{digits}") }
 }

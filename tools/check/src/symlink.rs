@@ -40,7 +40,7 @@ fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &Bloc
             Damage::new(NAME, "extents", format_args!("{need} blocks from 0 on"), found),
         );
     }
-    let (mut block, mut offset) = (FileBlock(0), 0);
+    let (mut block, mut target) = (FileBlock(0), Vec::with_capacity(MAX_TARGET as usize));
     while block.get() < need {
         let Some((_, count)) = blocks.locate(block) else { return };
         // At most as many blocks as a target of 1024 bytes can take.
@@ -50,8 +50,8 @@ fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &Bloc
             return;
         };
         let bytes = batch.bytes.get(..(count as usize) << geometry.block_log).unwrap_or(&batch.bytes);
-        match symlink::verify(bytes, geometry, at, offset, length) {
-            Ok(part) => offset += part.len() as u32,
+        match symlink::verify(bytes, geometry, at, target.len() as u32, length) {
+            Ok(part) => target.extend_from_slice(part),
             Err(damage) => return volume.error(at.place(), damage),
         }
         if let Some(header) = PayloadHeader::view(bytes) {
@@ -59,7 +59,10 @@ fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &Bloc
         }
         block = FileBlock(block.get() + count);
     }
-    if offset != length {
-        volume.error(Place::ino(ino), Damage::new(NAME, "size", length, offset));
+    if target.len() != length as usize {
+        return volume.error(Place::ino(ino), Damage::new(NAME, "size", length, target.len()));
+    }
+    if let Err(damage) = symlink::verify_target(&target) {
+        volume.error(Place::ino(ino), damage);
     }
 }

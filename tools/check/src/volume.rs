@@ -9,6 +9,9 @@ use format::{Damage, Geometry, Place};
 
 use crate::finding::Findings;
 
+/// Stands for an LSN in what was written past the log: values of attributes, and all that tools write.
+const NOT_LOGGED: u64 = u64::MAX;
+
 /// One volume under check.
 pub(crate) struct Volume<'a> {
     pub device: &'a dyn Device,
@@ -51,7 +54,7 @@ impl Volume<'_> {
     /// such AGFLs behind.
     #[inline]
     pub fn check_lsn(&self, place: Place, structure: &'static str, lsn: u64) {
-        if lsn != u64::MAX && self.head.is_some_and(|head| lsn >= head.get()) {
+        if lsn != NOT_LOGGED && self.head.is_some_and(|head| lsn >= head.get()) {
             self.lsn_ahead(place, structure, Lsn(lsn));
         }
     }

@@ -46,7 +46,7 @@ impl<'v> Names<'v> {
     }
 
     /// `.`: that it is the directory itself is for the block's own audit.
-    pub fn dot(&mut self, directory: &Directory, _target: Ino) {
+    pub fn dot(&mut self, directory: &Directory) {
         if let Some(slot) = self.map.find(directory.ino, &mut Hint::default()) {
             slot.add_links(1);
         }
@@ -60,6 +60,14 @@ impl<'v> Names<'v> {
             None => {
                 self.tell(directory, b"..", "inumber", "an inode that exists".to_owned(), parent.to_string())
             }
+        }
+    }
+
+    /// `.` and `..` are directories, and say so.
+    pub fn check_dot_type(&self, directory: &Directory, entry: &Entry<'_>) {
+        let expected = FileType::Directory.ftype();
+        if self.volume.geometry.features.ftype() && entry.ftype != expected {
+            self.tell(directory, entry.name, "ftype", expected.to_string(), entry.ftype.to_string());
         }
     }
 

@@ -112,7 +112,7 @@ impl<'v> DirectoryWorker<'v> {
         if let Err(damage) = form.audit() {
             self.volume.error(place, damage);
         }
-        self.names.dot(directory, directory.ino);
+        self.names.dot(directory);
         self.names.dot_dot(directory, form.parent);
         self.alike.clear();
         for entry in form.entries() {
@@ -233,9 +233,11 @@ impl<'v> DirectoryWorker<'v> {
             };
             sum.add(hash::entry(entry.name, &volume.geometry), entry.pointer.0);
             if entry.is_dot() {
-                self.names.dot(directory, entry.ino);
+                self.names.dot(directory);
+                self.names.check_dot_type(directory, &entry);
             } else if entry.is_dot_dot() {
                 self.names.dot_dot(directory, entry.ino);
+                self.names.check_dot_type(directory, &entry);
             } else {
                 self.names.entry(directory, &entry);
             }
