@@ -20,7 +20,7 @@ use read::{Inode, Last, Volume, read_at, resolve};
 
 use crate::args::{Global, Io};
 use crate::names;
-use crate::output::Messages;
+use crate::output::{Messages, chain};
 use crate::owners::{Names, Owners};
 
 /// An opened image whose volume can be read.
@@ -93,16 +93,19 @@ impl Image {
             let path = path.as_bytes();
             (path.to_vec(), resolve(&self.volume, path, last))
         });
-        let by_number = files.inodes.iter().map(|ino| {
-            (format!("inode {ino}").into_bytes(), self.volume.inode(Ino(*ino)))
-        });
+        let by_number = files
+            .inodes
+            .iter()
+            .map(|ino| (format!("inode {ino}").into_bytes(), self.volume.inode(Ino(*ino))));
         let (mut found, unfinished) = (Vec::new(), self.log.files_unfinished());
         for (name, inode) in by_path.chain(by_number) {
             match inode {
                 Ok(inode) => {
                     if unfinished.contains(&inode.ino()) {
                         let name = names::quoted(&name);
-                        self.messages.warn(format_args!("{name}: an operation on it was unfinished: it is shown half done"));
+                        self.messages.warn(format_args!(
+                            "{name}: an operation on it was unfinished: it is shown half done"
+                        ));
                     }
                     found.push((name, inode));
                 }
@@ -151,8 +154,9 @@ pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow
         }
         Err(error) if is_foreign(&error) => Err(error),
         Err(error) => {
-            messages.warn(format_args!("{error:#}; shown as it lies"));
-            Ok(Opened { device, log_device: None, log: Log::Unread(format!("{error:#}")) })
+            let reason = chain(&error);
+            messages.warn(format_args!("{reason}; shown as it lies"));
+            Ok(Opened { device, log_device: None, log: Log::Unread(reason) })
         }
     }
 }
@@ -219,7 +223,8 @@ fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) 
         Ok(journal) => journal,
         Err(error) if global.no_replay => return Ok(as_it_lies(Log::Unread(error.to_string()))),
         Err(error) => {
-            return Err(error).context("the log cannot be replayed (--no-replay shows the volume as it lies)");
+            return Err(error)
+                .context("the log cannot be replayed (--no-replay shows the volume as it lies)");
         }
     };
     let dirty = match journal.state() {
@@ -230,7 +235,9 @@ fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) 
     let unknown = superblock.raw.features().log_incompat & !features::LOG_INCOMPAT_KNOWN;
     if unknown != 0 {
         let names = features::names(unknown, features::log_incompat::ALL);
-        anyhow::bail!("the log holds items that this version cannot replay: {names} (--no-replay shows the volume as it lies)");
+        anyhow::bail!(
+            "the log holds items that this version cannot replay: {names} (--no-replay shows the volume as it lies)"
+        );
     }
     let overlay = OverlayDevice::new(device.clone());
     let options = log::Options { on_damage: OnDamage::Note, ..log::Options::default() };
@@ -241,10 +248,13 @@ fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) 
 }
 
 /// The device of an external log, if the volume has one and the user named it.
-fn log_device(superblock: &Superblock, global: &Global) -> anyhow::Result<Option<Arc<dyn Device>>> {
+pub fn log_device(superblock: &Superblock, global: &Global) -> anyhow::Result<Option<Arc<dyn Device>>> {
     match (superblock.geometry.log_start, &global.log_device) {
         (Some(_), Some(path)) => {
-            anyhow::bail!("the volume's log is internal: --log-device {} does not belong to it", path.display())
+            anyhow::bail!(
+                "the volume's log is internal: --log-device {} does not belong to it",
+                path.display()
+            )
         }
         (None, Some(path)) => Ok(Some(block::open_file(path, &options(global))?)),
         (None, None) if !global.no_replay => anyhow::bail!(
@@ -273,7 +283,10 @@ fn tell(log: &Log, messages: &Messages) {
             ));
             if report.problems_total > 0 {
                 let first = report.problems.first().map(ToString::to_string).unwrap_or_default();
-                messages.warn(format_args!("{} items of the log could not be replayed: {first}", report.problems_total));
+                messages.warn(format_args!(
+                    "{} items of the log could not be replayed: {first}",
+                    report.problems_total
+                ));
             }
             let files = report.files_concerned();
             if !files.is_empty() {
