@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{cat, extract, find, info, ls, stat, tree};
+use crate::commands::{cat, check, dump, extract, find, generate, info, log, ls, manifest, stat, tree};
 use crate::output::exit_code;
 
 /// The whole command line.
@@ -52,6 +52,18 @@ pub enum Command {
     Find(find::Arguments),
     /// Take files out, into a directory or a tar archive.
     Extract(extract::Arguments),
+    /// Verify everything, and say what is damaged.
+    Check(check::Arguments),
+    /// Show the log: records, transactions, items.
+    Log(log::Arguments),
+    /// Show any structure, every field by name.
+    Dump(dump::Arguments),
+    /// Write one line of JSON per file, for comparison.
+    Manifest(manifest::Arguments),
+    /// Write completions for a shell.
+    Completions(generate::Completions),
+    /// Write manual pages.
+    Man(generate::Man),
 }
 
 /// Options that all commands share.

@@ -20,7 +20,7 @@ use read::{Inode, Last, Volume, read_at, resolve};
 
 use crate::args::{Global, Io};
 use crate::names;
-use crate::output::Messages;
+use crate::output::{Messages, chain};
 use crate::owners::{Names, Owners};
 
 /// An opened image whose volume can be read.
@@ -154,8 +154,9 @@ pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow
         }
         Err(error) if is_foreign(&error) => Err(error),
         Err(error) => {
-            messages.warn(format_args!("{error:#}; shown as it lies"));
-            Ok(Opened { device, log_device: None, log: Log::Unread(format!("{error:#}")) })
+            let reason = chain(&error);
+            messages.warn(format_args!("{reason}; shown as it lies"));
+            Ok(Opened { device, log_device: None, log: Log::Unread(reason) })
         }
     }
 }
@@ -247,7 +248,7 @@ fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) 
 }
 
 /// The device of an external log, if the volume has one and the user named it.
-fn log_device(superblock: &Superblock, global: &Global) -> anyhow::Result<Option<Arc<dyn Device>>> {
+pub fn log_device(superblock: &Superblock, global: &Global) -> anyhow::Result<Option<Arc<dyn Device>>> {
     match (superblock.geometry.log_start, &global.log_device) {
         (Some(_), Some(path)) => {
             anyhow::bail!(

@@ -37,8 +37,7 @@ pub struct Coded {
 
 impl Display for Coded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The alternate form is the whole chain in one line.
-        write!(f, "{:#}", self.error)
+        f.write_str(&chain(&self.error))
     }
 }
 
@@ -53,8 +52,22 @@ pub fn exit(result: anyhow::Result<u8>) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::from(exit_code::CLOSED_PIPE);
     }
-    say(format_args!("{error:#}"));
+    say(chain(&error));
     ExitCode::from(error.downcast_ref::<Coded>().map_or(exit_code::FAILED, |coded| coded.code))
+}
+
+/// An error and its causes in one line. Errors of the libraries below quote their causes already: those are left out.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use base::{Ino, Lsn};
 use clap::Args;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
@@ -11,12 +12,13 @@ use format::features;
 use format::superblock::RawSuperblock;
 use format::uuid::UuidText;
 use format::{Geometry, Place};
+use log::Dirty;
 use read::Volume;
 use serde::Serialize;
 
 use crate::args::Global;
 use crate::names::{self, JsonName};
-use crate::open::{self, Image};
+use crate::open::{self, Image, Log};
 use crate::output::{Stdout, write_json};
 use crate::sizes::spoken;
 
@@ -58,7 +60,85 @@ struct Document<'a> {
     geometry: Shape,
     features: Vec<String>,
     usage: Usage,
+    log: LogState,
     writing: Writing,
+}
+
+/// The state of the log. What does not apply is left out.
+#[derive(Debug, Default, Serialize)]
+struct LogState {
+    /// `clean`, `replayed`, `ignored` or `unread`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(flatten)]
+    dirty: Option<DirtyLog>,
+    /// Inodes whose contents or attributes unfinished operations could still change.
+    unfinished_files: Vec<u64>,
+    unfinished_operations: usize,
+    items_not_replayed: u64,
+}
+
+/// What lies between the log's tail and head.
+#[derive(Debug, Serialize)]
+struct DirtyLog {
+    head: String,
+    tail: String,
+    records: u32,
+    operations: u64,
+    transactions: u32,
+    bytes: u64,
+}
+
+impl LogState {
+    fn of(log: &Log) -> Self {
+        match log {
+            Log::Clean => Self { state: "clean", ..Self::default() },
+            Log::Unread(reason) => Self { state: "unread", reason: Some(reason.clone()), ..Self::default() },
+            Log::Ignored(dirty) => {
+                Self { state: "ignored", dirty: Some(DirtyLog::of(dirty)), ..Self::default() }
+            }
+            Log::Replayed(dirty, report) => Self {
+                state: "replayed",
+                reason: None,
+                dirty: Some(DirtyLog::of(dirty)),
+                unfinished_files: log.files_unfinished().into_iter().map(Ino::get).collect(),
+                unfinished_operations: report.unfinished.len(),
+                items_not_replayed: report.problems_total,
+            },
+        }
+    }
+
+    fn text(&self) -> String {
+        let dirty = self.dirty.as_ref().map(|dirty| {
+            let DirtyLog { head, tail, records, transactions, bytes, .. } = dirty;
+            format!(
+                "{records} records with {transactions} transactions from {tail} to {head}, {}",
+                spoken(*bytes)
+            )
+        });
+        let dirty = dirty.unwrap_or_default();
+        match self.state {
+            "clean" => "clean".into(),
+            "unread" => format!("not looked at: {}", self.reason.as_deref().unwrap_or_default()),
+            "ignored" => format!("dirty, and not replayed: {dirty}"),
+            _ => format!("dirty, replayed in memory: {dirty}"),
+        }
+    }
+}
+
+impl DirtyLog {
+    fn of(dirty: &Dirty) -> Self {
+        let lsn = |lsn: Lsn| format!("{}:{}", lsn.cycle(), lsn.block());
+        Self {
+            head: lsn(dirty.head),
+            tail: lsn(dirty.tail),
+            records: dirty.records,
+            operations: dirty.operations,
+            transactions: dirty.transactions,
+            bytes: u64::from(dirty.blocks) * 512,
+        }
+    }
 }
 
 /// The numbers of the geometry, in bytes and counts.
@@ -113,6 +193,7 @@ impl<'a> Document<'a> {
             geometry: Shape::of(volume),
             features: feature_names(raw),
             usage: usage(image)?,
+            log: LogState::of(&image.log),
             writing: Writing { supported: false, reason: writing_reason(raw) },
         })
     }
@@ -175,12 +256,16 @@ fn log_sector(raw: &RawSuperblock) -> u32 {
     u32::from(raw.logsectsize.get()).max(512)
 }
 
-/// From the superblock, whose counters are exact after a clean unmount.
+/// From the superblock, whose counters are exact after a clean unmount; from the headers of all AGs after a crash.
 fn usage(image: &Image) -> anyhow::Result<Usage> {
     let volume = &image.volume;
     let (raw, geometry) = (&volume.superblock().raw, volume.geometry());
-    let totals =
-        Totals { free_blocks: raw.fdblocks.get(), inodes: raw.icount.get(), free_inodes: raw.ifree.get() };
+    let totals = match &image.log {
+        Log::Replayed(..) => Totals::of_ags(volume)?,
+        _ => {
+            Totals { free_blocks: raw.fdblocks.get(), inodes: raw.icount.get(), free_inodes: raw.ifree.get() }
+        }
+    };
     let log = if geometry.log_start.is_some() { u64::from(geometry.log_blocks) } else { 0 };
     let size = geometry.blocks.saturating_sub(log);
     let free = totals.free_blocks.min(size);
@@ -341,6 +426,11 @@ fn summary_text(info: &Document<'_>) -> String {
         ),
     );
     line("inodes", format_args!("{} used, {} allocated", usage.inodes_used, usage.inodes_allocated));
+    line("log", format_args!("{}", info.log.text()));
+    if !info.log.unfinished_files.is_empty() {
+        let files: Vec<String> = info.log.unfinished_files.iter().map(u64::to_string).collect();
+        line("pending", format_args!("operations on inodes {}", files.join(", ")));
+    }
     let writing = if info.writing.supported { "yes".into() } else { format!("no: {}", info.writing.reason) };
     line("writing", format_args!("{writing}"));
     out

@@ -1,10 +1,15 @@
 //! One file per command, its arguments in it.
 
 pub mod cat;
+pub mod check;
+pub mod dump;
 pub mod extract;
 pub mod find;
+pub mod generate;
 pub mod info;
+pub mod log;
 pub mod ls;
+pub mod manifest;
 pub mod stat;
 pub mod tree;
 
@@ -17,9 +22,15 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Info(arguments) => info::run(&arguments, &global),
         Command::Ls(arguments) => ls::run(&arguments, &global),
         Command::Tree(arguments) => tree::run(&arguments, &global),
-        Command::Find(arguments) => find::run(&arguments, &global),
-        Command::Extract(arguments) => extract::run(&arguments, &global),
         Command::Stat(arguments) => stat::run(&arguments, &global),
         Command::Cat(arguments) => cat::run(&arguments, &global),
+        Command::Find(arguments) => find::run(&arguments, &global),
+        Command::Extract(arguments) => extract::run(&arguments, &global),
+        Command::Check(arguments) => check::run(&arguments, &global),
+        Command::Log(arguments) => log::run(&arguments, &global),
+        Command::Dump(arguments) => dump::run(&arguments, &global),
+        Command::Manifest(arguments) => manifest::run(&arguments, &global),
+        Command::Completions(arguments) => generate::completions(&arguments),
+        Command::Man(arguments) => generate::man(&arguments),
     }
 }

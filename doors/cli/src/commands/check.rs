@@ -1,0 +1,296 @@
+//! `xebec check`: everything of a volume verified, and every cross-reference compared.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
+use check::{CheckError, Finding, Observer, Options, Phase, Summary, Suppressed};
+use clap::Args;
+use format::Place;
+use format::superblock::Refusal;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::facts::SEPARATOR;
+use crate::names;
+use crate::open::{self, Log};
+use crate::output::{Coded, JSON_VERSION, Messages, Stdout, exit_code};
+use crate::sizes;
+
+/// Arguments of `check`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Nothing is changed. A dirty log is replayed in memory first, and what is then there is checked; with \
+    --no-replay the volume is checked as it lies, which a crash may have left inconsistent.\n\n\
+    Each finding is one line: severity, place, structure and field, what was found and what was expected. Errors are damage; \
+    warnings are legal, such as counters that the next mount puts right.\n\n\
+    Examples:\n  xebec check disk.xfs\n  xebec check --json disk.qcow2 | jq '.findings[] | select(.severity == \"error\")'\n\n\
+    Exit codes, as fsck: 0 clean; 4 errors were found and left as they are; 8 the check could not be made; 16 wrong usage."
+)]
+pub struct Arguments {
+    /// The image.
+    image: PathBuf,
+    /// Memory for lists of owned blocks, beyond which they go to a temporary file; suffixes k, m, g.
+    #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = sizes::parse)]
+    memory: u64,
+    /// Show at most so many findings of one kind.
+    #[arg(long, value_name = "N", default_value = "100")]
+    per_kind: usize,
+}
+
+/// Runs `check`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    judge(arguments, global).map_err(|error| {
+        // A closed pipe keeps its own code.
+        if error.downcast_ref::<io::Error>().is_some() {
+            return error;
+        }
+        Coded { code: exit_code::CHECK_OPERATIONAL, error }.into()
+    })
+}
+
+fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let messages = Messages::new(global, arguments.image.display().to_string());
+    let opened = open::open_damaged(&arguments.image, global, &messages)?;
+    let log_is_damaged = matches!(opened.log, Log::Unread(_)) && !global.no_replay;
+    if let Log::Replayed(_, report) = &opened.log {
+        let unfinished = report.unfinished.len();
+        if unfinished > 0 {
+            messages.note(format_args!(
+                "{unfinished} operations were unfinished: a mount would finish them, and what they left half done shows below"
+            ));
+        }
+    }
+    let options = Options {
+        threads: global.thread_count(),
+        memory_budget: usize::try_from(arguments.memory).unwrap_or(usize::MAX),
+        findings_per_kind: arguments.per_kind,
+        external_log: opened.log_device.as_deref(),
+        replayed: matches!(opened.log, Log::Replayed(..)),
+    };
+    let listener = Listener::new(global, messages.image())?;
+    let done = check::check(&opened.device, &options, &listener);
+    listener.bar.finish_and_clear();
+    let summary = match done {
+        Ok(summary) => summary,
+        // A superblock that cannot be believed is a finding too: the gravest.
+        Err(CheckError::Refused(Refusal::Damaged(damage))) => {
+            listener.finding(&Finding { severity: check::Severity::Error, place: Place::default(), damage });
+            let mut summary = Summary::default();
+            summary.findings.errors = 1;
+            summary
+        }
+        Err(error) => return Err(anyhow::Error::new(error).context(messages.image().to_owned())),
+    };
+    let is_clean = summary.is_clean() && !log_is_damaged;
+    listener.finish(&summary, is_clean, global, &messages)?;
+    Ok(if is_clean { exit_code::OK } else { exit_code::CHECK_UNCORRECTED })
+}
+
+/// Writes findings as they come, and shows how far the check is.
+struct Listener {
+    out: Mutex<Out>,
+    json: bool,
+    bar: ProgressBar,
+}
+
+struct Out {
+    out: io::BufWriter<Stdout>,
+    any: bool,
+    /// The first error of standard output; the check itself goes on.
+    failed: Option<io::Error>,
+}
+
+impl Out {
+    fn write(&mut self, text: &[u8]) {
+        if self.failed.is_none() {
+            self.failed = self.out.write_all(text).err();
+        }
+    }
+}
+
+impl Listener {
+    fn new(global: &Global, image: &str) -> anyhow::Result<Self> {
+        let bar = ProgressBar::new(0);
+        bar.set_draw_target(if global.quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        });
+        bar.set_style(ProgressStyle::with_template("{msg:20} {bar:30} {percent} %")?);
+        let mut out = Out { out: Stdout::buffered(), any: false, failed: None };
+        if global.json {
+            out.write(&crate::facts::head("check", image, "findings"));
+        }
+        Ok(Self { out: Mutex::new(out), json: global.json, bar })
+    }
+
+    fn write(&self, line: &[u8]) {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.json && out.any {
+            out.write(SEPARATOR);
+        }
+        out.any = true;
+        self.bar.suspend(|| {
+            out.write(line);
+            if Stdout::is_terminal() && out.failed.is_none() {
+                out.failed = out.out.flush().err();
+            }
+        });
+    }
+
+    fn finish(
+        self,
+        summary: &Summary,
+        is_clean: bool,
+        global: &Global,
+        messages: &Messages,
+    ) -> io::Result<()> {
+        let mut out = self.out.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if self.json {
+            let summary = JsonSummary::of(summary, is_clean);
+            let text = serde_json::to_string(&summary).map_err(io::Error::from)?;
+            out.write(format!("\n],\"summary\":{text}}}\n").as_bytes());
+        } else if !global.quiet {
+            let Summary { findings, ags, inodes, directories, entries, extents, .. } = summary;
+            let verdict = if is_clean { "clean" } else { "damaged" };
+            let text = format!(
+                "{verdict}: {} errors, {} warnings; {ags} AGs, {inodes} inodes, {directories} directories, {entries} entries, {extents} extents\n",
+                findings.errors, findings.warnings
+            );
+            out.write(names::printable(messages.image().as_bytes()).as_bytes());
+            out.write(b": ");
+            out.write(text.as_bytes());
+        }
+        for (phase, time) in &summary.phases {
+            messages.detail(format_args!("{phase}: {:.3} s", time.as_secs_f64()));
+        }
+        match out.failed {
+            Some(error) => Err(error),
+            None => out.out.flush(),
+        }
+    }
+}
+
+impl Observer for Listener {
+    fn finding(&self, finding: &Finding) {
+        if self.json {
+            // Every field can be written.
+            return self.write(&serde_json::to_vec(&JsonFinding::of(finding)).unwrap_or_default());
+        }
+        // Damage may quote names from the disk.
+        self.write(format!("{}\n", names::printable(finding.to_string().as_bytes())).as_bytes());
+    }
+
+    fn suppressed(&self, suppressed: &Suppressed) {
+        let Suppressed { severity, structure, field, count } = suppressed;
+        if self.json {
+            let more = JsonSuppressed { severity: severity.to_string(), structure, field, more: *count };
+            return self.write(&serde_json::to_vec(&more).unwrap_or_default());
+        }
+        self.write(
+            format!("{severity}: {structure}: {field}: {count} more (--per-kind shows them)\n").as_bytes(),
+        );
+    }
+
+    fn progress(&self, progress: &check::Progress) {
+        if !self.bar.is_hidden() {
+            self.bar.set_length(progress.total);
+            self.bar.set_position(progress.done);
+            self.bar.set_message(progress.phase.to_string());
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonFinding<'f> {
+    severity: String,
+    #[serde(flatten)]
+    place: JsonPlace,
+    structure: &'f str,
+    field: &'f str,
+    expected: &'f str,
+    found: &'f str,
+}
+
+impl<'f> JsonFinding<'f> {
+    fn of(finding: &'f Finding) -> Self {
+        let damage = &finding.damage;
+        Self {
+            severity: finding.severity.to_string(),
+            place: JsonPlace::of(finding.place),
+            structure: damage.structure(),
+            field: damage.field(),
+            expected: damage.expected(),
+            found: damage.found(),
+        }
+    }
+}
+
+/// Where something lies; what is not known is left out.
+#[derive(Serialize)]
+struct JsonPlace {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ag: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    daddr: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ino: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_block: Option<u64>,
+}
+
+impl JsonPlace {
+    fn of(place: Place) -> Self {
+        Self {
+            ag: place.ag.map(AgNumber::get),
+            block: place.block.map(AgBlock::get),
+            daddr: place.daddr.map(Daddr::get),
+            ino: place.ino.map(Ino::get),
+            file_block: place.file_block.map(FileBlock::get),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonSuppressed<'s> {
+    severity: String,
+    structure: &'s str,
+    field: &'s str,
+    more: u64,
+}
+
+#[derive(Serialize)]
+struct JsonSummary {
+    clean: bool,
+    errors: u64,
+    warnings: u64,
+    ags: u64,
+    inodes: u64,
+    directories: u64,
+    entries: u64,
+    extents: u64,
+    seconds: Vec<(String, f64)>,
+}
+
+impl JsonSummary {
+    fn of(summary: &Summary, clean: bool) -> Self {
+        let seconds = |(phase, time): &(Phase, Duration)| (phase.to_string(), time.as_secs_f64());
+        Self {
+            clean,
+            errors: summary.findings.errors,
+            warnings: summary.findings.warnings,
+            ags: summary.ags,
+            inodes: summary.inodes,
+            directories: summary.directories,
+            entries: summary.entries,
+            extents: summary.extents,
+            seconds: summary.phases.iter().map(seconds).collect(),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `xebec dump`: any structure by address or path, every field by name.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use dump::{GRAMMAR, Request};
+
+use crate::args::Global;
+use crate::names;
+use crate::open;
+use crate::output::{Coded, Messages, Stdout, exit_code, write_json};
+
+/// Arguments of `dump`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = format!("What can be shown:\n{GRAMMAR}\n\n\
+    What is damaged is shown too: lines that begin with # say what is wrong with it. A dirty log is replayed in memory first; \
+    with --no-replay what is shown is what lies on the disk.\n\n\
+    Examples:\n  xebec dump disk.xfs sb\n  xebec dump disk.xfs agf 0\n  xebec dump disk.xfs inode /etc/passwd\n  \
+    xebec dump --json disk.xfs bnobt 2 1\n\n\
+    Exit codes: 0 done, whether or not it is damaged; 1 it cannot be found or read; 2 wrong usage."))]
+pub struct Arguments {
+    /// The image.
+    image: PathBuf,
+    /// What to show.
+    #[arg(required = true, value_name = "WHAT")]
+    words: Vec<OsString>,
+}
+
+/// Runs `dump`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let words: Vec<_> = arguments.words.iter().map(OsString::as_os_str).collect();
+    let request = Request::parse(&words).map_err(|error| Coded {
+        code: exit_code::USAGE,
+        error: anyhow::anyhow!("{error} (see `xebec dump --help`)"),
+    })?;
+    let messages = Messages::new(global, arguments.image.display().to_string());
+    let opened = open::open_damaged(&arguments.image, global, &messages)?;
+    let dumped = dump::dump_device(opened.device, &request).with_context(|| messages.image().to_owned())?;
+    if global.json {
+        write_json(&dumped.to_json())?;
+        return Ok(exit_code::OK);
+    }
+    let mut out = Stdout::buffered();
+    let text = dumped.to_text();
+    if Stdout::is_terminal() {
+        for line in text.lines() {
+            writeln!(out, "{}", names::printable(line.as_bytes()))?;
+        }
+    } else {
+        out.write_all(text.as_bytes())?;
+    }
+    out.flush()?;
+    Ok(exit_code::OK)
+}
