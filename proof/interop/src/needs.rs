@@ -10,7 +10,8 @@ use std::process::Command;
 /// When `CI` is `true`, or `XEBEC_SKIP_NOTHING` is set.
 #[expect(clippy::panic, reason = "a test that may not skip itself fails")]
 pub fn skip(test: &str, why: &str) {
-    let strict = std::env::var_os("XEBEC_SKIP_NOTHING").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true");
+    let strict =
+        std::env::var_os("XEBEC_SKIP_NOTHING").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true");
     if strict {
         panic!("{test} cannot run: {why}");
     }
@@ -59,6 +60,7 @@ pub fn corpus(scratch: &Path) -> Result<PathBuf, String> {
     mounting()?;
     let images = scratch.join("images");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("make-images");
-    let status = Command::new(&script).arg(&images).status().map_err(|e| format!("{}: {e}", script.display()))?;
+    let status =
+        Command::new(&script).arg(&images).status().map_err(|e| format!("{}: {e}", script.display()))?;
     if status.success() { Ok(images) } else { Err(format!("{} failed", script.display())) }
 }

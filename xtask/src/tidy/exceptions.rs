@@ -32,6 +32,7 @@ pub const LONG_FUNCTIONS: &[LongFunction] = &[];
 pub const FOREIGN_TEXT: &[(&str, &str)] = &[
     ("Cargo.lock", "written by cargo"),
     ("proof/fuzz/Cargo.lock", "written by cargo"),
+    ("proof/interop/damage/", "written by `interop damage record`"),
     ("LICENSE-MIT", "must be verbatim"),
     ("LICENSE-APACHE", "must be verbatim"),
     ("proof/fuzz/regressions/", "bytes that fuzzing found"),

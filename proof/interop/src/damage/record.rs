@@ -184,7 +184,16 @@ pub fn ask(repair: &Path, image: &Path) -> Result<Verdict> {
         !line.is_empty() && !CHATTER.iter().any(|start| line.starts_with(start))
     };
     let says = if exit == 0 { "" } else { text.lines().find(chatter).unwrap_or("") };
-    Ok(Verdict { exit, says: says.chars().take(120).collect() })
+    Ok(Verdict { exit, says: without_addresses(says).chars().take(120).collect() })
+}
+
+/// A complaint without the address of the code that makes it, which differs from run to run.
+fn without_addresses(says: &str) -> String {
+    let Some((before, after)) = says.split_once(" at 0x") else { return says.to_owned() };
+    match after.split_once(", ") {
+        Some((_, what)) => format!("{before}: {what}"),
+        None => says.to_owned(),
+    }
 }
 
 /// The names of the fields at a place, as `print` shows them.
