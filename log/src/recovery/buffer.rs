@@ -11,6 +11,7 @@ use format::superblock::Superblock;
 
 use super::order;
 use super::replay::{At, Context, Failure, FirstPass, Outcome, Replay, Target};
+use super::split;
 use super::trust::Found;
 use crate::assemble::RawItem;
 
@@ -64,9 +65,12 @@ fn replay(
     context: &mut Context<'_>,
 ) -> Result<Outcome, Failure> {
     let (daddr, place) = (format.daddr, Place::daddr(format.daddr));
-    let found = Found::block(context.buffers.get(daddr, format.bytes())?, &context.geometry, daddr);
-    if !context.judge(Target::Buffer(daddr), found).is_replayed() {
-        return Ok(Outcome::Newer);
+    // The stamps of a piece are those of the whole block: by itself it cannot be judged.
+    if !split::is_piece(format.kind(), format.bytes(), &context.geometry) {
+        let found = Found::block(context.buffers.get(daddr, format.bytes())?, &context.geometry, daddr);
+        if !context.judge(Target::Buffer(daddr), found).is_replayed() {
+            return Ok(Outcome::Newer);
+        }
     }
     let mut bytes = context.buffers.get(daddr, format.bytes())?.to_vec();
     for_each_piece(item, format, |at, piece| {
@@ -112,9 +116,8 @@ fn for_each_piece<'a>(
 
 /// Gives a block its LSN and checksum.
 fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut Context<'_>) -> Result<(), Damage> {
-    use BufferKind::{AttrRemote, DaNode, DirBlock, DirData, DirFree, DirLeaf1, DirLeafN, Inodes, Untold};
+    use BufferKind::{AttrRemote, Inodes, Untold};
     let (kind, lsn) = (format.kind(), context.lsn);
-    let length = bytes.len();
     match kind {
         Inodes => return seal_inodes(bytes, context.geometry.inode_size as usize),
         AttrRemote => {
@@ -124,11 +127,8 @@ fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut Context<'_>) 
             });
             return if sealed { Ok(()) } else { Err(wrong_magic(kind)) };
         }
-        DirBlock | DirData | DirFree | DirLeaf1 | DirLeafN | DaNode
-            if length < context.geometry.dir_block_size as usize
-                && !(kind == DaNode && length == context.geometry.block_size as usize) =>
-        {
-            context.report.unsealed.insert((format.daddr, format.sectors));
+        _ if split::is_piece(kind, bytes.len(), &context.geometry) => {
+            context.split.add_piece(format.daddr, format.sectors, lsn);
             return Ok(());
         }
         _ => {}

@@ -2,7 +2,7 @@
 
 use base::{Ino, Lsn};
 use format::damage::{Damage, Place};
-use format::inode::{CRC_OFFSET, MAGIC, RawInode};
+use format::inode::{CRC_OFFSET, FileType, MAGIC, RawInode};
 use format::log::inode::{InodeFormat, RawLogInode, fields, root_to_disk};
 use format::ondisk::OnDisk;
 use zerocopy::IntoBytes;
@@ -26,6 +26,10 @@ impl Replay for InodeReplay {
         let place = Place::ino(format.ino);
         check_home(&format, context).at(place)?;
         let mut slot = read_slot(&format, context)?;
+        let mode = RawLogInode::view(item.region(1)).map_or(0, |core| core.mode.get());
+        if FileType::from_mode(mode) == Some(FileType::Directory) {
+            context.split.add_directory(format.ino);
+        }
         let found = Found::inode(&slot, &context.geometry, format.ino);
         let replayed = context.judge(Target::Inode(format.ino), found).is_replayed();
         if replayed {

@@ -12,6 +12,7 @@
 //! | [`cancel`] | buffers that were freed: what was logged of them before is not replayed |
 //! | [`buffers`] | the target's blocks in memory, written back together |
 //! | `buffer`, `inode`, `owner`, `icreate`, `intents`, `named` | the items, type by type |
+//! | `split` | directory blocks in several pieces |
 //! | [`report`] | what was done, what was not, and which files intents could still change |
 //!
 //! # The passes
@@ -40,6 +41,7 @@ mod inode;
 mod intents;
 mod named;
 mod owner;
+mod split;
 
 use block::Device;
 use format::superblock::Superblock;
@@ -103,6 +105,10 @@ pub fn recover(
         second_pass(&transaction?, registry, options, &mut context)?;
     }
     context.report.incomplete_transactions = transactions.incomplete();
+    split::seal(&mut context).or_else(|failure| match failure {
+        Failure::Device(error) => Err(LogError::Device(error)),
+        Failure::Damage(..) => Ok(()), // reported as unsealed
+    })?;
     context.buffers.write_back()?;
     if context.buffers.has_written() {
         target.flush()?;

@@ -14,6 +14,7 @@ use super::cancel::Cancelled;
 use super::intents::Intent;
 use super::order;
 use super::report::Report;
+use super::split::Split;
 use super::trust::{Found, Row};
 use super::{Options, buffer, icreate, inode, intents, named};
 use crate::assemble::RawItem;
@@ -130,6 +131,7 @@ pub struct Context<'a> {
     pub intents: BTreeMap<(ItemType, u64), Intent>,
     /// What was done so far.
     pub report: Report,
+    pub(super) split: Split,
     found: HashMap<Target, Found>,
 }
 
@@ -150,6 +152,7 @@ impl<'a> Context<'a> {
             cancelled: first.cancelled,
             intents: BTreeMap::new(),
             report: Report { quotas_off: first.quotas_off, ..Report::default() },
+            split: Split::default(),
             found: HashMap::new(),
         }
     }

@@ -74,8 +74,8 @@ pub struct Report {
     /// Buffers and inodes whose checksum was wrong on disk when they were first met: torn, or left from an earlier use
     /// of the block. Their LSN was not believed.
     pub not_believed: Vec<Target>,
-    /// Parts of directory blocks that lie in several extents: the block's checksum covers parts that the log does not
-    /// tell of, and is left as it was.
+    /// Pieces of directory blocks that lie in several extents, whose other pieces could not be found: the block's
+    /// checksum, which covers all of them, is left as it was. Address and sectors.
     pub unsealed: BTreeSet<(Daddr, u16)>,
     /// Which quotas are switched off in the log: bits as in `quota::OFF_FLAGS`.
     pub quotas_off: u32,

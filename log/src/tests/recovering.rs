@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use base::{Ino, Lsn};
+use base::{Daddr, FileBlock, FsBlock, Ino, Lsn};
 use block::Device;
 use format::btree::{BmBt, Btree, LongHeader};
+use format::dir::DirHeader;
+use format::dir::data::DATA_MAGIC;
+use format::extent::Extent;
 use format::inode::{Dinode, ForkKind, RawInode};
 use format::log::buffer::{BufferKind, flags};
 use format::log::inode::fields;
@@ -308,10 +311,60 @@ fn a_tree_whose_root_moved_to_another_inode_gets_its_new_owner() {
     assert!(inode.fork(ForkKind::Data, &volume.superblock.geometry).is_ok());
 }
 
+/// Linux 6.18 takes each piece for a whole block, and then refuses to mount.
+#[test]
+fn a_directory_block_in_two_extents_is_sealed_as_one() {
+    const DADDRS: [u64; 2] = [8 * 300, 8 * 310];
+    for pieces in [&[0, 1][..], &[0], &[1]] {
+        let volume = TestVolume::with_dir_blocks(1024, 1);
+        with_inodes(&volume, Lsn(0));
+        let mut block = vec![1u8; 8192];
+        let header = DirHeader {
+            magic: U32::new(DATA_MAGIC),
+            blkno: U64::new(DADDRS[0]),
+            owner: U64::new(140),
+            uuid: UUID,
+            ..DirHeader::new_zeroed()
+        };
+        block[..size_of::<DirHeader>()].copy_from_slice(header.as_bytes());
+        assert!(Stamp::of(&block).unwrap().seal(&mut block, Lsn(0)));
+        volume.write(DADDRS[0], &block[..4096]);
+        volume.write(DADDRS[1], &block[4096..]);
+
+        let extents = [(0, 300), (1, 310)].map(|(offset, start)| {
+            let extent =
+                Extent { offset: FileBlock(offset), start: FsBlock(start), count: 1, unwritten: false };
+            extent.encode().as_bytes().to_vec()
+        });
+        let mut directory = items::log_core(140, 8192);
+        directory.mode = format::ondisk::LeU16::new(0o040_755);
+        directory.nextents = format::ondisk::LeU32::new(2);
+        let mut transaction = vec![items::inode(&directory, fields::DATA_EXTENTS, &[extents.concat()])];
+        transaction.extend(
+            pieces.iter().map(|n| items::buffer(DADDRS[*n], 8, BufferKind::DirData, 0, &[(5, vec![9; 128])])),
+        );
+        let (lsns, report) = replayed(&volume, &[transaction]);
+        let whole = [volume.read(DADDRS[0], 4096), volume.read(DADDRS[1], 4096)].concat();
+        let stamp = Stamp::of(&whole).unwrap();
+        assert!(stamp.checksum_holds(&whole), "{pieces:?}");
+        assert_eq!(stamp.lsn(&whole), Some(lsns[0]));
+        assert!(pieces.iter().all(|n| whole[n * 4096 + 640] == 9));
+        assert!(report.unsealed.is_empty());
+    }
+}
+
+#[test]
+fn a_piece_of_a_directory_block_whose_directory_is_not_known_is_reported() {
+    let volume = TestVolume::with_dir_blocks(1024, 1);
+    let piece = items::buffer(8 * 300, 8, BufferKind::DirData, 0, &[(5, vec![9; 128])]);
+    let (_, report) = replayed(&volume, &[vec![piece]]);
+    assert_eq!(report.unsealed.into_iter().collect::<Vec<_>>(), [(Daddr(8 * 300), 8)]);
+}
+
 #[test]
 fn a_grown_superblock_counts_for_what_follows_it() {
     let volume = TestVolume::new(1024);
-    let grown = superblock(4096 + 100, 128);
+    let grown = superblock(4096 + 100, 128, 0);
     let image = items::buffer(0, 1, BufferKind::Superblock, 0, &[(0, grown.to_vec())]);
     let mut created = items::icreate(16, 64, 1);
     created[0][4..8].copy_from_slice(&1u32.to_be_bytes());

@@ -22,8 +22,8 @@ pub struct TestVolume {
     pub log_blocks: u32,
 }
 
-/// A superblock with this many file system blocks, and a log of so many.
-pub fn superblock(blocks: u32, log_blocks: u32) -> [u8; 512] {
+/// A superblock with this many file system blocks, a log of so many, and directory blocks of 4 KiB times two to this.
+pub fn superblock(blocks: u32, log_blocks: u32, dir_block_log: u8) -> [u8; 512] {
     let mut raw = RawSuperblock::new_zeroed();
     raw.magicnum = U32::new(MAGIC);
     (raw.blocksize, raw.blocklog) = (U32::new(4096), 12);
@@ -37,6 +37,7 @@ pub fn superblock(blocks: u32, log_blocks: u32) -> [u8; 512] {
     (raw.inopblock, raw.inopblog) = (U16::new(8), 3);
     (raw.uuid, raw.inoalignmt) = (UUID, U32::new(8));
     (raw.features2, raw.features_incompat, raw.logsunit) = (U32::new(0x18a), U32::new(1), U32::new(1));
+    raw.dirblklog = dir_block_log;
     let mut sector = [0; 512];
     sector[..size_of::<RawSuperblock>()].copy_from_slice(raw.as_bytes());
     checksum::store(&mut sector, CRC_OFFSET);
@@ -46,8 +47,13 @@ pub fn superblock(blocks: u32, log_blocks: u32) -> [u8; 512] {
 impl TestVolume {
     /// A volume with a zeroed log of so many 512-byte blocks: a multiple of 8, at most 16,384.
     pub fn new(log_blocks: u32) -> Self {
+        Self::with_dir_blocks(log_blocks, 0)
+    }
+
+    /// The same with larger directory blocks: 4 KiB times two to this.
+    pub fn with_dir_blocks(log_blocks: u32, dir_block_log: u8) -> Self {
         let device = MemoryDevice::new(BYTES);
-        let sector = superblock(4096, log_blocks / 8);
+        let sector = superblock(4096, log_blocks / 8, dir_block_log);
         device.write_at(0, &sector, Durability::Buffered).unwrap();
         Self { device, superblock: Superblock::parse(&sector).unwrap(), log_blocks }
     }

@@ -1,0 +1,231 @@
+//! Directory blocks in several pieces. A directory block can be larger than a file system block, and where space is
+//! scattered it lies in several extents. Each extent is then logged as a buffer of its own, but the checksum, in the
+//! header of the first, covers all of them.
+//!
+//! So the pieces are replayed unsealed, and sealed when all transactions are replayed: whoever changed a directory's
+//! block logged its inode too, and the inode's extents tell which pieces make a block. (Linux 6.18 does not mount such
+//! a volume: its recovery takes each piece for a whole block, and fails.)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{Daddr, FsBlock, Ino, Lsn};
+use format::Geometry;
+use format::btree::{Block, BmBt, Body, Identity, Pointer};
+use format::dabtree::BlkInfo;
+use format::damage::{Damage, Place};
+use format::dir::DirHeader;
+use format::extent::{Extent, RawExtent};
+use format::inode::{BmapRootView, Dinode, FileType, Fork, ForkKind};
+use format::log::buffer::BufferKind;
+use format::ondisk::{OnDisk, U64};
+use format::stamp::Stamp;
+
+use super::replay::{At, Context, Failure};
+
+/// What was replayed and not sealed, and where the rest of it may be told.
+#[derive(Debug, Default)]
+pub struct Split {
+    /// Pieces, by address: sectors, and the last transaction.
+    pieces: BTreeMap<Daddr, (u16, Lsn)>,
+    /// Directories whose inodes are in the log.
+    directories: BTreeSet<Ino>,
+}
+
+/// Whether a buffer of this kind and size is only a piece of a directory block.
+pub fn is_piece(kind: BufferKind, bytes: usize, geometry: &Geometry) -> bool {
+    use BufferKind::{DaNode, DirBlock, DirData, DirFree, DirLeaf1, DirLeafN};
+    let (block, dir_block) = (geometry.block_size as usize, geometry.dir_block_size as usize);
+    match kind {
+        DirBlock | DirData | DirFree | DirLeaf1 | DirLeafN => bytes < dir_block,
+        // A node of attributes has the size of a block.
+        DaNode => bytes < dir_block && bytes != block,
+        _ => false,
+    }
+}
+
+impl Split {
+    /// A piece was replayed.
+    pub fn add_piece(&mut self, daddr: Daddr, sectors: u16, lsn: Lsn) {
+        self.pieces.insert(daddr, (sectors, lsn));
+    }
+
+    /// A directory's inode is in the log.
+    pub fn add_directory(&mut self, ino: Ino) {
+        self.directories.insert(ino);
+    }
+}
+
+/// Seals the blocks whose pieces were replayed. Those that cannot be found stay as they are, and are reported.
+pub fn seal(context: &mut Context<'_>) -> Result<(), Failure> {
+    let Split { mut pieces, directories } = std::mem::take(&mut context.split);
+    if pieces.is_empty() {
+        return Ok(());
+    }
+    for ino in directories {
+        match split_blocks(ino, context) {
+            Ok(blocks) => seal_directory(ino, &blocks, &mut pieces, context)?,
+            Err(Failure::Device(error)) => return Err(Failure::Device(error)),
+            // Its pieces are left over, and reported as such.
+            Err(Failure::Damage(..)) => {}
+        }
+    }
+    context.report.unsealed = pieces.into_iter().map(|(daddr, (sectors, _))| (daddr, sectors)).collect();
+    Ok(())
+}
+
+/// One piece of a directory block, as the directory's extents tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    daddr: Daddr,
+    bytes: usize,
+}
+
+/// The directory blocks that lie in several pieces, found as the extents go by in their order.
+struct Blocks<'g> {
+    geometry: &'g Geometry,
+    /// Complete ones.
+    found: Vec<Vec<Piece>>,
+    /// The one at hand: its number, and what is known of it.
+    open: (u64, Vec<Piece>),
+    /// Where the next extent may begin.
+    next: u64,
+}
+
+impl Blocks<'_> {
+    /// Takes the next extent. Only its first and last blocks can be pieces: what lies between is whole.
+    fn take(&mut self, raw: &RawExtent) -> Result<(), Damage> {
+        let extent = Extent::decode(raw);
+        extent.verify(self.geometry)?;
+        let (start, end) = (extent.offset.get(), extent.end().get());
+        format::ensure!(
+            start >= self.next,
+            "extent",
+            "startoff",
+            format_args!("at least {}", self.next),
+            start
+        );
+        self.next = end;
+        let per_block = 1u64 << self.geometry.dir_block_log;
+        let head_end = start.next_multiple_of(per_block).min(end);
+        let tail_start = (end - end % per_block).max(head_end);
+        for (from, to) in [(start, head_end), (tail_start, end)] {
+            let at = FsBlock(extent.start.get() + (from - start));
+            let Some(at) = self.geometry.fs_block_offset(at).filter(|_| from < to) else { continue };
+            let piece =
+                Piece { daddr: Daddr(at >> 9), bytes: ((to - from) as usize) << self.geometry.block_log };
+            if self.open.0 != from / per_block {
+                self.close();
+                self.open.0 = from / per_block;
+            }
+            self.open.1.push(piece);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        let pieces = std::mem::take(&mut self.open.1);
+        let bytes: usize = pieces.iter().map(|piece| piece.bytes).sum();
+        if bytes == self.geometry.dir_block_size as usize {
+            self.found.push(pieces);
+        }
+    }
+}
+
+/// The split blocks of a directory, as the replayed inode tells.
+fn split_blocks(ino: Ino, context: &mut Context<'_>) -> Result<Vec<Vec<Piece>>, Failure> {
+    let geometry = context.geometry.clone();
+    let place = Place::ino(ino);
+    let outside = || Damage::new("inode", "ino", "an inode of the volume", ino);
+    let (ag, within) = geometry.split_ino(ino).ok_or_else(outside).at(place)?;
+    let daddr = geometry.ag_block_daddr(ag, geometry.ag_ino_block(within));
+    let block = context.buffers.get(daddr, geometry.block_size as usize)?.to_vec();
+    let slot = block.get(geometry.ino_offset_in_block(within)..).unwrap_or(&[]);
+    let slot = slot.get(..geometry.inode_size as usize).unwrap_or(slot);
+    let inode = Dinode::verify(slot, &geometry, ino).at(place)?;
+    let mut blocks = Blocks { geometry: &geometry, found: Vec::new(), open: (0, Vec::new()), next: 0 };
+    if inode.file_type() == Some(FileType::Directory) {
+        match inode.fork(ForkKind::Data, &geometry).at(place)? {
+            Some(Fork::Extents(raw)) => raw.iter().try_for_each(|raw| blocks.take(raw)).at(place)?,
+            Some(Fork::Btree(root)) => walk(ino, root, &mut blocks, context)?,
+            _ => {}
+        }
+    }
+    blocks.close();
+    Ok(blocks.found)
+}
+
+/// Walks a fork's tree in the order of its keys. It ends whatever the disk says: levels fall strictly, and the extents
+/// of a leaf that was seen before would not lie behind the last.
+fn walk(
+    ino: Ino,
+    root: BmapRootView<'_>,
+    blocks: &mut Blocks<'_>,
+    context: &mut Context<'_>,
+) -> Result<(), Failure> {
+    let geometry = blocks.geometry;
+    let mut pending: Vec<(U64, u16)> = root.pointers.iter().rev().map(|at| (*at, root.level - 1)).collect();
+    while let Some((pointer, level)) = pending.pop() {
+        let outside = || Damage::new("extent map tree", "ptr", "a block of the volume", pointer);
+        let (ag, block) = pointer.locate(geometry, None).ok_or_else(outside).at(Place::ino(ino))?;
+        let bytes = context.buffers.get(geometry.ag_block_daddr(ag, block), geometry.block_size as usize)?;
+        let place = Place::block(ag, block).of_inode(ino);
+        let identity = Identity { ag, block, ino: Some(ino) };
+        match Block::<BmBt>::verify(bytes, geometry, identity, level).at(place)?.body {
+            Body::Leaf([]) => {
+                return Err(Failure::Damage(
+                    place,
+                    Damage::new("extent map tree", "numrecs", "at least 1", 0),
+                ));
+            }
+            Body::Leaf(raw) => raw.iter().try_for_each(|raw| blocks.take(raw)).at(place)?,
+            Body::Node(_, below) => pending.extend(below.iter().rev().map(|at| (*at, level - 1))), // verified: not 0
+        }
+    }
+    Ok(())
+}
+
+/// Seals the blocks of one directory that have a replayed piece.
+fn seal_directory(
+    ino: Ino,
+    blocks: &[Vec<Piece>],
+    pieces: &mut BTreeMap<Daddr, (u16, Lsn)>,
+    context: &mut Context<'_>,
+) -> Result<(), Failure> {
+    for block in blocks {
+        let replayed = block.iter().filter_map(|piece| pieces.get(&piece.daddr)).map(|(_, lsn)| *lsn).max();
+        let Some(lsn) = replayed else { continue };
+        let mut bytes = Vec::new();
+        for piece in block {
+            bytes.extend_from_slice(context.buffers.get(piece.daddr, piece.bytes)?);
+        }
+        if !seal_block(ino, &mut bytes, block, lsn, context) {
+            continue;
+        }
+        let mut rest = bytes.as_slice();
+        for piece in block {
+            let (head, behind) = rest.split_at(piece.bytes.min(rest.len()));
+            context.buffers.get_mut(piece.daddr, piece.bytes)?.copy_from_slice(head);
+            rest = behind;
+            pieces.remove(&piece.daddr);
+        }
+    }
+    Ok(())
+}
+
+/// Seals a block that says that it is this directory's and lies here.
+fn seal_block(ino: Ino, bytes: &mut [u8], block: &[Piece], lsn: Lsn, context: &Context<'_>) -> bool {
+    let (Some(stamp), Some(first)) = (Stamp::of(bytes), block.first()) else { return false };
+    let owner = match stamp.kind {
+        BufferKind::DirBlock | BufferKind::DirData | BufferKind::DirFree => {
+            DirHeader::view(bytes).map(|h| h.owner)
+        }
+        BufferKind::DirLeaf1 | BufferKind::DirLeafN | BufferKind::DaNode => {
+            BlkInfo::view(bytes).map(|h| h.owner)
+        }
+        _ => None,
+    };
+    owner.is_some_and(|owner| owner.get() == ino.get())
+        && stamp.belongs_to(bytes, &context.geometry.uuid)
+        && stamp.lies_at(bytes, first.daddr)
+        && stamp.seal(bytes, lsn)
+}
