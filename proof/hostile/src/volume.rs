@@ -6,7 +6,7 @@ use base::{AgNumber, FileBlock, Ino};
 use dump::Request;
 use dump::request::{AgTree, At, File, QuotaKind, Target};
 use format::inode::{FileType, ForkKind};
-use log::Journal;
+use log::{Journal, listing};
 use read::{AclNames, ExtentWalk, Last, Metadata, Segments, Volume};
 
 use crate::damage::{self, Damaged};
@@ -74,21 +74,37 @@ fn read_inode(volume: &Volume, ino: Ino) {
     let _ = read::parents(volume, &inode);
 }
 
-/// Opens the journal and takes apart everything in it.
+/// Opens the journal, shows everything in it, replays it in memory, and reads what comes out.
 pub fn volume_log(data: &[u8]) {
     let dirty = images::FIRST_DIRTY..images::COUNT;
     let Some(damaged) = damage::apply(&mut Input::new(data), dirty, |image| &image.records) else { return };
     let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
     journal(&volume, &damaged);
+    let Ok(replayed) = log::replay_in_memory(volume.superblock(), damaged.device, None) else { return };
+    let _ = replayed.report.as_ref().map(listing::report);
+    let Ok(volume) = Volume::open(replayed.device) else { return };
+    read_inode(&volume, volume.root());
+    for site in damaged.image.sites.iter().filter(|site| site.ino.is_some()).take(32) {
+        site.ino.into_iter().for_each(|ino| read_inode(&volume, ino));
+    }
 }
 
 fn journal(volume: &Volume, damaged: &Damaged) {
     let Ok(journal) = Journal::open(volume.superblock(), &damaged.device, None) else { return };
+    listing::state(journal.state());
     let most = journal.area().blocks() as usize;
-    assert!(journal.records().take(most + 1).count() <= most, "records without an end");
+    let mut records = 0;
+    for record in journal.records().take(most + 1).flatten() {
+        listing::record(&record.header);
+        record.operations().flatten().for_each(|operation| drop(listing::operation(&operation)));
+        records += 1;
+    }
+    assert!(records <= most, "records without an end");
     for transaction in journal.transactions().take(4 * most).flatten() {
+        listing::transaction(&transaction);
         for item in transaction.items() {
-            assert!(item.regions().count() == item.len());
+            assert_eq!(item.regions().count(), item.len());
+            let _ = log::item::describe(&item, transaction.commit_lsn);
         }
     }
 }
@@ -159,15 +175,30 @@ pub fn volume_dump(data: &[u8]) {
 mod tests {
     use super::*;
 
+    struct Loud(&'static str);
+
+    impl check::Observer for Loud {
+        fn finding(&self, finding: &check::Finding) {
+            eprintln!("{}: {finding}", self.0);
+        }
+    }
+
+    /// A dirty volume is replayed whole, and what comes out is healthy.
+    #[test]
+    fn the_dirty_volumes_replay_to_clean_ones() {
+        for image in (images::FIRST_DIRTY..images::COUNT).filter_map(images::image) {
+            let superblock = format::superblock::Superblock::parse(&image.bytes).expect("a superblock");
+            let replayed = log::replay_in_memory(&superblock, image.device.clone(), None).expect("a journal");
+            assert!(replayed.report.is_some(), "{} is not dirty", image.name);
+            let options = check::Options { replayed: true, ..check_options() };
+            let summary = check::check(&replayed.device, &options, &Loud(image.name)).expect("a volume");
+            assert!(summary.is_clean(), "{}: {summary:?}", image.name);
+        }
+    }
+
     /// What is damaged must have been healthy: a finding there would be a false one, in every input of the fuzzer.
     #[test]
     fn the_healthy_volumes_are_clean() {
-        struct Loud(&'static str);
-        impl check::Observer for Loud {
-            fn finding(&self, finding: &check::Finding) {
-                eprintln!("{}: {finding}", self.0);
-            }
-        }
         for image in (0..images::FIRST_DIRTY).filter_map(images::image) {
             let summary = check::check(&image.device, &check_options(), &Loud(image.name)).expect("a volume");
             assert!(summary.is_clean() && summary.inodes > 100, "{}: {summary:?}", image.name);
