@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{cat, check, dump, extract, find, generate, info, log, ls, manifest, stat, tree};
 use crate::output::exit_code;
+use crate::sizes;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -16,11 +17,14 @@ use crate::output::exit_code;
     name = "xebec",
     version,
     about = "XFS images without root: inspect, check, extract",
-    long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel module.\n\n\
+    long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel \
+    module.\n\n\
         IMAGE is a raw image, a block device or a qcow2 file; a partition in it is found by itself, or named by \
-        --partition or --offset. Images are only read. A dirty log is replayed in memory, so that a crashed volume reads as \
+        --partition or --offset. Images are only read. A dirty log is replayed in memory, so that a crashed \
+        volume reads as \
         the kernel would show it, and the image stays untouched.",
-    after_help = "Exit codes: 0 done; 1 something failed, or part of it; 2 wrong usage. `xebec check` has those of fsck: see its --help.\n\
+    after_help = "Exit codes: 0 done; 1 something failed, or part of it; 2 wrong usage. `xebec check` has those \
+    of fsck: see its --help.\n\
         Every command has --help with examples.",
     propagate_version = true,
     subcommand_required = true,
@@ -49,7 +53,7 @@ pub enum Command {
     /// Write the contents of files to standard output.
     Cat(cat::Arguments),
     /// Find files by name, type, size and more.
-    Find(find::Arguments),
+    Find(Box<find::Arguments>),
     /// Take files out, into a directory or a tar archive.
     Extract(extract::Arguments),
     /// Verify everything, and say what is damaged.
@@ -72,8 +76,9 @@ pub struct Global {
     /// Use partition N, counted from 1 (found by itself where only one holds XFS).
     #[arg(long, value_name = "N", global = true, help_heading = "Image options")]
     pub partition: Option<u32>,
-    /// The volume begins this many bytes into the image or the partition; suffixes k, m, g, t, and s for sectors of 512.
-    #[arg(long, value_name = "BYTES", global = true, help_heading = "Image options", value_parser = crate::sizes::parse)]
+    /// The volume begins this many bytes into the image or the partition; suffixes k, m, g, t, and s for sectors of
+    /// 512.
+    #[arg(long, value_name = "BYTES", global = true, help_heading = "Image options", value_parser = sizes::parse)]
     pub offset: Option<u64>,
     /// The log lies on this device or in this file.
     #[arg(long, value_name = "PATH", global = true, help_heading = "Image options")]

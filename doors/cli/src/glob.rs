@@ -1,4 +1,5 @@
-//! Shell patterns over bytes, as `find -name` has them: `*`, `?`, `[...]`, and `\` before a character that stands for itself.
+//! Shell patterns over bytes, as `find -name` has them: `*`, `?`, `[...]`, and `\` before a character that stands for
+//! itself.
 
 /// A pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,8 @@ impl Pattern {
         Self { tokens, fold_case }
     }
 
-    /// Whether all of `name` matches. Goes back to the last star only, so that time is at most the product of both lengths.
+    /// Whether all of `name` matches. Goes back to the last star only, so that time is at most the product of both
+    /// lengths.
     pub fn matches(&self, name: &[u8]) -> bool {
         let (mut token, mut at) = (0, 0);
         let mut star: Option<(usize, usize)> = None;

@@ -119,8 +119,8 @@ fn name_in<'n>(names: &'n [u8], item: &Item) -> &'n [u8] {
     names.get(item.start..item.start + usize::from(item.length)).unwrap_or(&[])
 }
 
-/// Visits the inodes of entries in the order in which they lie on disk, so that each chunk of inodes is read once. `visit` gets
-/// the index of the entry in `items`.
+/// Visits the inodes of entries in the order in which they lie on disk, so that each chunk of inodes is read once.
+/// `visit` gets the index of the entry in `items`.
 pub fn visit_inodes(
     reader: &mut InodeReader<'_>,
     items: &[Item],

@@ -1,7 +1,8 @@
 //! From a path on the command line to a volume: container, partition, journal.
 //!
-//! A dirty journal is replayed into a copy-on-write overlay in memory, and everything after reads the overlay: the image stays as
-//! it is. Commands that look at damage ([`Device`] alone, see [`Opened`]) go on where a volume cannot be opened.
+//! A dirty journal is replayed into a copy-on-write overlay in memory, and everything after reads the overlay: the
+//! image stays as it is. Commands that look at damage ([`Device`] alone, see [`Opened`]) go on where a volume cannot
+//! be opened.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -86,8 +87,8 @@ fn parse_inode(text: &str) -> Result<u64, std::num::ParseIntError> {
 const NAMES_BYTES_MAX: u64 = 4 << 20;
 
 impl Image {
-    /// Finds the files of a command line; those that cannot be found are counted as failures. A file that was named by number is
-    /// called by it.
+    /// Finds the files of a command line; those that cannot be found are counted as failures. A file that was named
+    /// by number is called by it.
     pub fn find_files(&self, files: &Files, last: Last) -> Vec<(Vec<u8>, Inode)> {
         let by_path = files.paths.iter().map(|path| {
             let path = path.as_bytes();

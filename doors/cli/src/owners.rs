@@ -1,5 +1,5 @@
-//! Names of owners and groups, from the image's own `/etc/passwd` and `/etc/group`: this machine's names mean nothing in
-//! somebody else's image.
+//! Names of owners and groups, from the image's own `/etc/passwd` and `/etc/group`: this machine's names mean nothing
+//! in somebody else's image.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ const NAME_MAX: usize = 32;
 pub struct Names(HashMap<u32, Box<[u8]>>);
 
 impl Names {
-    /// Reads `passwd` or `group`: in both the name is the first field and the number the third. The first name of a number
-    /// counts; lines that make no sense, and names that no `useradd` makes, are passed over.
+    /// Reads `passwd` or `group`: in both the name is the first field and the number the third. The first name of a
+    /// number counts; lines that make no sense, and names that no `useradd` makes, are passed over.
     pub fn parse(text: &[u8]) -> Self {
         let mut names = HashMap::new();
         for line in text.split(|byte| *byte == b'\n') {
@@ -36,8 +36,8 @@ impl Names {
         self.get(number).map_or_else(|| crate::sizes::digits(number.into()), <[u8]>::len)
     }
 
-    /// Appends the name of a number, or the number, in `width`: names are aligned to the left, numbers to the right, as `ls`
-    /// does.
+    /// Appends the name of a number, or the number, in `width`: names are aligned to the left, numbers to the right,
+    /// as `ls` does.
     pub fn push(&self, out: &mut Vec<u8>, number: u32, width: usize) {
         match self.get(number) {
             Some(name) => {

@@ -1,9 +1,9 @@
 //! Work done ahead of its turn by many threads, given out in order.
 //!
-//! A tree walk, a tar stream and an extraction are the same shape: a *task* (a directory, a batch of files, a piece of a
-//! large file) turns into a row of *pieces*: further tasks, and results. The row takes the place of its task, so that
-//! the whole is always one line-up in final order. Workers take the first task that nobody has; whoever completes the
-//! front of the line gives out results from there, one after the other, in order.
+//! A tree walk, a tar stream and an extraction are the same shape: a *task* (a directory, a batch of files, a piece
+//! of a large file) turns into a row of *pieces*: further tasks, and results. The row takes the place of its task, so
+//! that the whole is always one line-up in final order. Workers take the first task that nobody has; whoever
+//! completes the front of the line gives out results from there, one after the other, in order.
 //!
 //! | part | does |
 //! |---|---|
@@ -15,11 +15,12 @@
 //! # Invariants
 //! - Results reach the sink in the order that one thread would give, whatever the number of threads.
 //! - The first slot of the line is always being worked on or given out: the work ends whatever the budget.
-//! - Results that wait weigh at most [`BUDGET`], plus what each thread completes at that moment; and a task is only taken
-//!   within [`WINDOW`] slots of the front, so that finding it is cheap.
+//! - Results that wait weigh at most [`BUDGET`], plus what each thread completes at that moment; and a task is only
+//!   taken within [`WINDOW`] slots of the front, so that finding it is cheap.
 //!
 //! # Locking
-//! One mutex around the line, held for a walk over at most `WINDOW` slots, never while a task is done or a result given out.
+//! One mutex around the line, held for a walk over at most `WINDOW` slots, never while a task is done or a result
+//! given out.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -261,7 +262,8 @@ impl<T, R> Line<T, R> {
         Some((self.front, result))
     }
 
-    /// Puts pieces in the place of a busy slot (`NONE`: the front of an empty line), and drops what is done from the front.
+    /// Puts pieces in the place of a busy slot (`NONE`: the front of an empty line), and drops what is done from the
+    /// front.
     fn replace(&mut self, slot: Slot, pieces: Vec<Piece<T, R>>, weigh: impl Fn(&R) -> usize) {
         if let Some((_, content)) = self.slots.get_mut(slot) {
             *content = Content::Empty;

@@ -1,7 +1,7 @@
 //! Times as `ls` and `stat` write them, in local time, a million of them at a time.
 //!
-//! The time zone database is asked once per run of equal offsets, not once per time: a zone's offset is constant between
-//! two transitions, and the files of a volume fall into few such spans.
+//! The time zone database is asked once per run of equal offsets, not once per time: a zone's offset is constant
+//! between two transitions, and the files of a volume fall into few such spans.
 
 use format::timestamp::Timestamp;
 use jiff::tz::{Offset, TimeZone};

@@ -10,8 +10,8 @@ use crate::names;
 use crate::output::{Messages, Stdout};
 use crate::pipeline::{PieceOf, Sink, Work};
 
-/// How deep directories may be nested. A deeper one is named and left out: its path alone would be longer than what any program
-/// can open.
+/// How deep directories may be nested. A deeper one is named and left out: its path alone would be longer than what
+/// any program can open.
 pub const DEPTH_MAX: usize = 4096;
 
 /// The directories that a walk has been in, so that a damaged tree, which may bend back on itself, still ends.

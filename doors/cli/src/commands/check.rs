@@ -17,7 +17,7 @@ use crate::args::Global;
 use crate::facts::SEPARATOR;
 use crate::names;
 use crate::open::{self, Log};
-use crate::output::{Coded, JSON_VERSION, Messages, Stdout, exit_code};
+use crate::output::{Coded, Messages, Stdout, exit_code};
 use crate::sizes;
 
 /// Arguments of `check`.
@@ -25,10 +25,13 @@ use crate::sizes;
 #[command(
     after_help = "Nothing is changed. A dirty log is replayed in memory first, and what is then there is checked; with \
     --no-replay the volume is checked as it lies, which a crash may have left inconsistent.\n\n\
-    Each finding is one line: severity, place, structure and field, what was found and what was expected. Errors are damage; \
+    Each finding is one line: severity, place, structure and field, what was found and what was expected. \
+    Errors are damage; \
     warnings are legal, such as counters that the next mount puts right.\n\n\
-    Examples:\n  xebec check disk.xfs\n  xebec check --json disk.qcow2 | jq '.findings[] | select(.severity == \"error\")'\n\n\
-    Exit codes, as fsck: 0 clean; 4 errors were found and left as they are; 8 the check could not be made; 16 wrong usage."
+    Examples:\n  xebec check disk.xfs\n  xebec check --json disk.qcow2 | jq '.findings[] | select(.severity == \
+    \"error\")'\n\n\
+    Exit codes, as fsck: 0 clean; 4 errors were found and left as they are; 8 the check could not be made; 16 \
+    wrong usage."
 )]
 pub struct Arguments {
     /// The image.
@@ -60,7 +63,8 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         let unfinished = report.unfinished.len();
         if unfinished > 0 {
             messages.note(format_args!(
-                "{unfinished} operations were unfinished: a mount would finish them, and what they left half done shows below"
+                "{unfinished} operations were unfinished: a mount would finish them, and what they left half \
+                done shows below"
             ));
         }
     }
@@ -158,7 +162,8 @@ impl Listener {
             let Summary { findings, ags, inodes, directories, entries, extents, .. } = summary;
             let verdict = if is_clean { "clean" } else { "damaged" };
             let text = format!(
-                "{verdict}: {} errors, {} warnings; {ags} AGs, {inodes} inodes, {directories} directories, {entries} entries, {extents} extents\n",
+                "{verdict}: {} errors, {} warnings; {ags} AGs, {inodes} inodes, {directories} directories, \
+                {entries} entries, {extents} extents\n",
                 findings.errors, findings.warnings
             );
             out.write(names::printable(messages.image().as_bytes()).as_bytes());

@@ -16,7 +16,8 @@ use crate::output::{Coded, Messages, Stdout, exit_code, write_json};
 /// Arguments of `dump`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = format!("What can be shown:\n{GRAMMAR}\n\n\
-    What is damaged is shown too: lines that begin with # say what is wrong with it. A dirty log is replayed in memory first; \
+    What is damaged is shown too: lines that begin with # say what is wrong with it. A dirty log is replayed in \
+    memory first; \
     with --no-replay what is shown is what lies on the disk.\n\n\
     Examples:\n  xebec dump disk.xfs sb\n  xebec dump disk.xfs agf 0\n  xebec dump disk.xfs inode /etc/passwd\n  \
     xebec dump --json disk.xfs bnobt 2 1\n\n\

@@ -25,7 +25,8 @@ use crate::walk::{Shown, TextSink, Visited, join};
 /// Arguments of `find`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "All tests must hold. They may be written with one dash, as find has them. Entries of a directory come sorted by \
+    after_help = "All tests must hold. They may be written with one dash, as find has them. Entries of a \
+    directory come sorted by \
     the bytes of their names.\n\n\
     Examples:\n  xebec find disk.xfs /etc -name '*.conf' -type f\n  xebec find disk.xfs --size +10M --ls\n  \
     xebec find disk.xfs -type f -print0 | xargs -0 -n1 xebec cat disk.xfs\n\n\
@@ -49,7 +50,8 @@ pub struct Arguments {
     /// The same without regard to case.
     #[arg(long, value_name = "PATTERN")]
     ipath: Option<OsString>,
-    /// The type is one of these letters: f file, d directory, l link, p fifo, s socket, b and c devices; several with commas.
+    /// The type is one of these letters: f file, d directory, l link, p fifo, s socket, b and c devices; several with
+    /// commas.
     #[arg(long = "type", value_name = "LETTERS", value_delimiter = ',', value_parser = parse_type)]
     types: Vec<FileType>,
     /// The size: N, +N for more, -N for less; in units c bytes, k, M, G, or b blocks of 512, and rounded up to them.

@@ -23,10 +23,13 @@ use crate::output::{Messages, Stdout};
 /// Arguments of `log`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Shows what lies between tail and head: each complete transaction with its items, in the order of their commits, \
-    and at the end what a mount would still have to finish. A clean log holds nothing that counts. Sequence numbers are \
+    after_help = "Shows what lies between tail and head: each complete transaction with its items, in the order \
+    of their commits, \
+    and at the end what a mount would still have to finish. A clean log holds nothing that counts. Sequence \
+    numbers are \
     CYCLE:BLOCK, in blocks of 512 bytes.\n\n\
-    Examples:\n  xebec log disk.xfs\n  xebec log --records disk.xfs\n  xebec log --json disk.xfs | jq '.transactions[].items[].type'\n\n\
+    Examples:\n  xebec log disk.xfs\n  xebec log --records disk.xfs\n  xebec log --json disk.xfs | jq \
+    '.transactions[].items[].type'\n\n\
     Exit codes: 0 done; 1 the log cannot be read; 2 wrong usage."
 )]
 pub struct Arguments {
@@ -182,7 +185,8 @@ impl Show<'_> {
                 let Dirty { records, operations, transactions, .. } = dirty;
                 writeln!(
                     self.out,
-                    "dirty: tail at {}, head at {}: {records} records, {operations} operations, {transactions} transactions",
+                    "dirty: tail at {}, head at {}: {records} records, {operations} operations, {transactions} \
+                    transactions",
                     lsn(dirty.tail),
                     lsn(dirty.head)
                 )?;

@@ -21,7 +21,8 @@ use crate::walk::{Shown, TextSink, Visited, join};
 /// Arguments of `manifest`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "One JSON object per file, sorted by the bytes of the paths: see docs/manifest.md. Equal lines mean equal files, \
+    after_help = "One JSON object per file, sorted by the bytes of the paths: see docs/manifest.md. Equal lines \
+    mean equal files, \
     contents and all metadata.\n\n\
     Examples:\n  xebec manifest disk.xfs > disk.manifest\n  diff <(xebec manifest a.xfs) <(xebec manifest b.xfs)\n\n\
     Exit codes: 0 done; 1 something could not be read, and is left out; 2 wrong usage."
@@ -99,8 +100,8 @@ impl<'m> Work for Manifest<'m> {
 }
 
 impl<'m> Manifest<'m> {
-    /// Lines come in the order of whole paths: what is in a directory comes where its name with a slash does, which is not
-    /// always right behind its own line.
+    /// Lines come in the order of whole paths: what is in a directory comes where its name with a slash does, which
+    /// is not always right behind its own line.
     fn directory(&self, worker: &mut Worker<'m>, path: &[u8], ino: Ino, depth: usize, pieces: &mut Pieces) {
         let failure = |path: &[u8], error: &dyn std::fmt::Display| Piece::Result(Shown::failure(path, error));
         if let Err(reason) = self.visited.enter(ino, depth) {

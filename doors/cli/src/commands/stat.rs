@@ -83,7 +83,8 @@ struct File {
 const EXTENTS_MAX: usize = 100_000;
 
 impl File {
-    /// Gathers the facts; the rest is only read where `all` asks for it. An error comes with the name that it belongs to.
+    /// Gathers the facts; the rest is only read where `all` asks for it. An error comes with the name that it belongs
+    /// to.
     fn of(image: &Image, name: Vec<u8>, inode: &Inode, all: bool) -> Result<Self, (Vec<u8>, read::Error)> {
         let volume = &image.volume;
         let dinode = inode.dinode();

@@ -1,8 +1,8 @@
 //! A tree as a stream of tar members, in the order of the disk.
 //!
-//! Workers fill buffers with whole members: headers, and the contents of small files read to where they belong. A large file is a
-//! header and a row of pieces. Buffers are of one size and are used again and again. Which of several names of a file comes
-//! first is only known in order, so a file with several links takes a turn of its own.
+//! Workers fill buffers with whole members: headers, and the contents of small files read to where they belong. A
+//! large file is a header and a row of pieces. Buffers are of one size and are used again and again. Which of several
+//! names of a file comes first is only known in order, so a file with several links takes a turn of its own.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -43,9 +43,12 @@ use tree::{Tree, TreeSink};
 /// Arguments of `extract`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "What is in PATH goes to DIR, or into the archive, under its own name; PATH itself gives DIR its mode and times. \
-    Kept are owner, mode, times in nanoseconds, extended attributes, access control lists, hard links, devices and holes. \
-    Nothing is written outside of DIR, whatever the image says. Without root, owners and devices cannot be made: what was \
+    after_help = "What is in PATH goes to DIR, or into the archive, under its own name; PATH itself gives DIR \
+    its mode and times. \
+    Kept are owner, mode, times in nanoseconds, extended attributes, access control lists, hard links, devices \
+    and holes. \
+    Nothing is written outside of DIR, whatever the image says. Without root, owners and devices cannot be \
+    made: what was \
     not kept is said at the end.\n\n\
     Archives are POSIX (pax), with extended attributes and holes as GNU tar writes them: to unpack them all, \
     tar --xattrs --xattrs-include='*' -xpf FILE.tar.\n\n\

@@ -1,8 +1,9 @@
-//! Members of a tar archive: a `ustar` header, and before it an extended header (POSIX.1-2001, "pax") for what does not fit.
+//! Members of a tar archive: a `ustar` header, and before it an extended header (POSIX.1-2001, "pax") for what does
+//! not fit.
 //!
-//! What goes beyond POSIX is what GNU tar and bsdtar both read: extended attributes as `SCHILY.xattr.NAME`, sparse files as
-//! GNU's format 1.0. Names are written as their bytes are, whatever their encoding. Owners are numbers only: names of the image
-//! mean nothing on the machine that unpacks it.
+//! What goes beyond POSIX is what GNU tar and bsdtar both read: extended attributes as `SCHILY.xattr.NAME`, sparse
+//! files as GNU's format 1.0. Names are written as their bytes are, whatever their encoding. Owners are numbers only:
+//! names of the image mean nothing on the machine that unpacks it.
 
 use format::inode::FileType;
 use format::timestamp::Timestamp;
@@ -78,10 +79,10 @@ impl Member<'_> {
             (_, FileType::Fifo) => EntryType::Fifo,
             (_, FileType::Regular | FileType::Socket) => EntryType::Regular,
         });
-        if let Kind::Link(target) | Kind::Symlink(target) = self.kind {
-            if !put(&mut header.as_old_mut().linkname, target) {
-                push_record(records, b"linkpath", target);
-            }
+        if let Kind::Link(target) | Kind::Symlink(target) = self.kind
+            && !put(&mut header.as_old_mut().linkname, target)
+        {
+            push_record(records, b"linkpath", target);
         }
         let (major, minor) = self.metadata.device;
         // Numbers of devices have 14 and 18 bits: they fit.

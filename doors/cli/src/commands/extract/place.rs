@@ -1,9 +1,9 @@
 //! Places on this machine, and what can be made there.
 //!
 //! # Invariants
-//! Every call names one component, checked by [`is_safe`](super::source::is_safe), below the descriptor of a directory that this
-//! run has opened without following a link. So nothing that an image says, and no link that anybody puts there meanwhile, leads
-//! outside of the directory that the user named.
+//! Every call names one component, checked by [`is_safe`](super::source::is_safe), below the descriptor of a
+//! directory that this run has opened without following a link. So nothing that an image says, and no link that
+//! anybody puts there meanwhile, leads outside of the directory that the user named.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -76,7 +76,8 @@ fn replace<T>(place: &Place, name: &[u8], rights: Rights, make: impl Fn() -> Res
     }
 }
 
-/// Makes a directory and opens it. One that is there already is taken where overwriting is allowed; a link to one is replaced.
+/// Makes a directory and opens it. One that is there already is taken where overwriting is allowed; a link to one is
+/// replaced.
 pub fn make_directory(place: &Place, name: &[u8], rights: Rights) -> Result<OwnedFd> {
     let open = || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -158,8 +159,8 @@ fn make_node(place: &Place, name: &[u8], facts: &Facts) -> Result<()> {
     }
 }
 
-/// Gives an open file or directory its owner, attributes, mode and times. The order counts: a change of owner clears set-uid
-/// bits and capabilities, attributes cannot be set on what may not be written, and all of it changes times.
+/// Gives an open file or directory its owner, attributes, mode and times. The order counts: a change of owner clears
+/// set-uid bits and capabilities, attributes cannot be set on what may not be written, and all of it changes times.
 pub fn complete(
     fd: impl AsFd,
     facts: &Facts,

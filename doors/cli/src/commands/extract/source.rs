@@ -114,7 +114,8 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// The next runs from a byte on, cut into pieces of at most `piece` bytes, until they make `most` bytes; and where to go on.
+/// The next runs from a byte on, cut into pieces of at most `piece` bytes, until they make `most` bytes; and where to
+/// go on.
 pub fn plan(
     volume: &Volume,
     inode: &Dinode<'_>,
@@ -139,8 +140,8 @@ pub fn plan(
     Ok((pieces, None))
 }
 
-/// Whether a name may be given to a file on this machine: one component, and not `.` or `..`. The verifiers of directories refuse
-/// others already; nothing depends on that here.
+/// Whether a name may be given to a file on this machine: one component, and not `.` or `..`. The verifiers of
+/// directories refuse others already; nothing depends on that here.
 pub fn is_safe(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }

@@ -1,8 +1,8 @@
 //! A tree into a directory of this machine.
 //!
 //! Directories are tasks that make themselves and turn into batches of entries; a batch makes its files. What must come
-//! after other things takes a turn in order: a directory gets its mode and times when all in it is done, and which of several
-//! names of a file is made first and which are links to it is decided one after the other.
+//! after other things takes a turn in order: a directory gets its mode and times when all in it is done, and which of
+//! several names of a file is made first and which are links to it is decided one after the other.
 
 use std::collections::HashMap;
 use std::io;
@@ -305,10 +305,10 @@ impl<'t> Tree<'t> {
         };
         // The length is set first where the end is a hole, or where much is to come: the file system then knows it.
         let end = runs.last().map_or(0, Run::end);
-        if end < facts.metadata.size {
-            if let Err(errno) = rustix::fs::ftruncate(&file, facts.metadata.size) {
-                return refused(pieces, &path, Refused { what: "give the file its length", errno });
-            }
+        if end < facts.metadata.size
+            && let Err(errno) = rustix::fs::ftruncate(&file, facts.metadata.size)
+        {
+            return refused(pieces, &path, Refused { what: "give the file its length", errno });
         }
         if next.is_some() {
             self.progress.file(0);

@@ -35,9 +35,11 @@ use row::Row;
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "Names come sorted by their bytes. On a terminal they are quoted where they hold anything special, and stand in \
+    after_help = "Names come sorted by their bytes. On a terminal they are quoted where they hold anything \
+    special, and stand in \
     columns; elsewhere they are written as they are, one a line.\n\n\
-    Examples:\n  xebec ls -l disk.xfs /etc\n  xebec ls -lR disk.xfs\n  xebec ls -R --json disk.xfs | jq -r '.entries[].path'\n\n\
+    Examples:\n  xebec ls -l disk.xfs /etc\n  xebec ls -lR disk.xfs\n  xebec ls -R --json disk.xfs | jq -r \
+    '.entries[].path'\n\n\
     Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
 )]
 pub struct Arguments {

@@ -1,8 +1,8 @@
 //! Directories through the pipeline: one task each; a large one is split.
 //!
-//! The columns of a directory are as wide as its widest line, so nothing of it can be written before all its inodes have been
-//! read. A small directory is one task from beginning to end. A large one turns into tasks that read inodes, a result
-//! that waits for them all, and tasks that write lines.
+//! The columns of a directory are as wide as its widest line, so nothing of it can be written before all its inodes
+//! have been read. A small directory is one task from beginning to end. A large one turns into tasks that read
+//! inodes, a result that waits for them all, and tasks that write lines.
 
 use std::sync::{Arc, OnceLock};
 
