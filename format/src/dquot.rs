@@ -36,7 +36,7 @@ crate::ondisk! {
         /// `DQ`.
         magic: U16 = Hex,
         /// 1.
-        version: u8 = Uint,
+        version: u8 = Hex,
         /// User, project or group; wide times.
         flags as "type": u8 = Hex,
         /// User, project or group id.

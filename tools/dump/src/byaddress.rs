@@ -4,15 +4,16 @@
 use base::{Daddr, FileBlock, Ino};
 use block::Device;
 use format::btree::LongHeader;
-use format::dabtree::BlkInfo;
+use format::dabtree::{self, BlkInfo};
 use format::dir::data::{self, HEADER_SIZE};
 use format::dir::free::{self, FreeHeader, max_bests};
 use format::dir::{DirHeader, Space};
+use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::payload::PayloadHeader;
 use format::superblock::RawSuperblock;
 use format::{ForkBlock, Geometry, Place};
-use read::{Result, Volume};
+use read::{ExtentWalk, Result, Volume};
 
 use crate::dump::{Dumped, show_inodes};
 use crate::fields::{Source, big_endian, structure};
@@ -26,7 +27,7 @@ use crate::{attr, btree, dir, dquot, headers, logblock};
 pub fn show(volume: &Volume, daddr: Daddr, raw_size: usize, force: Option<Type>) -> Result<Dumped> {
     let geometry = volume.geometry();
     let probe = locate::sectors(volume, daddr, 512)?;
-    let kind = force.unwrap_or_else(|| Type::detect(&probe.bytes));
+    let kind = force.unwrap_or_else(|| detect(volume, &probe));
     let size = match kind {
         Type::Superblock | Type::Agf | Type::Agi | Type::Agfl => geometry.sector_size as usize,
         Type::Dir => geometry.dir_block_size as usize,
@@ -40,6 +41,33 @@ pub fn show(volume: &Volume, daddr: Daddr, raw_size: usize, force: Option<Type>)
         _ => take_apart(kind, &located, geometry),
     };
     Ok(located.show(shown))
+}
+
+/// What bytes are by their magic. Nodes of directories and of attributes have the same: whose fork holds them decides.
+fn detect(volume: &Volume, located: &Located) -> Type {
+    let kind = Type::detect(&located.bytes);
+    if kind == Type::Dir && dabtree::magic(&located.bytes) == Some(dabtree::NODE_MAGIC) {
+        let owner = BlkInfo::view(&located.bytes).map_or(0, |info| info.owner.get());
+        if is_in_attributes(volume, Ino(owner), located.daddr).unwrap_or(false) {
+            return Type::Attr;
+        }
+    }
+    kind
+}
+
+fn is_in_attributes(volume: &Volume, ino: Ino, daddr: Daddr) -> Result<bool> {
+    let geometry = volume.geometry();
+    let Some((ag, block)) = geometry.split_daddr(daddr) else { return Ok(false) };
+    let wanted = geometry.fs_block(ag, block).get();
+    let slot = locate::inode(volume, ino)?;
+    let view = locate::view(volume, &slot)?;
+    for extent in ExtentWalk::new(volume, &view, ForkKind::Attr, FileBlock(0))? {
+        let extent = extent?;
+        if (extent.start.get()..extent.start.get() + extent.count).contains(&wanted) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn take_apart(kind: Type, located: &Located, geometry: &Geometry) -> Shown {

@@ -1,12 +1,12 @@
 //! The four header sectors of an AG.
 
 use base::AgNumber;
-use format::Geometry;
 use format::agf::RawAgf;
 use format::agfl::{Agfl, RawAgfl};
 use format::agi::RawAgi;
 use format::ondisk::OnDisk;
-use format::superblock::{RawSuperblock, Superblock};
+use format::superblock::{CRC_OFFSET, RawSuperblock, Superblock};
+use format::{Geometry, checksum};
 
 use crate::fields::{self, Source};
 use crate::shown::Shown;
@@ -18,25 +18,53 @@ const METADIR_FIELDS: &str = "metadirino";
 
 /// A superblock. `bytes` hold its sector and may hold more; how long the sector is, is told by the superblock itself.
 pub fn superblock(bytes: &[u8]) -> Shown {
-    let sector = RawSuperblock::view(bytes).map_or(0, |raw| usize::from(raw.sectsize.get()));
-    let whole = bytes.get(..sector.max(RawSuperblock::SIZE)).unwrap_or(bytes);
-    let mut fields = fields::structure::<RawSuperblock>(Source::new(whole));
-    if !RawSuperblock::view(bytes).is_some_and(|raw| raw.features().metadir()) {
-        let end = fields.0.iter().position(|(name, _)| name == METADIR_FIELDS);
-        fields.0.truncate(end.unwrap_or(usize::MAX));
-    }
-    Shown::new(Type::Superblock, fields).verified(Superblock::parse(bytes))
+    superblock_fields(bytes).verified(Superblock::parse(bytes))
 }
 
 /// The superblock at the start of an AG that is not the first: a copy, which must be of the same shape.
 pub fn secondary(bytes: &[u8], geometry: &Geometry) -> Shown {
-    let mut shown = superblock(bytes);
-    if let Ok(copy) = Superblock::parse(bytes)
-        && (copy.geometry.uuid != geometry.uuid || copy.geometry.blocks != geometry.blocks)
+    let mut shown = superblock_fields(bytes);
+    shown.object(checksum::verify("superblock", sector_of(bytes), CRC_OFFSET));
+    let copy = shown.object(Superblock::parse_unchecked(&completed(bytes, geometry)));
+    if copy.is_some_and(|copy| copy.geometry.uuid != geometry.uuid || copy.geometry.blocks != geometry.blocks)
     {
         shown.objections.push("superblock: it belongs to a volume of another UUID or size".into());
     }
     shown
+}
+
+/// A copy of the superblock with what only the first one has: `mkfs.xfs` leaves `inprogress` set in all others, and the
+/// root directory's number out of most of them.
+fn completed(bytes: &[u8], geometry: &Geometry) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let place = |name| {
+        let field = RawSuperblock::FIELDS.iter().find(|field| field.name == name)?;
+        Some(field.offset..field.offset + field.size)
+    };
+    if let Some(inprogress) = place("inprogress").and_then(|place| bytes.get_mut(place)) {
+        inprogress.fill(0);
+    }
+    if let Some(root) = place("rootino").and_then(|place| bytes.get_mut(place))
+        && root.iter().all(|byte| *byte == 0xff)
+    {
+        root.copy_from_slice(&geometry.root.get().to_be_bytes());
+    }
+    bytes
+}
+
+/// The bytes that a superblock says are its sector.
+fn sector_of(bytes: &[u8]) -> &[u8] {
+    let sector = RawSuperblock::view(bytes).map_or(0, |raw| usize::from(raw.sectsize.get()));
+    bytes.get(..sector.max(RawSuperblock::SIZE)).unwrap_or(bytes)
+}
+
+fn superblock_fields(bytes: &[u8]) -> Shown {
+    let mut fields = fields::structure::<RawSuperblock>(Source::new(sector_of(bytes)));
+    if !RawSuperblock::view(bytes).is_some_and(|raw| raw.features().metadir()) {
+        let end = fields.0.iter().position(|(name, _)| name == METADIR_FIELDS);
+        fields.0.truncate(end.unwrap_or(usize::MAX));
+    }
+    Shown::new(Type::Superblock, fields)
 }
 
 /// An AGF.

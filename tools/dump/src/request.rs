@@ -16,7 +16,7 @@ bnobt|cntbt|inobt|finobt|rmapbt|refcountbt AG [CHILD...]
                             root of a tree, or the block that child numbers lead to, as ptrs[] counts them
 bnobt|... AG block BLOCK    a block of a tree by its number in the AG
 inode FILE                  an inode: core, forks, what lies in them
-bmbt FILE [attr] [CHILD...] root of a fork's extent tree, or a block below
+bmbt FILE [attr] [CHILD...] root of a fork's extent tree, or a block below (also: inode FILE bmap ...)
 extents FILE [attr]         what a fork maps, like xfs_bmap -vp
 dir FILE [BLOCK]            a directory's block by its number in the file; without one, the blocks there are
 attr FILE [BLOCK]           the same of extended attributes
@@ -30,6 +30,32 @@ daddr NUMBER                the same by its 512-byte sector
 ... as TYPE                 takes the bytes of block, fsb, daddr as this type
 
 FILE is an inode number, or a path from the root that begins with \"/\". Numbers are decimal, or hexadecimal after 0x.";
+
+/// The words that a request may begin with, for completion.
+pub const VERBS: &[&str] = &[
+    "sb",
+    "agf",
+    "agi",
+    "agfl",
+    "bnobt",
+    "cntbt",
+    "inobt",
+    "finobt",
+    "rmapbt",
+    "refcountbt",
+    "inode",
+    "bmbt",
+    "extents",
+    "dir",
+    "attr",
+    "symlink",
+    "dquot",
+    "log",
+    "freespace",
+    "block",
+    "fsb",
+    "daddr",
+];
 
 /// One thing to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,9 +253,13 @@ impl<'a> Words<'a> {
             "agf" => Target::Agf(self.ag(verb)?),
             "agi" => Target::Agi(self.ag(verb)?),
             "agfl" => Target::Agfl(self.ag(verb)?),
-            "inode" => Target::Inode(self.file(verb)?),
-            "bmbt" | "bmap" => {
-                Target::Bmbt { file: self.file(verb)?, fork: self.fork(), children: self.children()? }
+            "inode" => {
+                let file = self.file(verb)?;
+                if self.next_if("bmap") { self.bmbt(file)? } else { Target::Inode(file) }
+            }
+            "bmbt" => {
+                let file = self.file(verb)?;
+                self.bmbt(file)?
             }
             "extents" => Target::Extents { file: self.file(verb)?, fork: self.fork() },
             "dir" => Target::Dir(self.file(verb)?, self.file_block()?),
@@ -276,6 +306,10 @@ impl<'a> Words<'a> {
         parse_number(word).map(|number| File::Ino(Ino(number))).ok_or_else(|| {
             Usage(format!("{verb}: \"{}\" is neither an inode number nor a path from /", word.display()))
         })
+    }
+
+    fn bmbt(&mut self, file: File) -> Result<Target> {
+        Ok(Target::Bmbt { file, fork: self.fork(), children: self.children()? })
     }
 
     fn fork(&mut self) -> ForkKind {
@@ -373,6 +407,7 @@ mod tests {
         assert_eq!(parse("rmapbt 1 block 9"), Ok(tree(At::Block(AgBlock(9)))));
         assert_eq!(parse("inode 128"), Ok(Target::Inode(File::Ino(Ino(128)))));
         assert_eq!(parse("inode /a/b"), Ok(Target::Inode(File::Path(b"/a/b".to_vec()))));
+        assert_eq!(parse("inode /a bmap attr 2"), parse("bmbt /a attr 2"));
         let bmbt = Target::Bmbt { file: File::Ino(Ino(7)), fork: ForkKind::Attr, children: vec![1] };
         assert_eq!(parse("bmbt 7 attr 1"), Ok(bmbt));
         assert_eq!(parse("dir 7 8388608"), Ok(Target::Dir(File::Ino(Ino(7)), Some(FileBlock(8_388_608)))));
@@ -388,6 +423,18 @@ mod tests {
         {
             let expected = Request { target: Target::Daddr(Daddr(8)), force: Some(Type::Raw) };
             assert_eq!(Request::parse(words), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn every_verb_is_known_and_explained() {
+        for verb in VERBS {
+            let outcome = ["", " 1", " 1:1", " user 1"].map(|rest| parse(&format!("{verb}{rest}")));
+            assert!(outcome.iter().any(Result::is_ok), "{verb}: {outcome:?}");
+            assert!(
+                GRAMMAR.split([' ', '|', '\n', ',']).any(|word| word == *verb),
+                "{verb} is not explained"
+            );
         }
     }
 

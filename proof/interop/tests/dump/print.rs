@@ -65,11 +65,6 @@ fn parse(text: &str) -> BTreeMap<String, String> {
     fields
 }
 
-/// Whether nothing was printed.
-pub fn is_empty(theirs: &str) -> bool {
-    parse(theirs).is_empty()
-}
-
 /// The first value of theirs that ours lacks or that differs.
 pub fn difference(ours: &str, theirs: &str) -> Option<String> {
     let (ours, theirs) = (parse(ours), parse(theirs));

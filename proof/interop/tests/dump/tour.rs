@@ -21,6 +21,8 @@ pub struct Stop {
     pub request: Request,
     /// The commands that make `xfs_db` print it.
     pub commands: Vec<String>,
+    /// Whether they print a mapping, and not a structure.
+    pub is_mapping: bool,
 }
 
 /// Everything that is looked at in a volume.
@@ -71,8 +73,11 @@ impl Tour<'_> {
     fn add(&mut self, words: String, mut commands: Vec<String>) {
         let split: Vec<_> = words.split(' ').collect();
         let request = Request::parse(&split).unwrap();
-        commands.push("print".into());
-        self.stops.push(Stop { words, request, commands });
+        let is_mapping = words.starts_with("extents");
+        if !is_mapping {
+            commands.push("print".into());
+        }
+        self.stops.push(Stop { words, request, commands, is_mapping });
     }
 
     fn trees(&mut self, ag: u32) {
@@ -122,6 +127,10 @@ impl Tour<'_> {
         }
         if number("forkoff") != 0 && is_tree("aformat") {
             self.bmbt(format!("bmbt {ino} attr"), &at, "a");
+        }
+        self.add(format!("extents {ino}"), vec![at.clone(), "bmap -d".into()]);
+        if number("forkoff") != 0 {
+            self.add(format!("extents {ino} attr"), vec![at.clone(), "bmap -a".into()]);
         }
         match number("mode") >> 12 {
             4 => self.fork(ino, "dir", "dblock"),
@@ -178,7 +187,7 @@ fn chunks(volume: &Volume, ag: u32) -> Vec<u64> {
     inodes
 }
 
-/// The fields of a structure; none where it cannot be found, as may be in a volume whose log was not replayed.
+/// The fields of a structure; none where it cannot be found, which the comparison then complains of.
 fn show(volume: &Volume, words: &str) -> Struct {
     let split: Vec<_> = words.split(' ').collect();
     dump::dump(volume, &Request::parse(&split).unwrap()).map(|dumped| dumped.shown.fields).unwrap_or_default()
