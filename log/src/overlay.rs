@@ -32,6 +32,9 @@ impl std::fmt::Debug for Replayed {
 /// written to either device. Items that cannot be replayed are noted in the report, and the rest is replayed all the
 /// same. The superblock must be read again from the result.
 ///
+/// After a dirty log the superblock's counters of free blocks and inodes are not those of the volume, replayed or not:
+/// writers keep them lazily. Linux sums them up from the AG headers when it mounts; so must who shows them.
+///
 /// # Errors
 /// Those of [`Journal::open`]; [`LogError::Transaction`]; [`LogError::Device`].
 pub fn replay_in_memory(
