@@ -127,8 +127,8 @@ fn check_flags(inode: &Dinode<'_>, _: &Geometry) -> Checked {
     let flags = inode.core.flags.get();
     let shown = format_args!("{flags:#x}");
     ensure!(flags & !KNOWN_FLAGS == 0, NAME, "flags", "known flags", shown);
-    let realtime = flags::REALTIME | flags::RTINHERIT;
-    ensure!(flags & realtime == 0, NAME, "flags", "no realtime flag without a realtime device", shown);
+    // mkfs lets directories ask for realtime files even so.
+    ensure!(flags & flags::REALTIME == 0, NAME, "flags", "no realtime flag without a realtime device", shown);
     let directory = inode.file_type() == Some(FileType::Directory);
     ensure!(directory || flags & DIRECTORY_FLAGS == 0, NAME, "flags", "no flags of directories", shown);
     let file = inode.file_type() == Some(FileType::Regular);
@@ -259,11 +259,15 @@ pub(crate) fn check_totals(
 }
 
 /// What holds for an inode that is free: nothing of its last life is left, but its generation and times.
-pub(crate) fn check_free(inode: &Dinode<'_>, tell: &mut dyn FnMut(Damage)) {
+pub(crate) fn check_free(inode: &Dinode<'_>, geometry: &Geometry, tell: &mut dyn FnMut(Damage)) {
     let core = inode.core;
     // New chunks are zeros, freed inodes have the formats of empty forks.
     let empty_format = |format: u8| if format == 2 { 0 } else { u64::from(format) };
-    let kept = flags2::BIGTIME | flags2::NREXT64;
+    let features = &geometry.features;
+    let mut kept = flags2::DAX;
+    for (has, flag) in [(features.bigtime(), flags2::BIGTIME), (features.nrext64(), flags2::NREXT64)] {
+        kept |= if has { flag } else { 0 };
+    }
     for (field, value) in [
         ("nblocks", core.nblocks.get()),
         ("size", core.size.get()),

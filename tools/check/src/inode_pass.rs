@@ -207,7 +207,7 @@ impl<'v> InodeWorker<'v> {
         volume.check_lsn(Place::ino(ino), "inode", inode.core.lsn.get());
         let mut tell = |damage| volume.error(Place::ino(ino), damage);
         if inode.is_free() {
-            inode::check_free(&inode, &mut tell);
+            inode::check_free(&inode, &volume.geometry, &mut tell);
             if !free {
                 tell(Damage::new("inode", "mode", "an inode in use, as its tree says", 0));
             }

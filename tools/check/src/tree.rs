@@ -128,11 +128,6 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         self.incomplete
     }
 
-    /// Whether anything was wrong with a block or the order.
-    pub fn is_damaged(&self) -> bool {
-        self.damaged
-    }
-
     fn reset(&mut self, height: usize) {
         self.height = height;
         self.levels.truncate(height);
