@@ -3,6 +3,7 @@
 //! | chore | does |
 //! |---|---|
 //! | `tidy` | the house rules, each a function in the table [`tidy::RULES`]; also a test of this package |
+//! | `wrap` | breaks the comments and texts that are too wide for `tidy` |
 //! | `msrv` | whether every dependency builds with the Rust version that the workspace declares |
 //! | `sample` | a small XFS image, clean or with a dirty log, without root and without XFS tools |
 //! | `try` | such an image, shown, checked and extracted by `xebec` |
@@ -23,8 +24,9 @@ fn main() -> ExitCode {
         "sample" => sample::sample(&arguments).map(|()| Vec::new()),
         "try" => sample::tour(root()).map(|()| Vec::new()),
         "tidy" => tidy::run(root()),
+        "wrap" => tidy::wrap(root()).map(|()| Vec::new()),
         "msrv" => msrv::run(root()),
-        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy|msrv|sample|try")),
+        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy|wrap|msrv|sample|try")),
     };
     match complaints {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,

@@ -8,6 +8,7 @@
 //! | [`crates`] | manifests: the ladder, arguments for dependencies, `forbid(unsafe_code)` |
 //! | [`dead`] | Rust files that no module tree reaches |
 //! | [`links`] | Markdown links that lead nowhere |
+//! | [`wrap`] | mends the widths of comments and text |
 //! | [`tree`], [`rust`] | what the rules read: files, and Rust files taken apart |
 //! | [`exceptions`] | the files that may break a rule, each with its reason |
 //!
@@ -23,6 +24,7 @@ mod links;
 mod rust;
 mod text;
 mod tree;
+mod wrap;
 
 use std::path::Path;
 
@@ -66,6 +68,21 @@ pub fn run(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(judge(&Tree::of_checkout(root)?))
 }
 
+/// Breaks the comments and texts of the checkout at `root` that are too wide, and names the files it changed.
+pub fn wrap(root: &Path) -> anyhow::Result<()> {
+    for file in Tree::of_checkout(root)?.files().filter(|file| file.ours()) {
+        let markdown = file.has_extension("md");
+        if !markdown && !file.has_extension("rs") {
+            continue;
+        }
+        if let Some(text) = wrap::wrap(&file.text, markdown) {
+            std::fs::write(root.join(&file.path), text)?;
+            println!("{}", file.path);
+        }
+    }
+    Ok(())
+}
+
 fn judge(tree: &Tree) -> Vec<String> {
     let mut complaints = Complaints::default();
     for (name, rule) in RULES {
@@ -84,6 +101,7 @@ mod tests {
     fn house_is_tidy() {
         let root = crate::root();
         if !root.join(".git").exists() {
+            assert!(std::env::var_os("XEBEC_SKIP_NOTHING").is_none(), "no git checkout");
             eprintln!("SKIPPED house_is_tidy: {} is no git checkout", root.display());
             return;
         }

@@ -3,7 +3,8 @@
 use super::Complaints;
 use super::tree::Tree;
 
-const WIDTH_MAX: usize = 120;
+/// Characters of a line at most.
+pub const WIDTH_MAX: usize = 120;
 
 /// Words that must not land. Spelt in halves, so that this file keeps its own rule.
 const WORDS: &[(&str, &str)] = &[
@@ -16,14 +17,17 @@ const WORDS: &[(&str, &str)] = &[
 pub fn line_width(tree: &Tree, complaints: &mut Complaints) {
     for file in tree.files().filter(|file| file.ours()) {
         let markdown = file.has_extension("md");
-        for (number, line) in file.lines() {
+        for (number, line) in file.lines().filter(|(_, line)| is_too_wide(line, markdown)) {
             let width = line.chars().count();
-            let cannot_break = line.contains("://") || table_row(line, markdown);
-            if width > WIDTH_MAX && !cannot_break {
-                complaints.add(&file.path, number, format_args!("{width} characters, at most {WIDTH_MAX}"));
-            }
+            complaints.add(&file.path, number, format_args!("{width} characters, at most {WIDTH_MAX}"));
         }
     }
+}
+
+/// Whether a line is wider than it may be.
+pub fn is_too_wide(line: &str, markdown: bool) -> bool {
+    let cannot_break = line.contains("://") || table_row(line, markdown);
+    line.chars().count() > WIDTH_MAX && !cannot_break
 }
 
 /// A row of a Markdown table, in a document or in a doc comment.
