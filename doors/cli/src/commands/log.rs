@@ -118,8 +118,8 @@ struct JsonHead<'h> {
 struct JsonDirty {
     tail: String,
     blocks: u32,
-    records: u32,
     operations: u64,
+    complete_records: u32,
     complete_transactions: u32,
     discarded: Option<String>,
 }
@@ -129,8 +129,8 @@ impl JsonDirty {
         Self {
             tail: lsn(dirty.tail),
             blocks: dirty.blocks,
-            records: dirty.records,
             operations: dirty.operations,
+            complete_records: dirty.records,
             complete_transactions: dirty.transactions,
             discarded: dirty.discarded.as_ref().map(|discarded| format!("{discarded:?}")),
         }
