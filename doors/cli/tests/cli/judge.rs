@@ -54,7 +54,7 @@ fn log_shows_transactions_and_their_items() {
     assert_eq!(Some(transactions.len() as u64), json["complete_transactions"].as_u64());
     assert!(json["unfinished_files"].as_array().unwrap().is_empty());
     let records = scene.json("log", &["--records"]);
-    assert_eq!(Some(records["records"].as_array().unwrap().len() as u64), json["records"].as_u64());
+    assert_eq!(Some(records["records"].as_array().unwrap().len() as u64), json["complete_records"].as_u64());
 }
 
 #[test]
