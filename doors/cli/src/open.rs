@@ -21,7 +21,7 @@ use read::{Inode, Last, Volume, read_at, resolve};
 
 use crate::args::{Global, Io};
 use crate::names;
-use crate::output::{Messages, chain};
+use crate::output::{Messages, chain, counted};
 use crate::owners::{Names, Owners};
 
 /// An opened image whose volume can be read.
@@ -274,14 +274,13 @@ fn tell(log: &Log, messages: &Messages) {
         Log::Clean => {}
         Log::Unread(reason) => messages.warn(format_args!("the log was not looked at: {reason}")),
         Log::Ignored(dirty) => messages.warn(format_args!(
-            "the log is dirty: {} transactions are not shown, and the volume may look damaged (--no-replay)",
-            dirty.transactions
+            "the log is dirty: {} not shown, and the volume may look damaged (--no-replay)",
+            counted(dirty.transactions.into(), "transaction")
         )),
         Log::Replayed(_, report) => {
-            let count = report.transactions;
-            messages.note(format_args!(
-                "the log is dirty: {count} transactions were replayed in memory; the image is untouched"
-            ));
+            let count = counted(report.transactions, "transaction");
+            messages
+                .note(format_args!("the log is dirty: {count} replayed in memory; the image is untouched"));
             if report.problems_total > 0 {
                 let first = report.problems.first().map(ToString::to_string).unwrap_or_default();
                 messages.warn(format_args!(

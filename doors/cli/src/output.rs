@@ -211,6 +211,11 @@ impl Write for Stdout {
     }
 }
 
+/// A number and what it counts: `1 record`, `2 records`.
+pub fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The version of every JSON document: it changes when a field changes its meaning or goes away.
 pub const JSON_VERSION: u32 = 1;
 

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::args::Global;
 use crate::names::{self, JsonName};
 use crate::open::{self, Image, Log};
-use crate::output::{Stdout, write_json};
+use crate::output::{Stdout, counted, write_json};
 use crate::sizes::spoken;
 
 /// Arguments of `info`.
@@ -112,10 +112,9 @@ impl LogState {
     fn text(&self) -> String {
         let dirty = self.dirty.as_ref().map(|dirty| {
             let DirtyLog { head, tail, records, transactions, bytes, .. } = dirty;
-            format!(
-                "{records} records with {transactions} transactions from {tail} to {head}, {}",
-                spoken(*bytes)
-            )
+            let records = counted((*records).into(), "record");
+            let transactions = counted((*transactions).into(), "transaction");
+            format!("{records} with {transactions} from {tail} to {head}, {}", spoken(*bytes))
         });
         let dirty = dirty.unwrap_or_default();
         match self.state {

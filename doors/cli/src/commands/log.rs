@@ -9,6 +9,7 @@ use block::OverlayDevice;
 use clap::Args;
 use log::assemble::Transaction;
 use log::item::{describe, describe_intent};
+use log::locate::Discarded;
 use log::record::Record;
 use log::show::Fields;
 use log::{Dirty, Journal, OnDamage, Registry, Report, State};
@@ -102,6 +103,12 @@ fn item_text(fields: &Fields) -> String {
     names::printable(text.strip_prefix("type ").unwrap_or(&text).as_bytes())
 }
 
+/// Records that were never completed.
+fn discarded_text(discarded: &Discarded) -> String {
+    let Discarded { block, records, damage } = discarded;
+    format!("{records} incomplete records from block {block} on, which do not count ({damage})")
+}
+
 /// The head of the JSON document.
 #[derive(Serialize)]
 struct JsonHead<'h> {
@@ -118,8 +125,8 @@ struct JsonHead<'h> {
 struct JsonDirty {
     tail: String,
     blocks: u32,
-    records: u32,
     operations: u64,
+    complete_records: u32,
     complete_transactions: u32,
     discarded: Option<String>,
 }
@@ -129,10 +136,10 @@ impl JsonDirty {
         Self {
             tail: lsn(dirty.tail),
             blocks: dirty.blocks,
-            records: dirty.records,
             operations: dirty.operations,
+            complete_records: dirty.records,
             complete_transactions: dirty.transactions,
-            discarded: dirty.discarded.as_ref().map(|discarded| format!("{discarded:?}")),
+            discarded: dirty.discarded.as_ref().map(discarded_text),
         }
     }
 }
@@ -191,7 +198,7 @@ impl Show<'_> {
                     lsn(dirty.head)
                 )?;
                 if let Some(discarded) = &dirty.discarded {
-                    writeln!(self.out, "discarded behind the head: {discarded:?}")?;
+                    writeln!(self.out, "behind the head: {}", discarded_text(discarded))?;
                 }
             }
         }

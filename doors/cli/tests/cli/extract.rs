@@ -1,0 +1,159 @@
+//! Files taken out, into directories and archives.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use samples::Sample;
+
+use crate::{Scene, stderr};
+
+/// An ordinary user cannot make devices: that is said, and is a failure. Root can.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn a_directory_gets_everything_with_its_metadata() {
+    let scene = Scene::new(Sample::Clean);
+    let out = scene.beside("out");
+    let result = scene.xebec("extract", &["--to", out.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8(result.stderr).unwrap();
+    if is_root() {
+        assert_eq!(result.status.code(), Some(0), "{said}");
+    } else {
+        assert_eq!(result.status.code(), Some(1), "{said}");
+        assert!(said.contains("dev/null: cannot make the device: that takes root"), "{said}");
+        assert!(said.contains("owners (that takes root)"), "{said}");
+    }
+    let at = |name: &str| out.join(name).symlink_metadata().unwrap();
+    assert_eq!(fs::read_link(out.join("home/welcome")).unwrap(), Path::new("../etc/motd"));
+    assert_eq!((at("home/welcome").mtime(), at("etc/motd").mtime_nsec()), (-2_147_483_647, 123_456_789));
+    assert_eq!(at("home/ada/notes.txt").mode() & 0o7777, 0o664);
+    assert!(at("dev/pipe").file_type().is_fifo());
+    assert_eq!(at("var/log/messages").ino(), at("var/log/messages.link").ino());
+    let sparse = at("home/grace/sparse");
+    assert_eq!(sparse.len(), (8 << 20) + 4);
+    assert!(sparse.blocks() * 512 < 1 << 20, "the hole was filled: {} blocks", sparse.blocks());
+    let messages = fs::read(out.join("home/grace/messages.copy")).unwrap();
+    assert!(messages == fs::read(out.join("var/log/messages")).unwrap() && messages.len() == 66_000);
+    assert_eq!(fs::read_dir(out.join("usr/share/doc")).unwrap().count(), 300);
+    if is_root() {
+        assert_eq!((at("home/ada/notes.txt").uid(), at("dev/null").rdev()), (1000, 0x103));
+    }
+}
+
+#[test]
+fn what_exists_is_kept_unless_told_otherwise() {
+    let scene = Scene::new(Sample::Clean);
+    let (out, elsewhere) = (scene.beside("out"), scene.beside("elsewhere"));
+    fs::create_dir_all(out.join("log")).unwrap();
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("precious"), "precious").unwrap();
+    // Links that somebody put where files and directories will go lead nowhere.
+    std::os::unix::fs::symlink(elsewhere.join("precious"), out.join("motd")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, out.join("doc")).unwrap();
+    let to = out.to_str().unwrap();
+    let refused = stderr(scene.xebec("extract", &["/etc", "--to", to]).arg("-q"));
+    assert!(
+        refused.contains("motd: cannot make the file: it exists already (--overwrite replaces it)"),
+        "{refused}"
+    );
+    assert!(out.join("passwd").exists(), "the others are extracted all the same");
+    scene.xebec("extract", &["/etc", "--to", to, "--overwrite"]).assert().success();
+    scene.xebec("extract", &["/usr/share", "--to", to, "--overwrite"]).assert().success();
+    assert!(out.join("motd").symlink_metadata().unwrap().is_file());
+    assert!(out.join("doc").symlink_metadata().unwrap().is_dir());
+    assert_eq!(fs::read(elsewhere.join("precious")).unwrap(), b"precious");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
+}
+
+#[test]
+fn one_file_goes_into_the_directory_under_its_name() {
+    let scene = Scene::new(Sample::Clean);
+    let out = scene.beside("out");
+    scene.xebec("extract", &["/etc/motd", "--to", out.to_str().unwrap()]).assert().success();
+    assert!(fs::read_to_string(out.join("motd")).unwrap().starts_with("Welcome."));
+}
+
+/// What an archive says of one member.
+#[derive(Debug, Default)]
+struct Member {
+    kind: Option<tar::EntryType>,
+    link: Option<String>,
+    records: BTreeMap<String, Vec<u8>>,
+    contents: Vec<u8>,
+    mode: u32,
+    uid: u64,
+}
+
+fn members(archive: &[u8]) -> BTreeMap<Vec<u8>, Member> {
+    let mut found = BTreeMap::new();
+    for entry in tar::Archive::new(archive).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut member = Member { kind: Some(entry.header().entry_type()), ..Member::default() };
+        for record in entry.pax_extensions().unwrap().into_iter().flatten() {
+            let record = record.unwrap();
+            member.records.insert(record.key().unwrap().into(), record.value_bytes().to_vec());
+        }
+        member.link = entry.link_name().unwrap().map(|link| link.to_str().unwrap().to_owned());
+        (member.mode, member.uid) = (entry.header().mode().unwrap(), entry.header().uid().unwrap());
+        entry.read_to_end(&mut member.contents).unwrap();
+        let name = member.records.get("GNU.sparse.name").cloned().unwrap_or(entry.path_bytes().into_owned());
+        assert!(found.insert(name, member).is_none());
+    }
+    found
+}
+
+#[test]
+fn an_archive_holds_everything_with_its_metadata() {
+    let scene = Scene::new(Sample::Clean);
+    let archive = scene.xebec("extract", &["--to", "-"]).assert().success().get_output().stdout.clone();
+    assert_eq!(archive.len() % 10240, 0);
+    let members = members(&archive);
+    let at = |name: &str| &members[name.as_bytes()];
+    assert_eq!(members.len() + 1, scene.output("find", &["-print0"]).split('\0').count());
+    assert_eq!(at("etc/motd").records["mtime"], b"13574606400.123456789");
+    assert_eq!(at("etc/motd").contents, b"Welcome. This volume was read without the kernel.\n");
+    assert_eq!(at("home/welcome").link.as_deref(), Some("../etc/motd"));
+    assert_eq!(at("home/welcome").records["mtime"], b"-2147483647.000000000");
+    let notes = at("home/ada/notes.txt");
+    assert_eq!((notes.mode, notes.uid), (0o664, 1000));
+    assert_eq!(notes.records["SCHILY.xattr.user.origin"], b"written by hand");
+    assert!(notes.records.contains_key("SCHILY.xattr.system.posix_acl_access"));
+    let names = ["var/log/messages", "var/log/messages.link"].map(at);
+    let links: Vec<_> = names.iter().filter(|m| m.kind == Some(tar::EntryType::Link)).collect();
+    assert_eq!(links.len(), 1);
+    let sparse = at("home/grace/sparse");
+    assert_eq!(sparse.records["GNU.sparse.realsize"], b"8388612");
+    assert!(sparse.contents.starts_with(b"2\n0\n4096\n8388608\n4\n"));
+    assert!(sparse.contents.ends_with(b"tail") && sparse.contents.len() == 512 + 4096 + 4);
+    assert_eq!(at("dev/null").kind, Some(tar::EntryType::Char));
+    assert!(members.contains_key(&b"home/grace/caf\xe9"[..]));
+    assert!(members.contains_key(&b"./"[..]) && members.contains_key(&b"usr/share/doc/"[..]));
+}
+
+#[test]
+fn archives_do_not_depend_on_the_number_of_threads() {
+    let scene = Scene::new(Sample::Clean);
+    let archive =
+        |threads: &str| scene.xebec("extract", &["--to", "-", "--threads", threads]).output().unwrap().stdout;
+    let one = archive("1");
+    assert!(one == archive("2") && one == archive("9"));
+}
+
+#[test]
+fn an_archive_file_appears_when_it_is_complete() {
+    let scene = Scene::new(Sample::Clean);
+    let file = scene.beside("sample.tar");
+    let to = file.to_str().unwrap();
+    let summary = scene.json("extract", &["/usr", "--to", to]);
+    assert_eq!((summary["files"].as_u64(), summary["failures"].as_u64()), (Some(303), Some(0)));
+    assert!(stderr(&mut scene.xebec("extract", &["/etc", "--to", to])).contains("exists already"));
+    scene.xebec("extract", &["/etc", "--to", to, "--overwrite"]).assert().success();
+    assert!(members(&fs::read(&file).unwrap()).contains_key(&b"motd"[..]));
+    let beside = fs::read_dir(file.parent().unwrap()).unwrap().count();
+    assert_eq!(beside, 2, "nothing but the image and the archive");
+}

@@ -1,0 +1,76 @@
+//! The binary as a user runs it, on the sample volumes: no root, no XFS tools.
+//!
+//! | part | subject |
+//! |---|---|
+//! | `show` | info, ls, tree, stat, cat, find, manifest |
+//! | `extract` | directories and archives |
+//! | `judge` | check, log, dump |
+//! | `refuse` | what is no image, is damaged, or is used wrongly |
+
+mod extract;
+mod judge;
+mod refuse;
+mod show;
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use samples::Sample;
+use tempfile::TempDir;
+
+/// A sample image in a directory that goes when the test ends.
+pub struct Scene {
+    folder: TempDir,
+    image: PathBuf,
+}
+
+impl Scene {
+    /// Unpacks a sample.
+    pub fn new(sample: Sample) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("sample.xfs");
+        sample.unpack(&image).unwrap();
+        Self { folder, image }
+    }
+
+    /// A path beside the image.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// `xebec COMMAND IMAGE ARGUMENTS...`, with a fixed environment.
+    pub fn xebec(&self, command: &str, arguments: &[&str]) -> Command {
+        let mut xebec = xebec();
+        xebec.arg(command).arg(&self.image).args(arguments);
+        xebec
+    }
+
+    /// Standard output of a command that succeeds; what is not UTF-8 is replaced.
+    pub fn output(&self, command: &str, arguments: &[&str]) -> String {
+        let output = self.xebec(command, arguments).assert().success().get_output().stdout.clone();
+        String::from_utf8_lossy(&output).into_owned()
+    }
+
+    /// The JSON document of a command that succeeds.
+    pub fn json(&self, command: &str, arguments: &[&str]) -> serde_json::Value {
+        let arguments = [arguments, &["--json"]].concat();
+        serde_json::from_str(&self.output(command, &arguments)).unwrap()
+    }
+}
+
+/// The binary, with a fixed environment.
+pub fn xebec() -> Command {
+    let mut xebec = Command::new(env!("CARGO_BIN_EXE_xebec"));
+    xebec.env("TZ", "UTC").env_remove("NO_COLOR").env_remove("COLUMNS");
+    xebec
+}
+
+/// What a command wrote to standard error.
+pub fn stderr(command: &mut Command) -> String {
+    String::from_utf8(command.output().unwrap().stderr).unwrap()
+}

@@ -1,0 +1,139 @@
+//! What is no image, is damaged, or is used wrongly: one clear line each.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+
+use samples::Sample;
+
+use crate::{Scene, stderr, xebec};
+
+/// One line that begins with the program's name and holds all of `parts`.
+fn assert_line(said: &str, parts: &[&str]) {
+    assert!(said.starts_with("xebec: ") && said.lines().count() == 1, "{said}");
+    for part in parts {
+        assert!(said.contains(part), "{part:?} is not in {said:?}");
+    }
+}
+
+#[test]
+fn what_is_no_image_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let said = |path: &std::path::Path| stderr(xebec().arg("info").arg(path));
+    assert_line(&said(&path), &["disk: cannot open", "No such file"]);
+    assert_line(&said(folder.path()), &["directory"]);
+    let file = File::create(&path).unwrap();
+    assert_line(&said(&path), &["disk: this is ", "not an XFS file system", "(the file has no contents"]);
+    file.set_len(1 << 20).unwrap();
+    assert_line(&said(&path), &["not an XFS file system"]);
+    file.write_all_at(&[0x53, 0xef], 1024 + 56).unwrap();
+    assert_line(&said(&path), &["not an XFS file system (only XFS can be read here)"]);
+    xebec().arg("ls").arg(&path).assert().code(1).stdout("");
+}
+
+#[test]
+fn a_short_image_and_unknown_features_are_refused_by_name() {
+    let scene = Scene::new(Sample::Clean);
+    let image = OpenOptions::new().write(true).open(scene.image()).unwrap();
+    image.set_len(32 << 20).unwrap();
+    assert_line(
+        &stderr(&mut scene.xebec("ls", &[])),
+        &["sample.xfs: the image is cut short: the volume needs 67108864 bytes"],
+    );
+    // features_incompat is at 216; the checksum is wrong then too, so that damage is what is told.
+    image.write_all_at(&[0x40], 216).unwrap();
+    assert_line(&stderr(&mut scene.xebec("ls", &[])), &["superblock"]);
+}
+
+#[test]
+fn damage_is_told_with_its_place_and_the_rest_is_shown() {
+    let scene = Scene::new(Sample::Clean);
+    let json = scene.json("dump", &["inode", "/etc/motd"]);
+    let sector = json["place"]["daddr"].as_u64().unwrap();
+    let ino = scene.json("stat", &["/etc/motd"])["files"][0]["ino"].as_u64().unwrap();
+    let image = OpenOptions::new().write(true).open(scene.image()).unwrap();
+    // The inode lies in this sector, or behind its start where inodes share a block.
+    let mut slot = [0; 512];
+    let offset = (0..8)
+        .map(|n| sector * 512 + n * 512)
+        .find(|offset| {
+            let file = File::open(scene.image()).unwrap();
+            file.read_exact_at(&mut slot, *offset).unwrap();
+            slot.starts_with(b"IN") && slot[152..160] == ino.to_be_bytes()
+        })
+        .unwrap();
+    image.write_all_at(b"?", offset + 60).unwrap();
+    let output = scene.xebec("ls", &["-l", "/etc"]).assert().code(1).get_output().clone();
+    let (text, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_line(&said, &["sample.xfs: /etc/motd: ", &format!("inode {ino}"), "run \"xebec check\""]);
+    assert!(text.contains("-????????? ") && text.contains(" passwd\n"), "{text}");
+    let out = scene.beside("out");
+    scene.xebec("extract", &["/etc", "--to", out.to_str().unwrap(), "-q"]).assert().code(1);
+    assert!(out.join("passwd").exists() && !out.join("motd").exists());
+}
+
+#[test]
+fn wrong_usage_has_its_own_code() {
+    let scene = Scene::new(Sample::Clean);
+    xebec().assert().code(2);
+    xebec().args(["ls"]).assert().code(2);
+    scene.xebec("ls", &["--time-style", "yesterday"]).assert().code(2);
+    scene.xebec("cat", &[]).assert().code(2);
+    scene.xebec("stat", &["/no/such/file"]).assert().code(1);
+    assert_line(&stderr(&mut scene.xebec("cat", &["/etc"])), &["/etc: ", "is a directory"]);
+    assert_line(
+        &stderr(&mut scene.xebec("info", &["--log-device", "log"])),
+        &["the volume's log is internal"],
+    );
+}
+
+#[test]
+fn partitions_and_offsets_are_opened() {
+    let scene = Scene::new(Sample::Clean);
+    let volume = std::fs::read(scene.image()).unwrap();
+    let disk = scene.beside("disk");
+    let file = File::create(&disk).unwrap();
+    file.set_len((1 << 20) + volume.len() as u64).unwrap();
+    file.write_all_at(&volume, 1 << 20).unwrap();
+    // An MBR with one partition of Linux's type, from sector 2048 on.
+    let sectors = (volume.len() / 512) as u32;
+    let mut entry = [0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0];
+    entry[12..].copy_from_slice(&sectors.to_le_bytes());
+    file.write_all_at(&entry, 446).unwrap();
+    file.write_all_at(&[0x55, 0xaa], 510).unwrap();
+    for arguments in [&[][..], &["--partition", "1"], &["--offset", "1m"]] {
+        let mut command = xebec();
+        command.arg("ls").arg(&disk).args(arguments).assert().success().stdout("dev\netc\nhome\nusr\nvar\n");
+    }
+    xebec().arg("ls").arg(&disk).args(["--partition", "2"]).assert().code(1);
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let commands = [
+        "info",
+        "ls",
+        "tree",
+        "stat",
+        "cat",
+        "find",
+        "extract",
+        "check",
+        "log",
+        "dump",
+        "manifest",
+        "completions",
+        "man",
+    ];
+    for command in commands {
+        let output = xebec().args([command, "--help"]).assert().success().get_output().stdout.clone();
+        let help = String::from_utf8(output).unwrap();
+        assert!(help.contains("Example"), "{help}");
+    }
+    xebec().args(["completions", "bash"]).assert().success();
+    let page = xebec().args(["man", "extract"]).assert().success().get_output().stdout.clone();
+    assert!(String::from_utf8(page).unwrap().contains(".TH"));
+    let folder = tempfile::tempdir().unwrap();
+    xebec().args(["man", "--to"]).arg(folder.path()).assert().success();
+    assert!(folder.path().join("xebec-extract.1").exists());
+}
