@@ -3,7 +3,7 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`images`] | the images, made by `make-images` |
+//! | [`images`] | which images of the corpus are compared |
 //! | [`tour`] | which structures of an image are compared |
 //! | [`mapping`] | the extents of a fork against `xfs_db`'s `bmap` |
 //! | [`print`] | `xfs_db`'s output taken apart, and when two values are the same |
@@ -16,7 +16,8 @@ mod print;
 mod tour;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use block::{FileDevice, OpenOptions};
 use dump::types::Type;
@@ -79,12 +80,24 @@ fn by_address(volume: &Volume, ours: &Dumped) -> Option<String> {
 
 #[test]
 fn dump_shows_what_xfs_db_prints() {
-    let Some(images) = images::find() else { return };
-    let mut complaints = Vec::new();
-    let mut compared = 0;
-    for image in &images {
-        compared += compare(image, &mut complaints);
-    }
+    let images = match images::find() {
+        Ok(images) => images,
+        Err(why) => return interop::needs::skip("dump_shows_what_xfs_db_prints", &why),
+    };
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new((0, Vec::new()));
+    let work = || {
+        while let Some(image) = images.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut complaints = Vec::new();
+            let compared = compare(image, &mut complaints);
+            let mut found = found.lock().unwrap();
+            found.0 += compared;
+            found.1.append(&mut complaints);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let (compared, complaints) = found.into_inner().unwrap();
     println!("{compared} structures of {} images compared", images.len());
     assert!(compared > 0, "no structure was compared");
     let most = complaints.len().min(40);

@@ -128,11 +128,11 @@ impl Maker {
             ("mode", mode.into()),
             ("version", 3),
             ("format", format.into()),
-            ("nlink", 1),
+            ("nlinkv2", 1),
             ("size", size),
             ("nextents", extents),
             ("aformat", 2),
-            ("ino", ino),
+            ("inumber", ino),
         ] {
             set(&mut bytes, f, name, value);
         }
@@ -143,7 +143,7 @@ impl Maker {
             assert!(data.len() <= at);
             set(&mut bytes, f, "forkoff", at as u64 / 8);
             set(&mut bytes, f, "aformat", attr.format.into());
-            set(&mut bytes, f, "anextents", attr.extents.into());
+            set(&mut bytes, f, "naextents", attr.extents.into());
             bytes[176 + at..176 + at + attr.bytes.len()].copy_from_slice(&attr.bytes);
         }
         self.put(Piece { offset: ino * 512, bytes, crc_offset: format::inode::CRC_OFFSET });
@@ -202,7 +202,7 @@ impl Maker {
     fn dir_header(&self, bytes: &mut [u8], magic: u32, owner: u64, block: u64) {
         let f = DirHeader::FIELDS;
         set(bytes, f, "magic", magic.into());
-        set(bytes, f, "blkno", block * 2);
+        set(bytes, f, "bno", block * 2);
         set(bytes, f, "owner", owner);
         set_bytes(bytes, f, "uuid", &UUID);
     }
@@ -218,7 +218,7 @@ impl Maker {
         let mut bytes = vec![0; size];
         let f = dabtree::BlkInfo::FIELDS;
         for (name, value) in
-            [("forw", forw), ("back", back), ("magic", magic.into()), ("blkno", block * 2), ("owner", owner)]
+            [("forw", forw), ("back", back), ("magic", magic.into()), ("bno", block * 2), ("owner", owner)]
         {
             set(&mut bytes, f, name, value);
         }
