@@ -258,7 +258,8 @@ pub(crate) fn check_totals(
     }
 }
 
-/// What holds for an inode that is free: nothing of its last life is left, but its generation and times.
+/// What holds for an inode that is free: nothing of its last life is left, but its generation and times, and the size,
+/// which the kernel leaves in an inline symlink that it removed.
 pub(crate) fn check_free(inode: &Dinode<'_>, geometry: &Geometry, tell: &mut dyn FnMut(Damage)) {
     let core = inode.core;
     // New chunks are zeros, freed inodes have the formats of empty forks.
@@ -270,7 +271,6 @@ pub(crate) fn check_free(inode: &Dinode<'_>, geometry: &Geometry, tell: &mut dyn
     }
     for (field, value) in [
         ("nblocks", core.nblocks.get()),
-        ("size", core.size.get()),
         ("nlink", core.nlink.get().into()),
         ("onlink", core.onlink.get().into()),
         ("forkoff", core.forkoff.into()),
