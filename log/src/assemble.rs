@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! What is held at a time is bounded by the log: bytes by those of the active log (with eight more for each region,
-//! which took twelve for its header), open transactions by [`MAX_OPEN`]. A transaction whose commit is missing is
+//! which took twelve for its header), open transactions by `MAX_OPEN`. A transaction whose commit is missing is
 //! dropped.
 
 use std::collections::HashMap;

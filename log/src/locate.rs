@@ -108,32 +108,46 @@ impl Edge {
     fn find(area: &LogArea<'_>) -> Result<Option<Self>, LogError> {
         let end = area.blocks() - 1;
         let (first, last) = (area.cycle(0)?, area.cycle(end)?);
-        let no_head = |block, expected: &str, found| LogError::NoHead {
-            block,
-            damage: Damage::new("log block", "cycle", expected, found),
-        };
         match (first, last) {
             (0, 0) => return Ok(None),
-            (0, _) => return Err(no_head(0, "a cycle, as at the log's end", first)),
+            (0, _) => return Err(no_head(0, "a cycle, as at the log's end".into(), first)),
             _ if first == last => return Ok(Some(Self { block: area.blocks(), newer: first, older: last })),
             _ => {}
         }
-        // The last run of the last block's cycle begins behind `low` and at most at `high`.
-        let (mut low, mut high) = (0, end);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if area.cycle(middle)? == last { high = middle } else { low = middle }
+        let high = run_start(area, 0, end, last)?;
+        let newer = area.cycle(high - 1)?;
+        if newer == 0 {
+            // As xfs_repair formats a log: a record, nothing behind it, and from 256 KiB on the older cycle.
+            let block = run_start(area, 0, high - 1, 0)?;
+            return Self { block, newer: area.cycle(block - 1)?, older: last }.checked();
         }
-        let newer = area.cycle(low)?;
-        if last != 0 && record::next_cycle(last) != newer {
-            return Err(no_head(
-                low,
-                &format!("{}, one above the block behind it", record::next_cycle(last)),
-                newer,
-            ));
-        }
-        Ok(Some(Self { block: high, newer, older: last }))
+        Self { block: high, newer, older: last }.checked()
     }
+
+    /// Itself, where the cycles can follow each other.
+    fn checked(self) -> Result<Option<Self>, LogError> {
+        let expected = record::next_cycle(self.older);
+        if self.older != 0 && self.newer != expected {
+            let expected = format_args!("{expected}, one above the blocks behind it").to_string();
+            return Err(no_head(self.block - 1, expected, self.newer));
+        }
+        Ok(Some(self))
+    }
+}
+
+fn no_head(block: u32, expected: String, found: u32) -> LogError {
+    LogError::NoHead { block, damage: Damage::new("log block", "cycle", expected, found) }
+}
+
+/// Where the run of blocks with a cycle begins that reaches up to `end`; block `start` has another. There may be other
+/// runs of it before, which a binary search need not find.
+fn run_start(area: &LogArea<'_>, start: u32, end: u32, cycle: u32) -> Result<u32, LogError> {
+    let (mut low, mut high) = (start, end);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if area.cycle(middle)? == cycle { high = middle } else { low = middle }
+    }
+    Ok(high)
 }
 
 /// The blocks before an edge that may have been in flight.
@@ -170,10 +184,12 @@ impl Flight {
     /// to the first block that was not written.
     ///
     /// Blocks over the edge show only in a ring so small that the flight reaches around it: they carry one cycle more
-    /// than what is expected there.
+    /// than what is expected there, or none, in the gap that xfs_repair leaves.
     fn written(&self) -> (u32, u32) {
         let carries = |block: &[u8], cycle| record::block_cycle(block) == Some(cycle);
-        let over_edge = |n: u32, block: &[u8]| carries(block, record::next_cycle(self.cycle_at(n)));
+        let in_gap = |n: u32, block: &[u8]| n < self.before_wrap && carries(block, 0);
+        let is_next = |n: u32, block: &[u8]| carries(block, record::next_cycle(self.cycle_at(n)));
+        let over_edge = |n: u32, block: &[u8]| is_next(n, block) || in_gap(n, block);
         let start = self.blocks().filter(|(n, block)| over_edge(*n, block)).last().map_or(0, |(n, _)| n + 1);
         let is_hole = |n: u32, block: &[u8]| n >= start && !carries(block, self.cycle_at(n));
         let hole = self.blocks().find(|(n, block)| is_hole(*n, block)).map(|(n, _)| n);

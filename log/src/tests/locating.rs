@@ -45,6 +45,21 @@ fn a_dirty_log_shows_its_tail_records_and_transactions() {
     assert!(volume.open().unwrap().dirty().is_none());
 }
 
+/// `xfs_repair -L` writes one record, leaves what follows it zero up to 256 KiB, and fills the rest with the cycle
+/// before.
+#[test]
+fn a_log_that_xfs_repair_formatted_is_clean() {
+    for gap in [3, 512, 4095] {
+        let volume = TestVolume::new(4096);
+        let mut writer = volume.writer();
+        writer.fill(5, 0).unwrap();
+        writer.unmount().unwrap();
+        (2..gap).for_each(|block| writer.put(block, &[0; 512]).unwrap());
+        let journal = volume.open().unwrap();
+        assert!(matches!(journal.state(), State::Clean { head, .. } if *head == Lsn::new(5, 2)), "{gap}");
+    }
+}
+
 #[test]
 fn a_mount_that_only_began_leaves_an_unfinished_record_behind_a_clean_log() {
     let volume = TestVolume::new(16384);
