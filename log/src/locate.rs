@@ -184,10 +184,12 @@ impl Flight {
     /// to the first block that was not written.
     ///
     /// Blocks over the edge show only in a ring so small that the flight reaches around it: they carry one cycle more
-    /// than what is expected there.
+    /// than what is expected there, or none, in the gap that xfs_repair leaves.
     fn written(&self) -> (u32, u32) {
         let carries = |block: &[u8], cycle| record::block_cycle(block) == Some(cycle);
-        let over_edge = |n: u32, block: &[u8]| carries(block, record::next_cycle(self.cycle_at(n)));
+        let in_gap = |n: u32, block: &[u8]| n < self.before_wrap && carries(block, 0);
+        let is_next = |n: u32, block: &[u8]| carries(block, record::next_cycle(self.cycle_at(n)));
+        let over_edge = |n: u32, block: &[u8]| is_next(n, block) || in_gap(n, block);
         let start = self.blocks().filter(|(n, block)| over_edge(*n, block)).last().map_or(0, |(n, _)| n + 1);
         let is_hole = |n: u32, block: &[u8]| n >= start && !carries(block, self.cycle_at(n));
         let hole = self.blocks().find(|(n, block)| is_hole(*n, block)).map(|(n, _)| n);
