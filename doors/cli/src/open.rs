@@ -138,7 +138,8 @@ pub fn open(path: &Path, global: &Global) -> anyhow::Result<Image> {
     let messages = Messages::new(global, path.display().to_string());
     let device = device(path, global)?;
     let superblock = superblock(&device)?;
-    let Opened { device, log, .. } = replayed(&device, &superblock, global)?;
+    let log_device = log_device(&superblock, global)?;
+    let Opened { device, log, .. } = replayed(&device, &superblock, log_device, global)?;
     let volume = Volume::open(device)?;
     tell(&log, &messages);
     Ok(Image { volume, log, messages })
@@ -147,18 +148,23 @@ pub fn open(path: &Path, global: &Global) -> anyhow::Result<Image> {
 /// Opens an image as far as it can be opened, for commands that look at damage: a log that cannot be read is a warning.
 pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow::Result<Opened> {
     let device = device(path, global)?;
-    let opened = superblock(&device).and_then(|superblock| replayed(&device, &superblock, global));
-    match opened {
+    let as_it_lies = |error: anyhow::Error| {
+        let reason = chain(&error);
+        messages.warn(format_args!("{reason}; shown as it lies"));
+        Opened { device: device.clone(), log_device: None, log: Log::Unread(reason) }
+    };
+    let superblock = match superblock(&device) {
+        Ok(superblock) => superblock,
+        Err(error) if is_foreign(&error) => return Err(error),
+        Err(error) => return Ok(as_it_lies(error)),
+    };
+    let log_device = log_device(&superblock, global)?;
+    match replayed(&device, &superblock, log_device, global) {
         Ok(opened) => {
             tell(&opened.log, messages);
             Ok(opened)
         }
-        Err(error) if is_foreign(&error) => Err(error),
-        Err(error) => {
-            let reason = chain(&error);
-            messages.warn(format_args!("{reason}; shown as it lies"));
-            Ok(Opened { device, log_device: None, log: Log::Unread(reason) })
-        }
+        Err(error) => Ok(as_it_lies(error)),
     }
 }
 
@@ -214,8 +220,12 @@ pub fn superblock(device: &Arc<dyn Device>) -> anyhow::Result<Superblock> {
 }
 
 /// The device with its log replayed, if it is to be.
-fn replayed(device: &Arc<dyn Device>, superblock: &Superblock, global: &Global) -> anyhow::Result<Opened> {
-    let log_device = log_device(superblock, global)?;
+fn replayed(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    log_device: Option<Arc<dyn Device>>,
+    global: &Global,
+) -> anyhow::Result<Opened> {
     let as_it_lies = |log| Opened { device: device.clone(), log_device: log_device.clone(), log };
     if superblock.geometry.log_start.is_none() && log_device.is_none() {
         return Ok(as_it_lies(Log::Unread("it lies on another device, which was not named".into())));

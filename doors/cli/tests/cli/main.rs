@@ -6,6 +6,8 @@
 //! | `extract` | directories and archives |
 //! | `judge` | check, log, dump |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
+// The helpers of tests say what they expect by panicking too.
+#![allow(clippy::unwrap_used)]
 
 mod extract;
 mod judge;

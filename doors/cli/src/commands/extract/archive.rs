@@ -4,7 +4,7 @@
 //! large file is a header and a row of pieces. Buffers are of one size and are used again and again. Which of several
 //! names of a file comes first is only known in order, so a file with several links takes a turn of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use read::{Inode, InodeReader, Volume, read_at};
 
 use super::pax::{self, Kind, Member};
 use super::progress::Progress;
-use super::source::{Facts, Folder, Run, Runs, Subject, is_safe, plan};
+use super::source::{Facts, Folder, Run, Runs, Subject, half_done, is_safe, plan};
 use crate::listing::Listing;
 use crate::names::quoted;
 use crate::output::Messages;
@@ -75,6 +75,8 @@ pub struct Archive<'a> {
     pub buffers: &'a Buffers,
     /// The directories that have been in.
     pub visited: Visited,
+    /// Files that unfinished operations left half done.
+    pub unfinished: BTreeSet<Ino>,
 }
 
 /// A part of the work.
@@ -114,6 +116,8 @@ pub enum Turn {
     Failure(String),
     /// Something worth a note.
     Note(String),
+    /// Something worth a warning.
+    Warning(String),
     /// The archive cannot be completed.
     Broken(String),
 }
@@ -186,7 +190,9 @@ impl<'a> Work for Archive<'a> {
         match turn {
             Turn::Bytes(buffer) => buffer.bytes.len(),
             Turn::Few(bytes) => bytes.capacity(),
-            Turn::Failure(text) | Turn::Note(text) | Turn::Broken(text) => text.capacity(),
+            Turn::Failure(text) | Turn::Note(text) | Turn::Warning(text) | Turn::Broken(text) => {
+                text.capacity()
+            }
             Turn::Linked(_) => size_of::<Large>(),
         }
     }
@@ -287,6 +293,9 @@ impl<'a> Archive<'a> {
             Ok(facts) => facts,
             Err(error) => return failure(pieces, name, error),
         };
+        if self.unfinished.contains(&inode.ino()) {
+            pieces.push(Piece::Result(Turn::Warning(half_done(name))));
+        }
         if facts.metadata.file_type == FileType::Socket {
             let note = format!("{}: a socket, which an archive cannot hold: left out", quoted(name));
             return pieces.push(Piece::Result(Turn::Note(note)));
@@ -560,6 +569,10 @@ impl<'a, O: Write> Sink<Archive<'a>> for ArchiveSink<'_, O> {
             }
             Turn::Note(text) => {
                 self.progress.pause(|| self.messages.note(text));
+                Ok(())
+            }
+            Turn::Warning(text) => {
+                self.progress.pause(|| self.messages.warn(text));
                 Ok(())
             }
             Turn::Broken(text) => Err(io::Error::other(format!("the archive cannot be completed: {text}"))),

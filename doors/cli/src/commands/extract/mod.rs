@@ -131,7 +131,13 @@ impl Job<'_> {
     fn archive<O: Write + Send>(&self, out: O) -> anyhow::Result<(O, Summary)> {
         let buffers = Buffers::default();
         let (volume, messages, progress) = (&self.image.volume, &self.image.messages, &self.progress);
-        let work = Archive { volume, progress, buffers: &buffers, visited: Visited::default() };
+        let work = Archive {
+            volume,
+            progress,
+            buffers: &buffers,
+            visited: Visited::default(),
+            unfinished: self.image.log.files_unfinished(),
+        };
         let mut sink =
             ArchiveSink { out, written: 0, seen: HashMap::new(), buffers: &buffers, progress, messages };
         pipeline::run(&work, vec![archive::Task::Subject(self.subject.clone())], &mut sink, self.threads)?;
@@ -175,7 +181,13 @@ impl Job<'_> {
         let root = Arc::new(Place { fd, path: Vec::new() });
         let rights = Rights::new(overwrite);
         let (volume, messages, progress) = (&self.image.volume, &self.image.messages, &self.progress);
-        let work = Tree { volume, progress, rights, visited: Visited::default() };
+        let work = Tree {
+            volume,
+            progress,
+            rights,
+            visited: Visited::default(),
+            unfinished: self.image.log.files_unfinished(),
+        };
         let mut sink =
             TreeSink { root: root.clone(), seen: HashMap::new(), last: None, rights, progress, messages };
         let task = tree::Task::Subject(self.subject.clone(), root);

@@ -146,6 +146,11 @@ pub fn is_safe(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
 
+/// What is said of a file that an unfinished operation concerns.
+pub fn half_done(path: &[u8]) -> String {
+    format!("{}: an operation on it was unfinished: it is extracted half done", crate::names::quoted(path))
+}
+
 /// What is to be taken out: the file or directory that the command line named.
 #[derive(Clone, Debug)]
 pub struct Subject {

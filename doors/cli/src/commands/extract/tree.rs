@@ -4,7 +4,7 @@
 //! after other things takes a turn in order: a directory gets its mode and times when all in it is done, and which of
 //! several names of a file is made first and which are links to it is decided one after the other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::place::{self, Place, Refused, Rights};
 use super::progress::Progress;
-use super::source::{Facts, Folder, Run, Subject, is_safe, plan};
+use super::source::{Facts, Folder, Run, Subject, half_done, is_safe, plan};
 use crate::listing::Listing;
 use crate::names::quoted;
 use crate::output::Messages;
@@ -44,6 +44,8 @@ pub struct Tree<'t> {
     pub rights: Rights,
     /// The directories that have been in.
     pub visited: Visited,
+    /// Files that unfinished operations left half done.
+    pub unfinished: BTreeSet<Ino>,
 }
 
 /// A part of the work.
@@ -88,6 +90,8 @@ pub enum Turn {
     Linked(Arc<Linked>),
     /// Something that failed.
     Failure(String),
+    /// Something worth a warning.
+    Warning(String),
     /// There is no sense in going on.
     Stop(String),
 }
@@ -155,7 +159,7 @@ impl<'t> Work for Tree<'t> {
             Turn::Directory(_, facts) => size_of::<Facts>() + facts.xattrs.len() * 64,
             Turn::File(_) => size_of::<Open>(),
             Turn::Linked(_) => size_of::<Linked>(),
-            Turn::Failure(text) | Turn::Stop(text) => text.capacity(),
+            Turn::Failure(text) | Turn::Warning(text) | Turn::Stop(text) => text.capacity(),
         }
     }
 }
@@ -254,6 +258,9 @@ impl<'t> Tree<'t> {
         pieces: &mut Pieces,
     ) {
         let path = || join(&place.path, name);
+        if self.unfinished.contains(&inode.ino()) {
+            pieces.push(Piece::Result(Turn::Warning(half_done(&path()))));
+        }
         let facts = match Facts::of(self.volume, &inode.dinode(), |error| failure(pieces, &path(), error)) {
             Ok(facts) => facts,
             Err(error) => return failure(pieces, &path(), error),
@@ -437,6 +444,7 @@ impl<'t> Sink<Tree<'t>> for TreeSink<'_> {
             }
             Turn::Linked(file) => self.linked(file, pieces),
             Turn::Failure(text) => self.progress.pause(|| self.messages.fail(text)),
+            Turn::Warning(text) => self.progress.pause(|| self.messages.warn(text)),
             Turn::Stop(text) => return Err(io::Error::other(text)),
         }
         Ok(())
