@@ -64,3 +64,20 @@ pub fn corpus(scratch: &Path) -> Result<PathBuf, String> {
         Command::new(&script).arg(&images).status().map_err(|e| format!("{}: {e}", script.display()))?;
     if status.success() { Ok(images) } else { Err(format!("{} failed", script.display())) }
 }
+
+/// The program `xebec`, built as this test was.
+///
+/// # Errors
+/// When it does not build.
+pub fn xebec() -> Result<PathBuf, String> {
+    let test = std::env::current_exe().map_err(|e| e.to_string())?;
+    // Tests lie in `deps/` of the folder that programs lie in.
+    let folder = test.parent().and_then(Path::parent).ok_or("the test lies in no folder")?;
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet", "--package", "xebec-cli"]);
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().map_err(|e| e.to_string())?;
+    if status.success() { Ok(folder.join("xebec")) } else { Err("xebec does not build".into()) }
+}

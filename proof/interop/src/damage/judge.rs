@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::record::{ask, judges};
 use super::{Case, TIMED_OUT, Volume, check, load};
@@ -62,17 +62,21 @@ fn newest(case: &Case) -> Option<i32> {
     case.repair.iter().max_by_key(|(version, _)| numbers(version)).map(|(_, verdict)| verdict.exit)
 }
 
-/// Asks Xebec about every case of a base volume.
+/// Asks Xebec about every case of a base volume. Its log is not replayed: `xfs_repair -n` judges what lies there, too.
 ///
 /// # Errors
-/// When it cannot be started, or the scratch volume not be written.
+/// When Xebec finds the healthy volume damaged or cannot be started, or the scratch volume not be written.
 pub fn answers(base: &str, xebec: &Path) -> Result<Vec<Answer>> {
     let work = tempfile::tempdir()?;
     let volume = Volume::unpack(base, work.path())?;
+    let (exit, says) = check(xebec, &["check", "--no-replay"], &volume.path)?;
+    if exit != 0 {
+        bail!("the healthy {base}: {exit}: {says}");
+    }
     let mut answers = Vec::new();
     for case in load(base)? {
         volume.damage(&case)?;
-        let (exit, says) = check(xebec, &["check"], &volume.path)?;
+        let (exit, says) = check(xebec, &["check", "--no-replay"], &volume.path)?;
         volume.heal(&case)?;
         answers.push(Answer { case, exit, says });
     }
