@@ -5,14 +5,11 @@ use interop::damage::judge::{Table, answers, describe};
 use interop::needs;
 
 /// Damage of which xfs_repair complains and Xebec does not, with the reason. `docs/check-vs-repair.md` has more.
-const KNOWN: &[(&str, &str, &str)] = &[
-    (
-        "attribute",
-        ".incomplete",
-        "an incomplete attribute is what a crash may leave behind, and readers pass over it: a warning, not damage",
-    ),
-    ("secondary superblock", "quotino", "nothing reads the quota inodes of the secondary copies"),
-];
+const KNOWN: &[(&str, &str, &str)] = &[(
+    "attribute",
+    ".incomplete",
+    "an incomplete attribute is what a crash may leave behind, and readers pass over it: a warning, not damage",
+)];
 
 fn known(structure: &str, how: &str) -> bool {
     KNOWN.iter().any(|(place, field, _)| structure.contains(place) && how.contains(field))

@@ -151,8 +151,8 @@ impl<'v> AgCheck<'v> {
         root
     }
 
-    /// Walks a whole tree: claims its blocks for `owner`, hands each leaf's records to `each`, returns how many blocks the
-    /// tree has and whether all of it could be read.
+    /// Walks a whole tree: claims its blocks for `owner`, hands each leaf's records to `each`, returns how many
+    /// blocks the tree has and whether all of it could be read.
     pub fn walk<T: Checked>(
         &mut self,
         root: Root,

@@ -1,8 +1,9 @@
 //! What the checker says: one finding, how bad it is, and how findings reach the caller in a fixed order.
 //!
 //! # Invariants
-//! The order of findings depends on the volume alone, not on threads: they are gathered per phase and handed over sorted.
-//! A flood is cut per kind (severity, structure and field): the first ones in that order are kept, the rest is counted.
+//! The order of findings depends on the volume alone, not on threads: they are gathered per phase and handed over
+//! sorted. A flood is cut per kind (severity, structure and field): the first ones in that order are kept, the rest
+//! is counted.
 //!
 //! # Locking
 //! One mutex around what was found. Healthy volumes never take it.
@@ -65,7 +66,8 @@ pub struct Suppressed {
 pub trait Observer: Sync {
     /// A finding. Called from one thread, in the same order for the same volume.
     fn finding(&self, finding: &Finding);
-    /// More of a kind than [`Options::findings_per_kind`](crate::Options::findings_per_kind): follows the ones handed over.
+    /// More of a kind than [`Options::findings_per_kind`](crate::Options::findings_per_kind): follows the ones handed
+    /// over.
     fn suppressed(&self, _suppressed: &Suppressed) {}
     /// How far the check is. Called from any thread.
     fn progress(&self, _progress: &crate::Progress) {}

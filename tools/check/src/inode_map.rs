@@ -1,8 +1,8 @@
 //! What is known of every inode: a byte of state and a count of links, found by inode number.
 //!
 //! # Invariants
-//! Five bytes per inode of a chunk (thirteen where there are parent pointers), and 24 per chunk. Chunks of an AG are in order and do not overlap, so that a search
-//! finds the one chunk of an inode.
+//! Five bytes per inode of a chunk (thirteen where there are parent pointers), and 24 per chunk. Chunks of an AG are
+//! in order and do not overlap, so that a search finds the one chunk of an inode.
 //!
 //! # Locking
 //! None: states and counts are atomics of their own, and phases are separated by the end of their threads.

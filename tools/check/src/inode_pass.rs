@@ -18,7 +18,8 @@ use crate::ownership::store::{ClaimBuffer, ClaimStore};
 use crate::symlink;
 use crate::volume::Volume;
 
-/// Bytes of inodes that one unit of work reads: large enough to be one good read, small enough to stay in a core's cache.
+/// Bytes of inodes that one unit of work reads: large enough to be one good read, small enough to stay in a core's
+/// cache.
 const UNIT_BYTES: usize = 256 << 10;
 
 /// Some chunks of one AG.

@@ -1,5 +1,5 @@
-//! An independent checker for XFS volumes, on rungs 0 to 2 alone: it shares no code with the engine that it judges, nor with
-//! the reader of volumes.
+//! An independent checker for XFS volumes, on rungs 0 to 2 alone: it shares no code with the engine that it judges,
+//! nor with the reader of volumes.
 //!
 //! | part | subject |
 //! |---|---|
@@ -15,13 +15,13 @@
 //! | `work` | threads |
 //!
 //! # How it works
-//! Six phases, each spread over all threads in units finer than an AG. What owns blocks claims them while it is verified;
-//! the claims are sorted and laid against free space, reverse mappings and reference counts in one sweep per AG. What is
-//! damaged is reported and skipped, and what could only be concluded from it is left out.
+//! Six phases, each spread over all threads in units finer than an AG. What owns blocks claims them while it is
+//! verified; the claims are sorted and laid against free space, reverse mappings and reference counts in one sweep
+//! per AG. What is damaged is reported and skipped, and what could only be concluded from it is left out.
 //!
 //! # Invariants
-//! Nothing is written. Memory: five bytes per inode, a budget for claims, one buffer per thread and per level of a tree.
-//! The same volume gives the same findings in the same order, whatever the number of threads.
+//! Nothing is written. Memory: five bytes per inode, a budget for claims, one buffer per thread and per level of a
+//! tree. The same volume gives the same findings in the same order, whatever the number of threads.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 

@@ -1,8 +1,8 @@
 //! The head of the log: no metadata can carry an LSN at or behind it.
 //!
 //! Every 512-byte block of the log begins with the cycle it was written in (a record header: its second word), so that
-//! the head is where the cycle drops. (Format document, "Log Record".) Only this is read of the log here; what it says is
-//! the business of recovery.
+//! the head is where the cycle drops. (Format document, "Log Record".) Only this is read of the log here; what it
+//! says is the business of recovery.
 
 use base::Lsn;
 use block::{Device, DeviceError};

@@ -1,7 +1,7 @@
 //! Parent pointers against directory entries, both ways, by a sum that does not depend on their order.
 //!
-//! Each entry adds its fingerprint to the inode that it names, each parent pointer of that inode takes one away: zero is
-//! left where they are the same.
+//! Each entry adds its fingerprint to the inode that it names, each parent pointer of that inode takes one away: zero
+//! is left where they are the same.
 
 use base::Ino;
 use format::attr::Attr;

@@ -1,8 +1,8 @@
 //! A walk over the leaves of any B+tree, which verifies every block it passes.
 //!
 //! Checked: each block by itself (`format::btree::Block::verify`), its level, its neighbours both ways, the order of
-//! records and keys within a block and across blocks, the parent's keys (for reverse mappings the high ones too), and that
-//! no block but the root is less than half full.
+//! records and keys within a block and across blocks, the parent's keys (for reverse mappings the high ones too), and
+//! that no block but the root is less than half full.
 //!
 //! # Invariants
 //! One block is held per level. Levels only go down, and once anything was found wrong, a block that was seen before is
@@ -76,7 +76,8 @@ struct Level {
     gap: bool,
 }
 
-/// The walk. Reusable: [`begin`](Self::begin) or [`begin_in_inode`](Self::begin_in_inode) start over with the same buffers.
+/// The walk. Reusable: [`begin`](Self::begin) or [`begin_in_inode`](Self::begin_in_inode) start over with the same
+/// buffers.
 pub(crate) struct TreeWalk<'v, T: Checked> {
     volume: &'v Volume<'v>,
     ag: Option<AgNumber>,

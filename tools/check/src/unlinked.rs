@@ -1,7 +1,7 @@
 //! Lists of unlinked inodes: files that were still open when they lost their last name.
 //!
-//! Their members have no links and lie in the bucket of their number. On a volume that is not in use the lists are empty,
-//! unless it was not unmounted: the next mount frees the members.
+//! Their members have no links and lie in the bucket of their number. On a volume that is not in use the lists are
+//! empty, unless it was not unmounted: the next mount frees the members.
 
 use base::{AgIno, AgNumber};
 use format::agi::{NULL_AG_INO, UNLINKED_BUCKETS};

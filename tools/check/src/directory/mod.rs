@@ -6,9 +6,9 @@
 //! | [`index`] | the hash index and the table of free room against the entries |
 //!
 //! # How names are compared with their index
-//! Entries and leaf entries are summed up by a function that does not depend on their order. Equal sums mean that the index
-//! has each entry once, under its hash, so that a directory of any size is checked without a list of its entries; where
-//! they differ, a second walk makes the lists.
+//! Entries and leaf entries are summed up by a function that does not depend on their order. Equal sums mean that the
+//! index has each entry once, under its hash, so that a directory of any size is checked without a list of its
+//! entries; where they differ, a second walk makes the lists.
 
 pub(crate) mod entries;
 mod index;

@@ -1,8 +1,8 @@
 //! Claims of all workers as sorted runs; over the memory budget, runs are merged into a temporary file.
 //!
 //! # Invariants
-//! A run is sorted. Memory holds at most the budget of claims, beside one buffer per worker and, while merging, one block
-//! per run of the file. The merge of one AG yields its claims in order, whichever worker made them.
+//! A run is sorted. Memory holds at most the budget of claims, beside one buffer per worker and, while merging, one
+//! block per run of the file. The merge of one AG yields its claims in order, whichever worker made them.
 //!
 //! # Locking
 //! One mutex around the list of runs, taken once per full buffer of a worker.

@@ -91,7 +91,7 @@ fn compare_version(volume: &Volume<'_>, place: Place, copy: &RawSuperblock) {
     }
 }
 
-/// mkfs leaves these null in most copies.
+/// mkfs leaves the first of these null in most copies.
 fn compare_inodes(volume: &Volume<'_>, place: Place, copy: &RawSuperblock) {
     let raw = &volume.raw;
     for (field, expected, found) in [
@@ -102,6 +102,16 @@ fn compare_inodes(volume: &Volume<'_>, place: Place, copy: &RawSuperblock) {
     ] {
         if found != expected && found.get() != u64::MAX {
             volume.error(place, Damage::new(NAME, field, format_args!("{expected}, or null"), found));
+        }
+    }
+    // Quota is switched on in the primary alone.
+    for (field, expected, found) in [
+        ("uquotino", raw.uquotino, copy.uquotino),
+        ("gquotino", raw.gquotino, copy.gquotino),
+        ("pquotino", raw.pquotino, copy.pquotino),
+    ] {
+        if found != expected && !matches!(found.get(), 0 | u64::MAX) {
+            volume.error(place, Damage::new(NAME, field, format_args!("{expected}, or none"), found));
         }
     }
 }

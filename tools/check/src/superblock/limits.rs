@@ -48,7 +48,8 @@ fn check_numbers(raw: &RawSuperblock, tell: &mut dyn FnMut(Damage)) {
     if !(1..=most).contains(&raw.rextsize.get()) {
         tell(Damage::new(NAME, "rextsize", format_args!("1 to {most}"), raw.rextsize));
     }
-    // mkfs aligns chunks to a cluster of 32 inodes; where a block holds more than that, the alignment is no whole block.
+    // mkfs aligns chunks to a cluster of 32 inodes; where a block holds more than that, the alignment is no whole
+    // block.
     let cluster_bytes = 32 * u32::from(raw.inodesize.get());
     if raw.inoalignmt.get() == 0 && cluster_bytes >= raw.blocksize.get() {
         tell(Damage::new(NAME, "inoalignmt", "at least 1", 0));
