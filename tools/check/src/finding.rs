@@ -156,7 +156,7 @@ impl Findings {
             all.extend(bucket.kept.into_iter().map(|(key, finding)| ((key.0, kind), finding)));
         }
         // Stable: equal places and kinds keep the order of their texts.
-        all.sort_by(|(left, _), (right, _)| left.cmp(right));
+        all.sort_by_key(|(left, _)| *left);
         all.iter().for_each(|(_, finding)| observer.finding(finding));
         suppressed.iter().for_each(|kind| observer.suppressed(kind));
     }

@@ -120,8 +120,8 @@ impl Walk<'_> {
         let Some(info) = BlkInfo::view(bytes) else { return };
         self.volume.check_lsn(at.place(), "hash tree leaf", info.lsn.get());
         self.check_siblings(0, at, info);
-        if let Some(hash) = hash {
-            if hash != ends.last_hash && !ends.empty {
+        if let Some(hash) = hash
+            && hash != ends.last_hash && !ends.empty {
                 self.tell(
                     at,
                     "hashval",
@@ -129,7 +129,6 @@ impl Walk<'_> {
                     format!("{hash:#x}"),
                 );
             }
-        }
     }
 
     fn node(
