@@ -66,7 +66,7 @@ pub fn check(
     run.end(Phase::Space, &volume)?;
     drop(claims);
 
-    counters::check(&volume, &ags, options.replayed);
+    counters::check(&volume, &ags);
     run.check_links(&volume, &ags);
     run.end(Phase::Links, &volume)?;
     run.summary.ags = volume.geometry.ag_count.into();
@@ -82,6 +82,7 @@ fn open<'a>(device: &'a dyn Device, options: &Options<'_>) -> Result<Volume<'a>,
         raw,
         head: None,
         findings,
+        replayed: options.replayed,
         owners_missing: AtomicBool::new(false),
         names_missing: AtomicBool::new(false),
     };
