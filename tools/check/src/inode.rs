@@ -187,7 +187,7 @@ fn check_cow_hint(inode: &Dinode<'_>, geometry: &Geometry) -> Checked {
 }
 
 fn check_hint(field: &'static str, hinted: bool, hint: u32, geometry: &Geometry) -> Checked {
-    let most = MOST_HINT.min(geometry.ag_blocks / 2);
+    let most = most_hint(geometry);
     if hinted {
         ensure!(
             (1..=most).contains(&hint),
@@ -258,7 +258,8 @@ pub(crate) fn check_totals(
     }
 }
 
-/// What holds for an inode that is free: nothing of its last life is left, but its generation and times.
+/// What holds for an inode that is free. The kernel leaves generation, times, extent size hints, and of an inline symlink
+/// the size.
 pub(crate) fn check_free(inode: &Dinode<'_>, geometry: &Geometry, tell: &mut dyn FnMut(Damage)) {
     let core = inode.core;
     // New chunks are zeros, freed inodes have the formats of empty forks.
@@ -270,7 +271,6 @@ pub(crate) fn check_free(inode: &Dinode<'_>, geometry: &Geometry, tell: &mut dyn
     }
     for (field, value) in [
         ("nblocks", core.nblocks.get()),
-        ("size", core.size.get()),
         ("nlink", core.nlink.get().into()),
         ("onlink", core.onlink.get().into()),
         ("forkoff", core.forkoff.into()),
@@ -278,8 +278,6 @@ pub(crate) fn check_free(inode: &Dinode<'_>, geometry: &Geometry, tell: &mut dyn
         ("aformat", empty_format(core.aformat)),
         ("nextents", inode.extent_count(ForkKind::Data)),
         ("anextents", inode.extent_count(ForkKind::Attr)),
-        ("extsize", core.extsize.get().into()),
-        ("cowextsize", core.cowextsize.get().into()),
         ("flags", core.flags.get().into()),
         ("flags2", core.flags2.get() & !kept),
         ("next_unlinked", core.next_unlinked.get().wrapping_add(1).into()),
@@ -288,4 +286,15 @@ pub(crate) fn check_free(inode: &Dinode<'_>, geometry: &Geometry, tell: &mut dyn
             tell(Damage::new(NAME, field, "nothing in a free inode", format_args!("{value:#x}")));
         }
     }
+    let most = most_hint(geometry);
+    for (field, hint) in [("extsize", core.extsize.get()), ("cowextsize", core.cowextsize.get())] {
+        if hint > most {
+            tell(Damage::new(NAME, field, format_args!("at most {most}"), hint));
+        }
+    }
+}
+
+/// The largest hint in blocks: half an AG, or the longest extent.
+fn most_hint(geometry: &Geometry) -> u32 {
+    MOST_HINT.min(geometry.ag_blocks / 2)
 }

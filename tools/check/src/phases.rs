@@ -59,6 +59,9 @@ pub fn check(
     run.check_inodes(&volume, &map, &store);
     run.end(Phase::Inodes, &volume)?;
 
+    for (ag, trees) in volume.geometry.ags().zip(&ags) {
+        unlinked::check_ag(&volume, ag, trees);
+    }
     run.check_names(&volume, &map)?;
     let claims = store.seal().map_err(CheckError::TemporaryFile)?;
     run.summary.spilled_bytes = claims.spilled_bytes();
@@ -180,7 +183,6 @@ impl Run<'_> {
             |(), n| {
                 if let Some(trees) = ags.get(n) {
                     let ag = AgNumber(n as u32);
-                    unlinked::check_ag(volume, ag, trees);
                     links::check_ag(volume, ag, &trees.inodes);
                 }
             },
