@@ -1,4 +1,4 @@
-//! Checks one image and prints what it finds: `cargo run -p xebec-check --example check -- IMAGE [THREADS]`.
+//! Checks one image and prints what it finds: `cargo run -p xebec-check --example check -- IMAGE [THREADS [MEMORY]]`.
 //!
 //! Exit codes as the door's: 0 clean, 4 damaged, 8 cannot be checked.
 
@@ -23,7 +23,7 @@ impl Observer for Print {
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let Some(path) = args.next() else {
-        eprintln!("usage: check IMAGE [THREADS]");
+        eprintln!("usage: check IMAGE [THREADS [MEMORY]]");
         return ExitCode::from(16);
     };
     let device = match FileDevice::open(Path::new(&path), &OpenOptions::default()) {
@@ -37,10 +37,13 @@ fn main() -> ExitCode {
     if let Some(threads) = args.next().and_then(|text| text.parse().ok()) {
         options.threads = threads;
     }
+    if let Some(bytes) = args.next().and_then(|text| text.parse().ok()) {
+        options.memory_budget = bytes;
+    }
     match xebec_check::check(&device, &options, &Print) {
         Ok(summary) => {
             eprintln!("{summary:?}");
-            ExitCode::from(if summary.findings.errors + summary.findings.warnings == 0 { 0 } else { 4 })
+            ExitCode::from(if summary.is_clean() { 0 } else { 4 })
         }
         Err(error) => {
             eprintln!("{error}");

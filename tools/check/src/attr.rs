@@ -163,7 +163,7 @@ impl Subject<'_> {
                 "complete attributes",
                 format_args!("\"{}\" incomplete", attr.name.escape_ascii()),
             );
-            return self.volume.warn(Place::ino(self.ino), damage);
+            return self.volume.unfinished(Place::ino(self.ino), damage);
         }
         if attr.namespace == Namespace::Parent {
             if !self.volume.geometry.features.parent() {

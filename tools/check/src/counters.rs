@@ -6,8 +6,8 @@ use format::{Damage, Place};
 use crate::ag::AgTrees;
 use crate::volume::Volume;
 
-/// Compares inode and block counters. With `replayed`, they may lag behind the log: the next mount recomputes them.
-pub(crate) fn check(volume: &Volume<'_>, ags: &[AgTrees], replayed: bool) {
+/// Compares inode and block counters. They are not logged, so that they lag behind a log that was replayed.
+pub(crate) fn check(volume: &Volume<'_>, ags: &[AgTrees]) {
     if ags.iter().any(|ag| ag.incomplete) {
         return;
     }
@@ -25,12 +25,7 @@ pub(crate) fn check(volume: &Volume<'_>, ags: &[AgTrees], replayed: bool) {
         if counted == stored {
             continue;
         }
-        let damage = Damage::new("superblock", field, counted, stored);
-        if replayed {
-            volume.warn(Place::ag(AgNumber(0)), damage);
-        } else {
-            volume.error(Place::ag(AgNumber(0)), damage);
-        }
+        volume.unfinished(Place::ag(AgNumber(0)), Damage::new("superblock", field, counted, stored));
     }
     let stored = volume.raw.frextents.get();
     if stored != 0 {

@@ -59,6 +59,9 @@ pub fn check(
     run.check_inodes(&volume, &map, &store);
     run.end(Phase::Inodes, &volume)?;
 
+    for (ag, trees) in volume.geometry.ags().zip(&ags) {
+        unlinked::check_ag(&volume, ag, trees);
+    }
     run.check_names(&volume, &map)?;
     let claims = store.seal().map_err(CheckError::TemporaryFile)?;
     run.summary.spilled_bytes = claims.spilled_bytes();
@@ -66,7 +69,7 @@ pub fn check(
     run.end(Phase::Space, &volume)?;
     drop(claims);
 
-    counters::check(&volume, &ags, options.replayed);
+    counters::check(&volume, &ags);
     run.check_links(&volume, &ags);
     run.end(Phase::Links, &volume)?;
     run.summary.ags = volume.geometry.ag_count.into();
@@ -82,6 +85,7 @@ fn open<'a>(device: &'a dyn Device, options: &Options<'_>) -> Result<Volume<'a>,
         raw,
         head: None,
         findings,
+        replayed: options.replayed,
         owners_missing: AtomicBool::new(false),
         names_missing: AtomicBool::new(false),
     };
@@ -179,7 +183,6 @@ impl Run<'_> {
             |(), n| {
                 if let Some(trees) = ags.get(n) {
                     let ag = AgNumber(n as u32);
-                    unlinked::check_ag(volume, ag, trees);
                     links::check_ag(volume, ag, &trees.inodes);
                 }
             },

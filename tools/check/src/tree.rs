@@ -11,11 +11,12 @@
 use std::collections::HashSet;
 
 use base::{AgBlock, AgNumber, Ino};
-use format::btree::{self, Block, Body, Btree, Header, Identity, Pointer, Rmap, RmapKey, rmap};
+use format::btree::{self, Block, Body, Btree, FreeExtent, Header, Identity, Pointer, Rmap, RmapKey, rmap};
 use format::inode::BmapRootView;
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
 
+use crate::ownership::claim::owner_name;
 use crate::volume::Volume;
 
 /// What the walk needs of a kind of tree beyond its layout.
@@ -27,14 +28,35 @@ pub(crate) trait Checked: Btree<Record: Copy, Key: Copy> {
     {
         true
     }
+
+    /// A key in words.
+    fn show(key: &Self::Key) -> String;
 }
 
-impl Checked for btree::BnoBt {}
-impl Checked for btree::CntBt {}
-impl Checked for btree::InoBt {}
-impl Checked for btree::FinoBt {}
-impl Checked for btree::RefcountBt {}
-impl Checked for btree::BmBt {}
+/// A key in words.
+fn free_extent(key: &FreeExtent) -> String {
+    format!("{} blocks from {:#x}", key.blockcount, key.startblock)
+}
+
+macro_rules! checked {
+    ($($tree:ident: $show:expr;)*) => {$(
+        impl Checked for btree::$tree {
+            fn show(key: &Self::Key) -> String {
+                let show: fn(&Self::Key) -> String = $show;
+                show(key)
+            }
+        }
+    )*};
+}
+
+checked! {
+    BnoBt: free_extent;
+    CntBt: free_extent;
+    InoBt: |key| format!("AG inode {}", key.startino);
+    FinoBt: |key| format!("AG inode {}", key.startino);
+    RefcountBt: |key| format!("{:#x}", key.startblock);
+    BmBt: |key| format!("file block {}", key.startoff);
+}
 
 impl Checked for btree::RmapBt {
     fn high_key_matches(key: &RmapKey, child: &Body<'_, Self>) -> bool {
@@ -43,6 +65,15 @@ impl Checked for btree::RmapBt {
             Body::Node(keys, _) => keys.iter().map(highest_of_key).max(),
         };
         highest == Some(highest_of_key(key))
+    }
+
+    fn show(key: &RmapKey) -> String {
+        let half = |block: u32, owner: u64, offset: u64| {
+            format!("{block:#x} of {} at {offset:#x}", owner_name(owner))
+        };
+        let low = half(key.startblock.get(), key.owner.get(), key.offset.get());
+        let high = half(key.startblock_hi.get(), key.owner_hi.get(), key.offset_hi.get());
+        format!("{low}, up to {high}")
     }
 }
 
@@ -349,17 +380,12 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         if !low {
             self.tell(
                 Some(place),
-                Damage::new(T::NAME, "key", "the child's first key in its parent", format_args!("{key:?}")),
+                Damage::new(T::NAME, "key", "the child's first key in its parent", T::show(key)),
             );
         } else if !T::high_key_matches(key, body) {
             self.tell(
                 Some(place),
-                Damage::new(
-                    T::NAME,
-                    "high key",
-                    "the child's highest key in its parent",
-                    format_args!("{key:?}"),
-                ),
+                Damage::new(T::NAME, "high key", "the child's highest key in its parent", T::show(key)),
             );
         }
     }

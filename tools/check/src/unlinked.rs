@@ -23,7 +23,7 @@ pub(crate) fn check_ag(volume: &Volume<'_>, ag: AgNumber, trees: &AgTrees) {
     }
     if members > 0 {
         let found = format!("{members} inodes, which the next mount frees");
-        volume.warn(Place::ag(ag), Damage::new(NAME, "members", "none", found));
+        volume.unfinished(Place::ag(ag), Damage::new(NAME, "members", "none", found));
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Volume<'a> {
     /// Where the log will be written next; nothing on the volume can be newer.
     pub head: Option<Lsn>,
     pub findings: Findings,
+    /// A dirty log was replayed: what a mount would still do has not been done.
+    pub replayed: bool,
     /// Some fork or tree could not be followed: blocks without an owner prove nothing.
     pub owners_missing: AtomicBool,
     /// Some directory could not be read: too few links prove nothing.
@@ -85,6 +87,16 @@ impl Volume<'_> {
 
     pub fn error(&self, place: Place, damage: Damage) {
         self.findings.error(place, damage);
+    }
+
+    /// What the next mount puts right where a log was replayed, and what is damage elsewhere.
+    #[cold]
+    pub fn unfinished(&self, place: Place, damage: Damage) {
+        if self.replayed {
+            self.findings.warn(place, damage);
+        } else {
+            self.findings.error(place, damage);
+        }
     }
 
     pub fn warn(&self, place: Place, damage: Damage) {

@@ -132,8 +132,8 @@ pub fn run(options: &Options) -> Result<()> {
     for base in &bases {
         for answer in answers(base, &options.xebec)? {
             table.count(&answer);
-            let silent = answer.repair_complains() && !answer.complains();
-            if answer.broke() || options.differences && silent {
+            let differ = answer.repair_complains() != answer.complains();
+            if answer.broke() || options.differences && differ {
                 println!("{}", describe(base, &answer));
             }
         }

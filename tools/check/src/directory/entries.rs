@@ -17,6 +17,8 @@ pub(crate) struct Directory {
     pub generation: u32,
     /// It is part of the metadata directory tree.
     pub metadata: bool,
+    /// It was removed while somebody still had it open: nobody's entry names it, and its own `..` is no link.
+    pub removed: bool,
 }
 
 /// A directory, and one of the places that say who its parent is.
@@ -47,6 +49,9 @@ impl<'v> Names<'v> {
 
     /// `.`: that it is the directory itself is for the block's own audit.
     pub fn dot(&mut self, directory: &Directory) {
+        if directory.removed {
+            return;
+        }
         if let Some(slot) = self.map.find(directory.ino, &mut Hint::default()) {
             slot.add_links(1);
         }
@@ -54,6 +59,9 @@ impl<'v> Names<'v> {
 
     /// `..`, which links to the parent.
     pub fn dot_dot(&mut self, directory: &Directory, parent: Ino) {
+        if directory.removed {
+            return;
+        }
         self.dot_dots.push(ParentOf { child: directory.ino, parent });
         match self.map.find(parent, &mut Hint::default()) {
             Some(slot) => slot.add_links(1),

@@ -83,15 +83,20 @@ impl<'v> DirectoryWorker<'v> {
                 let ino = self.volume.geometry.ino(unit.ag, within);
                 let bytes = reader.inode(self.volume, slot - unit.first * CHUNK);
                 if let Some(inode) = bytes.and_then(|bytes| Dinode::view(bytes, &self.volume.geometry)) {
-                    self.check(ino, &inode, inodes.state(slot) & state::METADATA != 0);
+                    self.check(ino, &inode, inodes.state(slot));
                 }
             }
         }
         self.reader = reader;
     }
 
-    fn check(&mut self, ino: Ino, inode: &Dinode<'_>, metadata: bool) {
-        let directory = Directory { ino, generation: inode.core.generation.get(), metadata };
+    fn check(&mut self, ino: Ino, inode: &Dinode<'_>, now: u8) {
+        let directory = Directory {
+            ino,
+            generation: inode.core.generation.get(),
+            metadata: now & state::METADATA != 0,
+            removed: now & state::ON_LIST != 0,
+        };
         match inode.fork(ForkKind::Data, &self.volume.geometry) {
             Ok(Some(Fork::Local(bytes))) => self.check_shortform(&directory, bytes),
             Ok(Some(Fork::Extents(_) | Fork::Btree(_))) => self.check_blocks(&directory, inode),

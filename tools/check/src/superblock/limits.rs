@@ -23,6 +23,10 @@ const METADIR_OFFSET: usize = 264;
 pub(super) fn check(bytes: &[u8], chosen: &Chosen, tell: &mut dyn FnMut(Damage)) {
     let raw = &chosen.raw;
     check_numbers(raw, tell);
+    // Where a chunk takes less than two blocks there is nothing to align.
+    if chosen.geometry.blocks_per_chunk() > 1 && raw.inoalignmt.get() == 0 {
+        tell(Damage::new(NAME, "inoalignmt", "at least 1", 0));
+    }
     check_versions(raw, tell);
     check_stripes(raw, tell);
     check_log(chosen, tell);
@@ -47,12 +51,6 @@ fn check_numbers(raw: &RawSuperblock, tell: &mut dyn FnMut(Damage)) {
     let most = MOST_REALTIME_EXTENT / raw.blocksize.get().max(1);
     if !(1..=most).contains(&raw.rextsize.get()) {
         tell(Damage::new(NAME, "rextsize", format_args!("1 to {most}"), raw.rextsize));
-    }
-    // mkfs aligns chunks to a cluster of 32 inodes; where a block holds more than that, the alignment is no whole
-    // block.
-    let cluster_bytes = 32 * u32::from(raw.inodesize.get());
-    if raw.inoalignmt.get() == 0 && cluster_bytes >= raw.blocksize.get() {
-        tell(Damage::new(NAME, "inoalignmt", "at least 1", 0));
     }
     if raw.icount.get() < raw.ifree.get() {
         tell(Damage::new(NAME, "ifree", "at most icount", raw.ifree));
