@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -68,6 +68,26 @@ pub enum Command {
     Completions(generate::Completions),
     /// Write manual pages.
     Man(generate::Man),
+}
+
+impl Command {
+    /// The image that it works on, if it works on one.
+    pub fn image(&self) -> Option<&Path> {
+        Some(match self {
+            Self::Info(arguments) => &arguments.image,
+            Self::Ls(arguments) => &arguments.image,
+            Self::Tree(arguments) => &arguments.image,
+            Self::Stat(arguments) => &arguments.image,
+            Self::Cat(arguments) => &arguments.image,
+            Self::Find(arguments) => &arguments.image,
+            Self::Extract(arguments) => &arguments.image,
+            Self::Check(arguments) => &arguments.image,
+            Self::Log(arguments) => &arguments.image,
+            Self::Dump(arguments) => &arguments.image,
+            Self::Manifest(arguments) => &arguments.image,
+            Self::Completions(_) | Self::Man(_) => return None,
+        })
+    }
 }
 
 /// Options that all commands share.

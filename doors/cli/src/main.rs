@@ -39,5 +39,6 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return args::usage(&error, &arguments),
     };
-    output::exit(commands::run(arguments))
+    let image = arguments.command.image().map(|image| image.display().to_string());
+    output::exit(commands::run(arguments), image.as_deref())
 }

@@ -43,8 +43,8 @@ impl Display for Coded {
 
 impl std::error::Error for Coded {}
 
-/// Ends a command: says what failed, unless it was that nobody listens any more.
-pub fn exit(result: anyhow::Result<u8>) -> ExitCode {
+/// Ends a command: says what failed with which image, unless it was that nobody listens any more.
+pub fn exit(result: anyhow::Result<u8>, image: Option<&str>) -> ExitCode {
     let error = match result {
         Ok(code) => return ExitCode::from(code),
         Err(error) => error,
@@ -52,8 +52,18 @@ pub fn exit(result: anyhow::Result<u8>) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::from(exit_code::CLOSED_PIPE);
     }
-    say(chain(&error));
+    let text = match error.downcast_ref::<io::Error>() {
+        // The image's own errors come as those of the crates below.
+        Some(error) if error.raw_os_error().is_some() => format!("cannot write the output: {error}"),
+        _ => chain(&error),
+    };
+    say(about(image.unwrap_or_default(), &text));
     ExitCode::from(error.downcast_ref::<Coded>().map_or(exit_code::FAILED, |coded| coded.code))
+}
+
+/// A message about an image. Errors of a device or a refused volume begin with the image's name already.
+fn about(image: &str, text: &str) -> String {
+    if text.starts_with(image) { text.into() } else { format!("{image}: {text}") }
 }
 
 /// An error and its causes in one line. Errors of the libraries below quote their causes already: those are left out.
@@ -136,12 +146,7 @@ impl Messages {
     pub fn fail(&self, text: impl Display) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         if before < FAILURES_SHOWN_MAX || self.verbose {
-            let text = text.to_string();
-            // Errors of a device or a refused volume begin with the image's name already.
-            match text.starts_with(&self.image) {
-                true => say(text),
-                false => say(format_args!("{}: {text}", self.image)),
-            }
+            say(about(&self.image, &text.to_string()));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::output::Stdout;
     Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// What to write.
     #[command(flatten)]
     files: Files,

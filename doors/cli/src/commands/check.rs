@@ -35,7 +35,7 @@ use crate::sizes;
 )]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// Memory for lists of owned blocks, beyond which they go to a temporary file; suffixes k, m, g.
     #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = sizes::parse)]
     memory: u64,
@@ -87,7 +87,7 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             summary.findings.errors = 1;
             summary
         }
-        Err(error) => return Err(anyhow::Error::new(error).context(messages.image().to_owned())),
+        Err(error) => return Err(error.into()),
     };
     let is_clean = summary.is_clean() && !log_is_damaged;
     listener.finish(&summary, is_clean, global, &messages)?;

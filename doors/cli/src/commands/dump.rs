@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
 use dump::{GRAMMAR, Request};
 
@@ -24,7 +23,7 @@ use crate::output::{Coded, Messages, Stdout, exit_code, write_json};
     Exit codes: 0 done, whether or not it is damaged; 1 it cannot be found or read; 2 wrong usage."))]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// What to show.
     #[arg(required = true, value_name = "WHAT")]
     words: Vec<OsString>,
@@ -39,7 +38,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     })?;
     let messages = Messages::new(global, arguments.image.display().to_string());
     let opened = open::open_damaged(&arguments.image, global, &messages)?;
-    let dumped = dump::dump_device(opened.device, &request).with_context(|| messages.image().to_owned())?;
+    let dumped = dump::dump_device(opened.device, &request)?;
     if global.json {
         write_json(&dumped.to_json())?;
         return Ok(exit_code::OK);

@@ -34,7 +34,7 @@ use crate::walk::{Shown, TextSink, Visited, join};
 )]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// Where to begin.
     #[arg(default_value = "/")]
     paths: Vec<OsString>,

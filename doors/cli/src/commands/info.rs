@@ -29,7 +29,7 @@ use crate::sizes::spoken;
     Exit codes: 0 done; 1 the image cannot be opened or read; 2 wrong usage.")]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
 }
 
 /// Runs `info`.

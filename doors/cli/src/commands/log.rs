@@ -35,7 +35,7 @@ use crate::output::{Messages, Stdout};
 )]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// The records, as they were written, instead of transactions.
     #[arg(long)]
     records: bool,

@@ -29,7 +29,7 @@ use crate::walk::{Shown, TextSink, Visited, join};
 )]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
 }
 
 /// Files of more bytes than this are tasks of their own.

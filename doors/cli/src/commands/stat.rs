@@ -30,7 +30,7 @@ use crate::times::Clock;
 )]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// What to show.
     #[command(flatten)]
     files: Files,

@@ -25,7 +25,7 @@ use crate::walk::{Shown, TextSink, Visited};
     Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// Where to begin.
     #[arg(default_value = "/")]
     path: OsString,

@@ -83,7 +83,7 @@ fn wrong_usage_has_its_own_code() {
     assert_line(&stderr(&mut scene.xebec("cat", &["/etc"])), &["/etc: ", "is a directory"]);
     assert_line(
         &stderr(&mut scene.xebec("info", &["--log-device", "log"])),
-        &["the volume's log is internal"],
+        &["sample.xfs: the volume's log is internal"],
     );
 }
 

@@ -58,7 +58,7 @@ use tree::{Tree, TreeSink};
 )]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// What to take out of it.
     #[arg(default_value = "/")]
     path: OsString,

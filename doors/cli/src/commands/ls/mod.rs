@@ -44,7 +44,7 @@ use row::Row;
 )]
 pub struct Arguments {
     /// The image.
-    image: PathBuf,
+    pub image: PathBuf,
     /// Files and directories in it.
     #[arg(default_value = "/")]
     paths: Vec<OsString>,
