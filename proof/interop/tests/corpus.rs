@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use interop::needs;
 use read::manifest::Record;
@@ -12,8 +12,11 @@ use read::manifest::Record;
 /// Differences that one image may fill a report with.
 const SHOWN: usize = 5;
 
+/// The corpus and the program, made once for all tests here.
 fn corpus() -> Result<(PathBuf, PathBuf), String> {
-    Ok((needs::corpus(Path::new(env!("CARGO_TARGET_TMPDIR")))?, needs::xebec()?))
+    static READY: OnceLock<Result<(PathBuf, PathBuf), String>> = OnceLock::new();
+    let make = || Ok((needs::corpus(Path::new(env!("CARGO_TARGET_TMPDIR")))?, needs::xebec()?));
+    READY.get_or_init(make).clone()
 }
 
 /// The images that have a file with the given end beside them, without their ends, sorted.
