@@ -121,14 +121,11 @@ impl Walk<'_> {
         self.volume.check_lsn(at.place(), "hash tree leaf", info.lsn.get());
         self.check_siblings(0, at, info);
         if let Some(hash) = hash
-            && hash != ends.last_hash && !ends.empty {
-                self.tell(
-                    at,
-                    "hashval",
-                    format!("{:#x} in the parent", ends.last_hash),
-                    format!("{hash:#x}"),
-                );
-            }
+            && hash != ends.last_hash
+            && !ends.empty
+        {
+            self.tell(at, "hashval", format!("{:#x} in the parent", ends.last_hash), format!("{hash:#x}"));
+        }
     }
 
     fn node(

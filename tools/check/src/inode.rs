@@ -258,8 +258,8 @@ pub(crate) fn check_totals(
     }
 }
 
-/// What holds for an inode that is free. The kernel leaves generation, times, extent size hints, and of an inline symlink
-/// the size.
+/// What holds for an inode that is free. The kernel leaves generation, times, extent size hints, and of an inline
+/// symlink the size.
 pub(crate) fn check_free(inode: &Dinode<'_>, geometry: &Geometry, tell: &mut dyn FnMut(Damage)) {
     let core = inode.core;
     // New chunks are zeros, freed inodes have the formats of empty forks.
