@@ -101,6 +101,8 @@ struct Edge {
     newer: u32,
     /// The cycle from it to the physical end; 0 in a log that was never filled.
     older: u32,
+    /// Blocks behind it that carry no cycle at all, before the older one begins.
+    gap: u32,
 }
 
 impl Edge {
@@ -111,27 +113,37 @@ impl Edge {
         match (first, last) {
             (0, 0) => return Ok(None),
             (0, _) => return Err(no_head(0, "a cycle, as at the log's end".into(), first)),
-            _ if first == last => return Ok(Some(Self { block: area.blocks(), newer: first, older: last })),
+            _ if first == last => {
+                return Ok(Some(Self { block: area.blocks(), newer: first, older: last, gap: 0 }));
+            }
             _ => {}
         }
         let high = run_start(area, 0, end, last)?;
-        let newer = area.cycle(high - 1)?;
-        if newer == 0 {
-            // As xfs_repair formats a log: a record, nothing behind it, and from 256 KiB on the older cycle.
-            let block = run_start(area, 0, high - 1, 0)?;
-            return Self { block, newer: area.cycle(block - 1)?, older: last }.checked();
-        }
-        Self { block: high, newer, older: last }.checked()
+        Self::at(area, high, last)
     }
 
-    /// Itself, where the cycles can follow each other.
-    fn checked(self) -> Result<Option<Self>, LogError> {
-        let expected = record::next_cycle(self.older);
-        if self.older != 0 && self.newer != expected {
-            let expected = format_args!("{expected}, one above the blocks behind it").to_string();
-            return Err(no_head(self.block - 1, expected, self.newer));
+    /// The edge that a run of `last`, from `high` to the physical end, makes with what lies before it.
+    ///
+    /// | before it | it is |
+    /// |---|---|
+    /// | the next cycle, or anything in a log that was never filled | the edge |
+    /// | the cycle before, or none with the run's own before that | a block in flight that was never written: the edge |
+    /// | none, with the next cycle before that | the gap behind the one record of a log that xfs_repair formatted |
+    fn at(area: &LogArea<'_>, high: u32, last: u32) -> Result<Option<Self>, LogError> {
+        let before = area.cycle(high - 1)?;
+        if last == 0 || before == record::next_cycle(last) {
+            return Ok(Some(Self { block: high, newer: before, older: last, gap: 0 }));
         }
-        Ok(Some(self))
+        let block = run_start(area, 0, high - 1, before)?;
+        let newer = block.checked_sub(1).map(|at| area.cycle(at)).transpose()?.unwrap_or(0);
+        if before == 0 && newer == record::next_cycle(last) {
+            return Ok(Some(Self { block, newer, older: last, gap: high - block }));
+        }
+        if newer == last && (before == 0 || before == record::previous_cycle(last)) {
+            return Ok(Some(Self { block, newer, older: before, gap: 0 }));
+        }
+        let expected = format!("{}, one above the blocks behind it", record::next_cycle(last));
+        Err(no_head(high - 1, expected, before))
     }
 }
 
@@ -158,6 +170,8 @@ struct Flight {
     before_wrap: u32,
     newer: u32,
     older: u32,
+    /// Blocks at the beginning that lie behind the edge in a gap.
+    gap: u32,
     bytes: Vec<u8>,
 }
 
@@ -169,7 +183,8 @@ impl Flight {
         let start = area.back(edge.block % area.blocks(), length);
         let bytes = area.read_blocks(start, length)?;
         let before_wrap = length.saturating_sub(edge.block);
-        Ok(Self { start, before_wrap, newer: edge.newer, older: edge.older, bytes })
+        let gap = (edge.gap + length).saturating_sub(area.blocks());
+        Ok(Self { start, before_wrap, newer: edge.newer, older: edge.older, gap, bytes })
     }
 
     fn blocks(&self) -> impl Iterator<Item = (u32, &[u8])> {
@@ -184,12 +199,11 @@ impl Flight {
     /// to the first block that was not written.
     ///
     /// Blocks over the edge show only in a ring so small that the flight reaches around it: they carry one cycle more
-    /// than what is expected there, or none, in the gap that xfs_repair leaves.
+    /// than what is expected there, or lie in the gap that xfs_repair leaves.
     fn written(&self) -> (u32, u32) {
         let carries = |block: &[u8], cycle| record::block_cycle(block) == Some(cycle);
-        let in_gap = |n: u32, block: &[u8]| n < self.before_wrap && carries(block, 0);
-        let is_next = |n: u32, block: &[u8]| carries(block, record::next_cycle(self.cycle_at(n)));
-        let over_edge = |n: u32, block: &[u8]| is_next(n, block) || in_gap(n, block);
+        let over_edge =
+            |n: u32, block: &[u8]| n < self.gap || carries(block, record::next_cycle(self.cycle_at(n)));
         let start = self.blocks().filter(|(n, block)| over_edge(*n, block)).last().map_or(0, |(n, _)| n + 1);
         let is_hole = |n: u32, block: &[u8]| n >= start && !carries(block, self.cycle_at(n));
         let hole = self.blocks().find(|(n, block)| is_hole(*n, block)).map(|(n, _)| n);

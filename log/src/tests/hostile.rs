@@ -98,6 +98,19 @@ proptest! {
         exercise(volume);
     }
 
+    /// Cycles that never follow each other, everywhere: the search ends with an answer.
+    #[test]
+    fn any_cycles_at_all(cycles in prop::collection::vec(0u32..4, 2..64), header in any::<prop::sample::Index>()) {
+        let volume = TestVolume::new(64);
+        let writer = volume.writer();
+        for (block, cycle) in (0..64).zip(cycles.iter().cycle()) {
+            writer.put(block, &[cycle.to_be_bytes().to_vec(), vec![0; 508]].concat()).unwrap();
+        }
+        let block = header.index(64) as u32;
+        writer.put(block, &[0xfeed_babe_0000_0001u64.to_be_bytes().to_vec(), vec![0; 504]].concat()).unwrap();
+        exercise(volume);
+    }
+
     #[test]
     fn noise_is_no_log(bytes in prop::collection::vec(any::<u8>(), 1024), cycle in 0u32..4) {
         let volume = TestVolume::new(1024);

@@ -169,7 +169,47 @@ proptest! {
     }
 }
 
-/// Found by the test above: the ring was smaller than a flight, the last record crossed its physical end, and one
+/// Each single sector of the records in flight is lost once, at every place of small rings in their first laps, and at
+/// the physical end of a ring larger than a flight: also those sectors that the binary search looks at.
+#[test]
+fn any_one_lost_sector_ends_the_log_before_its_record() {
+    for (log_blocks, fill, steps) in [(128u32, None, 40), (136, None, 40), (8192, Some(60), 5)] {
+        for before in 0..steps {
+            let volume = TestVolume::new(log_blocks);
+            let mut writer = volume.writer();
+            if let Some(before_end) = fill {
+                writer.fill(3, log_blocks - before_end).unwrap();
+            }
+            writer.unmount().unwrap();
+            for _ in 0..=before {
+                writer.tail = writer.head;
+                writer.transaction(&[items::whole_block(800, 1)]).unwrap();
+            }
+            let stable = volume.log_bytes(0, log_blocks);
+            let mut starts = vec![writer.head];
+            for fill in 2..6 {
+                writer.transaction(&[items::whole_block(800, fill)]).unwrap();
+                starts.push(writer.head);
+            }
+            for window in starts.windows(2) {
+                let (mut block, end) = (window[0].block(), window[1].block());
+                while block != end {
+                    let written = volume.log_bytes(block, 1);
+                    writer.put(block, &stable[block as usize * 512..][..512]).unwrap();
+                    let head = volume.open().unwrap().head();
+                    assert_eq!(
+                        head, window[0],
+                        "{log_blocks} blocks, {before} records before, block {block}"
+                    );
+                    writer.put(block, &written).unwrap();
+                    block = (block + 1) % log_blocks;
+                }
+            }
+        }
+    }
+}
+
+/// Found by the property above: the ring was smaller than a flight, the last record crossed its physical end, and one
 /// sector of it was lost. The sectors behind the lost one were taken for the lost one, and no record was found at all.
 #[test]
 fn a_lost_sector_of_a_record_across_the_end_of_a_small_ring() {
@@ -190,6 +230,29 @@ fn a_lost_sector_of_a_record_across_the_end_of_a_small_ring() {
         writer.put(block, &old).unwrap();
         assert_eq!(volume.open().unwrap().head(), head);
     }
+}
+
+/// Found by the same property: in its first lap the ring has zeros, and the lost sector left one of them where the
+/// flight, which reached around the ring, was taken to begin.
+#[test]
+fn a_lost_sector_in_the_first_lap_of_a_small_ring_whose_flight_went_around() {
+    let volume = TestVolume::new(1024);
+    let mut writer = volume.writer();
+    writer.unmount().unwrap();
+    let items: Vec<_> = (0..5).map(|n| items::whole_block(8 * (100 + n), 7)).collect();
+    let mut records = vec![writer.head];
+    for _ in 0..18 {
+        writer.tail = records[records.len().saturating_sub(5)];
+        records.push(writer.head);
+        writer.transaction(&items).unwrap();
+    }
+    let head = writer.head;
+    for _ in 0..7 {
+        writer.transaction(&items).unwrap();
+    }
+    assert_eq!(writer.head.cycle(), 2);
+    writer.put(head.block(), &[0; 512]).unwrap();
+    assert_eq!(volume.open().unwrap().head(), head);
 }
 
 #[test]
