@@ -8,7 +8,7 @@
 //! | [`crates`] | manifests: the ladder, arguments for dependencies, `forbid(unsafe_code)` |
 //! | [`dead`] | Rust files that no module tree reaches |
 //! | [`links`] | Markdown links that lead nowhere |
-//! | [`wrap`] | mends the widths of comments and text |
+//! | [`mod@wrap`] | mends the widths of comments and text |
 //! | [`tree`], [`rust`] | what the rules read: files, and Rust files taken apart |
 //! | [`exceptions`] | the files that may break a rule, each with its reason |
 //!

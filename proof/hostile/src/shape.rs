@@ -86,7 +86,7 @@ pub fn bytes_for(geometry: &Geometry) -> [u8; INPUT_BYTES] {
     ]
 }
 
-/// The geometry of [`superblock`]. `None` never happens; a test says so.
+/// The geometry of [`superblock()`]. `None` never happens; a test says so.
 pub fn geometry(input: &mut Input<'_>) -> Option<Geometry> {
     Superblock::parse_unchecked(&superblock(input)).ok().map(|superblock| superblock.geometry)
 }

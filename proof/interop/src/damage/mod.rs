@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 /// How long a program may look at one case.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The exit status of a program that ran out of [`PATIENCE`].
+/// The exit status of a program that ran out of patience.
 pub const TIMED_OUT: i32 = 124;
 
 /// One way to damage one place.
