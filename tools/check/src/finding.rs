@@ -153,10 +153,10 @@ impl Findings {
                 let Kind { severity, structure, field } = kind;
                 suppressed.push(Suppressed { severity, structure, field, count: rest });
             }
-            all.extend(bucket.kept.into_iter().map(|(key, finding)| ((key.0, kind), finding)));
+            all.extend(bucket.kept.into_values().map(|finding| (kind, finding)));
         }
         // Stable: equal places and kinds keep the order of their texts.
-        all.sort_by_key(|(left, _)| *left);
+        all.sort_by_key(|(kind, finding)| (finding.place, *kind));
         all.iter().for_each(|(_, finding)| observer.finding(finding));
         suppressed.iter().for_each(|kind| observer.suppressed(kind));
     }

@@ -5,8 +5,8 @@
 //! that no block but the root is less than half full.
 //!
 //! # Invariants
-//! One block is held per level. Levels only go down, and once anything was found wrong, a block that was seen before is
-//! not entered again: a walk ends after as many blocks as the tree has, whatever the disk says.
+//! One block is held per level. Levels only go down, and once anything was found wrong, a block that was seen before
+//! is not entered again: a walk ends after as many blocks as the tree has, whatever the disk says.
 
 use std::collections::HashSet;
 
@@ -372,7 +372,8 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
     fn check_key(&mut self, place: Place, key: &T::Key, body: &Body<'_, T>) {
         let low = match body {
             Body::Leaf(records) => records.first().is_some_and(|first| T::key_matches(key, first)),
-            // Equal keys compare alike in both directions, whether or not the order allows equals to follow each other.
+            // Equal keys compare alike in both directions, whether or not the order allows equals to follow each
+            // other.
             Body::Node(keys, _) => {
                 keys.first().is_some_and(|first| T::keys_in_order(key, first) == T::keys_in_order(first, key))
             }

@@ -52,8 +52,8 @@ impl Volume<'_> {
         self.read(place, structure, self.geometry.ag_block_offset(ag, block), buf)
     }
 
-    /// Compares the LSN of a structure with the log's head. All ones stand for a write past the log: xfs_repair leaves
-    /// such AGFLs behind.
+    /// Compares the LSN of a structure with the log's head. All ones stand for a write past the log: xfs_repair
+    /// leaves such AGFLs behind.
     #[inline]
     pub fn check_lsn(&self, place: Place, structure: &'static str, lsn: u64) {
         if lsn != NOT_LOGGED && self.head.is_some_and(|head| lsn >= head.get()) {

@@ -1,5 +1,5 @@
-//! Who owns each block: what every part of the check claims, kept sorted within a memory budget, and laid against free
-//! space, reverse mappings and reference counts.
+//! Who owns each block: what every part of the check claims, kept sorted within a memory budget, and laid against
+//! free space, reverse mappings and reference counts.
 //!
 //! | part | subject |
 //! |---|---|

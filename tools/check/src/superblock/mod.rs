@@ -53,7 +53,8 @@ pub(crate) fn choose(device: &dyn Device, findings: &Findings) -> Result<Chosen,
     Ok(copy)
 }
 
-/// Whether the bytes are a superblock that gives a shape to check against. Its checksum and state are looked at later.
+/// Whether the bytes are a superblock that gives a shape to check against. Its checksum and state are looked at
+/// later.
 fn usable(bytes: &[u8], device: &dyn Device) -> Result<Chosen, Refusal> {
     let raw =
         *RawSuperblock::view(bytes).ok_or_else(|| Damage::short(NAME, RawSuperblock::SIZE, bytes.len()))?;
