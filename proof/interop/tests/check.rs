@@ -1,6 +1,8 @@
 //! Where `xfs_repair -n` complains of recorded damage, so does the checker; where the checker complains alone,
 //! `docs/check-vs-repair.md` says why. No xfsprogs are needed: their verdicts are recorded.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
+
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
