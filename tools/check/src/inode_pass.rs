@@ -1,7 +1,5 @@
 //! The one pass over all inodes: read in large pieces, each verified, its forks followed and claimed, its state kept.
 
-use std::sync::atomic::Ordering;
-
 use base::{AgIno, AgNumber, Ino};
 use block::ReadRequest;
 use format::agi::NULL_AG_INO;
@@ -10,13 +8,13 @@ use format::{Damage, Place};
 
 use crate::attr::AttrCheck;
 use crate::block_map::{Batch, BlockMap};
-use crate::fork::{Claimer, ForkWalk};
+use crate::fork::{Claimer, ForkTotal, ForkWalk};
 use crate::inode;
 use crate::inode_map::{AgInodes, CHUNK, Chunk, InodeMap, state};
 use crate::ownership::claim::NO_SHARING;
 use crate::ownership::store::{ClaimBuffer, ClaimStore};
-use crate::symlink;
 use crate::volume::Volume;
+use crate::{quota, symlink};
 
 /// Bytes of inodes that one unit of work reads: large enough to be one good read, small enough to stay in a core's
 /// cache.
@@ -227,28 +225,8 @@ impl<'v> InodeWorker<'v> {
         inode::check_core(inode, &volume.geometry, &mut tell);
         let [is_bitmap, is_summary] = [volume.raw.rbmino, volume.raw.rsumino].map(|n| n.get() == ino.get());
         inode::check_realtime_files(inode, is_bitmap, is_summary).unwrap_or_else(&mut tell);
-        let reflink = inode.core.flags2.get() & flags2::REFLINK != 0;
-        let notes = if reflink { 0 } else { NO_SHARING };
-        let mut claimer = Claimer { store: self.store, buffer: &mut self.buffer, notes };
-        let symlink = inode.file_type() == Some(FileType::Symlink);
-        let blocks = &mut self.blocks;
-        blocks.reset(ino);
-        let data = self.forks.run(ino, inode, ForkKind::Data, Some(&mut claimer), &mut |extent| {
-            if symlink {
-                blocks.push(extent);
-            }
-        });
-        if symlink && data.complete {
-            symlink::check(volume, ino, inode, blocks, &mut self.batch);
-        }
-        blocks.reset(ino);
-        let attr = self.forks.run(ino, inode, ForkKind::Attr, Some(&mut claimer), &mut |extent| {
-            blocks.push(extent);
-        });
-        if attr.complete {
-            let total = self.attrs.run(volume, ino, inode, blocks);
-            inodes.add_parent(slot, total.parents.wrapping_neg());
-        }
+        let data = self.check_data(ino, inode);
+        let attr = self.check_attrs(inodes, slot, ino, inode);
         inode::check_totals(inode, &data, &attr, &mut tell);
         if !(data.complete && attr.complete) {
             volume.miss_owners();
@@ -259,8 +237,47 @@ impl<'v> InodeWorker<'v> {
         inodes.set_state(slot, new_state(inode, data.complete));
         inodes.add_links(slot, inode.core.nlink.get().wrapping_neg());
         if inode.file_type().is_none() {
-            volume.names_missing.store(true, Ordering::Relaxed);
+            volume.miss_names();
         }
+    }
+
+    /// Follows the data fork, and looks into it where it holds neither a user's data nor a directory.
+    fn check_data(&mut self, ino: Ino, inode: &Dinode<'_>) -> ForkTotal {
+        let volume = self.volume;
+        let reflink = inode.core.flags2.get() & flags2::REFLINK != 0;
+        let notes = if reflink { 0 } else { NO_SHARING };
+        let mut claimer = Claimer { store: self.store, buffer: &mut self.buffer, notes };
+        let symlink = inode.file_type() == Some(FileType::Symlink);
+        let quota = quota::kind_of(volume, ino);
+        let blocks = &mut self.blocks;
+        blocks.reset(ino);
+        let total = self.forks.run(ino, inode, ForkKind::Data, Some(&mut claimer), &mut |extent| {
+            if symlink || quota.is_some() {
+                blocks.push(extent);
+            }
+        });
+        if symlink && total.complete {
+            symlink::check(volume, ino, inode, blocks, &mut self.batch);
+        }
+        if let Some(kind) = quota.filter(|_| total.complete) {
+            quota::check(volume, blocks, kind, &mut self.batch);
+        }
+        total
+    }
+
+    /// Follows the attribute fork, and checks what is in it.
+    fn check_attrs(&mut self, inodes: &AgInodes, slot: usize, ino: Ino, inode: &Dinode<'_>) -> ForkTotal {
+        let mut claimer = Claimer { store: self.store, buffer: &mut self.buffer, notes: 0 };
+        let blocks = &mut self.blocks;
+        blocks.reset(ino);
+        let total = self.forks.run(ino, inode, ForkKind::Attr, Some(&mut claimer), &mut |extent| {
+            blocks.push(extent);
+        });
+        if total.complete {
+            let attrs = self.attrs.run(self.volume, ino, inode, blocks);
+            inodes.add_parent(slot, attrs.parents.wrapping_neg());
+        }
+        total
     }
 }
 

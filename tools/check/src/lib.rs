@@ -9,7 +9,7 @@
 //! | `ag`, `freespace`, `inode_trees`, `tree` | headers and trees of one allocation group |
 //! | `inode_pass`, `inode`, `fork` | inodes and their extents |
 //! | `inode_map` | a byte of state and a count of links per inode |
-//! | `directory`, `attr`, `symlink`, `hash_tree`, `block_map` | what lies in forks |
+//! | `directory`, `attr`, `symlink`, `quota`, `hash_tree`, `block_map` | what lies in forks |
 //! | `links`, `parents`, `unlinked`, `counters` | what can only be told at the end |
 //! | `ownership` | every block free or owned, and once; reverse mappings; reference counts |
 //! | `work` | threads |
@@ -44,6 +44,7 @@ mod options;
 mod ownership;
 mod parents;
 mod phases;
+mod quota;
 mod superblock;
 mod symlink;
 mod tree;

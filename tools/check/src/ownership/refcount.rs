@@ -37,47 +37,38 @@ impl Shared {
     }
 }
 
-/// The comparison of one AG.
-pub(crate) struct Sharing<'v> {
-    volume: &'v Volume<'v>,
-    ag: AgNumber,
-    tree: TreeWalk<'v, RefcountBt>,
-    used: usize,
-    /// The next run of the tree, maximal.
-    counted: Option<Shared>,
+/// Counts how many claims lie over each block, block by block, as they come in order of their first blocks.
+#[derive(Default)]
+struct Overlaps {
     /// Ends of the claims over the current block.
     ends: BinaryHeap<Reverse<u64>>,
     /// Everything before this block has been counted.
     swept: u64,
-    /// The last run of claims, which may still grow.
+    /// The last run, which may still grow.
     pending: Option<Shared>,
 }
 
-impl<'v> Sharing<'v> {
-    pub fn new(volume: &'v Volume<'v>, ag: AgNumber, root: Root) -> Self {
-        let mut tree = TreeWalk::new(volume).quiet();
-        tree.begin(ag, root.block, root.levels, &mut |_, _| ());
-        tree.next_leaf(&mut |_, _| ());
-        let ends = BinaryHeap::new();
-        let mut new = Self { volume, ag, tree, used: 0, counted: None, ends, swept: 0, pending: None };
-        new.counted = new.next_counted();
-        new
+impl Overlaps {
+    /// The next claim. `each` gets the runs that are complete.
+    fn push(&mut self, start: u64, end: u64, each: &mut dyn FnMut(Shared)) {
+        self.sweep_to(start, each);
+        self.ends.push(Reverse(end));
     }
 
-    /// The next claim of a data fork, in order of blocks.
-    pub fn push(&mut self, claim: &Claim) {
-        self.sweep_to(claim.start.into());
-        self.ends.push(Reverse(claim.end()));
+    /// All claims were pushed.
+    fn finish(&mut self, each: &mut dyn FnMut(Shared)) {
+        self.sweep_to(u64::MAX, each);
+        self.pending.take().into_iter().for_each(each);
     }
 
     /// Counts all blocks before `target`, of which every claim has been pushed.
-    fn sweep_to(&mut self, target: u64) {
+    fn sweep_to(&mut self, target: u64, each: &mut dyn FnMut(Shared)) {
         while let Some(Reverse(end)) = self.ends.peek().copied() {
             let until = end.min(target);
             if until > self.swept {
                 let owners = u32::try_from(self.ends.len()).unwrap_or(u32::MAX).min(MOST_OWNERS);
                 if owners > 1 {
-                    self.run(Shared { start: self.swept, end: until, owners });
+                    self.run(Shared { start: self.swept, end: until, owners }, each);
                 }
                 self.swept = until;
             }
@@ -89,13 +80,46 @@ impl<'v> Sharing<'v> {
         self.swept = target;
     }
 
-    fn run(&mut self, run: Shared) {
-        if self.pending.as_mut().is_some_and(|pending| pending.join(&run)) {
-            return;
+    fn run(&mut self, run: Shared, each: &mut dyn FnMut(Shared)) {
+        if !self.pending.as_mut().is_some_and(|pending| pending.join(&run)) {
+            self.pending.replace(run).into_iter().for_each(each);
         }
-        if let Some(whole) = self.pending.replace(run) {
-            self.compare(Some(whole));
-        }
+    }
+}
+
+/// The comparison of one AG.
+pub(crate) struct Sharing<'v> {
+    volume: &'v Volume<'v>,
+    ag: AgNumber,
+    tree: TreeWalk<'v, RefcountBt>,
+    used: usize,
+    /// The next run of the tree, maximal.
+    counted: Option<Shared>,
+    overlaps: Overlaps,
+}
+
+impl<'v> Sharing<'v> {
+    pub fn new(volume: &'v Volume<'v>, ag: AgNumber, root: Root) -> Self {
+        let mut tree = TreeWalk::new(volume).quiet();
+        tree.begin(ag, root.block, root.levels, &mut |_, _| ());
+        tree.next_leaf(&mut |_, _| ());
+        let mut new = Self { volume, ag, tree, used: 0, counted: None, overlaps: Overlaps::default() };
+        new.counted = new.next_counted();
+        new
+    }
+
+    /// The next claim of a data fork, in order of blocks.
+    pub fn push(&mut self, claim: &Claim) {
+        let mut overlaps = std::mem::take(&mut self.overlaps);
+        overlaps.push(claim.start.into(), claim.end(), &mut |run| self.compare(Some(run)));
+        self.overlaps = overlaps;
+    }
+
+    /// All claims were pushed.
+    pub fn finish(mut self) {
+        let mut overlaps = std::mem::take(&mut self.overlaps);
+        overlaps.finish(&mut |run| self.compare(Some(run)));
+        self.compare(None);
     }
 
     /// Compares the next maximal run of the claims, `None` at their end, with what the tree says up to there.
@@ -164,13 +188,44 @@ impl<'v> Sharing<'v> {
             self.used += 1;
         }
     }
+}
 
-    /// All claims were pushed.
-    pub fn finish(mut self) {
-        self.sweep_to(u64::MAX);
-        if let Some(last) = self.pending.take() {
-            self.compare(Some(last));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seeded claims of a small space, counted block by block.
+    #[test]
+    fn runs_are_what_counting_each_block_gives() {
+        const BLOCKS: u64 = 64;
+        let mut seed = 0x5eed_u64;
+        let mut next = |most: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % most
+        };
+        for _ in 0..500 {
+            let claims = next(12) as usize;
+            let mut claim = |_| {
+                let start = next(BLOCKS - 10);
+                (start, start + 1 + next(9))
+            };
+            let mut claims: Vec<(u64, u64)> = (0..claims).map(&mut claim).collect();
+            claims.sort_unstable();
+            let mut runs = Vec::new();
+            let mut overlaps = Overlaps::default();
+            claims.iter().for_each(|(start, end)| overlaps.push(*start, *end, &mut |run| runs.push(run)));
+            overlaps.finish(&mut |run| runs.push(run));
+            for block in 0..BLOCKS {
+                let owners = claims.iter().filter(|(start, end)| (*start..*end).contains(&block)).count();
+                let run = runs.iter().find(|run| (run.start..run.end).contains(&block));
+                let counted = run.map_or(owners.min(1), |run| run.owners as usize);
+                assert_eq!(counted, owners, "block {block} of {claims:?}");
+            }
+            let maximal = |pair: &[Shared]| {
+                pair[0].end <= pair[1].start
+                    && !(pair[0].end == pair[1].start && pair[0].owners == pair[1].owners)
+            };
+            assert!(runs.windows(2).all(maximal), "{runs:?}");
         }
-        self.compare(None);
     }
 }
