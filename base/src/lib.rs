@@ -1,16 +1,22 @@
-//! What every rung shares: units as types, and the numbers of errors.
+//! What every rung shares: units as types, errors' numbers, and what concurrency and replayable tests stand on.
 //!
 //! | part | subject |
 //! |---|---|
 //! | [`units`] | block, inode and sequence numbers that cannot be confused with each other |
 //! | [`errno`] | the POSIX error numbers that leave the library |
+//! | [`lock`] | locks that are taken in one order only |
+//! | [`percpu`] | state of which each CPU has its own |
+//! | [`time`], [`random`] | the clock and random numbers, which tests replace |
 //!
 //! # Invariants
 //! Nothing here knows a byte of the disk format: a unit is a number with a meaning, and how it is packed on disk is
 //! told by `format`.
-#![forbid(unsafe_code)]
 
 pub mod errno;
+pub mod lock;
+pub mod percpu;
+pub mod random;
+pub mod time;
 pub mod units;
 
 pub use units::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};
