@@ -29,6 +29,22 @@ impl Timestamp {
         }
     }
 
+    /// Encodes in either form. A time that the form cannot express becomes the nearest that it can.
+    pub fn encode(self, bigtime: bool) -> U64 {
+        let fraction = self.nanoseconds.min(NANOSECONDS as u32 - 1);
+        if bigtime {
+            let since = i128::from(self.seconds) - i128::from(BIGTIME_EPOCH);
+            let total = since * i128::from(NANOSECONDS) + i128::from(fraction);
+            return U64::new(total.clamp(0, i128::from(u64::MAX)) as u64);
+        }
+        let (seconds, fraction) = match i32::try_from(self.seconds) {
+            Ok(seconds) => (seconds, fraction),
+            Err(_) if self.seconds < 0 => (i32::MIN, 0),
+            Err(_) => (i32::MAX, NANOSECONDS as u32 - 1),
+        };
+        U64::new(u64::from(seconds as u32) << 32 | u64::from(fraction))
+    }
+
     /// Whether the stored form is one that a writer can have made.
     pub fn is_valid(raw: U64, bigtime: bool) -> bool {
         bigtime || (raw.get() as u32 as i32) < NANOSECONDS as i32 && (raw.get() as u32 as i32) >= 0
@@ -45,5 +61,28 @@ mod tests {
         assert_eq!(old, Timestamp { seconds: i64::from(i32::MIN), nanoseconds: 5 });
         assert_eq!(Timestamp::decode(U64::new(5), true), old);
         assert_eq!(Timestamp::decode(U64::MAX_VALUE, true).seconds, 16_299_260_425);
+    }
+
+    #[test]
+    fn what_a_form_can_express_survives_it_and_the_rest_becomes_its_nearest() {
+        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        let both = [
+            at(0, 0),
+            at(1_700_000_000, 999_999_999),
+            at(-1, 1),
+            at(i32::MIN.into(), 0),
+            at(i32::MAX.into(), 7),
+        ];
+        for time in both {
+            assert_eq!(Timestamp::decode(time.encode(false), false), time);
+            assert_eq!(Timestamp::decode(time.encode(true), true), time);
+        }
+        let late = at(1 << 33, 5);
+        assert_eq!(Timestamp::decode(late.encode(true), true), late);
+        assert_eq!(Timestamp::decode(late.encode(false), false), at(i32::MAX.into(), 999_999_999));
+        for (time, wide) in [(at(i64::MIN, 0), 0), (at(i64::MAX, 0), u64::MAX)] {
+            assert_eq!(time.encode(true).get(), wide);
+        }
+        assert_eq!(Timestamp::decode(at(i64::MIN, 9).encode(false), false), at(i32::MIN.into(), 0));
     }
 }

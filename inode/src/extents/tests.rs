@@ -1,0 +1,133 @@
+//! The list against a model: one entry per block.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Each mapped logical block with its disk block and whether it is unwritten.
+type Model = BTreeMap<u64, (u64, bool)>;
+
+fn blocks(list: &ExtentList) -> Model {
+    let mut model = Model::new();
+    for extent in list.as_slice() {
+        for n in 0..extent.count {
+            model.insert(extent.offset.get() + n, (extent.start.get() + n, extent.unwritten));
+        }
+    }
+    model
+}
+
+fn assert_sound(list: &ExtentList) {
+    assert!(list.as_slice().iter().all(|extent| extent.count > 0));
+    assert!(list.as_slice().is_sorted_by(|l, r| l.end() <= r.offset), "{list:?}");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Maps a hole; the disk block follows from the logical one, so that neighbours often join.
+    Insert {
+        at: u64,
+        count: u64,
+        shift: u64,
+        unwritten: bool,
+    },
+    Remove {
+        at: u64,
+        count: u64,
+    },
+    Mark {
+        at: u64,
+        count: u64,
+        unwritten: bool,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let range = || (0u64..40, 1u64..9);
+    prop_oneof![
+        3 => (range(), 0u64..2, any::<bool>())
+            .prop_map(|((at, count), shift, unwritten)| Step::Insert { at, count, shift, unwritten }),
+        2 => range().prop_map(|(at, count)| Step::Remove { at, count }),
+        2 => (range(), any::<bool>())
+            .prop_map(|((at, count), unwritten)| Step::Mark { at, count, unwritten }),
+    ]
+}
+
+fn run(list: &mut ExtentList, model: &mut Model, step: &Step) {
+    match *step {
+        Step::Insert { at, count, shift, unwritten } => {
+            let start = 1000 + at + shift * 500;
+            let extent = Extent { offset: FileBlock(at), start: FsBlock(start), count, unwritten };
+            let is_hole = model.range(at..at + count).next().is_none();
+            let splice = list.splice_insert(extent);
+            assert_eq!(splice.is_some(), is_hole, "{step:?}");
+            if let Some(splice) = splice {
+                list.apply(&splice);
+                model.extend((0..count).map(|n| (at + n, (start + n, unwritten))));
+            }
+        }
+        Step::Remove { at, count } => {
+            if let Some((splice, gone)) = list.splice_remove(FileBlock(at), FileBlock(at + count)) {
+                list.apply(&splice);
+                for n in 0..count {
+                    let expected = (gone.start.get() + n, gone.unwritten);
+                    assert_eq!(model.remove(&(at + n)), Some(expected), "{step:?}");
+                }
+            }
+        }
+        Step::Mark { at, count, unwritten } => {
+            if let Some(splice) = list.splice_mark(FileBlock(at), FileBlock(at + count), unwritten) {
+                list.apply(&splice);
+                for n in at..at + count {
+                    model.get_mut(&n).unwrap().1 = unwritten;
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_history_maps_what_the_model_maps(steps in prop::collection::vec(step(), 1..60)) {
+        let (mut list, mut model) = (ExtentList::default(), Model::new());
+        for step in &steps {
+            run(&mut list, &mut model, step);
+            assert_sound(&list);
+            prop_assert_eq!(&blocks(&list), &model);
+            for at in 0..50 {
+                let expected = model.get(&at).map(|(start, _)| FsBlock(*start));
+                prop_assert_eq!(list.map(FileBlock(at)).map(|(start, _)| start), expected);
+            }
+            for count in 1..4 {
+                let hole = list.first_hole(FileBlock(3), count).get();
+                prop_assert!(model.range(hole..hole + count).next().is_none());
+                prop_assert!((3..hole).all(|at| model.range(at..at + count).next().is_some()));
+            }
+        }
+    }
+}
+
+fn extent(offset: u64, start: u64, count: u64) -> Extent {
+    Extent { offset: FileBlock(offset), start: FsBlock(start), count, unwritten: false }
+}
+
+#[test]
+fn what_fills_the_hole_between_two_that_it_continues_makes_one_of_three() {
+    let mut list = ExtentList::from_sorted(vec![extent(0, 100, 4), extent(6, 106, 2)]);
+    let splice = list.splice_insert(extent(4, 104, 2)).unwrap();
+    list.apply(&splice);
+    assert_eq!(list.as_slice(), [extent(0, 100, 8)]);
+}
+
+#[test]
+fn no_record_grows_beyond_what_its_bits_can_hold() {
+    let most = MAX_EXTENT_BLOCKS;
+    let mut list = ExtentList::from_sorted(vec![extent(0, 100, most - 1)]);
+    for n in 0..2 {
+        let splice = list.splice_insert(extent(most - 1 + n, 100 + most - 1 + n, 1)).unwrap();
+        list.apply(&splice);
+    }
+    assert_eq!(list.as_slice(), [extent(0, 100, most), extent(most, 100 + most, 1)]);
+}

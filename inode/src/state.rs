@@ -1,0 +1,448 @@
+//! One inode in core: its bytes as on the disk, what of them changed, and its extents decoded.
+
+use base::Ino;
+use format::Geometry;
+use format::damage::Damage;
+use format::extent::{Extent, RawExtent};
+use format::inode::{Dinode, ForkKind, RawInode, flags2, verify_extents};
+use format::log::inode::fields;
+use format::ondisk::{OnDisk, U16, U32, U64};
+use format::timestamp::Timestamp;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::extents::ExtentList;
+
+/// What a volume's features mean for its inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Times take the wide form when their inode changes.
+    pub bigtime: bool,
+    /// Extent counters may take the wide form.
+    pub nrext64: bool,
+}
+
+impl Features {
+    /// Of a volume.
+    pub fn of(geometry: &Geometry) -> Self {
+        Self { bigtime: geometry.features.bigtime(), nrext64: geometry.features.nrext64() }
+    }
+}
+
+/// How a fork is stored: the numbers of `format` and `aformat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Form {
+    /// A device number.
+    Device = 0,
+    /// Contents in the inode.
+    Local = 1,
+    /// Extents in the inode.
+    Extents = 2,
+    /// The root of a tree of extents.
+    Btree = 3,
+}
+
+impl Form {
+    /// From the number on disk.
+    pub fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Device,
+            1 => Self::Local,
+            2 => Self::Extents,
+            3 => Self::Btree,
+            _ => return None,
+        })
+    }
+}
+
+/// Which of an inode's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// Last access.
+    Access,
+    /// Last change of contents.
+    Modify,
+    /// Last change of anything.
+    Change,
+    /// Creation.
+    Create,
+}
+
+/// The state of one inode, which its lock guards.
+#[derive(Clone, Debug)]
+pub struct InodeState {
+    ino: Ino,
+    core: RawInode,
+    /// The slot behind the core: the data fork's area, then the attribute fork's.
+    literal: Box<[u8]>,
+    features: Features,
+    /// What changed since the inode was last written home ([`fields`]).
+    fields: u32,
+    /// Changed since it was last handed to a commit.
+    changed: bool,
+    /// Extents of the data and the attribute fork; `None` until somebody asks.
+    lists: [Option<ExtentList>; 2],
+}
+
+const fn index(kind: ForkKind) -> usize {
+    match kind {
+        ForkKind::Data => 0,
+        ForkKind::Attr => 1,
+    }
+}
+
+impl InodeState {
+    /// From the verified slot of a cluster buffer.
+    pub fn load(inode: &Dinode<'_>, features: Features) -> Self {
+        let (core, literal) = inode.parts();
+        Self {
+            ino: inode.ino(),
+            core: *core,
+            literal: literal.into(),
+            features,
+            fields: 0,
+            changed: false,
+            lists: [None, None],
+        }
+    }
+
+    /// An inode that was never used: all zero but for its identity, as in a new chunk.
+    pub fn blank(ino: Ino, geometry: &Geometry, generation: u32) -> Self {
+        let mut core = RawInode::new_zeroed();
+        core.magic = U16::new(format::inode::MAGIC);
+        core.version = 3;
+        core.generation = U32::new(generation);
+        core.next_unlinked = U32::new(format::agi::NULL_AG_INO);
+        core.ino = U64::new(ino.get());
+        core.uuid = geometry.uuid;
+        Self {
+            ino,
+            core,
+            literal: vec![0; (geometry.inode_size as usize).saturating_sub(RawInode::SIZE)].into(),
+            features: Features::of(geometry),
+            fields: 0,
+            changed: false,
+            lists: [None, None],
+        }
+    }
+
+    /// Its number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The core, for reading any field.
+    pub fn core(&self) -> &RawInode {
+        &self.core
+    }
+
+    /// The core, for changing any field: marks it, and counts the change once per commit, as the kernel does. The
+    /// setters below keep together what belongs together; prefer them.
+    pub fn edit(&mut self) -> &mut RawInode {
+        if !self.changed {
+            self.changed = true;
+            self.core.changecount = U64::new(self.core.changecount.get().wrapping_add(1));
+            if self.features.bigtime && self.core.flags2.get() & flags2::BIGTIME == 0 {
+                self.widen_times();
+            }
+        }
+        self.fields |= fields::CORE;
+        &mut self.core
+    }
+
+    /// The same as a view that knows types, times, counts and forks.
+    pub fn dinode(&self) -> Dinode<'_> {
+        Dinode::from_parts(&self.core, &self.literal)
+    }
+
+    /// Core and forks as bytes, in the order of the slot.
+    pub fn parts(&self) -> (&RawInode, &[u8]) {
+        (&self.core, &self.literal)
+    }
+
+    /// What changed since it was last written home ([`fields`]).
+    pub fn fields(&self) -> u32 {
+        self.fields
+    }
+
+    /// Adds to what must be logged and written home.
+    pub fn mark(&mut self, more: u32) {
+        self.edit();
+        self.fields |= more;
+    }
+
+    /// Whether it changed since it was last handed to a commit.
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    fn widen_times(&mut self) {
+        let widen = |raw| Timestamp::decode(raw, false).encode(true);
+        let core = &mut self.core;
+        core.atime = widen(core.atime);
+        core.mtime = widen(core.mtime);
+        core.ctime = widen(core.ctime);
+        core.crtime = widen(core.crtime);
+        core.flags2 = U64::new(core.flags2.get() | flags2::BIGTIME);
+    }
+
+    /// Sets one time. In the narrow form it is clamped to what the form can express.
+    pub fn set_time(&mut self, which: Time, time: Timestamp) {
+        let core = self.edit();
+        let raw = time.encode(core.flags2.get() & flags2::BIGTIME != 0);
+        match which {
+            Time::Access => core.atime = raw,
+            Time::Modify => core.mtime = raw,
+            Time::Change => core.ctime = raw,
+            Time::Create => core.crtime = raw,
+        }
+    }
+
+    /// File type and permissions.
+    pub fn mode(&self) -> u16 {
+        self.core.mode.get()
+    }
+
+    /// Sets file type and permissions.
+    pub fn set_mode(&mut self, mode: u16) {
+        self.edit().mode = U16::new(mode);
+    }
+
+    /// Sets owner and group.
+    pub fn set_owner(&mut self, uid: u32, gid: u32) {
+        let core = self.edit();
+        core.uid = U32::new(uid);
+        core.gid = U32::new(gid);
+    }
+
+    /// Link count.
+    pub fn nlink(&self) -> u32 {
+        self.core.nlink.get()
+    }
+
+    /// Sets the link count.
+    pub fn set_nlink(&mut self, nlink: u32) {
+        self.edit().nlink = U32::new(nlink);
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.core.size.get()
+    }
+
+    /// Sets the bytes.
+    pub fn set_size(&mut self, size: u64) {
+        self.edit().size = U64::new(size);
+    }
+
+    /// Blocks of both forks with their trees.
+    pub fn nblocks(&self) -> u64 {
+        self.core.nblocks.get()
+    }
+
+    /// Adds to, or takes from, the blocks.
+    pub fn change_nblocks(&mut self, by: i64) {
+        let blocks = self.core.nblocks.get().saturating_add_signed(by);
+        self.edit().nblocks = U64::new(blocks);
+    }
+
+    /// Sets the project.
+    pub fn set_project(&mut self, project: u32) {
+        let core = self.edit();
+        core.projid_lo = U16::new(project as u16);
+        core.projid_hi = U16::new((project >> 16) as u16);
+    }
+
+    /// Sets the generation.
+    pub fn set_generation(&mut self, generation: u32) {
+        self.edit().generation = U32::new(generation);
+    }
+
+    /// How many extents a fork has.
+    pub fn extent_count(&self, kind: ForkKind) -> u64 {
+        self.dinode().extent_count(kind)
+    }
+
+    /// Sets how many extents a fork has; where the narrow counters cannot hold it and the volume has wide ones, the
+    /// inode takes these. `false`, with nothing changed, where the number fits neither.
+    #[must_use]
+    pub fn set_extent_count(&mut self, kind: ForkKind, count: u64) -> bool {
+        let narrow_most = match kind {
+            ForkKind::Data => i32::MAX as u64,
+            ForkKind::Attr => i16::MAX as u64,
+        };
+        let wide_most = match kind {
+            ForkKind::Data => (1 << 48) - 1,
+            ForkKind::Attr => u32::MAX.into(),
+        };
+        if !self.dinode().wide_counts() && count > narrow_most {
+            if !self.features.nrext64 {
+                return false;
+            }
+            self.widen_counts();
+        }
+        let wide = self.dinode().wide_counts();
+        if count > if wide { wide_most } else { narrow_most } {
+            return false;
+        }
+        let core = self.edit();
+        match (kind, wide) {
+            (ForkKind::Data, false) => core.nextents = U32::new(count as u32),
+            (ForkKind::Data, true) => core.big_nextents = U64::new(count),
+            (ForkKind::Attr, false) => core.anextents = U16::new(count as u16),
+            (ForkKind::Attr, true) => core.nextents = U32::new(count as u32),
+        }
+        true
+    }
+
+    fn widen_counts(&mut self) {
+        let core = self.edit();
+        core.big_nextents = U64::new(core.nextents.get().into());
+        core.nextents = U32::new(core.anextents.get().into());
+        core.anextents = U16::new(0);
+        core.flags2 = U64::new(core.flags2.get() | flags2::NREXT64);
+    }
+
+    /// How a fork is stored; `None` for an attribute fork that does not exist, or a number that says nothing.
+    pub fn form(&self, kind: ForkKind) -> Option<Form> {
+        match kind {
+            ForkKind::Data => Form::from_raw(self.core.format),
+            ForkKind::Attr if self.core.forkoff == 0 => None,
+            ForkKind::Attr => Form::from_raw(self.core.aformat),
+        }
+    }
+
+    /// Sets how a fork is stored. The caller fills the fork's area.
+    pub fn set_form(&mut self, kind: ForkKind, form: Form) {
+        let core = self.edit();
+        match kind {
+            ForkKind::Data => core.format = form as u8,
+            ForkKind::Attr => core.aformat = form as u8,
+        }
+    }
+
+    /// Bytes of a fork's area in the inode.
+    pub fn room(&self, kind: ForkKind) -> usize {
+        self.dinode().fork_bytes(kind).len()
+    }
+
+    /// A fork's area in the inode.
+    pub fn area(&self, kind: ForkKind) -> &[u8] {
+        self.dinode().fork_bytes(kind)
+    }
+
+    /// A fork's area for changing; the caller marks what it changed.
+    pub fn area_mut(&mut self, kind: ForkKind) -> &mut [u8] {
+        let split = match usize::from(self.core.forkoff) * 8 {
+            0 => self.literal.len(),
+            at => at.min(self.literal.len()),
+        };
+        let (data, attr) = self.literal.split_at_mut(split);
+        match kind {
+            ForkKind::Data => data,
+            ForkKind::Attr => attr,
+        }
+    }
+
+    /// The contents of a data fork that lies in the inode; `None` where it does not.
+    pub fn local(&self) -> Option<&[u8]> {
+        (self.core.format == Form::Local as u8).then_some(())?;
+        self.area(ForkKind::Data).get(..usize::try_from(self.core.size.get()).ok()?)
+    }
+
+    /// Makes the data fork local with `bytes` bytes (its old first bytes stay), sets the size, marks both, and gives
+    /// the contents for changing. `None`, with nothing changed, where there is no room.
+    pub fn resize_local(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if bytes > self.room(ForkKind::Data) {
+            return None;
+        }
+        let core = self.edit();
+        core.format = Form::Local as u8;
+        core.size = U64::new(bytes as u64);
+        self.fields |= fields::DATA_LOCAL;
+        self.area_mut(ForkKind::Data).get_mut(..bytes)
+    }
+
+    /// Makes `contents` the local data fork. `false`, with nothing changed, where there is no room.
+    #[must_use]
+    pub fn set_local(&mut self, contents: &[u8]) -> bool {
+        match self.resize_local(contents.len()) {
+            Some(target) => {
+                target.copy_from_slice(contents);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The device number of a special file, in the kernel's 32-bit sysv form.
+    pub fn device(&self) -> Option<u32> {
+        (self.core.format == Form::Device as u8).then_some(())?;
+        U32::view(self.area(ForkKind::Data)).map(|raw| raw.get())
+    }
+
+    /// Makes the data fork a device number.
+    pub fn set_device(&mut self, device: u32) {
+        self.edit().format = Form::Device as u8;
+        self.fields |= fields::DEVICE;
+        if let Some(field) = self.area_mut(ForkKind::Data).first_chunk_mut() {
+            *field = device.to_be_bytes();
+        }
+    }
+
+    /// The extents of a fork, where they are in core: those of a tree are only after somebody has read it.
+    pub fn list(&self, kind: ForkKind) -> Option<&ExtentList> {
+        self.lists.get(index(kind))?.as_ref()
+    }
+
+    /// The extents of a fork for changing, beside the bytes.
+    pub fn list_mut(&mut self, kind: ForkKind) -> Option<&mut ExtentList> {
+        self.lists.get_mut(index(kind))?.as_mut()
+    }
+
+    /// Keeps the decoded extents of a fork, or forgets them.
+    pub fn set_list(&mut self, kind: ForkKind, list: Option<ExtentList>) {
+        if let Some(slot) = self.lists.get_mut(index(kind)) {
+            *slot = list;
+        }
+    }
+
+    /// Decodes and verifies the extents of a fork that has them in the inode, unless they are in core. A fork that is
+    /// local, a device, or absent has none. `false` where they lie in a tree, which is not read here.
+    pub fn load_inline_extents(&mut self, kind: ForkKind, geometry: &Geometry) -> Result<bool, Damage> {
+        if self.list(kind).is_some() {
+            return Ok(true);
+        }
+        let list = match self.dinode().fork(kind, geometry)? {
+            Some(format::inode::Fork::Extents(raw)) => {
+                verify_extents(raw, geometry)?;
+                ExtentList::from_sorted(raw.iter().map(Extent::decode).collect())
+            }
+            Some(format::inode::Fork::Btree(_)) => return Ok(false),
+            _ => ExtentList::default(),
+        };
+        self.set_list(kind, Some(list));
+        Ok(true)
+    }
+
+    /// Most extents that a fork's area holds.
+    pub fn inline_extents_max(&self, kind: ForkKind) -> usize {
+        self.room(kind) / RawExtent::SIZE
+    }
+
+    /// Writes the extents from index `first` on into the fork's area and marks them. The list must fit.
+    pub fn store_inline_extents(&mut self, kind: ForkKind, first: usize) {
+        let Some(slot) = self.lists.get_mut(index(kind)) else { return };
+        let Some(list) = slot.take() else { return };
+        let area = self.area_mut(kind);
+        debug_assert!(list.len() * RawExtent::SIZE <= area.len());
+        for (target, extent) in area.chunks_exact_mut(RawExtent::SIZE).zip(list.as_slice()).skip(first) {
+            target.copy_from_slice(extent.encode().as_bytes());
+        }
+        self.set_list(kind, Some(list));
+        self.mark(match kind {
+            ForkKind::Data => fields::DATA_EXTENTS,
+            ForkKind::Attr => fields::ATTR_EXTENTS,
+        });
+    }
+}
