@@ -26,6 +26,10 @@ pub enum Rank {
     Rename,
     /// One file's metadata. Several: parents before children, else by number.
     Inode,
+    /// A block of one file: of a directory, an extent map, a symlink. Only who holds the file's own lock waits for it,
+    /// so it can be part of no circle, and it is taken and held in any order: a directory's block before or behind an
+    /// AGF from which that directory grows.
+    Fork,
     /// The inode header of an allocation group, by its number.
     Agi(u32),
     /// The space header of an allocation group, by its number.
@@ -55,7 +59,8 @@ pub enum Rank {
 impl Rank {
     /// Whether `next` may be waited for by a thread that holds `self`.
     fn admits(self, next: Self) -> bool {
-        self < next || (self == next && matches!(self, Self::Inode | Self::Buffer))
+        let any_order = self == Self::Fork || next == Self::Fork;
+        any_order || self < next || (self == next && matches!(self, Self::Inode | Self::Buffer))
     }
 }
 
@@ -352,6 +357,16 @@ mod tests {
         let _second = second.lock();
         assert!(first.try_lock().is_some());
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(first.lock()))).is_err());
+    }
+
+    #[test]
+    fn blocks_of_a_file_are_taken_in_any_order() {
+        let (group, block) = (Mutex::new(Rank::Agf(3), ()), Mutex::new(Rank::Fork, ()));
+        let held = group.lock();
+        drop(block.lock());
+        drop(held);
+        let _held = block.lock();
+        drop(group.lock());
     }
 
     #[test]
