@@ -14,6 +14,8 @@ pub const EISDIR: i32 = 21;
 pub const EINVAL: i32 = 22;
 /// File too large.
 pub const EFBIG: i32 = 27;
+/// No space left.
+pub const ENOSPC: i32 = 28;
 /// Read-only file system.
 pub const EROFS: i32 = 30;
 /// File name too long.

@@ -78,12 +78,10 @@ mod held {
 
     /// Panics where waiting for `next` is a step back.
     #[track_caller]
-    #[expect(clippy::panic, reason = "a wrong order of locks is a bug of the program, found in debug builds")]
     pub fn check(next: Rank) {
         HELD.with_borrow(|held| {
-            if let Some(over) = held.iter().find(|rank| !rank.admits(next)) {
-                panic!("lock order: waits for {next:?} while it holds {over:?} (all: {held:?})");
-            }
+            let over = held.iter().find(|rank| !rank.admits(next));
+            assert!(over.is_none(), "lock order: waits for {next:?} while it holds {over:?} (all: {held:?})");
         });
     }
 

@@ -1,4 +1,4 @@
-//! The XFS journal. Today its reading half: decoding, and recovery onto any device.
+//! The XFS journal: how a metadata change becomes durable, and how it is found again.
 //!
 //! | part | subject |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | [`assemble`] | transactions, put together from the operations of records |
 //! | [`item`], [`listing`], [`show`] | log items and all else of a log in words, for people and for programs |
 //! | [`recovery`] | replaying: the passes, their order, and each type of item |
+//! | [`engine`] | transactions over locked buffers, committed to a running journal |
 //! | [`overlay`] | a dirty volume as it will be: replayed in memory |
 //!
 //! # Invariants
@@ -16,12 +17,13 @@
 //! by [`recover`], and that only to the device that it is given.
 //!
 //! # Locking
-//! None: a [`Journal`] is shared by reference, and every walk has its own buffers.
+//! In [`engine`] alone. A [`Journal`] is shared by reference, and every walk has its own buffers.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
 pub mod area;
 pub mod assemble;
+pub mod engine;
 pub mod error;
 pub mod item;
 pub mod journal;

@@ -19,7 +19,7 @@ struct Ban {
 }
 
 /// The crates that read what a disk says.
-const LIBRARIES: &[&str] = &["base/", "format/", "block/", "log/", "tools/"];
+const LIBRARIES: &[&str] = &["base/", "format/", "block/", "log/", "ag/", "inode/", "tools/"];
 
 const BANS: &[Ban] = &[
     Ban {

@@ -1,0 +1,205 @@
+//! Every metadata block that is in memory, by its disk address.
+//!
+//! # Invariants
+//! - An address has one buffer at a time. One that is dropped is marked `Gone` under its lock first; whoever finds it
+//!   so looks again.
+//! - Only clean, unpinned buffers that nobody holds the lock of are dropped.
+//!
+//! # Locking
+//! A lookup takes no lock and stores to nothing but the buffer's own reference count.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base::lock::Rank;
+use block::Device;
+use rustc_hash::FxBuildHasher;
+use scc::HashIndex;
+
+use super::buffer::{Buffer, BufferGuard, Segments, State};
+use super::error::Error;
+use super::item::LogItem;
+use format::damage::{Damage, Place};
+
+/// The cache of one volume's metadata blocks.
+pub struct BufferCache {
+    device: Arc<dyn Device>,
+    index: HashIndex<u64, Arc<Buffer>, FxBuildHasher>,
+    /// Bytes of all buffers that were made and not dropped: approximate, for the budget.
+    bytes: AtomicUsize,
+    budget: usize,
+}
+
+impl std::fmt::Debug for BufferCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BufferCache({} buffers of {:?})", self.index.len(), self.device)
+    }
+}
+
+impl BufferCache {
+    /// An empty cache that shrinks when its buffers pass `budget` bytes.
+    pub fn new(device: Arc<dyn Device>, budget: usize) -> Self {
+        Self { device, index: HashIndex::default(), bytes: AtomicUsize::new(0), budget }
+    }
+
+    /// The device below.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The buffer for these segments, read or not; a new one gets `rank`.
+    pub fn get(&self, segments: &Segments, rank: Rank) -> Arc<Buffer> {
+        let key = segments.daddr().get();
+        if let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) {
+            buffer.touch();
+            return buffer;
+        }
+        let entry = self.index.entry_sync(key).or_insert_with(|| {
+            self.bytes.fetch_add(segments.bytes(), Ordering::Relaxed);
+            Arc::new(Buffer::new(segments.clone(), rank))
+        });
+        Arc::clone(entry.get())
+    }
+
+    /// Locks the buffer for these segments, as [`BufferCache::get`], and fills it if nothing was read yet.
+    ///
+    /// # Errors
+    /// [`Error::Device`], and [`Error::Damaged`] where `verify` refuses what was read, or the cache has a buffer of
+    /// another length at this address (two structures claim the same block).
+    #[track_caller]
+    pub fn lock_read(
+        &self,
+        segments: &Segments,
+        rank: Rank,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<BufferGuard, Error> {
+        let guard = self.lock(segments, rank)?;
+        self.fill(guard, verify)
+    }
+
+    /// The same if nobody holds the lock.
+    ///
+    /// # Errors
+    /// As [`lock_read`](Self::lock_read).
+    pub fn try_lock_read(
+        &self,
+        segments: &Segments,
+        rank: Rank,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<Option<BufferGuard>, Error> {
+        loop {
+            let Some(guard) = self.get(segments, rank).try_lock() else { return Ok(None) };
+            if guard.state() != State::Gone {
+                return self.fill(check(guard, segments)?, verify).map(Some);
+            }
+        }
+    }
+
+    /// Locks the buffer for these segments, whatever it holds.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where the cache has a buffer of another length at this address.
+    #[track_caller]
+    pub fn lock(&self, segments: &Segments, rank: Rank) -> Result<BufferGuard, Error> {
+        loop {
+            let guard = self.get(segments, rank).lock();
+            if guard.state() != State::Gone {
+                return check(guard, segments);
+            }
+        }
+    }
+
+    fn fill(
+        &self,
+        mut guard: BufferGuard,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<BufferGuard, Error> {
+        if matches!(guard.state(), State::Empty | State::Stale) {
+            let buffer = Arc::clone(guard.owner());
+            let mut start = 0;
+            for segment in buffer.segments().iter() {
+                let end = start + segment.bytes as usize;
+                let Some(bytes) = guard.bytes_mut().get_mut(start..end) else { break };
+                self.device.read_at(segment.daddr.get().saturating_mul(512), bytes)?;
+                start = end;
+            }
+            verify(guard.bytes()).map_err(|damage| Error::damaged(Place::daddr(buffer.daddr()), damage))?;
+            guard.set_state(State::Valid);
+        }
+        Ok(guard)
+    }
+
+    /// Gives every buffer in turn, in no order.
+    pub fn for_each(&self, mut give: impl FnMut(&Arc<Buffer>)) {
+        self.index.iter_sync(|_, buffer| {
+            give(buffer);
+            true
+        });
+    }
+
+    /// Whether the buffers have passed the budget.
+    #[inline]
+    pub fn is_over_budget(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.budget
+    }
+
+    /// Drops buffers that are clean and were not used since the last call, until the rest is well within the budget;
+    /// how many it dropped.
+    pub fn shrink(&self) -> usize {
+        let mut dropped = 0;
+        let mut doomed = Vec::new();
+        self.index.iter_sync(|_, buffer| {
+            if !buffer.forget_use() {
+                doomed.push(Arc::clone(buffer));
+            }
+            true
+        });
+        for buffer in doomed {
+            if self.bytes.load(Ordering::Relaxed) <= self.budget / 8 * 7 {
+                break;
+            }
+            dropped += usize::from(self.drop_buffer(&buffer));
+        }
+        dropped
+    }
+
+    /// Drops one buffer if it is clean and nobody holds it.
+    fn drop_buffer(&self, buffer: &Arc<Buffer>) -> bool {
+        let Some(mut guard) = buffer.try_lock() else { return false };
+        let core = buffer.core();
+        let needed = guard.is_dirty() || core.is_pinned() || core.lsn().is_some();
+        if needed || guard.state() == State::Gone {
+            return false;
+        }
+        guard.set_state(State::Gone);
+        drop(guard);
+        self.index.remove_if_sync(&buffer.daddr().get(), |found| Arc::ptr_eq(found, buffer));
+        self.bytes.fetch_sub(buffer.segments().bytes(), Ordering::Relaxed);
+        true
+    }
+
+    /// Drops a buffer of another shape that begins at the same address, whose block was freed: the address is about to
+    /// get a new one.
+    pub(super) fn forget_freed(&self, segments: &Segments) {
+        let key = segments.daddr().get();
+        let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) else { return };
+        if buffer.segments() != segments {
+            self.drop_buffer(&buffer);
+        }
+    }
+}
+
+/// Two structures that claim one block with different lengths: one of them is damaged.
+fn check(guard: BufferGuard, segments: &Segments) -> Result<BufferGuard, Error> {
+    let found = guard.owner().segments();
+    if found == segments {
+        return Ok(guard);
+    }
+    let damage = Damage::new(
+        "metadata block",
+        "extents",
+        format_args!("{} bytes, as it is in use already", found.bytes()),
+        format_args!("{} bytes", segments.bytes()),
+    );
+    Err(Error::damaged(Place::daddr(segments.daddr()), damage))
+}

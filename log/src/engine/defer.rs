@@ -1,0 +1,195 @@
+//! What must follow a change in transactions of its own.
+//!
+//! A change may free an extent, which changes the free-space trees of a group whose lock must not be taken now. So it
+//! is *deferred*: the change's own transaction logs an intent; a later transaction does the work and logs a done item.
+//! If the machine stops in between, recovery finds an intent without its done item, and does the work.
+//!
+//! # Invariants
+//! - An intent and what caused it are in one transaction; a done item and the work are in one.
+//! - An intent stays in the active item list until its done item is stable, so the log never passes it.
+//! - Operations are done in the order in which they were deferred; what an operation defers itself comes next.
+
+use std::sync::Arc;
+
+use base::Lsn;
+use base::lock::{Mutex, Rank};
+use format::log::item::ItemType;
+
+use super::error::Error;
+use super::home::{Flush, WriteBatch};
+use super::item::{ItemCore, LogItem, Stable};
+use super::regions::Regions;
+use super::transaction::{Loggable, Transaction};
+
+/// One operation on one extent that is to be done later.
+pub trait Deferred: Send {
+    /// The type of its intent. Operations of one type share intents of up to [`Self::batch`].
+    fn intent(&self) -> ItemType;
+
+    /// The type of its done item.
+    fn done(&self) -> ItemType;
+
+    /// How many such operations one intent may list.
+    fn batch(&self) -> usize {
+        16
+    }
+
+    /// Appends the operation as the intent lists it.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// Whether the done item lists the operations again, as those of extent frees do.
+    fn done_lists(&self) -> bool {
+        false
+    }
+
+    /// Does the work, or a part of it.
+    ///
+    /// # Errors
+    /// Whatever it meets; the volume is then shut down.
+    fn perform(&mut self, transaction: &mut Transaction) -> Result<Progress, Error>;
+}
+
+/// How far an operation came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It is done.
+    Done,
+    /// It now stands for what remains, and wants to go on in the next transaction.
+    Again,
+}
+
+/// An intent in the log.
+#[derive(Debug)]
+struct IntentItem {
+    core: ItemCore,
+    id: u64,
+}
+
+impl LogItem for IntentItem {
+    fn core(&self) -> &ItemCore {
+        &self.core
+    }
+
+    fn flush(self: Arc<Self>, _: &mut WriteBatch<'_>) -> Flush {
+        Flush::Waits
+    }
+
+    fn written(&self, _: bool) {}
+}
+
+/// A done item: when it is stable, the intent is answered.
+#[derive(Debug)]
+struct DoneItem {
+    core: ItemCore,
+    intent: Mutex<Option<Arc<IntentItem>>>,
+}
+
+impl LogItem for DoneItem {
+    fn core(&self) -> &ItemCore {
+        &self.core
+    }
+
+    fn stable(&self, _: Lsn) -> Stable {
+        match self.intent.lock().take() {
+            Some(intent) => Stable::Answer(intent),
+            None => Stable::Remove,
+        }
+    }
+
+    fn flush(self: Arc<Self>, _: &mut WriteBatch<'_>) -> Flush {
+        Flush::Clean
+    }
+
+    fn written(&self, _: bool) {}
+}
+
+/// Operations that share an intent.
+struct Group {
+    operations: Vec<Box<dyn Deferred>>,
+    intent: Option<Arc<IntentItem>>,
+}
+
+/// Commits the transaction's change and does everything that was deferred. On return the last transaction of the chain
+/// is open: with the last done item, not yet committed.
+pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+    let mut groups: Vec<Group> = Vec::new();
+    loop {
+        // What the last operation deferred comes before the rest.
+        let fresh = group(std::mem::take(&mut tx.deferred));
+        groups.splice(0..0, fresh);
+        if groups.is_empty() {
+            return Ok(());
+        }
+        for group in groups.iter_mut().filter(|group| group.intent.is_none()) {
+            group.intent = log_intent(tx, &group.operations);
+        }
+        tx.roll(locked)?;
+        let group = groups.remove(0);
+        if let Some(rest) = perform(tx, group)? {
+            groups.insert(0, rest);
+        }
+    }
+}
+
+/// Puts operations that may share an intent together, in their order.
+fn group(operations: Vec<Box<dyn Deferred>>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for operation in operations {
+        let fits = |group: &&mut Group| {
+            group.operations.first().is_some_and(|first| {
+                first.intent() == operation.intent() && group.operations.len() < first.batch()
+            })
+        };
+        match groups.last_mut().filter(fits) {
+            Some(group) => group.operations.push(operation),
+            None => groups.push(Group { operations: vec![operation], intent: None }),
+        }
+    }
+    groups
+}
+
+/// Does the operations of a group; gives what remains of it.
+fn perform(tx: &mut Transaction, group: Group) -> Result<Option<Group>, Error> {
+    log_done(tx, &group);
+    let mut operations = group.operations.into_iter();
+    while let Some(mut operation) = operations.next() {
+        if operation.perform(tx)? == Progress::Again {
+            // The old intent is answered; what remains gets a new one, in the same transaction.
+            let operations = std::iter::once(operation).chain(operations).collect();
+            return Ok(Some(Group { operations, intent: None }));
+        }
+    }
+    Ok(None)
+}
+
+fn log_intent(tx: &mut Transaction, operations: &[Box<dyn Deferred>]) -> Option<Arc<IntentItem>> {
+    let first = operations.first()?;
+    let intent = Arc::new(IntentItem { core: ItemCore::default(), id: tx.next_intent_id() });
+    let regions = regions(first.intent(), intent.id, operations, true);
+    tx.log_item(intent.clone(), regions);
+    Some(intent)
+}
+
+fn log_done(tx: &mut Transaction, group: &Group) {
+    if let (Some(first), Some(intent)) = (group.operations.first(), &group.intent) {
+        let regions = regions(first.done(), intent.id, &group.operations, first.done_lists());
+        let intent = Mutex::new(Rank::Leaf, Some(Arc::clone(intent)));
+        tx.log_item(Arc::new(DoneItem { core: ItemCore::default(), intent }), regions);
+    }
+}
+
+/// The one region of an intent or of a done item.
+fn regions(kind: ItemType, id: u64, operations: &[Box<dyn Deferred>], lists: bool) -> Regions {
+    let count = if lists { operations.len() as u32 } else { 0 }; // at most a batch
+    let mut regions = Regions::default();
+    regions.push_with(|out| {
+        out.extend_from_slice(&kind.code().to_le_bytes());
+        out.extend_from_slice(&1u16.to_le_bytes());
+        out.extend_from_slice(&count.to_le_bytes());
+        out.extend_from_slice(&id.to_le_bytes());
+        if lists {
+            operations.iter().for_each(|operation| operation.encode(out));
+        }
+    });
+    regions
+}

@@ -1,0 +1,143 @@
+//! Writing buffers to their place, many at once, in the order of the disk.
+//!
+//! # Invariants
+//! - A buffer is taken only if it is not pinned: every change in it is in the stable log. Its lock is tried, never
+//!   waited for, and held from the moment it is taken until its bytes are copied, so that several items (the inodes of
+//!   one cluster) bring their changes into the same write.
+//! - A transaction that wants the buffer waits for the copy, not for the device.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Daddr, Lsn};
+use block::{Device, DeviceError, Durability};
+use rustc_hash::FxBuildHasher;
+
+use super::buffer::{Buffer, BufferGuard, State};
+use super::item::LogItem;
+
+/// What became of an item that should be written home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Its changes are in the batch.
+    Queued,
+    /// It waits for the log: force that, and come again.
+    Pinned,
+    /// Somebody holds a lock: come again.
+    Locked,
+    /// There is nothing to be written: it can leave the active item list.
+    Clean,
+    /// It leaves the list by other ways: an intent waits for its done item.
+    Waits,
+    /// Its home could not be read.
+    Failed,
+}
+
+/// An item that a batch carries, and its place in the active item list when it was taken.
+#[derive(Debug)]
+pub struct Carried {
+    /// The item.
+    pub item: Arc<dyn LogItem>,
+    /// Where it was; if it has moved since, it was changed again and stays in the list.
+    pub lsn: Option<Lsn>,
+}
+
+/// Buffers that are written home together.
+#[derive(Default)]
+pub struct WriteBatch<'a> {
+    guards: Vec<BufferGuard>,
+    index: HashMap<Daddr, usize, FxBuildHasher>,
+    carried: Vec<Carried>,
+    device: Option<&'a dyn Device>,
+}
+
+impl<'a> WriteBatch<'a> {
+    /// An empty batch for `device`.
+    pub fn new(device: &'a dyn Device) -> Self {
+        Self { device: Some(device), ..Self::default() }
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.guards.is_empty()
+    }
+
+    /// How many buffers it holds.
+    pub fn len(&self) -> usize {
+        self.guards.len()
+    }
+
+    /// Takes a buffer whose bytes are as they must be written; `item` is what asked for it.
+    pub fn add(&mut self, buffer: &Arc<Buffer>, item: Arc<dyn LogItem>) -> Flush {
+        self.edit(buffer, item, |_| true)
+    }
+
+    /// Takes a buffer and lets `edit` bring the changes of `item` into its bytes first. Where `edit` says `false`, it
+    /// changed nothing and there was nothing to write.
+    pub fn edit(
+        &mut self,
+        buffer: &Arc<Buffer>,
+        item: Arc<dyn LogItem>,
+        edit: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Flush {
+        let at = match self.index.get(&buffer.daddr()) {
+            Some(at) => *at,
+            None => match self.take(buffer) {
+                Ok(at) => at,
+                Err(flush) => return flush,
+            },
+        };
+        let Some(guard) = self.guards.get_mut(at) else { return Flush::Failed };
+        if !edit(guard.bytes_mut()) {
+            return Flush::Clean;
+        }
+        // The buffer itself was carried when it was taken.
+        if !std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer)) {
+            self.carried.push(Carried { lsn: item.core().lsn(), item });
+        }
+        Flush::Queued
+    }
+
+    fn take(&mut self, buffer: &Arc<Buffer>) -> Result<usize, Flush> {
+        let guard = buffer.try_lock().ok_or(Flush::Locked)?;
+        match guard.state() {
+            State::Valid => {}
+            State::Stale | State::Gone => return Err(Flush::Clean),
+            State::Empty => return Err(Flush::Failed),
+        }
+        // Under the lock nobody can pin it.
+        if buffer.core().is_pinned() {
+            return Err(Flush::Pinned);
+        }
+        let at = self.guards.len();
+        self.index.insert(buffer.daddr(), at);
+        self.guards.push(guard);
+        self.carried.push(Carried { lsn: buffer.core().lsn(), item: buffer.clone() });
+        Ok(at)
+    }
+
+    /// Copies all buffers, unlocks them, and writes the copies in the order of the disk, with neighbours in one write.
+    /// `stamp` is the LSN for buffers that are in no list themselves. Gives what was carried, to be told about its end.
+    pub fn write(mut self, stamp: Lsn) -> (Vec<Carried>, Result<(), DeviceError>) {
+        self.guards.sort_unstable_by_key(|guard| guard.owner().daddr());
+        let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+        for mut guard in self.guards.drain(..) {
+            let buffer = Arc::clone(guard.owner());
+            guard.begin_write(buffer.core().lsn().unwrap_or(stamp));
+            let mut start = 0;
+            for segment in buffer.segments().iter() {
+                let bytes = guard.bytes().get(start..start + segment.bytes as usize).unwrap_or(&[]);
+                start += segment.bytes as usize;
+                let offset = segment.daddr.get() * 512; // within the device, as it was read from there
+                match runs.last_mut() {
+                    Some((from, run)) if *from + run.len() as u64 == offset => run.extend_from_slice(bytes),
+                    _ => runs.push((offset, bytes.to_vec())),
+                }
+            }
+        }
+        let result = self.device.map_or(Ok(()), |device| {
+            runs.iter().try_for_each(|(offset, run)| device.write_at(*offset, run, Durability::Buffered))
+        });
+        (self.carried, result)
+    }
+}

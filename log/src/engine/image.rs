@@ -1,0 +1,127 @@
+//! What a checkpoint holds of a buffer: the chunks that changed, copied when they were committed.
+
+use format::log::buffer::{CHUNK_BYTES, flags};
+use format::log::item::ItemType;
+use format::stamp::Stamp;
+
+use super::buffer::{Extent, Segments};
+use super::chunks::Chunks;
+
+/// A copy of those chunks of a buffer that the log will hold; the other bytes mean nothing.
+///
+/// One piece of memory is kept for the whole buffer, so that a later commit of the same checkpoint copies only what it
+/// changed itself.
+#[derive(Debug)]
+pub struct BufferImage {
+    segments: Segments,
+    bytes: Box<[u8]>,
+    chunks: Chunks,
+    /// As the log has them: with the kind of buffer above.
+    flags: u16,
+    /// Kept beside the chunks as both are asked for at each commit.
+    count: usize,
+    total: usize,
+}
+
+/// Bytes of the first region of an item before its map.
+const HEAD: usize = 20;
+
+impl BufferImage {
+    /// An image of nothing yet.
+    pub fn new(segments: &Segments) -> Self {
+        let bytes = vec![0; segments.bytes()].into_boxed_slice();
+        Self { segments: segments.clone(), bytes, chunks: Chunks::NONE, flags: 0, count: 0, total: 0 }
+    }
+
+    /// Copies `chunks` from the buffer.
+    pub fn add(&mut self, from: &[u8], chunks: &Chunks) {
+        for run in chunks.byte_runs(self.bytes.len()) {
+            if let (Some(to), Some(from)) = (self.bytes.get_mut(run.clone()), from.get(run)) {
+                to.copy_from_slice(from);
+            }
+        }
+        self.chunks |= *chunks;
+        self.measure();
+        let kind = Stamp::of(from).map_or(0, |stamp| stamp.kind.code());
+        self.flags = self.flags & flags::INODE_BUFFER | u16::from(kind) << flags::KIND_SHIFT;
+    }
+
+    /// Marks a buffer of inodes, of which the log holds only the links of unlinked ones.
+    pub fn set_inodes(&mut self) {
+        self.flags |= flags::INODE_BUFFER;
+    }
+
+    /// The buffer was freed: the log says so, and nothing of what it held.
+    pub fn cancel(&mut self) {
+        self.flags = flags::CANCEL;
+        self.chunks = Chunks::NONE;
+        self.measure();
+    }
+
+    /// Whether the buffer was freed.
+    pub fn is_cancel(&self) -> bool {
+        self.flags & flags::CANCEL != 0
+    }
+
+    /// Regions of the item.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of all regions together.
+    pub fn bytes(&self) -> usize {
+        self.total
+    }
+
+    fn measure(&mut self) {
+        (self.count, self.total) = (0, 0);
+        for (segment, chunks) in parts(&self.segments, &self.chunks) {
+            if self.is_cancel() || !chunks.is_empty() {
+                self.count += 1 + chunks.runs().count();
+                self.total += HEAD + map_words(segment) * 4 + chunks.count() * CHUNK_BYTES;
+            }
+        }
+    }
+
+    /// Gives the regions: for each segment the format and then the runs of chunks.
+    pub fn for_each(&self, give: &mut dyn FnMut(&[u8])) {
+        let mut start = 0;
+        for (segment, chunks) in parts(&self.segments, &self.chunks) {
+            let bytes = self.bytes.get(start..start + segment.bytes as usize).unwrap_or(&[]);
+            start += segment.bytes as usize;
+            if self.is_cancel() || !chunks.is_empty() {
+                give(&head(segment, &chunks, self.flags));
+                chunks.byte_runs(bytes.len()).for_each(|run| give(bytes.get(run).unwrap_or(&[])));
+            }
+        }
+    }
+}
+
+/// Each segment with its own chunks.
+fn parts<'a>(segments: &'a Segments, chunks: &'a Chunks) -> impl Iterator<Item = (&'a Extent, Chunks)> {
+    let mut start = 0;
+    segments.iter().map(move |segment| {
+        let end = start + segment.bytes as usize / CHUNK_BYTES;
+        let part = if segments.len() == 1 { *chunks } else { chunks.part(start..end) };
+        start = end;
+        (segment, part)
+    })
+}
+
+fn map_words(segment: &Extent) -> usize {
+    (segment.bytes as usize / CHUNK_BYTES).div_ceil(32)
+}
+
+/// A buffer item's first region.
+fn head(segment: &Extent, chunks: &Chunks, flags: u16) -> Vec<u8> {
+    let words = map_words(segment);
+    let mut region = Vec::with_capacity(HEAD + words * 4);
+    let regions = 1 + chunks.runs().count() as u16; // at most 257
+    for half in [ItemType::Buffer.code(), regions, flags, (segment.bytes / 512) as u16] {
+        region.extend_from_slice(&half.to_le_bytes());
+    }
+    region.extend_from_slice(&segment.daddr.get().to_le_bytes());
+    region.extend_from_slice(&(words as u32).to_le_bytes());
+    chunks.words(words).for_each(|word| region.extend_from_slice(&word.to_le_bytes()));
+    region
+}

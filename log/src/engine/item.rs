@@ -1,0 +1,247 @@
+//! What all log items share, and what a commit leaves of one for the log.
+//!
+//! # Invariants
+//! - A commit never waits for a push. An item keeps up to two snapshots: that of the checkpoint being built, and that
+//!   of the one before it, if its push has not fetched it yet. A third cannot be needed: a push fetches all its
+//!   snapshots before the next checkpoint is closed.
+//! - An item is pinned once for each checkpoint that it is part of and that is not stable.
+//!
+//! # Locking
+//! [`ItemCore`]'s slots have rank `ItemSlot`, held for the exchange of a pointer. What is formatted is protected by the
+//! item's own lock (a buffer's, an inode's), which the committing transaction holds.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use base::Lsn;
+use base::lock::{Mutex, Rank};
+
+use super::home::{Flush, WriteBatch};
+use super::image::BufferImage;
+use super::regions::Regions;
+
+/// Something that is logged as a whole and written home later: a buffer, an inode, an intent.
+pub trait LogItem: Send + Sync + Debug {
+    /// The part that is the same for all.
+    fn core(&self) -> &ItemCore;
+
+    /// The checkpoint at `lsn` that holds this item is stable: where to go now. Called after unpinning.
+    fn stable(&self, lsn: Lsn) -> Stable {
+        let _ = lsn;
+        Stable::Insert
+    }
+
+    /// Puts what the item changed into its buffer at home, and that buffer into `batch`. Never waits for a lock.
+    fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush;
+
+    /// The buffer with the item's changes was written home, or, if not `ok`, was not.
+    fn written(&self, ok: bool);
+}
+
+/// Where an item goes when its checkpoint is stable.
+#[derive(Debug)]
+pub enum Stable {
+    /// Into the active item list: it has to be written home.
+    Insert,
+    /// Nowhere, and out of the active item list if it is there: nothing of it is needed any more.
+    Remove,
+    /// Nowhere; and this other item leaves the active item list: a done item answers its intent.
+    Answer(Arc<dyn LogItem>),
+}
+
+/// The part of every log item that the journal works with.
+#[derive(Debug)]
+pub struct ItemCore {
+    order: AtomicU64,
+    pins: AtomicU32,
+    lsn: AtomicU64,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    current: Option<Pending>,
+    previous: Option<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    checkpoint: u64,
+    snapshot: Snapshot,
+}
+
+impl Default for ItemCore {
+    fn default() -> Self {
+        Self {
+            order: AtomicU64::new(0),
+            pins: AtomicU32::new(0),
+            lsn: AtomicU64::new(0),
+            slots: Mutex::new(Rank::ItemSlot, Slots::default()),
+        }
+    }
+}
+
+impl ItemCore {
+    /// Takes the snapshot of `checkpoint` out, if the item is already part of it: to be brought up to date.
+    ///
+    /// # Locking
+    /// The caller holds the item's own lock, so that no other commit comes between this and [`store`](Self::store).
+    pub fn take(&self, checkpoint: u64) -> Option<Snapshot> {
+        let mut slots = self.slots.lock();
+        match &slots.current {
+            Some(pending) if pending.checkpoint == checkpoint => slots.current.take(),
+            _ => None,
+        }
+        .map(|pending| pending.snapshot)
+    }
+
+    /// Puts the snapshot of `checkpoint` in. One of an earlier checkpoint waits beside it for its push.
+    pub fn store(&self, checkpoint: u64, snapshot: Snapshot) {
+        let mut slots = self.slots.lock();
+        if let Some(older) = slots.current.take() {
+            debug_assert!(slots.previous.is_none(), "a push left a snapshot behind");
+            slots.previous = Some(older);
+        }
+        slots.current = Some(Pending { checkpoint, snapshot });
+    }
+
+    /// Fetches the snapshot of `checkpoint` for its push.
+    pub fn fetch(&self, checkpoint: u64) -> Option<Snapshot> {
+        let mut slots = self.slots.lock();
+        let Slots { current, previous } = &mut *slots;
+        [previous, current]
+            .into_iter()
+            .find(|slot| slot.as_ref().is_some_and(|pending| pending.checkpoint == checkpoint))?
+            .take()
+            .map(|pending| pending.snapshot)
+    }
+
+    /// Where the item stands among all commits: the last one counts.
+    pub fn order(&self) -> u64 {
+        self.order.load(Ordering::Relaxed)
+    }
+
+    /// Moves the item behind all earlier commits.
+    pub fn set_order(&self, order: u64) {
+        self.order.store(order, Ordering::Relaxed);
+    }
+
+    /// One more checkpoint that is not stable holds the item.
+    pub fn pin(&self) {
+        self.pins.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One less; whether that was the last.
+    pub fn unpin(&self) -> bool {
+        self.pins.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether some change of the item is not in the stable log: it must not be written home.
+    pub fn is_pinned(&self) -> bool {
+        self.pins.load(Ordering::Acquire) != 0
+    }
+
+    /// The item's place in the active item list; `None` where it is not in it.
+    pub fn lsn(&self) -> Option<Lsn> {
+        Some(self.lsn.load(Ordering::Acquire)).filter(|lsn| *lsn != 0).map(Lsn)
+    }
+
+    /// Moves the item within the active item list, under that list's lock.
+    pub fn set_lsn(&self, lsn: Option<Lsn>) {
+        self.lsn.store(lsn.map_or(0, Lsn::get), Ordering::Release);
+    }
+}
+
+/// What a checkpoint will write of an item.
+#[derive(Debug)]
+pub enum Snapshot {
+    /// Regions, ready for the log.
+    Regions(Regions),
+    /// Chunks of a buffer.
+    Buffer(Box<BufferImage>),
+    /// Nothing: the item is only written home before the log passes this checkpoint.
+    Ordered,
+}
+
+impl Snapshot {
+    /// Regions that the log will hold.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Regions(regions) => regions.count(),
+            Self::Buffer(image) => image.count(),
+            Self::Ordered => 0,
+        }
+    }
+
+    /// Bytes of all regions together.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Regions(regions) => regions.len(),
+            Self::Buffer(image) => image.bytes(),
+            Self::Ordered => 0,
+        }
+    }
+
+    /// Gives each region in turn: as many and as long as [`count`](Self::count) and [`bytes`](Self::bytes) say.
+    pub fn for_each(&self, mut give: impl FnMut(&[u8])) {
+        match self {
+            Self::Regions(regions) => regions.iter().for_each(give),
+            Self::Buffer(image) => image.for_each(&mut give),
+            Self::Ordered => {}
+        }
+    }
+}
+
+/// One item of a transaction that is being committed.
+pub trait Commit {
+    /// The item.
+    fn item(&self) -> &Arc<dyn LogItem>;
+
+    /// What the checkpoint must hold of it: `previous`, which it already holds, brought up to date; or, in a new
+    /// checkpoint, everything that has changed and is not stable at home.
+    fn format(&mut self, previous: Option<Snapshot>) -> Snapshot;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(byte: u8) -> Snapshot {
+        let mut regions = Regions::default();
+        regions.push(&[byte; 4]);
+        Snapshot::Regions(regions)
+    }
+
+    fn byte(snapshot: &Snapshot) -> u8 {
+        let mut found = 0;
+        snapshot.for_each(|region| found = region[0]);
+        found
+    }
+
+    #[test]
+    fn relogging_in_a_new_checkpoint_leaves_the_old_snapshot_to_its_push() {
+        let core = ItemCore::default();
+        assert!(core.take(7).is_none());
+        core.store(7, snapshot(1));
+        let again = core.take(7);
+        assert_eq!(again.as_ref().map(byte), Some(1));
+        core.store(7, snapshot(2));
+        assert!(core.take(8).is_none(), "the snapshot of another checkpoint is not brought up to date");
+        core.store(8, snapshot(3));
+        assert_eq!(core.fetch(7).as_ref().map(byte), Some(2));
+        assert!(core.fetch(7).is_none());
+        assert_eq!(core.take(8).as_ref().map(byte), Some(3));
+    }
+
+    #[test]
+    fn only_the_last_unpin_is_the_last() {
+        let core = ItemCore::default();
+        core.pin();
+        core.pin();
+        assert!(!core.unpin());
+        assert!(core.is_pinned());
+        assert!(core.unpin());
+        assert!(!core.is_pinned());
+    }
+}

@@ -1,0 +1,88 @@
+//! Where transactions commit to.
+
+use std::fmt::Debug;
+
+use base::FsBlock;
+
+use super::error::Error;
+use super::item::Commit;
+
+/// How much log space a change may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogReservation {
+    /// Bytes of items that one transaction of the chain may log, without the log's own headers.
+    pub bytes: u32,
+    /// How many transactions the chain normally has: so many are reserved at once.
+    pub transactions: u32,
+}
+
+/// A reservation that a transaction holds.
+#[derive(Debug)]
+pub struct Ticket {
+    /// What each transaction of the chain may log.
+    pub reservation: LogReservation,
+    /// What is left for the current transaction, in bytes of items and headers.
+    pub left: u64,
+    /// Further transactions that are reserved already.
+    pub rolls_left: u32,
+}
+
+/// Blocks that a transaction freed: not to be used again until its checkpoint is stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyExtent {
+    /// The first block.
+    pub start: FsBlock,
+    /// Blocks.
+    pub blocks: u32,
+}
+
+/// Told when freed blocks may be used again.
+pub trait StableHook: Send + Sync + Debug {
+    /// The checkpoint that freed these is stable.
+    fn extents_stable(&self, extents: &[BusyExtent]);
+}
+
+/// The items of a transaction, and what else goes with it.
+pub struct Commits<'a, 'b> {
+    /// Items, in the order in which the log should hold them.
+    pub items: &'a mut [&'b mut (dyn Commit + 'b)],
+    /// Blocks that it freed; taken out by the target.
+    pub busy: &'a mut Vec<BusyExtent>,
+}
+
+/// The running journal; or, in tests of what stands on transactions, something simpler.
+pub trait CommitTarget: Send + Sync + Debug {
+    /// Reserves log space; waits for it.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`]; [`Error::NoSpace`] where the log could never hold so much.
+    fn begin(&self, reservation: LogReservation) -> Result<Ticket, Error>;
+
+    /// Reserves for the next transaction of a chain.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    fn roll(&self, ticket: &mut Ticket) -> Result<(), Error>;
+
+    /// Takes the items' changes into the log that is being built. The caller holds their locks until it returns.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error>;
+
+    /// Gives back what a chain did not use.
+    fn end(&self, ticket: Ticket);
+
+    /// A number that ties a done item to its intent: no other intent of this volume's run has it, and none that is in
+    /// the log from before.
+    fn intent_id(&self) -> u64;
+
+    /// Stops all writing: the volume can no longer be trusted to go forward.
+    fn shut_down(&self, cause: &str);
+
+    /// Whether the volume was shut down.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`], if so.
+    fn check(&self) -> Result<(), Error>;
+}

@@ -1,0 +1,213 @@
+//! Transactions over a memory device, with a target that has no journal.
+
+use std::sync::Arc;
+
+use base::Daddr;
+use base::lock::Rank;
+use block::{Device, Durability, MemoryDevice};
+use format::damage::Damage;
+use format::log::item::ItemType;
+use format::stamp::Stamp;
+use parking_lot::Mutex;
+
+use super::buffer::Extent;
+use super::cache::BufferCache;
+use super::defer::{Deferred, Progress};
+use super::error::Error;
+use super::target::{CommitTarget, LogReservation};
+use super::transaction::Transaction;
+use super::unlogged::Unlogged;
+
+struct Bench {
+    device: Arc<MemoryDevice>,
+    cache: Arc<BufferCache>,
+    unlogged: Arc<Unlogged>,
+    target: Arc<dyn CommitTarget>,
+}
+
+const RESERVATION: LogReservation = LogReservation { bytes: 64 << 10, transactions: 2 };
+
+impl Bench {
+    fn new() -> Self {
+        let device = Arc::new(MemoryDevice::new(1 << 20));
+        let cache = Arc::new(BufferCache::new(device.clone(), 16 << 10));
+        let unlogged = Arc::new(Unlogged::new(None));
+        Self { device, cache, target: unlogged.clone(), unlogged }
+    }
+
+    fn begin(&self) -> Transaction {
+        Transaction::begin(&self.target, &self.cache, RESERVATION).unwrap()
+    }
+
+    fn on_disk(&self, at: Extent) -> Vec<u8> {
+        let mut bytes = vec![0; at.bytes as usize];
+        self.device.read_at(at.daddr.get() * 512, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+fn block(n: u64) -> Extent {
+    Extent { daddr: Daddr(n * 8), bytes: 4096 }
+}
+
+fn good(_: &[u8]) -> Result<(), Damage> {
+    Ok(())
+}
+
+#[test]
+fn a_change_reaches_its_place_sealed_and_only_then() {
+    let bench = Bench::new();
+    let mut tx = bench.begin();
+    let id = tx.fresh(block(3), Rank::Buffer).unwrap();
+    tx.bytes_mut(id, 0..4).copy_from_slice(b"XAGI");
+    tx.bytes_mut(id, 1000..1004).copy_from_slice(b"text");
+    tx.commit(&mut []).unwrap();
+    assert_eq!(bench.on_disk(block(3)), vec![0; 4096]);
+    assert_eq!(bench.unlogged.write_home(&*bench.device).unwrap(), 0);
+    let bytes = bench.on_disk(block(3));
+    assert_eq!(&bytes[1000..1004], b"text");
+    assert!(Stamp::of(&bytes).unwrap().checksum_holds(&bytes));
+}
+
+#[test]
+fn what_is_read_is_verified_once() {
+    let bench = Bench::new();
+    bench.device.write_at(8 * 512, b"good", Durability::Buffered).unwrap();
+    let refuse = |_: &[u8]| Err(Damage::new("block", "magic", "good", "bad"));
+    let mut tx = bench.begin();
+    assert!(matches!(tx.read(block(1), Rank::Buffer, refuse), Err(Error::Damaged { .. })));
+    let id = tx.read(block(1), Rank::Buffer, good).unwrap();
+    assert_eq!(&tx.bytes(id)[..4], b"good");
+    assert_eq!(tx.read(block(1), Rank::Buffer, refuse).unwrap(), id);
+    drop(tx);
+    let mut tx = bench.begin();
+    tx.read(block(1), Rank::Buffer, refuse).unwrap();
+}
+
+#[test]
+fn a_lock_lasts_until_the_commit_and_a_held_one_past_a_roll() {
+    let bench = Bench::new();
+    let mut tx = bench.begin();
+    let held = tx.read(block(1), Rank::Buffer, good).unwrap();
+    let other = tx.read(block(2), Rank::Buffer, good).unwrap();
+    tx.hold(held);
+    tx.bytes_mut(other, 0..1)[0] = 7;
+    let mut second = bench.begin();
+    assert!(second.try_read(block(2), Rank::Buffer, good).unwrap().is_none());
+    tx.roll(&mut []).unwrap();
+    assert!(second.try_read(block(2), Rank::Buffer, good).unwrap().is_some());
+    assert!(second.try_read(block(1), Rank::Buffer, good).unwrap().is_none());
+    tx.bytes_mut(held, 0..1)[0] = 8;
+    tx.commit(&mut []).unwrap();
+    assert!(second.try_read(block(1), Rank::Buffer, good).unwrap().is_some());
+}
+
+#[test]
+fn a_change_that_is_given_up_shuts_the_volume_down() {
+    let bench = Bench::new();
+    let mut tx = bench.begin();
+    tx.read(block(1), Rank::Buffer, good).unwrap();
+    drop(tx);
+    bench.target.check().unwrap();
+    let mut tx = bench.begin();
+    let id = tx.read(block(1), Rank::Buffer, good).unwrap();
+    tx.bytes_mut(id, 0..1)[0] = 1;
+    drop(tx);
+    assert!(matches!(bench.target.check(), Err(Error::ShutDown { .. })));
+    assert!(Transaction::begin(&bench.target, &bench.cache, RESERVATION).is_err());
+}
+
+#[test]
+fn a_freed_block_is_not_written_and_comes_back_empty() {
+    let bench = Bench::new();
+    let mut tx = bench.begin();
+    let id = tx.fresh(block(5), Rank::Buffer).unwrap();
+    tx.bytes_mut(id, 0..4096).fill(9);
+    tx.commit(&mut []).unwrap();
+    let mut tx = bench.begin();
+    let id = tx.read(block(5), Rank::Buffer, good).unwrap();
+    assert_eq!(tx.bytes(id)[0], 9);
+    tx.invalidate(id);
+    tx.commit(&mut []).unwrap();
+    bench.unlogged.write_home(&*bench.device).unwrap();
+    assert_eq!(bench.on_disk(block(5)), vec![0; 4096]);
+    // The same address, another length.
+    let longer = Extent { daddr: block(5).daddr, bytes: 8192 };
+    let mut tx = bench.begin();
+    let id = tx.fresh(longer, Rank::Buffer).unwrap();
+    assert_eq!(tx.bytes(id), vec![0; 8192]);
+}
+
+#[test]
+fn the_cache_drops_clean_buffers_only() {
+    let bench = Bench::new();
+    let mut tx = bench.begin();
+    let dirty = tx.fresh(block(0), Rank::Buffer).unwrap();
+    tx.bytes_mut(dirty, 0..1)[0] = 1;
+    tx.commit(&mut []).unwrap();
+    for n in 1..20 {
+        bench.begin().read(block(n), Rank::Buffer, good).unwrap();
+    }
+    assert!(bench.cache.is_over_budget());
+    bench.cache.shrink();
+    bench.cache.shrink();
+    assert!(!bench.cache.is_over_budget());
+    let mut tx = bench.begin();
+    let id = tx.read(block(0), Rank::Buffer, good).unwrap();
+    assert_eq!(tx.bytes(id)[0], 1);
+}
+
+/// Notes when it is performed, and may defer others or need several turns.
+struct Noted {
+    name: &'static str,
+    turns: u32,
+    then: Option<Box<Noted>>,
+    notes: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Deferred for Noted {
+    fn intent(&self) -> ItemType {
+        ItemType::Efi
+    }
+    fn done(&self) -> ItemType {
+        ItemType::Efd
+    }
+    fn batch(&self) -> usize {
+        2
+    }
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[0; 16]);
+    }
+    fn perform(&mut self, tx: &mut Transaction) -> Result<Progress, Error> {
+        self.notes.lock().push(self.name);
+        self.turns -= 1;
+        if self.turns > 0 {
+            return Ok(Progress::Again);
+        }
+        if let Some(then) = self.then.take() {
+            tx.defer(then);
+        }
+        Ok(Progress::Done)
+    }
+}
+
+#[test]
+fn deferred_operations_run_in_order_and_what_they_defer_comes_next() {
+    let bench = Bench::new();
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let noted = |name, turns, then: Option<Noted>| Noted {
+        name,
+        turns,
+        then: then.map(Box::new),
+        notes: Arc::clone(&notes),
+    };
+    let mut tx = bench.begin();
+    let id = tx.read(block(1), Rank::Buffer, good).unwrap();
+    tx.bytes_mut(id, 0..1)[0] = 1;
+    tx.defer(Box::new(noted("first", 1, Some(noted("of first", 1, None)))));
+    tx.defer(Box::new(noted("second", 3, None)));
+    tx.defer(Box::new(noted("third", 1, None)));
+    tx.commit(&mut []).unwrap();
+    bench.target.check().unwrap();
+    assert_eq!(*notes.lock(), ["first", "second", "of first", "second", "second", "third"]);
+}

@@ -1,0 +1,455 @@
+//! One change of a volume: what it reads, locks and modifies, and how it ends.
+//!
+//! # Invariants
+//! - A buffer is locked from the moment it joins until the transaction ends (or rolls, unless it is held).
+//! - Bytes change only through [`Edit::bytes_mut`], which notes the chunks; nothing else of a buffer is logged.
+//! - A transaction ends by a commit; or, if it changed nothing, by being dropped. One that changed something and is
+//!   dropped shuts the volume down.
+//!
+//! # Locking
+//! See `docs/locking.md`. Buffers are unlocked when their changes are in the committed item list, not when they are
+//! stable.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::lock::Rank;
+use format::damage::Damage;
+use smallvec::SmallVec;
+
+use super::buffer::{Buffer, BufferGuard, Segments, State};
+use super::cache::BufferCache;
+use super::chunks::Chunks;
+use super::defer::{self, Deferred};
+use super::error::Error;
+use super::image::BufferImage;
+use super::item::{Commit, LogItem, Snapshot};
+use super::regions::Regions;
+use super::target::{BusyExtent, CommitTarget, Commits, LogReservation, Ticket};
+
+/// A buffer within one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BufferId(u32);
+
+/// Something else than a buffer that a transaction logs and whose lock the caller holds: an inode.
+pub trait Loggable {
+    /// The item.
+    fn item(&self) -> &Arc<dyn LogItem>;
+    /// Whether it changed since the last commit.
+    fn is_dirty(&self) -> bool;
+    /// What the checkpoint must hold of it: everything that changed and is not stable at home. `previous` is what
+    /// the checkpoint already holds: to be brought up to date, or replaced.
+    fn format(&mut self, previous: Option<Regions>) -> Regions;
+}
+
+/// A locked buffer in a transaction.
+pub struct Edit {
+    guard: BufferGuard,
+    item: Arc<dyn LogItem>,
+    changed: Chunks,
+    held: bool,
+    /// Unlocked early: the place stays empty.
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    /// Freed by this transaction.
+    Invalidated,
+    /// Written home only.
+    Ordered,
+}
+
+impl Edit {
+    fn new(guard: BufferGuard) -> Self {
+        let item: Arc<dyn LogItem> = guard.owner().clone();
+        Self { guard, item, changed: Chunks::NONE, held: false, kind: Kind::Normal }
+    }
+
+    /// The block's bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.guard.bytes()
+    }
+
+    /// The bytes of `range`, to be changed and logged.
+    ///
+    /// # Panics
+    /// Where the range lies outside of the buffer, as slicing does: the caller knows the length.
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "as documented")]
+    pub fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.changed.add(range.clone());
+        &mut self.guard.bytes_mut()[range]
+    }
+
+    /// The whole of the bytes, to be changed where [`log`](Self::log) was or will be told.
+    #[inline]
+    pub fn all_mut(&mut self) -> &mut [u8] {
+        self.guard.bytes_mut()
+    }
+
+    /// Notes that the bytes of `range` changed.
+    #[inline]
+    pub fn log(&mut self, range: Range<usize>) {
+        self.changed.add(range);
+    }
+
+    /// The buffer.
+    pub fn buffer(&self) -> &Arc<Buffer> {
+        self.guard.owner()
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.kind != Kind::Normal || !self.changed.is_empty()
+    }
+}
+
+impl Commit for Edit {
+    fn item(&self) -> &Arc<dyn LogItem> {
+        &self.item
+    }
+
+    fn format(&mut self, previous: Option<Snapshot>) -> Snapshot {
+        let segments = self.guard.owner().segments().clone();
+        match self.kind {
+            Kind::Ordered => return previous.unwrap_or(Snapshot::Ordered),
+            Kind::Invalidated => {
+                let mut image = BufferImage::new(&segments);
+                image.cancel();
+                return Snapshot::Buffer(Box::new(image));
+            }
+            Kind::Normal => {}
+        }
+        let (mut image, chunks) = match previous {
+            Some(Snapshot::Buffer(image)) if !image.is_cancel() => (image, self.changed),
+            _ => (Box::new(BufferImage::new(&segments)), self.guard.unwritten()),
+        };
+        if self.guard.inodes {
+            image.set_inodes();
+        }
+        image.add(self.guard.bytes(), &chunks);
+        Snapshot::Buffer(image)
+    }
+}
+
+/// A lockless item that is logged once and has no home of its own.
+#[derive(Debug)]
+struct Plain {
+    item: Arc<dyn LogItem>,
+    regions: Option<Regions>,
+}
+
+impl Commit for Plain {
+    fn item(&self) -> &Arc<dyn LogItem> {
+        &self.item
+    }
+
+    fn format(&mut self, _: Option<Snapshot>) -> Snapshot {
+        Snapshot::Regions(self.regions.take().unwrap_or_default())
+    }
+}
+
+/// A [`Loggable`] as one of the items of a commit.
+struct Locked<'a>(&'a mut dyn Loggable);
+
+impl Commit for Locked<'_> {
+    fn item(&self) -> &Arc<dyn LogItem> {
+        self.0.item()
+    }
+
+    fn format(&mut self, previous: Option<Snapshot>) -> Snapshot {
+        let previous = match previous {
+            Some(Snapshot::Regions(regions)) => Some(regions),
+            _ => None,
+        };
+        Snapshot::Regions(self.0.format(previous))
+    }
+}
+
+/// One change of a volume. See the module.
+pub struct Transaction {
+    target: Arc<dyn CommitTarget>,
+    cache: Arc<BufferCache>,
+    ticket: Option<Ticket>,
+    buffers: Vec<Option<Edit>>,
+    items: SmallVec<[Plain; 1]>,
+    busy: Vec<BusyExtent>,
+    pub(super) deferred: Vec<Box<dyn Deferred>>,
+    /// An earlier transaction of the chain was committed: what follows must be committed too.
+    pub(super) rolled: bool,
+}
+
+impl Transaction {
+    /// Begins a change: waits for log space.
+    ///
+    /// # Errors
+    /// As [`CommitTarget::begin`].
+    pub fn begin(
+        target: &Arc<dyn CommitTarget>,
+        cache: &Arc<BufferCache>,
+        reservation: LogReservation,
+    ) -> Result<Self, Error> {
+        let ticket = Some(target.begin(reservation)?);
+        Ok(Self {
+            target: Arc::clone(target),
+            cache: Arc::clone(cache),
+            ticket,
+            buffers: Vec::with_capacity(16),
+            items: SmallVec::new(),
+            busy: Vec::new(),
+            deferred: Vec::new(),
+            rolled: false,
+        })
+    }
+
+    /// Locks and joins a buffer; reads it if it was not in memory, and verifies what was read.
+    ///
+    /// # Errors
+    /// [`Error::Device`], [`Error::Damaged`].
+    #[track_caller]
+    pub fn read(
+        &mut self,
+        at: impl Into<Segments>,
+        rank: Rank,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<BufferId, Error> {
+        let at = at.into();
+        if let Some(id) = self.joined(&at) {
+            return Ok(id);
+        }
+        let guard = self.cache.lock_read(&at, rank, verify)?;
+        Ok(self.join(guard))
+    }
+
+    /// The same if nobody else holds the lock.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn try_read(
+        &mut self,
+        at: impl Into<Segments>,
+        rank: Rank,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<Option<BufferId>, Error> {
+        let at = at.into();
+        if let Some(id) = self.joined(&at) {
+            return Ok(Some(id));
+        }
+        let guard = self.cache.try_lock_read(&at, rank, verify)?;
+        Ok(guard.map(|guard| self.join(guard)))
+    }
+
+    /// Locks and joins the buffer of a block that was just allocated: all zeros, whatever lay there.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where the cache has a buffer of another length at this address that is in use.
+    #[track_caller]
+    pub fn fresh(&mut self, at: impl Into<Segments>, rank: Rank) -> Result<BufferId, Error> {
+        let at = at.into();
+        let id = match self.joined(&at) {
+            Some(id) => id,
+            None => {
+                self.cache.forget_freed(&at);
+                let guard = self.cache.lock(&at, rank)?;
+                self.join(guard)
+            }
+        };
+        let edit = self.edit(id);
+        edit.guard.reset(State::Valid);
+        edit.guard.bytes_mut().fill(0);
+        (edit.changed, edit.kind) = (Chunks::NONE, Kind::Normal);
+        Ok(id)
+    }
+
+    fn joined(&self, at: &Segments) -> Option<BufferId> {
+        let daddr = at.daddr();
+        let is = |edit: &Option<Edit>| edit.as_ref().is_some_and(|edit| edit.buffer().daddr() == daddr);
+        self.buffers.iter().position(is).map(|at| BufferId(at as u32)) // a transaction has some dozens
+    }
+
+    fn join(&mut self, guard: BufferGuard) -> BufferId {
+        self.buffers.push(Some(Edit::new(guard)));
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// A joined buffer, to look at or to change.
+    ///
+    /// # Panics
+    /// Where it was released: a handle must not be kept past that.
+    #[inline]
+    #[track_caller]
+    pub fn edit(&mut self, id: BufferId) -> &mut Edit {
+        match self.buffers.get_mut(id.0 as usize) {
+            Some(Some(edit)) => edit,
+            _ => unreachable!("{id:?} is joined: its handle is not kept past a release or a roll"),
+        }
+    }
+
+    /// The bytes of a joined buffer.
+    ///
+    /// # Panics
+    /// As [`edit`](Self::edit).
+    #[inline]
+    #[track_caller]
+    pub fn bytes(&self, id: BufferId) -> &[u8] {
+        match self.buffers.get(id.0 as usize) {
+            Some(Some(edit)) => edit.bytes(),
+            _ => unreachable!("{id:?} is joined: its handle is not kept past a release or a roll"),
+        }
+    }
+
+    /// The bytes of `range` in a joined buffer, to be changed and logged.
+    ///
+    /// # Panics
+    /// As [`edit`](Self::edit) and [`Edit::bytes_mut`].
+    #[inline]
+    #[track_caller]
+    pub fn bytes_mut(&mut self, id: BufferId, range: Range<usize>) -> &mut [u8] {
+        self.edit(id).bytes_mut(range)
+    }
+
+    /// Two joined buffers at once.
+    ///
+    /// # Panics
+    /// As [`edit`](Self::edit), and where both are the same.
+    #[track_caller]
+    pub fn pair(&mut self, first: BufferId, second: BufferId) -> (&mut Edit, &mut Edit) {
+        match self.buffers.get_disjoint_mut([first.0 as usize, second.0 as usize]) {
+            Ok([Some(first), Some(second)]) => (first, second),
+            _ => unreachable!("{first:?} and {second:?} are joined, and not the same"),
+        }
+    }
+
+    /// The block was freed: the log tells recovery to replay nothing into it, and the buffer is not written.
+    pub fn invalidate(&mut self, id: BufferId) {
+        let edit = self.edit(id);
+        edit.guard.reset(State::Stale);
+        (edit.changed, edit.kind) = (Chunks::NONE, Kind::Invalidated);
+    }
+
+    /// The buffer's bytes are not logged, but written home before the log passes this transaction: for blocks that
+    /// another item can make again.
+    pub fn ordered(&mut self, id: BufferId) {
+        let edit = self.edit(id);
+        edit.guard.ordered = true;
+        (edit.changed, edit.kind) = (Chunks::NONE, Kind::Ordered);
+    }
+
+    /// The buffer holds inodes: only their unlinked links are logged.
+    pub fn inode_buffer(&mut self, id: BufferId) {
+        self.edit(id).guard.inodes = true;
+    }
+
+    /// Unlocks a buffer that this transaction did not change; otherwise nothing happens.
+    pub fn release(&mut self, id: BufferId) {
+        if let Some(place) = self.buffers.get_mut(id.0 as usize)
+            && place.as_ref().is_some_and(|edit| !edit.is_dirty())
+        {
+            *place = None;
+        }
+    }
+
+    /// The buffer stays locked and joined when the transaction rolls.
+    pub fn hold(&mut self, id: BufferId) {
+        self.edit(id).held = true;
+    }
+
+    /// Logs an item that has no lock of its own, once.
+    pub fn log_item(&mut self, item: Arc<dyn LogItem>, regions: Regions) {
+        self.items.push(Plain { item, regions: Some(regions) });
+    }
+
+    /// Blocks were freed that must not be used again before this is stable.
+    pub fn busy(&mut self, extent: BusyExtent) {
+        self.busy.push(extent);
+    }
+
+    /// To be done after this transaction, in one of its own, even if the machine stops in between.
+    pub fn defer(&mut self, operation: Box<dyn Deferred>) {
+        self.deferred.push(operation);
+    }
+
+    pub(super) fn next_intent_id(&self) -> u64 {
+        self.target.intent_id()
+    }
+
+    /// Whether something was changed.
+    pub fn is_dirty(&self) -> bool {
+        !self.items.is_empty() || self.buffers.iter().flatten().any(Edit::is_dirty)
+    }
+
+    /// Commits what there is and goes on as the next transaction of the chain. Buffers that are not held are unlocked.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    pub fn roll(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+        self.write_out(locked)?;
+        for place in &mut self.buffers {
+            match place {
+                Some(edit) if edit.held => (edit.changed, edit.kind) = (Chunks::NONE, Kind::Normal),
+                _ => *place = None,
+            }
+        }
+        self.rolled = true;
+        match &mut self.ticket {
+            Some(ticket) => self.target.roll(ticket),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits the change, with everything that was deferred. What `locked` changed is part of it; the caller keeps
+    /// these locks until this returns.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`], and what deferred operations met: the volume is then shut down, too.
+    pub fn commit(mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+        let done = defer::finish(&mut self, locked).and_then(|()| self.write_out(locked));
+        match &done {
+            Ok(()) => {
+                self.buffers.clear();
+                self.rolled = false;
+            }
+            Err(error) => self.target.shut_down(&error.to_string()),
+        }
+        done
+    }
+
+    fn write_out(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+        let Some(ticket) = &mut self.ticket else { return Ok(()) };
+        for edit in self.buffers.iter_mut().flatten() {
+            let changed = edit.changed;
+            edit.guard.note_changed(&changed);
+        }
+        let mut inodes: SmallVec<[Locked<'_>; 4]> = locked
+            .iter_mut()
+            .filter(|locked| locked.is_dirty())
+            .map(|locked| Locked(&mut **locked))
+            .collect();
+        let mut commits: SmallVec<[&mut dyn Commit; 16]> = SmallVec::new();
+        commits.extend(self.items.iter_mut().map(|item| item as &mut dyn Commit));
+        let dirty = self.buffers.iter_mut().flatten().filter(|edit| edit.is_dirty());
+        commits.extend(dirty.map(|edit| edit as &mut dyn Commit));
+        commits.extend(inodes.iter_mut().map(|inode| inode as &mut dyn Commit));
+        if commits.is_empty() && self.busy.is_empty() {
+            return Ok(());
+        }
+        self.target.commit(ticket, Commits { items: &mut commits, busy: &mut self.busy })?;
+        drop(commits);
+        self.items.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if (self.rolled && !self.deferred.is_empty()) || self.is_dirty() {
+            self.target.shut_down("a change was given up half way");
+        }
+        self.buffers.clear();
+        if let Some(ticket) = self.ticket.take() {
+            self.target.end(ticket);
+        }
+    }
+}

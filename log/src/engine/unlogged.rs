@@ -1,0 +1,136 @@
+//! A target without a journal: for tests of what stands on transactions.
+//!
+//! A commit is stable at once. Items are written home when [`Unlogged::write_home`] is told to, so that a checker can
+//! look at the device. What a transaction logs is measured against its reservation all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::Lsn;
+use base::lock::{Mutex, Rank};
+use block::Device;
+
+use super::error::Error;
+use super::home::{Flush, WriteBatch};
+use super::item::LogItem;
+use super::target::{CommitTarget, Commits, LogReservation, StableHook, Ticket};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Unlogged {
+    state: Mutex<State>,
+    hook: Option<Arc<dyn StableHook>>,
+    next_id: AtomicU64,
+    /// The most bytes that one transaction logged.
+    most_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Arc<dyn LogItem>>,
+    shut_down: Option<Arc<str>>,
+}
+
+/// Of all commits: there is no log to have another.
+const LSN: Lsn = Lsn::new(1, 1);
+
+impl Unlogged {
+    /// A target that tells `hook` of freed blocks.
+    pub fn new(hook: Option<Arc<dyn StableHook>>) -> Self {
+        Self {
+            state: Mutex::new(Rank::Ail, State::default()),
+            hook,
+            next_id: AtomicU64::new(1),
+            most_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The most bytes that one transaction logged: what a reservation must cover.
+    pub fn most_bytes(&self) -> u64 {
+        self.most_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Writes everything home that was committed; how many items could not be, because somebody holds their locks.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn write_home(&self, device: &dyn Device) -> Result<usize, Error> {
+        let items = std::mem::take(&mut self.state.lock().waiting);
+        let mut batch = WriteBatch::new(device);
+        let mut left = Vec::new();
+        for item in items {
+            match Arc::clone(&item).flush(&mut batch) {
+                Flush::Queued => {}
+                Flush::Clean => item.core().set_lsn(None),
+                _ => left.push(item),
+            }
+        }
+        let (carried, result) = batch.write(LSN);
+        for carried in carried {
+            carried.item.core().set_lsn(None);
+            carried.item.written(result.is_ok());
+        }
+        let count = left.len();
+        self.state.lock().waiting.append(&mut left);
+        result?;
+        Ok(count)
+    }
+}
+
+impl CommitTarget for Unlogged {
+    fn begin(&self, reservation: LogReservation) -> Result<Ticket, Error> {
+        self.check()?;
+        Ok(Ticket {
+            reservation,
+            left: reservation.bytes.into(),
+            rolls_left: reservation.transactions.saturating_sub(1),
+        })
+    }
+
+    fn roll(&self, ticket: &mut Ticket) -> Result<(), Error> {
+        self.check()?;
+        ticket.left = ticket.reservation.bytes.into();
+        Ok(())
+    }
+
+    fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
+        self.check()?;
+        let mut bytes = 0;
+        for commit in commits.items.iter_mut() {
+            let snapshot = commit.format(None);
+            bytes += snapshot.bytes() as u64;
+            let mut state = self.state.lock();
+            let item = commit.item();
+            if item.core().lsn().is_none() {
+                item.core().set_lsn(Some(LSN));
+                state.waiting.push(Arc::clone(item));
+            }
+        }
+        self.most_bytes.fetch_max(bytes, Ordering::Relaxed);
+        if bytes > ticket.left {
+            self.shut_down(&format!("a transaction logs {bytes} bytes and has reserved {}", ticket.left));
+        }
+        let busy = std::mem::take(commits.busy);
+        if let (Some(hook), false) = (&self.hook, busy.is_empty()) {
+            hook.extents_stable(&busy);
+        }
+        self.check()
+    }
+
+    fn end(&self, _: Ticket) {}
+
+    fn intent_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn shut_down(&self, cause: &str) {
+        self.state.lock().shut_down.get_or_insert_with(|| cause.into());
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match &self.state.lock().shut_down {
+            Some(cause) => Err(Error::ShutDown { cause: Arc::clone(cause) }),
+            None => Ok(()),
+        }
+    }
+}
