@@ -1,0 +1,555 @@
+//! A position in a tree, and how it moves.
+
+use base::{AgBlock, AgNumber, FsBlock};
+use format::btree::{Block, Btree, Header, Identity, MAX_LEVELS, Pointer};
+use format::ondisk::{OnDisk, U16};
+use format::{Damage, Place};
+
+use super::page::{self, Edit, Shape, Side};
+use super::kind::HeaderOf;
+use super::{Home, Kind, RawPointer, Root, Tree};
+use crate::fake::{BufferId, Error, Extent, Rank, Transaction};
+
+/// The record of a tree.
+pub(super) type Record<T> = <<T as Tree>::Kind as Btree>::Record;
+/// The key of a tree.
+pub(super) type Key<T> = <<T as Tree>::Kind as Btree>::Key;
+/// The pointer of a tree.
+pub(super) type Ptr<T> = <<T as Tree>::Kind as Btree>::Pointer;
+/// What is searched for in a tree.
+pub(super) type Search<T> = <<T as Tree>::Kind as Kind>::Search;
+
+const HEIGHT_MAX: usize = MAX_LEVELS as usize;
+
+/// The block that a cursor has open at one level.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// `None` for a root in an inode.
+    pub id: Option<BufferId>,
+    /// Its number, as the tree's pointers are; 0 for a root in an inode.
+    pub block: u64,
+    /// The entry that the path goes through. In a leaf it may be one behind the last.
+    pub slot: usize,
+}
+
+const NOWHERE: Step = Step { id: None, block: 0, slot: 0 };
+
+/// Which way down.
+#[derive(Clone, Copy)]
+pub(super) enum Way<S> {
+    To(S),
+    First,
+    Last,
+}
+
+/// A position in a tree: on a record, or in a gap before or behind one.
+///
+/// A cursor is valid as long as nobody else changes the tree; it does not notice. Its calls take the transaction that
+/// read its blocks.
+#[derive(Clone, Debug)]
+pub struct Cursor<T: Tree> {
+    pub(super) tree: T,
+    pub(super) path: [Step; HEIGHT_MAX],
+    /// Levels of the tree; 0 where the cursor has no position.
+    pub(super) levels: usize,
+    /// The position is before the record at the leaf's slot, not on it.
+    pub(super) gap: bool,
+    leaf: Shape,
+    node: Shape,
+}
+
+impl<T: Tree> Cursor<T> {
+    /// A cursor without a position.
+    pub fn new(tree: T) -> Self {
+        let leaf = Shape::leaf::<T::Kind>(tree.geometry());
+        let node = Shape::node::<T::Kind>(tree.geometry());
+        Self { tree, path: [NOWHERE; HEIGHT_MAX], levels: 0, gap: true, leaf, node }
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> &T {
+        &self.tree
+    }
+
+    /// The tree, to change what its implementation keeps.
+    pub fn tree_mut(&mut self) -> &mut T {
+        &mut self.tree
+    }
+
+    /// Gives the tree back.
+    pub fn into_tree(self) -> T {
+        self.tree
+    }
+
+    /// Goes to the record with this key and returns it; without one, to the gap where it would stand.
+    pub fn lookup_eq(&mut self, tx: &mut Transaction, at: Search<T>) -> Result<Option<Record<T>>, Error> {
+        self.seek(tx, Way::To(at))?;
+        let found = self.records(tx).get(self.step(0).slot).filter(|record| T::Kind::of_record(record) == at);
+        let found = found.copied();
+        self.gap = found.is_none();
+        Ok(found)
+    }
+
+    /// Goes to the last record that does not stand behind this key and returns it; without one, to the gap before the
+    /// first record.
+    pub fn lookup_le(&mut self, tx: &mut Transaction, at: Search<T>) -> Result<Option<Record<T>>, Error> {
+        self.seek(tx, Way::To(at))?;
+        let slot = self.step(0).slot;
+        let records = self.records(tx);
+        let equal = records.get(slot).filter(|record| T::Kind::of_record(record) == at);
+        let (slot, found) = match (equal, slot.checked_sub(1)) {
+            (Some(record), _) => (slot, Some(*record)),
+            (None, Some(before)) => (before, records.get(before).copied()),
+            (None, None) => (0, None),
+        };
+        self.set_slot(0, slot);
+        self.gap = found.is_none();
+        Ok(found)
+    }
+
+    /// Goes to the first record that does not stand before this key and returns it; without one, to the gap behind
+    /// the last record.
+    pub fn lookup_ge(&mut self, tx: &mut Transaction, at: Search<T>) -> Result<Option<Record<T>>, Error> {
+        self.seek(tx, Way::To(at))?;
+        self.gap = true;
+        self.next(tx)
+    }
+
+    /// Goes to the first record.
+    pub fn first(&mut self, tx: &mut Transaction) -> Result<Option<Record<T>>, Error> {
+        self.seek(tx, Way::First)?;
+        self.gap = true;
+        self.next(tx)
+    }
+
+    /// Goes to the last record.
+    pub fn last(&mut self, tx: &mut Transaction) -> Result<Option<Record<T>>, Error> {
+        self.seek(tx, Way::Last)?;
+        let slot = self.step(0).slot;
+        let found = self.records(tx).get(slot).copied();
+        self.gap = found.is_none();
+        Ok(found)
+    }
+
+    /// The record at the position; `None` in a gap.
+    pub fn get(&self, tx: &Transaction) -> Option<Record<T>> {
+        if self.gap || self.levels == 0 {
+            return None;
+        }
+        self.records(tx).get(self.step(0).slot).copied()
+    }
+
+    /// Goes to the next record: from a gap, to the one behind it. `None`, and the gap behind the last record, where
+    /// there is none.
+    pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<Record<T>>, Error> {
+        if self.levels == 0 {
+            return Ok(None);
+        }
+        let slot = self.step(0).slot + usize::from(!self.gap);
+        let count = self.records(tx).len();
+        self.gap = false;
+        if slot < count {
+            self.set_slot(0, slot);
+        } else if !self.neighbour(tx, Side::Right)? {
+            self.set_slot(0, count);
+            self.gap = true;
+        }
+        Ok(self.get(tx))
+    }
+
+    /// Goes to the previous record. `None`, and the gap before the first record, where there is none.
+    pub fn prev(&mut self, tx: &mut Transaction) -> Result<Option<Record<T>>, Error> {
+        if self.levels == 0 {
+            return Ok(None);
+        }
+        self.gap = false;
+        match self.step(0).slot.checked_sub(1) {
+            Some(slot) => self.set_slot(0, slot),
+            None => self.gap = !self.neighbour(tx, Side::Left)?,
+        }
+        Ok(self.get(tx))
+    }
+
+    /// Replaces the record at the position by one that stands between the same neighbours.
+    ///
+    /// # Errors
+    /// Damage, where it does not: then records of the tree overlap or are out of order.
+    pub fn update(&mut self, tx: &mut Transaction, record: &Record<T>) -> Result<(), Error> {
+        let slot = self.step(0).slot;
+        let records = self.records(tx);
+        let at = T::Kind::of_record(record);
+        let after = slot.checked_sub(1).and_then(|before| records.get(before));
+        let fits = !self.gap
+            && slot < records.len()
+            && after.is_none_or(|before| T::Kind::of_record(before) < at)
+            && records.get(slot + 1).is_none_or(|behind| at < T::Kind::of_record(behind));
+        if !fits {
+            return Err(self.out_of_order(at));
+        }
+        self.edit(tx, 0, |edit, shape| {
+            page::replace(edit, shape, slot, zerocopy::IntoBytes::as_bytes(record));
+        });
+        self.update_keys(tx, 0);
+        Ok(())
+    }
+
+    /// The open block of a level.
+    #[inline]
+    pub(super) fn step(&self, level: usize) -> Step {
+        self.path.get(level).copied().unwrap_or(NOWHERE)
+    }
+
+    #[inline]
+    pub(super) fn set_step(&mut self, level: usize, step: Step) {
+        if let Some(place) = self.path.get_mut(level) {
+            *place = step;
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_slot(&mut self, level: usize, slot: usize) {
+        if let Some(place) = self.path.get_mut(level) {
+            place.slot = slot;
+        }
+    }
+
+    /// The layout of the open block of a level.
+    #[inline]
+    pub(super) fn shape(&self, level: usize) -> Shape {
+        match (level, self.step(level).id) {
+            (0, _) => self.leaf,
+            (_, Some(_)) => self.node,
+            (_, None) => Shape::inline::<T::Kind>(self.tree.inline().len()),
+        }
+    }
+
+    /// The bytes of the open block of a level.
+    #[inline]
+    pub(super) fn bytes<'a>(&'a self, tx: &'a Transaction, level: usize) -> &'a [u8] {
+        match self.step(level).id {
+            Some(id) => tx.bytes(id),
+            None => self.tree.inline(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn count(&self, tx: &Transaction, level: usize) -> usize {
+        self.shape(level).count(self.bytes(tx, level))
+    }
+
+    #[inline]
+    pub(super) fn records<'a>(&'a self, tx: &'a Transaction) -> &'a [Record<T>] {
+        self.leaf.view(self.bytes(tx, 0))
+    }
+
+    /// The child at a slot of the open block of a level.
+    #[inline]
+    pub(super) fn child(&self, tx: &Transaction, level: usize, slot: usize) -> Option<u64> {
+        let pointers = self.shape(level).view_pointers::<Ptr<T>>(self.bytes(tx, level));
+        pointers.get(slot).map(RawPointer::number)
+    }
+
+    /// The bytes of any block.
+    #[inline]
+    pub(super) fn bytes_of<'a>(&'a self, tx: &'a Transaction, step: Step) -> &'a [u8] {
+        step.id.map_or(&[], |id| tx.bytes(id))
+    }
+
+    /// The sibling of a level's open block, under the same parent.
+    pub(super) fn sibling(
+        &self,
+        tx: &mut Transaction,
+        level: usize,
+        side: Side,
+    ) -> Result<Option<Step>, Error> {
+        let (own, slot) = (self.step(level), self.step(level + 1).slot);
+        let slot = match side {
+            Side::Left => slot.checked_sub(1),
+            Side::Right => slot.checked_add(1),
+        };
+        let Some(block) = slot.and_then(|slot| self.child(tx, level + 1, slot)) else { return Ok(None) };
+        let found = Step { id: Some(self.read(tx, level, block)?), block, slot: 0 };
+        match side {
+            Side::Left => self.check_siblings(tx, found, own)?,
+            Side::Right => self.check_siblings(tx, own, found)?,
+        }
+        Ok(Some(found))
+    }
+
+    /// A new, empty block of the tree.
+    pub(super) fn new_block(&mut self, tx: &mut Transaction, level: usize, near: u64) -> Result<Step, Error> {
+        let block = self.tree.alloc_block(tx, near)?;
+        let geometry = self.tree.geometry();
+        let (ag, owner) = match self.tree.home() {
+            Home::Ag(ag) => (Some(ag), ag.get().into()),
+            Home::Inode(ino) => (None, ino.get()),
+        };
+        let Some((ag, at)) = Ptr::<T>::of(block).locate(geometry, ag) else {
+            return Err(self.damage(block, "ptr", "a block that can hold one", format_args!("{block:#x}")));
+        };
+        if self.path.iter().take(self.levels).any(|step| step.id.is_some() && step.block == block) {
+            return Err(self.damage(block, "ptr", "a free block", "a block of this tree"));
+        }
+        let daddr = geometry.ag_block_daddr(ag, at);
+        let id = tx.fresh(Extent { daddr, bytes: geometry.block_size }, Rank::Buffer)?;
+        let header = HeaderOf { magic: T::Kind::MAGIC, level: level as u16, daddr, uuid: geometry.uuid, owner };
+        let bytes = tx.bytes_mut(id, 0..<T::Kind as Btree>::Header::SIZE);
+        <T::Kind as Btree>::Pointer::write_header(&header, bytes);
+        Ok(Step { id: Some(id), block, slot: 0 })
+    }
+
+    /// Changes any block.
+    pub(super) fn edit_block<R>(
+        &mut self,
+        tx: &mut Transaction,
+        id: Option<BufferId>,
+        change: impl FnOnce(&mut dyn Edit) -> R,
+    ) -> R {
+        match id {
+            Some(id) => change(&mut One { tx, id }),
+            None => change(&mut Inline(&mut self.tree)),
+        }
+    }
+
+    /// Changes the root in the inode.
+    pub(super) fn edit_inline<R>(&mut self, change: impl FnOnce(&mut dyn Edit) -> R) -> R {
+        change(&mut Inline(&mut self.tree))
+    }
+
+    /// Changes the open block of a level.
+    pub(super) fn edit<R>(
+        &mut self,
+        tx: &mut Transaction,
+        level: usize,
+        change: impl FnOnce(&mut dyn Edit, &Shape) -> R,
+    ) -> R {
+        let shape = self.shape(level);
+        match self.step(level).id {
+            Some(id) => change(&mut One { tx, id }, &shape),
+            None => change(&mut Inline(&mut self.tree), &shape),
+        }
+    }
+
+    /// Goes down from the root. In the leaf, the slot is that of the first record not before the key, or of the first
+    /// or last record.
+    pub(super) fn seek(&mut self, tx: &mut Transaction, way: Way<Search<T>>) -> Result<(), Error> {
+        self.levels = 0;
+        let mut level = self.open_root(tx)?;
+        let levels = level + 1;
+        while level > 0 {
+            let slot = match way {
+                Way::First => 0,
+                Way::Last => self.count(tx, level).saturating_sub(1),
+                Way::To(at) => {
+                    let keys = self.shape(level).view::<Key<T>>(self.bytes(tx, level));
+                    keys.partition_point(|key| T::Kind::of_key(key) <= at).saturating_sub(1)
+                }
+            };
+            self.set_slot(level, slot);
+            level -= 1;
+            self.enter_child(tx, level)?;
+        }
+        let slot = match way {
+            Way::First => 0,
+            Way::Last => self.records(tx).len().saturating_sub(1),
+            Way::To(at) => self.records(tx).partition_point(|record| T::Kind::of_record(record) < at),
+        };
+        self.set_slot(0, slot);
+        self.levels = levels;
+        Ok(())
+    }
+
+    /// Opens the root and returns its level.
+    fn open_root(&mut self, tx: &mut Transaction) -> Result<usize, Error> {
+        match self.tree.root(tx) {
+            Root::Block { block, levels } => {
+                let level = (levels as usize).wrapping_sub(1);
+                if level >= HEIGHT_MAX {
+                    return Err(self.damage(0, "level", format_args!("1 to {HEIGHT_MAX} levels"), levels));
+                }
+                let id = self.read(tx, level, block)?;
+                self.set_step(level, Step { id: Some(id), block, slot: 0 });
+                Ok(level)
+            }
+            Root::Inline => {
+                let inline = self.tree.inline();
+                let level = U16::view(inline).map_or(0, |level| usize::from(level.get()));
+                let count = Shape::inline::<T::Kind>(inline.len()).count(inline);
+                if !(1..HEIGHT_MAX).contains(&level) || count == 0 {
+                    let found = format_args!("level {level} with {count} children");
+                    return Err(self.damage(0, "level", "a root with a level and children", found));
+                }
+                self.set_step(level, NOWHERE);
+                Ok(level)
+            }
+        }
+    }
+
+    /// Opens, at `level`, the child that the path above goes through.
+    pub(super) fn enter_child(&mut self, tx: &mut Transaction, level: usize) -> Result<(), Error> {
+        let slot = self.step(level + 1).slot;
+        let Some(block) = self.child(tx, level + 1, slot) else {
+            return Err(self.damage(self.step(level + 1).block, "numrecs", "a child", "none"));
+        };
+        let id = self.read(tx, level, block)?;
+        if self.shape_of_block(level).count(tx.bytes(id)) == 0 {
+            return Err(self.damage(block, "numrecs", "at least 1", 0));
+        }
+        self.set_step(level, Step { id: Some(id), block, slot: 0 });
+        Ok(())
+    }
+
+    /// The layout of any block of a level that is no root in an inode.
+    #[inline]
+    pub(super) fn shape_of_block(&self, level: usize) -> Shape {
+        if level == 0 { self.leaf } else { self.node }
+    }
+
+    /// Goes to the neighbouring leaf: to its record next to where the cursor was. `false`, without moving, where
+    /// there is none.
+    fn neighbour(&mut self, tx: &mut Transaction, side: Side) -> Result<bool, Error> {
+        let stepped = |cursor: &Self, tx: &Transaction, level| match side {
+            Side::Left => cursor.step(level).slot.checked_sub(1),
+            Side::Right => Some(cursor.step(level).slot + 1).filter(|slot| *slot < cursor.count(tx, level)),
+        };
+        let mut above = 1..self.levels;
+        let Some((level, slot)) = above.find_map(|level| Some((level, stepped(self, tx, level)?))) else {
+            return Ok(false);
+        };
+        let levels = std::mem::take(&mut self.levels);
+        let first = |cursor: &Self, tx: &Transaction| cursor.records(tx).first().map(T::Kind::of_record);
+        let before = first(self, tx);
+        self.set_slot(level, slot);
+        for level in (0..level).rev() {
+            let from = self.step(level);
+            self.enter_child(tx, level)?;
+            let to = self.step(level);
+            match side {
+                Side::Left => self.check_siblings(tx, to, from)?,
+                Side::Right => self.check_siblings(tx, from, to)?,
+            }
+            if side == Side::Left {
+                self.set_slot(level, self.count(tx, level).saturating_sub(1));
+            }
+        }
+        // Leaves that name each other in a ring would be walked for ever.
+        let after = first(self, tx);
+        let in_order = if side == Side::Left { after < before } else { before < after };
+        if !in_order {
+            let expected = format_args!("records on the other side of {before:?}");
+            return Err(self.damage(self.step(0).block, "record", expected, format_args!("{after:?}")));
+        }
+        self.levels = levels;
+        Ok(true)
+    }
+
+    /// Two blocks that the parents say are neighbours must say so themselves.
+    pub(super) fn check_siblings(&self, tx: &Transaction, left: Step, right: Step) -> Result<(), Error> {
+        let (Some(left_id), Some(right_id)) = (left.id, right.id) else { return Ok(()) };
+        let named = |id, side| page::sibling::<Ptr<T>>(tx.bytes(id), side).map(RawPointer::number);
+        if named(left_id, Side::Right) != Some(right.block) || left.block == right.block {
+            let expected = format_args!("{:#x}, as the parent says", right.block);
+            return Err(self.damage(left.block, "rightsib", expected, "another"));
+        }
+        if named(right_id, Side::Left) != Some(left.block) {
+            let expected = format_args!("{:#x}, as the parent says", left.block);
+            return Err(self.damage(right.block, "leftsib", expected, "another"));
+        }
+        Ok(())
+    }
+
+    /// Reads a block of the tree, verified as one of that level.
+    pub(super) fn read(&self, tx: &mut Transaction, level: usize, block: u64) -> Result<BufferId, Error> {
+        let geometry = self.tree.geometry();
+        let (ag, ino) = match self.tree.home() {
+            Home::Ag(ag) => (Some(ag), None),
+            Home::Inode(ino) => (None, Some(ino)),
+        };
+        let Some((ag, at)) = Ptr::<T>::of(block).locate(geometry, ag) else {
+            return Err(self.damage(block, "ptr", "a block that can hold one", format_args!("{block:#x}")));
+        };
+        let identity = Identity { ag, block: at, ino };
+        let level = level as u16;
+        let extent = Extent { daddr: geometry.ag_block_daddr(ag, at), bytes: geometry.block_size };
+        let id = tx.read(extent, Rank::Buffer, |bytes| {
+            Block::<T::Kind>::verify(bytes, geometry, identity, level).map(drop)
+        })?;
+        // A block in memory was verified as whatever it was read as: magic, level and owner must be asked again.
+        let Some(header) = <T::Kind as Btree>::Header::view(tx.bytes(id)) else {
+            return Err(self.damage(block, "length", "a header", "less"));
+        };
+        let owner = ino.map_or(ag.get().into(), |ino| ino.get());
+        let found = (header.magic(), header.level(), header.owner());
+        if found != (T::Kind::MAGIC, level, owner) {
+            let expected = format_args!("magic {:#x}, level {level}, owner {owner}", T::Kind::MAGIC);
+            let found = format_args!("magic {:#x}, level {}, owner {}", found.0, found.1, found.2);
+            return Err(self.damage(block, "level", expected, found));
+        }
+        Ok(id)
+    }
+
+    /// Damage of a block of this tree, with its place.
+    #[cold]
+    pub(super) fn damage(
+        &self,
+        block: u64,
+        field: &'static str,
+        expected: impl std::fmt::Display,
+        found: impl std::fmt::Display,
+    ) -> Error {
+        let place = match self.tree.home() {
+            Home::Ag(ag) => Place::block(ag, AgBlock(block as u32)),
+            Home::Inode(ino) => {
+                let at = self.tree.geometry().split_fs_block(FsBlock(block));
+                at.map_or(Place::default(), |(ag, at): (AgNumber, AgBlock)| Place::block(ag, at)).of_inode(ino)
+            }
+        };
+        Error::Damage { place, damage: Damage::new(T::Kind::NAME, field, expected, found) }
+    }
+
+    /// A record that cannot stand where the cursor is.
+    #[cold]
+    pub(super) fn out_of_order(&self, at: Search<T>) -> Error {
+        let expected = format_args!("a place in order for {at:?}");
+        self.damage(self.step(0).block, "record", expected, "a record that is equal, or neighbours out of order")
+    }
+}
+
+/// Changes two different blocks at once.
+pub(super) fn pair<R>(
+    tx: &mut Transaction,
+    left: Step,
+    right: Step,
+    change: impl FnOnce(&mut dyn Edit, &mut dyn Edit) -> R,
+) -> Option<R> {
+    let (left, right) = (left.id?, right.id?);
+    let (left, right) = tx.split_mut(left, right);
+    Some(change(left, right))
+}
+
+/// One buffer, to change it.
+pub(super) struct One<'a> {
+    pub tx: &'a mut Transaction,
+    pub id: BufferId,
+}
+
+impl Edit for One<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.tx.bytes(self.id)
+    }
+    fn bytes_mut(&mut self, range: std::ops::Range<usize>) -> &mut [u8] {
+        self.tx.bytes_mut(self.id, range)
+    }
+}
+
+/// A root in an inode, to change it.
+struct Inline<'a, T: Tree>(&'a mut T);
+
+impl<T: Tree> Edit for Inline<'_, T> {
+    fn bytes(&self) -> &[u8] {
+        self.0.inline()
+    }
+    fn bytes_mut(&mut self, range: std::ops::Range<usize>) -> &mut [u8] {
+        self.0.inline_mut().get_mut(range).unwrap_or_default()
+    }
+}

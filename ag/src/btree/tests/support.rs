@@ -1,0 +1,205 @@
+//! A tree on blocks that only tests have, and its independent judge.
+
+use std::collections::HashSet;
+
+use base::{AgBlock, AgNumber, Daddr, FsBlock, Ino};
+use format::Geometry;
+use format::btree::{Btree, Header, Pointer};
+use format::features::Features;
+use format::ondisk::OnDisk;
+use zerocopy::IntoBytes;
+
+use crate::btree::cursor::{Key, Record};
+use crate::btree::page::Shape;
+use crate::btree::{Cursor, Home, Kind, RawPointer, Root, Tree};
+use crate::fake::{BufferId, Error, Extent, Rank, Transaction};
+
+/// Blocks of 512 bytes: the smallest that a test volume may have, so that trees grow high soon.
+pub fn geometry() -> Geometry {
+    Geometry {
+        block_size: 512,
+        block_log: 9,
+        sector_size: 512,
+        inode_size: 512,
+        inode_log: 9,
+        inodes_per_block_log: 0,
+        dir_block_size: 512,
+        dir_block_log: 0,
+        blocks: 100_000,
+        ag_blocks: 100_000,
+        ag_block_log: 17,
+        ag_count: 1,
+        inode_align: 4,
+        sparse_inode_align: 4,
+        log_start: None,
+        log_blocks: 1000,
+        log_stripe_unit: 0,
+        root: Ino(64),
+        metadata_root: None,
+        uuid: [7; 16],
+        features: Features::default(),
+    }
+}
+
+/// A tree whose root lies in the test, and whose blocks come from a counter.
+#[derive(Clone, Debug)]
+pub struct TestTree<K> {
+    pub geometry: Geometry,
+    pub root: Root,
+    pub inline: Vec<u8>,
+    pub used: HashSet<u64>,
+    pub free: Vec<u64>,
+    /// Blocks that may still be taken.
+    pub budget: usize,
+    kind: std::marker::PhantomData<K>,
+}
+
+impl<K: Kind> Tree for TestTree<K> {
+    type Kind = K;
+
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+    fn home(&self) -> Home {
+        if K::Header::SIZE == 56 { Home::Ag(AgNumber(0)) } else { Home::Inode(Ino(99)) }
+    }
+    fn root(&self, _: &Transaction) -> Root {
+        self.root
+    }
+    fn set_root(&mut self, _: &mut Transaction, block: u64, levels: u32) {
+        self.root = Root::Block { block, levels };
+    }
+    fn inline(&self) -> &[u8] {
+        &self.inline
+    }
+    fn inline_mut(&mut self) -> &mut [u8] {
+        &mut self.inline
+    }
+    fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
+        self.budget = self.budget.checked_sub(1).ok_or(Error::NoSpace("test"))?;
+        let block = self.free.pop().expect("enough blocks");
+        assert!(self.used.insert(block));
+        Ok(block)
+    }
+    fn free_block(&mut self, _: &mut Transaction, block: u64) -> Result<(), Error> {
+        assert!(self.used.remove(&block), "a block that the tree has not");
+        self.free.insert(0, block);
+        Ok(())
+    }
+}
+
+/// A new tree with an empty leaf as its root; with `inline` bytes, the root is in the inode above that leaf.
+pub fn empty<K: Kind>(tx: &mut Transaction, inline: usize) -> Cursor<TestTree<K>> {
+    let mut tree = TestTree {
+        geometry: geometry(),
+        root: Root::Inline,
+        inline: vec![0; inline],
+        used: HashSet::new(),
+        free: (100..60_000).rev().collect(),
+        budget: usize::MAX,
+        kind: std::marker::PhantomData,
+    };
+    tree.root = Root::Block { block: 0, levels: 1 };
+    let mut cursor = Cursor::<TestTree<K>>::new(tree);
+    let leaf = cursor.new_block(tx, 0, 0).unwrap();
+    cursor.tree.root = Root::Block { block: leaf.block, levels: 1 };
+    if inline > 0 {
+        let shape = Shape::inline::<K>(inline);
+        cursor.tree.inline[..4].copy_from_slice(&[0, 1, 0, 1]);
+        let pointers = shape.pointers(0..1);
+        cursor.tree.inline[pointers].copy_from_slice(K::Pointer::of(leaf.block).as_bytes());
+        cursor.tree.root = Root::Inline;
+    }
+    cursor
+}
+
+/// What a walk from the root finds, judged without any of the cursor's code.
+pub fn judge<K: Kind>(tx: &mut Transaction, tree: &TestTree<K>) -> Vec<K::Record> {
+    let mut blocks = HashSet::new();
+    let mut records = Vec::new();
+    let mut last = [None; 12];
+    match tree.root {
+        Root::Block { block, levels } => {
+            visit::<K>(tx, tree, (levels - 1, block, true), &mut last, &mut blocks, &mut records);
+        }
+        Root::Inline => {
+            let (level, count) = (tree.inline[1], usize::from(tree.inline[3]));
+            assert!(count > 0);
+            let shape = Shape::inline::<K>(tree.inline.len());
+            let keys: Vec<_> = shape.view::<Key<TestTree<K>>>(&tree.inline).to_vec();
+            let children: Vec<_> = shape.view_pointers::<K::Pointer>(&tree.inline).to_vec();
+            for (key, child) in keys.iter().zip(children) {
+                let child = (u32::from(level) - 1, child.number(), count == 1);
+                let found = visit::<K>(tx, tree, child, &mut last, &mut blocks, &mut records);
+                assert!(found.is_none_or(|found| found.as_bytes() == key.as_bytes()), "key in the inode");
+            }
+        }
+    }
+    assert_eq!(blocks, tree.used, "the blocks of the tree");
+    for (_, right) in last.into_iter().flatten() {
+        assert_eq!(right, None, "the last block of a level has no right sibling");
+    }
+    records
+}
+
+type Last = [Option<(u64, Option<u64>)>; 12];
+
+fn visit<K: Kind>(
+    tx: &mut Transaction,
+    tree: &TestTree<K>,
+    (level, block, is_root): (u32, u64, bool),
+    last: &mut Last,
+    blocks: &mut HashSet<u64>,
+    records: &mut Vec<K::Record>,
+) -> Option<K::Key> {
+    assert!(blocks.insert(block), "a block met twice");
+    let id = open::<K>(tx, tree, block);
+    let bytes = tx.bytes(id).to_vec();
+    let header = K::Header::view(&bytes).unwrap();
+    assert_eq!((header.magic(), u32::from(header.level())), (K::MAGIC, level));
+    assert_eq!(header.daddr(), daddr::<K>(tree, block));
+    let (left, right) = header.siblings();
+    let before = last[level as usize].replace((block, right));
+    assert_eq!(left, before.map(|(before, _)| before), "left sibling");
+    assert!(before.is_none_or(|(_, right)| right == Some(block)), "right sibling");
+    let geometry = &tree.geometry;
+    let shape = if level == 0 { Shape::leaf::<K>(geometry) } else { Shape::node::<K>(geometry) };
+    let count = usize::from(header.numrecs());
+    assert!(count <= shape.max() && (is_root || count >= shape.min()), "{count} at level {level}");
+    let mut widest: Option<K::Key> = None;
+    let mut join = |key: K::Key| match &mut widest {
+        None => widest = Some(key),
+        Some(widest) => K::widen(widest, &key),
+    };
+    if level == 0 {
+        for record in shape.view::<Record<TestTree<K>>>(&bytes) {
+            assert!(records.last().is_none_or(|before| K::of_record(before) < K::of_record(record)));
+            records.push(*record);
+            join(K::key(record));
+        }
+        return widest;
+    }
+    assert!(count > usize::from(is_root && tree.inline.is_empty()), "{count} children");
+    let keys: Vec<_> = shape.view::<Key<TestTree<K>>>(&bytes).to_vec();
+    let pointers: Vec<_> = shape.view_pointers::<K::Pointer>(&bytes).to_vec();
+    for (key, pointer) in keys.iter().zip(pointers) {
+        let child = (level - 1, pointer.number(), false);
+        let found = visit::<K>(tx, tree, child, last, blocks, records).unwrap();
+        assert_eq!(found.as_bytes(), key.as_bytes(), "key of block {:#x}", pointer.number());
+        join(found);
+    }
+    widest
+}
+
+/// Where a block of the test's tree lies.
+pub fn daddr<K: Kind>(tree: &TestTree<K>, block: u64) -> Daddr {
+    let (ag, at) = K::Pointer::of(block).locate(&tree.geometry, Some(AgNumber(0))).unwrap();
+    assert_eq!(tree.geometry.fs_block(ag, at), FsBlock(block));
+    tree.geometry.ag_block_daddr(ag, AgBlock(at.get()))
+}
+
+/// The buffer of a block of the test's tree.
+pub fn open<K: Kind>(tx: &mut Transaction, tree: &TestTree<K>, block: u64) -> BufferId {
+    let extent = Extent { daddr: daddr::<K>(tree, block), bytes: tree.geometry.block_size };
+    tx.read(extent, Rank::Buffer, |_| Ok(())).unwrap()
+}
