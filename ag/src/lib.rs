@@ -7,5 +7,3 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod btree;
-#[expect(missing_docs, clippy::expect_used, clippy::indexing_slicing, reason = "goes when the transactions are here")]
-pub mod fake;

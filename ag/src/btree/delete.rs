@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 use super::cursor::{Ptr, Step, Way, pair};
 use super::page::{self, Shape, Side};
 use super::{Cursor, Kind, RawPointer, Tree};
-use crate::fake::{Error, Transaction};
+use log::engine::{Error, Transaction};
 
 impl<T: Tree> Cursor<T> {
     /// Takes out the record at the position, and leaves the cursor in the gap: `next` goes to the record that stood

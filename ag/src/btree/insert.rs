@@ -7,7 +7,7 @@ use format::btree::MAX_LEVELS;
 use super::cursor::{Key, Ptr, Record, Search, Step, Way, pair};
 use super::page::{self, Entry, Side};
 use super::{Cursor, Kind, RawPointer, Tree};
-use crate::fake::{Error, Transaction};
+use log::engine::{Error, Transaction};
 
 impl<T: Tree> Cursor<T> {
     /// Inserts a record where it belongs, and goes there. No search is needed where the cursor is in the gap that a
@@ -42,12 +42,7 @@ impl<T: Tree> Cursor<T> {
 
     /// Inserts an entry at the slot of a level's open block. Returns whether blocks were split, so that the path is
     /// no longer that of the entry.
-    fn insert_entry(
-        &mut self,
-        tx: &mut Transaction,
-        level: usize,
-        entry: Entry<'_>,
-    ) -> Result<bool, Error> {
+    fn insert_entry(&mut self, tx: &mut Transaction, level: usize, entry: Entry<'_>) -> Result<bool, Error> {
         let is_full = |cursor: &Self, tx: &Transaction| cursor.count(tx, level) >= cursor.shape(level).max();
         let mut split = false;
         if is_full(self, tx) && self.step(level).id.is_none() {

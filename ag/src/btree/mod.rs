@@ -28,7 +28,8 @@
 //!
 //! # Locking
 //! The caller holds what guards the tree: the AGF or AGI buffer in the same transaction, or the inode. Blocks are
-//! locked by the transaction as they are read, and stay so until it ends.
+//! locked by the transaction as they are read, and stay so until it ends. Only who holds that guard waits for them, so
+//! they may be taken in any order, which is what `Rank::Fork` stands for.
 //!
 //! # Errors
 //! An error in the middle of a change leaves the tree half changed in the transaction, which must then be cancelled:

@@ -9,7 +9,7 @@ use format::btree::{Rmap, RmapBt, RmapKey};
 
 use super::cursor::Way;
 use super::{Cursor, Tree};
-use crate::fake::{Error, Transaction};
+use log::engine::{Error, Transaction};
 
 impl<T: Tree<Kind = RmapBt>> Cursor<T> {
     /// Hands each mapping that has a block in the range to `each`, in order, until that breaks. The cursor has no
@@ -73,10 +73,11 @@ impl<T: Tree<Kind = RmapBt>> Cursor<T> {
         each: &mut impl FnMut(&Rmap) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let records = self.records(tx).iter();
-        let mut touching = records.take_while(|record| record.startblock.get() <= *blocks.end()).filter(|record| {
-            let end = u64::from(record.startblock.get()) + u64::from(record.blockcount.get());
-            end > u64::from(*blocks.start())
-        });
+        let mut touching =
+            records.take_while(|record| record.startblock.get() <= *blocks.end()).filter(|record| {
+                let end = u64::from(record.startblock.get()) + u64::from(record.blockcount.get());
+                end > u64::from(*blocks.start())
+            });
         touching.try_for_each(each)
     }
 }

@@ -19,6 +19,15 @@ pub trait Edit {
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
 }
 
+impl Edit for log::engine::Edit {
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.bytes_mut(range)
+    }
+}
+
 /// Where a block keeps what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {

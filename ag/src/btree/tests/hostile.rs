@@ -3,9 +3,9 @@
 use format::btree::{BnoBt, FreeExtent, RmapBt};
 use format::ondisk::U32;
 
-use super::support::{TestTree, empty, open};
+use super::support::{Bench, TestTree, empty, open};
 use crate::btree::{Cursor, Root};
-use crate::fake::{Error, Transaction};
+use log::engine::{Error, Transaction};
 
 fn record(number: u32) -> FreeExtent {
     FreeExtent { startblock: U32::new(number * 4), blockcount: U32::new(1) }
@@ -13,7 +13,8 @@ fn record(number: u32) -> FreeExtent {
 
 /// A tree of three levels.
 fn tree() -> (Transaction, Cursor<TestTree<BnoBt>>) {
-    let mut tx = Transaction::default();
+    let bench = Bench::new();
+    let mut tx = bench.begin();
     let mut cursor = empty::<BnoBt>(&mut tx, 0);
     for number in 0..4000 {
         cursor.lookup_eq(&mut tx, number * 4).unwrap();
@@ -25,7 +26,7 @@ fn tree() -> (Transaction, Cursor<TestTree<BnoBt>>) {
 
 fn field(error: &Error) -> &'static str {
     match error {
-        Error::Damage { damage, .. } => damage.field(),
+        Error::Damaged { damage, .. } => damage.field(),
         other => panic!("{other}"),
     }
 }
@@ -110,14 +111,16 @@ fn any_flipped_byte_ends_in_an_answer() {
             }
         }
         if cursor.lookup_eq(&mut tx, key).is_ok_and(|found| found.is_none()) {
-            let _ = cursor.insert(&mut tx, &FreeExtent { startblock: U32::new(key), blockcount: U32::new(1) });
+            let _ =
+                cursor.insert(&mut tx, &FreeExtent { startblock: U32::new(key), blockcount: U32::new(1) });
         }
     }
 }
 
 #[test]
 fn no_block_for_a_split_is_an_error() {
-    let mut tx = Transaction::default();
+    let bench = Bench::new();
+    let mut tx = bench.begin();
     let mut cursor = empty::<RmapBt>(&mut tx, 0);
     cursor.tree_mut().budget = 0;
     let mut number = 0;
@@ -131,7 +134,7 @@ fn no_block_for_a_split_is_an_error() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::NoSpace(_)));
+    assert!(matches!(error, Error::NoSpace { .. }));
     assert_eq!(number, 19);
     assert!(cursor.get(&tx).is_none());
 }

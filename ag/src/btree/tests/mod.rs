@@ -5,7 +5,6 @@
 //! | `pages` | changes of bytes within a block and between two |
 //! | `model` | random insertions, updates and deletions against a sorted map, with every invariant checked |
 //! | `hostile` | damaged blocks: an error, never a panic or a walk without end |
-//! | `bench` | instructions and time of single operations, by hand |
 
 mod hostile;
 mod model;

@@ -12,12 +12,12 @@ use format::ondisk::{U16, U32, U64};
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
-use super::support::{TestTree, empty, judge};
+use super::support::{Bench, TestTree, empty, judge};
 use crate::btree::{Cursor, Kind};
-use crate::fake::Transaction;
+use log::engine::Transaction;
 
 /// A record for any number, unlike those of other numbers; `variant` changes what does not decide the order.
-trait Make: Kind {
+trait Make: Kind + Clone {
     fn make(number: u32, variant: u32) -> Self::Record;
 }
 
@@ -65,11 +65,12 @@ impl Make for RefcountBt {
 }
 impl Make for RmapBt {
     fn make(number: u32, variant: u32) -> Rmap {
-        let owner = if number % 5 == 0 { rmap::OWNER_AG as u64 } else { u64::from(100 + number % 3) };
+        let owner =
+            if number.is_multiple_of(5) { rmap::OWNER_AG as u64 } else { u64::from(100 + number % 3) };
         // Long ones in between, so that high keys are not those of the last record.
-        let count = if variant % 16 == 0 { 500 + variant } else { 1 + variant % 9 };
-        let offset = if number % 5 == 0 { 0 } else { u64::from(number % 3) << 62 };
-        let unwritten = if variant % 2 == 0 { rmap::UNWRITTEN } else { 0 };
+        let count = if variant.is_multiple_of(16) { 500 + variant } else { 1 + variant % 9 };
+        let offset = if number.is_multiple_of(5) { 0 } else { u64::from(number % 3) << 62 };
+        let unwritten = if variant.is_multiple_of(2) { rmap::UNWRITTEN } else { 0 };
         Rmap {
             startblock: U32::new(number / 4),
             blockcount: U32::new(count),
@@ -81,7 +82,8 @@ impl Make for RmapBt {
 impl Make for BmBt {
     fn make(number: u32, variant: u32) -> format::extent::RawExtent {
         let (offset, start) = (FileBlock(u64::from(number) * 16), FsBlock(1000 + u64::from(variant)));
-        Extent { offset, start, count: 1 + u64::from(variant % 16), unwritten: variant % 2 == 0 }.encode()
+        Extent { offset, start, count: 1 + u64::from(variant % 16), unwritten: variant.is_multiple_of(2) }
+            .encode()
     }
 }
 
@@ -126,6 +128,7 @@ fn fill() -> impl Strategy<Value = Fill> {
 type Map<K> = BTreeMap<<K as Kind>::Search, <K as format::btree::Btree>::Record>;
 
 struct Run<K: Make> {
+    bench: Bench,
     tx: Transaction,
     cursor: Cursor<TestTree<K>>,
     map: Map<K>,
@@ -137,9 +140,10 @@ fn same<K: Make>(found: Option<K::Record>, expected: Option<&K::Record>) {
 
 impl<K: Make> Run<K> {
     fn new(inline: usize) -> Self {
-        let mut tx = Transaction::default();
+        let bench = Bench::new();
+        let mut tx = bench.begin();
         let cursor = empty(&mut tx, inline);
-        Self { tx, cursor, map: BTreeMap::new() }
+        Self { bench, tx, cursor, map: BTreeMap::new() }
     }
 
     fn fill(&mut self, fill: Fill) {
@@ -227,6 +231,8 @@ impl<K: Make> Run<K> {
     }
 
     fn judge(&mut self) {
+        self.bench.next(&mut self.tx);
+        self.cursor = Cursor::new(self.cursor.tree().clone());
         let records = judge::<K>(&mut self.tx, self.cursor.tree());
         assert_eq!(records.len(), self.map.len());
         for (found, expected) in records.iter().zip(self.map.values()) {

@@ -1,10 +1,11 @@
 //! A tree on blocks that only tests have, and its independent judge.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use base::{AgBlock, AgNumber, Daddr, FsBlock, Ino};
 use format::Geometry;
-use format::btree::{Btree, Header, Pointer};
+use format::btree::{Header, Pointer};
 use format::features::Features;
 use format::ondisk::OnDisk;
 use zerocopy::IntoBytes;
@@ -12,7 +13,10 @@ use zerocopy::IntoBytes;
 use crate::btree::cursor::{Key, Record};
 use crate::btree::page::Shape;
 use crate::btree::{Cursor, Home, Kind, RawPointer, Root, Tree};
-use crate::fake::{BufferId, Error, Extent, Rank, Transaction};
+use base::lock::Rank;
+use block::MemoryDevice;
+use log::engine::unlogged::Unlogged;
+use log::engine::{BufferCache, BufferId, CommitTarget, Error, Extent, LogReservation, Transaction};
 
 /// Blocks of 512 bytes: the smallest that a test volume may have, so that trees grow high soon.
 pub fn geometry() -> Geometry {
@@ -38,6 +42,30 @@ pub fn geometry() -> Geometry {
         metadata_root: None,
         uuid: [7; 16],
         features: Features::default(),
+    }
+}
+
+/// Begins transactions on a device in memory.
+pub struct Bench {
+    target: Arc<dyn CommitTarget>,
+    cache: Arc<BufferCache>,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let device = Arc::new(MemoryDevice::new(100_000 * 512));
+        let cache = Arc::new(BufferCache::new(device, 1 << 30));
+        Self { target: Arc::new(Unlogged::new(None)), cache }
+    }
+
+    pub fn begin(&self) -> Transaction {
+        let reservation = LogReservation { bytes: u32::MAX, transactions: 1 };
+        Transaction::begin(&self.target, &self.cache, reservation).unwrap()
+    }
+
+    /// Commits what there is and goes on.
+    pub fn next(&self, tx: &mut Transaction) {
+        std::mem::replace(tx, self.begin()).commit(&mut []).unwrap();
     }
 }
 
@@ -76,7 +104,7 @@ impl<K: Kind> Tree for TestTree<K> {
         &mut self.inline
     }
     fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
-        self.budget = self.budget.checked_sub(1).ok_or(Error::NoSpace("test"))?;
+        self.budget = self.budget.checked_sub(1).ok_or(Error::NoSpace { what: "a test" })?;
         let block = self.free.pop().expect("enough blocks");
         assert!(self.used.insert(block));
         Ok(block)
@@ -201,5 +229,5 @@ pub fn daddr<K: Kind>(tree: &TestTree<K>, block: u64) -> Daddr {
 /// The buffer of a block of the test's tree.
 pub fn open<K: Kind>(tx: &mut Transaction, tree: &TestTree<K>, block: u64) -> BufferId {
     let extent = Extent { daddr: daddr::<K>(tree, block), bytes: tree.geometry.block_size };
-    tx.read(extent, Rank::Buffer, |_| Ok(())).unwrap()
+    tx.read(extent, Rank::Fork, |_| Ok(())).unwrap()
 }
