@@ -204,6 +204,20 @@ impl Transaction {
         })
     }
 
+    /// A context for looking only: it holds no log space, and what is changed in it shuts the volume down.
+    pub fn reader(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Self {
+        Self {
+            target: Arc::clone(target),
+            cache: Arc::clone(cache),
+            ticket: None,
+            buffers: Vec::new(),
+            items: SmallVec::new(),
+            busy: Vec::new(),
+            deferred: Vec::new(),
+            rolled: false,
+        }
+    }
+
     /// Locks and joins a buffer; reads it if it was not in memory, and verifies what was read.
     ///
     /// # Errors
@@ -351,6 +365,15 @@ impl Transaction {
         }
     }
 
+    /// Unlocks every buffer that this transaction did not change, so that locks of lower ranks may be waited for.
+    pub fn release_clean(&mut self) {
+        for place in &mut self.buffers {
+            if place.as_ref().is_some_and(|edit| !edit.is_dirty()) {
+                *place = None;
+            }
+        }
+    }
+
     /// The buffer stays locked and joined when the transaction rolls.
     pub fn hold(&mut self, id: BufferId) {
         self.edit(id).held = true;
@@ -417,7 +440,10 @@ impl Transaction {
     }
 
     fn write_out(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
-        let Some(ticket) = &mut self.ticket else { return Ok(()) };
+        let Some(ticket) = &mut self.ticket else {
+            debug_assert!(!self.is_dirty(), "a reader changed something");
+            return Ok(());
+        };
         for edit in self.buffers.iter_mut().flatten() {
             let changed = edit.changed;
             edit.guard.note_changed(&changed);
