@@ -11,6 +11,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::aligned::AlignedBuf;
 use crate::error::{DeviceError, Operation};
 
 /// When a write must have reached stable storage.
@@ -78,6 +79,25 @@ pub trait Device: Send + Sync {
         reads.iter_mut().try_for_each(|read| self.read_at(read.offset, read.buf))
     }
 
+    /// Makes a range read as zeros, giving its space back where the medium can. Stable after the next flush, as a
+    /// buffered write.
+    ///
+    /// # Errors
+    /// As [`Device::write_at`].
+    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        write_zeros(self, offset, length)
+    }
+
+    /// Tells that nobody wants the contents of a range any more. Returns whether it now reads as zeros; where it does
+    /// not, its contents are unspecified. A medium that cannot use the hint leaves everything as it is.
+    ///
+    /// # Errors
+    /// [`DeviceError::PastEnd`] and [`DeviceError::ReadOnly`]; that the medium refuses the hint is no error.
+    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
+        refuse_change(self, offset, length)?;
+        Ok(false)
+    }
+
     /// The path and the chain of containers, for messages: `disk.qcow2 (qcow2), partition 2`.
     fn describe(&self) -> String;
 }
@@ -89,6 +109,39 @@ impl fmt::Debug for dyn Device + '_ {
     }
 }
 
+/// Zeros that are written at once.
+const ZEROS: usize = 1 << 20;
+
+/// Writes zeros, for devices that know nothing better.
+pub(crate) fn write_zeros<D: Device + ?Sized>(
+    device: &D,
+    offset: u64,
+    length: u64,
+) -> Result<(), DeviceError> {
+    refuse_change(device, offset, length)?;
+    let zeros = AlignedBuf::zeroed(length.min(ZEROS as u64) as usize);
+    let mut done = 0;
+    while done < length {
+        // At most `ZEROS`, as the buffer is.
+        let piece = zeros.get(..(length - done).min(ZEROS as u64) as usize).unwrap_or(&zeros);
+        device.write_at(offset + done, piece, Durability::Buffered)?;
+        done += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Refuses to change a range that does not lie within `device`, or any of one that is read-only.
+pub(crate) fn refuse_change<D: Device + ?Sized>(
+    device: &D,
+    offset: u64,
+    length: u64,
+) -> Result<(), DeviceError> {
+    if device.is_read_only() {
+        return Err(DeviceError::ReadOnly { device: device.describe().into(), offset, length });
+    }
+    check_long_range(device, Operation::Write, offset, length)
+}
+
 /// Refuses a transfer that does not lie within `device`.
 pub(crate) fn check_range<D: Device + ?Sized>(
     device: &D,
@@ -96,8 +149,16 @@ pub(crate) fn check_range<D: Device + ?Sized>(
     offset: u64,
     length: usize,
 ) -> Result<(), DeviceError> {
+    check_long_range(device, what, offset, length as u64)
+}
+
+fn check_long_range<D: Device + ?Sized>(
+    device: &D,
+    what: Operation,
+    offset: u64,
+    length: u64,
+) -> Result<(), DeviceError> {
     let size = device.size();
-    let length = length as u64;
     match offset.checked_add(length) {
         Some(end) if end <= size => Ok(()),
         _ => Err(DeviceError::PastEnd { device: device.describe().into(), what, offset, length, size }),
@@ -128,6 +189,12 @@ macro_rules! forward_device {
             }
             fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
                 (**self).read_many(reads)
+            }
+            fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+                (**self).zero(offset, length)
+            }
+            fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
+                (**self).discard(offset, length)
             }
             fn describe(&self) -> String {
                 (**self).describe()

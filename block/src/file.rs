@@ -19,7 +19,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::aligned::{ALIGNMENT, AlignedBuf};
-use crate::device::{Device, Durability, ReadRequest, check_range};
+use crate::device::{Device, Durability, ReadRequest, check_range, refuse_change, write_zeros};
+use crate::discard;
 use crate::error::{DeviceError, Operation};
 use crate::open_error::OpenError;
 
@@ -68,6 +69,7 @@ pub struct FileDevice {
     path: PathBuf,
     size: u64,
     sector_size: u32,
+    is_block: bool,
     direct: bool,
     writable: bool,
 }
@@ -101,7 +103,7 @@ impl FileDevice {
         };
         let sector_size = sector_size(&file, is_block, options.direct);
         let (direct, writable) = (options.direct, options.writable);
-        Ok(Self { file, path: path.to_owned(), size, sector_size, direct, writable })
+        Ok(Self { file, path: path.to_owned(), size, sector_size, is_block, direct, writable })
     }
 
     /// The path as it was given.
@@ -287,6 +289,25 @@ impl Device for FileDevice {
         Ok(())
     }
 
+    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        refuse_change(self, offset, length)?;
+        if length == 0 || punch(&self.file, offset, length) || zero_range(&self.file, offset, length) {
+            return Ok(());
+        }
+        write_zeros(self, offset, length)
+    }
+
+    /// Punches a hole into a file. Of a block device the kernel is told only that nobody wants the range, without a
+    /// promise of zeros.
+    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
+        refuse_change(self, offset, length)?;
+        if self.is_block {
+            discard::block_device(&self.file, offset, length);
+            return Ok(false);
+        }
+        Ok(length == 0 || punch(&self.file, offset, length))
+    }
+
     fn describe(&self) -> String {
         self.path.display().to_string()
     }
@@ -317,6 +338,30 @@ fn fill(file: &File, offset: u64, buf: &mut [u8], unit: u32) -> io::Result<usize
         }
     }
     Ok(done)
+}
+
+/// Frees a range of a file, or of a device that then reads as zeros; `false` where the system cannot.
+#[cfg(target_os = "linux")]
+fn punch(file: &File, offset: u64, length: u64) -> bool {
+    use rustix::fs::{FallocateFlags, fallocate};
+    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length).is_ok()
+}
+
+/// Zeros a range without moving bytes; `false` where the system cannot.
+#[cfg(target_os = "linux")]
+fn zero_range(file: &File, offset: u64, length: u64) -> bool {
+    use rustix::fs::{FallocateFlags, fallocate};
+    fallocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, offset, length).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn punch(_file: &File, _offset: u64, _length: u64) -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+fn zero_range(_file: &File, _offset: u64, _length: u64) -> bool {
+    false
 }
 
 /// Writes so that the data is stable on return.

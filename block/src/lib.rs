@@ -6,6 +6,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `device` | the trait [`Device`] and what it promises |
+//! | `discard` | telling a block device that nobody wants a range: an `ioctl` |
 //! | `error`, `open_error` | what can go wrong, each with an errno |
 //! | `file` | [`FileDevice`]: raw files and block devices over `pread`, buffered or direct |
 //! | `uring` | [`UringDevice`]: the same, with batches of reads through io_uring |
@@ -24,6 +25,7 @@
 
 mod aligned;
 mod device;
+mod discard;
 mod error;
 mod fault;
 mod file;

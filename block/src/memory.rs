@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use crate::device::{Device, Durability, check_range};
+use crate::device::{Device, Durability, check_range, refuse_change};
 use crate::error::{DeviceError, Operation};
 
 /// Bytes per chunk: the unit in which memory is taken.
@@ -130,6 +130,33 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
+    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.discard(offset, length).map(|_| ())
+    }
+
+    /// Always leaves zeros: whole chunks are forgotten, the rest is overwritten.
+    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
+        refuse_change(self, offset, length)?;
+        let end = offset + length;
+        let inside = |chunk: u64| {
+            let start = chunk * CHUNK as u64;
+            start >= offset && start + CHUNK as u64 <= end
+        };
+        for shard in &self.shards {
+            let mut chunks = shard.write().unwrap_or_else(PoisonError::into_inner);
+            chunks.retain(|chunk, _| !inside(*chunk));
+            for (chunk, bytes) in chunks.iter_mut() {
+                let start = chunk * CHUNK as u64;
+                let from = offset.clamp(start, start + CHUNK as u64) - start;
+                let to = end.clamp(start, start + CHUNK as u64) - start;
+                if let Some(part) = bytes.get_mut(from as usize..to as usize) {
+                    part.fill(0);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     fn describe(&self) -> String {
         format!("memory device of {} bytes", self.size)
     }
@@ -148,6 +175,19 @@ mod tests {
         device.read_at(at - 2, &mut got).unwrap();
         assert_eq!(&got, b"\0\0across\0\0");
         assert_eq!(device.allocated(), 2 * CHUNK as u64);
+    }
+
+    #[test]
+    fn discarded_ranges_read_as_zeros_and_whole_chunks_are_forgotten() {
+        let device = MemoryDevice::from_bytes(&[7; 3 * CHUNK]);
+        assert!(device.discard(5, 2 * CHUNK as u64).unwrap());
+        assert_eq!(device.allocated(), 2 * CHUNK as u64);
+        let mut got = vec![0; 3 * CHUNK];
+        device.read_at(0, &mut got).unwrap();
+        let kept = |n: usize| !(5..5 + 2 * CHUNK).contains(&n);
+        assert!(got.iter().enumerate().all(|(n, &byte)| byte == if kept(n) { 7 } else { 0 }));
+        assert!(device.zero(3 * CHUNK as u64, 1).is_err());
+        assert!(device.zero(u64::MAX, 2).is_err());
     }
 
     #[test]

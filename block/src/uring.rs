@@ -276,6 +276,14 @@ impl Device for UringDevice {
         Ok(())
     }
 
+    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.file.zero(offset, length)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
+        self.file.discard(offset, length)
+    }
+
     fn describe(&self) -> String {
         self.file.describe()
     }

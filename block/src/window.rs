@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::device::{Device, Durability, ReadRequest, check_range};
+use crate::device::{Device, Durability, ReadRequest, check_range, refuse_change};
 use crate::error::{DeviceError, Operation};
 
 /// A byte range of another device.
@@ -76,6 +76,16 @@ impl Device for WindowDevice {
         let mut moved: Vec<_> =
             reads.iter_mut().map(|r| ReadRequest::new(self.start + r.offset, &mut *r.buf)).collect();
         self.base.read_many(&mut moved)
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        refuse_change(self, offset, length)?;
+        self.base.zero(self.start + offset, length)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
+        refuse_change(self, offset, length)?;
+        self.base.discard(self.start + offset, length)
     }
 
     fn describe(&self) -> String {

@@ -215,3 +215,28 @@ fn direct_io_is_refused_clearly_where_it_cannot_be_had() {
         Err(error) => assert!(error.to_string().contains("direct I/O"), "{error}"),
     }
 }
+
+#[test]
+fn zeroed_and_discarded_ranges_read_as_zeros_and_their_neighbours_stay() {
+    let bytes = pattern(SIZE);
+    for io in [Io::Pread, Io::Auto] {
+        let file = file_with(&bytes);
+        let options = OpenOptions { writable: true, io, ..OpenOptions::default() };
+        let device = open_file(file.path(), &options).unwrap();
+        device.zero(4097, 10_000).unwrap();
+        let discarded = device.discard(1 << 20, 1 << 20).unwrap();
+        let mut expected = bytes.clone();
+        expected[4097..14_097].fill(0);
+        if discarded {
+            expected[1 << 20..2 << 20].fill(0);
+        }
+        let mut got = vec![0; SIZE];
+        device.read_at(0, &mut got).unwrap();
+        assert!(got == expected);
+        assert_eq!(std::fs::metadata(file.path()).unwrap().len(), SIZE as u64);
+        assert!(matches!(device.zero(SIZE as u64 - 1, 2), Err(DeviceError::PastEnd { .. })));
+        let read_only = open_file(file.path(), &OpenOptions::default()).unwrap();
+        assert!(matches!(read_only.zero(0, 1), Err(DeviceError::ReadOnly { .. })));
+        assert!(matches!(read_only.discard(0, 1), Err(DeviceError::ReadOnly { .. })));
+    }
+}

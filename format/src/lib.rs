@@ -15,6 +15,7 @@
 //! | [`symlink`] | targets of symlinks |
 //! | [`dquot`] | quota records |
 //! | [`stamp`] | what any kind of metadata block says of itself, told by its magic |
+//! | [`limits`] | what a shape allows: records of a block, levels of a tree, sizes of AGs and logs |
 //! | [`log`] | the journal: records, operations, and what each type of log item holds |
 //!
 //! # Invariants
@@ -41,6 +42,7 @@ pub mod geometry;
 pub mod hash;
 pub mod identity;
 pub mod inode;
+pub mod limits;
 pub mod log;
 pub mod ondisk;
 pub mod payload;
