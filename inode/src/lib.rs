@@ -2,8 +2,22 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`state`] | one inode in core: its bytes, what of them changed, and its extents decoded |
-//! | [`extents`] | a fork's extents as a list in memory |
+//! | [`state`] | one inode's bytes in core, what of them changed, and its extents decoded |
+//! | [`inode`] | the inode under its lock: users, commits, writes home |
+//! | [`table`] | all inodes in memory, by number |
+//! | [`fresh`] | how a new inode begins |
+//! | [`fork`], [`extents`] | where a file's blocks lie: on disk, and as a list in memory |
+//! | [`symlink`] | targets of symlinks |
+//! | [`unlinked`], [`inactive`] | files without a name, and how they are freed in the background |
+//! | [`shared`] | what all inodes of a volume share |
+//! | [`space`] | what is needed of the allocation groups |
+//! | [`reservation`] | how much log space changes need |
+//! | [`cluster`] | which buffer holds an inode |
+//!
+//! # How an inode changes
+//! [`InodeTable::get`] gives a hold on it, [`inode::Inode::lock`] its state. Setters and forks change the state within a
+//! transaction, whose commit takes the [`LockedInode`]; the bytes go to the cluster's buffer when the active item list
+//! is written home.
 //!
 //! # Invariants
 //! The bytes of an [`InodeState`] are those of the disk: a core and the areas of both forks, big-endian. Whatever is
@@ -11,12 +25,33 @@
 //!
 //! # Locking
 //! An inode's state is changed under its lock alone (rank `Inode`), taken before any buffer: inode, then AGI, then AGF,
-//! then other buffers.
+//! then other buffers. Blocks of a fork (rank `Fork`) are protected by the inode's lock.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
+pub mod cluster;
 pub mod extents;
+pub mod fork;
+pub mod fresh;
+pub mod inactive;
+pub mod inode;
+mod record;
+pub mod reservation;
+pub mod shared;
+pub mod space;
 pub mod state;
+pub mod symlink;
+pub mod table;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+pub mod unlinked;
 
 pub use extents::ExtentList;
+pub use fork::Fork;
+pub use fresh::NewInode;
+pub use inode::{Inode, InodeRef, LockedInode};
+pub use shared::Shared;
 pub use state::{Features, InodeState};
+pub use table::InodeTable;

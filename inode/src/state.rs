@@ -126,6 +126,58 @@ impl InodeState {
         }
     }
 
+    /// Makes a free inode an empty one that keeps its number and generation, with the counters and times of this
+    /// volume's new inodes.
+    pub(crate) fn begin(&mut self, features: Features) {
+        let mut flags = 0;
+        if features.bigtime {
+            flags |= flags2::BIGTIME;
+        }
+        if features.nrext64 {
+            flags |= flags2::NREXT64;
+        }
+        self.core = RawInode {
+            aformat: Form::Extents as u8,
+            flags2: U64::new(flags),
+            ..self.free_core(self.core.generation.get())
+        };
+        self.literal.fill(0);
+        self.lists = [None, None];
+        self.features = features;
+        // One, and one more for the change that makes it.
+        self.core.changecount = U64::new(1);
+        self.changed = false;
+        self.edit();
+    }
+
+    /// Makes it free: nothing of the file remains but its number and the next generation.
+    pub(crate) fn end(&mut self) {
+        let changes = self.core.changecount.get();
+        let flags = self.core.flags2.get() & (flags2::BIGTIME | flags2::NREXT64);
+        let times = (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime);
+        self.core = RawInode {
+            format: Form::Extents as u8,
+            aformat: Form::Extents as u8,
+            flags2: U64::new(flags),
+            changecount: U64::new(changes),
+            ..self.free_core(self.core.generation.get().wrapping_add(1))
+        };
+        (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime) = times;
+        self.lists = [None, None];
+        self.edit();
+    }
+
+    fn free_core(&self, generation: u32) -> RawInode {
+        let mut core = RawInode::new_zeroed();
+        core.magic = U16::new(format::inode::MAGIC);
+        core.version = 3;
+        core.generation = U32::new(generation);
+        core.next_unlinked = U32::new(format::agi::NULL_AG_INO);
+        core.ino = U64::new(self.ino.get());
+        core.uuid = self.core.uuid;
+        core
+    }
+
     /// Its number.
     pub fn ino(&self) -> Ino {
         self.ino
@@ -174,6 +226,23 @@ impl InodeState {
     /// Whether it changed since it was last handed to a commit.
     pub fn is_changed(&self) -> bool {
         self.changed
+    }
+
+    /// What a commit must log: what changed, and `unwritten`, which a write home carries or has lost.
+    pub(crate) fn commit_fields(&mut self, unwritten: u32) -> u32 {
+        self.changed = false;
+        self.fields |= unwritten;
+        self.fields
+    }
+
+    /// Takes up again what a write home has lost.
+    pub(crate) fn take_up(&mut self, lost: u32) {
+        self.fields |= lost;
+    }
+
+    /// All that changed is in a write home.
+    pub(crate) fn clear_fields(&mut self) {
+        self.fields = 0;
     }
 
     fn widen_times(&mut self) {

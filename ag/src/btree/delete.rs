@@ -2,8 +2,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::blocks::pair;
-use super::cursor::{Ptr, Step, Way};
+use super::cursor::{Ptr, Step, Way, pair};
 use super::page::{self, Shape, Side};
 use super::{Cursor, Kind, RawPointer, Tree};
 use log::engine::{Error, Transaction};

@@ -74,6 +74,11 @@ pub struct ExtentList {
 }
 
 impl ExtentList {
+    /// No extents.
+    pub const fn new() -> Self {
+        Self { items: Vec::new() }
+    }
+
     /// From extents that are sorted and do not overlap, as [`format::inode::verify_extents`] has found.
     pub fn from_sorted(items: Vec<Extent>) -> Self {
         debug_assert!(items.is_sorted_by(|l, r| l.end() <= r.offset));

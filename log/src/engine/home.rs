@@ -93,6 +93,8 @@ impl<'a> WriteBatch<'a> {
         }
         // The buffer itself was carried when it was taken.
         if !std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer)) {
+            // Only inodes lie in others' buffers; each has a checksum of its own, and the whole has none.
+            guard.inodes = true;
             self.carried.push(Carried { lsn: item.core().lsn(), item });
         }
         Flush::Queued
@@ -100,14 +102,17 @@ impl<'a> WriteBatch<'a> {
 
     fn take(&mut self, buffer: &Arc<Buffer>) -> Result<usize, Flush> {
         let guard = buffer.try_lock().ok_or(Flush::Locked)?;
-        match guard.state() {
-            State::Valid => {}
-            State::Stale | State::Gone => return Err(Flush::Clean),
-            State::Empty => return Err(Flush::Failed),
-        }
-        // Under the lock nobody can pin it.
+        // Under the lock nobody can pin it. One that was freed may be forgotten, with the inodes in it, only when the
+        // log tells so: else the log could pass changes that recovery needs until then.
         if buffer.core().is_pinned() {
             return Err(Flush::Pinned);
+        }
+        match guard.state() {
+            State::Valid => {}
+            State::Stale => return Err(Flush::Clean),
+            // Its successor has to be asked for.
+            State::Gone => return Err(Flush::Locked),
+            State::Empty => return Err(Flush::Failed),
         }
         let at = self.guards.len();
         self.index.insert(buffer.daddr(), at);

@@ -1,0 +1,92 @@
+//! Reading the extents of a tree.
+//!
+//! The walk ends whatever the disk says: levels fall strictly, siblings are not followed, and no more blocks are visited
+//! than the inode claims to have.
+
+use base::lock::Rank;
+use base::{FileBlock, FsBlock};
+use format::btree::{Block, BmBt, Body, Btree, Header, Identity, LongHeader, Pointer};
+use format::damage::{Damage, Place};
+use format::extent::Extent;
+use format::inode::{Fork, ForkKind, verify_extents};
+use format::ondisk::{OnDisk, U64};
+use log::engine::{Error, Extent as DiskExtent};
+
+use crate::extents::ExtentList;
+use crate::shared::Shared;
+use crate::state::InodeState;
+
+struct Walk<'a> {
+    shared: &'a Shared,
+    state: &'a InodeState,
+    /// How many blocks may still be visited.
+    left: u64,
+    /// How many extents the core promises.
+    promised: u64,
+    extents: Vec<Extent>,
+}
+
+/// All extents of a fork that is a tree.
+pub(super) fn read_tree(shared: &Shared, state: &InodeState, kind: ForkKind) -> Result<ExtentList, Error> {
+    let place = Place::ino(state.ino());
+    let damaged = |damage| Error::damaged(place, damage);
+    let Some(Fork::Btree(root)) = state.dinode().fork(kind, &shared.geometry).map_err(damaged)? else {
+        return Ok(ExtentList::default());
+    };
+    let promised = state.extent_count(kind);
+    let mut walk = Walk { shared, state, left: state.nblocks(), promised, extents: Vec::new() };
+    // Depth first; what is pending is bounded by levels times the keys of a block.
+    let mut pending: Vec<(U64, u16)> = root.pointers.iter().rev().map(|at| (*at, root.level - 1)).collect();
+    while let Some((pointer, level)) = pending.pop() {
+        walk.block(pointer, level, &mut pending)?;
+    }
+    if walk.extents.len() as u64 != promised {
+        return Err(damaged(Damage::new("inode", "nextents", walk.extents.len(), promised)));
+    }
+    Ok(ExtentList::from_sorted(walk.extents))
+}
+
+impl Walk<'_> {
+    fn block(&mut self, pointer: U64, level: u16, pending: &mut Vec<(U64, u16)>) -> Result<(), Error> {
+        let geometry = &self.shared.geometry;
+        let located = pointer.locate(geometry, None).filter(|_| self.left > 0);
+        let Some((ag, block)) = located else {
+            let expected = "a block of the volume, and no more than the inode has";
+            let damage = Damage::new(BmBt::NAME, "ptr", expected, FsBlock(pointer.get()));
+            return Err(Error::damaged(Place::ino(self.state.ino()), damage));
+        };
+        self.left -= 1;
+        let place = Place::block(ag, block).of_inode(self.state.ino());
+        let damaged = |damage| Error::damaged(place, damage);
+        let identity = Identity { ag, block, ino: Some(self.state.ino()) };
+        let at = DiskExtent { daddr: geometry.ag_block_daddr(ag, block), bytes: geometry.block_size };
+        let verify = |bytes: &[u8]| Block::<BmBt>::verify(bytes, geometry, identity, level).map(|_| ());
+        let guard = self.shared.buffers.lock_read(&at.into(), Rank::Fork, verify)?;
+        // A block that was in memory has been verified as what it was then, perhaps in another place of a tree.
+        let short = || Damage::short(BmBt::NAME, LongHeader::SIZE, guard.bytes().len());
+        let header = LongHeader::view(guard.bytes()).ok_or_else(short).map_err(damaged)?;
+        if header.magic() != BmBt::MAGIC || header.level() != level {
+            return Err(damaged(Damage::new(BmBt::NAME, "level", level, header.level())));
+        }
+        match Block::<BmBt>::body(guard.bytes(), geometry, header).map_err(damaged)? {
+            Body::Node(_, pointers) => {
+                let below = level.saturating_sub(1); // a node is above 0
+                pending.extend(pointers.iter().rev().map(|pointer| (*pointer, below)));
+            }
+            Body::Leaf(records) => {
+                verify_extents(records, geometry).map_err(damaged)?;
+                let end = self.extents.last().map_or(FileBlock(0), Extent::end);
+                let first = records.first().map(Extent::decode);
+                if let Some(first) = first.filter(|first| first.offset < end) {
+                    let expected = format!("at least {end}");
+                    return Err(damaged(Damage::new(BmBt::NAME, "startoff", expected, first.offset)));
+                }
+                self.extents.extend(records.iter().map(Extent::decode));
+                if self.extents.len() as u64 > self.promised {
+                    return Err(damaged(Damage::new("inode", "nextents", self.extents.len(), self.promised)));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! A fork: which logical blocks of a file lie where, in the form that their number asks for.
+//!
+//! | part | does |
+//! |---|---|
+//! | [`Fork`] | maps, unmaps, marks; changes the form where the extents no longer fit it |
+//! | `load` | reads the extents of a tree |
+//! | `tree` | the tree of extents whose root lies in the inode |
+//!
+//! A fork begins as a list of extents in the inode. When that is full, it becomes a tree; when a tree's extents fit the
+//! inode again, it goes back at once, as a tree that could be a list is damage to other readers.
+//!
+//! # Invariants
+//! The list in memory, the records on disk and the counters in the core tell the same after each call that returns
+//! `Ok`. After an error in the middle of a change the transaction must be given up, which shuts the volume down.
+//!
+//! # Locking
+//! The inode's lock protects all of a fork. Blocks of its tree have rank `Fork`.
+
+mod load;
+mod tree;
+
+use base::{FileBlock, errno};
+use format::Geometry;
+use format::damage::Place;
+use format::extent::{Extent, MAX_EXTENT_BLOCKS};
+use format::inode::ForkKind;
+use log::engine::{Error, Transaction};
+
+use crate::extents::{ExtentList, Splice};
+use crate::shared::Shared;
+use crate::space::{Owner, Space, Want};
+use crate::state::{Form, InodeState};
+
+const NOT_LOADED: Error = Error::Refused { errno: errno::EINVAL, why: "the fork has no extents in memory" };
+const TOO_MANY: Error =
+    Error::Refused { errno: errno::EFBIG, why: "the file has as many extents as its counter can tell" };
+const NOT_A_MAP: Error =
+    Error::Refused { errno: errno::EINVAL, why: "the fork holds its contents itself: it cannot map blocks" };
+const TAKEN: Error = Error::Refused { errno: errno::EINVAL, why: "the range is mapped already, or is not" };
+
+/// A fork of a locked inode, with its extents in memory.
+#[derive(Debug)]
+pub struct Fork<'a> {
+    geometry: &'a Geometry,
+    state: &'a mut InodeState,
+    kind: ForkKind,
+}
+
+impl<'a> Fork<'a> {
+    /// Reads and verifies the extents, unless they are in memory.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Device`].
+    ///
+    /// # Locking
+    /// Locks blocks of the tree one by one: the caller's transaction must not hold any, which it cannot where it has
+    /// not opened this fork before.
+    pub fn open(shared: &'a Shared, state: &'a mut InodeState, kind: ForkKind) -> Result<Self, Error> {
+        let geometry = &shared.geometry;
+        let place = Place::ino(state.ino());
+        if !state.load_inline_extents(kind, geometry).map_err(|damage| Error::damaged(place, damage))? {
+            let list = load::read_tree(shared, state, kind)?;
+            state.set_list(kind, Some(list));
+        }
+        Ok(Self { geometry, state, kind })
+    }
+
+    /// The extents in order.
+    pub fn list(&self) -> &ExtentList {
+        const EMPTY: &ExtentList = &ExtentList::new();
+        self.state.list(self.kind).unwrap_or(EMPTY)
+    }
+
+    /// Whether it is of a form that maps blocks, be it none.
+    pub fn has_extents(&self) -> bool {
+        matches!(self.state.form(self.kind), Some(Form::Extents | Form::Btree))
+    }
+
+    /// The inode.
+    pub fn state(&mut self) -> &mut InodeState {
+        self.state
+    }
+
+    fn owner(&self, tree: bool) -> Owner {
+        Owner { ino: self.state.ino(), fork: self.kind, tree }
+    }
+
+    /// Allocates `least` to `most` blocks in one piece, as near to their neighbours as possible, and maps them at `at`,
+    /// where a hole must be.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], with nothing changed unless the tree had to grow; damage.
+    pub fn allocate(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        at: FileBlock,
+        (least, most): (u32, u32),
+        unwritten: bool,
+    ) -> Result<Extent, Error> {
+        let index = self.list().index_at(at);
+        let before = index.checked_sub(1).and_then(|before| self.list().get(before));
+        let near = match (before, self.list().get(index)) {
+            (Some(before), _) => Some(before.start.get() + before.count),
+            (None, Some(behind)) => Some(behind.start.get()),
+            (None, None) => None,
+        };
+        let most = most.min(MAX_EXTENT_BLOCKS as u32).max(least);
+        let want = Want { near: near.map(Into::into), most, least, align: 1 };
+        let run = space.allocate(tx, self.owner(false), want)?;
+        let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten };
+        self.insert(tx, space, extent)?;
+        Ok(extent)
+    }
+
+    /// Maps a hole to blocks that were allocated for it.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is no hole, `EFBIG` where the counter of extents is full; damage.
+    pub fn insert(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        extent: Extent,
+    ) -> Result<(), Error> {
+        let splice = self.list().splice_insert(extent).ok_or(TAKEN)?;
+        self.splice(tx, space, &splice)?;
+        self.state.change_nblocks(extent.count as i64); // at most 21 bits
+        space.mapped(tx, self.owner(false), &extent)
+    }
+
+    /// Unmaps a range that one extent maps whole, and frees its blocks. `shared` where other files may have them, too.
+    ///
+    /// # Errors
+    /// `EINVAL` where one extent does not map the range; damage.
+    pub fn free(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        (from, to): (FileBlock, FileBlock),
+        shared: bool,
+    ) -> Result<Extent, Error> {
+        let (splice, gone) = self.list().splice_remove(from, to).ok_or(TAKEN)?;
+        self.splice(tx, space, &splice)?;
+        self.state.change_nblocks(-(gone.count as i64)); // at most 21 bits
+        space.release(tx, self.owner(false), &gone, shared)?;
+        Ok(gone)
+    }
+
+    /// Marks a range that one extent maps whole as written or unwritten.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn mark(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        (from, to): (FileBlock, FileBlock),
+        unwritten: bool,
+    ) -> Result<(), Error> {
+        let old = self.list().find(from).filter(|old| to <= old.end() && from < to).ok_or(TAKEN)?;
+        let Some(splice) = self.list().splice_mark(from, to, unwritten) else { return Ok(()) };
+        self.splice(tx, space, &splice)?;
+        let skip = from.get() - old.offset.get();
+        let start = (old.start.get() + skip).into();
+        let marked = Extent { offset: from, start, count: to.get() - from.get(), unwritten };
+        space.marked(tx, self.owner(false), &marked)
+    }
+
+    /// Makes a change in memory and on disk, and changes the form where it must.
+    fn splice(&mut self, tx: &mut Transaction, space: &mut dyn Space, splice: &Splice) -> Result<(), Error> {
+        let form = self.state.form(self.kind);
+        if !matches!(form, Some(Form::Extents | Form::Btree)) {
+            return Err(NOT_A_MAP);
+        }
+        let count = (self.list().len() + splice.new.len()).saturating_sub(splice.old.len());
+        if !self.state.set_extent_count(self.kind, count as u64) {
+            return Err(TOO_MANY);
+        }
+        self.state.list_mut(self.kind).ok_or(NOT_LOADED)?.apply(splice);
+        let fits = count <= self.state.inline_extents_max(self.kind);
+        match (form, fits) {
+            (Some(Form::Btree), fits) => {
+                self.splice_tree(tx, space, splice)?;
+                if fits { self.tree_to_list(tx, space) } else { Ok(()) }
+            }
+            (_, true) => {
+                self.state.store_inline_extents(self.kind, splice.at);
+                Ok(())
+            }
+            (_, false) => self.list_to_tree(tx, space),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

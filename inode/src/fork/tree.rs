@@ -1,0 +1,199 @@
+//! A fork's tree of extents, whose root lies in the inode.
+
+use ag::btree::{Cursor, Home, Root, Tree};
+use base::FsBlock;
+use base::lock::Rank;
+use format::Geometry;
+use format::btree::{Block, BmBt, BmapKey, BmapRoot, Btree, Identity, LongHeader, NULL_FS_BLOCK, Pointer};
+use format::damage::{Damage, Place};
+use format::extent::{Extent, RawExtent};
+use format::inode::{Fork as RawFork, ForkKind};
+use format::log::inode::fields;
+use format::ondisk::{OnDisk, U16, U32, U64};
+use log::engine::{Error, Extent as DiskExtent, Transaction};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Fork, NOT_LOADED};
+use crate::extents::Splice;
+use crate::space::{Owner, Space, Want};
+use crate::state::{Form, InodeState};
+
+/// The tree at work: the cursor takes blocks through it and finds the root.
+struct ForkTree<'a> {
+    geometry: &'a Geometry,
+    state: &'a mut InodeState,
+    kind: ForkKind,
+    space: &'a mut dyn Space,
+}
+
+const fn root_field(kind: ForkKind) -> u32 {
+    match kind {
+        ForkKind::Data => fields::DATA_ROOT,
+        ForkKind::Attr => fields::ATTR_ROOT,
+    }
+}
+
+impl ForkTree<'_> {
+    fn owner(&self) -> Owner {
+        Owner { ino: self.state.ino(), fork: self.kind, tree: true }
+    }
+}
+
+impl Tree for ForkTree<'_> {
+    type Kind = BmBt;
+
+    fn geometry(&self) -> &Geometry {
+        self.geometry
+    }
+
+    fn home(&self) -> Home {
+        Home::Inode(self.state.ino())
+    }
+
+    fn root(&self, _: &Transaction) -> Root {
+        Root::Inline
+    }
+
+    fn set_root(&mut self, _: &mut Transaction, _: u64, _: u32) {}
+
+    fn inline(&self) -> &[u8] {
+        self.state.area(self.kind)
+    }
+
+    fn inline_mut(&mut self) -> &mut [u8] {
+        self.state.mark(root_field(self.kind));
+        self.state.area_mut(self.kind)
+    }
+
+    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
+        let near = Some(FsBlock(near)).filter(|near| self.geometry.split_fs_block(*near).is_some());
+        let run = self.space.allocate(tx, self.owner(), Want { near, most: 1, least: 1, align: 1 })?;
+        self.state.change_nblocks(1);
+        Ok(run.start.get())
+    }
+
+    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error> {
+        self.space.free_tree_block(tx, self.owner(), FsBlock(block))?;
+        self.state.change_nblocks(-1);
+        Ok(())
+    }
+}
+
+impl Fork<'_> {
+    /// Makes the same change in the tree as in the list.
+    pub(super) fn splice_tree(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        splice: &Splice,
+    ) -> Result<(), Error> {
+        let place = Place::ino(self.state.ino());
+        let missing = |extent: &Extent| {
+            let expected = format!("an extent at file block {}", extent.offset);
+            Error::damaged(place.at(extent.offset), Damage::new(BmBt::NAME, "startoff", expected, "none"))
+        };
+        let tree = ForkTree { geometry: self.geometry, state: &mut *self.state, kind: self.kind, space };
+        let mut cursor = Cursor::new(tree);
+        let both = splice.old.len().min(splice.new.len());
+        // What goes, then what changes, then what comes: so that offsets never cross.
+        for gone in splice.old.iter().skip(both).rev() {
+            cursor.lookup_eq(tx, gone.offset.get())?.ok_or_else(|| missing(gone))?;
+            cursor.delete(tx)?;
+        }
+        for (old, new) in splice.old.iter().zip(splice.new.iter()) {
+            cursor.lookup_eq(tx, old.offset.get())?.ok_or_else(|| missing(old))?;
+            cursor.update(tx, &new.encode())?;
+        }
+        for new in splice.new.iter().skip(both) {
+            if cursor.lookup_eq(tx, new.offset.get())?.is_some() {
+                let damage = Damage::new(BmBt::NAME, "startoff", "a hole", new.offset);
+                return Err(Error::damaged(place.at(new.offset), damage));
+            }
+            cursor.insert(tx, &new.encode())?;
+        }
+        Ok(())
+    }
+
+    /// The extents no longer fit the inode: they go to a leaf, and the inode keeps a root with one pointer.
+    pub(super) fn list_to_tree(&mut self, tx: &mut Transaction, space: &mut dyn Space) -> Result<(), Error> {
+        let list = self.state.list(self.kind).ok_or(NOT_LOADED)?;
+        let first = list.get(0).ok_or(NOT_LOADED)?;
+        let records: Vec<RawExtent> = list.as_slice().iter().map(Extent::encode).collect();
+        // Twice the inode's size is a block's least, so one leaf holds what no longer fits the inode.
+        debug_assert!(records.len() <= BmBt::max_records(self.geometry));
+        let want = Want { near: Some(first.start), most: 1, least: 1, align: 1 };
+        let run = space.allocate(tx, self.owner(true), want)?;
+        let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
+        let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
+        let leaf = tx.fresh(extent, Rank::Fork)?;
+        let header = LongHeader {
+            magic: U32::new(BmBt::MAGIC),
+            numrecs: U16::new(records.len() as u16), // at most a block's
+            leftsib: U64::new(NULL_FS_BLOCK),
+            rightsib: U64::new(NULL_FS_BLOCK),
+            bno: U64::new(extent.daddr.get()),
+            uuid: self.geometry.uuid,
+            owner: U64::new(self.state.ino().get()),
+            ..LongHeader::new_zeroed()
+        };
+        let records = records.as_bytes();
+        let bytes = tx.bytes_mut(leaf, 0..LongHeader::SIZE + records.len());
+        let (head, body) = bytes.split_at_mut(LongHeader::SIZE);
+        head.copy_from_slice(header.as_bytes());
+        body.copy_from_slice(records);
+        self.put_first_root(first, run.start);
+        Ok(())
+    }
+
+    fn put_first_root(&mut self, first: Extent, leaf: FsBlock) {
+        self.state.set_form(self.kind, Form::Btree);
+        self.state.mark(root_field(self.kind));
+        self.state.change_nblocks(1);
+        let area = self.state.area_mut(self.kind);
+        area.fill(0);
+        let room = area.len().saturating_sub(BmapRoot::SIZE) / (BmapKey::SIZE + 8);
+        let root = BmapRoot { level: U16::new(1), numrecs: U16::new(1) };
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(target) = area.get_mut(at..at + bytes.len()) {
+                target.copy_from_slice(bytes);
+            }
+        };
+        put(0, root.as_bytes());
+        put(BmapRoot::SIZE, &first.offset.get().to_be_bytes());
+        put(BmapRoot::SIZE + room * BmapKey::SIZE, &leaf.get().to_be_bytes());
+    }
+
+    /// The extents of the tree fit the inode: they go back there, and the last leaf is freed.
+    pub(super) fn tree_to_list(&mut self, tx: &mut Transaction, space: &mut dyn Space) -> Result<(), Error> {
+        let geometry = self.geometry;
+        let ino = self.state.ino();
+        let damaged = |damage| Error::damaged(Place::ino(ino), damage);
+        let leaf = match self.state.dinode().fork(self.kind, geometry).map_err(damaged)? {
+            Some(RawFork::Btree(root)) if root.level == 1 && root.pointers.len() == 1 => {
+                root.pointers.first().copied()
+            }
+            _ => None,
+        };
+        let located = leaf.and_then(|leaf| Some((leaf, leaf.locate(geometry, None)?)));
+        let Some((leaf, (ag, block))) = located else {
+            // So few extents fill no more than one leaf of a tree that was kept half full.
+            return Err(damaged(Damage::new(
+                BmBt::NAME,
+                "level",
+                "a root above a single leaf",
+                "another tree",
+            )));
+        };
+        let at = DiskExtent { daddr: geometry.ag_block_daddr(ag, block), bytes: geometry.block_size };
+        let identity = Identity { ag, block, ino: Some(ino) };
+        let verify = |bytes: &[u8]| Block::<BmBt>::verify(bytes, geometry, identity, 0).map(|_| ());
+        let id = tx.read(at, Rank::Fork, verify)?;
+        tx.invalidate(id);
+        space.free_tree_block(tx, self.owner(true), FsBlock(leaf.get()))?;
+        self.state.change_nblocks(-1);
+        self.state.set_form(self.kind, Form::Extents);
+        self.state.area_mut(self.kind).fill(0);
+        self.state.store_inline_extents(self.kind, 0);
+        Ok(())
+    }
+}

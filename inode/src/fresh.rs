@@ -1,0 +1,113 @@
+//! How a new inode begins.
+
+use format::inode::{FileType, ForkKind, flags, flags2};
+use format::ondisk::{U16, U32, U64};
+
+use crate::shared::Shared;
+use crate::state::{Form, InodeState, Time};
+
+/// Set group id: on a directory, what is made in it takes its group.
+pub const S_ISGID: u16 = 0o2000;
+
+/// What is asked of a new inode.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// File type and permissions.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group, unless the parent says otherwise.
+    pub gid: u32,
+    /// Links that it begins with: 0 for an anonymous file, 2 for a directory.
+    pub nlink: u32,
+    /// Device number of a special file, in the sysv form.
+    pub device: u32,
+    /// The directory that it is made in.
+    pub parent: Option<&'a InodeState>,
+}
+
+/// What a child takes over of its directory's flags: the parent's flag, the child's, and of which children.
+const INHERITED: &[(u16, u16, Heirs)] = &[
+    (flags::RTINHERIT, flags::RTINHERIT, Heirs::Directories),
+    (flags::EXTSZINHERIT, flags::EXTSZINHERIT, Heirs::Directories),
+    (flags::PROJINHERIT, flags::PROJINHERIT, Heirs::Directories),
+    (flags::EXTSZINHERIT, flags::EXTSIZE, Heirs::Files),
+    (flags::NOATIME, flags::NOATIME, Heirs::All),
+    (flags::NODUMP, flags::NODUMP, Heirs::All),
+    (flags::SYNC, flags::SYNC, Heirs::All),
+    (flags::NODEFRAG, flags::NODEFRAG, Heirs::All),
+    (flags::FILESTREAM, flags::FILESTREAM, Heirs::All),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heirs {
+    Directories,
+    Files,
+    All,
+}
+
+impl NewInode<'_> {
+    /// Makes a free inode what is asked for.
+    pub(crate) fn begin(&self, state: &mut InodeState, shared: &Shared) {
+        let kind = FileType::from_mode(self.mode);
+        state.begin(shared.features);
+        let (mut mode, mut gid) = (self.mode, self.gid);
+        if let Some(parent) = self.parent.filter(|parent| parent.mode() & S_ISGID != 0) {
+            gid = parent.core().gid.get();
+            if kind == Some(FileType::Directory) {
+                mode |= S_ISGID;
+            }
+        }
+        state.set_mode(mode);
+        state.set_owner(self.uid, gid);
+        state.set_nlink(self.nlink);
+        let now = shared.now();
+        for time in [Time::Access, Time::Modify, Time::Change, Time::Create] {
+            state.set_time(time, now);
+        }
+        if let Some(parent) = self.parent {
+            inherit(state, parent, kind, shared);
+        }
+        match kind {
+            Some(FileType::CharDevice | FileType::BlockDevice) => state.set_device(self.device),
+            Some(FileType::Fifo | FileType::Socket) => state.set_device(0),
+            _ => state.set_form(ForkKind::Data, Form::Extents),
+        }
+    }
+}
+
+fn inherit(state: &mut InodeState, parent: &InodeState, kind: Option<FileType>, shared: &Shared) {
+    let from = parent.core();
+    let (has, has_more) = (from.flags.get(), from.flags2.get());
+    let heir = match kind {
+        Some(FileType::Directory) => Some(Heirs::Directories),
+        Some(FileType::Regular) => Some(Heirs::Files),
+        _ => None,
+    };
+    let mut takes = 0;
+    for (parents, childs, heirs) in INHERITED {
+        if has & parents != 0 && (*heirs == Heirs::All || Some(*heirs) == heir) {
+            takes |= childs;
+        }
+    }
+    let project = has & flags::PROJINHERIT != 0;
+    let cow_hint = has_more & flags2::COWEXTSIZE != 0 && heir.is_some() && shared.geometry.features.reflink();
+    let dax = has_more & flags2::DAX != 0 && heir.is_some();
+    if project {
+        state.set_project(parent.dinode().project());
+    }
+    let core = state.edit();
+    core.flags = U16::new(takes);
+    if takes & (flags::EXTSIZE | flags::EXTSZINHERIT) != 0 {
+        core.extsize = from.extsize;
+    }
+    let mut more = core.flags2.get();
+    if cow_hint {
+        more |= flags2::COWEXTSIZE;
+        core.cowextsize = U32::new(from.cowextsize.get());
+    }
+    if dax {
+        more |= flags2::DAX;
+    }
+    core.flags2 = U64::new(more);
+}

@@ -1,0 +1,293 @@
+//! Freeing unlinked files in the background, when their last user has gone.
+//!
+//! | part | does |
+//! |---|---|
+//! | [`Queues`] | files that wait, by CPU |
+//! | [`Workers`] | a thread for each queue, until unmounting |
+//! | [`inactivate`] | frees one file: its forks step by step, then the inode |
+//!
+//! Each step is a change of its own, and until the last one the file stays on its list of unlinked inodes: whenever the
+//! machine stops, the next opening goes on from there.
+//!
+//! # Locking
+//! A queue has rank `Cache`. Whoever drops the last hold on a file only puts it into a queue, whatever locks it has.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use base::lock::{Condvar, Mutex, Rank};
+use base::percpu::{self, PerCpu};
+use format::extent::Extent;
+use format::inode::{FileType, ForkKind, flags2};
+use log::engine::{Error, Extent as DiskExtent, Loggable, Transaction};
+
+use crate::fork::Fork;
+use crate::inode::{Inode, LockedInode};
+use crate::shared::Shared;
+use crate::unlinked;
+
+/// So many files wake a worker at once; fewer wait a moment for more, as waking costs as much as a change.
+const BATCH: usize = 64;
+/// That moment.
+const GATHERING: Duration = Duration::from_millis(2);
+/// Most extents that one step unmaps.
+const STEP_EXTENTS: usize = 2;
+/// Most metadata blocks that one step frees: each is cancelled in the log.
+const STEP_BUFFERS: u64 = 16;
+
+#[derive(Debug, Default)]
+struct Waiting {
+    inodes: Vec<Arc<Inode>>,
+    /// The worker sleeps until somebody wakes it.
+    asleep: bool,
+    stop: bool,
+}
+
+#[derive(Debug)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+}
+
+/// Files that wait to be freed. They stay in memory for that.
+#[derive(Debug)]
+pub struct Queues {
+    queues: PerCpu<Queue>,
+    /// Files that wait or are being freed.
+    pending: PerCpu<AtomicUsize>,
+    first_error: Mutex<Option<Error>>,
+    idle: Condvar,
+    idle_lock: Mutex<()>,
+    draining: AtomicBool,
+}
+
+impl Queues {
+    pub(crate) fn new() -> Self {
+        let slots = percpu::available();
+        let queue = |_| Queue { waiting: Mutex::new(Rank::Cache, Waiting::default()), wake: Condvar::new() };
+        Self {
+            queues: PerCpu::new(slots, queue),
+            pending: PerCpu::new(slots, |_| AtomicUsize::new(0)),
+            first_error: Mutex::new(Rank::Leaf, None),
+            idle: Condvar::new(),
+            idle_lock: Mutex::new(Rank::Leaf, ()),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Hands a file over.
+    pub(crate) fn push(&self, inode: Arc<Inode>) {
+        self.pending.local().1.fetch_add(1, Ordering::AcqRel);
+        let (_, queue) = self.queues.local();
+        let mut waiting = queue.waiting.lock();
+        waiting.inodes.push(inode);
+        let wakes = waiting.asleep || waiting.inodes.len() == BATCH;
+        waiting.asleep = false;
+        drop(waiting);
+        if wakes {
+            queue.wake.notify_one();
+        }
+    }
+
+    /// How many files wait or are being freed. The parts can be above and below zero; their sum is not.
+    fn pending(&self) -> usize {
+        self.pending.iter().fold(0, |sum: usize, part| sum.wrapping_add(part.load(Ordering::Acquire)))
+    }
+
+    fn done(&self, result: Result<(), Error>) {
+        if let Err(error) = result {
+            self.first_error.lock().get_or_insert(error);
+        }
+        self.pending.local().1.fetch_sub(1, Ordering::AcqRel);
+        if self.draining.load(Ordering::Acquire) && self.pending() == 0 {
+            let _held = self.idle_lock.lock();
+            self.idle.notify_all();
+        }
+    }
+
+    /// Waits until nothing is left to be freed. Needs [`Workers`].
+    ///
+    /// # Errors
+    /// The first that freeing met since the last call: a file that could not be freed stays on its list.
+    pub fn drain(&self) -> Result<(), Error> {
+        self.draining.store(true, Ordering::Release);
+        self.queues.iter().for_each(|queue| queue.wake.notify_one());
+        let mut held = self.idle_lock.lock();
+        while self.pending() != 0 {
+            // The time only bounds a wake that was missed.
+            self.idle.wait_for(&mut held, GATHERING);
+        }
+        drop(held);
+        self.draining.store(false, Ordering::Release);
+        self.first_error.lock().take().map_or(Ok(()), Err)
+    }
+
+    /// Takes what waits in a queue; waits for it. `None` when the worker shall end and nothing is left.
+    fn take(&self, slot: usize) -> Option<Vec<Arc<Inode>>> {
+        let queue = self.queues.iter().nth(slot)?;
+        let mut waiting = queue.waiting.lock();
+        while waiting.inodes.is_empty() {
+            if waiting.stop {
+                return None;
+            }
+            waiting.asleep = true;
+            queue.wake.wait(&mut waiting);
+        }
+        waiting.asleep = false;
+        if waiting.inodes.len() < BATCH && !waiting.stop && !self.draining.load(Ordering::Acquire) {
+            queue.wake.wait_for(&mut waiting, GATHERING);
+        }
+        Some(std::mem::take(&mut waiting.inodes))
+    }
+
+    fn stop(&self) {
+        for queue in self.queues.iter() {
+            queue.waiting.lock().stop = true;
+            queue.wake.notify_one();
+        }
+    }
+}
+
+/// The threads that free files: one for each CPU. Dropping them ends them, when all that waits is freed.
+#[derive(Debug)]
+pub struct Workers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// The machine has no thread left.
+    pub fn start(shared: &Arc<Shared>) -> std::io::Result<Self> {
+        let mut workers = Self { shared: Arc::clone(shared), threads: Vec::new() };
+        for slot in 0..shared.inactive.queues.slots() {
+            let shared = Arc::clone(shared);
+            let thread =
+                std::thread::Builder::new().name(format!("xebec-inactive-{slot}")).spawn(move || {
+                    while let Some(inodes) = shared.inactive.take(slot) {
+                        for inode in inodes {
+                            shared.inactive.done(inactivate(&shared, &inode));
+                        }
+                    }
+                })?;
+            workers.threads.push(thread);
+        }
+        Ok(workers)
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.inactive.stop();
+        for thread in self.threads.drain(..) {
+            // A panic of a worker has been reported by its thread; what it left is on the unlinked lists.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Frees a file that has no links and no users, or, where it has links, only takes it off its list.
+///
+/// # Errors
+/// Damage, I/O errors, a volume that was shut down. The file then stays on its list.
+pub fn inactivate(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
+    let mut locked = inode.lock();
+    if locked.nlink() != 0 {
+        // Only damage can have brought it here.
+        let mut tx = shared.begin(shared.reservations.free_inode)?;
+        unlinked::remove(shared, &mut tx, &mut locked)?;
+        return tx.commit(&mut [&mut locked]);
+    }
+    free_fork(shared, &mut locked, ForkKind::Data)?;
+    free_fork(shared, &mut locked, ForkKind::Attr)?;
+    let mut tx = shared.begin(shared.reservations.free_inode)?;
+    // The inode trees first: they lock the AGI, and perhaps the AGF, before the list locks clusters.
+    shared.groups.free_inode(&mut tx, inode.ino())?;
+    unlinked::remove(shared, &mut tx, &mut locked)?;
+    locked.end();
+    // From the commit on, somebody may take the inode again: so this comes before.
+    inode.end_life();
+    tx.commit(&mut [&mut locked])
+}
+
+/// Unmaps and frees all that a fork maps, last extents first.
+fn free_fork(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Result<(), Error> {
+    if !Fork::open(shared, locked, kind)?.has_extents() {
+        return Ok(());
+    }
+    let shape = Freeing::of(shared, locked, kind);
+    while let Some(mut last) = Fork::open(shared, locked, kind)?.list().last() {
+        let mut tx = shared.begin(shared.reservations.unmap)?;
+        let mut space = shared.groups.space(0)?;
+        for _ in 0..STEP_EXTENTS {
+            let piece = shape.piece(&last);
+            shape.invalidate(shared, &mut tx, &piece)?;
+            let mut fork = Fork::open(shared, locked, kind)?;
+            fork.free(&mut tx, &mut *space, (piece.offset, piece.end()), shape.may_share)?;
+            match fork.list().last() {
+                Some(next) => last = next,
+                None => break,
+            }
+        }
+        if kind == ForkKind::Data {
+            locked.set_size(0);
+        }
+        tx.commit(&mut [locked as &mut dyn Loggable])?;
+    }
+    Ok(())
+}
+
+/// How the blocks of a fork are freed.
+struct Freeing {
+    /// Blocks of one buffer, where they hold metadata; `u64::MAX` for a buffer over a whole extent.
+    buffer_blocks: Option<u64>,
+    may_share: bool,
+}
+
+impl Freeing {
+    fn of(shared: &Shared, state: &LockedInode, kind: ForkKind) -> Self {
+        let buffer_blocks = match (kind, state.dinode().file_type()) {
+            (ForkKind::Attr, _) => Some(1),
+            (ForkKind::Data, Some(FileType::Directory)) => Some(1 << shared.geometry.dir_block_log),
+            (ForkKind::Data, Some(FileType::Symlink)) => Some(u64::MAX),
+            (ForkKind::Data, _) => None,
+        };
+        let reflink = state.core().flags2.get() & flags2::REFLINK != 0;
+        Self { buffer_blocks, may_share: reflink && kind == ForkKind::Data }
+    }
+
+    /// The end of an extent that one step frees.
+    fn piece(&self, extent: &Extent) -> Extent {
+        let most = match self.buffer_blocks {
+            Some(blocks) => blocks.saturating_mul(STEP_BUFFERS / STEP_EXTENTS as u64),
+            None => u64::MAX,
+        };
+        let skip = extent.count.saturating_sub(most);
+        Extent {
+            offset: (extent.offset.get() + skip).into(),
+            start: (extent.start.get() + skip).into(),
+            count: extent.count - skip,
+            unwritten: extent.unwritten,
+        }
+    }
+
+    /// Cancels the metadata blocks of an extent in the log, so that recovery never replays them into their successors.
+    fn invalidate(&self, shared: &Shared, tx: &mut Transaction, extent: &Extent) -> Result<(), Error> {
+        let Some(blocks) = self.buffer_blocks else { return Ok(()) };
+        let geometry = &shared.geometry;
+        let step = blocks.min(extent.count);
+        for skip in (0..extent.count).step_by(step as usize) {
+            let count = step.min(extent.count - skip);
+            // The extent was verified when it was loaded.
+            let at = geometry.fs_block_offset((extent.start.get() + skip).into()).unwrap_or(0);
+            let bytes = (count << geometry.block_log) as u32;
+            let id = tx.read(DiskExtent { daddr: (at >> 9).into(), bytes }, Rank::Fork, |_| Ok(()))?;
+            tx.invalidate(id);
+        }
+        Ok(())
+    }
+}

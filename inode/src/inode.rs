@@ -1,0 +1,329 @@
+//! One inode in memory: its state under its lock, and its life as a log item.
+//!
+//! | part | is |
+//! |---|---|
+//! | [`Inode`] | the inode, shared by the table, users, the log and the active item list |
+//! | [`InodeRef`] | a user's hold on it: while one exists, an unlinked file keeps its contents |
+//! | [`LockedInode`] | the proof that a thread holds its lock, and what it hands to a commit |
+//!
+//! # Invariants
+//! - One object per inode number: the table sees to that, and drops only what nobody else holds.
+//! - What changed (`fields`) grows until a write home takes it (`in_flight`); until that has ended well, each new
+//!   checkpoint's record covers both, because it may let the log pass the records before it.
+//! - The unlinked link of the disk is not the inode's: it belongs to the cluster's buffer, and a write home keeps it.
+//!
+//! # Locking
+//! The state has rank `Inode`. The pusher of the active item list only tries it.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use base::lock::{Mutex, MutexGuard, OwnedGuard, Rank};
+use base::{Ino, Lsn};
+use format::checksum;
+use format::inode::{CRC_OFFSET, MAGIC, RawInode};
+use format::ondisk::{OnDisk, U64};
+use log::engine::{Flush, ItemCore, LogItem, Loggable, Regions, WriteBatch};
+use zerocopy::IntoBytes;
+
+use crate::cluster::{self, Place};
+use crate::record;
+use crate::shared::Local;
+use crate::state::InodeState;
+
+/// Bits of [`Inode::life`] above the number of users.
+const ORPHAN: u32 = 1 << 31;
+const QUEUED: u32 = 1 << 30;
+const FREE: u32 = 1 << 29;
+const USERS: u32 = FREE - 1;
+
+/// See the module.
+pub struct Inode {
+    ino: Ino,
+    place: Place,
+    local: Arc<Local>,
+    core: ItemCore,
+    /// What a write home carries at this moment.
+    in_flight: AtomicU32,
+    /// What a write home failed to carry: to be taken up again.
+    failed: AtomicU32,
+    /// How many users there are, and above: on the list of unlinked inodes; handed to inactivation; free.
+    life: AtomicU32,
+    /// Used since the table last looked for what it can drop.
+    used: AtomicBool,
+    state: Mutex<InodeState>,
+}
+
+impl Inode {
+    /// An inode that nobody uses yet.
+    pub(crate) fn new(local: Arc<Local>, place: Place, state: InodeState) -> Arc<Self> {
+        let life = if state.mode() == 0 { FREE } else { 0 };
+        Arc::new(Self {
+            ino: state.ino(),
+            place,
+            local,
+            core: ItemCore::default(),
+            in_flight: AtomicU32::new(0),
+            failed: AtomicU32::new(0),
+            life: AtomicU32::new(life),
+            used: AtomicBool::new(true),
+            state: Mutex::new(Rank::Inode, state),
+        })
+    }
+
+    /// Its number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Locks it for reading alone: nothing that is changed here could be committed.
+    #[track_caller]
+    pub fn read(&self) -> impl Deref<Target = InodeState> + '_ {
+        ReadGuard(self.state.lock())
+    }
+
+    /// Locks it for a change.
+    #[track_caller]
+    pub fn lock(self: &Arc<Self>) -> LockedInode {
+        let state = OwnedGuard::lock(Arc::clone(self), |inode| &inode.state);
+        LockedInode { item: self.clone(), state }
+    }
+
+    /// The same if nobody holds the lock.
+    pub fn try_lock(self: &Arc<Self>) -> Option<LockedInode> {
+        let state = OwnedGuard::try_lock(Arc::clone(self), |inode| &inode.state)?;
+        Some(LockedInode { item: self.clone(), state })
+    }
+
+    /// A hold on it; `None` where it is free, or about to be.
+    pub(crate) fn acquire(self: &Arc<Self>) -> Option<InodeRef> {
+        let before = self.life.fetch_add(1, Ordering::AcqRel);
+        if before & (QUEUED | FREE) != 0 {
+            self.life.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        Some(InodeRef(Arc::clone(self)))
+    }
+
+    /// A hold on an inode that was just taken from the free ones.
+    pub(crate) fn begin_life(self: &Arc<Self>) -> InodeRef {
+        self.life.fetch_and(!(ORPHAN | QUEUED | FREE), Ordering::AcqRel);
+        self.life.fetch_add(1, Ordering::AcqRel);
+        InodeRef(Arc::clone(self))
+    }
+
+    /// It is free from now on.
+    pub(crate) fn end_life(&self) {
+        self.life.fetch_or(FREE, Ordering::AcqRel);
+        self.life.fetch_and(!(ORPHAN | QUEUED), Ordering::AcqRel);
+    }
+
+    /// It is on the list of unlinked inodes, or not: when its last user goes, it must be freed.
+    pub(crate) fn set_orphan(&self, orphan: bool) {
+        if orphan {
+            self.life.fetch_or(ORPHAN, Ordering::AcqRel);
+        } else {
+            self.life.fetch_and(!ORPHAN, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether nobody but the table, which holds one reference, needs it in memory.
+    pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+            && self.core.lsn().is_none()
+            && !self.core.is_pinned()
+            && self.failed.load(Ordering::Acquire) == 0
+    }
+
+    /// Notes that it is in use; a store only if it was not noted yet.
+    pub(crate) fn touch(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since the last call.
+    pub(crate) fn forget_use(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Inode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inode({})", self.ino)
+    }
+}
+
+struct ReadGuard<'a>(MutexGuard<'a, InodeState>);
+
+impl Deref for ReadGuard<'_> {
+    type Target = InodeState;
+    fn deref(&self) -> &InodeState {
+        &self.0
+    }
+}
+
+/// A user's hold on an inode. When the last one of an unlinked file goes, the file is freed in the background.
+#[derive(Debug)]
+pub struct InodeRef(Arc<Inode>);
+
+impl Deref for InodeRef {
+    type Target = Arc<Inode>;
+    fn deref(&self) -> &Arc<Inode> {
+        &self.0
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> Self {
+        self.0.life.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        let life = &self.0.life;
+        let before = life.fetch_sub(1, Ordering::AcqRel);
+        let last_of_orphan = before & USERS == 1 && before & (ORPHAN | QUEUED) == ORPHAN;
+        // Where somebody took a new hold meanwhile, the drop of that one comes here.
+        let taken = || life.compare_exchange(ORPHAN, ORPHAN | QUEUED, Ordering::AcqRel, Ordering::Acquire);
+        if last_of_orphan && taken().is_ok() {
+            self.0.local.inactive.push(Arc::clone(&self.0));
+        }
+    }
+}
+
+/// The proof that a thread holds an inode's lock: its state, and what a commit takes of it.
+pub struct LockedInode {
+    item: Arc<dyn LogItem>,
+    state: OwnedGuard<Inode, InodeState>,
+}
+
+impl LockedInode {
+    /// The inode.
+    pub fn inode(&self) -> &Arc<Inode> {
+        self.state.owner()
+    }
+}
+
+impl fmt::Debug for LockedInode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Locked{:?}", self.inode())
+    }
+}
+
+impl Deref for LockedInode {
+    type Target = InodeState;
+    #[inline]
+    fn deref(&self) -> &InodeState {
+        &self.state
+    }
+}
+
+impl DerefMut for LockedInode {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut InodeState {
+        &mut self.state
+    }
+}
+
+impl Loggable for LockedInode {
+    fn item(&self) -> &Arc<dyn LogItem> {
+        &self.item
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.state.is_changed()
+    }
+
+    fn format(&mut self, previous: Option<Regions>) -> Regions {
+        let inode = Arc::clone(self.state.owner());
+        let unwritten = inode.in_flight.load(Ordering::Acquire) | inode.failed.load(Ordering::Acquire);
+        let fields = self.state.commit_fields(unwritten);
+        let mut regions = previous.unwrap_or_default();
+        regions.clear();
+        record::write(&self.state, &inode.place, fields, &mut regions);
+        regions
+    }
+}
+
+impl LogItem for Inode {
+    fn core(&self) -> &ItemCore {
+        &self.core
+    }
+
+    fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush {
+        let Some(mut state) = self.state.try_lock() else { return Flush::Locked };
+        // Under the lock nobody can pin it.
+        if self.core.is_pinned() {
+            return Flush::Pinned;
+        }
+        if self.in_flight.load(Ordering::Acquire) != 0 {
+            return Flush::Locked;
+        }
+        state.take_up(self.failed.swap(0, Ordering::AcqRel));
+        if state.fields() == 0 {
+            return Flush::Clean;
+        }
+        let lsn = self.core.lsn().unwrap_or_default();
+        let segments = self.place.cluster.into();
+        let mut flush = Flush::Failed;
+        for _ in 0..2 {
+            let buffer = self.local.buffers.get(&segments, Rank::Buffer);
+            let mut fields = 0;
+            flush = batch.edit(&buffer, self.clone(), |bytes| {
+                fields = state.fields();
+                write_home(bytes, &state, &self.place, lsn)
+            });
+            if flush != Flush::Failed {
+                if flush == Flush::Queued {
+                    self.in_flight.store(fields, Ordering::Release);
+                    state.clear_fields();
+                }
+                break;
+            }
+            // The cluster is not in memory.
+            let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
+            match self.local.buffers.try_lock_read(&segments, Rank::Buffer, verify) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Flush::Locked,
+                Err(_) => return Flush::Failed,
+            }
+        }
+        flush
+    }
+
+    fn written(&self, ok: bool) {
+        let fields = self.in_flight.swap(0, Ordering::AcqRel);
+        if !ok {
+            self.failed.fetch_or(fields, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Copies an inode into its cluster and seals it. `false` where another structure lies there: the cluster was freed,
+/// and the inode with it.
+fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn) -> bool {
+    let (core, literal) = state.parts();
+    let start = place.offset as usize;
+    let end = start + RawInode::SIZE + literal.len();
+    let is_cluster = bytes.len() == place.cluster.bytes as usize;
+    let Some(slot) = bytes.get_mut(start..end).filter(|_| is_cluster) else { return false };
+    let Some(old) = RawInode::view(slot) else { return false };
+    if old.magic.get() != MAGIC || old.ino != core.ino {
+        return false;
+    }
+    let core = RawInode { next_unlinked: old.next_unlinked, lsn: U64::new(lsn.get()), ..*core };
+    let (head, tail) = slot.split_at_mut(RawInode::SIZE);
+    head.copy_from_slice(core.as_bytes());
+    tail.copy_from_slice(literal);
+    checksum::store(slot, CRC_OFFSET)
+}

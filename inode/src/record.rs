@@ -1,0 +1,162 @@
+//! What the log holds of an inode: its format, the core in the log's byte order, and the forks that changed.
+//!
+//! The core is always there whole. Of a fork, the part in use is logged whole when any of it changed: the log keeps
+//! neither its old bytes nor where it ends, so recovery can only replace it.
+
+use format::btree::{BmBt, BmapKey, BmapRoot, Btree, LongHeader, NULL_FS_BLOCK};
+use format::extent::RawExtent;
+use format::inode::{ForkKind, RawInode, flags2};
+use format::log::inode::{RawInodeFormat, RawLogInode, fields};
+use format::log::item::ItemType;
+use format::ondisk::{LeU16, LeU32, LeU64, OnDisk, U16, U32, U64};
+use log::engine::Regions;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::cluster::Place;
+use crate::state::{Form, InodeState};
+
+/// Writes the item's regions: what `changed` says and what of it still exists in the forks' present form.
+pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut Regions) {
+    let data = fork_field(state, ForkKind::Data, changed);
+    let attr = fork_field(state, ForkKind::Attr, changed);
+    let device = if state.form(ForkKind::Data) == Some(Form::Device) { changed & fields::DEVICE } else { 0 };
+    let mut head = RawInodeFormat::new_zeroed();
+    head.kind = LeU16::new(ItemType::Inode.code());
+    head.size = LeU16::new(2 + u16::from(data != 0) + u16::from(attr != 0));
+    head.fields = LeU32::new(fields::CORE | data | attr | device);
+    head.asize = LeU16::new(if attr == 0 { 0 } else { logged_bytes(state, ForkKind::Attr) as u16 });
+    head.dsize = LeU16::new(if data == 0 { 0 } else { logged_bytes(state, ForkKind::Data) as u16 });
+    head.ino = LeU64::new(state.ino().get());
+    head.rdev = LeU32::new(if device == 0 { 0 } else { state.device().unwrap_or(0) });
+    head.blkno = LeU64::new(place.cluster.daddr.get());
+    head.len = LeU32::new(place.cluster.bytes / 512);
+    head.boffset = LeU32::new(place.offset);
+    out.push(head.as_bytes());
+    out.push(log_core(state.core()).as_bytes());
+    if data != 0 {
+        push_fork(state, ForkKind::Data, out);
+    }
+    if attr != 0 {
+        push_fork(state, ForkKind::Attr, out);
+    }
+}
+
+/// The bit of the fork's region, if the fork changed in its present form and holds anything.
+fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> u32 {
+    let (local, extents, root) = match kind {
+        ForkKind::Data => (fields::DATA_LOCAL, fields::DATA_EXTENTS, fields::DATA_ROOT),
+        ForkKind::Attr => (fields::ATTR_LOCAL, fields::ATTR_EXTENTS, fields::ATTR_ROOT),
+    };
+    let bit = match state.form(kind) {
+        Some(Form::Local) => local,
+        Some(Form::Extents) => extents,
+        Some(Form::Btree) => root,
+        Some(Form::Device) | None => 0,
+    };
+    if logged_bytes(state, kind) == 0 { 0 } else { changed & bit }
+}
+
+/// Bytes of the fork as the log holds it, before padding. Never more than the area and a header: below 64 KiB.
+fn logged_bytes(state: &InodeState, kind: ForkKind) -> usize {
+    let area = state.area(kind);
+    match (state.form(kind), kind) {
+        (Some(Form::Local), ForkKind::Data) => state.local().map_or(0, <[u8]>::len),
+        // The contents begin with their length.
+        (Some(Form::Local), ForkKind::Attr) => U16::view(area).map_or(0, |n| area.len().min(n.get().into())),
+        (Some(Form::Extents), _) => {
+            let count = usize::try_from(state.extent_count(kind)).unwrap_or(usize::MAX);
+            count.saturating_mul(RawExtent::SIZE).min(area.len() / RawExtent::SIZE * RawExtent::SIZE)
+        }
+        (Some(Form::Btree), _) => LongHeader::SIZE + root_entries(area) * (BmapKey::SIZE + 8),
+        (Some(Form::Device) | None, _) => 0,
+    }
+}
+
+/// Entries of a tree's root, but no more than fit.
+fn root_entries(area: &[u8]) -> usize {
+    let count = BmapRoot::view(area).map_or(0, |root| root.numrecs.get().into());
+    root_room(area).min(count)
+}
+
+fn root_room(area: &[u8]) -> usize {
+    area.len().saturating_sub(BmapRoot::SIZE) / (BmapKey::SIZE + 8)
+}
+
+fn push_fork(state: &InodeState, kind: ForkKind, out: &mut Regions) {
+    let area = state.area(kind);
+    if state.form(kind) == Some(Form::Btree) {
+        return push_root(state, area, out);
+    }
+    out.push(area.get(..logged_bytes(state, kind)).unwrap_or(&[]));
+}
+
+/// A root is logged as a whole block: with a long header, and pointers right behind the keys.
+fn push_root(state: &InodeState, area: &[u8], out: &mut Regions) {
+    let (count, room) = (root_entries(area), root_room(area));
+    let keys_at = BmapRoot::SIZE;
+    let pointers_at = keys_at + room * BmapKey::SIZE;
+    let header = LongHeader {
+        magic: U32::new(BmBt::MAGIC),
+        level: BmapRoot::view(area).map_or(U16::ZERO, |root| root.level),
+        numrecs: U16::new(count as u16), // read from 16 bits
+        leftsib: U64::new(NULL_FS_BLOCK),
+        rightsib: U64::new(NULL_FS_BLOCK),
+        bno: U64::new(u64::MAX),
+        uuid: state.core().uuid,
+        owner: U64::new(state.ino().get()),
+        ..LongHeader::new_zeroed()
+    };
+    out.push_with(|bytes| {
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(area.get(keys_at..keys_at + count * BmapKey::SIZE).unwrap_or(&[]));
+        bytes.extend_from_slice(area.get(pointers_at..pointers_at + count * 8).unwrap_or(&[]));
+    });
+}
+
+/// The core as the log has it. What recovery must not take from here (the unlinked link, LSN, checksum) is left empty.
+fn log_core(core: &RawInode) -> RawLogInode {
+    let wide_times = core.flags2.get() & flags2::BIGTIME != 0;
+    // The narrow form is two 32-bit numbers, seconds first, each in the log's order.
+    let time = |raw: U64| LeU64::new(if wide_times { raw.get() } else { raw.get().rotate_left(32) });
+    let wide_counts = core.flags2.get() & flags2::NREXT64 != 0;
+    RawLogInode {
+        magic: LeU16::new(core.magic.get()),
+        mode: LeU16::new(core.mode.get()),
+        version: core.version,
+        format: core.format,
+        metatype: LeU16::new(core.onlink.get()),
+        uid: LeU32::new(core.uid.get()),
+        gid: LeU32::new(core.gid.get()),
+        nlink: LeU32::new(core.nlink.get()),
+        projid_lo: LeU16::new(core.projid_lo.get()),
+        projid_hi: LeU16::new(core.projid_hi.get()),
+        big_nextents: LeU64::new(if wide_counts { core.big_nextents.get() } else { 0 }),
+        atime: time(core.atime),
+        mtime: time(core.mtime),
+        ctime: time(core.ctime),
+        size: LeU64::new(core.size.get()),
+        nblocks: LeU64::new(core.nblocks.get()),
+        extsize: LeU32::new(core.extsize.get()),
+        nextents: LeU32::new(core.nextents.get()),
+        anextents: LeU16::new(core.anextents.get()),
+        forkoff: core.forkoff,
+        aformat: core.aformat,
+        dmevmask: LeU32::new(core.dmevmask.get()),
+        dmstate: LeU16::new(core.dmstate.get()),
+        flags: LeU16::new(core.flags.get()),
+        generation: LeU32::new(core.generation.get()),
+        next_unlinked: LeU32::new(format::agi::NULL_AG_INO),
+        crc: LeU32::ZERO,
+        changecount: LeU64::new(core.changecount.get()),
+        lsn: LeU64::ZERO,
+        flags2: LeU64::new(core.flags2.get()),
+        cowextsize: LeU32::new(core.cowextsize.get()),
+        pad2: [0; 12],
+        crtime: time(core.crtime),
+        ino: LeU64::new(core.ino.get()),
+        uuid: core.uuid,
+    }
+}
+
+#[cfg(test)]
+mod tests;

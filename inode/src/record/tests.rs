@@ -1,0 +1,165 @@
+//! A record, written to a log and replayed by recovery, must give the inode that a write home gives.
+
+use std::sync::Arc;
+
+use base::Lsn;
+use block::{Device, Durability};
+use format::features::incompat;
+use format::inode::{Dinode, ForkKind, RawInode};
+use format::log::inode::{InodeFormat, fields};
+use format::ondisk::OnDisk;
+use log::engine::{Flush, LogItem, Loggable, Regions, WriteBatch};
+use log::recovery::{OnDamage, Options, Registry, recover};
+use log::synth::LogWriter;
+
+use crate::fork::Fork;
+use crate::inode::{Inode, LockedInode};
+use crate::state::{InodeState, Time};
+use crate::testing::{Bench, home_of};
+
+fn record(locked: &mut LockedInode) -> Vec<Vec<u8>> {
+    locked.format(None).iter().map(<[u8]>::to_vec).collect()
+}
+
+fn head(regions: &[Vec<u8>]) -> InodeFormat {
+    InodeFormat::parse(&regions[0]).unwrap()
+}
+
+/// What recovery makes of the volume as it lies on the device, with these items in its log.
+fn recovered(bench: &Bench, items: &[Vec<Vec<u8>>]) {
+    let geometry = &bench.superblock.geometry;
+    let start = geometry.log_start.and_then(|start| geometry.fs_block_offset(start)).unwrap();
+    let mut writer = LogWriter::new(&*bench.device, start, geometry.log_blocks * 2, geometry.uuid);
+    writer.unmount().unwrap();
+    writer.tail = writer.head;
+    for item in items {
+        writer.transaction(std::slice::from_ref(item)).unwrap();
+    }
+    let journal = log::Journal::open(&bench.superblock, &*bench.device, None).unwrap();
+    let options = Options { on_damage: OnDamage::Stop, ..Options::default() };
+    recover(&journal, &bench.superblock, &*bench.device, &Registry::default(), &options).unwrap();
+}
+
+/// A slot without what differs between a replay and a write home: LSN and checksum.
+fn without_stamps(slot: &[u8]) -> Vec<u8> {
+    let mut slot = slot.to_vec();
+    slot[100..104].fill(0);
+    slot[112..120].fill(0);
+    slot
+}
+
+/// Makes a file by `make`, and compares recovery of its records with a write home.
+fn compare(features: u32, mode: u16, make: impl Fn(&Bench, &mut LockedInode)) {
+    let mut slots = Vec::new();
+    for by_log in [true, false] {
+        let bench = Bench::with_features(features);
+        let ino = bench.groups.take_inode();
+        // The times of the clock stand still, and so do generations.
+        let (_inode, mut locked) = bench.create_as(ino, mode, 1);
+        let first = record(&mut locked);
+        make(&bench, &mut locked);
+        let second = record(&mut locked);
+        assert_eq!(locked.fields() & head(&second).fields, head(&second).fields);
+        drop(locked);
+        if by_log {
+            recovered(&bench, &[first, second]);
+        } else {
+            bench.write_home();
+        }
+        let slot = bench.slot(ino);
+        Dinode::verify(&slot, &bench.superblock.geometry, ino).unwrap();
+        slots.push(without_stamps(&slot));
+    }
+    assert!(slots[0] == slots[1], "{:?}\n{:?}", RawInode::view(&slots[0]), RawInode::view(&slots[1]));
+}
+
+const BOTH: [u32; 2] = [0, incompat::BIGTIME | incompat::NREXT64];
+
+#[test]
+fn recovery_makes_what_a_write_home_makes_of_every_form() {
+    for features in BOTH {
+        compare(features, 0o100_644, |_, locked| {
+            locked.set_time(Time::Modify, format::timestamp::Timestamp { seconds: -5, nanoseconds: 6 });
+            locked.set_nlink(70_000);
+            locked.set_project(0x1234_5678);
+        });
+        compare(features, 0o120_777, |_, locked| assert!(locked.set_local(b"where it leads"))); // not a multiple of 4
+        compare(features, 0o020_600, |_, locked| locked.set_device(0x0050_0003));
+        for extents in [1, 21, 22, 300] {
+            compare(features, 0o100_644, |bench, locked| scatter(bench, locked, extents));
+        }
+    }
+}
+
+fn scatter(bench: &Bench, locked: &mut LockedInode, extents: u64) {
+    let mut tx = bench.begin();
+    let mut space = bench.space();
+    for n in 0..extents {
+        let mut fork = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
+        fork.allocate(&mut tx, &mut space, (n * 2).into(), (1, 1), false).unwrap();
+    }
+    tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();
+}
+
+/// A write home that has reached the disk, but of whose end nobody was told.
+fn begin_write(bench: &Bench, inode: &Arc<Inode>) {
+    let mut batch = WriteBatch::new(&*bench.device);
+    assert_eq!(LogItem::flush(Arc::clone(inode), &mut batch), Flush::Queued);
+    drop(batch.write(Lsn::new(1, 1)));
+    assert_eq!(inode.read().fields(), 0);
+}
+
+#[test]
+fn a_fork_is_logged_until_it_is_home_and_then_no_more() {
+    let bench = Bench::new();
+    let (inode, mut locked) = bench.create(0o120_777);
+    assert!(locked.set_local(b"target"));
+    drop(locked);
+    let logged = || {
+        let mut locked = inode.lock();
+        locked.set_nlink(2);
+        head(&record(&mut locked)).fields & fields::DATA
+    };
+    assert_eq!(logged(), fields::DATA_LOCAL);
+    assert_eq!(logged(), fields::DATA_LOCAL, "again in the same or the next checkpoint");
+    for ok in [false, true] {
+        begin_write(&bench, &inode);
+        assert_eq!(logged(), fields::DATA_LOCAL, "the write is under way");
+        inode.written(ok);
+    }
+    // It was logged while the write was under way, so it is carried once more.
+    begin_write(&bench, &inode);
+    inode.written(true);
+    assert_eq!(logged(), 0);
+}
+
+#[test]
+fn a_write_home_keeps_the_link_of_the_unlinked_list() {
+    let bench = Bench::new();
+    let ino = bench.groups.take_inode();
+    let mut slot = bench.slot(ino);
+    slot[96..100].copy_from_slice(&77u32.to_be_bytes());
+    format::checksum::store(&mut slot, 100);
+    let at = home_of(&bench.superblock.geometry, ino);
+    bench.device.write_at(at, &slot, Durability::Buffered).unwrap();
+    drop(bench.create_as(ino, 0o100_644, 1));
+    bench.write_home();
+    let slot = bench.slot(ino);
+    let core = RawInode::view(&slot).unwrap();
+    assert_eq!((core.next_unlinked.get(), core.mode.get()), (77, 0o100_644));
+}
+
+#[test]
+fn changes_are_counted_once_per_commit() {
+    let bench = Bench::new();
+    let (_inode, mut locked) = bench.create(0o100_644);
+    let count = |state: &InodeState| state.core().changecount.get();
+    let before = count(&locked);
+    locked.set_nlink(2);
+    locked.set_size(9);
+    assert_eq!(count(&locked), before + 1);
+    let regions: Regions = locked.format(None);
+    assert_eq!(regions.count(), 2);
+    locked.set_nlink(3);
+    assert_eq!(count(&locked), before + 2);
+}

@@ -1,0 +1,91 @@
+//! How much log space changes of inodes need.
+//!
+//! Every block that a change may log is counted whole, with the words that name its chunks. This is more than is ever
+//! used at once; what is not used is given back at the commit.
+
+use format::Geometry;
+use format::btree::{BmBt, BnoBt, Btree, InoBt, MAX_LEVELS, RmapBt};
+use log::engine::LogReservation;
+
+/// Bytes around a logged block: its format with the map of chunks, and operation headers of a few regions.
+const BLOCK_EXTRA: u32 = 128 + 64;
+/// The fixed regions of an inode item, with their headers.
+const INODE_EXTRA: u32 = 256;
+
+/// For one volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservations {
+    /// An inode alone: a commit of times, owner, mode.
+    pub inode: LogReservation,
+    /// Unmapping up to two extents of a fork and freeing them.
+    pub unmap: LogReservation,
+    /// Freeing an inode that is on a list of unlinked ones.
+    pub free_inode: LogReservation,
+    /// Setting one bucket of an AGI.
+    pub bucket: LogReservation,
+}
+
+/// Levels of a tree of `records` records whose blocks are half full.
+fn levels(records: u64, leaf_max: usize, node_max: usize) -> u32 {
+    let mut blocks = records.div_ceil((leaf_max / 2).max(1) as u64);
+    let mut levels = 1;
+    while blocks > 1 && levels < MAX_LEVELS {
+        blocks = blocks.div_ceil((node_max / 2).max(2) as u64);
+        levels += 1;
+    }
+    levels
+}
+
+/// Levels of the tree `T`, where it has that many records.
+fn levels_of<T: Btree>(geometry: &Geometry, records: u64) -> u32 {
+    levels(records, T::max_records(geometry), T::max_keys(geometry))
+}
+
+impl Reservations {
+    /// For this volume.
+    pub fn of(geometry: &Geometry) -> Self {
+        let block = geometry.block_size + BLOCK_EXTRA;
+        let sector = geometry.sector_size + BLOCK_EXTRA;
+        let cluster_link = 2 * (128 + BLOCK_EXTRA);
+        let inode = geometry.inode_size + INODE_EXTRA;
+        let group = u64::from(geometry.ag_blocks);
+        // A split or join of each level changes the block, its new or old sibling and the parent.
+        let tree = |levels: u32| 2 * levels * block;
+        let mut free_extent = 2 * tree(levels_of::<BnoBt>(geometry, group / 2));
+        if geometry.features.rmapbt() {
+            free_extent += tree(levels_of::<RmapBt>(geometry, group));
+        }
+        let headers = 3 * sector + block; // AGF, AGFL, AGI; and the superblock's counters
+        let extent_map = tree(levels_of::<BmBt>(geometry, geometry.blocks.min(1 << 32)));
+        let inode_trees = 2 * tree(levels_of::<InoBt>(geometry, group >> 2));
+        let once = |bytes| LogReservation { bytes, transactions: 1 };
+        let metadata_blocks = 16 * (BLOCK_EXTRA + 64);
+        Self {
+            inode: once(inode),
+            // The unmapping, then the intents' work for two extents and tree blocks.
+            unmap: LogReservation {
+                bytes: inode + extent_map + metadata_blocks + 2 * (headers + free_extent),
+                transactions: 3,
+            },
+            free_inode: LogReservation {
+                bytes: inode + headers + inode_trees + cluster_link + 2 * free_extent + metadata_blocks,
+                transactions: 3,
+            },
+            bucket: once(sector),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_are_as_high_as_half_full_blocks_make_them() {
+        assert_eq!(levels(0, 10, 10), 1);
+        assert_eq!(levels(5, 10, 10), 1);
+        assert_eq!(levels(6, 10, 10), 2);
+        assert_eq!(levels(26, 10, 10), 3);
+        assert_eq!(levels(u64::MAX, 2, 2), MAX_LEVELS);
+    }
+}

@@ -1,0 +1,98 @@
+//! What inodes need of the allocation groups: a narrow door, so that forks are tested on a simple allocator, too.
+
+use std::fmt::Debug;
+
+use base::{FsBlock, Ino};
+use format::extent::Extent;
+use format::inode::ForkKind;
+use log::engine::{Error, Transaction};
+
+/// Whose blocks they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The inode.
+    pub ino: Ino,
+    /// Its fork.
+    pub fork: ForkKind,
+    /// They hold the fork's tree, not what the fork maps.
+    pub tree: bool,
+}
+
+/// Which blocks are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// As near to this block as possible; else in the inode's group.
+    pub near: Option<FsBlock>,
+    /// As many blocks as possible, up to this.
+    pub most: u32,
+    /// And not fewer than this, in one piece.
+    pub least: u32,
+    /// The first block's number within its group is a multiple of this, where possible.
+    pub align: u32,
+}
+
+/// A run of blocks of one allocation group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first.
+    pub start: FsBlock,
+    /// How many.
+    pub count: u32,
+}
+
+/// Where one change takes blocks from and gives them back to: the groups, with the change's block reservation.
+///
+/// Reverse mappings of tree blocks are the allocator's business. Those of what a fork maps are told by
+/// [`mapped`](Self::mapped) and [`release`](Self::release), because they may be changed by operations of their own.
+pub trait Space {
+    /// Takes blocks.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], with nothing changed.
+    fn allocate(&mut self, tx: &mut Transaction, owner: Owner, want: Want) -> Result<Run, Error>;
+
+    /// A fork now maps these blocks, which were allocated for it.
+    ///
+    /// # Errors
+    /// What must be read to note it may be damaged.
+    fn mapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error>;
+
+    /// These blocks of a fork changed between written and unwritten.
+    ///
+    /// # Errors
+    /// As [`mapped`](Self::mapped).
+    fn marked(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error>;
+
+    /// A fork maps these blocks no more: they are to be freed, or, where files may share them, one owner less.
+    ///
+    /// # Errors
+    /// As [`mapped`](Self::mapped).
+    fn release(
+        &mut self,
+        tx: &mut Transaction,
+        owner: Owner,
+        extent: &Extent,
+        shared: bool,
+    ) -> Result<(), Error>;
+
+    /// Gives a block of a fork's tree back.
+    ///
+    /// # Errors
+    /// As [`mapped`](Self::mapped).
+    fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error>;
+}
+
+/// The allocation groups, as inactivation in the background needs them.
+pub trait Groups: Send + Sync + Debug {
+    /// For a change that only gives back. `blocks` may be taken all the same, for trees that split.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where so many blocks cannot be reserved.
+    fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error>;
+
+    /// Frees an inode in the inode trees. Where its whole chunk goes, its clusters' buffers are invalidated.
+    ///
+    /// # Errors
+    /// Damage in the trees.
+    fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<(), Error>;
+}

@@ -1,0 +1,123 @@
+//! Targets of symlinks: in the inode where they fit, else in blocks of their own.
+
+use base::errno;
+use base::lock::Rank;
+use format::damage::Place;
+use format::inode::{FileType, ForkKind};
+use format::ondisk::{LeU32, OnDisk, U32, U64};
+use format::payload::PayloadHeader;
+use format::symlink::{self, MAGIC, MAX_TARGET};
+use format::{ForkBlock, Geometry};
+use log::engine::{Error, Extent as DiskExtent, Transaction};
+use zerocopy::IntoBytes;
+
+use crate::fork::Fork;
+use crate::shared::Shared;
+use crate::space::Space;
+use crate::state::InodeState;
+
+const TOO_LONG: Error = Error::Refused {
+    errno: errno::ENAMETOOLONG,
+    why: "a symlink's target has 1 to 1023 bytes (use a shorter path, or one relative to the link)",
+};
+const NOT_A_LINK: Error = Error::Refused { errno: errno::EINVAL, why: "the file is not a symlink" };
+
+/// Most bytes that a new symlink's target may have; the format allows one more, which Linux leaves to the NUL.
+const MOST: usize = MAX_TARGET as usize - 1;
+
+/// Blocks that [`write`] allocates for a target, which the caller reserves.
+pub fn blocks(geometry: &Geometry, state: &InodeState, target: &[u8]) -> u32 {
+    if target.len() <= state.room(ForkKind::Data) {
+        0
+    } else {
+        symlink::block_count(target.len() as u32, geometry)
+    }
+}
+
+/// Gives a new symlink its target.
+///
+/// # Errors
+/// `ENAMETOOLONG` for a target that is too long or empty; [`Error::NoSpace`].
+pub fn write(
+    shared: &Shared,
+    tx: &mut Transaction,
+    space: &mut dyn Space,
+    state: &mut InodeState,
+    target: &[u8],
+) -> Result<(), Error> {
+    if target.is_empty() || target.len() > MOST {
+        return Err(TOO_LONG);
+    }
+    if state.set_local(target) {
+        return Ok(());
+    }
+    let geometry = &shared.geometry;
+    let ino = state.ino();
+    let mut left = blocks(geometry, state, target);
+    let (mut at, mut done) = (0u32, 0usize);
+    while left > 0 {
+        let mut fork = Fork::open(shared, state, ForkKind::Data)?;
+        let extent = fork.allocate(tx, space, u64::from(at).into(), (1, left), false)?;
+        let daddr = (geometry.fs_block_offset(extent.start).unwrap_or(0) >> 9).into(); // of the volume
+        let bytes = (extent.count as u32) << geometry.block_log; // at most two blocks
+        let part = target.get(done..).unwrap_or(&[]);
+        let part = part.get(..bytes as usize - PayloadHeader::SIZE).unwrap_or(part);
+        let header = PayloadHeader {
+            magic: U32::new(MAGIC),
+            offset: U32::new(done as u32), // at most 1 KiB
+            bytes: U32::new(part.len() as u32),
+            crc: LeU32::ZERO,
+            uuid: geometry.uuid,
+            owner: U64::new(ino.get()),
+            blkno: U64::new(base::Daddr::get(daddr)),
+            lsn: U64::ZERO,
+        };
+        let id = tx.fresh(DiskExtent { daddr, bytes }, Rank::Fork)?;
+        let buffer = tx.bytes_mut(id, 0..PayloadHeader::SIZE + part.len());
+        let (head, body) = buffer.split_at_mut(PayloadHeader::SIZE);
+        head.copy_from_slice(header.as_bytes());
+        body.copy_from_slice(part);
+        done += part.len();
+        at += extent.count as u32;
+        left -= (extent.count as u32).min(left);
+    }
+    state.set_size(target.len() as u64);
+    Ok(())
+}
+
+/// The target of a symlink.
+///
+/// # Errors
+/// `EINVAL` for other files; [`Error::Damaged`], [`Error::Device`].
+pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>, Error> {
+    if state.dinode().file_type() != Some(FileType::Symlink) {
+        return Err(NOT_A_LINK);
+    }
+    let ino = state.ino();
+    let size = u32::try_from(state.size()).unwrap_or(u32::MAX).min(MAX_TARGET + 1);
+    let mut target = Vec::new();
+    if let Some(local) = state.local() {
+        target.extend_from_slice(local);
+    } else {
+        let geometry = &shared.geometry;
+        let fork = Fork::open(shared, state, ForkKind::Data)?;
+        for extent in fork.list().as_slice() {
+            let offset = target.len() as u32; // below the size
+            if offset >= size {
+                break;
+            }
+            // No target needs more blocks than this, however long the extent is.
+            let count = extent.count.min(symlink::block_count(size, geometry).into());
+            let daddr = (geometry.fs_block_offset(extent.start).unwrap_or(0) >> 9).into(); // verified when loaded
+            let at = DiskExtent { daddr, bytes: (count as u32) << geometry.block_log };
+            let block = ForkBlock { ino, file_block: extent.offset, daddr };
+            let verify = |bytes: &[u8]| symlink::verify(bytes, geometry, block, offset, size).map(|_| ());
+            let guard = shared.buffers.lock_read(&at.into(), Rank::Fork, verify)?;
+            // In memory the checksum may be that of the block before its last change.
+            let part = guard.bytes().get(PayloadHeader::SIZE..).unwrap_or(&[]);
+            target.extend(part.iter().take((size - offset) as usize));
+        }
+    }
+    symlink::verify_target(&target).map_err(|damage| Error::damaged(Place::ino(ino), damage))?;
+    Ok(target)
+}

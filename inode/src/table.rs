@@ -1,0 +1,245 @@
+//! All inodes of a volume that are in memory, by number.
+//!
+//! # Invariants
+//! - A number has one object at a time. An object is dropped only when the table alone holds it, which cannot change
+//!   while the table's part is locked.
+//! - An inode that was read while an object of its part was dropped is read again: what was dropped may have been
+//!   written in between.
+//!
+//! # Locking
+//! The table is cut into parts by chunk of inodes, each with a lock of rank `Cache` that is held for one look: threads
+//! meet only in the same chunks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use base::lock::{Mutex, Rank};
+use base::percpu::{self, PerCpu};
+use base::{Ino, errno};
+use format::damage::{Damage, Place};
+use format::inode::Dinode;
+use log::engine::Error;
+use rustc_hash::FxBuildHasher;
+
+use crate::cluster;
+use crate::fresh::NewInode;
+use crate::inode::{Inode, InodeRef, LockedInode};
+use crate::shared::{Local, Shared};
+use crate::state::InodeState;
+
+/// Parts of the table: enough that threads rarely meet by chance.
+const PARTS: usize = 256;
+/// Inodes of one chunk are in one part.
+const CHUNK_LOG: u32 = 6;
+/// How many old inodes are looked at for each new one, once the table is full.
+const LOOKS: usize = 8;
+
+/// See the module.
+#[derive(Debug)]
+pub struct InodeTable {
+    shared: Arc<Shared>,
+    locals: PerCpu<Arc<Local>>,
+    parts: Box<[Mutex<Part>]>,
+    /// Most inodes of one part, unless more are in use.
+    part_most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    inodes: HashMap<u64, Arc<Inode>, FxBuildHasher>,
+    /// In the order in which they are looked at for dropping.
+    order: VecDeque<u64>,
+    /// How many were dropped: tells whether what was read meanwhile may be old.
+    dropped: u64,
+}
+
+/// What a look into a part found.
+enum Look {
+    Found(Arc<Inode>),
+    /// And how many had been dropped.
+    Missing(u64),
+}
+
+const GONE: Error =
+    Error::Refused { errno: errno::ENOENT, why: "the inode is free (the name that led here is gone by now)" };
+
+impl InodeTable {
+    /// An empty table that drops unused inodes when it has `most`.
+    pub fn new(shared: Arc<Shared>, most: usize) -> Self {
+        let locals = PerCpu::new(percpu::available(), |_| Arc::new(Local(Arc::clone(&shared))));
+        let parts = (0..PARTS).map(|_| Mutex::new(Rank::Cache, Part::default())).collect();
+        Self { shared, locals, parts, part_most: (most / PARTS).max(LOOKS) }
+    }
+
+    /// What all inodes share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// A hold on the inode, read from its cluster if it is not in memory.
+    ///
+    /// # Errors
+    /// `ENOENT` where it is free; [`Error::Damaged`], [`Error::Device`].
+    ///
+    /// # Locking
+    /// May lock the cluster's buffer: the caller's transaction must not hold it.
+    pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
+        loop {
+            let dropped = match self.look(ino) {
+                Look::Found(inode) => return inode.acquire().ok_or(GONE),
+                Look::Missing(dropped) => dropped,
+            };
+            let inode = self.read(ino)?;
+            if let Some(inode) = self.insert(inode, Some(dropped)) {
+                return inode.acquire().ok_or(GONE);
+            }
+        }
+    }
+
+    /// The inode, if it is in memory, free or not.
+    pub fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
+        match self.look(ino) {
+            Look::Found(inode) => Some(inode),
+            Look::Missing(_) => None,
+        }
+    }
+
+    /// Makes an inode of one that the transaction has just taken from the inode trees. Nothing is read: what the slot
+    /// held before means nothing.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where it is in use.
+    pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<(InodeRef, LockedInode), Error> {
+        let inode = match self.look(ino) {
+            Look::Found(inode) => inode,
+            Look::Missing(_) => {
+                let place = cluster::place(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
+                let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
+                let inode = Inode::new(self.local(), place, state);
+                // Nobody can have read it in between and found it in use: it was free.
+                self.insert(Arc::clone(&inode), None).unwrap_or(inode)
+            }
+        };
+        let mut locked = wait_for(&inode);
+        if locked.mode() != 0 {
+            let damage = Damage::new("inode", "mode", "0, as the inode trees say it is free", locked.mode());
+            return Err(Error::damaged(Place::ino(ino), damage));
+        }
+        new.begin(&mut locked, &self.shared);
+        Ok((inode.begin_life(), locked))
+    }
+
+    /// How many inodes are in memory.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().inodes.len()).sum()
+    }
+
+    /// Whether none is in memory.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops every inode that nobody needs; how many. For unmounting, and when memory is short.
+    pub fn shrink(&self) -> usize {
+        let mut dropped = 0;
+        for part in &self.parts {
+            let mut part = part.lock();
+            let before = part.inodes.len();
+            part.inodes.retain(|_, inode| !inode.is_idle());
+            let gone = before - part.inodes.len();
+            part.dropped += gone as u64;
+            let Part { inodes, order, .. } = &mut *part;
+            order.retain(|ino| inodes.contains_key(ino));
+            dropped += gone;
+        }
+        dropped
+    }
+
+    fn local(&self) -> Arc<Local> {
+        Arc::clone(self.locals.local().1)
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
+    fn part(&self, ino: Ino) -> &Mutex<Part> {
+        let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.parts[(mixed >> 56) as usize]
+    }
+
+    fn look(&self, ino: Ino) -> Look {
+        let part = self.part(ino).lock();
+        match part.inodes.get(&ino.get()) {
+            Some(inode) => {
+                inode.touch();
+                Look::Found(Arc::clone(inode))
+            }
+            None => Look::Missing(part.dropped),
+        }
+    }
+
+    /// Puts an inode in, unless there is one by now; gives the one that is there. `None` where inodes were dropped since
+    /// `dropped` was seen: what was read may be old.
+    fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
+        let mut part = self.part(inode.ino()).lock();
+        if let Some(there) = part.inodes.get(&inode.ino().get()) {
+            return Some(Arc::clone(there));
+        }
+        if dropped.is_some_and(|dropped| dropped != part.dropped) {
+            return None;
+        }
+        if part.inodes.len() >= self.part_most {
+            part.make_room();
+        }
+        part.order.push_back(inode.ino().get());
+        part.inodes.insert(inode.ino().get(), Arc::clone(&inode));
+        Some(inode)
+    }
+
+    fn read(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
+        let geometry = &self.shared.geometry;
+        let place = cluster::place(geometry, ino).ok_or_else(|| outside(ino))?;
+        let verify = |bytes: &[u8]| cluster::verify(bytes, geometry);
+        let guard = self.shared.buffers.lock_read(&place.cluster.into(), Rank::Buffer, verify)?;
+        let slot = guard.bytes().get(place.offset as usize..).unwrap_or(&[]);
+        let slot = slot.get(..geometry.inode_size as usize).unwrap_or(slot);
+        let inode =
+            Dinode::verify(slot, geometry, ino).map_err(|damage| Error::damaged(Place::ino(ino), damage))?;
+        let state = InodeState::load(&inode, self.shared.features);
+        drop(guard);
+        Ok(Inode::new(self.local(), place, state))
+    }
+}
+
+impl Part {
+    /// Drops some inodes that were not used lately.
+    fn make_room(&mut self) {
+        for _ in 0..LOOKS.min(self.order.len()) {
+            let Some(ino) = self.order.pop_front() else { return };
+            let Some(inode) = self.inodes.get(&ino) else { continue };
+            if inode.forget_use() || !inode.is_idle() {
+                self.order.push_back(ino);
+                continue;
+            }
+            self.inodes.remove(&ino);
+            self.dropped += 1;
+        }
+    }
+}
+
+fn outside(ino: Ino) -> Error {
+    let damage = Damage::new("inode", "ino", "an inode of the volume", ino);
+    Error::damaged(Place::ino(ino), damage)
+}
+
+/// Locks an inode that is free. The transaction holds its AGI, behind which no inode is waited for; but who holds the
+/// lock of a free inode (the pusher of the active item list, or whoever has just freed it) is about to give it back.
+fn wait_for(inode: &Arc<Inode>) -> LockedInode {
+    loop {
+        if let Some(locked) = inode.try_lock() {
+            return locked;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests;

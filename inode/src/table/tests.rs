@@ -1,0 +1,81 @@
+//! One object per inode, whoever asks, and none for those that are free.
+
+use std::sync::Arc;
+
+use base::errno;
+use log::engine::Loggable;
+
+use crate::testing::Bench;
+
+#[test]
+fn everybody_gets_the_same_object() {
+    let mut bench = Bench::new();
+    let (inode, locked) = bench.create(0o100_644);
+    let ino = inode.ino();
+    drop((inode, locked));
+    bench.reopen();
+    let table = &bench.table;
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| table.get(ino).unwrap())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(all.iter().all(|inode| Arc::ptr_eq(inode, &all[0])));
+    assert_eq!(all[0].read().mode(), 0o100_644);
+    assert_eq!(table.len(), 1);
+}
+
+#[test]
+fn a_free_inode_is_nobodys_and_a_number_outside_is_damage() {
+    let bench = Bench::new();
+    let ino = bench.groups.take_inode();
+    assert_eq!(bench.table.get(ino).unwrap_err().errno(), errno::ENOENT);
+    let (inode, locked) = bench.create_as(ino, 0o100_644, 1);
+    assert!(Arc::ptr_eq(&inode, &bench.table.get(ino).unwrap()));
+    drop(locked);
+    for wrong in [0, 1, u64::MAX, 1 << 40] {
+        assert_eq!(bench.table.get(base::Ino(wrong)).unwrap_err().errno(), errno::EFSCORRUPTED);
+    }
+    let new = crate::NewInode { mode: 0o100_644, uid: 0, gid: 0, nlink: 1, device: 0, parent: None };
+    assert_eq!(bench.table.create(ino, &new).unwrap_err().errno(), errno::EFSCORRUPTED, "it is in use");
+}
+
+#[test]
+fn what_is_in_use_or_dirty_stays_and_the_rest_can_go() {
+    let bench = Bench::new();
+    let (used, locked) = bench.create(0o100_644);
+    drop(locked);
+    drop(bench.create(0o100_644));
+    assert_eq!(bench.table.shrink(), 0, "both are dirty");
+    bench.write_home();
+    assert_eq!(bench.table.shrink(), 1);
+    assert_eq!(bench.table.len(), 1);
+    assert!(bench.table.peek(used.ino()).is_some());
+}
+
+#[test]
+fn a_child_takes_over_what_its_directory_says() {
+    let bench = Bench::new();
+    let (_parent, mut parent) = bench.create(0o042_755);
+    parent.set_owner(1, 99);
+    parent.set_project(5);
+    parent.edit().flags.set(format::inode::flags::PROJINHERIT | format::inode::flags::NODUMP);
+    let make = |mode| {
+        let new = crate::NewInode { mode, uid: 7, gid: 8, nlink: 1, device: 3, parent: Some(&parent) };
+        let tx = bench.begin();
+        let (inode, mut locked) = bench.table.create(bench.groups.take_inode(), &new).unwrap();
+        tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+        drop(locked);
+        inode
+    };
+    let file = make(0o100_600);
+    let file = file.read();
+    assert_eq!((file.mode(), file.core().gid.get(), file.dinode().project()), (0o100_600, 99, 5));
+    assert_eq!(file.core().flags.get(), format::inode::flags::NODUMP);
+    assert_eq!(file.dinode().times().create.seconds, 1_700_000_000);
+    drop(file);
+    let dir = make(0o040_700);
+    let dir = dir.read();
+    assert_eq!((dir.mode(), dir.dinode().project()), (0o042_700, 5));
+    assert_ne!(dir.core().flags.get() & format::inode::flags::PROJINHERIT, 0);
+    assert_eq!(make(0o020_600).read().device(), Some(3));
+}

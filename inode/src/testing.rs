@@ -1,0 +1,313 @@
+//! A small volume in memory for this crate's tests: 1 KiB blocks, inodes of 512 bytes, two AGs, and an allocator that is
+//! a bitmap. There are no trees of the AGs; their headers are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::lock::{Mutex, Rank};
+use base::random::Random;
+use base::time::{FixedClock, Time};
+use base::{AgIno, AgNumber, FsBlock, Ino};
+use block::{Device, Durability, MemoryDevice};
+use format::agi::RawAgi;
+use format::checksum;
+use format::extent::Extent;
+use format::features::incompat;
+use format::ondisk::{U16, U32, U64};
+use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock};
+use log::engine::unlogged::Unlogged;
+use log::engine::{BufferCache, Error, LogReservation, Transaction};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::fresh::NewInode;
+use crate::inode::{InodeRef, LockedInode};
+use crate::shared::Shared;
+use crate::space::{Groups, Owner, Run, Space, Want};
+use crate::state::InodeState;
+use crate::table::InodeTable;
+
+const UUID: [u8; 16] = *b"xebec-ino-tests!";
+const AG_BLOCKS: u32 = 4096;
+/// The first inode: AG block 32 of both AGs, and 256 of them.
+pub(crate) const FIRST_INO: u32 = 64;
+const INODES: u32 = 256;
+/// The log: 512 KiB at the end of AG 0.
+const LOG_START: u32 = 3500;
+const LOG_BLOCKS: u32 = 512;
+/// Where the allocator's blocks begin and end in each AG.
+const SPACE: std::ops::Range<u32> = 200..LOG_START;
+/// More than any change of a test logs.
+pub(crate) const PLENTY: LogReservation = LogReservation { bytes: 1 << 20, transactions: 2 };
+
+pub(crate) fn superblock(features: u32) -> [u8; 512] {
+    let mut raw = RawSuperblock::new_zeroed();
+    raw.magicnum = U32::new(MAGIC);
+    (raw.blocksize, raw.blocklog) = (U32::new(1024), 10);
+    raw.dblocks = U64::new((2 * AG_BLOCKS).into());
+    (raw.agblocks, raw.agblklog, raw.agcount) = (U32::new(AG_BLOCKS), 12, U32::new(2));
+    (raw.logstart, raw.logblocks) = (U64::new(LOG_START.into()), U32::new(LOG_BLOCKS));
+    raw.rootino = U64::new(FIRST_INO.into());
+    raw.versionnum = U16::new(0xb4a5);
+    (raw.sectsize, raw.sectlog) = (U16::new(512), 9);
+    (raw.inodesize, raw.inodelog) = (U16::new(512), 9);
+    (raw.inopblock, raw.inopblog) = (U16::new(2), 1);
+    (raw.uuid, raw.inoalignmt) = (UUID, U32::new(16));
+    (raw.features2, raw.logsunit) = (U32::new(0x18a), U32::new(1));
+    raw.features_incompat = U32::new(incompat::FTYPE | features);
+    raw.dirblklog = 2;
+    let mut sector = [0; 512];
+    sector[..size_of::<RawSuperblock>()].copy_from_slice(raw.as_bytes());
+    checksum::store(&mut sector, CRC_OFFSET);
+    sector
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    /// Blocks in use, with their owners.
+    used: BTreeMap<u64, Owner>,
+    /// Blocks that forks map.
+    mapped: BTreeSet<u64>,
+    free_inodes: BTreeSet<u64>,
+    /// Fails the allocation of further blocks, once it is 0.
+    allowance: Option<u64>,
+}
+
+/// A bitmap instead of trees.
+#[derive(Debug)]
+pub(crate) struct TestGroups(Mutex<Ledger>);
+
+impl TestGroups {
+    pub fn used(&self) -> usize {
+        self.0.lock().used.len()
+    }
+
+    pub fn mapped(&self) -> usize {
+        self.0.lock().mapped.len()
+    }
+
+    pub fn allow(&self, blocks: Option<u64>) {
+        self.0.lock().allowance = blocks;
+    }
+
+    pub fn is_free(&self, ino: Ino) -> bool {
+        self.0.lock().free_inodes.contains(&ino.get())
+    }
+
+    pub fn take_inode(&self) -> Ino {
+        Ino(self.0.lock().free_inodes.pop_first().unwrap())
+    }
+
+    pub fn take_that_inode(&self, ino: Ino) -> Ino {
+        assert!(self.0.lock().free_inodes.remove(&ino.get()));
+        ino
+    }
+}
+
+struct TestSpace<'a>(&'a TestGroups);
+
+impl Space for TestSpace<'_> {
+    fn allocate(&mut self, _: &mut Transaction, owner: Owner, want: Want) -> Result<Run, Error> {
+        let mut ledger = self.0.0.lock();
+        if let Some(left) = &mut ledger.allowance {
+            match left.checked_sub(1) {
+                Some(less) => *left = less,
+                None => return Err(Error::NoSpace { what: "a test" }),
+            }
+        }
+        let near = want.near.map_or(0, FsBlock::get);
+        let all = || (0..2u64).flat_map(|ag| SPACE.map(move |block| ag << 12 | u64::from(block)));
+        let behind = all().filter(|at| *at >= near);
+        let fits = |at: &u64| (0..u64::from(want.least)).all(|n| !ledger.used.contains_key(&(at + n)));
+        let start = behind.chain(all()).find(fits).ok_or(Error::NoSpace { what: "a test" })?;
+        let most =
+            (0..want.most).take_while(|n| !ledger.used.contains_key(&(start + u64::from(*n)))).count() as u64;
+        let last = (start >> 12 << 12) + u64::from(SPACE.end);
+        let count = most.min(last - start);
+        ledger.used.extend((start..start + count).map(|at| (at, owner)));
+        Ok(Run { start: FsBlock(start), count: count as u32 })
+    }
+
+    fn mapped(&mut self, _: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+        let mut ledger = self.0.0.lock();
+        for at in (extent.start.get()..).take(extent.count as usize) {
+            assert_eq!(ledger.used.get(&at), Some(&owner));
+            assert!(ledger.mapped.insert(at));
+        }
+        Ok(())
+    }
+
+    fn marked(&mut self, _: &mut Transaction, _: Owner, extent: &Extent) -> Result<(), Error> {
+        let ledger = self.0.0.lock();
+        assert!((extent.start.get()..).take(extent.count as usize).all(|at| ledger.mapped.contains(&at)));
+        Ok(())
+    }
+
+    fn release(
+        &mut self,
+        _: &mut Transaction,
+        owner: Owner,
+        extent: &Extent,
+        shared: bool,
+    ) -> Result<(), Error> {
+        assert!(!shared);
+        let mut ledger = self.0.0.lock();
+        for at in (extent.start.get()..).take(extent.count as usize) {
+            assert_eq!(ledger.used.remove(&at), Some(owner));
+            assert!(ledger.mapped.remove(&at));
+        }
+        Ok(())
+    }
+
+    fn free_tree_block(&mut self, _: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
+        assert!(owner.tree);
+        assert_eq!(self.0.0.lock().used.remove(&block.get()), Some(owner));
+        Ok(())
+    }
+}
+
+impl Groups for TestGroups {
+    fn space(&self, _: u32) -> Result<Box<dyn Space + '_>, Error> {
+        Ok(Box::new(TestSpace(self)))
+    }
+
+    fn free_inode(&self, _: &mut Transaction, ino: Ino) -> Result<(), Error> {
+        assert!(self.0.lock().free_inodes.insert(ino.get()), "{ino} is free already");
+        Ok(())
+    }
+}
+
+/// A volume with a table of inodes, of which all are free at first.
+pub(crate) struct Bench {
+    pub device: Arc<MemoryDevice>,
+    pub superblock: Superblock,
+    pub unlogged: Arc<Unlogged>,
+    pub groups: Arc<TestGroups>,
+    pub table: InodeTable,
+}
+
+impl Bench {
+    /// Of a volume with the usual features.
+    pub fn new() -> Self {
+        Self::with_features(incompat::BIGTIME | incompat::NREXT64)
+    }
+
+    pub fn with_features(features: u32) -> Self {
+        let device = Arc::new(MemoryDevice::new(u64::from(2 * AG_BLOCKS) << 10));
+        let sector = superblock(features);
+        device.write_at(0, &sector, Durability::Buffered).unwrap();
+        let superblock = Superblock::parse(&sector).unwrap();
+        let geometry = &superblock.geometry;
+        let mut free_inodes = BTreeSet::new();
+        for ag in geometry.ags() {
+            let mut agi = RawAgi::new_zeroed();
+            (agi.magicnum, agi.versionnum) = (U32::new(format::agi::MAGIC), U32::new(1));
+            (agi.seqno, agi.length) = (U32::new(ag.get()), U32::new(AG_BLOCKS));
+            (agi.count, agi.root, agi.level) = (U32::new(INODES), U32::new(5), U32::new(1));
+            (agi.unlinked, agi.uuid) = ([U32::new(u32::MAX); 64], UUID);
+            let mut sector = [0; 512];
+            sector[..size_of::<RawAgi>()].copy_from_slice(agi.as_bytes());
+            checksum::store(&mut sector, 312);
+            let at = geometry.ag_header_daddr(ag, 2).get() * 512;
+            device.write_at(at, &sector, Durability::Buffered).unwrap();
+            for within in FIRST_INO..FIRST_INO + INODES {
+                let ino = geometry.ino(ag, AgIno(within));
+                free_inodes.insert(ino.get());
+                let state = InodeState::blank(ino, geometry, 7);
+                let slot = slot_of(&state);
+                device.write_at(home_of(geometry, ino), &slot, Durability::Buffered).unwrap();
+            }
+        }
+        let ledger = Ledger { free_inodes, ..Ledger::default() };
+        let groups = Arc::new(TestGroups(Mutex::new(Rank::Leaf, ledger)));
+        let (unlogged, table) = open(&superblock, &device, &groups, 1 << 20);
+        Self { device, superblock, unlogged, groups, table }
+    }
+
+    pub fn shared(&self) -> &Arc<Shared> {
+        self.table.shared()
+    }
+
+    pub fn begin(&self) -> Transaction {
+        self.shared().begin(PLENTY).unwrap()
+    }
+
+    pub fn space(&self) -> impl Space + '_ {
+        TestSpace(&self.groups)
+    }
+
+    /// A new inode, committed.
+    pub fn create(&self, mode: u16) -> (InodeRef, LockedInode) {
+        self.create_as(self.groups.take_inode(), mode, 1)
+    }
+
+    pub fn create_as(&self, ino: Ino, mode: u16, nlink: u32) -> (InodeRef, LockedInode) {
+        let tx = self.begin();
+        let new = NewInode { mode, uid: 10, gid: 20, nlink, device: 0, parent: None };
+        let (inode, mut locked) = self.table.create(ino, &new).unwrap();
+        tx.commit(&mut [&mut locked]).unwrap();
+        (inode, locked)
+    }
+
+    /// Everything that was committed is written home.
+    pub fn write_home(&self) {
+        for _ in 0..100 {
+            if self.unlogged.write_home(&*self.device).unwrap() == 0 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("items stay dirty");
+    }
+
+    /// The same volume, opened again: nothing is in memory.
+    pub fn reopen(&mut self) {
+        self.write_home();
+        (self.unlogged, self.table) = open(&self.superblock, &self.device, &self.groups, 1 << 20);
+    }
+
+    pub fn slot(&self, ino: Ino) -> Vec<u8> {
+        let mut slot = vec![0; 512];
+        self.device.read_at(home_of(&self.superblock.geometry, ino), &mut slot).unwrap();
+        slot
+    }
+
+    pub fn agi(&self, ag: u32) -> RawAgi {
+        let mut sector = [0; 512];
+        let at = self.superblock.geometry.ag_header_daddr(AgNumber(ag), 2).get() * 512;
+        self.device.read_at(at, &mut sector).unwrap();
+        *RawAgi::verify(&sector, &self.superblock.geometry, AgNumber(ag)).unwrap()
+    }
+}
+
+/// Byte of the device where an inode lies.
+pub(crate) fn home_of(geometry: &format::Geometry, ino: Ino) -> u64 {
+    let place = crate::cluster::place(geometry, ino).unwrap();
+    place.cluster.daddr.get() * 512 + u64::from(place.offset)
+}
+
+/// A sealed slot.
+pub(crate) fn slot_of(state: &InodeState) -> Vec<u8> {
+    let (core, literal) = state.parts();
+    let mut slot = [core.as_bytes(), literal].concat();
+    checksum::store(&mut slot, format::inode::CRC_OFFSET);
+    slot
+}
+
+fn open(
+    superblock: &Superblock,
+    device: &Arc<MemoryDevice>,
+    groups: &Arc<TestGroups>,
+    most: usize,
+) -> (Arc<Unlogged>, InodeTable) {
+    let buffers = Arc::new(BufferCache::new(device.clone(), 4 << 20));
+    let unlogged = Arc::new(Unlogged::new(None));
+    let clock = Arc::new(FixedClock(Time { seconds: 1_700_000_000, nanos: 5 }));
+    let shared = Shared::new(
+        superblock.geometry.clone(),
+        (unlogged.clone(), buffers),
+        groups.clone(),
+        clock,
+        Random::seeded(1),
+    );
+    (unlogged, InodeTable::new(Arc::new(shared), most))
+}

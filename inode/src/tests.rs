@@ -1,0 +1,232 @@
+//! Files without a name: their lists on disk and in memory, after crashes too, and how they are freed; symlinks.
+
+use std::collections::BTreeMap;
+
+use base::{AgIno, AgNumber, FileBlock, Ino, errno};
+use block::{Device, Durability};
+use format::inode::{Dinode, ForkKind};
+use log::engine::Loggable;
+use proptest::prelude::*;
+
+use crate::fork::Fork;
+use crate::inactive::Workers;
+use crate::inode::{InodeRef, LockedInode};
+use crate::testing::{Bench, FIRST_INO, home_of};
+use crate::{symlink, unlinked};
+
+/// Four inodes of one bucket, of each of these.
+fn ino(bucket: u32, n: u32) -> Ino {
+    Ino(u64::from(FIRST_INO + bucket + 64 * n))
+}
+
+fn orphan(bench: &Bench, locked: &mut LockedInode) {
+    let mut tx = bench.begin();
+    locked.set_nlink(0);
+    unlinked::insert(bench.shared(), &mut tx, locked).unwrap();
+    tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();
+}
+
+/// The chain of a bucket as it lies on the disk.
+fn chain(bench: &Bench, bucket: u32) -> Vec<u64> {
+    let mut at = bench.agi(0).unlinked[bucket as usize].get();
+    let mut found = Vec::new();
+    while at != u32::MAX {
+        found.push(at.into());
+        let slot = bench.slot(Ino(at.into()));
+        at = Dinode::verify(&slot, &bench.superblock.geometry, Ino(at.into()))
+            .unwrap()
+            .core
+            .next_unlinked
+            .get();
+        assert!(found.len() < 100);
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn lists_are_in_the_order_of_the_model_on_disk_and_after_opening_again(
+        steps in prop::collection::vec((0u32..2, 0u32..4, any::<bool>()), 1..40),
+    ) {
+        let mut bench = Bench::new();
+        let mut users: BTreeMap<u64, InodeRef> = BTreeMap::new();
+        for bucket in 0..2 {
+            for n in 0..4 {
+                let (inode, locked) = bench.create_as(bench.groups.take_that_inode(ino(bucket, n)), 0o100_600, 1);
+                drop(locked);
+                users.insert(inode.ino().get(), inode);
+            }
+        }
+        let mut model = [Vec::new(), Vec::new()];
+        for (bucket, n, reopens) in steps {
+            let number = ino(bucket, n).get();
+            let list = &mut model[bucket as usize];
+            let mut locked = users[&number].lock();
+            if let Some(at) = list.iter().position(|there| *there == number) {
+                let mut tx = bench.begin();
+                locked.set_nlink(1);
+                unlinked::remove(bench.shared(), &mut tx, &mut locked).unwrap();
+                tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+                list.remove(at);
+            } else {
+                orphan(&bench, &mut locked);
+                list.insert(0, number);
+            }
+            drop(locked);
+            bench.write_home();
+            for (bucket, list) in model.iter().enumerate() {
+                prop_assert_eq!(&chain(&bench, bucket as u32), list);
+            }
+            if reopens {
+                let numbers: Vec<u64> = users.keys().copied().collect();
+                // No worker runs, so dropping the last hold changes nothing on the disk.
+                users.clear();
+                bench.reopen();
+                let held: Vec<_> = numbers.iter().map(|ino| (*ino, bench.table.get(Ino(*ino)).unwrap())).collect();
+                users.extend(held);
+                let loaded = unlinked::load(&bench.table).unwrap();
+                prop_assert_eq!(loaded.inodes as usize, model[0].len() + model[1].len());
+                prop_assert!(loaded.damaged.is_empty());
+            }
+        }
+    }
+}
+
+fn scatter(bench: &Bench, locked: &mut LockedInode, extents: u64) {
+    let mut tx = bench.begin();
+    let mut space = bench.space();
+    for n in 0..extents {
+        let mut fork = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
+        fork.allocate(&mut tx, &mut space, FileBlock(n * 2), (1, 1), false).unwrap();
+    }
+    locked.set_size(extents * 2 * 1024);
+    tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();
+}
+
+#[test]
+fn an_unlinked_file_keeps_its_blocks_until_its_last_user_goes() {
+    let bench = Bench::new();
+    let workers = Workers::start(bench.shared()).unwrap();
+    let mut numbers = Vec::new();
+    for (n, (mode, extents)) in (0..).zip([(0o100_600, 150), (0o100_600, 3), (0o010_600, 0), (0o100_600, 0)])
+    {
+        let (inode, mut locked) = bench.create_as(bench.groups.take_that_inode(ino(n, 1)), mode, 1);
+        if extents > 0 {
+            scatter(&bench, &mut locked, extents);
+        }
+        orphan(&bench, &mut locked);
+        drop(locked);
+        let other = inode.clone();
+        drop(inode);
+        bench.shared().inactive.drain().unwrap();
+        assert!(!bench.groups.is_free(other.ino()), "somebody uses it");
+        numbers.push((other.ino(), other.read().core().generation.get()));
+    }
+    bench.shared().inactive.drain().unwrap();
+    assert_eq!((bench.groups.used(), bench.groups.mapped()), (0, 0));
+    assert!(bench.shared().unlinked.is_empty());
+    bench.write_home();
+    for (ino, generation) in numbers {
+        assert!(bench.groups.is_free(ino));
+        assert_eq!(bench.table.get(ino).unwrap_err().errno(), errno::ENOENT);
+        let slot = bench.slot(ino);
+        let core = Dinode::verify(&slot, &bench.superblock.geometry, ino).unwrap().core;
+        assert_eq!((core.mode.get(), core.nblocks.get(), core.nextents.get()), (0, 0, 0));
+        assert_eq!((core.generation.get(), core.next_unlinked.get()), (generation.wrapping_add(1), u32::MAX));
+    }
+    assert!(bench.agi(0).unlinked.iter().all(|bucket| bucket.get() == u32::MAX));
+    drop(workers);
+    // The same number begins another life.
+    let (again, locked) = bench.create_as(bench.groups.take_that_inode(ino(0, 1)), 0o100_644, 1);
+    assert_eq!(locked.nlink(), 1);
+    assert!(std::sync::Arc::ptr_eq(&bench.table.get(again.ino()).unwrap(), &again));
+}
+
+#[test]
+fn what_a_crash_left_on_the_lists_is_freed_at_the_next_opening() {
+    let mut bench = Bench::new();
+    let mut held = Vec::new();
+    for n in 0..4 {
+        let (inode, mut locked) = bench.create_as(bench.groups.take_that_inode(ino(3, n)), 0o100_600, 1);
+        scatter(&bench, &mut locked, 30);
+        orphan(&bench, &mut locked);
+        drop(locked);
+        held.push(inode);
+    }
+    assert_eq!(bench.groups.mapped(), 120);
+    drop(held);
+    bench.reopen();
+    let workers = Workers::start(bench.shared()).unwrap();
+    assert_eq!(unlinked::load(&bench.table).unwrap().inodes, 4);
+    bench.shared().inactive.drain().unwrap();
+    drop(workers);
+    assert_eq!(bench.groups.used(), 0);
+    assert!((0..4).all(|n| bench.groups.is_free(ino(3, n))));
+    bench.write_home();
+    assert!(chain(&bench, 3).is_empty());
+}
+
+#[test]
+fn lists_that_make_no_sense_are_cut_off_and_told() {
+    // A circle, another bucket's inode, a number outside, a free inode.
+    for link in [ino(5, 0).get() as u32, ino(6, 1).get() as u32, 4_000_000, ino(5, 3).get() as u32] {
+        let mut bench = Bench::new();
+        for n in 0..2 {
+            let (_inode, mut locked) = bench.create_as(bench.groups.take_that_inode(ino(5, n)), 0o100_600, 1);
+            orphan(&bench, &mut locked);
+        }
+        bench.reopen();
+        let mut slot = bench.slot(ino(5, 0));
+        slot[96..100].copy_from_slice(&link.to_be_bytes());
+        format::checksum::store(&mut slot, 100);
+        let at = home_of(&bench.superblock.geometry, ino(5, 0));
+        bench.device.write_at(at, &slot, Durability::Buffered).unwrap();
+        let loaded = unlinked::load(&bench.table).unwrap();
+        assert_eq!((loaded.inodes, loaded.damaged.len()), (0, 1), "link {link}");
+        assert_eq!(loaded.damaged[0].0, AgNumber(0));
+        bench.write_home();
+        assert_eq!(bench.agi(0).unlinked[5].get(), u32::MAX);
+        assert_eq!(bench.superblock.geometry.split_ino(ino(5, 0)), Some((AgNumber(0), AgIno(FIRST_INO + 5))));
+    }
+}
+
+#[test]
+fn targets_of_every_length_read_back() {
+    let mut bench = Bench::new();
+    let mut links = Vec::new();
+    for length in [1, 59, 335, 336, 337, 500, 967, 968, 969, 1000, 1023] {
+        let target: Vec<u8> = (0..length).map(|n| b'a' + (n % 26) as u8).collect();
+        let (inode, mut locked) = bench.create(0o120_777);
+        let mut tx = bench.begin();
+        symlink::write(bench.shared(), &mut tx, &mut bench.space(), &mut locked, &target).unwrap();
+        tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+        assert_eq!(symlink::read(bench.shared(), &mut locked).unwrap(), target);
+        links.push((inode.ino(), target));
+    }
+    bench.reopen();
+    let workers = Workers::start(bench.shared()).unwrap();
+    for (ino, target) in links {
+        let inode = bench.table.get(ino).unwrap();
+        let mut locked = inode.lock();
+        assert_eq!(symlink::read(bench.shared(), &mut locked).unwrap(), target);
+        orphan(&bench, &mut locked);
+    }
+    bench.shared().inactive.drain().unwrap();
+    drop(workers);
+    assert_eq!(bench.groups.used(), 0);
+}
+
+#[test]
+fn a_target_that_is_too_long_or_empty_is_refused() {
+    let bench = Bench::new();
+    let (_inode, mut locked) = bench.create(0o120_777);
+    for target in [&[][..], &[b'x'; 1024][..]] {
+        let mut tx = bench.begin();
+        let refused = symlink::write(bench.shared(), &mut tx, &mut bench.space(), &mut locked, target);
+        assert_eq!(refused.unwrap_err().errno(), errno::ENAMETOOLONG);
+    }
+    let (_inode, mut file) = bench.create(0o100_600);
+    assert_eq!(symlink::read(bench.shared(), &mut file).unwrap_err().errno(), errno::EINVAL);
+    assert_eq!(file.extent_count(ForkKind::Data), 0);
+}

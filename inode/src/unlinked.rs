@@ -1,0 +1,286 @@
+//! Lists of unlinked inodes: files without a name that somebody still uses, or that nobody has freed yet.
+//!
+//! On disk each AGI has 64 buckets, and each listed inode the number of the next in its bucket. A new one is put in
+//! front, so the AGI and the inode's own cluster change. To take one out of the middle, the one before it must be
+//! found: the lists of an AG are kept in memory with links in both directions, so that this takes no walk.
+//!
+//! # Invariants
+//! The links in memory say the same as the disk, from [`load`] on, which opens the volume for writing.
+//!
+//! # Locking
+//! The AGI's buffer protects the lists of its AG, on disk and in memory. Clusters are locked behind it.
+
+use std::collections::HashMap;
+
+use base::lock::{Mutex, Rank};
+use base::{AgIno, AgNumber, Ino};
+use format::Geometry;
+use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
+use format::damage::{Damage, Place};
+use format::inode::{CRC_OFFSET, Dinode, RawInode};
+use format::ondisk::OnDisk;
+use log::engine::{BufferId, Error, Extent, Transaction};
+use rustc_hash::FxBuildHasher;
+
+use crate::cluster;
+use crate::inode::LockedInode;
+use crate::shared::Shared;
+use crate::table::InodeTable;
+
+const LINK_OFFSET: usize = std::mem::offset_of!(RawInode, next_unlinked);
+const BUCKETS_OFFSET: usize = std::mem::offset_of!(RawAgi, unlinked);
+const NAME: &str = "unlinked list";
+
+/// Neighbours in a bucket's list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Links {
+    prev: Option<AgIno>,
+    next: Option<AgIno>,
+}
+
+type Lists = HashMap<u32, Links, FxBuildHasher>;
+
+/// The lists of all AGs, as links between their inodes.
+#[derive(Debug)]
+pub struct UnlinkedLists {
+    groups: Box<[Mutex<Lists>]>,
+}
+
+impl UnlinkedLists {
+    /// Lists of which nothing is known yet.
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        Self { groups: geometry.ags().map(|_| Mutex::new(Rank::Group, Lists::default())).collect() }
+    }
+
+    fn with<R>(&self, ag: AgNumber, use_lists: impl FnOnce(&mut Lists) -> R) -> Option<R> {
+        self.groups.get(ag.get() as usize).map(|lists| use_lists(&mut lists.lock()))
+    }
+
+    /// How many inodes are on the lists.
+    pub fn len(&self) -> usize {
+        self.groups.iter().map(|lists| lists.lock().len()).sum()
+    }
+
+    /// Whether no inode is on a list.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn bucket_of(ino: AgIno) -> usize {
+    ino.get() as usize % UNLINKED_BUCKETS
+}
+
+fn to_raw(ino: Option<AgIno>) -> u32 {
+    ino.map_or(NULL_AG_INO, AgIno::get)
+}
+
+fn from_raw(raw: u32) -> Option<AgIno> {
+    (raw != NULL_AG_INO).then_some(AgIno(raw))
+}
+
+/// Puts an inode without links on its AG's list. When its last user goes, it is freed.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Device`].
+pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<(), Error> {
+    let (ag, ino) = locate(shared, inode.ino())?;
+    let agi = read_agi(shared, tx, ag)?;
+    let head = bucket(tx, agi, bucket_of(ino));
+    let damaged = shared.unlinked.with(ag, |lists| {
+        let known = head.is_none_or(|head| lists.contains_key(&head.get()));
+        !known || lists.contains_key(&ino.get())
+    });
+    if damaged != Some(false) {
+        let found = head.map_or("none".to_string(), |head| head.to_string());
+        let damage = Damage::new(NAME, "unlinked", format_args!("a list without inode {ino}"), found);
+        return Err(Error::damaged(Place::ag(ag), damage));
+    }
+    // The slot says "none" already.
+    if head.is_some() {
+        set_link(shared, tx, (ag, ino), head)?;
+    }
+    set_bucket(tx, agi, bucket_of(ino), Some(ino));
+    shared.unlinked.with(ag, |lists| {
+        lists.insert(ino.get(), Links { prev: None, next: head });
+        if let Some(links) = head.and_then(|head| lists.get_mut(&head.get())) {
+            links.prev = Some(ino);
+        }
+    });
+    inode.inode().set_orphan(true);
+    Ok(())
+}
+
+/// Takes an inode off its list: it gets a name again, or is being freed.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Device`].
+pub fn remove(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<(), Error> {
+    let (ag, ino) = locate(shared, inode.ino())?;
+    let agi = read_agi(shared, tx, ag)?;
+    let links = shared.unlinked.with(ag, |lists| lists.get(&ino.get()).copied()).flatten();
+    let Some(Links { prev, next }) = links else {
+        let damage = Damage::new(NAME, "unlinked", format_args!("inode {ino} in a list"), "none");
+        return Err(Error::damaged(Place::ino(inode.ino()), damage));
+    };
+    if next.is_some() {
+        set_link(shared, tx, (ag, ino), None)?;
+    }
+    match prev {
+        Some(prev) => set_link(shared, tx, (ag, prev), next)?,
+        None => {
+            let head = bucket(tx, agi, bucket_of(ino));
+            if head != Some(ino) {
+                let damage = Damage::new(NAME, "unlinked", ino, to_raw(head));
+                return Err(Error::damaged(Place::ag(ag), damage));
+            }
+            set_bucket(tx, agi, bucket_of(ino), next);
+        }
+    }
+    shared.unlinked.with(ag, |lists| {
+        lists.remove(&ino.get());
+        if let Some(links) = prev.and_then(|prev| lists.get_mut(&prev.get())) {
+            links.next = next;
+        }
+        if let Some(links) = next.and_then(|next| lists.get_mut(&next.get())) {
+            links.prev = prev;
+        }
+    });
+    inode.inode().set_orphan(false);
+    Ok(())
+}
+
+fn locate(shared: &Shared, ino: Ino) -> Result<(AgNumber, AgIno), Error> {
+    shared.geometry.split_ino(ino).ok_or_else(|| {
+        let damage = Damage::new("inode", "ino", "an inode of the volume", ino);
+        Error::damaged(Place::ino(ino), damage)
+    })
+}
+
+fn read_agi(shared: &Shared, tx: &mut Transaction, ag: AgNumber) -> Result<BufferId, Error> {
+    let geometry = &shared.geometry;
+    let at = Extent { daddr: geometry.ag_header_daddr(ag, 2), bytes: geometry.sector_size };
+    tx.read(at, Rank::Agi(ag.get()), |bytes| RawAgi::verify(bytes, geometry, ag).map(|_| ()))
+}
+
+fn bucket(tx: &Transaction, agi: BufferId, bucket: usize) -> Option<AgIno> {
+    RawAgi::view(tx.bytes(agi)).and_then(|agi| agi.unlinked.get(bucket)).and_then(|raw| from_raw(raw.get()))
+}
+
+fn set_bucket(tx: &mut Transaction, agi: BufferId, bucket: usize, to: Option<AgIno>) {
+    let start = BUCKETS_OFFSET + bucket * 4;
+    tx.bytes_mut(agi, start..start + 4).copy_from_slice(&to_raw(to).to_be_bytes());
+}
+
+/// Changes the link in an inode's slot. Only this goes into the log of the cluster; all else in the slot belongs to the
+/// inode, and a write home brings it.
+fn set_link(
+    shared: &Shared,
+    tx: &mut Transaction,
+    (ag, within): (AgNumber, AgIno),
+    to: Option<AgIno>,
+) -> Result<(), Error> {
+    let geometry = &shared.geometry;
+    let ino = geometry.ino(ag, within);
+    let damaged = |damage| Error::damaged(Place::ino(ino), damage);
+    let place = cluster::place(geometry, ino)
+        .ok_or_else(|| damaged(Damage::new(NAME, "next_unlinked", "an inode of the volume", ino)))?;
+    let id = tx.read(place.cluster, Rank::Buffer, |bytes| cluster::verify(bytes, geometry))?;
+    tx.inode_buffer(id);
+    let start = place.offset as usize;
+    let edit = tx.edit(id);
+    let size = geometry.inode_size as usize;
+    let slot = edit.all_mut().get_mut(start..start + size).unwrap_or(&mut []);
+    Dinode::identify(slot, geometry, ino).map_err(damaged)?;
+    if let Some(field) = slot.get_mut(LINK_OFFSET..LINK_OFFSET + 4) {
+        field.copy_from_slice(&to_raw(to).to_be_bytes());
+    }
+    format::checksum::store(slot, CRC_OFFSET);
+    edit.log(start + LINK_OFFSET..start + LINK_OFFSET + 4);
+    Ok(())
+}
+
+/// What [`load`] found.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// Inodes that were unlinked and are freed in the background from now on.
+    pub inodes: u64,
+    /// Lists that make no sense from some point on. Their buckets were cleared: what hung on them is lost until a
+    /// repair.
+    pub damaged: Vec<(AgNumber, Damage)>,
+}
+
+/// Reads the lists of all AGs, once, before anything else is changed, and hands every inode on them to inactivation.
+///
+/// # Errors
+/// [`Error::Device`], and damage of an AGI. A damaged list is no error.
+pub fn load(table: &InodeTable) -> Result<Loaded, Error> {
+    let shared = table.shared();
+    let mut loaded = Loaded::default();
+    for ag in shared.geometry.ags() {
+        for bucket in occupied(shared, ag)? {
+            match load_bucket(table, ag, bucket) {
+                Ok(inodes) => loaded.inodes += inodes,
+                Err(Error::Damaged { damage, .. }) => {
+                    clear_bucket(shared, ag, bucket)?;
+                    loaded.damaged.push((ag, damage));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(loaded)
+}
+
+/// The buckets of an AG that are not empty.
+fn occupied(shared: &Shared, ag: AgNumber) -> Result<Vec<usize>, Error> {
+    let mut tx = shared.begin(shared.reservations.bucket)?;
+    let agi = read_agi(shared, &mut tx, ag)?;
+    Ok((0..UNLINKED_BUCKETS).filter(|n| bucket(&tx, agi, *n).is_some()).collect())
+}
+
+fn load_bucket(table: &InodeTable, ag: AgNumber, number: usize) -> Result<u64, Error> {
+    let shared = table.shared();
+    let mut tx = shared.begin(shared.reservations.bucket)?;
+    let agi = read_agi(shared, &mut tx, ag)?;
+    let mut at = bucket(&tx, agi, number);
+    drop(tx);
+    let mut found: Vec<(AgIno, Links)> = Vec::new();
+    let mut seen = Lists::default();
+    let mut users = Vec::new();
+    while let Some(within) = at {
+        let ino = shared.geometry.ino(ag, within);
+        let links = Links { prev: found.last().map(|(prev, _)| *prev), next: None };
+        let damage = |expected: &str| {
+            Error::damaged(Place::ino(ino), Damage::new(NAME, "next_unlinked", expected, within))
+        };
+        if bucket_of(within) != number {
+            return Err(damage(&format!("an inode of bucket {number}")));
+        }
+        // A list that comes back to itself ends here.
+        if seen.insert(within.get(), links).is_some() {
+            return Err(damage("an inode that is in the list once"));
+        }
+        let inode = table.get(ino).map_err(|error| match error {
+            Error::Refused { .. } => damage("an inode that is in use"),
+            other => other,
+        })?;
+        at = from_raw(inode.read().core().next_unlinked.get());
+        found.push((within, Links { next: at, ..links }));
+        users.push(inode);
+    }
+    let count = found.len() as u64;
+    shared.unlinked.with(ag, |lists| lists.extend(found.into_iter().map(|(ino, links)| (ino.get(), links))));
+    // Each is handed to inactivation as its only user goes.
+    for user in users {
+        user.set_orphan(true);
+    }
+    Ok(count)
+}
+
+fn clear_bucket(shared: &Shared, ag: AgNumber, bucket: usize) -> Result<(), Error> {
+    let mut tx = shared.begin(shared.reservations.bucket)?;
+    let agi = read_agi(shared, &mut tx, ag)?;
+    set_bucket(&mut tx, agi, bucket, None);
+    tx.commit(&mut [])
+}
