@@ -3,7 +3,31 @@
 //! | part | subject |
 //! |---|---|
 //! | [`btree`] | one B+tree for all, with cursors over a transaction's buffers |
+//! | [`group`] | [`Groups`] and [`Group`]: what is kept in memory of each allocation group |
+//! | [`space`] | free space: allocation, freeing, the AGFL, reservations, busy extents |
+//! | [`rmap`] | reverse mappings: who owns each block |
+//! | [`owner`] | [`Owner`] |
+//!
+//! # Invariants
+//! - Whoever holds an AGF's buffer in a transaction may change all that hangs from it: both trees of free space, the
+//!   AGFL, reverse mappings, reference counts. What hangs from an AGI goes with that buffer.
+//! - What memory holds of a group follows its AGF within the same transaction.
+//!
+//! # Locking
+//! AGI before AGF; AGFs in ascending order, or only tried. Everything below a header is locked under it, in any order.
+//! A group's in-core state is a leaf lock below all buffers.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
 pub mod btree;
+pub mod group;
+pub mod owner;
+pub mod rmap;
+pub mod space;
+#[cfg(test)]
+mod testing;
+
+pub use group::{Group, Groups, OpenAg};
+pub use owner::Owner;
+pub use space::alloc::{AllocRequest, Near};
+pub use space::reservation::BlockReservation;

@@ -1,15 +1,12 @@
 //! A position in a tree, and how it moves.
 
-use base::{AgBlock, AgNumber, FsBlock};
-use format::btree::{Block, Btree, Header, Identity, MAX_LEVELS, Pointer};
+use format::btree::{Btree, MAX_LEVELS};
 use format::ondisk::{OnDisk, U16};
-use format::{Damage, Place};
+use log::engine::{BufferId, Error, Transaction};
 
-use super::kind::HeaderOf;
+use super::blocks::{Inline, One};
 use super::page::{self, Edit, Shape, Side};
-use super::{Home, Kind, RawPointer, Root, Tree};
-use base::lock::Rank;
-use log::engine::{BufferId, Error, Extent, Transaction};
+use super::{Kind, RawPointer, Root, Tree};
 
 /// The record of a tree.
 pub(super) type Record<T> = <<T as Tree>::Kind as Btree>::Record;
@@ -130,6 +127,26 @@ impl<T: Tree> Cursor<T> {
         let found = self.records(tx).get(slot).copied();
         self.gap = found.is_none();
         Ok(found)
+    }
+
+    /// How many blocks the tree has, by walking all of it. The cursor has no position afterwards.
+    pub fn count_blocks(&mut self, tx: &mut Transaction) -> Result<u32, Error> {
+        self.seek(tx, Way::First)?;
+        let mut blocks = self.levels as u32;
+        loop {
+            let before = self.path;
+            if !self.neighbour(tx, Side::Right)? {
+                self.levels = 0;
+                return Ok(blocks);
+            }
+            let moved = |(old, new): &(Step, Step)| old.block != new.block;
+            for (old, _) in before.into_iter().zip(self.path).filter(moved) {
+                blocks += 1;
+                if let Some(id) = old.id {
+                    tx.release(id);
+                }
+            }
+        }
     }
 
     /// The record at the position; `None` in a gap.
@@ -301,29 +318,6 @@ impl<T: Tree> Cursor<T> {
         Ok(Some(found))
     }
 
-    /// A new, empty block of the tree.
-    pub(super) fn new_block(&mut self, tx: &mut Transaction, level: usize, near: u64) -> Result<Step, Error> {
-        let block = self.tree.alloc_block(tx, near)?;
-        let geometry = self.tree.geometry();
-        let (ag, owner) = match self.tree.home() {
-            Home::Ag(ag) => (Some(ag), ag.get().into()),
-            Home::Inode(ino) => (None, ino.get()),
-        };
-        let Some((ag, at)) = Ptr::<T>::of(block).locate(geometry, ag) else {
-            return Err(self.damage(block, "ptr", "a block that can hold one", format_args!("{block:#x}")));
-        };
-        if self.path.iter().take(self.levels).any(|step| step.id.is_some() && step.block == block) {
-            return Err(self.damage(block, "ptr", "a free block", "a block of this tree"));
-        }
-        let daddr = geometry.ag_block_daddr(ag, at);
-        let id = tx.fresh(Extent { daddr, bytes: geometry.block_size }, Rank::Fork)?;
-        let header =
-            HeaderOf { magic: T::Kind::MAGIC, level: level as u16, daddr, uuid: geometry.uuid, owner };
-        let bytes = tx.bytes_mut(id, 0..<T::Kind as Btree>::Header::SIZE);
-        <T::Kind as Btree>::Pointer::write_header(&header, bytes);
-        Ok(Step { id: Some(id), block, slot: 0 })
-    }
-
     /// Changes any block.
     pub(super) fn edit_block<R>(
         &mut self,
@@ -484,106 +478,5 @@ impl<T: Tree> Cursor<T> {
             return Err(self.damage(right.block, "leftsib", expected, "another"));
         }
         Ok(())
-    }
-
-    /// Reads a block of the tree, verified as one of that level.
-    pub(super) fn read(&self, tx: &mut Transaction, level: usize, block: u64) -> Result<BufferId, Error> {
-        let geometry = self.tree.geometry();
-        let (ag, ino) = match self.tree.home() {
-            Home::Ag(ag) => (Some(ag), None),
-            Home::Inode(ino) => (None, Some(ino)),
-        };
-        let Some((ag, at)) = Ptr::<T>::of(block).locate(geometry, ag) else {
-            return Err(self.damage(block, "ptr", "a block that can hold one", format_args!("{block:#x}")));
-        };
-        let identity = Identity { ag, block: at, ino };
-        let level = level as u16;
-        let extent = Extent { daddr: geometry.ag_block_daddr(ag, at), bytes: geometry.block_size };
-        let id = tx.read(extent, Rank::Fork, |bytes| {
-            Block::<T::Kind>::verify(bytes, geometry, identity, level).map(drop)
-        })?;
-        // A block in memory was verified as whatever it was read as: magic, level and owner must be asked again.
-        let Some(header) = <T::Kind as Btree>::Header::view(tx.bytes(id)) else {
-            return Err(self.damage(block, "length", "a header", "less"));
-        };
-        let owner = ino.map_or(ag.get().into(), |ino| ino.get());
-        let found = (header.magic(), header.level(), header.owner());
-        if found != (T::Kind::MAGIC, level, owner) {
-            let expected = format_args!("magic {:#x}, level {level}, owner {owner}", T::Kind::MAGIC);
-            let found = format_args!("magic {:#x}, level {}, owner {}", found.0, found.1, found.2);
-            return Err(self.damage(block, "level", expected, found));
-        }
-        Ok(id)
-    }
-
-    /// Damage of a block of this tree, with its place.
-    #[cold]
-    pub(super) fn damage(
-        &self,
-        block: u64,
-        field: &'static str,
-        expected: impl std::fmt::Display,
-        found: impl std::fmt::Display,
-    ) -> Error {
-        let place = match self.tree.home() {
-            Home::Ag(ag) => Place::block(ag, AgBlock(block as u32)),
-            Home::Inode(ino) => {
-                let at = self.tree.geometry().split_fs_block(FsBlock(block));
-                at.map_or(Place::default(), |(ag, at): (AgNumber, AgBlock)| Place::block(ag, at))
-                    .of_inode(ino)
-            }
-        };
-        Error::Damaged { place, damage: Damage::new(T::Kind::NAME, field, expected, found) }
-    }
-
-    /// A record that cannot stand where the cursor is.
-    #[cold]
-    pub(super) fn out_of_order(&self, at: Search<T>) -> Error {
-        let expected = format_args!("a place in order for {at:?}");
-        self.damage(
-            self.step(0).block,
-            "record",
-            expected,
-            "a record that is equal, or neighbours out of order",
-        )
-    }
-}
-
-/// Changes two different blocks at once.
-pub(super) fn pair<R>(
-    tx: &mut Transaction,
-    left: Step,
-    right: Step,
-    change: impl FnOnce(&mut dyn Edit, &mut dyn Edit) -> R,
-) -> Option<R> {
-    let (left, right) = (left.id?, right.id?);
-    let (left, right) = tx.pair(left, right);
-    Some(change(left, right))
-}
-
-/// One buffer, to change it.
-pub(super) struct One<'a> {
-    pub tx: &'a mut Transaction,
-    pub id: BufferId,
-}
-
-impl Edit for One<'_> {
-    fn bytes(&self) -> &[u8] {
-        self.tx.bytes(self.id)
-    }
-    fn bytes_mut(&mut self, range: std::ops::Range<usize>) -> &mut [u8] {
-        self.tx.bytes_mut(self.id, range)
-    }
-}
-
-/// A root in an inode, to change it.
-struct Inline<'a, T: Tree>(&'a mut T);
-
-impl<T: Tree> Edit for Inline<'_, T> {
-    fn bytes(&self) -> &[u8] {
-        self.0.inline()
-    }
-    fn bytes_mut(&mut self, range: std::ops::Range<usize>) -> &mut [u8] {
-        self.0.inline_mut().get_mut(range).unwrap_or_default()
     }
 }

@@ -2,7 +2,8 @@
 
 use zerocopy::IntoBytes;
 
-use super::cursor::{Ptr, Step, Way, pair};
+use super::blocks::pair;
+use super::cursor::{Ptr, Step, Way};
 use super::page::{self, Shape, Side};
 use super::{Cursor, Kind, RawPointer, Tree};
 use log::engine::{Error, Transaction};

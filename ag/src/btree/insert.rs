@@ -4,7 +4,8 @@ use zerocopy::IntoBytes;
 
 use format::btree::MAX_LEVELS;
 
-use super::cursor::{Key, Ptr, Record, Search, Step, Way, pair};
+use super::blocks::pair;
+use super::cursor::{Key, Ptr, Record, Search, Step, Way};
 use super::page::{self, Entry, Side};
 use super::{Cursor, Kind, RawPointer, Tree};
 use log::engine::{Error, Transaction};
@@ -211,7 +212,7 @@ impl<T: Tree> Cursor<T> {
         let shape = self.shape_of_block(level);
         let inline = self.tree.inline();
         if let Some(id) = child.id {
-            page::copy_all(inline, &inline_shape, &mut super::cursor::One { tx, id }, &shape);
+            page::copy_all(inline, &inline_shape, &mut super::blocks::One { tx, id }, &shape);
         }
         self.set_step(level, Step { slot, ..child });
         self.set_step(level + 1, Step { id: None, block: 0, slot: 0 });

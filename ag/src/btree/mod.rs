@@ -6,6 +6,7 @@
 //! | [`Kind`] | how one kind of tree is searched and keyed, beside its layout in `format::btree` |
 //! | [`Tree`] | one tree at work: where its root lies, where blocks come from and go to |
 //! | [`Cursor`] | a position in a tree: lookups and steps (`cursor`), `insert`, `delete` |
+//! | `blocks` | reading, verifying and making the blocks of a tree |
 //! | `keys` | a parent's keys after a child has changed |
 //! | [`overlap`] | all records that touch a range, where records may overlap |
 //! | [`page`] | changes of bytes within one block or between two |
@@ -36,6 +37,7 @@
 //! that shuts the volume down. Blocks for growth are therefore reserved before. After any error the cursor has no
 //! position.
 
+mod blocks;
 mod cursor;
 mod delete;
 mod insert;

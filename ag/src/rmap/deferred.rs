@@ -1,0 +1,156 @@
+//! Reverse mappings of files, changed after the transaction that changed the file's extent map: behind an intent (RUI)
+//! with its done item (RUD).
+
+use std::sync::Arc;
+
+use base::{AgBlock, FileBlock, FsBlock, Ino};
+use format::btree::rmap;
+use format::log::intent::MapTarget;
+use format::log::item::ItemType;
+use format::{Damage, Place};
+use log::engine::{Deferred, Error, Progress, Transaction};
+
+use super::Mapping;
+use crate::group::{Group, Groups};
+
+/// What is done to a mapping. The numbers are those of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Added; other owners may share its blocks.
+    Map,
+    /// Removed.
+    Unmap,
+    /// From unwritten to written, or back: `unwritten` is what it becomes.
+    Convert,
+}
+
+/// An extent of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileExtent {
+    /// Whose.
+    pub ino: Ino,
+    /// Of the attribute fork.
+    pub attr: bool,
+    /// Where in the file.
+    pub offset: FileBlock,
+    /// Where on the disk.
+    pub start: FsBlock,
+    /// Blocks.
+    pub count: u32,
+    /// Not written yet.
+    pub unwritten: bool,
+}
+
+/// Flags of the log.
+const ATTR_FORK: u32 = 1 << 31;
+const BMBT_BLOCK: u32 = 1 << 30;
+const UNWRITTEN: u32 = 1 << 29;
+
+/// A change of one mapping.
+#[derive(Debug)]
+struct Operation {
+    group: Arc<Group>,
+    at: AgBlock,
+    /// As the log has it.
+    target: MapTarget,
+    waits: bool,
+}
+
+impl Groups {
+    /// Changes the reverse mapping of a file's extent after this transaction.
+    ///
+    /// # Errors
+    /// Damage: the extent cannot be one.
+    pub fn rmap_later(&self, tx: &mut Transaction, change: Change, extent: &FileExtent) -> Result<(), Error> {
+        if !self.geometry().features.rmapbt() {
+            return Ok(());
+        }
+        // Where blocks can be shared, the log asks for the careful way.
+        let shared = u32::from(self.geometry().features.reflink() && !extent.attr);
+        let code = match change {
+            Change::Map => 1 + shared,
+            Change::Unmap => 3 + shared,
+            Change::Convert => 5 + shared,
+        };
+        let flag = |set: bool, bit: u32| if set { bit } else { 0 };
+        let target = MapTarget {
+            owner: extent.ino.get(),
+            start: extent.start,
+            offset: extent.offset,
+            blocks: extent.count,
+            flags: code | flag(extent.attr, ATTR_FORK) | flag(extent.unwritten, UNWRITTEN),
+        };
+        let (group, at) = self.of_block(extent.start, extent.count)?;
+        let group = Arc::clone(group);
+        tx.defer(Box::new(Operation { group, at, target, waits: false }));
+        Ok(())
+    }
+
+    /// The operation that a reverse-mapping intent asks for which recovery found unanswered.
+    ///
+    /// # Errors
+    /// Damage: the extent cannot be one, or nobody knows such an operation.
+    pub fn recovered_rmap(&self, target: &MapTarget) -> Result<Box<dyn Deferred>, Error> {
+        let (group, at) = self.of_block(target.start, target.blocks)?;
+        if !(1..=8).contains(&target.operation()) {
+            let damage =
+                Damage::new("reverse mapping to change", "flags", "an operation", target.operation());
+            return Err(Error::damaged(Place::block(group.ag, at), damage));
+        }
+        Ok(Box::new(Operation { group: Arc::clone(group), at, target: *target, waits: true }))
+    }
+}
+
+impl Operation {
+    fn mapping(&self) -> Mapping {
+        let flags = self.target.flags;
+        let flag = |bit: u32, set: u64| if flags & bit != 0 { set } else { 0 };
+        let offset = (self.target.offset.get() & rmap::OFFSET_MASK)
+            | flag(ATTR_FORK, rmap::ATTR_FORK)
+            | flag(BMBT_BLOCK, rmap::BMBT_BLOCK)
+            | flag(UNWRITTEN, rmap::UNWRITTEN);
+        let (start, count) = (self.at.get(), self.target.blocks);
+        Mapping { start, count, owner: self.target.owner, offset }
+    }
+}
+
+impl Deferred for Operation {
+    fn intent(&self) -> ItemType {
+        ItemType::Rui
+    }
+
+    fn done(&self) -> ItemType {
+        ItemType::Rud
+    }
+
+    fn batch(&self) -> usize {
+        4
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.target.owner.to_le_bytes());
+        out.extend_from_slice(&self.target.start.get().to_le_bytes());
+        out.extend_from_slice(&self.target.offset.get().to_le_bytes());
+        out.extend_from_slice(&self.target.blocks.to_le_bytes());
+        out.extend_from_slice(&self.target.flags.to_le_bytes());
+    }
+
+    fn perform(&mut self, tx: &mut Transaction) -> Result<Progress, Error> {
+        let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
+        let Some(open) = open else {
+            self.waits = true;
+            return Ok(Progress::Again);
+        };
+        open.fix_list(tx)?;
+        let mapping = self.mapping();
+        match self.target.operation() {
+            1 | 2 | 7 => open.map(tx, mapping)?,
+            3 | 4 | 8 => open.unmap(tx, mapping)?,
+            _ => {
+                open.unmap(tx, Mapping { offset: mapping.offset ^ rmap::UNWRITTEN, ..mapping })?;
+                open.map(tx, mapping)?;
+            }
+        }
+        Ok(Progress::Done)
+    }
+}

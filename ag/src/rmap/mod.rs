@@ -1,0 +1,286 @@
+//! Reverse mappings: for each run of blocks of a group, who owns it, and where in the owner it lies.
+//!
+//! | part | subject |
+//! |---|---|
+//! | this file | adding and removing a mapping under an AGF |
+//! | [`deferred`] | the same after a transaction, behind an intent (RUI) with its done item (RUD) |
+//!
+//! A volume without the tree has none of this: every call is then a no-op.
+//!
+//! # Invariants
+//! - Two mappings of one owner that continue each other, in blocks and in the file, with equal flags, are one record.
+//! - Blocks of files may have several owners, where they are shared: then their records overlap.
+
+pub mod deferred;
+
+use std::ops::ControlFlow;
+
+use base::AgBlock;
+use format::btree::{Btree, Rmap, RmapBt, rmap};
+use format::ondisk::{U32, U64};
+use log::engine::{Error, Transaction};
+
+use crate::btree::{Cursor, Kind};
+use crate::group::OpenAg;
+use crate::owner::Owner;
+use crate::space::trees::AgfTree;
+
+/// A mapping, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First block.
+    pub start: u32,
+    /// Blocks.
+    pub count: u32,
+    /// The inode, or a negative number for metadata.
+    pub owner: u64,
+    /// Logical block, with the flags above it.
+    pub offset: u64,
+}
+
+impl Mapping {
+    fn of(record: &Rmap) -> Self {
+        Self {
+            start: record.startblock.get(),
+            count: record.blockcount.get(),
+            owner: record.owner.get(),
+            offset: record.offset.get(),
+        }
+    }
+
+    fn record(&self) -> Rmap {
+        Rmap {
+            startblock: U32::new(self.start),
+            blockcount: U32::new(self.count),
+            owner: U64::new(self.owner),
+            offset: U64::new(self.offset),
+        }
+    }
+
+    fn end(&self) -> u64 {
+        u64::from(self.start) + u64::from(self.count)
+    }
+
+    /// Whether the offset runs along with the blocks: those of a file's own blocks do.
+    fn runs(&self) -> bool {
+        self.owner >> 63 == 0 && self.offset & rmap::BMBT_BLOCK == 0
+    }
+
+    /// The offset, with flags, that many blocks on.
+    fn offset_after(&self, blocks: u32) -> u64 {
+        if self.runs() { self.offset.wrapping_add(blocks.into()) } else { self.offset }
+    }
+
+    /// Whether `next` continues this one.
+    fn continues(&self, next: &Self) -> bool {
+        self.owner == next.owner
+            && self.end() == u64::from(next.start)
+            && self.offset_after(self.count) == next.offset
+            && self.count.checked_add(next.count).is_some()
+    }
+
+    /// Whether the other one is a part of this one.
+    fn covers(&self, part: &Self) -> bool {
+        let within = self.start <= part.start && part.end() <= self.end();
+        within
+            && self.owner == part.owner
+            && self.offset_after(part.start.wrapping_sub(self.start)) == part.offset
+    }
+
+    /// What remains on both sides of a part.
+    fn without(&self, part: &Self) -> [Self; 2] {
+        let before = part.start - self.start;
+        let behind = before + part.count;
+        [
+            Self { count: before, ..*self },
+            Self {
+                start: self.start + behind,
+                count: self.count - behind,
+                offset: self.offset_after(behind),
+                ..*self
+            },
+        ]
+    }
+}
+
+type RmapCursor<'g> = Cursor<AgfTree<'g, RmapBt>>;
+
+impl OpenAg<'_> {
+    /// Writes down the owner of blocks that were just allocated, where that goes together.
+    pub(crate) fn map_owner(
+        &self,
+        tx: &mut Transaction,
+        at: AgBlock,
+        count: u32,
+        owner: Owner,
+    ) -> Result<(), Error> {
+        match owner.mapping() {
+            Some((owner, offset)) => self.map(tx, Mapping { start: at.get(), count, owner, offset }),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the owner of blocks that are being freed.
+    pub(crate) fn unmap_owner(
+        &self,
+        tx: &mut Transaction,
+        at: AgBlock,
+        count: u32,
+        owner: Owner,
+    ) -> Result<(), Error> {
+        match owner.mapping() {
+            Some((owner, offset)) => self.unmap(tx, Mapping { start: at.get(), count, owner, offset }),
+            None if owner == Owner::Unknown => self.unmap_unknown(tx, at.get(), count),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a mapping, joined with those of the same owner that it continues or that continue it.
+    ///
+    /// # Errors
+    /// Damage: there is such a mapping already.
+    pub fn map(&self, tx: &mut Transaction, new: Mapping) -> Result<(), Error> {
+        if !self.group.geometry.features.rmapbt() {
+            return Ok(());
+        }
+        let mut cursor = self.cursor::<RmapBt>();
+        let left = self.left_of(tx, &mut cursor, &new)?;
+        let end = new.start.wrapping_add(new.count);
+        let key =
+            RmapBt::of_record(&Mapping { start: end, offset: new.offset_after(new.count), ..new }.record());
+        let right = cursor.lookup_eq(tx, key)?.map(|record| Mapping::of(&record));
+        let mut whole = new;
+        if let Some(right) = right.filter(|right| new.continues(right)) {
+            cursor.delete(tx)?;
+            whole.count += right.count;
+        }
+        if let Some(left) = left.filter(|left| left.continues(&whole)) {
+            whole = Mapping { count: left.count + whole.count, ..left };
+            self.find_mapping(tx, &mut cursor, &left)?;
+            return cursor.update(tx, &whole.record());
+        }
+        cursor.lookup_eq(tx, RmapBt::of_record(&whole.record()))?;
+        cursor.insert(tx, &whole.record())
+    }
+
+    /// Removes a mapping, which is all or a part of a record.
+    ///
+    /// # Errors
+    /// Damage: there is no such mapping.
+    pub fn unmap(&self, tx: &mut Transaction, gone: Mapping) -> Result<(), Error> {
+        if !self.group.geometry.features.rmapbt() {
+            return Ok(());
+        }
+        let mut cursor = self.cursor::<RmapBt>();
+        let Some(whole) = self.covering(tx, &mut cursor, &gone)? else {
+            return Err(self.no_mapping(&gone, "none"));
+        };
+        self.find_mapping(tx, &mut cursor, &whole)?;
+        let [before, behind] = whole.without(&gone);
+        if before.count > 0 {
+            cursor.update(tx, &before.record())?;
+        } else {
+            cursor.delete(tx)?;
+        }
+        if behind.count > 0 {
+            cursor.lookup_eq(tx, RmapBt::of_record(&behind.record()))?;
+            cursor.insert(tx, &behind.record())?;
+        }
+        Ok(())
+    }
+
+    /// In recovery nobody knows whose blocks an extent-free intent names. If their mapping is still there, it covers
+    /// all of them; if an earlier operation has removed it, nothing touches them.
+    fn unmap_unknown(&self, tx: &mut Transaction, start: u32, count: u32) -> Result<(), Error> {
+        if !self.group.geometry.features.rmapbt() {
+            return Ok(());
+        }
+        let end = start.saturating_add(count);
+        let mut cursor = self.cursor::<RmapBt>();
+        let last = cursor.lookup_le(tx, (end.saturating_sub(1), u64::MAX, u64::MAX))?;
+        let Some(found) = last.map(|record| Mapping::of(&record)).filter(|found| found.end() > start.into())
+        else {
+            return Ok(());
+        };
+        let offset = found.offset_after(start.wrapping_sub(found.start));
+        let gone = Mapping { start, count, owner: found.owner, offset };
+        if !found.covers(&gone) {
+            return Err(self.no_mapping(&gone, "a part of it"));
+        }
+        self.unmap(tx, gone)
+    }
+
+    /// The mapping that a new one may continue.
+    fn left_of(
+        &self,
+        tx: &mut Transaction,
+        cursor: &mut RmapCursor<'_>,
+        new: &Mapping,
+    ) -> Result<Option<Mapping>, Error> {
+        if !self.may_overlap(new) {
+            let left = cursor.lookup_le(tx, RmapBt::of_record(&new.record()))?;
+            let left = left.map(|record| Mapping::of(&record));
+            if let Some(left) = left.filter(|left| left.end() > new.start.into()) {
+                let found =
+                    format_args!("{} blocks from {:#x} of {}", left.count, left.start, left.owner as i64);
+                return Err(self.no_mapping(new, found));
+            }
+            return Ok(left);
+        }
+        let Some(before) = new.start.checked_sub(1) else { return Ok(None) };
+        let mut found = None;
+        cursor.overlapping(tx, before..=before, |record| {
+            let left = Mapping::of(record);
+            found = found.or(left.continues(new).then_some(left));
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(found)
+    }
+
+    /// The record that a mapping is a part of.
+    fn covering(
+        &self,
+        tx: &mut Transaction,
+        cursor: &mut RmapCursor<'_>,
+        part: &Mapping,
+    ) -> Result<Option<Mapping>, Error> {
+        let nearest = cursor.lookup_le(tx, RmapBt::of_record(&part.record()))?;
+        let nearest = nearest.map(|record| Mapping::of(&record)).filter(|whole| whole.covers(part));
+        if nearest.is_some() || !self.may_overlap(part) {
+            return Ok(nearest);
+        }
+        let mut found = None;
+        cursor.overlapping(tx, part.start..=part.start, |record| {
+            let whole = Mapping::of(record);
+            found = found.or(whole.covers(part).then_some(whole));
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(found)
+    }
+
+    /// Blocks may have several owners only where extents can be shared, and only files' own.
+    fn may_overlap(&self, mapping: &Mapping) -> bool {
+        self.group.geometry.features.reflink() && mapping.runs()
+    }
+
+    fn find_mapping(
+        &self,
+        tx: &mut Transaction,
+        cursor: &mut RmapCursor<'_>,
+        mapping: &Mapping,
+    ) -> Result<(), Error> {
+        match cursor.lookup_eq(tx, RmapBt::of_record(&mapping.record()))? {
+            Some(_) => Ok(()),
+            None => Err(self.no_mapping(mapping, "none")),
+        }
+    }
+
+    #[cold]
+    fn no_mapping(&self, wanted: &Mapping, found: impl std::fmt::Display) -> Error {
+        let Mapping { start, count, owner, offset } = *wanted;
+        let owner = owner as i64;
+        let expected =
+            format_args!("the mapping of {count} blocks from {start:#x} of {owner} at {offset:#x}");
+        self.group.damage(AgBlock(start), (RmapBt::NAME, "record"), expected, found)
+    }
+}

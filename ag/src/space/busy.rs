@@ -1,0 +1,109 @@
+//! Blocks that were freed, and must not be used again before the freeing is stable: until then the old contents belong
+//! to whoever is found after a power cut.
+//!
+//! Metadata may use them at once where nothing else is left: its new contents come to the disk through the log, behind
+//! the freeing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use base::AgBlock;
+use log::engine::{BusyExtent, Transaction};
+
+use crate::group::Group;
+
+/// The busy extents of one group. The same blocks can be freed more than once before the first freeing is stable.
+#[derive(Debug, Default)]
+pub struct Busy {
+    /// By first block and length: how many times.
+    extents: BTreeMap<(u32, u32), u32>,
+    /// Longest extent that was busy since there were none.
+    longest: u32,
+}
+
+impl Busy {
+    fn insert(&mut self, start: u32, count: u32) {
+        *self.extents.entry((start, count)).or_default() += 1;
+        self.longest = self.longest.max(count);
+    }
+
+    fn remove(&mut self, start: u32, count: u32) {
+        if let Some(times) = self.extents.get_mut(&(start, count)) {
+            *times -= 1;
+            if *times == 0 {
+                self.extents.remove(&(start, count));
+            }
+        }
+        if self.extents.is_empty() {
+            self.longest = 0;
+        }
+    }
+
+    /// Hands every part of a range that is not busy to `each`, in order.
+    fn clear(&self, start: u32, end: u32, each: &mut dyn FnMut(u32, u32)) {
+        let mut at = start;
+        let from = start.saturating_sub(self.longest);
+        for &(busy, count) in self.extents.range((from, 0)..(end, 0)).map(|(extent, _)| extent) {
+            if busy > at {
+                each(at, busy - at);
+            }
+            at = at.max(busy.saturating_add(count));
+        }
+        if at < end {
+            each(at, end - at);
+        }
+    }
+}
+
+impl Group {
+    /// Blocks of this group were freed by the transaction.
+    pub(crate) fn busy(&self, tx: &mut Transaction, at: AgBlock, count: u32) {
+        tx.busy(BusyExtent { start: self.fs_block(at), blocks: count });
+        self.busy.lock().insert(at.get(), count);
+        self.busy_count.fetch_add(1, Relaxed);
+    }
+
+    /// The freeing of blocks is stable.
+    pub(crate) fn not_busy(&self, at: AgBlock, count: u32) {
+        self.busy.lock().remove(at.get(), count);
+        self.busy_count.fetch_sub(1, Relaxed);
+    }
+
+    /// Hands every part of an extent that is not busy to `each`, in order.
+    pub(crate) fn clear_parts(&self, start: u32, count: u32, each: &mut dyn FnMut(u32, u32)) {
+        if self.busy_count.load(Relaxed) == 0 {
+            each(start, count);
+        } else {
+            self.busy.lock().clear(start, start.saturating_add(count), each);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(busy: &Busy, start: u32, end: u32) -> Vec<(u32, u32)> {
+        let mut parts = Vec::new();
+        busy.clear(start, end, &mut |at, count| parts.push((at, count)));
+        parts
+    }
+
+    #[test]
+    fn what_is_busy_twice_is_free_after_both() {
+        let mut busy = Busy::default();
+        busy.insert(10, 5);
+        busy.insert(10, 5);
+        busy.insert(12, 10);
+        busy.insert(30, 1);
+        assert_eq!(parts(&busy, 0, 40), [(0, 10), (22, 8), (31, 9)]);
+        assert_eq!(parts(&busy, 13, 22), []);
+        busy.remove(12, 10);
+        assert_eq!(parts(&busy, 13, 22), [(15, 7)]);
+        busy.remove(10, 5);
+        assert_eq!(parts(&busy, 0, 12), [(0, 10)]);
+        busy.remove(10, 5);
+        busy.remove(30, 1);
+        assert_eq!(parts(&busy, 0, 40), [(0, 40)]);
+    }
+}

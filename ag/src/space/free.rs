@@ -1,0 +1,152 @@
+//! Freeing: deferred, because the trees of free space must not change in the transaction that gave the blocks up, whose
+//! groups may be in any order.
+//!
+//! An extent-free intent (EFI) lists extents; the done item (EFD) lists them again.
+
+use std::sync::Arc;
+
+use base::{AgBlock, FsBlock};
+use format::log::item::ItemType;
+use log::engine::{Deferred, Error, Progress, Transaction};
+
+use crate::group::{Group, Groups, OpenAg};
+use crate::owner::Owner;
+
+/// How many extents are freed in one transaction at most.
+const BATCH: usize = 4;
+
+/// An extent that is to be freed.
+#[derive(Debug)]
+struct Free {
+    group: Arc<Group>,
+    at: AgBlock,
+    count: u32,
+    owner: Owner,
+    source: Source,
+    /// The first turn only tried the lock: other operations before may hold that of a higher group.
+    waits: bool,
+}
+
+/// What kind of blocks they were, for the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Nobody's.
+    Users,
+    /// Of a tree that has blocks set aside.
+    Reserved,
+    /// Of the AGFL, which counts as free.
+    List,
+}
+
+impl Groups {
+    /// Frees an extent after this transaction. `owner` says whose reverse mapping goes with it.
+    ///
+    /// # Errors
+    /// Damage: the extent cannot be one.
+    pub fn free_extent_later(
+        &self,
+        tx: &mut Transaction,
+        start: FsBlock,
+        count: u32,
+        owner: Owner,
+    ) -> Result<(), Error> {
+        let (group, at) = self.of_block(start, count)?;
+        group.defer_free(tx, at, count, owner, Source::Users);
+        Ok(())
+    }
+
+    /// The operation that an extent-free intent asks for which recovery found unanswered.
+    ///
+    /// # Errors
+    /// Damage: the extent cannot be one.
+    pub fn recovered_free(&self, start: FsBlock, count: u32) -> Result<Box<dyn Deferred>, Error> {
+        let (group, at) = self.of_block(start, count)?;
+        let (group, source) = (Arc::clone(group), Source::Users);
+        Ok(Box::new(Free { group, at, count, owner: Owner::Unknown, source, waits: true }))
+    }
+}
+
+impl Group {
+    /// Frees a block of a tree after this transaction. `reserved` tells that the tree has blocks set aside, as those
+    /// of free inodes and of reference counts have.
+    pub fn free_tree_block_later(
+        self: &Arc<Self>,
+        tx: &mut Transaction,
+        at: AgBlock,
+        owner: Owner,
+        reserved: bool,
+    ) {
+        let source = if reserved { Source::Reserved } else { Source::Users };
+        self.defer_free(tx, at, 1, owner, source);
+    }
+
+    /// Frees a block that was taken off the AGFL.
+    pub(crate) fn free_from_list_later(self: &Arc<Self>, tx: &mut Transaction, at: AgBlock) {
+        self.defer_free(tx, at, 1, Owner::Ag, Source::List);
+    }
+
+    fn defer_free(
+        self: &Arc<Self>,
+        tx: &mut Transaction,
+        at: AgBlock,
+        count: u32,
+        owner: Owner,
+        source: Source,
+    ) {
+        let group = Arc::clone(self);
+        tx.defer(Box::new(Free { group, at, count, owner, source, waits: false }));
+    }
+}
+
+impl Deferred for Free {
+    fn intent(&self) -> ItemType {
+        ItemType::Efi
+    }
+
+    fn done(&self) -> ItemType {
+        ItemType::Efd
+    }
+
+    fn batch(&self) -> usize {
+        BATCH
+    }
+
+    fn done_lists(&self) -> bool {
+        true
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.group.fs_block(self.at).get().to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+    }
+
+    fn perform(&mut self, tx: &mut Transaction) -> Result<Progress, Error> {
+        let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
+        let Some(open) = open else {
+            self.waits = true;
+            return Ok(Progress::Again);
+        };
+        open.fix_list(tx)?;
+        open.free(tx, self.at, self.count, self.owner)?;
+        match self.source {
+            Source::Users => self.group.free.add(self.count.into()),
+            Source::Reserved => {
+                let restored = self.group.metadata.restore(self.count);
+                self.group.free.add((self.count - restored).into());
+            }
+            Source::List => {}
+        }
+        Ok(Progress::Done)
+    }
+}
+
+impl OpenAg<'_> {
+    /// Frees blocks at once. The AGFL has been brought up to what the trees may need.
+    fn free(&self, tx: &mut Transaction, at: AgBlock, count: u32, owner: Owner) -> Result<(), Error> {
+        self.unmap_owner(tx, at, count, owner)?;
+        self.put_in(tx, at, count)?;
+        self.group.busy(tx, at, count);
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! Free space of an allocation group.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`trees`] | the trees that hang from an AGF, as the cursor sees them |
+//! | [`freelist`] | the AGFL: taking, giving, and keeping it as full as the trees may need |
+//! | [`change`] | free extents in both trees, and what follows in the AGF |
+//! | [`alloc`] | which group and which blocks: near, exact, by size, aligned |
+//! | [`free`] | freeing, deferred behind an intent |
+//! | [`reservation`] | blocks promised to users, and set aside for the growth of trees |
+//! | [`busy`] | blocks that were freed, and must not be used before that is stable |
+//!
+//! # Invariants
+//! - Before free space changes, the AGFL holds what the worst case of that change takes from it.
+//! - A search that finds nothing changes nothing. After [`Error::NoSpace`](log::engine::Error::NoSpace) the group is
+//!   whole, though its AGFL may have been refilled: the transaction can be committed.
+
+pub mod alloc;
+pub mod busy;
+pub mod change;
+pub mod free;
+pub mod freelist;
+pub mod reservation;
+#[cfg(test)]
+mod tests;
+pub mod trees;

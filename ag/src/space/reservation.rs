@@ -1,0 +1,224 @@
+//! Blocks that are promised: to users' changes, and to the growth of trees.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use base::AgNumber;
+use base::lock::Rank;
+use base::percpu::Counter;
+use format::Geometry;
+use format::agi::RawAgi;
+use format::btree::{Btree, FinoBt, RefcountBt, RmapBt};
+use format::geometry::INODES_PER_CHUNK;
+use format::ondisk::OnDisk;
+use log::engine::{Error, Transaction};
+
+use crate::btree::{Cursor, Home, Root, Tree};
+use crate::group::{Group, OpenAg, agf};
+
+/// Blocks of a volume that a change may allocate. What it does not is given back when this is dropped.
+#[derive(Debug)]
+pub struct BlockReservation<'g> {
+    free: &'g Counter,
+    left: u32,
+    /// The highest group whose AGF the transaction may hold.
+    pub(crate) highest: Option<AgNumber>,
+}
+
+impl<'g> BlockReservation<'g> {
+    pub(crate) fn take(free: &'g Counter, count: u32) -> Result<Self, Error> {
+        if count > 0 && !free.try_sub(count.into()) {
+            return Err(Error::NoSpace { what: "new blocks" });
+        }
+        Ok(Self { free, left: count, highest: None })
+    }
+
+    /// Blocks that are left.
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// The transaction rolled, and holds no AGF any more.
+    pub fn rolled(&mut self) {
+        self.highest = None;
+    }
+
+    /// Blocks were allocated.
+    ///
+    /// # Errors
+    /// No space: more than was reserved, and no more to be had.
+    pub(crate) fn spend(&mut self, count: u32) -> Result<(), Error> {
+        match self.left.checked_sub(count) {
+            Some(left) => self.left = left,
+            None if self.free.try_sub((count - self.left).into()) => self.left = 0,
+            None => return Err(Error::NoSpace { what: "more blocks than were reserved" }),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for BlockReservation<'_> {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.free.add(self.left.into());
+        }
+    }
+}
+
+/// Blocks set aside in one group for trees that must be able to grow. Changed under the AGF alone.
+#[derive(Debug, Default)]
+pub struct Reserve {
+    asked: AtomicU32,
+    used: AtomicU32,
+}
+
+impl Reserve {
+    /// Sets `asked` blocks aside for trees that have `used` already; no more than `have` of the unused ones.
+    fn set(&self, asked: u32, used: u32, have: u32) {
+        let left = asked.saturating_sub(used).min(have);
+        self.asked.store(used.saturating_add(left), Relaxed);
+        self.used.store(used, Relaxed);
+    }
+
+    /// Blocks that are set aside and not yet used.
+    pub fn left(&self) -> u32 {
+        self.asked.load(Relaxed).saturating_sub(self.used.load(Relaxed))
+    }
+
+    /// Trees have grown: how many of their blocks were set aside for them.
+    pub(crate) fn draw(&self, count: u32) -> u32 {
+        let before = self.left();
+        self.used.fetch_add(count, Relaxed);
+        before - self.left()
+    }
+
+    /// Trees have shrunk: how many of their blocks are set aside again.
+    pub(crate) fn restore(&self, count: u32) -> u32 {
+        let before = self.left();
+        self.used.store(self.used.load(Relaxed).saturating_sub(count), Relaxed);
+        self.left() - before
+    }
+}
+
+/// Blocks of a tree with `records` records, if each block is only as full as it must be.
+fn tree_size<B: Btree>(geometry: &Geometry, records: u64) -> u64 {
+    let (leaf, node) = (B::max_records(geometry) / 2, B::max_keys(geometry) / 2);
+    let mut blocks = records.div_ceil(leaf.max(1) as u64);
+    let mut total = blocks;
+    while blocks > 1 {
+        blocks = blocks.div_ceil(node.max(2) as u64);
+        total += blocks;
+    }
+    total.max(1)
+}
+
+impl Group {
+    /// Reads the headers, and sets blocks aside for the trees. Returns what users may reserve here.
+    ///
+    /// The sizes are those that the kernel sets aside: the largest that the trees can get, whatever happens, but for
+    /// reverse mappings, where a hundredth of the group has to do.
+    pub(crate) fn load(self: &Arc<Self>, tx: &mut Transaction) -> Result<u64, Error> {
+        let geometry = &*self.geometry;
+        let agi = tx.read(self.sector(2), Rank::Agi(self.ag.get()), |bytes| {
+            RawAgi::verify(bytes, geometry, self.ag).map(drop)
+        })?;
+        let mut finobt_blocks = 0;
+        if let Some(raw) = RawAgi::view(tx.bytes(agi)) {
+            self.inodes.store(raw.count.get(), Relaxed);
+            self.free_inodes.store(raw.freecount.get(), Relaxed);
+            finobt_blocks = raw.fblocks.get();
+            let root = Root::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
+            if geometry.features.finobt() && !geometry.features.inobtcount() {
+                finobt_blocks = Cursor::new(Finobt { group: self, root }).count_blocks(tx)?;
+            }
+        }
+        tx.release(agi);
+        let open = self.lock(tx)?;
+        open.note(tx);
+        let usable = self.set_aside(tx, open, finobt_blocks);
+        tx.release(open.agf);
+        tx.release(open.agfl);
+        Ok(usable)
+    }
+
+    fn set_aside(&self, tx: &Transaction, open: OpenAg<'_>, finobt_blocks: u32) -> u64 {
+        let geometry = &*self.geometry;
+        let log_here = geometry.log_start.and_then(|start| geometry.split_fs_block(start));
+        let log_here = log_here.filter(|(ag, _)| *ag == self.ag).map_or(0, |_| geometry.log_blocks);
+        let blocks = u64::from(geometry.ag_length(self.ag).saturating_sub(log_here));
+        let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut free = open.get(tx, agf!(freeblks));
+        let (mut asked, mut used) = (0, 0);
+        if geometry.features.finobt() {
+            let chunks = (blocks << geometry.inodes_per_block_log) / u64::from(INODES_PER_CHUNK);
+            asked += tree_size::<FinoBt>(geometry, chunks);
+            used += finobt_blocks;
+        }
+        if geometry.features.reflink() {
+            asked += tree_size::<RefcountBt>(geometry, blocks);
+            used += open.get(tx, agf!(refcntblocks));
+        }
+        self.metadata.set(small(asked), used, free);
+        free -= self.metadata.left();
+        if geometry.features.rmapbt() {
+            let asked = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100);
+            self.mappings.set(small(asked), open.get(tx, agf!(rmapblocks)), free);
+        }
+        // Blocks of the reverse-mapping tree count as free, so all that was asked for is hidden from users.
+        let hidden = u64::from(self.metadata.left()) + u64::from(self.mappings.asked.load(Relaxed));
+        self.free_blocks().saturating_sub(hidden + u64::from(self.list_most(tx, open)))
+    }
+
+    /// What the AGFL may come to hold when the trees have grown by a level, and a little for what is under way.
+    fn list_most(&self, tx: &Transaction, open: OpenAg<'_>) -> u32 {
+        open.list_need(tx) + 2 * 3 + 4
+    }
+}
+
+/// The free inode tree, to be counted.
+#[derive(Debug)]
+struct Finobt<'g> {
+    group: &'g Group,
+    root: Root,
+}
+
+impl Tree for Finobt<'_> {
+    type Kind = FinoBt;
+
+    fn geometry(&self) -> &Geometry {
+        &self.group.geometry
+    }
+    fn home(&self) -> Home {
+        Home::Ag(self.group.ag)
+    }
+    fn root(&self, _: &Transaction) -> Root {
+        self.root
+    }
+    fn set_root(&mut self, _: &mut Transaction, block: u64, levels: u32) {
+        self.root = Root::Block { block, levels };
+    }
+    fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
+        Err(Error::NoSpace { what: "a tree that is only counted" })
+    }
+    fn free_block(&mut self, _: &mut Transaction, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserve_gives_what_is_left_and_takes_back_what_it_gave() {
+        let reserve = Reserve::default();
+        reserve.set(10, 4, 100);
+        assert_eq!((reserve.left(), reserve.draw(5), reserve.left()), (6, 5, 1));
+        assert_eq!((reserve.draw(3), reserve.left()), (1, 0));
+        // Two were used beyond it: giving these back restores nothing.
+        assert_eq!((reserve.restore(2), reserve.left()), (0, 0));
+        assert_eq!((reserve.restore(3), reserve.left()), (3, 3));
+        reserve.set(10, 4, 2);
+        assert_eq!(reserve.left(), 2);
+    }
+}

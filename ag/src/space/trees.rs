@@ -1,0 +1,126 @@
+//! The trees that hang from an AGF, as the cursor sees them.
+//!
+//! Blocks of the trees of free space and of reverse mappings come from the AGFL and go back there: taking them from
+//! free space would change the tree that is being changed. Those of reference counts come from free space.
+
+use std::marker::PhantomData;
+
+use base::{AgBlock, AgNumber};
+use format::Geometry;
+use format::btree::{BnoBt, CntBt, RefcountBt, RmapBt};
+use log::engine::{Error, Transaction};
+
+use crate::btree::{Cursor, Home, Kind, Root, Tree};
+use crate::group::{OpenAg, agf};
+use crate::owner::Owner;
+
+/// A kind of tree whose root the AGF names.
+pub trait UnderAgf: Kind {
+    /// Offset of the root in the AGF.
+    const ROOT: usize;
+    /// Offset of the levels.
+    const LEVELS: usize;
+    /// Offset of the count of its blocks, where it has one of its own.
+    const BLOCKS: Option<usize>;
+    /// Whether its blocks come from the AGFL, and count as free.
+    const FROM_LIST: bool;
+}
+
+impl UnderAgf for BnoBt {
+    const ROOT: usize = agf!(bnoroot);
+    const LEVELS: usize = agf!(bnolevel);
+    const BLOCKS: Option<usize> = None;
+    const FROM_LIST: bool = true;
+}
+
+impl UnderAgf for CntBt {
+    const ROOT: usize = agf!(cntroot);
+    const LEVELS: usize = agf!(cntlevel);
+    const BLOCKS: Option<usize> = None;
+    const FROM_LIST: bool = true;
+}
+
+impl UnderAgf for RmapBt {
+    const ROOT: usize = agf!(rmaproot);
+    const LEVELS: usize = agf!(rmaplevel);
+    const BLOCKS: Option<usize> = Some(agf!(rmapblocks));
+    const FROM_LIST: bool = true;
+}
+
+impl UnderAgf for RefcountBt {
+    const ROOT: usize = agf!(refcntroot);
+    const LEVELS: usize = agf!(refcntlevel);
+    const BLOCKS: Option<usize> = Some(agf!(refcntblocks));
+    const FROM_LIST: bool = false;
+}
+
+/// A tree under an AGF that the transaction holds.
+#[derive(Clone, Copy, Debug)]
+pub struct AgfTree<'g, K> {
+    open: OpenAg<'g>,
+    kind: PhantomData<K>,
+}
+
+impl<'g> OpenAg<'g> {
+    /// A cursor in one of the trees.
+    pub fn cursor<K: UnderAgf>(&self) -> Cursor<AgfTree<'g, K>> {
+        Cursor::new(AgfTree { open: *self, kind: PhantomData })
+    }
+}
+
+impl<K: UnderAgf> Tree for AgfTree<'_, K> {
+    type Kind = K;
+
+    fn geometry(&self) -> &Geometry {
+        &self.open.group.geometry
+    }
+
+    fn home(&self) -> Home {
+        let ag: AgNumber = self.open.group.ag;
+        Home::Ag(ag)
+    }
+
+    fn root(&self, tx: &Transaction) -> Root {
+        Root::Block { block: self.open.get(tx, K::ROOT).into(), levels: self.open.get(tx, K::LEVELS) }
+    }
+
+    fn set_root(&mut self, tx: &mut Transaction, block: u64, levels: u32) {
+        self.open.set(tx, K::ROOT, block as u32);
+        self.open.set(tx, K::LEVELS, levels);
+    }
+
+    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
+        let block = if K::FROM_LIST {
+            let block = self.open.take_from_list(tx)?;
+            self.open.count(tx, agf!(btreeblks), 1);
+            block
+        } else {
+            self.open.alloc_tree_block(tx, AgBlock(near as u32), Owner::RefcountTree)?
+        };
+        if let Some(blocks) = K::BLOCKS {
+            self.open.count(tx, blocks, 1);
+        }
+        if K::FROM_LIST && K::BLOCKS.is_some() {
+            self.open.group.mappings.draw(1);
+        }
+        Ok(block.get().into())
+    }
+
+    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error> {
+        let block = AgBlock(block as u32);
+        if K::FROM_LIST {
+            self.open.give_to_list(tx, block)?;
+            self.open.count(tx, agf!(btreeblks), -1);
+            self.open.group.busy(tx, block, 1);
+        } else {
+            self.open.group.free_tree_block_later(tx, block, Owner::RefcountTree, true);
+        }
+        if let Some(blocks) = K::BLOCKS {
+            self.open.count(tx, blocks, -1);
+        }
+        if K::FROM_LIST && K::BLOCKS.is_some() {
+            self.open.group.mappings.restore(1);
+        }
+        Ok(())
+    }
+}

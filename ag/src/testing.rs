@@ -1,0 +1,234 @@
+//! What the tests of this crate share: volumes that `mkfs.xfs` made, in memory, with transactions that need no journal.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use base::lock::{Mutex, Rank};
+use base::{AgBlock, AgNumber, FsBlock, Ino};
+use block::{Device, Durability, MemoryDevice};
+use check::{Finding, Observer, Options};
+use format::btree::{BnoBt, CntBt};
+use format::superblock::Superblock;
+use format::{Geometry, checksum};
+use log::engine::target::StableHook;
+use log::engine::unlogged::Unlogged;
+use log::engine::{BufferCache, BusyExtent, CommitTarget, Error, LogReservation, Transaction};
+
+use crate::Owner;
+use crate::group::{Groups, OpenAg, agf};
+
+/// Where the newer xfsprogs are, if they are.
+const NEWER: &str = "/opt/xebec-judges/bin";
+
+fn tool(name: &str) -> PathBuf {
+    let newer = Path::new(NEWER).join(name);
+    if newer.exists() { newer } else { name.into() }
+}
+
+/// Tells freed blocks as usable at once, or when the test says so.
+#[derive(Debug)]
+pub struct LateHook {
+    groups: OnceLock<Arc<Groups>>,
+    pub late: AtomicBool,
+    waiting: Mutex<Vec<BusyExtent>>,
+}
+
+impl LateHook {
+    /// Everything that was freed so far is stable.
+    pub fn release(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        self.groups.get().unwrap().extents_stable(&waiting);
+    }
+}
+
+impl StableHook for LateHook {
+    fn extents_stable(&self, extents: &[BusyExtent]) {
+        self.waiting.lock().extend_from_slice(extents);
+        if !self.late.load(Relaxed) {
+            self.release();
+        }
+    }
+}
+
+/// A volume that `mkfs.xfs` made.
+pub struct Volume {
+    pub device: Arc<MemoryDevice>,
+    pub geometry: Geometry,
+    pub groups: Arc<Groups>,
+    pub hook: Arc<LateHook>,
+    pub unlogged: Arc<Unlogged>,
+    target: Arc<dyn CommitTarget>,
+    cache: Arc<BufferCache>,
+}
+
+/// What one transaction may log here. A deferred batch frees four extents.
+pub const LOG_BYTES: u32 = 256 << 10;
+
+impl Volume {
+    /// Runs `mkfs.xfs`; `None`, told loudly, where there is none.
+    pub fn make(megabytes: u64, options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
+        let mut mkfs = Command::new(tool("mkfs.xfs"));
+        // With these, mkfs.xfs makes volumes that are smaller than it likes.
+        mkfs.envs([("TEST_DIR", "x"), ("TEST_DEV", "x"), ("QA_CHECK_FS", "x")]);
+        let done = mkfs.arg("-q").args(options.split_whitespace()).arg(&image).output();
+        let Ok(done) = done else {
+            let strict = std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(!strict, "mkfs.xfs is not installed: run .ci/install");
+            let _ = writeln!(std::io::stderr().lock(), "\nSKIPPED: mkfs.xfs is not installed");
+            return None;
+        };
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        Some(Self::open(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap())))
+    }
+
+    /// Opens what a device holds.
+    pub fn open(device: MemoryDevice) -> Self {
+        let device = Arc::new(device);
+        let mut sector = [0; 4096];
+        device.read_at(0, &mut sector).unwrap();
+        let geometry = Superblock::parse(&sector).unwrap().geometry;
+        let cache = Arc::new(BufferCache::new(device.clone(), 1 << 30));
+        let hook = Arc::new(LateHook {
+            groups: OnceLock::new(),
+            late: AtomicBool::new(false),
+            waiting: Mutex::new(Rank::Leaf, Vec::new()),
+        });
+        let unlogged = Arc::new(Unlogged::new(Some(hook.clone())));
+        let target: Arc<dyn CommitTarget> = unlogged.clone();
+        let reservation = LogReservation { bytes: LOG_BYTES, transactions: 1 };
+        let mut tx = Transaction::begin(&target, &cache, reservation).unwrap();
+        let groups = Arc::new(Groups::open(&mut tx, &geometry).unwrap());
+        hook.groups.set(groups.clone()).unwrap();
+        Self { device, geometry, groups, hook, unlogged, target, cache }
+    }
+
+    pub fn begin(&self) -> Transaction {
+        let reservation = LogReservation { bytes: LOG_BYTES, transactions: 1 };
+        Transaction::begin(&self.target, &self.cache, reservation).unwrap()
+    }
+
+    /// Does something in a transaction of its own. No space is no reason not to commit.
+    pub fn run<R>(&self, change: impl FnOnce(&mut Transaction) -> Result<R, Error>) -> Result<R, Error> {
+        let mut tx = self.begin();
+        let done = change(&mut tx);
+        assert!(matches!(done, Ok(_) | Err(Error::NoSpace { .. })), "{}", done.err().unwrap());
+        tx.commit(&mut []).unwrap();
+        done
+    }
+
+    /// The free extents of a group, the same in both trees.
+    pub fn free_extents(&self, ag: AgNumber) -> BTreeSet<(u32, u32)> {
+        let mut tx = self.begin();
+        let open = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
+        let mut bno = open.cursor::<BnoBt>();
+        let (mut by_block, mut by_size) = (BTreeSet::new(), BTreeSet::new());
+        let mut next = bno.first(&mut tx).unwrap();
+        while let Some(free) = next {
+            by_block.insert((free.startblock.get(), free.blockcount.get()));
+            next = bno.next(&mut tx).unwrap();
+        }
+        let mut cnt = open.cursor::<CntBt>();
+        let mut next = cnt.first(&mut tx).unwrap();
+        while let Some(free) = next {
+            by_size.insert((free.startblock.get(), free.blockcount.get()));
+            next = cnt.next(&mut tx).unwrap();
+        }
+        assert_eq!(by_block, by_size);
+        by_block
+    }
+
+    /// A field of a group's AGF.
+    pub fn agf(&self, ag: AgNumber, field: usize) -> u32 {
+        let mut tx = self.begin();
+        let open: OpenAg<'_> = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
+        open.get(&tx, field)
+    }
+
+    /// Writes everything home, the superblock's counters too.
+    pub fn write_home(&self) {
+        // What is left are intents, which wait for their done items and have no home.
+        self.unlogged.write_home(&*self.device).unwrap();
+        let mut sector = vec![0; self.geometry.sector_size as usize];
+        self.device.read_at(0, &mut sector).unwrap();
+        let at = std::mem::offset_of!(format::superblock::RawSuperblock, fdblocks);
+        sector[at..at + 8].copy_from_slice(&self.groups.free_blocks().to_be_bytes());
+        assert!(checksum::store(&mut sector, format::superblock::CRC_OFFSET));
+        self.device.write_at(0, &sector, Durability::Buffered).unwrap();
+    }
+
+    /// What our checker finds, apart from the extents that the test holds and nobody owns.
+    pub fn check(&self, held: &[(FsBlock, u32)]) {
+        self.write_home();
+        let listener = Listener { findings: std::sync::Mutex::default() };
+        check::check(&*self.device, &Options { threads: 1, ..Options::default() }, &listener).unwrap();
+        let held = held.iter().flat_map(|(start, count)| {
+            let (ag, at) = self.geometry.split_fs_block(*start).unwrap();
+            (at.get()..at.get() + count).map(move |block| (Some(ag), Some(AgBlock(block))))
+        });
+        let held: BTreeSet<_> = held.collect();
+        let mut findings = listener.findings.into_inner().unwrap();
+        findings.retain(|finding| !held.contains(&(finding.place.ag, finding.place.block)));
+        assert!(findings.is_empty(), "{}", findings.iter().map(|f| format!("{f}\n")).collect::<String>());
+    }
+
+    /// What `xfs_repair -n` finds: nothing. Skipped, loudly, where there is none.
+    pub fn repair(&self) {
+        self.write_home();
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        let mut bytes = vec![0; self.device.size() as usize];
+        self.device.read_at(0, &mut bytes).unwrap();
+        std::fs::write(&image, bytes).unwrap();
+        let mut repair = Command::new(tool("xfs_repair"));
+        match repair.args(["-n", "-o", "force_geometry"]).arg(&image).output() {
+            Ok(done) => assert!(
+                done.status.success(),
+                "{}{}",
+                String::from_utf8_lossy(&done.stdout),
+                String::from_utf8_lossy(&done.stderr)
+            ),
+            Err(error) => {
+                let _ = writeln!(std::io::stderr().lock(), "\nSKIPPED xfs_repair: {error}");
+            }
+        }
+    }
+
+    /// All of the volume's blocks that are free, in AGFLs or in trees of free space, and those that are held.
+    pub fn total(&self, held: &[(FsBlock, u32)]) -> u64 {
+        let fields = [agf!(freeblks), agf!(flcount), agf!(btreeblks)];
+        let ags = self.geometry.ags().flat_map(|ag| fields.map(|field| u64::from(self.agf(ag, field))));
+        let free: u64 = ags.sum();
+        assert_eq!(free, self.groups.free_blocks());
+        free + held.iter().map(|(_, count)| u64::from(*count)).sum::<u64>()
+    }
+}
+
+struct Listener {
+    findings: std::sync::Mutex<Vec<Finding>>,
+}
+
+impl Observer for Listener {
+    fn finding(&self, finding: &Finding) {
+        self.findings.lock().unwrap().push(finding.clone());
+    }
+}
+
+/// Whose the extents of tests are: the checker tells them from all others.
+pub const OWNER: Owner = Owner::BmapBlock { ino: Ino(12345), attr: false };
+
+/// Numbers that look random and are the same in each run.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn below(&mut self, limit: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % u64::from(limit.max(1))) as u32
+    }
+}
