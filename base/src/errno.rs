@@ -6,6 +6,8 @@ pub const ENOENT: i32 = 2;
 pub const EIO: i32 = 5;
 /// Out of memory, or over a memory budget.
 pub const ENOMEM: i32 = 12;
+/// The name exists already.
+pub const EEXIST: i32 = 17;
 /// A path component is not a directory.
 pub const ENOTDIR: i32 = 20;
 /// The object is a directory.

@@ -7,6 +7,8 @@
 //! A hash may occur any number of times, also across leaves: whoever looks for one goes on to the leaf on the right
 //! while the last hash of a leaf is the one looked for.
 
+pub mod edit;
+
 use base::FileBlock;
 
 use crate::checksum;

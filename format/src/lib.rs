@@ -14,6 +14,7 @@
 //! | [`attr`], [`payload`] | extended attributes, parent pointers, access control lists |
 //! | [`symlink`] | targets of symlinks |
 //! | [`dquot`] | quota records |
+//! | [`mod@edit`] | how a block is changed: byte ranges, so that no others are logged |
 //! | [`stamp`] | what any kind of metadata block says of itself, told by its magic |
 //! | [`limits`] | what a shape allows: records of a block, levels of a tree, sizes of AGs and logs |
 //! | [`log`] | the journal: records, operations, and what each type of log item holds |
@@ -36,6 +37,7 @@ pub mod dabtree;
 pub mod damage;
 pub mod dir;
 pub mod dquot;
+pub mod edit;
 pub mod extent;
 pub mod features;
 pub mod geometry;

@@ -8,6 +8,7 @@
 //! | [`fresh`] | how a new inode begins |
 //! | [`fork`], [`extents`] | where a file's blocks lie: on disk, and as a list in memory |
 //! | [`symlink`] | targets of symlinks |
+//! | [`dir`] | directories, through all their forms |
 //! | [`unlinked`], [`inactive`] | files without a name, and how they are freed in the background |
 //! | [`shared`] | what all inodes of a volume share |
 //! | [`space`] | what is needed of the allocation groups |
@@ -30,6 +31,7 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod cluster;
+pub mod dir;
 pub mod extents;
 pub mod fork;
 pub mod fresh;

@@ -7,11 +7,13 @@
 //! | [`leaf`] | hash to entry |
 //! | [`crate::dabtree`] | the nodes above many leaves |
 //! | [`free`] | the room in each data block, where one leaf cannot hold that too |
+//! | [`edit`] | changes of all of these |
 //!
 //! A directory's fork has three [`Space`]s. A *directory block* is one or more file system blocks, which need not lie
 //! together; an entry is known by its [`DataPtr`].
 
 pub mod data;
+pub mod edit;
 pub mod free;
 pub mod leaf;
 pub mod shortform;

@@ -1,0 +1,321 @@
+//! Unused regions of a block of entries, and the table of the three largest, which is kept exact.
+//!
+//! The table is searched anew, region by region, only where it cannot be known otherwise: when one of its three was
+//! taken from, others exist, and the rest no longer is among the largest for sure.
+
+use zerocopy::IntoBytes;
+
+use super::put_header;
+use crate::damage::Damage;
+use crate::dir::data::{
+    BLOCK_MAGIC, BestFreeTable, BlockTail, DATA_MAGIC, EntryHeader, FREE_TAG, HEADER_SIZE, UnusedHeader,
+};
+use crate::dir::leaf::LeafEntry;
+use crate::dir::{DirHeader, entry_size};
+use crate::edit::{BlockMut, put, word16, word32};
+use crate::ensure;
+use crate::geometry::Geometry;
+use crate::identity::ForkBlock;
+use crate::ondisk::{OnDisk, U16};
+
+const NAME: &str = "directory data block";
+const UNUSED: &str = "unused directory region";
+
+/// An unused region of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes from the start of the block; 0 where there is no region.
+    pub offset: usize,
+    /// Bytes.
+    pub length: usize,
+}
+
+impl Room {
+    /// The byte behind it.
+    pub fn end(self) -> usize {
+        self.offset + self.length
+    }
+}
+
+/// Bytes that may be used in a block of entries alone that has none.
+pub fn room_of_empty(geometry: &Geometry) -> usize {
+    geometry.dir_block_size as usize - HEADER_SIZE
+}
+
+/// Makes a fresh block one of entries, without any.
+pub fn init<B: BlockMut + ?Sized>(
+    block: &mut B,
+    geometry: &Geometry,
+    at: ForkBlock,
+    magic: u32,
+) -> Result<(), Damage> {
+    let size = block.bytes().len();
+    ensure!(size > HEADER_SIZE, NAME, "length", format_args!("more than {HEADER_SIZE}"), size);
+    put_header(block, NAME, magic, geometry, at)?;
+    let all = Room { offset: HEADER_SIZE, length: size - HEADER_SIZE };
+    let table = Table { rooms: [all, Room::default(), Room::default()] };
+    put(block, NAME, DirHeader::SIZE, table.on_disk().as_bytes())?;
+    put_unused(block, all)
+}
+
+/// The magic of a block of entries.
+pub fn magic(bytes: &[u8]) -> Result<u32, Damage> {
+    let magic = word32(bytes, NAME, 0)?;
+    ensure!(
+        magic == BLOCK_MAGIC || magic == DATA_MAGIC,
+        NAME,
+        "magic",
+        format_args!("{BLOCK_MAGIC:#x} or {DATA_MAGIC:#x}"),
+        format_args!("{magic:#x}")
+    );
+    Ok(magic)
+}
+
+/// Gives the block the other magic.
+pub fn set_magic<B: BlockMut + ?Sized>(block: &mut B, magic: u32) -> Result<(), Damage> {
+    put(block, NAME, 0, &magic.to_be_bytes())
+}
+
+/// Where entries and unused regions end: the end of the block, or its leaf.
+#[inline]
+pub fn end(bytes: &[u8]) -> Result<usize, Damage> {
+    let size = bytes.len();
+    if magic(bytes)? == DATA_MAGIC {
+        return Ok(size);
+    }
+    let tail_at = size.saturating_sub(BlockTail::SIZE);
+    let count = word32(bytes, NAME, tail_at)? as usize;
+    let most = tail_at.saturating_sub(HEADER_SIZE) / LeafEntry::SIZE;
+    ensure!(count <= most, "directory block tail", "count", format_args!("at most {most}"), count);
+    Ok(tail_at - count * LeafEntry::SIZE)
+}
+
+/// The three largest unused regions, by the table; of length 0 where there are fewer.
+#[inline]
+pub fn largest(bytes: &[u8]) -> Result<[Room; 3], Damage> {
+    Table::read(bytes).map(|table| table.rooms)
+}
+
+/// The unused region that begins at an offset, `None` where an entry does.
+#[inline]
+pub fn unused_at(bytes: &[u8], offset: usize, end: usize) -> Result<Option<Room>, Damage> {
+    let header = bytes.get(offset..end).and_then(UnusedHeader::view);
+    let Some(header) = header.filter(|header| header.freetag.get() == FREE_TAG) else { return Ok(None) };
+    let length = usize::from(header.length.get());
+    ensure!(
+        length >= 8 && length.is_multiple_of(8) && length <= end - offset,
+        UNUSED,
+        "length",
+        format_args!("a multiple of 8 up to {}", end - offset),
+        format_args!("{length} at {offset:#x}")
+    );
+    let tag = word16(bytes, UNUSED, offset + length - 2)?;
+    ensure!(usize::from(tag) == offset, UNUSED, "tag", format_args!("{offset:#x}"), format_args!("{tag:#x}"));
+    Ok(Some(Room { offset, length }))
+}
+
+/// The unused region that ends at an offset, `None` where an entry does or nothing is in front.
+#[inline]
+pub fn unused_before(bytes: &[u8], offset: usize) -> Result<Option<Room>, Damage> {
+    if offset <= HEADER_SIZE {
+        return Ok(None);
+    }
+    let tag = usize::from(word16(bytes, NAME, offset - 2)?);
+    ensure!(
+        (HEADER_SIZE..offset).contains(&tag) && tag.is_multiple_of(8),
+        NAME,
+        "tag",
+        format_args!("an offset in front of {offset:#x}"),
+        format_args!("{tag:#x}")
+    );
+    let room = unused_at(bytes, tag, offset)?;
+    Ok(room.filter(|room| room.end() == offset))
+}
+
+/// Takes a part of an unused region; what is left of it in front and behind stays unused. The part is then the
+/// caller's to fill.
+pub fn take<B: BlockMut + ?Sized>(
+    block: &mut B,
+    geometry: &Geometry,
+    room: Room,
+    at: usize,
+    length: usize,
+) -> Result<(), Damage> {
+    let bytes = block.bytes();
+    let end = end(bytes)?;
+    let found = if room.end() <= end { unused_at(bytes, room.offset, end)? } else { None };
+    ensure!(
+        found == Some(room) && at >= room.offset && length >= 8 && at + length <= room.end(),
+        UNUSED,
+        "length",
+        format_args!("{} bytes at {:#x}", room.length, room.offset),
+        found.map_or(0, |found| found.length)
+    );
+    ensure!((at | length).is_multiple_of(8), UNUSED, "length", "a multiple of 8", length);
+    let front = Room { offset: room.offset, length: at - room.offset };
+    let back = Room { offset: at + length, length: room.end() - (at + length) };
+    let before = Table::read(bytes)?;
+    let mut table = before;
+    let known = table.remove(room.offset);
+    for rest in [front, back].into_iter().filter(|rest| rest.length > 0) {
+        put_unused(block, rest)?;
+        if known {
+            table.insert(rest);
+        }
+    }
+    let third = before.rooms[2].length;
+    let last = table.rooms[2];
+    let uncertain = known && third > 0 && last.length <= third && {
+        last.length == 0 || last.offset == front.offset || last.offset == back.offset
+    };
+    if uncertain {
+        // The part is no region yet: the search must step over it.
+        table = Table::search(block.bytes(), geometry, end, Some(at..at + length))?;
+    }
+    table.write(block, &before)
+}
+
+/// Gives bytes back that an entry, or a part of the leaf, took. Joins them with unused neighbours.
+pub fn give<B: BlockMut + ?Sized>(
+    block: &mut B,
+    geometry: &Geometry,
+    at: usize,
+    length: usize,
+) -> Result<(), Damage> {
+    let bytes = block.bytes();
+    let end = end(bytes)?;
+    ensure!(
+        at >= HEADER_SIZE && length >= 8 && (at | length).is_multiple_of(8) && at + length <= end,
+        NAME,
+        "entries",
+        "bytes behind the header and in front of the leaf",
+        format_args!("{length} bytes at {at:#x}")
+    );
+    let front = unused_before(bytes, at)?;
+    let back = if at + length < end { unused_at(bytes, at + length, end)? } else { None };
+    let before = Table::read(bytes)?;
+    let mut table = before;
+    for room in [front, back].into_iter().flatten() {
+        table.remove(room.offset);
+    }
+    let offset = front.map_or(at, |room| room.offset);
+    let joined = Room { offset, length: back.map_or(at + length, Room::end) - offset };
+    put_unused(block, joined)?;
+    table.insert(joined);
+    if before.rooms[2].length > 0 && table.rooms[2].length == 0 {
+        table = Table::search(block.bytes(), geometry, end, None)?;
+    }
+    table.write(block, &before)
+}
+
+/// Bytes of the region at an offset, an entry or an unused one.
+pub(super) fn region_size(
+    bytes: &[u8],
+    geometry: &Geometry,
+    offset: usize,
+    end: usize,
+) -> Result<(usize, bool), Damage> {
+    if let Some(room) = unused_at(bytes, offset, end)? {
+        return Ok((room.length, true));
+    }
+    let name_length = bytes.get(offset..end).and_then(EntryHeader::view).map_or(0, |header| header.namelen);
+    let size = entry_size(name_length.into(), geometry);
+    ensure!(
+        name_length > 0 && size <= end - offset,
+        "directory entry",
+        "namelen",
+        "a name that ends within the block",
+        format_args!("{name_length} at {offset:#x}")
+    );
+    Ok((size, false))
+}
+
+/// Writes what an unused region begins and ends with.
+fn put_unused<B: BlockMut + ?Sized>(block: &mut B, room: Room) -> Result<(), Damage> {
+    // A block has at most 64 KiB, of which its header takes some.
+    let header = UnusedHeader { freetag: U16::new(FREE_TAG), length: U16::new(room.length as u16) };
+    put(block, UNUSED, room.offset, header.as_bytes())?;
+    put(block, UNUSED, room.end() - 2, &(room.offset as u16).to_be_bytes())
+}
+
+/// The table of the largest, decoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Table {
+    rooms: [Room; 3],
+}
+
+impl Table {
+    fn read(bytes: &[u8]) -> Result<Self, Damage> {
+        let table = bytes.get(DirHeader::SIZE..).and_then(BestFreeTable::view);
+        let table = table.ok_or_else(|| Damage::short(NAME, HEADER_SIZE, bytes.len()))?;
+        let room = |(offset, length): (u16, u16)| Room { offset: offset.into(), length: length.into() };
+        Ok(Self { rooms: table.regions().map(room) })
+    }
+
+    fn on_disk(&self) -> BestFreeTable {
+        let [first, second, third] = self.rooms;
+        let word = |word: usize| U16::new(word as u16);
+        BestFreeTable {
+            offset0: word(first.offset),
+            length0: word(first.length),
+            offset1: word(second.offset),
+            length1: word(second.length),
+            offset2: word(third.offset),
+            length2: word(third.length),
+            pad: 0.into(),
+        }
+    }
+
+    fn write<B: BlockMut + ?Sized>(&self, block: &mut B, before: &Self) -> Result<(), Damage> {
+        if self == before {
+            return Ok(());
+        }
+        put(block, NAME, DirHeader::SIZE, self.on_disk().as_bytes())
+    }
+
+    /// Removes a region, if it is one of the three.
+    fn remove(&mut self, offset: usize) -> bool {
+        let [first, second, third] = self.rooms;
+        let is_it = |room: Room| room.length > 0 && room.offset == offset;
+        self.rooms = match () {
+            () if is_it(first) => [second, third, Room::default()],
+            () if is_it(second) => [first, third, Room::default()],
+            () if is_it(third) => [first, second, Room::default()],
+            () => return false,
+        };
+        true
+    }
+
+    /// Inserts a region, if it is one of the three largest; behind those of its length.
+    fn insert(&mut self, room: Room) {
+        let mut carry = room;
+        for place in &mut self.rooms {
+            if carry.length > place.length {
+                std::mem::swap(&mut carry, place);
+            }
+        }
+    }
+
+    /// The table as the regions are, apart from bytes that are no region at the moment.
+    fn search(
+        bytes: &[u8],
+        geometry: &Geometry,
+        end: usize,
+        skip: Option<std::ops::Range<usize>>,
+    ) -> Result<Self, Damage> {
+        let mut table = Self { rooms: [Room::default(); 3] };
+        let mut offset = HEADER_SIZE;
+        while offset < end {
+            if let Some(skip) = skip.as_ref().filter(|skip| skip.start == offset) {
+                offset = skip.end;
+                continue;
+            }
+            let (length, unused) = region_size(bytes, geometry, offset, end)?;
+            if unused {
+                table.insert(Room { offset, length });
+            }
+            offset += length;
+        }
+        Ok(table)
+    }
+}

@@ -1,0 +1,151 @@
+//! Data blocks and one leaf, which also tells the room of each data block.
+
+use base::FileBlock;
+use format::dir::Space;
+use format::dir::data::NULL_BEST;
+use format::dir::edit::entry::NewEntry;
+use format::dir::edit::leaf::{self, Fit};
+use format::dir::edit::{free, room, single, slots};
+use format::dir::leaf::LEAFN_MAGIC;
+use format::edit::BlockMut;
+use format::ondisk::U16;
+
+use super::blocks::DirBlocks;
+use super::data::{Hit, Search};
+use super::error::Result;
+use super::{Directory, Found, NAME_EXISTS, NO_SUCH_NAME};
+
+impl<B: DirBlocks> Directory<'_, B> {
+    pub(super) fn alone_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
+        let wanted = self.wanted(name);
+        let shape = self.leaf_shape(id)?;
+        match self.search(id, shape.slots, wanted)? {
+            Search::Hit(hit) => Ok(Some(hit)),
+            Search::Miss | Search::Beyond => Ok(None),
+        }
+    }
+
+    pub(super) fn alone_add(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
+        if self.alone_find(id, new.name)?.is_some() {
+            return Err(NAME_EXISTS);
+        }
+        self.alone_insert(id, new)
+    }
+
+    /// Adds a name that is not there: into the first block with room, else into a new one at the first hole.
+    pub(super) fn alone_insert(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
+        let size = self.entry_size(new);
+        let (fitting, hole, known) = self.look(id, |bytes| {
+            let bests = leaf::bests(bytes)?;
+            let fits = |best: &U16| best.get() != NULL_BEST && usize::from(best.get()) >= size;
+            let hole = bests.iter().position(|best| best.get() == NULL_BEST);
+            Ok((bests.iter().position(fits), hole.unwrap_or(bests.len()), bests.len()))
+        })?;
+        let index = fitting.unwrap_or(hole);
+        let more_bests = usize::from(index == known);
+        let hash = self.wanted(new.name).hash;
+        let shape = self.leaf_shape(id)?;
+        let slot = self.look(id, |bytes| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash)))?;
+        let fit = leaf::fit(&shape, more_bests);
+        self.blocks.ensure_room(u32::from(fitting.is_none()) + u32::from(fit == Fit::Full))?;
+        let slot = match fit {
+            Fit::Now => slot,
+            Fit::Compacted => self.edit(id, |open, _| leaf::compact(open, slot))?,
+            Fit::Full => {
+                self.alone_to_tree(id)?;
+                return self.tree_insert(new);
+            }
+        };
+        let data = match fitting {
+            Some(_) => self.read_data(self.data_block(index))?,
+            None => self.fresh_data(index)?,
+        };
+        let (pointer, best) = self.put_entry(data, index, new)?;
+        self.edit(id, |open, _| {
+            if more_bests > 0 {
+                let mut bests = leaf::bests(open.bytes())?.to_vec();
+                bests.push(U16::new(best));
+                leaf::put_bests(open, &bests)?;
+            } else {
+                leaf::set_best(open, index, best)?;
+            }
+            leaf::insert(open, hash, pointer, slot)
+        })
+    }
+
+    pub(super) fn alone_remove(&mut self, id: B::Id, name: &[u8]) -> Result<Found> {
+        let hit = self.alone_find(id, name)?.ok_or(NO_SUCH_NAME)?;
+        let best = self.take_entry(&hit)?;
+        self.edit(id, |open, _| {
+            leaf::remove(open, hit.slot)?;
+            leaf::set_best(open, hit.index, best.unwrap_or(NULL_BEST))
+        })?;
+        if best.is_none() {
+            self.trim_bests(id)?;
+        }
+        self.alone_to_single(id)?;
+        Ok(hit.found)
+    }
+
+    /// The table ends with the last block that is there.
+    fn trim_bests(&mut self, id: B::Id) -> Result<()> {
+        self.edit(id, |open, _| {
+            let bests = leaf::bests(open.bytes())?;
+            let last = bests.iter().rposition(|best| best.get() != NULL_BEST);
+            let kept = last.map_or(0, |last| last + 1);
+            if kept == bests.len() {
+                return Ok(());
+            }
+            let bests = bests.get(..kept).unwrap_or_default().to_vec();
+            leaf::put_bests(open, &bests)
+        })
+    }
+
+    /// Frees empty blocks at the end, which a removal could not free.
+    fn trim_empty(&mut self, id: B::Id) -> Result<()> {
+        loop {
+            let (count, last) = self.look(id, |bytes| {
+                let bests = leaf::bests(bytes)?;
+                Ok((bests.len(), bests.last().map_or(0, |best| usize::from(best.get()))))
+            })?;
+            let Some(index) = count.checked_sub(1).filter(|index| *index > 0) else { return Ok(()) };
+            let block = self.data_block(index);
+            if last != room::room_of_empty(self.geometry) || !self.blocks.can_free(block)? {
+                return Ok(());
+            }
+            let data = self.read_data(block)?;
+            self.drop_data(block, data)?;
+            self.edit(id, |open, _| leaf::set_best(open, index, NULL_BEST))?;
+            self.trim_bests(id)?;
+        }
+    }
+
+    /// Puts the leaf back into the only data block, if that has room for it at its end; and then all of it into the
+    /// inode, if it fits there.
+    pub(super) fn alone_to_single(&mut self, id: B::Id) -> Result<()> {
+        self.trim_empty(id)?;
+        let (root, shape) = (self.root(), self.leaf_shape(id)?);
+        if shape.bests != Some(1) || self.blocks.mapped_end(root)?.get() != self.per_block() {
+            return Ok(());
+        }
+        let data = self.read_data(FileBlock(0))?;
+        let last = self.look(data, |bytes| room::unused_before(bytes, bytes.len()))?;
+        let need = single::leaf_size(shape.live());
+        if last.is_none_or(|last| last.length < need) || !self.blocks.can_free(root)? {
+            return Ok(());
+        }
+        let entries = self.look(id, |bytes| shape.slots.compacted(bytes, None))?;
+        self.edit(data, |open, geometry| single::add_leaf(open, geometry, &entries))?;
+        self.blocks.free(root, id)?;
+        self.single_to_inside(data)
+    }
+
+    /// Moves the table of room into a free block.
+    fn alone_to_tree(&mut self, id: B::Id) -> Result<()> {
+        let free_id = self.blocks.fresh(Space::Free.first_block(self.geometry))?;
+        let at = self.blocks.identity(free_id);
+        let bests = self.look(id, |bytes| Ok(leaf::bests(bytes)?.to_vec()))?;
+        self.edit(free_id, |open, geometry| free::init(open, geometry, at, 0, &bests))?;
+        self.edit(id, |open, _| leaf::set_magic(open, LEAFN_MAGIC))
+    }
+}

@@ -1,0 +1,110 @@
+//! What a directory needs of the fork that holds it and of the transaction that changes it.
+
+use std::ops::Range;
+
+use base::{FileBlock, Ino};
+use format::dabtree::{NODE_MAGIC, Node, Tree};
+use format::dir::data::Data;
+use format::dir::free::Free;
+use format::dir::leaf::Leaf;
+use format::edit::BlockMut;
+use format::{Damage, ForkBlock, Geometry, dabtree};
+
+use super::error::Result;
+
+/// Which kinds of block are acceptable at a place of the fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Entries, with or without the leaf of a one-block directory.
+    Data,
+    /// A leaf of either kind, or a node.
+    Tree,
+    /// A free block.
+    Free,
+}
+
+impl Kind {
+    /// Verifies a block that was read from the device, completely: who changes it later relies on that.
+    pub fn verify(self, bytes: &[u8], geometry: &Geometry, at: ForkBlock) -> std::result::Result<(), Damage> {
+        match self {
+            Self::Data => Data::verify(bytes, geometry, at)?.audit(),
+            Self::Tree if dabtree::magic(bytes) == Some(NODE_MAGIC) => {
+                Node::verify(bytes, geometry, Tree::Dir, at, None)?.audit()
+            }
+            Self::Tree => Leaf::verify(bytes, geometry, at)?.audit(),
+            Self::Free => Free::verify(bytes, geometry, at)?.audit(),
+        }
+    }
+}
+
+/// The fork of one directory, within one transaction. Blocks are directory blocks, and are named by the first of their
+/// logical blocks.
+pub trait DirBlocks {
+    /// A block in the transaction.
+    type Id: Copy + Eq;
+
+    /// The directory.
+    fn ino(&self) -> Ino;
+
+    /// The directory's contents, where they lie in the inode.
+    fn local(&self) -> Option<&[u8]>;
+    /// Bytes that the inode has for contents.
+    fn local_capacity(&self) -> usize;
+    /// Puts the contents, at most [`local_capacity`](Self::local_capacity), into the inode and sets the size to their
+    /// length. A fork with blocks has had them freed.
+    fn set_local(&mut self, contents: &[u8]) -> Result<()>;
+    /// Makes the fork one of extents, without any, and the size 0.
+    fn leave_local(&mut self) -> Result<()>;
+
+    /// The inode's size.
+    fn size(&self) -> u64;
+    /// Sets it.
+    fn set_size(&mut self, size: u64);
+
+    /// The first block at or behind `from` that is mapped.
+    fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>>;
+    /// The logical block behind the last that is mapped in front of `below`; 0 where there is none.
+    fn mapped_end(&mut self, below: FileBlock) -> Result<FileBlock>;
+    /// The first block at or behind `from` that is not mapped.
+    fn first_hole(&mut self, from: FileBlock) -> Result<FileBlock>;
+
+    /// Brings a block into the transaction; [`Kind::verify`] is asked where it comes from the device. A block that is
+    /// not mapped is damage: something pointed to it.
+    fn read(&mut self, at: FileBlock, kind: Kind) -> Result<Self::Id>;
+    /// Refuses, with [`Error::NoSpace`](super::Error::NoSpace), where so many blocks cannot be allocated for sure:
+    /// asked before the first change of an operation.
+    fn ensure_room(&mut self, blocks: u32) -> Result<()>;
+    /// Allocates and maps a block: all zeros, nothing of it logged.
+    fn fresh(&mut self, at: FileBlock) -> Result<Self::Id>;
+    /// Whether a block can be unmapped and freed without blocks that nobody reserved.
+    fn can_free(&mut self, at: FileBlock) -> Result<bool>;
+    /// Unmaps and frees a block. The size stays.
+    fn free(&mut self, at: FileBlock, id: Self::Id) -> Result<()>;
+
+    /// Who a block says it is.
+    fn identity(&self, id: Self::Id) -> ForkBlock;
+    /// Its bytes.
+    fn bytes(&self, id: Self::Id) -> &[u8];
+    /// These of its bytes, to be changed and logged. The range lies within the block.
+    fn bytes_mut(&mut self, id: Self::Id, range: Range<usize>) -> &mut [u8];
+    /// Lets a block go that was not changed.
+    fn release(&mut self, id: Self::Id);
+}
+
+/// One block, for the functions that change its bytes.
+pub(super) struct Open<'b, B: DirBlocks> {
+    pub blocks: &'b mut B,
+    pub id: B::Id,
+}
+
+impl<B: DirBlocks> BlockMut for Open<'_, B> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.blocks.bytes(self.id)
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.blocks.bytes_mut(self.id, range)
+    }
+}

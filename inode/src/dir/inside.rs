@@ -1,0 +1,141 @@
+//! A directory within its inode, and its change into one block.
+
+use base::{FileBlock, Ino};
+use format::dir::data::{self, DATA_MAGIC};
+use format::dir::edit::entry::{self, NewEntry};
+use format::dir::edit::room::{self, Room};
+use format::dir::edit::{shortform, single, slots};
+use format::dir::leaf::LeafEntry;
+use format::dir::{DataPtr, entry_size};
+use format::edit::BlockMut;
+use format::{Damage, Geometry, hash};
+
+use super::blocks::DirBlocks;
+use super::error::Result;
+use super::{Directory, FTYPE_DIRECTORY, Found, NAME_EXISTS, NO_SUCH_NAME};
+
+impl<B: DirBlocks> Directory<'_, B> {
+    fn local(&self) -> &[u8] {
+        self.blocks.local().unwrap_or_default()
+    }
+
+    /// The entry of that name: its first byte, and what it says.
+    fn inside_find(&self, name: &[u8]) -> Result<Option<(usize, Found)>> {
+        let geometry = self.geometry;
+        for found in shortform::walk(self.local(), geometry).map_err(|damage| self.damaged(damage))? {
+            let found = found.map_err(|damage| self.damaged(damage))?;
+            if hash::names_match(found.entry.name, name, geometry) {
+                return Ok(Some((found.start, found.entry.into())));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn inside_lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+        if name == b".." {
+            return self.inside_parent().map(Some);
+        }
+        Ok(self.inside_find(name)?.map(|(_, found)| found))
+    }
+
+    fn inside_parent(&self) -> Result<Found> {
+        let head = shortform::Head::of(self.local()).map_err(|damage| self.damaged(damage))?;
+        let offset = data::HEADER_SIZE + entry_size(1, self.geometry);
+        let pointer = DataPtr::new(FileBlock(0), offset, self.geometry);
+        Ok(Found { ino: head.parent, ftype: FTYPE_DIRECTORY, pointer })
+    }
+
+    pub(super) fn inside_add(&mut self, new: NewEntry<'_>) -> Result<()> {
+        if self.inside_find(new.name)?.is_some() {
+            return Err(NAME_EXISTS);
+        }
+        let mut bytes = self.local().to_vec();
+        let capacity = self.blocks.local_capacity();
+        let added = shortform::add(&mut bytes, self.geometry, capacity, new);
+        if added.map_err(|damage| self.damaged(damage))? {
+            return self.blocks.set_local(&bytes);
+        }
+        // What does not fit into one block either takes a leaf and another data block beside it.
+        let size = self.entry_size(new);
+        let block = shortform::block_size(self.local(), self.geometry, size);
+        let single = block.map_err(|damage| self.damaged(damage))? <= self.geometry.dir_block_size as usize;
+        self.blocks.ensure_room(if single { 1 } else { 3 })?;
+        let id = self.inside_to_single()?;
+        self.single_add(id, new)
+    }
+
+    pub(super) fn inside_remove(&mut self, name: &[u8]) -> Result<Found> {
+        let (start, found) = self.inside_find(name)?.ok_or(NO_SUCH_NAME)?;
+        let mut bytes = self.local().to_vec();
+        shortform::remove(&mut bytes, self.geometry, start).map_err(|damage| self.damaged(damage))?;
+        self.blocks.set_local(&bytes)?;
+        Ok(found)
+    }
+
+    /// Gives a name another inode. `None`, with nothing changed, where a wider number does not fit.
+    pub(super) fn inside_replace(&mut self, name: &[u8], target: (Ino, u8)) -> Result<Option<Found>> {
+        let (start, found) = if name == b".." {
+            (None, self.inside_parent()?)
+        } else {
+            self.inside_find(name)?.map(|(start, found)| (Some(start), found)).ok_or(NO_SUCH_NAME)?
+        };
+        let mut bytes = self.local().to_vec();
+        let capacity = self.blocks.local_capacity();
+        let fits = shortform::retarget(&mut bytes, self.geometry, capacity, start, target);
+        if !fits.map_err(|damage| self.damaged(damage))? {
+            return Ok(None);
+        }
+        self.blocks.set_local(&bytes)?;
+        Ok(Some(found))
+    }
+
+    /// Moves the entries into a block, each to the position that it has told readers.
+    pub(super) fn inside_to_single(&mut self) -> Result<B::Id> {
+        let contents = self.local().to_vec();
+        let parent = self.inside_parent()?.ino;
+        let ino = self.blocks.ino();
+        self.blocks.leave_local()?;
+        let id = self.blocks.fresh(FileBlock(0))?;
+        self.blocks.set_size(self.geometry.dir_block_size.into());
+        let at = self.blocks.identity(id);
+        self.edit(id, |open, geometry| {
+            room::init(open, geometry, at, DATA_MAGIC)?;
+            let mut filling = Filling { open, geometry, next: data::HEADER_SIZE, leaf: Vec::new() };
+            let dot = data::HEADER_SIZE;
+            filling.put(dot, NewEntry { name: b".", ino, ftype: FTYPE_DIRECTORY })?;
+            let dot_dot = dot + entry_size(1, geometry);
+            filling.put(dot_dot, NewEntry { name: b"..", ino: parent, ftype: FTYPE_DIRECTORY })?;
+            for found in shortform::walk(&contents, geometry)? {
+                let entry = found?.entry;
+                let new = NewEntry { name: entry.name, ino: entry.ino, ftype: entry.ftype };
+                filling.put((entry.pointer.0 as usize) << 3, new)?;
+            }
+            let mut leaf = filling.leaf;
+            leaf.sort_by_key(|entry| entry.hashval.get());
+            single::add_leaf(open, geometry, &leaf)
+        })?;
+        Ok(id)
+    }
+}
+
+/// A fresh block that entries are put into, at rising positions.
+struct Filling<'f, O> {
+    open: &'f mut O,
+    geometry: &'f Geometry,
+    next: usize,
+    leaf: Vec<LeafEntry>,
+}
+
+impl<O: BlockMut> Filling<'_, O> {
+    fn put(&mut self, offset: usize, new: NewEntry<'_>) -> std::result::Result<(), Damage> {
+        let size = entry_size(new.name.len(), self.geometry);
+        let end = self.open.bytes().len();
+        let room = Room { offset: self.next, length: end.saturating_sub(self.next) };
+        room::take(self.open, self.geometry, room, offset, size)?;
+        entry::put_entry(self.open, self.geometry, offset, new)?;
+        self.next = offset + size;
+        let hash = hash::entry(new.name, self.geometry);
+        self.leaf.push(slots::entry(hash, DataPtr::new(FileBlock(0), offset, self.geometry)));
+        Ok(())
+    }
+}

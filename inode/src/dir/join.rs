@@ -1,0 +1,235 @@
+//! Leaves and nodes that have become small are joined with a neighbour below the same parent, and the root takes the
+//! place of an only child.
+//!
+//! A block is joined when it is less than three eighths full and the joined one would be at most three quarters full,
+//! so that the next entry does not split it again. The block with the lower number stays: the fork keeps no holes that
+//! it need not have.
+
+use base::FileBlock;
+use format::Damage;
+use format::dabtree::edit as node;
+use format::dabtree::{self, NODE_MAGIC, NodeEntry};
+use format::dir::edit::leaf;
+use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
+
+use super::Directory;
+use super::blocks::DirBlocks;
+use super::error::Result;
+use super::tree::{Path, Step};
+
+/// What a block of the tree holds, of a leaf without stale entries.
+enum Entries {
+    Leaf(Vec<LeafEntry>),
+    Node(Vec<NodeEntry>),
+}
+
+impl Entries {
+    fn len(&self) -> usize {
+        match self {
+            Self::Leaf(entries) => entries.len(),
+            Self::Node(entries) => entries.len(),
+        }
+    }
+
+    fn last_hash(&self) -> Option<u32> {
+        match self {
+            Self::Leaf(entries) => entries.last().map(|entry| entry.hashval.get()),
+            Self::Node(entries) => entries.last().map(|entry| entry.hashval.get()),
+        }
+    }
+
+    fn append(&mut self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Leaf(entries), Self::Leaf(more)) => entries.extend(more),
+            (Self::Node(entries), Self::Node(more)) => entries.extend(more),
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl<B: DirBlocks> Directory<'_, B> {
+    /// Joins a leaf from which an entry was removed, if it is small, and what then is small above it.
+    pub(super) fn join_leaf(&mut self, path: Path<B::Id>) -> Result<()> {
+        let Path { mut nodes, leaf } = path;
+        let mut child = leaf;
+        while !nodes.is_empty() {
+            if !self.is_small(child.id)? || !self.join(&mut nodes, child)? {
+                break;
+            }
+            match nodes.pop() {
+                Some(parent) => child = parent,
+                None => break,
+            }
+        }
+        self.lower_root()
+    }
+
+    /// Entries that count, and those that fit.
+    fn fill(&self, id: B::Id) -> Result<(usize, usize)> {
+        if dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC) {
+            let shape = self.look(id, node::NodeShape::of)?;
+            return Ok((shape.count, shape.most));
+        }
+        Ok((self.leaf_shape(id)?.live(), leaf::max_entries(self.geometry)))
+    }
+
+    fn is_small(&self, id: B::Id) -> Result<bool> {
+        let (count, most) = self.fill(id)?;
+        Ok(count * 8 < most * 3)
+    }
+
+    fn entries(&self, id: B::Id) -> Result<Entries> {
+        if dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC) {
+            return self.look(id, |bytes| Ok(Entries::Node(node::entries(bytes)?.to_vec())));
+        }
+        let shape = self.leaf_shape(id)?;
+        self.look(id, |bytes| Ok(Entries::Leaf(shape.slots.compacted(bytes, None)?)))
+    }
+
+    /// Joins a small child of the last of `nodes` with a neighbour, or drops it where it is empty. `false` where
+    /// nothing was done. Afterwards the last of `nodes` leads to what is left of the two.
+    fn join(&mut self, nodes: &mut [Step<B::Id>], child: Step<B::Id>) -> Result<bool> {
+        let Some(parent) = nodes.last().copied() else { return Ok(false) };
+        let siblings = self.look(parent.id, |bytes| {
+            let entries = node::entries(bytes)?;
+            let at =
+                |index: Option<usize>| index.and_then(|index| Some((index, entries.get(index)?.child())));
+            Ok([at(parent.index.checked_sub(1)), at(Some(parent.index + 1))])
+        })?;
+        let count = self.fill(child.id)?.0;
+        if count == 0 {
+            return self.drop_child(nodes, parent.index, (child.block, child.id));
+        }
+        let mut candidates: Vec<(usize, FileBlock)> = siblings.into_iter().flatten().collect();
+        candidates.sort_by_key(|(_, block)| *block);
+        for (index, block) in candidates {
+            let id = self.read_tree(block)?;
+            if id == child.id {
+                let damage = Damage::new("hash tree node", "before", "each child once", block);
+                return Err(self.damaged_at(parent.id, damage));
+            }
+            let (other, most) = self.fill(id)?;
+            if (count + other) * 4 > most * 3 {
+                continue;
+            }
+            let sibling = Step { block, id, index };
+            let own = Step { index: parent.index, ..child };
+            let (left, right) = if index < own.index { (sibling, own) } else { (own, sibling) };
+            return self.merge(nodes, left, right);
+        }
+        Ok(false)
+    }
+
+    /// Joins two neighbours.
+    fn merge(&mut self, nodes: &mut [Step<B::Id>], left: Step<B::Id>, right: Step<B::Id>) -> Result<bool> {
+        let (kept, dropped) = if left.block < right.block { (left, right) } else { (right, left) };
+        if !self.blocks.can_free(dropped.block)? {
+            return Ok(false);
+        }
+        let mut all = self.entries(left.id)?;
+        if !all.append(self.entries(right.id)?) {
+            let damage = Damage::new("hash tree node", "before", "children of one kind", right.block);
+            return Err(self.damaged_at(left.id, damage));
+        }
+        self.edit(kept.id, |open, _| match &all {
+            Entries::Leaf(entries) => leaf::put_entries(open, entries),
+            Entries::Node(entries) => node::put_entries(open, entries),
+        })?;
+        self.unlink(nodes, dropped.index, (dropped.block, dropped.id))?;
+        let index = if dropped.index < kept.index { kept.index - 1 } else { kept.index };
+        if let Some(parent) = nodes.last_mut() {
+            parent.index = index;
+        }
+        if let Some(hash) = all.last_hash().filter(|_| all.len() > 0) {
+            self.fix_hashes(nodes, hash)?;
+            self.fix_above(nodes)?;
+        }
+        Ok(true)
+    }
+
+    /// Drops a child without entries.
+    fn drop_child(
+        &mut self,
+        nodes: &mut [Step<B::Id>],
+        index: usize,
+        dropped: (FileBlock, B::Id),
+    ) -> Result<bool> {
+        if !self.blocks.can_free(dropped.0)? {
+            return Ok(false);
+        }
+        self.unlink(nodes, index, dropped)?;
+        self.fix_above(nodes)?;
+        Ok(true)
+    }
+
+    /// Takes a child out of its parent and from between its siblings, and frees it.
+    fn unlink(&mut self, nodes: &[Step<B::Id>], index: usize, (block, id): (FileBlock, B::Id)) -> Result<()> {
+        let (back, forw) = self.look(id, |bytes| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
+        if let Some(left) = back {
+            let left = self.read_tree(left)?;
+            self.edit(left, |open, _| node::set_forw(open, forw))?;
+        }
+        if let Some(right) = forw {
+            let right = self.read_tree(right)?;
+            self.edit(right, |open, _| node::set_back(open, back))?;
+        }
+        if let Some(parent) = nodes.last() {
+            self.edit(parent.id, |open, _| node::remove(open, index))?;
+        }
+        self.blocks.free(block, id)
+    }
+
+    /// After the last child of a node has changed or gone: the nodes above learn its highest hash.
+    fn fix_above(&mut self, nodes: &[Step<B::Id>]) -> Result<()> {
+        let Some((parent, above)) = nodes.split_last() else { return Ok(()) };
+        let last =
+            self.look(parent.id, |bytes| Ok(node::entries(bytes)?.last().map(|entry| entry.hashval.get())))?;
+        match last {
+            Some(hash) => self.fix_hashes(above, hash),
+            None => Ok(()),
+        }
+    }
+
+    /// While the root is a node with one child, the child's contents move into it.
+    fn lower_root(&mut self) -> Result<()> {
+        let root_block = self.root();
+        loop {
+            let root = self.read_tree(root_block)?;
+            if dabtree::magic(self.blocks.bytes(root)) != Some(NODE_MAGIC) {
+                return Ok(());
+            }
+            let only = self.look(root, |bytes| match node::entries(bytes)? {
+                [only] => Ok(Some(only.child())),
+                _ => Ok(None),
+            })?;
+            let Some(block) = only else { return Ok(()) };
+            let id = self.read_tree(block)?;
+            let above = self.look(root, node::NodeShape::of)?.level;
+            let level = if dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC) {
+                self.look(id, node::NodeShape::of)?.level
+            } else {
+                0
+            };
+            if id == root || level + 1 != above {
+                let damage = Damage::new("hash tree node", "level", above.saturating_sub(1), level);
+                return Err(self.damaged_at(id, damage));
+            }
+            if !self.blocks.can_free(block)? {
+                return Ok(());
+            }
+            let at = self.blocks.identity(root);
+            match self.entries(id)? {
+                Entries::Leaf(entries) => self.edit(root, |open, geometry| {
+                    leaf::init(open, geometry, at, LEAFN_MAGIC)?;
+                    leaf::put_entries(open, &entries)
+                })?,
+                Entries::Node(entries) => self.edit(root, |open, geometry| {
+                    node::init(open, geometry, at, level)?;
+                    node::put_entries(open, &entries)
+                })?,
+            }
+            self.blocks.free(block, id)?;
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! A fork in memory, for tests: it has as much room as it is told, counts what is logged, and can judge the directory
+//! that it holds.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use base::{Daddr, FileBlock, Ino};
+use format::dabtree::{self, NODE_MAGIC, Node, Tree};
+use format::dir::data::{Data, NULL_BEST};
+use format::dir::free::Free;
+use format::dir::leaf::Leaf;
+use format::dir::shortform::Shortform;
+use format::dir::{DataPtr, Space};
+use format::features::{Features, incompat};
+use format::stamp::Stamp;
+use format::{Damage, ForkBlock, Geometry, Place, hash};
+
+use super::blocks::{DirBlocks, Kind};
+use super::error::{Error, Result};
+
+pub(super) const INO: Ino = Ino(131);
+
+/// A volume with inode numbers of 32 bits and more.
+pub(super) fn geometry(block_log: u8, dir_block_log: u8) -> Geometry {
+    let block_size = 1 << block_log;
+    Geometry {
+        block_size,
+        block_log,
+        sector_size: 512,
+        inode_size: 512,
+        inode_log: 9,
+        inodes_per_block_log: block_log - 9,
+        dir_block_size: block_size << dir_block_log,
+        dir_block_log,
+        blocks: 1 << 38,
+        ag_blocks: 1 << 28,
+        ag_block_log: 28,
+        ag_count: 1 << 10,
+        inode_align: 4,
+        sparse_inode_align: 4,
+        log_start: None,
+        log_blocks: 16384,
+        log_stripe_unit: 0,
+        root: Ino(128),
+        metadata_root: None,
+        uuid: [7; 16],
+        features: Features {
+            version: 0xb4b5,
+            features2: 0x18a,
+            compat: 0,
+            ro_compat: 0,
+            incompat: incompat::FTYPE,
+            log_incompat: 0,
+        },
+    }
+}
+
+pub(super) struct Memory {
+    pub geometry: Geometry,
+    pub local: Option<Vec<u8>>,
+    pub capacity: usize,
+    pub size: u64,
+    pub blocks: BTreeMap<u64, (Daddr, Vec<u8>)>,
+    next_daddr: u64,
+    /// Blocks that may still be allocated.
+    pub room: u32,
+    /// Whether blocks can be freed.
+    pub frees: bool,
+    /// Bytes that were logged.
+    pub logged: usize,
+}
+
+impl Memory {
+    pub fn new(geometry: Geometry, capacity: usize) -> Self {
+        Self {
+            geometry,
+            local: None,
+            capacity,
+            size: 0,
+            blocks: BTreeMap::new(),
+            next_daddr: 4096,
+            room: u32::MAX,
+            frees: true,
+            logged: 0,
+        }
+    }
+
+    fn in_space(&self, space: Space) -> impl Iterator<Item = (FileBlock, &Vec<u8>)> {
+        let (first, end) = (space.first_block(&self.geometry), space.end_block(&self.geometry));
+        self.blocks.range(first.get()..end.get()).map(|(at, (_, bytes))| (FileBlock(*at), bytes))
+    }
+
+    fn at(&self, block: FileBlock) -> ForkBlock {
+        ForkBlock { ino: INO, file_block: block, daddr: self.blocks[&block.get()].0 }
+    }
+
+    /// Judges everything: each block by its verifier, and the blocks against each other.
+    pub fn check(&mut self) -> std::result::Result<(), String> {
+        if let Some(local) = &self.local {
+            assert_eq!(self.size, local.len() as u64);
+            assert!(self.blocks.is_empty(), "blocks beside contents in the inode");
+            let shortform = Shortform::verify(local, &self.geometry).map_err(|damage| damage.to_string())?;
+            return shortform.audit().map_err(|damage| format!("{damage} in {local:x?}"));
+        }
+        for (_, bytes) in self.blocks.values_mut() {
+            let stamp = Stamp::of(bytes).ok_or("a block without magic")?;
+            assert!(stamp.seal(bytes, base::Lsn(1)));
+        }
+        for (space, kind) in [(Space::Data, Kind::Data), (Space::Leaf, Kind::Tree), (Space::Free, Kind::Free)]
+        {
+            for (block, bytes) in self.in_space(space) {
+                kind.verify(bytes, &self.geometry, self.at(block))
+                    .map_err(|damage| format!("block {block}: {damage}"))?;
+            }
+        }
+        self.check_together()
+    }
+
+    fn check_together(&self) -> std::result::Result<(), String> {
+        let (mut entries, mut bests, mut singles) = (Vec::new(), Vec::new(), 0);
+        let mut end = 0;
+        for (block, bytes) in self.in_space(Space::Data) {
+            let data = Data::verify(bytes, &self.geometry, self.at(block)).unwrap();
+            singles += usize::from(data.is_single());
+            for entry in data.entries() {
+                let entry = entry.unwrap();
+                entries.push((hash::entry(entry.name, &self.geometry), entry.pointer.0));
+            }
+            let index = (block.get() >> self.geometry.dir_block_log) as usize;
+            bests.resize(index, NULL_BEST);
+            bests.push(data.best());
+            end = block.get() + (1 << self.geometry.dir_block_log);
+        }
+        assert_eq!(self.size, end << self.geometry.block_log, "the size is the end of the data");
+        let beyond = self.in_space(Space::Leaf).count() + self.in_space(Space::Free).count();
+        if singles > 0 {
+            assert_eq!((self.blocks.len(), beyond), (1, 0), "one block is all");
+            return Ok(());
+        }
+        entries.sort_unstable();
+        let mut walk = Walk { memory: self, leaves: Vec::new(), last: [None; 7], blocks: 0 };
+        walk.enter(Space::Leaf.first_block(&self.geometry), None);
+        walk.finish();
+        let (mut leaves, tree_blocks) = (walk.leaves, walk.blocks);
+        assert_eq!(tree_blocks, self.in_space(Space::Leaf).count(), "blocks in the tree");
+        leaves.sort_unstable();
+        if leaves != entries {
+            return Err(format!("{} leaf entries for {} entries", leaves.len(), entries.len()));
+        }
+        self.check_bests(&bests)
+    }
+
+    fn check_bests(&self, bests: &[u16]) -> std::result::Result<(), String> {
+        let root = Space::Leaf.first_block(&self.geometry);
+        let leaf = &self.blocks[&root.get()].1;
+        let told = if dabtree::magic(leaf) == Some(format::dir::leaf::LEAF1_MAGIC) {
+            assert_eq!(self.in_space(Space::Free).count(), 0);
+            let leaf = Leaf::verify(leaf, &self.geometry, self.at(root)).unwrap();
+            leaf.bests.unwrap().iter().map(|best| best.get()).collect()
+        } else {
+            let mut told = Vec::new();
+            for (block, bytes) in self.in_space(Space::Free) {
+                let free = Free::verify(bytes, &self.geometry, self.at(block)).unwrap();
+                assert!(free.counts.nused.get() > 0, "a free block about nothing");
+                told.resize(free.counts.firstdb.get() as usize, NULL_BEST);
+                told.extend(free.bests.iter().map(|best| best.get()));
+            }
+            told
+        };
+        if told == bests { Ok(()) } else { Err(format!("room {bests:?}, told {told:?}")) }
+    }
+}
+
+/// A walk over the tree.
+struct Walk<'m> {
+    memory: &'m Memory,
+    leaves: Vec<(u32, u32)>,
+    /// The last block of each level, and what it names as the next.
+    last: [Option<(u64, u64)>; 7],
+    blocks: usize,
+}
+
+impl Walk<'_> {
+    fn enter(&mut self, block: FileBlock, parent: Option<(u16, u32)>) {
+        self.blocks += 1;
+        let geometry = &self.memory.geometry;
+        let (at, bytes) = (self.memory.at(block), &self.memory.blocks[&block.get()].1);
+        if dabtree::magic(bytes) == Some(NODE_MAGIC) {
+            let level = parent.map(|(level, _)| level);
+            let node = Node::verify(bytes, geometry, Tree::Dir, at, level).unwrap();
+            if let Some((_, hash)) = parent {
+                assert_eq!(hash, node.last_hash(), "highest hash of node {block}");
+            }
+            let level = node.header.level.get();
+            self.siblings(level, block, (node.info.back.get(), node.info.forw.get()));
+            for entry in node.entries {
+                self.enter(entry.child(), Some((level - 1, entry.hashval.get())));
+            }
+            return;
+        }
+        let leaf = Leaf::verify(bytes, geometry, at).unwrap();
+        if let Some((level, hash)) = parent {
+            assert_eq!((0, hash), (level, leaf.last_hash()), "highest hash of leaf {block}");
+        }
+        self.siblings(0, block, (leaf.info.back.get(), leaf.info.forw.get()));
+        let live = leaf.entries.iter().filter(|entry| entry.pointer() != DataPtr::NULL);
+        self.leaves.extend(live.map(|entry| (entry.hashval.get(), entry.address.get())));
+    }
+
+    fn siblings(&mut self, level: u16, block: FileBlock, (back, forw): (u32, u32)) {
+        let (left, named) = self.last[usize::from(level)].unwrap_or((0, block.get()));
+        assert_eq!((u64::from(back), named), (left, block.get()), "siblings of {block}");
+        self.last[usize::from(level)] = Some((block.get(), forw.into()));
+    }
+
+    fn finish(&self) {
+        assert!(self.last.iter().flatten().all(|(_, forw)| *forw == 0), "no sibling behind the last");
+    }
+}
+
+impl DirBlocks for Memory {
+    type Id = u64;
+
+    fn ino(&self) -> Ino {
+        INO
+    }
+
+    fn local(&self) -> Option<&[u8]> {
+        self.local.as_deref()
+    }
+
+    fn local_capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn set_local(&mut self, contents: &[u8]) -> Result<()> {
+        assert!(contents.len() <= self.capacity && self.blocks.is_empty());
+        self.local = Some(contents.to_vec());
+        self.size = contents.len() as u64;
+        self.logged += contents.len();
+        Ok(())
+    }
+
+    fn leave_local(&mut self) -> Result<()> {
+        assert!(self.local.take().is_some());
+        self.size = 0;
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn set_size(&mut self, size: u64) {
+        self.size = size;
+    }
+
+    fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>> {
+        Ok(self.blocks.range(from.get()..).next().map(|(at, _)| FileBlock(*at)))
+    }
+
+    fn mapped_end(&mut self, below: FileBlock) -> Result<FileBlock> {
+        let per_block = 1 << self.geometry.dir_block_log;
+        Ok(FileBlock(self.blocks.range(..below.get()).next_back().map_or(0, |(at, _)| at + per_block)))
+    }
+
+    fn first_hole(&mut self, from: FileBlock) -> Result<FileBlock> {
+        let per_block = 1 << self.geometry.dir_block_log;
+        let mut hole = from.get();
+        while self.blocks.contains_key(&hole) {
+            hole += per_block;
+        }
+        Ok(FileBlock(hole))
+    }
+
+    fn read(&mut self, at: FileBlock, _: Kind) -> Result<u64> {
+        if self.blocks.contains_key(&at.get()) {
+            return Ok(at.get());
+        }
+        Err(Error::damaged(Place::ino(INO).at(at), Damage::new("directory", "extents", "a block", "a hole")))
+    }
+
+    fn ensure_room(&mut self, blocks: u32) -> Result<()> {
+        if blocks <= self.room { Ok(()) } else { Err(Error::NoSpace { what: "a test" }) }
+    }
+
+    fn fresh(&mut self, at: FileBlock) -> Result<u64> {
+        assert!(self.room > 0, "room was asked for");
+        self.room -= 1;
+        self.next_daddr += 16;
+        let block = (Daddr(self.next_daddr), vec![0; self.geometry.dir_block_size as usize]);
+        assert!(self.blocks.insert(at.get(), block).is_none(), "block {at} was mapped");
+        Ok(at.get())
+    }
+
+    fn can_free(&mut self, _: FileBlock) -> Result<bool> {
+        Ok(self.frees)
+    }
+
+    fn free(&mut self, at: FileBlock, id: u64) -> Result<()> {
+        assert_eq!(at.get(), id);
+        assert!(self.frees && self.blocks.remove(&id).is_some());
+        Ok(())
+    }
+
+    fn identity(&self, id: u64) -> ForkBlock {
+        self.at(FileBlock(id))
+    }
+
+    fn bytes(&self, id: u64) -> &[u8] {
+        &self.blocks[&id].1
+    }
+
+    fn bytes_mut(&mut self, id: u64, range: Range<usize>) -> &mut [u8] {
+        self.logged += range.len();
+        &mut self.blocks.get_mut(&id).unwrap().1[range]
+    }
+
+    fn release(&mut self, _: u64) {}
+}

@@ -1,0 +1,304 @@
+//! Directories: names to inodes, through all the forms that a directory can have.
+//!
+//! | part | form or subject |
+//! |---|---|
+//! | [`blocks`] | what a directory needs of its fork and its transaction |
+//! | `inside` | within the inode |
+//! | `single` | one block with its own leaf |
+//! | `alone` | data blocks and one leaf, which also tells the room of each data block |
+//! | `tree`, `split`, `join` | leaves under nodes |
+//! | `table` | the room of each data block, in free blocks |
+//! | `data` | what all forms with data blocks share |
+//! | `read` | entries in the order of the disk |
+//!
+//! A directory takes the next form when an entry does not fit into the one it has, and goes back as soon as what is
+//! left fits. Bytes are changed by [`format::dir::edit`].
+//!
+//! # Invariants
+//! - Every entry has one leaf entry, every data block one element in the tables of room, and that is the length of its
+//!   largest unused region.
+//! - The root of the tree is at the first block of the leaf space, whatever its level.
+//! - A node's hash is the highest below the child, stale leaf entries included.
+//! - Blocks were verified when they were read; every offset in them is checked again before it is used. Walks go
+//!   strictly down, and forward no further than there are blocks.
+//!
+//! # Locking
+//! The caller holds the lock of the directory's inode; blocks are locked by the transaction, in any order, since
+//! whoever wants one holds that lock.
+
+mod alone;
+pub mod blocks;
+mod data;
+mod error;
+mod inside;
+mod join;
+mod read;
+mod single;
+mod split;
+mod table;
+mod tree;
+
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod tests;
+
+use base::{FileBlock, Ino, errno};
+use format::dir::edit::entry::NewEntry;
+use format::dir::edit::{leaf, shortform};
+use format::dir::leaf::{LEAF1_MAGIC, LEAFN_MAGIC};
+use format::dir::{DataPtr, Entry, Space};
+use format::{Damage, Geometry, Place, dabtree};
+
+pub use blocks::{DirBlocks, Kind};
+pub use error::{Error, Result};
+
+use blocks::Open;
+
+/// The type byte of directories, which `.` and `..` have.
+const FTYPE_DIRECTORY: u8 = 2;
+
+/// What an entry says of the name that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The inode.
+    pub ino: Ino,
+    /// The type byte; 0 on volumes without them.
+    pub ftype: u8,
+    /// Its position, as `readdir` counts.
+    pub pointer: DataPtr,
+}
+
+impl From<Entry<'_>> for Found {
+    fn from(entry: Entry<'_>) -> Self {
+        Self { ino: entry.ino, ftype: entry.ftype, pointer: entry.pointer }
+    }
+}
+
+/// The form of a directory, with the block that it was told by.
+enum Form<Id> {
+    Inside,
+    Single(Id),
+    Alone(Id),
+    Tree,
+}
+
+/// A directory in a transaction.
+pub struct Directory<'d, B: DirBlocks> {
+    geometry: &'d Geometry,
+    blocks: &'d mut B,
+}
+
+/// Blocks of the file system that adding one name takes at most, without those of the tree of extents: a data block, a
+/// free block, and one for each level of the tree and a new root; or what a change of form takes, which is fewer.
+pub fn most_new_blocks(geometry: &Geometry) -> u32 {
+    (2 + u32::from(dabtree::MAX_DEPTH) + 1) << geometry.dir_block_log
+}
+
+/// Directory blocks that removing one name frees at most, each at another place of the fork: data, free block, a block
+/// for each level; or those of a change of form.
+pub const MOST_FREED_BLOCKS: u32 = 2 + dabtree::MAX_DEPTH as u32;
+
+impl<'d, B: DirBlocks> Directory<'d, B> {
+    /// A directory whose inode is locked.
+    pub fn new(geometry: &'d Geometry, blocks: &'d mut B) -> Self {
+        Self { geometry, blocks }
+    }
+
+    /// Makes a new inode an empty directory.
+    ///
+    /// # Errors
+    /// What the fork reports.
+    pub fn init(&mut self, parent: Ino) -> Result<()> {
+        self.blocks.set_local(&shortform::init(parent))
+    }
+
+    /// Looks a name up; `.` and `..` too.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`, damage, and what the device reports.
+    pub fn lookup(&mut self, name: &[u8]) -> Result<Option<Found>> {
+        if name.len() > 255 {
+            return Err(Error::Refused {
+                errno: errno::ENAMETOOLONG,
+                why: "the name is longer than 255 bytes",
+            });
+        }
+        if name == b"." {
+            let pointer = DataPtr::new(FileBlock(0), format::dir::data::HEADER_SIZE, self.geometry);
+            return Ok(Some(Found { ino: self.blocks.ino(), ftype: FTYPE_DIRECTORY, pointer }));
+        }
+        match self.form()? {
+            Form::Inside => self.inside_lookup(name),
+            Form::Single(id) => Ok(self.single_find(id, name)?.map(|hit| hit.found)),
+            Form::Alone(id) => Ok(self.alone_find(id, name)?.map(|hit| hit.found)),
+            Form::Tree => Ok(self.tree_find(name)?.map(|(_, hit)| hit.found)),
+        }
+    }
+
+    /// Adds a name.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EINVAL` for what cannot be a name, `ENAMETOOLONG`; `ENOSPC` where a block cannot be had; damage.
+    pub fn add(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<()> {
+        verify_name(name)?;
+        let new = NewEntry { name, ino, ftype };
+        match self.form()? {
+            Form::Inside => self.inside_add(new),
+            Form::Single(id) => self.single_add(id, new),
+            Form::Alone(id) => self.alone_add(id, new),
+            Form::Tree => self.tree_add(new),
+        }
+    }
+
+    /// Removes a name, and says what it was.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EINVAL` for `.` and `..`, damage.
+    pub fn remove(&mut self, name: &[u8]) -> Result<Found> {
+        verify_name(name)?;
+        match self.form()? {
+            Form::Inside => self.inside_remove(name),
+            Form::Single(id) => self.single_remove(id, name),
+            Form::Alone(id) => self.alone_remove(id, name),
+            Form::Tree => self.tree_remove(name),
+        }
+    }
+
+    /// Gives a name, which may be `..`, another inode, and says what it was.
+    ///
+    /// # Errors
+    /// `ENOENT`; `ENOSPC` where a wider inode number needs a block that cannot be had; damage.
+    pub fn replace(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<Found> {
+        if name != b".." {
+            verify_name(name)?;
+        }
+        let hit = match self.form()? {
+            Form::Inside => {
+                if let Some(found) = self.inside_replace(name, (ino, ftype))? {
+                    return Ok(found);
+                }
+                self.blocks.ensure_room(1)?;
+                let id = self.inside_to_single()?;
+                self.single_find(id, name)?
+            }
+            Form::Single(id) => self.single_find(id, name)?,
+            Form::Alone(id) => self.alone_find(id, name)?,
+            Form::Tree => self.tree_find(name)?.map(|(_, hit)| hit),
+        };
+        let hit = hit.ok_or(NO_SUCH_NAME)?;
+        self.retarget(hit, ino, ftype)?;
+        Ok(hit.found)
+    }
+
+    /// Whether there is nothing but `.` and `..`.
+    ///
+    /// # Errors
+    /// Damage, and what the device reports.
+    pub fn is_empty(&mut self) -> Result<bool> {
+        if let Some(bytes) = self.blocks.local() {
+            let head = shortform::Head::of(bytes).map_err(|damage| self.damaged(damage))?;
+            return Ok(head.count == 0);
+        }
+        let mut empty = true;
+        self.read(DataPtr(0), |entry| {
+            empty = entry.is_dot() || entry.is_dot_dot();
+            if empty { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) }
+        })?;
+        Ok(empty)
+    }
+
+    /// The form that the directory has.
+    fn form(&mut self) -> Result<Form<B::Id>> {
+        if self.blocks.local().is_some() {
+            return Ok(Form::Inside);
+        }
+        let root = self.root();
+        if self.blocks.next_mapped(root)? != Some(root) {
+            return self.blocks.read(FileBlock(0), Kind::Data).map(Form::Single);
+        }
+        let id = self.blocks.read(root, Kind::Tree)?;
+        match dabtree::magic(self.blocks.bytes(id)) {
+            Some(LEAF1_MAGIC) => Ok(Form::Alone(id)),
+            _ => Ok(Form::Tree),
+        }
+    }
+
+    /// The root of the tree, or the leaf alone.
+    fn root(&self) -> FileBlock {
+        Space::Leaf.first_block(self.geometry)
+    }
+
+    /// Whether what was a tree is but one leaf now.
+    fn root_is_leaf(&self, root: B::Id) -> bool {
+        dabtree::magic(self.blocks.bytes(root)) == Some(LEAFN_MAGIC)
+    }
+
+    /// Logical blocks of a directory block.
+    fn per_block(&self) -> u64 {
+        1 << self.geometry.dir_block_log
+    }
+
+    /// The first logical block of a directory block by its number in the data space.
+    fn data_block(&self, index: usize) -> FileBlock {
+        FileBlock((index as u64) << self.geometry.dir_block_log)
+    }
+
+    /// The number of a directory block in the data space.
+    fn data_index(&self, block: FileBlock) -> usize {
+        (block.get() >> self.geometry.dir_block_log) as usize
+    }
+
+    /// A block as the functions that change bytes take it.
+    fn open(&mut self, id: B::Id) -> Open<'_, B> {
+        Open { blocks: self.blocks, id }
+    }
+
+    /// Runs a change of one block's bytes; damage gets the block's place.
+    fn edit<T>(
+        &mut self,
+        id: B::Id,
+        change: impl FnOnce(&mut Open<'_, B>, &Geometry) -> std::result::Result<T, Damage>,
+    ) -> Result<T> {
+        let geometry = self.geometry;
+        let result = change(&mut self.open(id), geometry);
+        result.map_err(|damage| self.damaged_at(id, damage))
+    }
+
+    /// Looks at one block's bytes; damage gets the block's place.
+    fn look<T>(&self, id: B::Id, look: impl FnOnce(&[u8]) -> std::result::Result<T, Damage>) -> Result<T> {
+        look(self.blocks.bytes(id)).map_err(|damage| self.damaged_at(id, damage))
+    }
+
+    #[cold]
+    fn damaged_at(&self, id: B::Id, damage: Damage) -> Error {
+        Error::damaged(self.blocks.identity(id).place(), damage)
+    }
+
+    #[cold]
+    fn damaged(&self, damage: Damage) -> Error {
+        Error::damaged(Place::ino(self.blocks.ino()), damage)
+    }
+
+    /// The shape of a leaf.
+    fn leaf_shape(&self, id: B::Id) -> Result<leaf::LeafShape> {
+        self.look(id, leaf::LeafShape::of)
+    }
+}
+
+const NO_SUCH_NAME: Error =
+    Error::Refused { errno: errno::ENOENT, why: "there is no such name in the directory" };
+const NAME_EXISTS: Error =
+    Error::Refused { errno: errno::EEXIST, why: "the directory has that name already" };
+
+/// Refuses what cannot be the name of an entry that is added or removed.
+fn verify_name(name: &[u8]) -> Result<()> {
+    if name.len() > 255 {
+        return Err(Error::Refused { errno: errno::ENAMETOOLONG, why: "the name is longer than 255 bytes" });
+    }
+    if name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        let why = "a name is not empty, not \".\" or \"..\", and has no \"/\" and no NUL";
+        return Err(Error::Refused { errno: errno::EINVAL, why });
+    }
+    Ok(())
+}

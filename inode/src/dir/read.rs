@@ -1,0 +1,60 @@
+//! All entries, in the order of the disk.
+
+use std::ops::ControlFlow;
+
+use base::FileBlock;
+use format::dir::edit::shortform;
+use format::dir::{DataPtr, Entry, Space, data, entry_size};
+
+use super::blocks::DirBlocks;
+use super::error::Result;
+use super::{Directory, FTYPE_DIRECTORY};
+
+impl<B: DirBlocks> Directory<'_, B> {
+    /// Visits the entries whose position is `from` or behind, `.` and `..` among them, until `visit` breaks off.
+    ///
+    /// A position stays good while the directory changes, also from one form to another: to go on behind an entry, ask
+    /// from its [`Entry::pointer`] plus one. Linux counts the same.
+    ///
+    /// # Errors
+    /// Damage, and what the device reports.
+    pub fn read(&mut self, from: DataPtr, mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+        if self.blocks.local().is_some() {
+            return self.inside_read(from, &mut visit);
+        }
+        let end = Space::Leaf.first_block(self.geometry);
+        let mut next = from.split(self.geometry).0;
+        while let Some(block) = self.blocks.next_mapped(next)?.filter(|block| *block < end) {
+            let id = self.read_data(block)?;
+            if self.visit_block(block, id, from, &mut visit)?.is_break() {
+                return Ok(());
+            }
+            self.blocks.release(id);
+            next = FileBlock(block.get() + self.per_block());
+        }
+        Ok(())
+    }
+
+    fn inside_read(&self, from: DataPtr, visit: &mut impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+        let geometry = self.geometry;
+        let bytes = self.blocks.local().unwrap_or_default();
+        let head = shortform::Head::of(bytes).map_err(|damage| self.damaged(damage))?;
+        let dot = data::HEADER_SIZE;
+        let dots =
+            [(&b"."[..], self.blocks.ino(), dot), (&b".."[..], head.parent, dot + entry_size(1, geometry))];
+        for (name, ino, offset) in dots {
+            let pointer = DataPtr::new(FileBlock(0), offset, geometry);
+            let entry = Entry { name, ino, ftype: FTYPE_DIRECTORY, pointer };
+            if pointer >= from && visit(entry).is_break() {
+                return Ok(());
+            }
+        }
+        for found in shortform::walk(bytes, geometry).map_err(|damage| self.damaged(damage))? {
+            let entry = found.map_err(|damage| self.damaged(damage))?.entry;
+            if entry.pointer >= from && visit(entry).is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! A directory of one block with its own leaf, and its changes into the forms beside it.
+
+use std::ops::ControlFlow;
+
+use base::{FileBlock, Ino};
+use format::Geometry;
+use format::dir::data::DATA_MAGIC;
+use format::dir::edit::entry::{self, NewEntry};
+use format::dir::edit::{leaf, room, shortform, single};
+use format::dir::leaf::LEAF1_MAGIC;
+use format::dir::{DataPtr, Entry};
+use format::ondisk::U16;
+
+use super::blocks::DirBlocks;
+use super::data::{Hit, Search};
+use super::error::Result;
+use super::{Directory, Found, NAME_EXISTS, NO_SUCH_NAME};
+
+impl<B: DirBlocks> Directory<'_, B> {
+    pub(super) fn single_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
+        let wanted = self.wanted(name);
+        let leaf = self.look(id, single::SingleLeaf::of)?;
+        match self.search(id, leaf.slots, wanted)? {
+            Search::Hit(hit) => Ok(Some(hit)),
+            Search::Miss | Search::Beyond => Ok(None),
+        }
+    }
+
+    pub(super) fn single_add(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
+        if self.single_find(id, new.name)?.is_some() {
+            return Err(NAME_EXISTS);
+        }
+        let (hash, size) = (self.wanted(new.name).hash, self.entry_size(new));
+        let added = self.edit(id, |open, geometry| {
+            let Some(offset) = single::insert(open, geometry, hash, size)? else { return Ok(false) };
+            entry::put_entry(open, geometry, offset, new)?;
+            Ok(true)
+        })?;
+        if added {
+            return Ok(());
+        }
+        let need = self.blocks_to_alone(id, size)?;
+        self.blocks.ensure_room(need)?;
+        let leaf = self.single_to_alone(id)?;
+        self.alone_insert(leaf, new)
+    }
+
+    pub(super) fn single_remove(&mut self, id: B::Id, name: &[u8]) -> Result<Found> {
+        let hit = self.single_find(id, name)?.ok_or(NO_SUCH_NAME)?;
+        self.edit(id, |open, geometry| {
+            single::remove(open, hit.slot)?;
+            entry::remove(open, geometry, hit.offset)
+        })?;
+        self.single_to_inside(id)?;
+        Ok(hit.found)
+    }
+
+    /// Moves what is left into the inode, if it fits there.
+    pub(super) fn single_to_inside(&mut self, id: B::Id) -> Result<()> {
+        let leaf = self.look(id, single::SingleLeaf::of)?;
+        let live = leaf.slots.count.saturating_sub(leaf.stale + 2);
+        let capacity = self.blocks.local_capacity();
+        // The shortest entry has a name of one byte: a bound that costs nothing.
+        if 6 + live * 8 > capacity || !self.blocks.can_free(FileBlock(0))? {
+            return Ok(());
+        }
+        let mut kept = Kept::default();
+        let _ = self.visit_block(FileBlock(0), id, DataPtr(0), &mut |entry| {
+            kept.count(&entry);
+            if kept.fits(self.geometry, capacity) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        let Some(parent) = kept.parent.filter(|_| kept.fits(self.geometry, capacity)) else { return Ok(()) };
+        let mut entries: Vec<(Found, Box<[u8]>)> = Vec::with_capacity(live);
+        let _ = self.visit_block(FileBlock(0), id, DataPtr(0), &mut |entry| {
+            if !entry.is_dot() && !entry.is_dot_dot() {
+                entries.push((entry.into(), entry.name.into()));
+            }
+            ControlFlow::Continue(())
+        })?;
+        let named = entries.iter().map(|(found, name)| {
+            let Found { ino, ftype, pointer } = *found;
+            Entry { name, ino, ftype, pointer }
+        });
+        if let Some(bytes) = shortform::build(self.geometry, parent, named, capacity) {
+            self.blocks.free(FileBlock(0), id)?;
+            self.blocks.set_local(&bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks that the change to a leaf of its own takes, when an entry of `size` bytes then goes in.
+    fn blocks_to_alone(&self, id: B::Id, size: usize) -> Result<u32> {
+        self.look(id, |bytes| {
+            let start = single::SingleLeaf::of(bytes)?.slots.start;
+            let last = room::unused_before(bytes, start)?.map_or(0, |last| last.length);
+            let [largest, ..] = room::largest(bytes)?;
+            let fits = largest.length >= size || last + (bytes.len() - start) >= size;
+            Ok(if fits { 1 } else { 2 })
+        })
+    }
+
+    /// Moves the leaf into a block of its own.
+    fn single_to_alone(&mut self, data: B::Id) -> Result<B::Id> {
+        let id = self.blocks.fresh(self.root())?;
+        let at = self.blocks.identity(id);
+        let entries = self.edit(data, |open, geometry| single::strip_leaf(open, geometry, DATA_MAGIC))?;
+        let best = self.largest(data)?;
+        self.edit(id, |open, geometry| {
+            leaf::init(open, geometry, at, LEAF1_MAGIC)?;
+            leaf::put_bests(open, &[U16::new(best)])?;
+            leaf::put_entries(open, &entries)
+        })?;
+        Ok(id)
+    }
+}
+
+/// What the entries of a block would take in the inode.
+#[derive(Default)]
+struct Kept {
+    entries: usize,
+    names: usize,
+    wide: bool,
+    parent: Option<Ino>,
+}
+
+impl Kept {
+    fn count(&mut self, entry: &Entry<'_>) {
+        self.wide |= entry.ino.get() > u64::from(u32::MAX) && !entry.is_dot();
+        if entry.is_dot_dot() {
+            self.parent = Some(entry.ino);
+        } else if !entry.is_dot() {
+            self.entries += 1;
+            self.names += entry.name.len();
+        }
+    }
+
+    fn fits(&self, geometry: &Geometry, capacity: usize) -> bool {
+        shortform::size(geometry, self.entries, self.names, self.wide) <= capacity
+    }
+}

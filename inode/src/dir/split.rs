@@ -1,0 +1,162 @@
+//! Leaves and nodes that are full: half of one goes into a new block on its right, and the parent learns of that. The
+//! root stays where it is: what it held moves into a new block below.
+
+use base::FileBlock;
+use format::dabtree::edit as node;
+use format::dabtree::{MAX_DEPTH, NodeEntry};
+use format::dir::Space;
+use format::dir::edit::leaf;
+use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
+
+use super::Directory;
+use super::blocks::DirBlocks;
+use super::error::{Error, Result};
+use super::tree::{Path, Step};
+
+impl<B: DirBlocks> Directory<'_, B> {
+    /// Allocates the first free block of the leaf space.
+    fn fresh_tree(&mut self) -> Result<(FileBlock, B::Id)> {
+        let block = self.blocks.first_hole(self.root())?;
+        if Space::of(block, self.geometry) != Some(Space::Leaf) {
+            return Err(Error::NoSpace { what: "a directory's tree beyond 32 GiB" });
+        }
+        Ok((block, self.blocks.fresh(block)?))
+    }
+
+    /// Puts an entry in front of `slot` of a full leaf, which is split in halves for it.
+    pub(super) fn split_leaf(&mut self, path: &mut Path<B::Id>, slot: usize, new: LeafEntry) -> Result<()> {
+        let (right_block, right) = self.fresh_tree()?;
+        if path.nodes.is_empty() {
+            path.leaf = self.lower_leaf_root(path.leaf.id, &mut path.nodes)?;
+        }
+        let left = path.leaf;
+        let count = self.leaf_shape(left.id)?.slots.count;
+        // With the new one, both have the same number, or the left has one less or more.
+        let goes_left = slot <= count / 2;
+        let kept = if count.is_multiple_of(2) || goes_left { count / 2 } else { count / 2 + 1 };
+        let moved = self.look(left.id, |bytes| leaf::entries_from(bytes, kept))?;
+        let at = self.blocks.identity(right);
+        self.edit(right, |open, geometry| {
+            leaf::init(open, geometry, at, LEAFN_MAGIC)?;
+            leaf::put_entries(open, &moved)
+        })?;
+        self.edit(left.id, |open, _| leaf::truncate(open, kept))?;
+        self.link_right(left, (right_block, right))?;
+        let (hash, pointer) = (new.hashval.get(), new.pointer());
+        let (target, slot) = if goes_left { (left.id, slot) } else { (right, slot.saturating_sub(kept)) };
+        self.edit(target, |open, _| leaf::insert(open, hash, pointer, slot))?;
+        let last = |this: &Self, id| {
+            let shape = this.leaf_shape(id)?;
+            this.look(id, |bytes| Ok(shape.last_hash(bytes)?.unwrap_or(0)))
+        };
+        let (left_last, right_last) = (last(self, left.id)?, last(self, right)?);
+        self.add_child(&mut path.nodes, left_last, (right_last, right_block))
+    }
+
+    /// Links a new block in on the right of another.
+    fn link_right(&mut self, left: Step<B::Id>, (block, id): (FileBlock, B::Id)) -> Result<()> {
+        let behind = self.look(left.id, node::forw)?;
+        if let Some(behind) = behind {
+            let behind_id = self.read_tree(behind)?;
+            self.edit(behind_id, |open, _| node::set_back(open, Some(block)))?;
+        }
+        self.edit(id, |open, _| {
+            node::set_forw(open, behind)?;
+            node::set_back(open, Some(left.block))
+        })?;
+        self.edit(left.id, |open, _| node::set_forw(open, Some(block)))
+    }
+
+    /// Behind the child that the last of `nodes` leads to, whose highest hash is `left_last` now, the parent gets
+    /// another.
+    fn add_child(
+        &mut self,
+        nodes: &mut Vec<Step<B::Id>>,
+        left_last: u32,
+        (last, block): (u32, FileBlock),
+    ) -> Result<()> {
+        let Some(parent) = nodes.last().copied() else { return Ok(()) };
+        self.edit(parent.id, |open, _| node::set_hash(open, parent.index, left_last).map(|_| ()))?;
+        let shape = self.look(parent.id, node::NodeShape::of)?;
+        let new = node::entry(last, block).map_err(|damage| self.damaged(damage))?;
+        if shape.count < shape.most {
+            self.edit(parent.id, |open, _| node::insert(open, parent.index + 1, new))?;
+            // Only a last child changes what the parents of the parent know.
+            let count = shape.count + 1;
+            if parent.index + 2 == count
+                && let Some((_, above)) = nodes.split_last()
+            {
+                self.fix_hashes(above, last)?;
+            }
+            return Ok(());
+        }
+        self.split_node(nodes, new)
+    }
+
+    /// Puts an entry behind the child that the last of `nodes` leads to; that node is full, and is split in halves.
+    fn split_node(&mut self, nodes: &mut Vec<Step<B::Id>>, new: NodeEntry) -> Result<()> {
+        let (right_block, right) = self.fresh_tree()?;
+        if nodes.len() == 1 {
+            self.lower_node_root(nodes)?;
+        }
+        let Some(left) = nodes.pop() else { return Ok(()) };
+        let level = self.look(left.id, node::NodeShape::of)?.level;
+        let mut entries = self.look(left.id, |bytes| Ok(node::entries(bytes)?.to_vec()))?;
+        entries.insert((left.index + 1).min(entries.len()), new);
+        let (kept, moved) = entries.split_at(entries.len().div_ceil(2));
+        let at = self.blocks.identity(right);
+        self.edit(right, |open, geometry| {
+            node::init(open, geometry, at, level)?;
+            node::put_entries(open, moved)
+        })?;
+        self.edit(left.id, |open, _| node::put_entries(open, kept))?;
+        self.link_right(left, (right_block, right))?;
+        let last = |entries: &[NodeEntry]| entries.last().map_or(0, |entry| entry.hashval.get());
+        self.add_child(nodes, last(kept), (last(moved), right_block))
+    }
+
+    /// Moves the leaf at the root into a new block, and makes the root a node above it. Returns the leaf there.
+    fn lower_leaf_root(&mut self, root: B::Id, nodes: &mut Vec<Step<B::Id>>) -> Result<Step<B::Id>> {
+        let (block, id) = self.fresh_tree()?;
+        let entries = self.look(root, |bytes| leaf::entries_from(bytes, 0))?;
+        let at = self.blocks.identity(id);
+        self.edit(id, |open, geometry| {
+            leaf::init(open, geometry, at, LEAFN_MAGIC)?;
+            leaf::put_entries(open, &entries)
+        })?;
+        let hash = entries.last().map_or(0, |entry| entry.hashval.get());
+        nodes.push(self.raise_root(root, 1, hash, block)?);
+        Ok(Step { block, id, index: 0 })
+    }
+
+    /// Moves the node at the root into a new block, and makes the root a node above it.
+    fn lower_node_root(&mut self, nodes: &mut Vec<Step<B::Id>>) -> Result<()> {
+        let Some(root) = nodes.first().copied() else { return Ok(()) };
+        let level = self.look(root.id, node::NodeShape::of)?.level;
+        if level >= MAX_DEPTH {
+            return Err(self.too_deep());
+        }
+        let (block, id) = self.fresh_tree()?;
+        let entries = self.look(root.id, |bytes| Ok(node::entries(bytes)?.to_vec()))?;
+        let at = self.blocks.identity(id);
+        self.edit(id, |open, geometry| {
+            node::init(open, geometry, at, level)?;
+            node::put_entries(open, &entries)
+        })?;
+        let hash = entries.last().map_or(0, |entry| entry.hashval.get());
+        let raised = self.raise_root(root.id, level + 1, hash, block)?;
+        nodes.splice(0..1, [raised, Step { block, id, index: root.index }]);
+        Ok(())
+    }
+
+    /// Makes the block at the root a node with one child.
+    fn raise_root(&mut self, root: B::Id, level: u16, hash: u32, child: FileBlock) -> Result<Step<B::Id>> {
+        let at = self.blocks.identity(root);
+        let entry = node::entry(hash, child).map_err(|damage| self.damaged(damage))?;
+        self.edit(root, |open, geometry| {
+            node::init(open, geometry, at, level)?;
+            node::put_entries(open, &[entry])
+        })?;
+        Ok(Step { block: self.root(), id: root, index: 0 })
+    }
+}

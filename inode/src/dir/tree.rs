@@ -1,0 +1,274 @@
+//! Leaves under nodes: finding a name, adding and removing one.
+
+use base::FileBlock;
+use format::dabtree::edit as node;
+use format::dabtree::{self, MAX_DEPTH, NODE_MAGIC};
+use format::dir::Space;
+use format::dir::data::NULL_BEST;
+use format::dir::edit::entry::NewEntry;
+use format::dir::edit::{free, leaf, slots};
+use format::dir::leaf::LEAF1_MAGIC;
+use format::{Damage, ensure};
+
+use super::blocks::{DirBlocks, Kind};
+use super::data::{Hit, Search};
+use super::error::{Error, Result};
+use super::{Directory, Found, NAME_EXISTS, NO_SUCH_NAME};
+
+/// A block on the way from the root to a leaf.
+#[derive(Clone, Copy)]
+pub(super) struct Step<Id> {
+    pub block: FileBlock,
+    pub id: Id,
+    /// In a node: which child is the next step.
+    pub index: usize,
+}
+
+/// An entry, and the way to its leaf.
+pub(super) type FoundWay<Id> = Option<(Path<Id>, Hit<Id>)>;
+
+/// The way from the root to a leaf.
+pub(super) struct Path<Id> {
+    /// The root first.
+    pub nodes: Vec<Step<Id>>,
+    pub leaf: Step<Id>,
+}
+
+impl<B: DirBlocks> Directory<'_, B> {
+    /// Brings a block of the tree in, which a parent or a sibling named.
+    pub(super) fn read_tree(&mut self, block: FileBlock) -> Result<B::Id> {
+        let inside = Space::of(block, self.geometry) == Some(Space::Leaf)
+            && block.get().is_multiple_of(self.per_block());
+        if !inside {
+            let expected = "a directory block of the leaf space";
+            return Err(self.damaged(Damage::new("hash tree node", "before", expected, block)));
+        }
+        self.blocks.read(block, Kind::Tree)
+    }
+
+    /// Goes down from a block at `level`, 0 being leaves (`None`: the root's, whatever it is), to the child that `pick`
+    /// chooses in each node.
+    fn walk_down(
+        &mut self,
+        nodes: &mut Vec<Step<B::Id>>,
+        mut block: FileBlock,
+        mut level: Option<u16>,
+        pick: impl Fn(&[dabtree::NodeEntry]) -> usize,
+    ) -> Result<Step<B::Id>> {
+        loop {
+            let id = self.read_tree(block)?;
+            let is_node = dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC);
+            if !is_node {
+                self.look(id, |bytes| {
+                    let shape = leaf::LeafShape::of(bytes)?;
+                    let fits = shape.bests.is_none() && level.is_none_or(|level| level == 0);
+                    ensure!(
+                        fits,
+                        "directory leaf",
+                        "magic",
+                        "a leaf of the tree, where its level says",
+                        "another"
+                    );
+                    Ok(())
+                })?;
+                return Ok(Step { block, id, index: 0 });
+            }
+            let (step, child, below) = self.look(id, |bytes| {
+                let found = node::NodeShape::of(bytes)?.level;
+                let expected = level.unwrap_or(found);
+                ensure!(
+                    found == expected && found <= MAX_DEPTH && found > 0,
+                    "hash tree node",
+                    "level",
+                    expected,
+                    found
+                );
+                let entries = node::entries(bytes)?;
+                let index = pick(entries).min(entries.len().saturating_sub(1));
+                let child = entries.get(index).map(dabtree::NodeEntry::child);
+                let child = child
+                    .ok_or_else(|| Damage::new("hash tree node", "count", "at least 1", entries.len()))?;
+                Ok((Step { block, id, index }, child, found - 1))
+            })?;
+            nodes.push(step);
+            (block, level) = (child, Some(below));
+        }
+    }
+
+    /// Goes down to the first leaf that may hold a hash; to the last one where all hashes are smaller.
+    pub(super) fn descend(&mut self, hash: u32) -> Result<Path<B::Id>> {
+        let mut nodes = Vec::with_capacity(usize::from(MAX_DEPTH));
+        let root = self.root();
+        let pick =
+            |entries: &[dabtree::NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
+        let leaf = self.walk_down(&mut nodes, root, None, pick)?;
+        Ok(Path { nodes, leaf })
+    }
+
+    /// Goes on to the leaf on the right; `false` at the end.
+    fn advance(&mut self, path: &mut Path<B::Id>) -> Result<bool> {
+        let mut depth = path.nodes.len();
+        while let Some(up) = depth.checked_sub(1) {
+            let Some(step) = path.nodes.get_mut(up) else { return Ok(false) };
+            let id = step.id;
+            let next = step.index + 1;
+            let (level, child) = self.look(id, |bytes| {
+                let child = node::entries(bytes)?.get(next).map(dabtree::NodeEntry::child);
+                Ok((node::NodeShape::of(bytes)?.level, child))
+            })?;
+            if let Some(child) = child {
+                step.index = next;
+                path.nodes.truncate(up + 1);
+                path.leaf = self.walk_down(&mut path.nodes, child, Some(level - 1), |_| 0)?;
+                return Ok(true);
+            }
+            depth = up;
+        }
+        Ok(false)
+    }
+
+    /// Looks a name up: the way to its leaf, and the entry.
+    pub(super) fn tree_find(&mut self, name: &[u8]) -> Result<FoundWay<B::Id>> {
+        let wanted = self.wanted(name);
+        let mut path = self.descend(wanted.hash)?;
+        // As many leaves as there can be: a tree that leads in circles ends here.
+        let root = self.root();
+        let end = self.blocks.mapped_end(Space::Leaf.end_block(self.geometry))?;
+        let most = end.get().saturating_sub(root.get()) >> self.geometry.dir_block_log;
+        for _ in 0..most.max(1) {
+            let slots = self.leaf_shape(path.leaf.id)?.slots;
+            match self.search(path.leaf.id, slots, wanted)? {
+                Search::Hit(hit) => return Ok(Some((path, hit))),
+                Search::Miss => return Ok(None),
+                Search::Beyond => {}
+            }
+            // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
+            if !self.advance(&mut path)? {
+                return Ok(None);
+            }
+        }
+        Err(self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again")))
+    }
+
+    pub(super) fn tree_add(&mut self, new: NewEntry<'_>) -> Result<()> {
+        if self.tree_find(new.name)?.is_some() {
+            return Err(NAME_EXISTS);
+        }
+        self.tree_insert(new)
+    }
+
+    /// Adds a name that is not there.
+    pub(super) fn tree_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
+        let hash = self.wanted(new.name).hash;
+        let mut path = self.descend(hash)?;
+        let shape = self.leaf_shape(path.leaf.id)?;
+        let full = leaf::fit(&shape, 0) == leaf::Fit::Full;
+        let splits = if full { self.blocks_to_split(&path)? } else { 0 };
+        let (index, data) = match self.find_room(self.entry_size(new))? {
+            Some(index) => {
+                self.blocks.ensure_room(splits)?;
+                (index, self.read_data(self.data_block(index))?)
+            }
+            None => {
+                let hole = self.blocks.first_hole(FileBlock(0))?;
+                let index = self.data_index(hole);
+                let tables = self.blocks_to_note(index)?;
+                self.blocks.ensure_room(splits + 1 + tables)?;
+                (index, self.fresh_data(index)?)
+            }
+        };
+        let (pointer, best) = self.put_entry(data, index, new)?;
+        self.note_room(index, Some(best))?;
+        let slot =
+            self.look(path.leaf.id, |bytes| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash)))?;
+        if full {
+            return self.split_leaf(&mut path, slot, slots::entry(hash, pointer));
+        }
+        self.edit(path.leaf.id, |open, _| leaf::insert(open, hash, pointer, slot))?;
+        self.fix_leaf_hash(&path)
+    }
+
+    /// Blocks that the split of a leaf takes: one for each node that is full, too, and one for what was the root.
+    fn blocks_to_split(&self, path: &Path<B::Id>) -> Result<u32> {
+        let mut need = 1;
+        for step in path.nodes.iter().rev() {
+            let shape = self.look(step.id, node::NodeShape::of)?;
+            if shape.count < shape.most {
+                return Ok(need);
+            }
+            need += 1;
+        }
+        Ok(need + 1)
+    }
+
+    /// Lets the nodes above a leaf know its highest hash.
+    pub(super) fn fix_leaf_hash(&mut self, path: &Path<B::Id>) -> Result<()> {
+        let shape = self.leaf_shape(path.leaf.id)?;
+        match self.look(path.leaf.id, |bytes| shape.last_hash(bytes))? {
+            Some(hash) => self.fix_hashes(&path.nodes, hash),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the hash of the child that each step goes on to, from the last step upwards as far as it is the node's
+    /// highest.
+    pub(super) fn fix_hashes(&mut self, nodes: &[Step<B::Id>], hash: u32) -> Result<()> {
+        for step in nodes.iter().rev() {
+            let changed = self.edit(step.id, |open, _| node::set_hash(open, step.index, hash))?;
+            let count = self.look(step.id, node::NodeShape::of)?.count;
+            if !changed || step.index + 1 != count {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn tree_remove(&mut self, name: &[u8]) -> Result<Found> {
+        let (path, hit) = self.tree_find(name)?.ok_or(NO_SUCH_NAME)?;
+        let best = self.take_entry(&hit)?;
+        self.note_room(hit.index, best)?;
+        self.edit(path.leaf.id, |open, _| leaf::remove(open, hit.slot))?;
+        self.join_leaf(path)?;
+        self.tree_to_alone()?;
+        Ok(hit.found)
+    }
+
+    /// Puts the table of room back into the leaf, if there is but one leaf and both fit into it; and then on to smaller
+    /// forms.
+    fn tree_to_alone(&mut self) -> Result<()> {
+        let root = self.root();
+        let id = self.read_tree(root)?;
+        if !self.root_is_leaf(id) {
+            return Ok(());
+        }
+        let first = Space::Free.first_block(self.geometry);
+        let end = self.blocks.mapped_end(Space::Free.end_block(self.geometry))?;
+        if end.get() != first.get() + self.per_block() || !self.blocks.can_free(first)? {
+            return Ok(());
+        }
+        let free_id = self.blocks.read(first, Kind::Free)?;
+        let bests = self.look(free_id, |bytes| Ok(free::bests(bytes)?.to_vec()))?;
+        let shape = self.leaf_shape(id)?;
+        let there = bests.iter().rposition(|best| best.get() != NULL_BEST).map_or(0, |last| last + 1);
+        let size = self.geometry.dir_block_size as usize;
+        if there == 0 || leaf::alone_size(shape.live(), there) > size {
+            return Ok(());
+        }
+        let bests = bests.get(..there).unwrap_or_default();
+        self.edit(id, |open, _| {
+            if shape.stale > 0 {
+                let entries = shape.slots.compacted(format::edit::BlockMut::bytes(open), None)?;
+                leaf::put_entries(open, &entries)?;
+            }
+            leaf::put_bests(open, bests)?;
+            leaf::set_magic(open, LEAF1_MAGIC)
+        })?;
+        self.blocks.free(first, free_id)?;
+        self.alone_to_single(id)
+    }
+
+    /// A tree deeper than any can be.
+    pub(super) fn too_deep(&self) -> Error {
+        Error::NoSpace { what: "another level of a directory's tree" }
+    }
+}
