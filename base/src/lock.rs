@@ -38,6 +38,8 @@ pub enum Rank {
     Buffer,
     /// In-core state of an allocation group: busy extents, reservations.
     Group,
+    /// Pushing a checkpoint: one thread at a time. Commits never take it.
+    Push,
     /// One CPU's part of the committed item list, by its number.
     CilShard(u32),
     /// What one log item waits to have written.

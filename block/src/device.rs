@@ -39,6 +39,22 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
+/// One write of a batch given to [`Device::write_many`].
+#[derive(Debug, Clone, Copy)]
+pub struct WriteRequest<'a> {
+    /// Where to write, in bytes from the start of the device.
+    pub offset: u64,
+    /// Written wholly.
+    pub buf: &'a [u8],
+}
+
+impl<'a> WriteRequest<'a> {
+    /// A request for `buf` at `offset`.
+    pub fn new(offset: u64, buf: &'a [u8]) -> Self {
+        Self { offset, buf }
+    }
+}
+
 /// A random-access byte device. All offsets and lengths are in bytes.
 pub trait Device: Send + Sync {
     /// The size in bytes, fixed while the device is open. It need not be a multiple of the sector size.
@@ -96,6 +112,15 @@ pub trait Device: Send + Sync {
     fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
         refuse_change(self, offset, length)?;
         Ok(false)
+    }
+
+    /// Writes every request, in whatever order suits the device, as [`Durability::Buffered`]. Requests do not overlap.
+    ///
+    /// # Errors
+    /// The first error met. Any of the requests may then have been written, wholly or in part: a caller that must know
+    /// which one failed writes them again one by one.
+    fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+        writes.iter().try_for_each(|write| self.write_at(write.offset, write.buf, Durability::Buffered))
     }
 
     /// The path and the chain of containers, for messages: `disk.qcow2 (qcow2), partition 2`.
@@ -195,6 +220,9 @@ macro_rules! forward_device {
             }
             fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
                 (**self).discard(offset, length)
+            }
+            fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+                (**self).write_many(writes)
             }
             fn describe(&self) -> String {
                 (**self).describe()

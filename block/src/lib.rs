@@ -46,7 +46,7 @@ mod uring;
 mod window;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
-pub use device::{Device, Durability, ReadRequest};
+pub use device::{Device, Durability, ReadRequest, WriteRequest};
 pub use error::{DeviceError, Operation};
 pub use fault::{Effect, Fault, FaultDevice, When};
 pub use file::{FileDevice, Io, OpenOptions};

@@ -49,6 +49,11 @@ impl<'a> LogArea<'a> {
         Ok(Self { device, start, blocks: (bytes / BLOCK_BYTES as u64) as u32 }) // at most 2^22, by MAX_BYTES
     }
 
+    /// Where the ring begins on its device, in bytes.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Blocks of the ring.
     pub fn blocks(&self) -> u32 {
         self.blocks

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use base::lock::{Mutex, OwnedGuard, Rank};
 use base::{Daddr, Lsn};
@@ -74,7 +74,14 @@ pub struct Buffer {
     content: Mutex<Content>,
     /// Used since the cache last looked for what it can drop.
     used: AtomicBool,
+    /// How the last write home ended, until somebody who has the lock takes note.
+    landed: AtomicU8,
 }
+
+/// Nothing is to be noted.
+const NOTED: u8 = 0;
+const LANDED: u8 = 1;
+const FAILED: u8 = 2;
 
 /// The proof that a thread holds a buffer's lock.
 pub type BufferGuard = OwnedGuard<Buffer, Content>;
@@ -119,6 +126,7 @@ impl Buffer {
             core: ItemCore::default(),
             content: Mutex::new(rank, content),
             used: AtomicBool::new(true),
+            landed: AtomicU8::new(NOTED),
         }
     }
 
@@ -151,9 +159,32 @@ impl Buffer {
         }
     }
 
+    /// See [`settle`].
+    fn settle(&self, content: &mut Content) {
+        if self.landed.load(Ordering::Acquire) == NOTED {
+            return;
+        }
+        let how = self.landed.swap(NOTED, Ordering::AcqRel);
+        let in_flight = std::mem::replace(&mut content.in_flight, Chunks::NONE);
+        if how == FAILED {
+            content.changed |= in_flight;
+        }
+    }
+
     /// Whether it was used since the last call.
     pub(super) fn forget_use(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Takes note of how the last write home ended.
+///
+/// [`LogItem::written`] does so itself where it gets the lock. It must not wait for it: a transaction may hold it and
+/// wait for log space, which only comes when the writing goes on.
+pub(super) fn settle(guard: &mut BufferGuard) {
+    if guard.owner().landed.load(Ordering::Acquire) != NOTED {
+        let buffer = Arc::clone(guard.owner());
+        buffer.settle(guard);
     }
 }
 
@@ -187,7 +218,7 @@ impl Content {
         self.changed |= *chunks;
     }
 
-    /// What a new checkpoint's image must cover.
+    /// What a new checkpoint's image must cover, after [`settle`].
     pub(super) fn unwritten(&self) -> Chunks {
         self.changed | self.in_flight
     }
@@ -234,10 +265,9 @@ impl LogItem for Buffer {
     }
 
     fn written(&self, ok: bool) {
-        let mut content = self.content.lock();
-        let in_flight = std::mem::replace(&mut content.in_flight, Chunks::NONE);
-        if !ok {
-            content.changed |= in_flight;
+        self.landed.store(if ok { LANDED } else { FAILED }, Ordering::Release);
+        if let Some(mut content) = self.content.try_lock() {
+            self.settle(&mut content);
         }
     }
 }

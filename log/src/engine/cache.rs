@@ -16,7 +16,7 @@ use block::Device;
 use rustc_hash::FxBuildHasher;
 use scc::HashIndex;
 
-use super::buffer::{Buffer, BufferGuard, Segments, State};
+use super::buffer::{Buffer, BufferGuard, Segments, State, settle};
 use super::error::Error;
 use super::item::LogItem;
 use format::damage::{Damage, Place};
@@ -166,6 +166,7 @@ impl BufferCache {
     /// Drops one buffer if it is clean and nobody holds it.
     fn drop_buffer(&self, buffer: &Arc<Buffer>) -> bool {
         let Some(mut guard) = buffer.try_lock() else { return false };
+        settle(&mut guard);
         let core = buffer.core();
         let needed = guard.is_dirty() || core.is_pinned() || core.lsn().is_some();
         if needed || guard.state() == State::Gone {

@@ -7,6 +7,8 @@ use base::errno;
 use block::DeviceError;
 use format::damage::{Damage, Place};
 
+use crate::LogError;
+
 /// Why a change was refused or failed. Each has the errno that a system call would return.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -30,6 +32,13 @@ pub enum Error {
         /// What that was.
         cause: Arc<str>,
     },
+    /// The log cannot be used: its place, its size, or what is in it.
+    Log {
+        /// One of [`base::errno`].
+        errno: i32,
+        /// Why, and what to do.
+        why: Arc<str>,
+    },
     /// What was asked for cannot be: the errno says in which of the ways that users know.
     Refused {
         /// One of [`base::errno`].
@@ -46,6 +55,12 @@ impl Error {
         Self::Damaged { place, damage }
     }
 
+    /// The log does not fit what it is asked to be.
+    #[cold]
+    pub fn log(why: String) -> Self {
+        Self::Log { errno: errno::EINVAL, why: why.into() }
+    }
+
     /// The errno that a system call would return.
     pub fn errno(&self) -> i32 {
         match self {
@@ -53,7 +68,7 @@ impl Error {
             Self::Damaged { .. } => errno::EFSCORRUPTED,
             Self::NoSpace { .. } => errno::ENOSPC,
             Self::ShutDown { .. } => errno::EIO,
-            Self::Refused { errno, .. } => *errno,
+            Self::Log { errno, .. } | Self::Refused { errno, .. } => *errno,
         }
     }
 }
@@ -61,6 +76,12 @@ impl Error {
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Self {
         Self::Device(Arc::new(error))
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        Self::Log { errno: error.errno(), why: error.to_string().into() }
     }
 }
 
@@ -76,6 +97,7 @@ impl fmt::Display for Error {
                 f,
                 "the volume was shut down: {cause} (nothing more is written to it; open it again to recover it)"
             ),
+            Self::Log { why, .. } => f.write_str(why),
             Self::Refused { why, .. } => f.write_str(why),
         }
     }

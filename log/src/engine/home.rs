@@ -8,13 +8,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{Daddr, Lsn};
-use block::{Device, DeviceError, Durability};
+use block::{Device, DeviceError, Durability, WriteRequest};
 use rustc_hash::FxBuildHasher;
 
-use super::buffer::{Buffer, BufferGuard, State};
+use super::buffer::{Buffer, BufferGuard, State, settle};
 use super::item::LogItem;
+
+/// How often a write is tried before the volume is given up, and the first pause between.
+const ATTEMPTS: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// What became of an item that should be written home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +106,8 @@ impl<'a> WriteBatch<'a> {
     }
 
     fn take(&mut self, buffer: &Arc<Buffer>) -> Result<usize, Flush> {
-        let guard = buffer.try_lock().ok_or(Flush::Locked)?;
+        let mut guard = buffer.try_lock().ok_or(Flush::Locked)?;
+        settle(&mut guard);
         // Under the lock nobody can pin it. One that was freed may be forgotten, with the inodes in it, only when the
         // log tells so: else the log could pass changes that recovery needs until then.
         if buffer.core().is_pinned() {
@@ -140,9 +146,26 @@ impl<'a> WriteBatch<'a> {
                 }
             }
         }
-        let result = self.device.map_or(Ok(()), |device| {
-            runs.iter().try_for_each(|(offset, run)| device.write_at(*offset, run, Durability::Buffered))
-        });
+        let result = self.device.map_or(Ok(()), |device| write_runs(device, &runs));
         (self.carried, result)
     }
+}
+
+/// Writes all runs as one batch; where that fails, each alone and with patience.
+fn write_runs(device: &dyn Device, runs: &[(u64, Vec<u8>)]) -> Result<(), DeviceError> {
+    let requests: Vec<_> = runs.iter().map(|(offset, run)| WriteRequest::new(*offset, run)).collect();
+    device.write_many(&requests).or_else(|_| requests.iter().try_for_each(|request| insist(device, request)))
+}
+
+/// Writes one run, and tries again with growing pauses where it fails.
+fn insist(device: &dyn Device, request: &WriteRequest<'_>) -> Result<(), DeviceError> {
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..ATTEMPTS {
+        if device.write_at(request.offset, request.buf, Durability::Buffered).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(pause);
+        pause *= 2;
+    }
+    device.write_at(request.offset, request.buf, Durability::Buffered)
 }

@@ -36,6 +36,10 @@ pub trait LogItem: Send + Sync + Debug {
     fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush;
 
     /// The buffer with the item's changes was written home, or, if not `ok`, was not.
+    ///
+    /// # Locking
+    /// Never waits for a lock that a transaction holds: that one may wait for log space, which comes only when this
+    /// returns.
     fn written(&self, ok: bool);
 }
 
@@ -53,7 +57,6 @@ pub enum Stable {
 /// The part of every log item that the journal works with.
 #[derive(Debug)]
 pub struct ItemCore {
-    order: AtomicU64,
     pins: AtomicU32,
     lsn: AtomicU64,
     slots: Mutex<Slots>,
@@ -68,13 +71,14 @@ struct Slots {
 #[derive(Debug)]
 struct Pending {
     checkpoint: u64,
+    /// Where the last commit of it stands among all commits.
+    order: u64,
     snapshot: Snapshot,
 }
 
 impl Default for ItemCore {
     fn default() -> Self {
         Self {
-            order: AtomicU64::new(0),
             pins: AtomicU32::new(0),
             lsn: AtomicU64::new(0),
             slots: Mutex::new(Rank::ItemSlot, Slots::default()),
@@ -96,35 +100,26 @@ impl ItemCore {
         .map(|pending| pending.snapshot)
     }
 
-    /// Puts the snapshot of `checkpoint` in. One of an earlier checkpoint waits beside it for its push.
-    pub fn store(&self, checkpoint: u64, snapshot: Snapshot) {
+    /// Puts the snapshot of `checkpoint` in; `order` is where this commit stands among all. A snapshot of an
+    /// earlier checkpoint waits beside it for its push.
+    pub fn store(&self, checkpoint: u64, order: u64, snapshot: Snapshot) {
         let mut slots = self.slots.lock();
         if let Some(older) = slots.current.take() {
             debug_assert!(slots.previous.is_none(), "a push left a snapshot behind");
             slots.previous = Some(older);
         }
-        slots.current = Some(Pending { checkpoint, snapshot });
+        slots.current = Some(Pending { checkpoint, order, snapshot });
     }
 
-    /// Fetches the snapshot of `checkpoint` for its push.
-    pub fn fetch(&self, checkpoint: u64) -> Option<Snapshot> {
+    /// Fetches the snapshot of `checkpoint` for its push, with its place among all commits.
+    pub fn fetch(&self, checkpoint: u64) -> Option<(u64, Snapshot)> {
         let mut slots = self.slots.lock();
         let Slots { current, previous } = &mut *slots;
         [previous, current]
             .into_iter()
             .find(|slot| slot.as_ref().is_some_and(|pending| pending.checkpoint == checkpoint))?
             .take()
-            .map(|pending| pending.snapshot)
-    }
-
-    /// Where the item stands among all commits: the last one counts.
-    pub fn order(&self) -> u64 {
-        self.order.load(Ordering::Relaxed)
-    }
-
-    /// Moves the item behind all earlier commits.
-    pub fn set_order(&self, order: u64) {
-        self.order.store(order, Ordering::Relaxed);
+            .map(|pending| (pending.order, pending.snapshot))
     }
 
     /// One more checkpoint that is not stable holds the item.
@@ -223,13 +218,13 @@ mod tests {
     fn relogging_in_a_new_checkpoint_leaves_the_old_snapshot_to_its_push() {
         let core = ItemCore::default();
         assert!(core.take(7).is_none());
-        core.store(7, snapshot(1));
+        core.store(7, 1, snapshot(1));
         let again = core.take(7);
         assert_eq!(again.as_ref().map(byte), Some(1));
-        core.store(7, snapshot(2));
+        core.store(7, 2, snapshot(2));
         assert!(core.take(8).is_none(), "the snapshot of another checkpoint is not brought up to date");
-        core.store(8, snapshot(3));
-        assert_eq!(core.fetch(7).as_ref().map(byte), Some(2));
+        core.store(8, 3, snapshot(3));
+        assert_eq!(core.fetch(7).map(|(order, found)| (order, byte(&found))), Some((2, 2)));
         assert!(core.fetch(7).is_none());
         assert_eq!(core.take(8).as_ref().map(byte), Some(3));
     }

@@ -9,7 +9,13 @@
 //! | [`item`] | what all log items share, and what a commit leaves of them for the log |
 //! | [`image`], [`regions`] | the two shapes of what is left |
 //! | [`target`] | where transactions commit to |
+//! | [`log`](mod@log) | [`Log`], the running journal: reserving, committing, forcing, unmounting |
+//! | [`grant`], [`ticket`], [`sizes`] | the space of the log: who has how much of it, and what writing costs |
+//! | [`cil`] | what was committed since the last checkpoint was pushed |
+//! | [`iclog`], [`ring`] | checkpoints as records in buffers, and these on the disk |
+//! | [`ail`] | what is in the log and not at home |
 //! | [`home`] | writing buffers to their place |
+//! | [`halt`], [`stats`] | why the journal stopped, and what it did |
 //! | [`error`] | what can go wrong |
 //!
 //! # How a change flows
@@ -23,16 +29,26 @@
 //! - A buffer is written home only when no change in it waits for the log (it is not pinned).
 //! - A transaction that changed something and is not committed shuts the volume down: what it changed cannot be undone.
 
+pub mod ail;
 pub mod buffer;
 pub mod cache;
 pub mod chunks;
+pub mod cil;
 pub mod defer;
 pub mod error;
+pub mod grant;
+pub mod halt;
 pub mod home;
+pub mod iclog;
 pub mod image;
 pub mod item;
+pub mod log;
 pub mod regions;
+pub mod ring;
+pub mod sizes;
+pub mod stats;
 pub mod target;
+pub mod ticket;
 pub mod transaction;
 
 #[cfg(test)]
@@ -46,6 +62,8 @@ pub use defer::{Deferred, Progress};
 pub use error::Error;
 pub use home::{Flush, WriteBatch};
 pub use item::{Commit, ItemCore, LogItem, Stable};
+pub use log::{Log, Options};
 pub use regions::Regions;
-pub use target::{BusyExtent, CommitTarget, LogReservation, Ticket};
+pub use stats::Statistics;
+pub use target::{BusyExtent, CommitTarget, LogReservation, StableHook, Ticket};
 pub use transaction::{BufferId, Edit, Loggable, Transaction};

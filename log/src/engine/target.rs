@@ -6,6 +6,7 @@ use base::FsBlock;
 
 use super::error::Error;
 use super::item::Commit;
+use super::ticket::Account;
 
 /// How much log space a change may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Ticket {
     pub left: u64,
     /// Further transactions that are reserved already.
     pub rolls_left: u32,
+    /// What the journal knows of it.
+    pub(super) account: Account,
 }
 
 /// Blocks that a transaction freed: not to be used again until its checkpoint is stable.

@@ -17,7 +17,7 @@ use base::lock::Rank;
 use format::damage::Damage;
 use smallvec::SmallVec;
 
-use super::buffer::{Buffer, BufferGuard, Segments, State};
+use super::buffer::{Buffer, BufferGuard, Segments, State, settle};
 use super::cache::BufferCache;
 use super::chunks::Chunks;
 use super::defer::{self, Deferred};
@@ -112,6 +112,7 @@ impl Commit for Edit {
     }
 
     fn format(&mut self, previous: Option<Snapshot>) -> Snapshot {
+        settle(&mut self.guard);
         let segments = self.guard.owner().segments().clone();
         match self.kind {
             Kind::Ordered => return previous.unwrap_or(Snapshot::Ordered),

@@ -14,6 +14,7 @@ use super::error::Error;
 use super::home::{Flush, WriteBatch};
 use super::item::LogItem;
 use super::target::{CommitTarget, Commits, LogReservation, StableHook, Ticket};
+use super::ticket::Account;
 
 /// See the module.
 #[derive(Debug)]
@@ -84,6 +85,7 @@ impl CommitTarget for Unlogged {
             reservation,
             left: reservation.bytes.into(),
             rolls_left: reservation.transactions.saturating_sub(1),
+            account: Account::default(),
         })
     }
 

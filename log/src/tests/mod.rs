@@ -14,4 +14,4 @@ mod hostile;
 mod items;
 mod locating;
 mod recovering;
-mod volume;
+pub mod volume;

@@ -1,0 +1,180 @@
+//! The active item list: what is in the log and not yet at home, by the place in the log that still tells of it.
+//!
+//! Items of one checkpoint share its sequence number and so a *bucket*. An item that is logged again goes to a newer
+//! bucket; its entry in the old one stays behind, is no longer counted, and is dropped when somebody comes by. So a
+//! checkpoint's items, however many, are inserted under one short lock.
+//!
+//! # Invariants
+//! - An item's own sequence number says in which bucket it is counted; it only grows, and changes only under the lock.
+//! - No bucket without a counted item is kept. The first one's number is the tail.
+//! - While the list is empty, the tail is the last commit record.
+//!
+//! # Locking
+//! One mutex of rank `Ail`. Items are flushed and told of their fate without it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use base::Lsn;
+use base::lock::{Mutex, Rank};
+
+use super::item::LogItem;
+
+/// An item, and the place in the log where it was when it was taken out.
+pub type Placed = (Arc<dyn LogItem>, Lsn);
+
+/// The list.
+#[derive(Debug)]
+pub struct Ail {
+    state: Mutex<State>,
+}
+
+struct State {
+    buckets: BTreeMap<Lsn, Bucket>,
+    /// Items counted in all buckets.
+    live: usize,
+    /// The last commit record that is stable.
+    last_commit: Lsn,
+}
+
+#[derive(Default)]
+struct Bucket {
+    /// In the order of the checkpoint; some have left.
+    items: VecDeque<Arc<dyn LogItem>>,
+    live: usize,
+}
+
+impl State {
+    fn tail(&self) -> Lsn {
+        self.buckets.first_key_value().map_or(self.last_commit, |(lsn, _)| *lsn)
+    }
+
+    fn drop_items<'a>(&mut self, items: impl Iterator<Item = (&'a Arc<dyn LogItem>, Lsn)>) {
+        for (item, lsn) in items {
+            if item.core().lsn() == Some(lsn) {
+                item.core().set_lsn(None);
+                self.leave(lsn);
+            }
+        }
+    }
+
+    /// No longer counts an item in its bucket.
+    fn leave(&mut self, lsn: Lsn) {
+        self.live -= 1;
+        if let Some(bucket) = self.buckets.get_mut(&lsn) {
+            bucket.live -= 1;
+            if bucket.live == 0 {
+                self.buckets.remove(&lsn);
+            }
+        }
+    }
+}
+
+impl Ail {
+    /// An empty list of a log whose next record goes to `head`.
+    pub fn new(head: Lsn) -> Self {
+        let state = State { buckets: BTreeMap::new(), live: 0, last_commit: head };
+        Self { state: Mutex::new(Rank::Ail, state) }
+    }
+
+    /// A checkpoint became stable: puts items where it starts, and takes out those that it made unnecessary. Gives the
+    /// tail.
+    ///
+    /// An item may be answered by the checkpoint that brings it in: so the one comes before the other.
+    pub fn complete(
+        &self,
+        start: Lsn,
+        commit: Lsn,
+        items: &[Arc<dyn LogItem>],
+        unneeded: &[Arc<dyn LogItem>],
+    ) -> Lsn {
+        let mut state = self.state.lock();
+        let mut bucket = state.buckets.remove(&start).unwrap_or_default();
+        bucket.items.reserve(items.len());
+        for item in items {
+            let core = item.core();
+            if let Some(old) = core.lsn() {
+                state.leave(old);
+            }
+            core.set_lsn(Some(start));
+            bucket.items.push_back(Arc::clone(item));
+        }
+        bucket.live += items.len();
+        state.live += items.len();
+        if bucket.live > 0 {
+            state.buckets.insert(start, bucket);
+        }
+        state.last_commit = state.last_commit.max(commit);
+        for item in unneeded {
+            if let Some(lsn) = item.core().lsn() {
+                state.drop_items(std::iter::once((item, lsn)));
+            }
+        }
+        state.tail()
+    }
+
+    /// Removes items, each unless it was logged again since it was at this place; gives the tail.
+    pub fn remove<'a>(&self, items: impl Iterator<Item = (&'a Arc<dyn LogItem>, Lsn)>) -> Lsn {
+        let mut state = self.state.lock();
+        state.drop_items(items);
+        state.tail()
+    }
+
+    /// Takes up to `most` items out, the oldest first, to be flushed: those up to `target`. They are still counted, and
+    /// the caller must [`put_back`](Self::put_back) those that it does not [`remove`](Self::remove).
+    pub fn take(&self, target: Lsn, most: usize) -> Vec<Placed> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        for (lsn, bucket) in state.buckets.range_mut(..=target) {
+            while taken.len() < most
+                && let Some(item) = bucket.items.pop_front()
+            {
+                if item.core().lsn() == Some(*lsn) {
+                    taken.push((item, *lsn));
+                }
+            }
+            if taken.len() >= most {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Puts back items that were not flushed.
+    pub fn put_back(&self, items: impl Iterator<Item = Placed>) {
+        let mut state = self.state.lock();
+        for (item, lsn) in items {
+            if item.core().lsn() == Some(lsn)
+                && let Some(bucket) = state.buckets.get_mut(&lsn)
+            {
+                bucket.items.push_back(item);
+            }
+        }
+    }
+
+    /// The oldest record still needed.
+    pub fn tail(&self) -> Lsn {
+        self.state.lock().tail()
+    }
+
+    /// The newest place that an item has; `None` while the list is empty.
+    pub fn newest(&self) -> Option<Lsn> {
+        self.state.lock().buckets.last_key_value().map(|(lsn, _)| *lsn)
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.state.lock().live
+    }
+
+    /// Whether everything in the log is at home.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("buckets", &self.buckets.len()).field("live", &self.live).finish()
+    }
+}

@@ -1,0 +1,258 @@
+//! The committed item list: what transactions have changed since the last checkpoint was pushed to the log.
+//!
+//! | part | does |
+//! |---|---|
+//! | [`Cil`] | commits into the list |
+//! | [`progress`] | which checkpoint is being built, was pushed, is stable; and who waits for it |
+//! | [`push`] | swaps the list out and writes it to the log |
+//!
+//! Each CPU has a *shard* of its own: a list of items, one of busy extents, the space they need and the reservation
+//! they brought. A commit takes the shard of its CPU and nothing else that is shared, but a number from one counter:
+//! the order of commits, which the item keeps beside its snapshot. An item that is logged again within a checkpoint
+//! stays in the shard where it is and only gets a new number; the push sorts by it.
+//!
+//! # The space of headers
+//! A checkpoint needs more of the log than its items' bytes ([`Sizes`]): a frame, and headers for each record. How many
+//! records the largest checkpoint takes is known beforehand. Each commit leaves the checkpoint the headers that its own
+//! bytes could need, until it has enough for the largest; then no more. A checkpoint may grow beyond the largest while
+//! commits are being held back: every commit that sees this pays again. Nobody ever sums up the shards for it.
+//!
+//! # Invariants
+//! - A commit lies in one checkpoint as a whole. Of two commits to one item the later lies in the same checkpoint or a
+//!   later one.
+//! - An item is pinned once for each checkpoint that holds a snapshot of it and is not stable.
+//! - What a checkpoint was left is at least what it takes of the log: compared at every push.
+//!
+//! # Locking
+//! `CilShard`, then `ItemSlot`. A push takes all shards, ascending, for as long as it takes to swap their lists.
+//! [`Cil::push`] itself is one at a time, under `Push`; commits never take that.
+
+pub mod progress;
+pub mod push;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use base::lock::{Mutex, Rank};
+use base::percpu;
+use crossbeam_utils::CachePadded;
+
+use self::progress::Progress;
+use super::halt::Halt;
+use super::item::{Commit, LogItem};
+use super::sizes::{Sizes, logged};
+use super::target::{BusyExtent, Commits, Ticket};
+
+/// Items of a commit are ordered by their place in it, which stands below the commit's number.
+const ITEM_BITS: u32 = 16;
+
+/// The list.
+pub struct Cil {
+    sizes: Sizes,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// The number of the next commit.
+    order: CachePadded<AtomicU64>,
+    /// Bytes of the current checkpoint, as far as shards have told.
+    space: CachePadded<AtomicI64>,
+    /// A shard tells its bytes when they are so many.
+    batch: i64,
+    pushing: Mutex<()>,
+    /// Which checkpoint is where.
+    pub progress: Progress,
+}
+
+/// One CPU's part.
+struct Shard {
+    context: Arc<Context>,
+    items: Vec<Arc<dyn LogItem>>,
+    busy: Vec<BusyExtent>,
+    /// Bytes not yet told.
+    untold: i64,
+    /// Bytes of items.
+    bytes: i64,
+    /// What commits left to the checkpoint.
+    reserved: u64,
+    commits: u64,
+}
+
+/// What the shards share of the checkpoint that is being built. Written only until the checkpoint is covered.
+struct Context {
+    sequence: u64,
+    /// The frame is paid.
+    framed: AtomicBool,
+    /// Records whose headers are not yet paid, up to those of the largest checkpoint.
+    unpaid: AtomicI64,
+    /// A push in the background was asked for.
+    asked: AtomicBool,
+}
+
+/// A checkpoint on its way: what is to be done when it is stable.
+pub struct Checkpoint {
+    /// Its number.
+    pub sequence: u64,
+    /// Its items, in the order of the log.
+    pub items: Vec<Arc<dyn LogItem>>,
+    /// What was freed in it.
+    pub busy: Vec<BusyExtent>,
+    /// Position of its first record, once that has one.
+    pub start: Option<u64>,
+    /// Position of its last record, likewise.
+    pub commit: u64,
+}
+
+impl Checkpoint {
+    /// With the place of its last record.
+    #[must_use]
+    pub fn placed(self, commit: u64) -> Self {
+        Self { start: self.start.or(Some(commit)), commit, ..self }
+    }
+}
+
+/// What a commit leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The checkpoint that it lies in.
+    pub sequence: u64,
+    /// The checkpoint is large enough to be pushed, and nobody has asked for it yet.
+    pub push: bool,
+    /// It is so large that whoever commits should wait until it is pushed.
+    pub throttle: bool,
+}
+
+impl Cil {
+    /// An empty list of so many shards, at least one.
+    pub fn new(sizes: Sizes, shards: usize) -> Self {
+        let shards = shards.max(1);
+        let batch = (sizes.push_limit() / (4 * shards as u64)).max(4096) as i64; // at most 8 MiB
+        let context = Arc::new(Context::new(&sizes, shards, batch, 1));
+        let shard = |n| {
+            let rank = Rank::CilShard(u32::try_from(n).unwrap_or(u32::MAX));
+            CachePadded::new(Mutex::new(rank, Shard::new(Arc::clone(&context))))
+        };
+        Self {
+            sizes,
+            shards: (0..shards).map(shard).collect(),
+            order: CachePadded::new(AtomicU64::new(1)),
+            space: CachePadded::new(AtomicI64::new(0)),
+            batch,
+            pushing: Mutex::new(Rank::Push, ()),
+            progress: Progress::new(1),
+        }
+    }
+
+    /// Commits: formats the items, which the caller has locked, into this CPU's shard. The busy extents are taken.
+    ///
+    /// # Errors
+    /// Those of [`Ticket::charge`]; the volume must then be shut down.
+    pub fn insert(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<Committed, Halt> {
+        let mut shard = self.local().lock();
+        let shard = &mut *shard;
+        let sequence = shard.context.sequence;
+        let order = self.order.fetch_add(1, Relaxed);
+        let mut grown = 0;
+        for (n, commit) in (0u64..).zip(commits.items) {
+            grown += shard.add(&mut **commit, sequence, order << ITEM_BITS | n.min((1 << ITEM_BITS) - 1));
+        }
+        shard.busy.append(commits.busy);
+        shard.commits += 1;
+        shard.bytes += grown;
+        shard.untold += grown;
+        let space = if shard.untold.abs() >= self.batch {
+            self.space.fetch_add(shard.untold, Relaxed) + std::mem::take(&mut shard.untold)
+        } else {
+            self.space.load(Relaxed) + shard.untold
+        };
+        let throttle = space >= self.sizes.hard_limit() as i64; // at most 64 MiB
+        let paid = shard.context.pay(&self.sizes, ticket.account.records, throttle)
+            + u64::try_from(grown).unwrap_or(0);
+        ticket.account.checkpoint = sequence;
+        ticket.charge(paid)?;
+        shard.reserved += paid;
+        let is_large = space >= self.sizes.push_limit() as i64;
+        let push = is_large && !shard.context.asked.load(Relaxed) && !shard.context.asked.swap(true, Relaxed);
+        Ok(Committed { sequence, push, throttle })
+    }
+
+    /// How many commits there were.
+    pub fn commits(&self) -> u64 {
+        self.order.load(Relaxed) - 1
+    }
+
+    /// Whether nothing was committed since the last push.
+    pub fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "a remainder of the length, which is not zero")]
+    fn local(&self) -> &Mutex<Shard> {
+        match &*self.shards {
+            [only] => only,
+            shards => &shards[percpu::current() % shards.len()],
+        }
+    }
+}
+
+impl Shard {
+    fn new(context: Arc<Context>) -> Self {
+        Self { context, items: Vec::new(), busy: Vec::new(), untold: 0, bytes: 0, reserved: 0, commits: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.commits == 0
+    }
+
+    /// Formats one item; gives by how much the checkpoint grew.
+    fn add(&mut self, commit: &mut dyn Commit, sequence: u64, order: u64) -> i64 {
+        let previous = commit.item().core().take(sequence);
+        let is_first = previous.is_none();
+        let before = previous.as_ref().map_or(0, |old| logged(old.bytes(), old.count()));
+        // Nobody else changes the slots' newest snapshot: the item is locked by the caller, and no push can pass.
+        let snapshot = commit.format(previous);
+        let after = logged(snapshot.bytes(), snapshot.count());
+        let item = commit.item();
+        item.core().store(sequence, order, snapshot);
+        if is_first {
+            item.core().pin();
+            self.items.push(Arc::clone(item));
+        }
+        after as i64 - before as i64
+    }
+}
+
+impl Context {
+    fn new(sizes: &Sizes, shards: usize, batch: i64, sequence: u64) -> Self {
+        // Until all shards have told of it, a checkpoint can be larger than the limit by a batch for each.
+        let largest = sizes.hard_limit() + shards as u64 * batch.unsigned_abs();
+        Self {
+            sequence,
+            framed: AtomicBool::new(false),
+            unpaid: AtomicI64::new(sizes.records(largest) as i64), // a few thousand
+            asked: AtomicBool::new(false),
+        }
+    }
+
+    /// What a commit, whose bytes may need so many records, leaves to the checkpoint beside its bytes.
+    fn pay(&self, sizes: &Sizes, records: u64, is_over: bool) -> u64 {
+        let mut paid = 0;
+        if !self.framed.load(Relaxed) && !self.framed.swap(true, Relaxed) {
+            paid += sizes.fixed();
+        }
+        let is_covered = self.unpaid.load(Relaxed) <= 0;
+        if !is_covered {
+            self.unpaid.fetch_sub(records as i64, Relaxed);
+        }
+        if !is_covered || is_over {
+            paid += records * sizes.per_record();
+        }
+        paid
+    }
+}
+
+impl std::fmt::Debug for Cil {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cil")
+            .field("shards", &self.shards.len())
+            .field("order", &self.order)
+            .finish_non_exhaustive()
+    }
+}

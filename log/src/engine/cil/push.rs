@@ -1,0 +1,147 @@
+//! Pushing: from the shards' lists to records in the log's buffers.
+//!
+//! | step | under | meanwhile |
+//! |---|---|---|
+//! | swap the lists out, number the next checkpoint | all shards | commits wait for some microseconds |
+//! | take the snapshots out of the items | each item's slots | commits run, into the next checkpoint; one that meets an item not yet emptied uses its other slot |
+//! | sort, compare with the reservation, fill records | `Push` alone | commits run, records are written |
+//! | wait for the disk | nothing | the next push begins |
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Checkpoint, Cil, Context, Shard};
+use crate::engine::grant::Grant;
+use crate::engine::halt::Halt;
+use crate::engine::iclog::fill::{Filled, Filler};
+use crate::engine::iclog::{Host, Iclogs};
+use crate::engine::item::{LogItem, Snapshot};
+use crate::engine::sizes::logged;
+use crate::engine::target::BusyExtent;
+
+/// All that was committed into one checkpoint.
+struct Swapped {
+    sequence: u64,
+    items: Vec<Arc<dyn LogItem>>,
+    busy: Vec<BusyExtent>,
+    bytes: i64,
+    reserved: u64,
+}
+
+impl Cil {
+    /// Pushes the current checkpoint unless it is later than `upto`, or empty. When it returns, the records are on
+    /// their way, and nothing that was committed before the call to a checkpoint up to `upto` is left behind.
+    ///
+    /// # Errors
+    /// [`Halt::Closed`]; [`Halt::Because`] where the checkpoint needs more than was reserved for it: the volume must
+    /// then be shut down.
+    pub fn push(&self, upto: u64, iclogs: &Iclogs, grant: &Grant, host: &dyn Host) -> Result<(), Halt> {
+        let _alone = self.pushing.lock();
+        if self.progress.current() > upto {
+            return Ok(());
+        }
+        let Some(swapped) = self.swap() else { return Ok(()) };
+        let (sequence, reserved) = (swapped.sequence, swapped.reserved);
+        let (snapshots, mut checkpoint) = swapped.take_snapshots();
+        let written = self.write(sequence, reserved, &snapshots, iclogs);
+        match written {
+            Ok(filled) => {
+                checkpoint.start = filled.start;
+                iclogs.submit(filled.last, true, Some(checkpoint));
+                grant.give_back(reserved - filled.cost);
+                Ok(())
+            }
+            Err(error) => {
+                host.completed(checkpoint, false);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes all lists and begins the next checkpoint; `None` where nothing was committed.
+    fn swap(&self) -> Option<Swapped> {
+        let mut shards: Vec<_> = self.shards.iter().map(|shard| shard.lock()).collect();
+        if shards.iter().all(|shard| shard.is_empty()) {
+            return None;
+        }
+        let sequence = self.progress.current();
+        let next = Arc::new(Context::new(&self.sizes, shards.len(), self.batch, sequence + 1));
+        let (items, busy) = (Vec::new(), Vec::new());
+        let mut swapped = Swapped { sequence, items, busy, bytes: 0, reserved: 0 };
+        for shard in &mut shards {
+            let old = std::mem::replace(&mut **shard, Shard::new(Arc::clone(&next)));
+            swapped.items.extend(old.items);
+            swapped.busy.extend(old.busy);
+            swapped.bytes += old.bytes;
+            swapped.reserved += old.reserved;
+        }
+        self.space.store(0, Relaxed);
+        // Whoever commits after this sees the new number, and whoever waits for the old one sees it pushed.
+        self.progress.pushed(sequence);
+        Some(swapped)
+    }
+
+    fn write(
+        &self,
+        sequence: u64,
+        reserved: u64,
+        snapshots: &[(u64, Snapshot)],
+        iclogs: &Iclogs,
+    ) -> Result<Filled, Halt> {
+        let bytes = snapshots.iter().map(|(_, snapshot)| logged(snapshot.bytes(), snapshot.count())).sum();
+        let regions = snapshots.iter().map(|(_, snapshot)| snapshot.count()).sum();
+        let too_little = |needed: u64| {
+            Halt::Because(format!(
+                "checkpoint {sequence} needs {needed} bytes of the log, and {reserved} were reserved for it"
+            ))
+        };
+        let most = self.sizes.checkpoint(bytes);
+        if most > reserved {
+            return Err(too_little(most));
+        }
+        let mut filler = Filler::begin(iclogs, sequence as u32, regions)?;
+        let mut result = Ok(());
+        for (_, snapshot) in snapshots {
+            snapshot.for_each(|region| {
+                if result.is_ok() {
+                    result = filler.region(region);
+                }
+            });
+        }
+        result?;
+        let filled = filler.finish()?;
+        if filled.cost > reserved {
+            iclogs.give_back(filled.last);
+            return Err(too_little(filled.cost));
+        }
+        Ok(filled)
+    }
+}
+
+impl Swapped {
+    /// Empties the items' slots; gives the snapshots in the order of their commits.
+    fn take_snapshots(self) -> (Vec<(u64, Snapshot)>, Checkpoint) {
+        let sequence = self.sequence;
+        let mut all: Vec<_> = self
+            .items
+            .into_iter()
+            .filter_map(|item| {
+                let fetched = item.core().fetch(sequence);
+                debug_assert!(fetched.is_some(), "an item in the list has a snapshot");
+                fetched.map(|(order, snapshot)| (order, snapshot, item))
+            })
+            .collect();
+        all.sort_by_key(|(order, ..)| *order);
+        debug_assert_eq!(
+            all.iter().map(|(_, snapshot, _)| logged(snapshot.bytes(), snapshot.count()) as i64).sum::<i64>(),
+            self.bytes,
+            "what commits accounted for is what the items hold"
+        );
+        let (mut snapshots, mut items) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+        for (order, snapshot, item) in all {
+            snapshots.push((order, snapshot));
+            items.push(item);
+        }
+        (snapshots, Checkpoint { sequence, items, busy: self.busy, start: None, commit: 0 })
+    }
+}

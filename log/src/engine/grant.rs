@@ -1,0 +1,253 @@
+//! The grant head: how much of the log is spoken for.
+//!
+//! One number, the *head*, is the position that the log would have if every reservation had been written. Reserving
+//! moves it forward by compare-and-swap, giving back moves it back; the *tail* is the position of the oldest record
+//! that is still needed. Between them lies what is in use. Only where that is the whole log does anybody wait.
+//!
+//! | who | may use | waits |
+//! |---|---|---|
+//! | a new transaction | the log but for a margin | before it holds anything, in order of arrival, behind all that roll |
+//! | a transaction that rolls | the whole log | holding locks: its next reservation is taken at once, over the limit if need be, and it waits until the tail has made the head legal again |
+//!
+//! A transaction that rolls never gives up the claim on its unit, so those that came later cannot take the space that
+//! it needs to go on: what it waits for is only that the tail moves, and the tail does, because whoever rolls logs the
+//! items that it holds again and so moves them away from the tail. The margin is the room for these.
+//!
+//! # Invariants
+//! `tail <= written <= head`, where *written* is what the log's buffers have taken; nothing is reserved beyond
+//! `tail + limit` but by transactions that roll and wait.
+//!
+//! # Locking
+//! The queue of waiters has rank `Grant`; nothing is taken under it. No wake-up is lost: a waiter first counts itself
+//! in `waiting`, then tries again, then sleeps; whoever frees space first frees it, then looks at `waiting`. All four
+//! steps are sequentially consistent, so one of the two sees the other.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use base::lock::{Condvar, Mutex, Rank};
+use crossbeam_utils::CachePadded;
+
+use super::halt::Halt;
+
+/// How a thread asks for the tail to move. Called without locks; must not wait.
+pub trait Pressure: Send + Sync {
+    /// The tail should reach `position`, as far as that is possible.
+    fn move_tail_to(&self, position: u64);
+}
+
+/// The head, the tail and who waits.
+pub struct Grant {
+    head: CachePadded<AtomicU64>,
+    tail: CachePadded<AtomicU64>,
+    waiting: AtomicUsize,
+    closed: AtomicBool,
+    /// Bytes that may be in use.
+    limit: u64,
+    /// Bytes of it that new transactions leave free.
+    margin: u64,
+    queue: Mutex<Queue>,
+    waits: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    rolling: VecDeque<Arc<Waiter>>,
+    new: VecDeque<Arc<Waiter>>,
+}
+
+/// A thread that waits for space.
+struct Waiter {
+    need: u64,
+    granted: AtomicBool,
+    wake: Condvar,
+}
+
+impl Grant {
+    /// A log of `bytes` whose head and tail are at `position`.
+    pub fn new(bytes: u64, unit: u32, position: u64) -> Self {
+        // Head and tail never meet in a full log, and there is always room for the unmount record.
+        let limit = bytes.saturating_sub(8 * u64::from(unit) + 4096);
+        Self {
+            head: CachePadded::new(AtomicU64::new(position)),
+            tail: CachePadded::new(AtomicU64::new(position)),
+            waiting: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            limit,
+            margin: limit / 8,
+            queue: Mutex::new(Rank::Grant, Queue::default()),
+            waits: AtomicU64::new(0),
+        }
+    }
+
+    /// Most bytes that one reservation can have.
+    pub fn largest(&self) -> u64 {
+        self.limit - self.margin
+    }
+
+    /// The head's position.
+    pub fn head(&self) -> u64 {
+        self.head.load(SeqCst)
+    }
+
+    /// The tail's position.
+    pub fn tail(&self) -> u64 {
+        self.tail.load(SeqCst)
+    }
+
+    /// How often a thread had to wait.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(SeqCst)
+    }
+
+    /// Whether somebody waits now.
+    pub fn is_waited_for(&self) -> bool {
+        self.waiting.load(SeqCst) != 0
+    }
+
+    /// The position that the tail should have so that a quarter of the log is free, or what waits can be granted.
+    pub fn wanted_tail(&self, need: u64) -> u64 {
+        (self.head() + need.max(self.limit / 4) + self.margin).saturating_sub(self.limit)
+    }
+
+    /// Reserves `bytes` for a new transaction.
+    ///
+    /// # Errors
+    /// [`Halt::Closed`]; [`Halt::Because`] where it is more than [`largest`](Self::largest).
+    #[inline]
+    pub fn reserve(&self, bytes: u64, pressure: &dyn Pressure) -> Result<(), Halt> {
+        if self.closed.load(SeqCst) {
+            return Err(Halt::Closed);
+        }
+        if self.waiting.load(SeqCst) == 0 && self.take(bytes, self.largest()) {
+            if self.head() > self.tail() + self.largest() - self.limit / 4 {
+                pressure.move_tail_to(self.wanted_tail(0));
+            }
+            return Ok(());
+        }
+        if bytes > self.largest() {
+            return Err(Halt::Because(format!(
+                "a transaction of {bytes} bytes does not fit into the log, which has room for {} (make the volume with \
+                 a larger log)",
+                self.largest()
+            )));
+        }
+        self.wait(bytes, pressure)
+    }
+
+    /// Reserves `bytes` for a transaction that rolls; the space is taken at once, and then waited for.
+    ///
+    /// # Errors
+    /// [`Halt::Closed`]; the space is taken all the same.
+    pub fn reserve_rolling(&self, bytes: u64, pressure: &dyn Pressure) -> Result<(), Halt> {
+        let head = self.head.fetch_add(bytes, SeqCst) + bytes;
+        if self.closed.load(SeqCst) {
+            return Err(Halt::Closed);
+        }
+        if head <= self.tail() + self.limit {
+            return Ok(());
+        }
+        self.wait(0, pressure)
+    }
+
+    /// Gives back what was reserved and not used.
+    #[inline]
+    pub fn give_back(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.head.fetch_sub(bytes, SeqCst);
+        self.wake();
+    }
+
+    /// Moves the tail forward.
+    pub fn advance_tail(&self, position: u64) {
+        if self.tail.fetch_max(position, SeqCst) < position {
+            self.wake();
+        }
+    }
+
+    /// Refuses everybody from now on and wakes all that wait.
+    pub fn close(&self) {
+        self.closed.store(true, SeqCst);
+        let queue = self.queue.lock();
+        for waiter in queue.rolling.iter().chain(&queue.new) {
+            waiter.wake.notify_one();
+        }
+    }
+
+    fn take(&self, bytes: u64, limit: u64) -> bool {
+        let fits = |head: u64| (head + bytes <= self.tail.load(SeqCst) + limit).then_some(head + bytes);
+        self.head.fetch_update(SeqCst, SeqCst, fits).is_ok()
+    }
+
+    /// Waits until the queue has served `bytes`; 0 means to wait for the head to be legal.
+    #[cold]
+    fn wait(&self, need: u64, pressure: &dyn Pressure) -> Result<(), Halt> {
+        self.waits.fetch_add(1, SeqCst);
+        let waiter = Arc::new(Waiter { need, granted: AtomicBool::new(false), wake: Condvar::new() });
+        let mut queue = self.queue.lock();
+        let line = if need == 0 { &mut queue.rolling } else { &mut queue.new };
+        line.push_back(Arc::clone(&waiter));
+        self.waiting.fetch_add(1, SeqCst);
+        self.serve(&mut queue);
+        while !waiter.granted.load(SeqCst) {
+            if self.closed.load(SeqCst) {
+                queue.rolling.retain(|other| !Arc::ptr_eq(other, &waiter));
+                queue.new.retain(|other| !Arc::ptr_eq(other, &waiter));
+                self.waiting.fetch_sub(1, SeqCst);
+                return Err(Halt::Closed);
+            }
+            drop(queue);
+            pressure.move_tail_to(self.wanted_tail(need));
+            queue = self.queue.lock();
+            // Space may have come while the lock was free: then `granted` is set, or the queue was served without us.
+            if !waiter.granted.load(SeqCst) && !self.closed.load(SeqCst) {
+                waiter.wake.wait(&mut queue);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn wake(&self) {
+        if self.waiting.load(SeqCst) != 0 {
+            self.serve(&mut self.queue.lock());
+        }
+    }
+
+    /// Grants what can be granted, in order: first all that roll, then the new ones.
+    #[cold]
+    fn serve(&self, queue: &mut Queue) {
+        while let Some(first) = queue.rolling.front() {
+            if self.head() > self.tail() + self.limit {
+                return;
+            }
+            self.grant(first);
+            queue.rolling.pop_front();
+        }
+        while let Some(first) = queue.new.front() {
+            if !self.take(first.need, self.largest()) {
+                return;
+            }
+            self.grant(first);
+            queue.new.pop_front();
+        }
+    }
+
+    fn grant(&self, waiter: &Waiter) {
+        waiter.granted.store(true, SeqCst);
+        self.waiting.fetch_sub(1, SeqCst);
+        waiter.wake.notify_one();
+    }
+}
+
+impl std::fmt::Debug for Grant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Grant")
+            .field("head", &self.head())
+            .field("tail", &self.tail())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,29 @@
+//! Why the journal cannot go on.
+
+use std::fmt;
+
+use block::DeviceError;
+
+/// What stops a part of the journal. Whoever meets it shuts the volume down, or finds it shut down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// The volume was shut down; the journal knows why.
+    Closed,
+    /// A reason to shut it down.
+    Because(String),
+}
+
+impl From<DeviceError> for Halt {
+    fn from(error: DeviceError) -> Self {
+        Self::Because(error.to_string())
+    }
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the volume was shut down"),
+            Self::Because(why) => f.write_str(why),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Cutting a checkpoint into operations and records.
+//!
+//! What does not fit into a record continues in the next; a region is cut anywhere.
+
+use format::log::item::{CHECKPOINT, RawTransactionHeader, TRANSACTION_MAGIC};
+use format::log::operation::{RawOperation, UNMOUNT_MAGIC, client, flags};
+use format::ondisk::{LeU32, U32};
+use zerocopy::IntoBytes;
+
+use super::Iclogs;
+use super::buffer::Buffer;
+use crate::engine::halt::Halt;
+
+/// The identifier in the operation of an unmount record: Linux writes this number.
+const UNMOUNT_TID: u32 = 0xb0c0_d0d0;
+
+/// Fills buffers with the operations of one transaction.
+pub struct Filler<'a> {
+    iclogs: &'a Iclogs,
+    tid: u32,
+    buffer: Option<Buffer>,
+    /// Where the transaction begins, once its first record has its place.
+    start: Option<u64>,
+    /// Bytes of log that its records take.
+    cost: u64,
+}
+
+impl<'a> Filler<'a> {
+    /// Begins a transaction of so many regions.
+    ///
+    /// # Errors
+    /// [`Halt::Closed`].
+    pub fn begin(iclogs: &'a Iclogs, tid: u32, regions: usize) -> Result<Self, Halt> {
+        let mut filler = Self { iclogs, tid, buffer: None, start: None, cost: 0 };
+        filler.operation(flags::START, &[])?;
+        let header = RawTransactionHeader {
+            magic: LeU32::new(TRANSACTION_MAGIC),
+            kind: LeU32::new(CHECKPOINT),
+            tid: LeU32::new(tid),
+            num_items: LeU32::new(u32::try_from(regions).unwrap_or(u32::MAX)),
+        };
+        filler.region(header.as_bytes())?;
+        Ok(filler)
+    }
+
+    /// Adds a region.
+    ///
+    /// # Errors
+    /// [`Halt::Closed`].
+    pub fn region(&mut self, data: &[u8]) -> Result<(), Halt> {
+        self.operation(0, data)
+    }
+
+    /// Ends the transaction with its commit record.
+    ///
+    /// # Errors
+    /// [`Halt::Closed`].
+    pub fn finish(mut self) -> Result<Filled, Halt> {
+        self.operation(flags::COMMIT, &[])?;
+        let buffer = self.buffer.take().ok_or(Halt::Closed)?;
+        let cost = self.cost + self.iclogs.sizes.record(buffer.used()) as u64;
+        Ok(Filled { last: buffer, start: self.start, cost })
+    }
+
+    /// Adds an operation, in as many parts as it takes.
+    fn operation(&mut self, base_flags: u8, data: &[u8]) -> Result<(), Halt> {
+        let mut rest = data;
+        let mut continued = 0;
+        loop {
+            let mut buffer = match self.buffer.take() {
+                Some(buffer) => buffer,
+                None => self.iclogs.acquire()?,
+            };
+            let Some(take) = buffer.room_for(rest.len()) else {
+                self.submit(buffer);
+                continue;
+            };
+            let (part, behind) = rest.split_at(take);
+            let flags = match (continued, behind.is_empty()) {
+                (0, true) => 0,
+                (_, false) => flags::CONTINUE | continued,
+                (_, true) => flags::END | continued,
+            };
+            buffer.put(&operation(self.tid, client::TRANSACTION, base_flags | flags, part.len()), part);
+            self.buffer = Some(buffer);
+            (rest, continued) = (behind, flags::WAS_CONTINUED);
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn submit(&mut self, buffer: Buffer) {
+        self.cost += self.iclogs.sizes.record(buffer.used()) as u64;
+        let position = self.iclogs.submit(buffer, false, None);
+        self.start.get_or_insert(position);
+    }
+}
+
+impl Drop for Filler<'_> {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.iclogs.give_back(buffer);
+        }
+    }
+}
+
+/// A transaction whose records are in flight, but for the last.
+pub struct Filled {
+    /// The record with the commit, not yet submitted.
+    pub last: Buffer,
+    /// Where the transaction begins; `None` where it has no record but the last.
+    pub start: Option<u64>,
+    /// Bytes of log that all its records take.
+    pub cost: u64,
+}
+
+fn operation(tid: u32, client: u8, flags: u8, len: usize) -> RawOperation {
+    // A part is never longer than a record.
+    RawOperation { tid: U32::new(tid), len: U32::new(len as u32), clientid: client, flags, res2: [0; 2] }
+}
+
+/// Fills a buffer with the operation that says that the volume was cleanly unmounted.
+pub fn unmount(buffer: &mut Buffer) {
+    let mut data = [0; 8];
+    let [low, high] = UNMOUNT_MAGIC.to_le_bytes();
+    (data[0], data[1]) = (low, high);
+    buffer.put(&operation(UNMOUNT_TID, client::LOG, flags::UNMOUNT, data.len()), &data);
+}

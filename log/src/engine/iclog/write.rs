@@ -1,0 +1,149 @@
+//! The threads that write records, and what follows when one is on the disk.
+
+use block::Durability;
+
+use super::buffer::{Buffer, Place};
+use super::{Host, Iclogs, Stage, State};
+use crate::engine::halt::Halt;
+
+/// A record that a thread has taken to write.
+struct Job {
+    position: u64,
+    previous: u32,
+    length: usize,
+    durable: bool,
+    /// Whether to fail it without writing.
+    closed: bool,
+}
+
+impl Iclogs {
+    /// What each writing thread does until the threads are stopped.
+    pub fn write_loop(&self, host: &dyn Host) {
+        while let Some(job) = self.next_job() {
+            let (job, mut buffer) = job;
+            let result = if job.closed { Err(Halt::Closed) } else { self.write(&job, &mut buffer, host) };
+            buffer.clear();
+            let ok = result.is_ok();
+            if let Err(error) = result
+                && !job.closed
+            {
+                host.failed(error);
+            }
+            self.land(job.position, buffer, ok);
+            self.finish(host);
+        }
+    }
+
+    /// Waits for a record that can be written now; `None` when the threads should end.
+    fn next_job(&self) -> Option<(Job, Buffer)> {
+        let mut state = self.state.lock();
+        loop {
+            let closed = state.closed;
+            let next = state.flight.iter_mut().enumerate().find(|(index, record)| {
+                record.stage == Stage::Ready && (closed || !record.durable || *index == 0)
+            });
+            if let Some((_, record)) = next {
+                record.stage = Stage::Writing;
+                let buffer = record.buffer.take()?;
+                let (position, previous, length) = (record.position, record.previous, record.length);
+                return Some((Job { position, previous, length, durable: record.durable, closed }, buffer));
+            }
+            if state.stopping && state.flight.is_empty() {
+                return None;
+            }
+            self.work.wait(&mut state);
+        }
+    }
+
+    fn write(&self, job: &Job, buffer: &mut Buffer, host: &dyn Host) -> Result<(), Halt> {
+        if job.durable {
+            self.flush(host)?;
+        }
+        let end = job.position + job.length as u64;
+        let reach = |state: &State| self.ring.position(state.stable_tail) + self.ring.bytes();
+        let mut tail = {
+            let state = self.state.lock();
+            (end <= reach(&state)).then_some(state.stable_tail)
+        };
+        if tail.is_none() {
+            // The space ahead was freed by what was written home, but that is not yet stable there.
+            self.flush(host)?;
+            let state = self.state.lock();
+            tail = (end <= reach(&state)).then_some(state.stable_tail);
+        }
+        let Some(tail) = tail else {
+            return Err(Halt::Because(
+                "the log's head met its tail: space was used that nobody reserved".into(),
+            ));
+        };
+        let to_end = self.ring.blocks_to_end(job.position);
+        let place = Place { lsn: self.ring.lsn(job.position), tail, previous: job.previous, to_end };
+        let bytes = buffer.seal(&self.sizes, self.uuid, place)?;
+        let how = if job.durable { Durability::Fua } else { Durability::Buffered };
+        self.ring.write(job.position, bytes, how)?;
+        let mut state = self.state.lock();
+        state.unflushed |= !job.durable;
+        state.written.records += 1;
+        state.written.bytes += job.length as u64;
+        Ok(())
+    }
+
+    /// Makes stable, as far as they are not: the records written so far, and what was written home before the tail
+    /// moved to where it is now.
+    fn flush(&self, host: &dyn Host) -> Result<(), Halt> {
+        let tail = host.tail();
+        let (records, moved) = {
+            let mut state = self.state.lock();
+            (std::mem::take(&mut state.unflushed), tail > state.stable_tail)
+        };
+        let home = moved || (records && !self.has_own_device);
+        if home {
+            host.flush_data()?;
+        }
+        if records && self.has_own_device {
+            self.ring.flush()?;
+        }
+        let mut state = self.state.lock();
+        state.stable_tail = state.stable_tail.max(tail);
+        state.written.flushes += u64::from(home) + u64::from(records && self.has_own_device);
+        Ok(())
+    }
+
+    /// Notes that a record was written, and lets go of those at the front that are done.
+    fn land(&self, position: u64, buffer: Buffer, ok: bool) {
+        let mut state = self.state.lock();
+        if let Some(record) = state.flight.iter_mut().find(|record| record.position == position) {
+            record.stage = if ok { Stage::Done } else { Stage::Failed };
+            record.buffer = Some(buffer);
+        }
+        while state.flight.front().is_some_and(|front| matches!(front.stage, Stage::Done | Stage::Failed))
+            && let Some(record) = state.flight.pop_front()
+        {
+            // After a failure nothing in the log behind it counts.
+            state.broken |= record.stage == Stage::Failed;
+            let ok = !state.broken;
+            state.spare.extend(record.buffer);
+            state.finished.extend(record.checkpoint.map(|checkpoint| (checkpoint, ok)));
+        }
+        drop(state);
+        self.landed.notify_all();
+        self.work.notify_all();
+    }
+
+    /// Completes checkpoints in the order of the log, unless another thread is at it: then it does these too.
+    fn finish(&self, host: &dyn Host) {
+        let mut state = self.state.lock();
+        if state.finishing {
+            return;
+        }
+        while let Some((checkpoint, ok)) = state.finished.pop_front() {
+            state.finishing = true;
+            drop(state);
+            host.completed(checkpoint, ok);
+            state = self.state.lock();
+        }
+        state.finishing = false;
+        drop(state);
+        self.landed.notify_all();
+    }
+}

@@ -1,0 +1,348 @@
+//! The running journal of one volume.
+//!
+//! | part | does |
+//! |---|---|
+//! | [`Log`] | what transactions use: reserve, commit, roll, force |
+//! | [`Options`] | sizes and numbers of things |
+//! | `shared` | what the threads of the journal share; shutting down |
+//! | `pusher` | the thread that moves the tail: writes home what the log holds longest |
+//! | `background` | the thread that pushes checkpoints that became large, or old |
+//!
+//! # Invariants
+//! - After a shutdown nothing is written any more, and nobody waits: every call returns [`Error::ShutDown`].
+//! - The threads end with the last reference to the [`Log`], or at unmounting.
+//!
+//! # Locking
+//! None of its own over any call of the parts, but for the handles of the threads.
+
+mod background;
+mod pusher;
+mod shared;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use base::Lsn;
+use base::lock::{Mutex, Rank};
+use base::percpu;
+use block::Device;
+use format::superblock::Superblock;
+
+use self::shared::Shared;
+use super::cache::BufferCache;
+use super::error::Error;
+use super::grant::Grant;
+use super::halt::Halt;
+use super::iclog::{Iclogs, fill};
+use super::ring::Ring;
+use super::sizes::Sizes;
+use super::stats::{Counters, Statistics};
+use super::target::{CommitTarget, Commits, LogReservation, StableHook, Ticket};
+use super::transaction::Transaction;
+use crate::{Journal, State};
+
+/// How large and how many.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Shards of the committed item list; `None`: one for each CPU. One alone is how it was before Linux 6.0.
+    pub shards: Option<usize>,
+    /// Log buffers: 2 to 8.
+    pub buffers: usize,
+    /// Bytes of each; `None`: 32 KiB, or the log's stripe unit if that is more.
+    pub buffer_bytes: Option<u32>,
+    /// Threads that write them.
+    pub writers: usize,
+    /// After so long without a push what was committed is pushed, and an idle log is covered.
+    pub interval: Duration,
+    /// Bytes of metadata blocks that are kept in memory, beyond those that must be.
+    pub cache_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shards: None,
+            buffers: 8,
+            buffer_bytes: None,
+            writers: 2,
+            interval: Duration::from_secs(30),
+            cache_bytes: 256 << 20,
+        }
+    }
+}
+
+/// What the log on the disk tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Where the next record goes.
+    pub head: Lsn,
+    /// The oldest record that a recovery would read; the head, where the log is clean.
+    pub tail: Lsn,
+}
+
+impl Ends {
+    /// Those of a log that was opened, before or after its recovery.
+    pub fn of(journal: &Journal<'_>) -> Self {
+        let tail = journal.dirty().map_or(journal.head(), |dirty| dirty.tail);
+        Self { head: journal.head(), tail }
+    }
+}
+
+/// The running journal.
+#[derive(Debug)]
+pub struct Log {
+    shared: Arc<Shared>,
+    cache: Arc<BufferCache>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Log {
+    /// Starts the journal of a volume whose log is clean, or was recovered.
+    ///
+    /// # Errors
+    /// Those of [`Journal::open`]; [`Error::Log`] where the log is dirty, or the options do not fit it.
+    pub fn open(
+        superblock: &Superblock,
+        data: Arc<dyn Device>,
+        external: Option<Arc<dyn Device>>,
+        hook: Option<Arc<dyn StableHook>>,
+        options: &Options,
+    ) -> Result<Arc<Self>, Error> {
+        let journal = Journal::open(superblock, &*data, external.as_deref())?;
+        if let State::Dirty(_) = journal.state() {
+            return Err(Error::log(
+                "the log is dirty: it must be recovered before the volume is written".into(),
+            ));
+        }
+        let ends = Ends::of(&journal);
+        drop(journal);
+        Self::start(superblock, data, external, ends, hook, options)
+    }
+
+    /// Starts the journal of a log that is clean, or everything in which was recovered and is stable at home.
+    ///
+    /// # Errors
+    /// [`Error::Log`] where the options do not fit the log; those of the device.
+    pub fn start(
+        superblock: &Superblock,
+        data: Arc<dyn Device>,
+        external: Option<Arc<dyn Device>>,
+        ends: Ends,
+        hook: Option<Arc<dyn StableHook>>,
+        options: &Options,
+    ) -> Result<Arc<Self>, Error> {
+        let geometry = &superblock.geometry;
+        let head = ends.head;
+        let ring = Ring::new(geometry, &data, external.as_ref(), head)?;
+        let sizes = Sizes::new(ring.bytes(), geometry.log_stripe_unit, options.buffer_bytes)?;
+        let position = ring.position(head);
+        let stop = |halt: Halt| Error::log(format!("the log cannot be written: {halt}"));
+        ring.clear_ahead(position, ring.room(head, ends.tail)).and_then(|()| ring.flush()).map_err(stop)?;
+        let grant = Grant::new(ring.bytes(), sizes.unit, position);
+        let uuid = superblock.raw.uuid;
+        let iclogs =
+            Iclogs::new(ring, sizes, uuid, external.is_some(), (position, u32::MAX), options.buffers);
+        let shards = options.shards.unwrap_or_else(percpu::available);
+        let cache = Arc::new(BufferCache::new(Arc::clone(&data), options.cache_bytes));
+        let shared = Arc::new(Shared::new(data, grant, iclogs, shards, head, hook));
+        let log = Arc::new(Self { shared, cache, threads: Mutex::new(Rank::Leaf, Vec::new()) });
+        log.spawn("xfs-log-push", |shared| shared.push_home_loop())?;
+        let interval = options.interval;
+        log.spawn("xfs-cil-push", move |shared| shared.background_loop(interval))?;
+        for _ in 0..options.writers.max(1) {
+            log.spawn("xfs-log-write", |shared| shared.iclogs.write_loop(shared))?;
+        }
+        Ok(log)
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce(&Shared) + Send + 'static) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+        let thread =
+            thread.map_err(|error| Error::log(format!("no thread for the log can be started: {error}")))?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// Begins a transaction: waits for log space. The caller holds no lock that the tail may wait for.
+    ///
+    /// # Errors
+    /// As [`CommitTarget::begin`].
+    pub fn begin(self: &Arc<Self>, reservation: LogReservation) -> Result<Transaction, Error> {
+        let target: Arc<dyn CommitTarget> = self.clone();
+        Transaction::begin(&target, &self.cache, reservation)
+    }
+
+    /// The metadata blocks in memory.
+    pub fn buffers(&self) -> &Arc<BufferCache> {
+        &self.cache
+    }
+
+    /// Waits while the checkpoint that was committed into is too large.
+    fn hold_back(&self, ticket: &mut Ticket) -> Result<(), Error> {
+        if !std::mem::take(&mut ticket.account.throttle) {
+            return Ok(());
+        }
+        let (shared, checkpoint) = (&*self.shared, ticket.account.checkpoint);
+        Counters::add(&shared.counters.throttled, 1);
+        shared.ask_for_push(checkpoint);
+        shared.cil.progress.wait_pushed(checkpoint).map_err(|halt| shared.halt(halt))
+    }
+
+    /// Makes everything stable that was committed so far.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    pub fn force(&self) -> Result<(), Error> {
+        self.force_to(self.shared.cil.progress.current())
+    }
+
+    /// Makes everything stable up to and with a checkpoint. Threads that ask at the same time share one push.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    pub fn force_to(&self, checkpoint: u64) -> Result<(), Error> {
+        self.shared.force_to(checkpoint)
+    }
+
+    /// The last checkpoint that is stable.
+    pub fn stable(&self) -> u64 {
+        self.shared.cil.progress.stable()
+    }
+
+    /// Whether the volume was shut down.
+    pub fn is_shut_down(&self) -> bool {
+        self.shared.is_shut_down()
+    }
+
+    /// Writes home everything that the log holds, and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    pub fn push_all(&self) -> Result<(), Error> {
+        self.force()?;
+        self.shared.push_all()
+    }
+
+    /// Writes everything home and marks the log as clean. No transaction is open or will be opened. Ends the threads.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`]; the log is then left as it is, for recovery.
+    pub fn unmount(&self) -> Result<(), Error> {
+        let result = self.push_all().and_then(|()| self.write_unmount_record());
+        self.stop();
+        result
+    }
+
+    fn write_unmount_record(&self) -> Result<(), Error> {
+        let iclogs = &self.shared.iclogs;
+        iclogs.drain();
+        self.shared.data.flush()?;
+        let mut buffer = iclogs.acquire().map_err(|halt| self.shared.halt(halt))?;
+        fill::unmount(&mut buffer);
+        iclogs.submit(buffer, true, None);
+        iclogs.drain();
+        self.shared.check()
+    }
+
+    fn stop(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        self.shared.stop();
+        for thread in threads {
+            if thread.thread().id() != std::thread::current().id() {
+                // A thread that panicked has said so itself.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.statistics()
+    }
+
+    /// Bytes of log that are spoken for: reserved, or still needed.
+    pub fn used(&self) -> u64 {
+        self.shared.grant.head().saturating_sub(self.shared.grant.tail())
+    }
+
+    /// Bytes that are reserved and not written: none while no transaction is open and nothing waits to be pushed.
+    pub fn reserved(&self) -> u64 {
+        self.shared.grant.head().saturating_sub(self.shared.iclogs.next())
+    }
+}
+
+impl CommitTarget for Log {
+    fn begin(&self, reservation: LogReservation) -> Result<Ticket, Error> {
+        let shared = &*self.shared;
+        let (sizes, largest) = (shared.iclogs.sizes(), shared.grant.largest());
+        let mut ticket = Ticket::of_log(sizes, reservation, reservation.transactions);
+        if ticket.held() > largest {
+            // A small log: the chain reserves one transaction at a time.
+            ticket = Ticket::of_log(sizes, reservation, 1);
+        }
+        if ticket.held() > largest {
+            return Err(Error::NoSpace { what: "a transaction in a log that is too small for it" });
+        }
+        shared.grant.reserve(ticket.held(), shared).map_err(|halt| shared.halt(halt))?;
+        Ok(ticket)
+    }
+
+    /// The caller has logged every item whose lock it keeps: so none of them holds the tail where it is.
+    fn roll(&self, ticket: &mut Ticket) -> Result<(), Error> {
+        self.hold_back(ticket)?;
+        let shared = &*self.shared;
+        match ticket.next() {
+            (over, false) => {
+                shared.grant.give_back(over);
+                shared.check()
+            }
+            // What is left over goes into the new unit, so that the chain gives up no space that it needs.
+            (over, true) => {
+                let need = ticket.account.unit.saturating_sub(over);
+                shared.grant.reserve_rolling(need, shared).map_err(|halt| shared.halt(halt))
+            }
+        }
+    }
+
+    fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
+        let shared = &*self.shared;
+        shared.check()?;
+        let committed = shared.cil.insert(ticket, commits).map_err(|halt| shared.halt(halt))?;
+        if committed.push {
+            shared.ask_for_push(committed.sequence);
+        }
+        ticket.account.throttle = committed.throttle;
+        Ok(())
+    }
+
+    fn end(&self, mut ticket: Ticket) {
+        // Held back or not, the chain is over.
+        let _ = self.hold_back(&mut ticket);
+        self.shared.grant.give_back(ticket.held());
+    }
+
+    fn intent_id(&self) -> u64 {
+        self.shared.next_intent.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn shut_down(&self, cause: &str) {
+        self.shared.shut_down(cause);
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.shared.check()
+    }
+}
+
+impl Drop for Log {
+    /// Without [`Log::unmount`]: what is in flight is still written, nothing else is. Recovery finds the rest.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! What the threads of the journal share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+use base::Lsn;
+use base::lock::{Condvar, Mutex, Rank};
+use block::Device;
+
+use crate::engine::ail::Ail;
+use crate::engine::cil::{Checkpoint, Cil};
+use crate::engine::error::Error;
+use crate::engine::grant::{Grant, Pressure};
+use crate::engine::halt::Halt;
+use crate::engine::iclog::{Host, Iclogs};
+use crate::engine::item::Stable;
+use crate::engine::stats::{Counters, Statistics};
+use crate::engine::target::StableHook;
+
+/// The parts of a journal.
+pub struct Shared {
+    pub data: Arc<dyn Device>,
+    pub grant: Grant,
+    pub iclogs: Iclogs,
+    pub cil: Cil,
+    pub ail: Ail,
+    pub counters: Counters,
+    hook: Option<Arc<dyn StableHook>>,
+    shut: AtomicBool,
+    cause: OnceLock<Arc<str>>,
+    /// The identifier of the next intent.
+    pub next_intent: AtomicU64,
+    /// The tail should reach this position.
+    pub wanted_tail: AtomicU64,
+    /// Wakes the thread that writes home, and those that wait for it.
+    pub home: Bell,
+    /// Wakes one that waits until everything is at home.
+    pub emptied: Bell,
+    /// Wakes the thread that pushes checkpoints.
+    pub background: Bell,
+}
+
+/// A thread waits for it to ring; it stays rung until somebody has come.
+#[derive(Debug)]
+pub struct Bell {
+    rung: Mutex<Rung>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Rung {
+    rung: bool,
+    stopping: bool,
+}
+
+impl Bell {
+    fn new() -> Self {
+        Self { rung: Mutex::new(Rank::Leaf, Rung::default()), changed: Condvar::new() }
+    }
+
+    /// Rings it.
+    pub fn ring(&self) {
+        self.rung.lock().rung = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until it was rung since the last time, or for `timeout`; `false` when the thread should end.
+    pub fn wait(&self, timeout: std::time::Duration) -> bool {
+        let mut rung = self.rung.lock();
+        if !rung.rung && !rung.stopping {
+            self.changed.wait_for(&mut rung, timeout);
+        }
+        rung.rung = false;
+        !rung.stopping
+    }
+
+    /// Lets the thread end.
+    pub fn stop(&self) {
+        self.rung.lock().stopping = true;
+        self.changed.notify_one();
+    }
+}
+
+impl Shared {
+    pub fn new(
+        data: Arc<dyn Device>,
+        grant: Grant,
+        iclogs: Iclogs,
+        shards: usize,
+        head: Lsn,
+        hook: Option<Arc<dyn StableHook>>,
+    ) -> Self {
+        let cil = Cil::new(*iclogs.sizes(), shards);
+        Self {
+            data,
+            grant,
+            iclogs,
+            cil,
+            ail: Ail::new(head),
+            counters: Counters::default(),
+            hook,
+            shut: AtomicBool::new(false),
+            cause: OnceLock::new(),
+            // Unlike all from before: those began at an earlier head, and each takes more than a byte of the log.
+            next_intent: AtomicU64::new(head.get() << 16),
+            wanted_tail: AtomicU64::new(0),
+            home: Bell::new(),
+            emptied: Bell::new(),
+            background: Bell::new(),
+        }
+    }
+
+    pub fn is_shut_down(&self) -> bool {
+        self.shut.load(SeqCst)
+    }
+
+    pub fn check(&self) -> Result<(), Error> {
+        if self.is_shut_down() { Err(self.closed()) } else { Ok(()) }
+    }
+
+    fn closed(&self) -> Error {
+        let cause = self.cause.get().cloned();
+        Error::ShutDown { cause: cause.unwrap_or_else(|| "it is being shut down".into()) }
+    }
+
+    /// Shuts down where that is why a part stopped; gives what to tell the caller.
+    pub fn halt(&self, halt: Halt) -> Error {
+        if let Halt::Because(cause) = halt {
+            self.shut_down(&cause);
+        }
+        self.closed()
+    }
+
+    /// Ends all writing and wakes whoever waits for anything.
+    pub fn shut_down(&self, cause: &str) {
+        // Only the first cause is one; what follows from it is not.
+        self.cause.get_or_init(|| cause.into());
+        self.shut.store(true, SeqCst);
+        self.grant.close();
+        self.iclogs.close();
+        self.cil.progress.close();
+        self.home.ring();
+        self.emptied.ring();
+        self.background.ring();
+    }
+
+    /// Lets all threads end once nothing is in flight.
+    pub fn stop(&self) {
+        self.home.stop();
+        self.background.stop();
+        self.iclogs.stop();
+    }
+
+    /// Pushes what was committed up to a checkpoint.
+    pub fn push(&self, upto: u64) -> Result<(), Error> {
+        self.check()?;
+        self.cil.push(upto, &self.iclogs, &self.grant, self).map_err(|halt| self.halt(halt))
+    }
+
+    pub fn force_to(&self, checkpoint: u64) -> Result<(), Error> {
+        Counters::add(&self.counters.forces, 1);
+        let progress = &self.cil.progress;
+        if progress.stable() >= checkpoint {
+            return self.check();
+        }
+        progress.gather(checkpoint).map_err(|halt| self.halt(halt))?;
+        self.push(checkpoint)?;
+        // Where nothing had been committed, the current checkpoint is still empty, and the one before is what counts.
+        progress.wait_stable(checkpoint.min(progress.current() - 1)).map_err(|halt| self.halt(halt))
+    }
+
+    /// Asks the background thread for a push.
+    pub fn ask_for_push(&self, sequence: u64) {
+        if self.cil.progress.current() <= sequence {
+            self.background.ring();
+        }
+    }
+
+    /// Tells everybody who waits for space where the tail is now.
+    pub fn tail_is(&self, tail: Lsn) {
+        self.grant.advance_tail(self.iclogs.ring().position(tail));
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        let written = self.iclogs.written();
+        Statistics {
+            commits: self.cil.commits(),
+            pushes: self.cil.progress.current() - 1,
+            forces: Counters::get(&self.counters.forces),
+            records: written.records,
+            bytes: written.bytes,
+            flushes: written.flushes,
+            ail_items: self.ail.len() as u64,
+            home_buffers: Counters::get(&self.counters.home_buffers),
+            space_waits: self.grant.waits(),
+            throttled: Counters::get(&self.counters.throttled),
+        }
+    }
+}
+
+impl Host for Shared {
+    fn tail(&self) -> Lsn {
+        self.ail.tail()
+    }
+
+    fn flush_data(&self) -> Result<(), Halt> {
+        Ok(self.data.flush()?)
+    }
+
+    fn completed(&self, checkpoint: Checkpoint, ok: bool) {
+        for item in &checkpoint.items {
+            item.core().unpin();
+        }
+        let (Some(start), true) = (checkpoint.start, ok) else { return };
+        let lsn = self.iclogs.ring().lsn(start);
+        let mut inserted = Vec::with_capacity(checkpoint.items.len());
+        let mut unneeded = Vec::new();
+        for item in checkpoint.items {
+            match item.stable(lsn) {
+                Stable::Insert => inserted.push(item),
+                Stable::Remove => unneeded.push(item),
+                Stable::Answer(intent) => unneeded.push(intent),
+            }
+        }
+        let commit = self.iclogs.ring().lsn(checkpoint.commit);
+        self.tail_is(self.ail.complete(lsn, commit, &inserted, &unneeded));
+        if let Some(hook) = &self.hook
+            && !checkpoint.busy.is_empty()
+        {
+            hook.extents_stable(&checkpoint.busy);
+        }
+        self.cil.progress.became_stable(checkpoint.sequence);
+        if self.grant.is_waited_for() {
+            self.home.ring();
+        }
+    }
+
+    fn failed(&self, why: Halt) {
+        self.halt(why);
+    }
+}
+
+impl Pressure for Shared {
+    fn move_tail_to(&self, position: u64) {
+        if self.wanted_tail.fetch_max(position, SeqCst) < position || self.grant.is_waited_for() {
+            self.home.ring();
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("grant", &self.grant).field("cil", &self.cil).finish_non_exhaustive()
+    }
+}

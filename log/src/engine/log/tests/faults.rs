@@ -1,0 +1,78 @@
+use block::{Fault, FaultDevice, Operation, When};
+
+use super::*;
+
+/// Works until something fails; then nothing may hang, and what was forced before must be there.
+fn fail_with(fault: impl Fn(u64) -> Fault, moments: std::ops::Range<u64>) {
+    for moment in moments {
+        let volume = Volume::new(2048);
+        make_blocks(&*volume.device, 20);
+        let device = Arc::new(FaultDevice::new(volume.device.clone(), []));
+        let log = volume.open_on(device.clone(), &options(2));
+        device.set_faults([fault(moment)]);
+        let mut forced = [0; 21];
+        let failed = std::thread::scope(|scope| {
+            // Others wait for log space, for forces, for the list to become empty, while it happens.
+            for thread in 0..3 {
+                let log = &log;
+                scope.spawn(move || work(log, 1 + thread * 5, &mut [0; 21]).is_err());
+            }
+            work(&log, 16, &mut forced).is_err()
+        });
+        assert!(failed, "moment {moment}: the device fails for good");
+        assert!(log.is_shut_down());
+        let cause = log.force().unwrap_err().to_string();
+        assert!(cause.contains("shut down"), "{cause}");
+        assert!(log.begin(RESERVATION).is_err() && log.unmount().is_err());
+        drop(log);
+        device.set_faults([]);
+        replay(&volume.superblock, &*volume.device);
+        for (n, at_least) in (0u64..).zip(forced) {
+            assert!(n == 0 || on_disk(&*volume.device, n) >= at_least, "moment {moment}, block {n}");
+        }
+    }
+}
+
+/// Changes five blocks again and again and forces each time; gives up with the first error.
+fn work(log: &Arc<Log>, first: u64, forced: &mut [u64; 21]) -> Result<(), crate::engine::Error> {
+    for round in 0..400 {
+        for n in first..first + 5 {
+            let mut tx = log.begin(RESERVATION)?;
+            let value = count_up(&mut tx, n);
+            let id = tx.read(place(n), Rank::Buffer, |_| Ok(()))?;
+            tx.bytes_mut(id, 1024..4096).fill(round as u8);
+            tx.commit(&mut [])?;
+            log.force()?;
+            forced[n as usize] = value;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_log_that_cannot_be_written_shuts_the_volume_down() {
+    let log = 8 << 20..9 << 20;
+    fail_with(|n| Fault::io_error(Operation::Write, When::From(n * 7)).within(log.clone()), 0..12);
+}
+
+#[test]
+fn a_flush_that_fails_shuts_the_volume_down() {
+    fail_with(|n| Fault::io_error(Operation::Flush, When::From(n * 3)), 0..8);
+}
+
+#[test]
+fn a_home_that_cannot_be_written_shuts_the_volume_down() {
+    fail_with(|n| Fault::io_error(Operation::Write, When::From(n * 5)).within(0..8 << 20), 0..6);
+}
+
+#[test]
+fn a_write_that_fails_once_is_tried_again() {
+    let volume = Volume::new(2048);
+    make_blocks(&*volume.device, 20);
+    let device = Arc::new(FaultDevice::new(volume.device.clone(), []));
+    let log = volume.open_on(device.clone(), &options(2));
+    device.set_faults([Fault::io_error(Operation::Write, When::Nth(3)).within(0..8 << 20)]);
+    work(&log, 1, &mut [0; 21]).unwrap();
+    log.unmount().unwrap();
+    assert_eq!(on_disk(&*volume.device, 5), 400);
+}

@@ -1,0 +1,123 @@
+//! The journal over memory devices: what it writes, our own reader reads.
+//!
+//! | file | asks |
+//! |---|---|
+//! | `basics` | is what was forced in the log; is a log that was unmounted clean; do records of all sizes come back |
+//! | `churn` | many threads, a log kept nearly full: does space run out, does anybody hang |
+//! | `faults` | what happens when the log or the data device fails |
+//! | `cuts` | is everything that was forced there after a power cut, whatever it left |
+
+mod basics;
+mod churn;
+mod cuts;
+mod faults;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Daddr;
+use base::lock::Rank;
+use block::{Device, Durability, MemoryDevice};
+use format::btree::{BnoBt, Btree, ShortHeader};
+use format::ondisk::{OnDisk, U32, U64};
+use format::superblock::Superblock;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Log, Options};
+use crate::engine::buffer::Extent;
+use crate::engine::target::LogReservation;
+use crate::engine::transaction::Transaction;
+use crate::tests::volume::{UUID, superblock};
+use crate::{Journal, OnDamage, Registry, State, recover};
+
+/// Bytes of a test's buffer.
+const BYTES: u32 = 4096;
+/// Where its counter stands: behind the header.
+const COUNTER: usize = 512;
+const RESERVATION: LogReservation = LogReservation { bytes: 16 << 10, transactions: 2 };
+
+/// A volume of 16 MiB whose blocks are made to look like B+tree blocks, so that they are stamped and verified.
+struct Volume {
+    device: Arc<MemoryDevice>,
+    superblock: Superblock,
+}
+
+impl Volume {
+    /// With a log of so many blocks of 512 bytes, all zero.
+    fn new(log_blocks: u32) -> Self {
+        let device = Arc::new(MemoryDevice::new(16 << 20));
+        let sector = superblock(4096, log_blocks / 8, 0);
+        device.write_at(0, &sector, Durability::Buffered).unwrap();
+        Self { device, superblock: Superblock::parse(&sector).unwrap() }
+    }
+
+    fn open(&self, options: &Options) -> Arc<Log> {
+        self.open_on(self.device.clone(), options)
+    }
+
+    fn open_on(&self, device: Arc<dyn Device>, options: &Options) -> Arc<Log> {
+        Log::open(&self.superblock, device, None, None, options).unwrap()
+    }
+
+    fn state(&self) -> State {
+        state(&self.superblock, &*self.device)
+    }
+}
+
+fn state(superblock: &Superblock, device: &dyn Device) -> State {
+    Journal::open(superblock, device, None).unwrap().state().clone()
+}
+
+/// Replays a dirty log in place.
+fn replay(superblock: &Superblock, device: &dyn Device) {
+    let journal = Journal::open(superblock, device, None).unwrap();
+    let options = crate::Options { on_damage: OnDamage::Stop, ..crate::Options::default() };
+    recover(&journal, superblock, device, &Registry::default(), &options).unwrap();
+}
+
+/// No timer interferes.
+fn options(shards: usize) -> Options {
+    Options { shards: Some(shards), interval: Duration::from_secs(3600), ..Options::default() }
+}
+
+fn place(n: u64) -> Extent {
+    Extent { daddr: Daddr(n * 8), bytes: BYTES }
+}
+
+/// Writes blocks 1 to `count` that look like leaves of a B+tree, each with counter 0.
+fn make_blocks(device: &dyn Device, count: u64) {
+    for n in 1..=count {
+        let mut header = ShortHeader::new_zeroed();
+        header.magic = U32::new(BnoBt::MAGIC);
+        header.bno = U64::new(n * 8);
+        header.uuid = UUID;
+        let mut block = header.as_bytes().to_vec();
+        block.resize(BYTES as usize, 0);
+        format::checksum::store(&mut block, 52);
+        device.write_at(n * u64::from(BYTES), &block, Durability::Buffered).unwrap();
+    }
+}
+
+/// Adds one to the counter of a block; gives the new value.
+fn count_up(tx: &mut Transaction, n: u64) -> u64 {
+    let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
+    let bytes = tx.bytes_mut(id, COUNTER..COUNTER + 8);
+    let value = U64::view(bytes).unwrap().get() + 1;
+    bytes.copy_from_slice(&value.to_be_bytes());
+    value
+}
+
+/// Adds one to the counter of a block, in a transaction of its own.
+fn bump(log: &Arc<Log>, n: u64) -> u64 {
+    let mut tx = log.begin(RESERVATION).unwrap();
+    let value = count_up(&mut tx, n);
+    tx.commit(&mut []).unwrap();
+    value
+}
+
+/// The counter of a block as it lies on the device.
+fn on_disk(device: &dyn Device, n: u64) -> u64 {
+    let mut bytes = [0; 8];
+    device.read_at(n * u64::from(BYTES) + COUNTER as u64, &mut bytes).unwrap();
+    u64::from_be_bytes(bytes)
+}

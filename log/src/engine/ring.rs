@@ -1,0 +1,190 @@
+//! The log's blocks as one endless line of bytes that is written around a ring.
+//!
+//! A *position* counts bytes from the start of the lap in which the volume was opened. It is what space is accounted
+//! in; a sequence number ([`Lsn`]) is what stands on disk for the position of a record.
+//!
+//! # Invariants
+//! Records lie at multiples of [`BLOCK_BYTES`], and nobody writes behind the tail's position plus the ring's length.
+//!
+//! # Locking
+//! None: nothing changes after opening.
+
+use std::sync::Arc;
+
+use base::Lsn;
+use block::{Device, Durability};
+use format::Geometry;
+use format::log::BLOCK_BYTES;
+use format::log::record::{MAGIC, MAX_BLOCKS, MAX_IN_FLIGHT, previous_cycle};
+
+use super::error::Error;
+use super::halt::Halt;
+use crate::area::LogArea;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Where records go.
+#[derive(Debug)]
+pub struct Ring {
+    device: Arc<dyn Device>,
+    /// First byte of the log on its device.
+    start: u64,
+    blocks: u32,
+    /// The cycle of position 0.
+    first_cycle: u32,
+}
+
+impl Ring {
+    /// The log of a volume whose next record goes to `head`.
+    ///
+    /// # Errors
+    /// Those of [`LogArea::new`], and [`Error::Log`] where `head` is no place in the log.
+    pub fn new(
+        geometry: &Geometry,
+        data: &Arc<dyn Device>,
+        external: Option<&Arc<dyn Device>>,
+        head: Lsn,
+    ) -> Result<Self, Error> {
+        let area = LogArea::new(geometry, &**data, external.map(|device| &**device))?;
+        let (start, blocks) = (area.start(), area.blocks());
+        if head.cycle() == 0 || head.block() >= blocks {
+            return Err(Error::log(format!(
+                "the log cannot be continued at {}:{}: it has {blocks} blocks, and cycles begin with 1",
+                head.cycle(),
+                head.block()
+            )));
+        }
+        let device = if geometry.log_start.is_some() {
+            Arc::clone(data)
+        } else {
+            external.map_or(data, |d| d).clone()
+        };
+        Ok(Self { device, start, blocks, first_cycle: head.cycle() })
+    }
+
+    /// Bytes of the ring.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.blocks) * BLOCK
+    }
+
+    /// What stands on disk for a position.
+    pub fn lsn(&self, position: u64) -> Lsn {
+        let block = position / BLOCK;
+        let (lap, block) = (block / u64::from(self.blocks), block % u64::from(self.blocks));
+        let first = u64::from(self.first_cycle);
+        let magic = u64::from(MAGIC);
+        let cycle = first + lap;
+        // The one cycle that would look like a header is left out.
+        let cycle = if first < magic && cycle >= magic { cycle + 1 } else { cycle };
+        Lsn::new(cycle as u32, block as u32)
+    }
+
+    /// The position of what [`lsn`](Self::lsn) gave; 0 for anything that was written before the volume was opened.
+    pub fn position(&self, lsn: Lsn) -> u64 {
+        let (first, cycle, magic) = (self.first_cycle, lsn.cycle(), MAGIC);
+        let skipped = u32::from(first < magic && cycle > magic);
+        let lap = cycle.saturating_sub(first).saturating_sub(skipped);
+        if cycle < first {
+            0
+        } else {
+            (u64::from(lap) * u64::from(self.blocks) + u64::from(lsn.block())) * BLOCK
+        }
+    }
+
+    /// How many blocks lie from the head up to a tail of the lap before; all, where they are the same.
+    pub fn room(&self, head: Lsn, tail: Lsn) -> u32 {
+        let room = (tail.block() % self.blocks + self.blocks - head.block()) % self.blocks;
+        if room == 0 { self.blocks } else { room }
+    }
+
+    /// How many blocks lie from a position up to the physical end.
+    pub fn blocks_to_end(&self, position: u64) -> u32 {
+        self.blocks - self.lsn(position).block()
+    }
+
+    /// Writes whole blocks at a position, across the physical end.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn write(&self, position: u64, bytes: &[u8], how: Durability) -> Result<(), Halt> {
+        let at = position % self.bytes();
+        let to_end = usize::try_from(self.bytes() - at).unwrap_or(usize::MAX);
+        let (first, second) = bytes.split_at(to_end.min(bytes.len()));
+        self.device.write_at(self.start + at, first, how)?;
+        if !second.is_empty() {
+            self.device.write_at(self.start, second, how)?;
+        }
+        Ok(())
+    }
+
+    /// Makes all records that were written stable.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn flush(&self) -> Result<(), Halt> {
+        Ok(self.device.flush()?)
+    }
+
+    /// The device of the log.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Overwrites what records that a power cut tore may have left ahead of the head: their blocks would carry the
+    /// cycle of those that will be written there, and could later be taken for them. At most `room` blocks are: up to
+    /// the tail of a log that was recovered, which would be recovered once more if the power failed now. Half of the
+    /// log always stays: the last record is in it, and no more can be in flight (see
+    /// [`Sizes::new`](super::sizes::Sizes::new)).
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn clear_ahead(&self, head: u64, room: u32) -> Result<(), Halt> {
+        let ahead = (MAX_IN_FLIGHT * MAX_BLOCKS).min(self.blocks / 2).min(room);
+        let cycle_at = |n: u32| previous_cycle(self.lsn(head + u64::from(n) * BLOCK).cycle());
+        let mut bytes = vec![0; ahead as usize * BLOCK_BYTES];
+        for (block, n) in bytes.chunks_exact_mut(BLOCK_BYTES).zip(0..) {
+            if let Some(word) = block.get_mut(..4) {
+                word.copy_from_slice(&cycle_at(n).to_be_bytes());
+            }
+        }
+        self.write(head, &bytes, Durability::Buffered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::MemoryDevice;
+
+    fn ring(first_cycle: u32) -> Ring {
+        Ring { device: Arc::new(MemoryDevice::new(1 << 20)), start: 4096, blocks: 100, first_cycle }
+    }
+
+    #[test]
+    fn positions_and_sequence_numbers_are_each_others_inverse_also_over_the_cycle_left_out() {
+        for first in [1, 7, MAGIC - 2, MAGIC - 1, MAGIC + 1] {
+            let ring = ring(first);
+            for lap in 0..4 {
+                for block in [0, 1, 99] {
+                    let position = (lap * 100 + block) * BLOCK;
+                    let lsn = ring.lsn(position);
+                    assert_ne!(lsn.cycle(), MAGIC);
+                    assert_eq!(ring.position(lsn), position, "{first} {lap} {block}");
+                }
+            }
+        }
+        assert_eq!(ring(5).position(Lsn::new(4, 70)), 0);
+    }
+
+    #[test]
+    fn writes_go_around_the_end() {
+        let ring = ring(1);
+        ring.write(299 * BLOCK, &[7; 1024], Durability::Buffered).unwrap();
+        let mut bytes = [0; 512];
+        for block in [99, 0] {
+            ring.device.read_at(4096 + block * BLOCK, &mut bytes).unwrap();
+            assert_eq!(bytes, [7; 512]);
+        }
+        assert_eq!(ring.blocks_to_end(299 * BLOCK), 1);
+    }
+}
