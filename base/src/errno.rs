@@ -1,12 +1,16 @@
 //! POSIX error numbers as Linux has them. FUSE and C callers need these exact values.
 
+/// Operation not permitted.
+pub const EPERM: i32 = 1;
 /// No such file or directory.
 pub const ENOENT: i32 = 2;
 /// Input/output error.
 pub const EIO: i32 = 5;
 /// Out of memory, or over a memory budget.
 pub const ENOMEM: i32 = 12;
-/// The name exists already.
+/// In use.
+pub const EBUSY: i32 = 16;
+/// File exists.
 pub const EEXIST: i32 = 17;
 /// A path component is not a directory.
 pub const ENOTDIR: i32 = 20;
@@ -20,8 +24,12 @@ pub const EFBIG: i32 = 27;
 pub const ENOSPC: i32 = 28;
 /// Read-only file system.
 pub const EROFS: i32 = 30;
+/// Too many links.
+pub const EMLINK: i32 = 31;
 /// File name too long.
 pub const ENAMETOOLONG: i32 = 36;
+/// Directory not empty.
+pub const ENOTEMPTY: i32 = 39;
 /// Too many levels of symbolic links.
 pub const ELOOP: i32 = 40;
 /// No such extended attribute.

@@ -77,6 +77,16 @@ impl Ail {
         Self { state: Mutex::new(Rank::Ail, state) }
     }
 
+    /// Puts an item in that the log held before this list began: an intent that recovery found.
+    pub fn adopt(&self, item: Arc<dyn LogItem>, lsn: Lsn) {
+        let mut state = self.state.lock();
+        item.core().set_lsn(Some(lsn));
+        let bucket = state.buckets.entry(lsn).or_default();
+        bucket.items.push_back(item);
+        bucket.live += 1;
+        state.live += 1;
+    }
+
     /// A checkpoint became stable: puts items where it starts, and takes out those that it made unnecessary. Gives the
     /// tail.
     ///

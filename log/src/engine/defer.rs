@@ -104,15 +104,34 @@ impl LogItem for DoneItem {
 }
 
 /// Operations that share an intent.
-struct Group {
+pub(super) struct Group {
     operations: Vec<Box<dyn Deferred>>,
     intent: Option<Arc<IntentItem>>,
+}
+
+/// An intent that recovery found in the log, and that is to be answered.
+#[derive(Debug)]
+pub struct Adopted(Arc<IntentItem>);
+
+impl Adopted {
+    pub(super) fn new(id: u64) -> Self {
+        Self(Arc::new(IntentItem { core: ItemCore::default(), id }))
+    }
+
+    pub(super) fn item(&self) -> Arc<dyn LogItem> {
+        self.0.clone()
+    }
+
+    /// The intent with what it asks for.
+    pub(super) fn group(self, operations: Vec<Box<dyn Deferred>>) -> Group {
+        Group { operations, intent: Some(self.0) }
+    }
 }
 
 /// Commits the transaction's change and does everything that was deferred. On return the last transaction of the chain
 /// is open: with the last done item, not yet committed.
 pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<Group> = std::mem::take(&mut tx.resumed);
     loop {
         // What the last operation deferred comes before the rest.
         let fresh = group(std::mem::take(&mut tx.deferred));

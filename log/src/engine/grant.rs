@@ -65,13 +65,13 @@ struct Waiter {
 }
 
 impl Grant {
-    /// A log of `bytes` whose head and tail are at `position`.
-    pub fn new(bytes: u64, unit: u32, position: u64) -> Self {
+    /// A log of `bytes` with its tail and its head at these positions.
+    pub fn new(bytes: u64, unit: u32, (tail, head): (u64, u64)) -> Self {
         // Head and tail never meet in a full log, and there is always room for the unmount record.
         let limit = bytes.saturating_sub(8 * u64::from(unit) + 4096);
         Self {
-            head: CachePadded::new(AtomicU64::new(position)),
-            tail: CachePadded::new(AtomicU64::new(position)),
+            head: CachePadded::new(AtomicU64::new(head)),
+            tail: CachePadded::new(AtomicU64::new(tail)),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             limit,

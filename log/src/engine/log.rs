@@ -32,6 +32,7 @@ use format::superblock::Superblock;
 
 use self::shared::Shared;
 use super::cache::BufferCache;
+use super::defer::Adopted;
 use super::error::Error;
 use super::grant::Grant;
 use super::halt::Halt;
@@ -80,13 +81,22 @@ pub struct Ends {
     pub head: Lsn,
     /// The oldest record that a recovery would read; the head, where the log is clean.
     pub tail: Lsn,
+    /// The oldest record that is still needed: that of the oldest intent that nobody has answered; the head, where
+    /// there is none.
+    pub needed: Lsn,
 }
 
 impl Ends {
     /// Those of a log that was opened, before or after its recovery.
     pub fn of(journal: &Journal<'_>) -> Self {
         let tail = journal.dirty().map_or(journal.head(), |dirty| dirty.tail);
-        Self { head: journal.head(), tail }
+        Self { head: journal.head(), tail, needed: journal.head() }
+    }
+
+    /// The same where recovery left these intents unanswered: their records stay until they are.
+    #[must_use]
+    pub fn keeping(self, intents: impl Iterator<Item = Lsn>) -> Self {
+        Self { needed: intents.min().unwrap_or(self.head), ..self }
     }
 }
 
@@ -135,15 +145,15 @@ impl Log {
     ) -> Result<Arc<Self>, Error> {
         let geometry = &superblock.geometry;
         let head = ends.head;
-        let ring = Ring::new(geometry, &data, external.as_ref(), head)?;
+        let ring = Ring::new(geometry, &data, external.as_ref(), (ends.needed, head))?;
         let sizes = Sizes::new(ring.bytes(), geometry.log_stripe_unit, options.buffer_bytes)?;
         let position = ring.position(head);
         let stop = |halt: Halt| Error::log(format!("the log cannot be written: {halt}"));
         ring.clear_ahead(position, ring.room(head, ends.tail)).and_then(|()| ring.flush()).map_err(stop)?;
-        let grant = Grant::new(ring.bytes(), sizes.unit, position);
+        let grant = Grant::new(ring.bytes(), sizes.unit, (ring.position(ends.needed), position));
         let uuid = superblock.raw.uuid;
         let iclogs =
-            Iclogs::new(ring, sizes, uuid, external.is_some(), (position, u32::MAX), options.buffers);
+            Iclogs::new(ring, sizes, uuid, external.is_some(), (ends.needed, position), options.buffers);
         let shards = options.shards.unwrap_or_else(percpu::available);
         let cache = Arc::new(BufferCache::new(Arc::clone(&data), options.cache_bytes));
         let shared = Arc::new(Shared::new(data, grant, iclogs, shards, head, hook));
@@ -164,6 +174,15 @@ impl Log {
             thread.map_err(|error| Error::log(format!("no thread for the log can be started: {error}")))?;
         self.threads.lock().push(thread);
         Ok(())
+    }
+
+    /// Keeps an intent's record in the log until a transaction that [resumes](Transaction::resume) it has answered it:
+    /// one that recovery found unanswered, and for which [`Ends::keeping`] made room. To be called before the first
+    /// transaction.
+    pub fn adopt(&self, lsn: Lsn, id: u64) -> Adopted {
+        let adopted = Adopted::new(id);
+        self.shared.ail.adopt(adopted.item(), lsn);
+        adopted
     }
 
     /// Begins a transaction: waits for log space. The caller holds no lock that the tail may wait for.

@@ -1,6 +1,6 @@
 //! The log's blocks as one endless line of bytes that is written around a ring.
 //!
-//! A *position* counts bytes from the start of the lap in which the volume was opened. It is what space is accounted
+//! A *position* counts bytes from the start of the lap in which the oldest record lay when the volume was opened. It is what space is accounted
 //! in; a sequence number ([`Lsn`]) is what stands on disk for the position of a record.
 //!
 //! # Invariants
@@ -35,7 +35,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The log of a volume whose next record goes to `head`.
+    /// The log of a volume whose next record goes to `head`, and whose records from `needed` on, up to a lap before, are
+    /// still needed.
     ///
     /// # Errors
     /// Those of [`LogArea::new`], and [`Error::Log`] where `head` is no place in the log.
@@ -43,7 +44,7 @@ impl Ring {
         geometry: &Geometry,
         data: &Arc<dyn Device>,
         external: Option<&Arc<dyn Device>>,
-        head: Lsn,
+        (needed, head): (Lsn, Lsn),
     ) -> Result<Self, Error> {
         let area = LogArea::new(geometry, &**data, external.map(|device| &**device))?;
         let (start, blocks) = (area.start(), area.blocks());
@@ -59,7 +60,7 @@ impl Ring {
         } else {
             external.map_or(data, |d| d).clone()
         };
-        Ok(Self { device, start, blocks, first_cycle: head.cycle() })
+        Ok(Self { device, start, blocks, first_cycle: needed.cycle().clamp(1, head.cycle()) })
     }
 
     /// Bytes of the ring.

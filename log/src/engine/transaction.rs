@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use super::buffer::{Buffer, BufferGuard, Segments, State, settle};
 use super::cache::BufferCache;
 use super::chunks::Chunks;
-use super::defer::{self, Deferred};
+use super::defer::{self, Adopted, Deferred, Group};
 use super::error::Error;
 use super::image::BufferImage;
 use super::item::{Commit, LogItem, Snapshot};
@@ -178,6 +178,7 @@ pub struct Transaction {
     items: SmallVec<[Plain; 1]>,
     busy: Vec<BusyExtent>,
     pub(super) deferred: Vec<Box<dyn Deferred>>,
+    pub(super) resumed: Vec<Group>,
     /// An earlier transaction of the chain was committed: what follows must be committed too.
     pub(super) rolled: bool,
 }
@@ -201,6 +202,7 @@ impl Transaction {
             items: SmallVec::new(),
             busy: Vec::new(),
             deferred: Vec::new(),
+            resumed: Vec::new(),
             rolled: false,
         })
     }
@@ -215,6 +217,7 @@ impl Transaction {
             items: SmallVec::new(),
             busy: Vec::new(),
             deferred: Vec::new(),
+            resumed: Vec::new(),
             rolled: false,
         }
     }
@@ -393,6 +396,11 @@ impl Transaction {
     /// To be done after this transaction, in one of its own, even if the machine stops in between.
     pub fn defer(&mut self, operation: Box<dyn Deferred>) {
         self.deferred.push(operation);
+    }
+
+    /// To be done at the commit, as an intent asks that is in the log already; its done item goes with it.
+    pub fn resume(&mut self, intent: Adopted, operations: Vec<Box<dyn Deferred>>) {
+        self.resumed.push(intent.group(operations));
     }
 
     pub(super) fn next_intent_id(&self) -> u64 {

@@ -128,18 +128,16 @@ impl Iclogs {
         sizes: Sizes,
         uuid: [u8; 16],
         has_own_device: bool,
-        head: (u64, u32),
+        (tail, next): (Lsn, u64),
         count: usize,
     ) -> Self {
-        let (next, previous) = head;
         let spare = (0..count.clamp(2, 8)).map(|_| Buffer::new(&sizes)).collect();
-        let stable_tail = ring.lsn(next);
         let state = State {
             spare,
             flight: VecDeque::new(),
             next,
-            previous,
-            stable_tail,
+            previous: u32::MAX,
+            stable_tail: tail,
             unflushed: false,
             finished: VecDeque::new(),
             broken: false,
