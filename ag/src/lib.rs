@@ -6,6 +6,7 @@
 //! | [`group`] | [`Groups`] and [`Group`]: what is kept in memory of each allocation group |
 //! | [`space`] | free space: allocation, freeing, the AGFL, reservations, busy extents |
 //! | [`rmap`] | reverse mappings: who owns each block |
+//! | [`refcount`] | how often blocks are shared, and copy-on-write staging |
 //! | [`owner`] | [`Owner`] |
 //!
 //! # Invariants
@@ -22,6 +23,7 @@
 pub mod btree;
 pub mod group;
 pub mod owner;
+pub mod refcount;
 pub mod rmap;
 pub mod space;
 #[cfg(test)]

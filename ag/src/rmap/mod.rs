@@ -12,6 +12,8 @@
 //! - Blocks of files may have several owners, where they are shared: then their records overlap.
 
 pub mod deferred;
+#[cfg(test)]
+mod tests;
 
 use std::ops::ControlFlow;
 

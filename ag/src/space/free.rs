@@ -80,6 +80,11 @@ impl Group {
         self.defer_free(tx, at, 1, owner, source);
     }
 
+    /// Frees blocks whose last owner gave them up. Their reverse mapping is removed by an operation of its own.
+    pub(crate) fn free_mapped_later(self: &Arc<Self>, tx: &mut Transaction, at: AgBlock, count: u32) {
+        self.defer_free(tx, at, count, Owner::Mapped, Source::Users);
+    }
+
     /// Frees a block that was taken off the AGFL.
     pub(crate) fn free_from_list_later(self: &Arc<Self>, tx: &mut Transaction, at: AgBlock) {
         self.defer_free(tx, at, 1, Owner::Ag, Source::List);

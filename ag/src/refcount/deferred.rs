@@ -1,0 +1,145 @@
+//! Counts changed after the transaction that changed a file's extent map: behind an intent (CUI) with its done item
+//! (CUD).
+
+use std::sync::Arc;
+
+use base::{AgBlock, FsBlock};
+use format::log::intent::CountTarget;
+use format::log::item::ItemType;
+use format::{Damage, Place};
+use log::engine::{Deferred, Error, Progress, Transaction};
+
+use super::Domain;
+use super::counts::Step;
+use crate::group::{Group, Groups};
+use crate::owner::Owner;
+
+/// What is done to the counts of an extent. The numbers are those of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Another file shares it.
+    Increase = 1,
+    /// A file gives it up. Where that was the last, the extent is freed.
+    Decrease = 2,
+    /// It becomes copy-on-write staging.
+    AllocCow = 3,
+    /// It is staging no more. It is not freed by that: either a file has it now, or the caller frees it.
+    FreeCow = 4,
+}
+
+impl Change {
+    fn of(number: u32) -> Option<Self> {
+        [Self::Increase, Self::Decrease, Self::AllocCow, Self::FreeCow]
+            .into_iter()
+            .find(|change| *change as u32 == number)
+    }
+
+    fn parts(self) -> (Domain, Step) {
+        match self {
+            Self::Increase => (Domain::Shared, Step::Up),
+            Self::Decrease => (Domain::Shared, Step::Down),
+            Self::AllocCow => (Domain::Staging, Step::Up),
+            Self::FreeCow => (Domain::Staging, Step::Down),
+        }
+    }
+}
+
+/// A change of the counts of one extent.
+#[derive(Debug)]
+struct Operation {
+    group: Arc<Group>,
+    at: AgBlock,
+    count: u32,
+    change: Change,
+    waits: bool,
+}
+
+impl Groups {
+    /// Changes the counts of an extent after this transaction.
+    ///
+    /// # Errors
+    /// Damage: the extent cannot be one.
+    pub fn refcount_later(
+        &self,
+        tx: &mut Transaction,
+        change: Change,
+        start: FsBlock,
+        count: u32,
+    ) -> Result<(), Error> {
+        let (group, at) = self.of_block(start, count)?;
+        let group = Arc::clone(group);
+        tx.defer(Box::new(Operation { group, at, count, change, waits: false }));
+        Ok(())
+    }
+
+    /// A file gives an extent up, after this transaction: it is freed, unless others share it. Its reverse mapping is
+    /// removed by an operation of its own.
+    ///
+    /// # Errors
+    /// Damage: the extent cannot be one.
+    pub fn release_extent_later(
+        &self,
+        tx: &mut Transaction,
+        start: FsBlock,
+        count: u32,
+    ) -> Result<(), Error> {
+        if self.geometry().features.reflink() {
+            self.refcount_later(tx, Change::Decrease, start, count)
+        } else {
+            self.free_extent_later(tx, start, count, Owner::Mapped)
+        }
+    }
+
+    /// The operation that a reference-count intent asks for which recovery found unanswered.
+    ///
+    /// # Errors
+    /// Damage: the extent cannot be one, or nobody knows such an operation.
+    pub fn recovered_refcount(&self, target: &CountTarget) -> Result<Box<dyn Deferred>, Error> {
+        let (group, at) = self.of_block(target.start, target.blocks)?;
+        let Some(change) = Change::of(target.operation()) else {
+            let damage =
+                Damage::new("reference count to change", "flags", "an operation", target.operation());
+            return Err(Error::damaged(Place::block(group.ag, at), damage));
+        };
+        let group = Arc::clone(group);
+        Ok(Box::new(Operation { group, at, count: target.blocks, change, waits: true }))
+    }
+}
+
+impl Deferred for Operation {
+    fn intent(&self) -> ItemType {
+        ItemType::Cui
+    }
+
+    fn done(&self) -> ItemType {
+        ItemType::Cud
+    }
+
+    fn batch(&self) -> usize {
+        2
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.group.fs_block(self.at).get().to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+        out.extend_from_slice(&(self.change as u32).to_le_bytes());
+    }
+
+    fn perform(&mut self, tx: &mut Transaction) -> Result<Progress, Error> {
+        let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
+        let Some(open) = open else {
+            self.waits = true;
+            return Ok(Progress::Again);
+        };
+        // The next turn is the first in its transaction.
+        self.waits = true;
+        let (domain, step) = self.change.parts();
+        let changed = open.count_owners(tx, domain, step, (self.at, self.count))?;
+        for (start, count) in changed.freed {
+            self.group.free_mapped_later(tx, AgBlock(start), count);
+        }
+        self.at = AgBlock(self.at.get() + changed.blocks);
+        self.count -= changed.blocks;
+        Ok(if self.count > 0 { Progress::Again } else { Progress::Done })
+    }
+}

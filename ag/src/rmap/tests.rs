@@ -1,0 +1,142 @@
+//! Mappings of files against a list of single blocks, on volumes whose extents can be shared and on others.
+
+use std::collections::BTreeSet;
+
+use base::{AgNumber, FileBlock, FsBlock, Ino};
+use format::btree::{RmapBt, rmap};
+use log::engine::Error;
+
+use super::Mapping;
+use super::deferred::{Change, FileExtent};
+use crate::testing::{Numbers, Volume};
+use crate::{AllocRequest, Near, Owner};
+
+/// A file's block: where it lies, whose it is, which one, flags.
+type Single = (u32, u64, u64);
+
+/// What the tree says of files, block by block; and that records which continue each other are one.
+fn tree(volume: &Volume) -> BTreeSet<Single> {
+    let mut tx = volume.begin();
+    let open = volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
+    let mut cursor = open.cursor::<RmapBt>();
+    let (mut blocks, mut all) = (BTreeSet::new(), Vec::<Mapping>::new());
+    let mut next = cursor.first(&mut tx).unwrap();
+    while let Some(record) = next {
+        let mapping = Mapping::of(&record);
+        assert!(!all.iter().any(|before| before.continues(&mapping)), "{mapping:?} continues another");
+        all.push(mapping);
+        if mapping.runs() {
+            for n in 0..mapping.count {
+                assert!(blocks.insert((mapping.start + n, mapping.owner, mapping.offset_after(n))));
+            }
+        }
+        next = cursor.next(&mut tx).unwrap();
+    }
+    blocks
+}
+
+fn singles(extent: &FileExtent, at: u32) -> impl Iterator<Item = Single> {
+    let extent = *extent;
+    let flags =
+        if extent.unwritten { rmap::UNWRITTEN } else { 0 } | if extent.attr { rmap::ATTR_FORK } else { 0 };
+    (0..extent.count).map(move |n| {
+        let offset = flags | (extent.offset.get() + u64::from(n));
+        (at + n, extent.ino.get(), offset)
+    })
+}
+
+fn run(options: &str, files: u32) {
+    let Some(volume) = Volume::make(64, options) else { return };
+    const BLOCKS: u32 = 400;
+    let total = volume.total(&[]);
+    let mut reservation = volume.groups.reserve_blocks(BLOCKS).unwrap();
+    let near = Near::OnlyAg(AgNumber(0));
+    let request = AllocRequest { near, min: BLOCKS, max: BLOCKS, align: 1, owner: Owner::Mapped, data: true };
+    let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
+    let at = volume.geometry.split_fs_block(first).unwrap().1.get();
+    let (mut model, mut numbers) = (BTreeSet::<Single>::new(), Numbers(5));
+    for turn in 0..3000 {
+        let start = numbers.below(BLOCKS - 8);
+        let file = numbers.below(files);
+        let extent = FileExtent {
+            ino: Ino(200 + u64::from(file)),
+            attr: file % 4 == 3,
+            // Blocks and offsets run along, so that neighbours join.
+            offset: FileBlock(u64::from(start + file * 1000)),
+            start: FsBlock(first.get() + u64::from(start)),
+            count: 1 + numbers.below(8),
+            unwritten: numbers.below(8) == 0,
+        };
+        let new: BTreeSet<Single> = singles(&extent, at + start).collect();
+        let written = FileExtent { unwritten: !extent.unwritten, ..extent };
+        let other: BTreeSet<Single> = singles(&written, at + start).collect();
+        let shared = volume.geometry.features.reflink();
+        let taken = |block: u32| !shared && model.range((block, 0, 0)..(block + 1, 0, 0)).next().is_some();
+        if new.is_subset(&model) {
+            volume.run(|tx| volume.groups.rmap_later(tx, Change::Unmap, &extent)).unwrap();
+            model.retain(|single| !new.contains(single));
+        } else if other.is_subset(&model) {
+            volume.run(|tx| volume.groups.rmap_later(tx, Change::Convert, &extent)).unwrap();
+            model.retain(|single| !other.contains(single));
+            model.extend(new);
+        } else if new.is_disjoint(&model) && other.is_disjoint(&model) && !new.iter().any(|s| taken(s.0)) {
+            volume.run(|tx| volume.groups.rmap_later(tx, Change::Map, &extent)).unwrap();
+            model.extend(new);
+        }
+        if turn % 100 == 0 {
+            assert_eq!(tree(&volume), model);
+        }
+    }
+    assert!(model.len() > 30, "{} blocks are mapped", model.len());
+    // Everything is given up, block by block.
+    for (block, ino, offset) in model {
+        let extent = FileExtent {
+            ino: Ino(ino),
+            attr: offset & rmap::ATTR_FORK != 0,
+            offset: FileBlock(offset & rmap::OFFSET_MASK),
+            start: FsBlock(first.get() + u64::from(block - at)),
+            count: 1,
+            unwritten: offset & rmap::UNWRITTEN != 0,
+        };
+        volume.run(|tx| volume.groups.rmap_later(tx, Change::Unmap, &extent)).unwrap();
+    }
+    assert!(tree(&volume).is_empty());
+    volume.run(|tx| volume.groups.free_extent_later(tx, first, BLOCKS, Owner::Mapped)).unwrap();
+    assert_eq!(volume.total(&[]), total);
+    volume.check(&[]);
+    volume.repair();
+}
+
+#[test]
+fn files_that_share_blocks() {
+    run("-d agcount=1 -b size=1024 -m rmapbt=1,reflink=1", 40);
+}
+
+#[test]
+fn files_that_share_nothing() {
+    run("-d agcount=1 -b size=1024 -m rmapbt=1,reflink=0", 4);
+}
+
+#[test]
+fn recovery_removes_whatever_mapping_there_is() {
+    let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=1") else { return };
+    let total = volume.total(&[]);
+    let mut reservation = volume.groups.reserve_blocks(10).unwrap();
+    let near = Near::OnlyAg(AgNumber(0));
+    let request = AllocRequest { near, min: 10, max: 10, align: 1, owner: Owner::InodeTree, data: false };
+    let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
+    let free = |start: u64, count| {
+        let mut tx = volume.begin();
+        tx.defer(volume.groups.recovered_free(FsBlock(start), count).unwrap());
+        tx.commit(&mut [])
+    };
+    free(first.get() + 4, 6).unwrap();
+    // The mapping of the rest is gone already.
+    let mapping = volume.geometry.split_fs_block(first).unwrap().1.get();
+    let mapping = Mapping { start: mapping, count: 4, owner: rmap::OWNER_INOBT as u64, offset: 0 };
+    volume.run(|tx| volume.groups.get(AgNumber(0)).unwrap().lock(tx)?.unmap(tx, mapping)).unwrap();
+    free(first.get(), 4).unwrap();
+    assert_eq!(volume.total(&[]), total);
+    volume.check(&[]);
+    assert!(matches!(free(first.get(), 4), Err(Error::Damaged { .. })), "freed twice");
+}

@@ -1,0 +1,55 @@
+//! Threads that allocate and free on one volume at the same time.
+
+use base::{AgNumber, FsBlock};
+
+use crate::testing::{Numbers, OWNER, Volume};
+use crate::{AllocRequest, Near};
+
+#[test]
+fn threads_never_get_the_same_blocks() {
+    let Some(volume) = Volume::make(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1") else { return };
+    let total = volume.total(&[]);
+    let work = |seed: u32| {
+        let mut numbers = Numbers(seed.into());
+        let mut held: Vec<(FsBlock, u32)> = Vec::new();
+        for _ in 0..1500 {
+            if numbers.below(5) < 3 || held.is_empty() {
+                let max = 1 + numbers.below(40);
+                let Ok(mut reservation) = volume.groups.reserve_blocks(max) else { continue };
+                // All begin with the same group, so that they meet.
+                let near = Near::Ag(AgNumber(numbers.below(2)));
+                let request = AllocRequest { near, min: 1, max, align: 1, owner: OWNER, data: false };
+                let done = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request));
+                held.extend(done.ok());
+            } else {
+                let (start, count) = held.swap_remove(numbers.below(held.len() as u32) as usize);
+                // Two groups in one transaction, in any order.
+                let other = held.pop();
+                volume
+                    .run(|tx| {
+                        for (start, count) in [Some((start, count)), other].into_iter().flatten() {
+                            volume.groups.free_extent_later(tx, start, count, OWNER)?;
+                        }
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+        }
+        held
+    };
+    let mut held: Vec<(FsBlock, u32)> = std::thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = (1..5).map(|seed| scope.spawn(move || work(seed))).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    held.sort_unstable_by_key(|(start, _)| start.get());
+    assert!(held.windows(2).all(|pair| pair[0].0.get() + u64::from(pair[0].1) <= pair[1].0.get()));
+    assert_eq!(volume.total(&held), total);
+    volume.check(&held);
+    for (start, count) in held {
+        volume.run(|tx| volume.groups.free_extent_later(tx, start, count, OWNER)).unwrap();
+    }
+    assert_eq!(volume.total(&[]), total);
+    volume.check(&[]);
+    volume.repair();
+}
