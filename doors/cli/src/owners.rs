@@ -1,34 +1,36 @@
 //! Names of owners and groups, from the image's own `/etc/passwd` and `/etc/group`: this machine's names mean nothing
 //! in somebody else's image.
 
-use std::collections::HashMap;
-
 /// The longest name that is believed.
 const NAME_MAX: usize = 32;
 
-/// Names by number.
+/// Names by number, sorted: the few that a machine has are found faster than a hash is made of the number.
 #[derive(Clone, Debug, Default)]
-pub struct Names(HashMap<u32, Box<[u8]>>);
+pub struct Names(Vec<(u32, Box<[u8]>)>);
 
 impl Names {
     /// Reads `passwd` or `group`: in both the name is the first field and the number the third. The first name of a
     /// number counts; lines that make no sense, and names that no `useradd` makes, are passed over.
     pub fn parse(text: &[u8]) -> Self {
-        let mut names = HashMap::new();
+        let mut names: Vec<(u32, Box<[u8]>)> = Vec::new();
         for line in text.split(|byte| *byte == b'\n') {
             let mut fields = line.split(|byte| *byte == b':');
             let (Some(name), Some(number)) = (fields.next(), fields.nth(1)) else { continue };
             let number = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok());
             if let (true, Some(number)) = (is_ordinary(name), number) {
-                names.entry(number).or_insert_with(|| name.into());
+                names.push((number, name.into()));
             }
         }
+        // Stable, so that the first of several names comes first.
+        names.sort_by_key(|(number, _)| *number);
+        names.dedup_by_key(|(number, _)| *number);
         Self(names)
     }
 
     /// The name of a number.
     pub fn get(&self, number: u32) -> Option<&[u8]> {
-        self.0.get(&number).map(|name| &**name)
+        let at = self.0.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.0.get(at).map(|(_, name)| &**name)
     }
 
     /// How wide a number is when written by name.

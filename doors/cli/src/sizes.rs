@@ -77,9 +77,10 @@ pub fn push_number(out: &mut Vec<u8>, number: u64, width: usize) {
             break;
         }
     }
-    let length = digits.len() - at;
-    out.resize(out.len() + width.saturating_sub(length), b' ');
-    out.extend_from_slice(digits.get(at..).unwrap_or_default());
+    // What lies before the digits is blank already: a column of usual width is one copy.
+    let start = at.min(digits.len().saturating_sub(width));
+    out.resize(out.len() + width.saturating_sub(digits.len()), b' ');
+    out.extend_from_slice(digits.get(start..).unwrap_or_default());
 }
 
 /// How many digits a number has.
@@ -124,7 +125,8 @@ mod tests {
         let mut out = Vec::new();
         push_number(&mut out, 0, 3);
         push_number(&mut out, u64::MAX, 0);
-        assert_eq!(out, b"  018446744073709551615");
+        push_number(&mut out, 7, 22);
+        assert_eq!(out, b"  018446744073709551615                     7");
         assert_eq!([digits(0), digits(9), digits(10), digits(u64::MAX)], [1, 1, 2, 20]);
     }
 }

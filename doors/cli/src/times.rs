@@ -1,7 +1,8 @@
 //! Times as `ls` and `stat` write them, in local time, a million of them at a time.
 //!
 //! The time zone database is asked once per run of equal offsets, not once per time: a zone's offset is constant
-//! between two transitions, and the files of a volume fall into few such spans.
+//! between two transitions, and the files of a volume fall into few such spans. The calendar is asked once per run of
+//! equal days: neighbours tend to be of one day.
 
 use format::timestamp::Timestamp;
 use jiff::tz::{Offset, TimeZone};
@@ -55,6 +56,8 @@ pub struct Clock {
     now: i64,
     /// Spans of constant offset that were met, the last one found in front.
     spans: Vec<Span>,
+    /// The last local day that was asked for.
+    day: Day,
 }
 
 /// Seconds from `start` up to `end`, and the offset that holds in them.
@@ -63,6 +66,16 @@ struct Span {
     start: i64,
     end: i64,
     offset: Offset,
+}
+
+/// A day of the calendar.
+#[derive(Clone, Copy, Debug)]
+struct Day {
+    /// Days since 1970-01-01.
+    number: i64,
+    year: i16,
+    month: u8,
+    day: u8,
 }
 
 /// A broken-down local time.
@@ -76,6 +89,9 @@ struct Local {
     offset: i32,
 }
 
+const DAY: i64 = 24 * 60 * 60;
+const EPOCH: Day = Day { number: 0, year: 1970, month: 1, day: 1 };
+
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
@@ -87,7 +103,7 @@ impl Clock {
 
     /// A zone, and what counts as the present.
     pub fn at(zone: TimeZone, now: i64) -> Self {
-        Self { zone, now, spans: Vec::new() }
+        Self { zone, now, spans: Vec::new(), day: EPOCH }
     }
 
     /// Appends a time.
@@ -138,17 +154,17 @@ impl Clock {
 
     fn local(&mut self, seconds: i64) -> Option<Local> {
         let offset = self.offset(seconds)?;
-        let stamp = jiff::Timestamp::from_second(seconds).ok()?;
-        let local = offset.to_datetime(stamp);
-        Some(Local {
-            year: local.year(),
-            month: local.month().unsigned_abs(),
-            day: local.day().unsigned_abs(),
-            hour: local.hour().unsigned_abs(),
-            minute: local.minute().unsigned_abs(),
-            second: local.second().unsigned_abs(),
-            offset: offset.seconds(),
-        })
+        let local = seconds.checked_add(offset.seconds().into())?;
+        let (number, within) = (local.div_euclid(DAY), local.rem_euclid(DAY));
+        if self.day.number != number {
+            let date = offset.to_datetime(jiff::Timestamp::from_second(seconds).ok()?).date();
+            let (month, day) = (date.month().unsigned_abs(), date.day().unsigned_abs());
+            self.day = Day { number, year: date.year(), month, day };
+        }
+        let Day { year, month, day, .. } = self.day;
+        let part = |unit: i64, count: i64| (within / unit % count) as u8;
+        let (hour, minute, second) = (part(3600, 24), part(60, 60), part(1, 60));
+        Some(Local { year, month, day, hour, minute, second, offset: offset.seconds() })
     }
 
     fn offset(&mut self, seconds: i64) -> Option<Offset> {

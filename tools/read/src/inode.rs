@@ -121,12 +121,11 @@ impl Metadata {
     pub fn of(inode: &Dinode<'_>, geometry: &Geometry) -> Result<Self> {
         let core = inode.core;
         let file_type = inode.file_type().ok_or(Error::NoSuchInode(inode.ino()))?;
-        let device = match inode.fork(ForkKind::Data, geometry) {
-            Ok(Some(Fork::Device(raw)))
-                if matches!(file_type, FileType::CharDevice | FileType::BlockDevice) =>
-            {
-                device_numbers(raw)
-            }
+        let device = match file_type {
+            FileType::CharDevice | FileType::BlockDevice => match inode.fork(ForkKind::Data, geometry) {
+                Ok(Some(Fork::Device(raw))) => device_numbers(raw),
+                _ => (0, 0),
+            },
             _ => (0, 0),
         };
         Ok(Self {

@@ -4,10 +4,11 @@
 //! |---|---|
 //! | [`source`] | what is taken out of the image |
 //! | [`archive`], [`pax`] | into a stream of tar members |
-//! | [`tree`], [`place`] | into a directory of this machine |
+//! | [`tree`], [`place`], [`flags`] | into a directory of this machine |
 //! | [`progress`] | how far it is, and what could not be kept |
 
 mod archive;
+mod flags;
 mod pax;
 mod place;
 mod progress;
@@ -45,7 +46,8 @@ use tree::{Tree, TreeSink};
 #[command(
     after_help = "What is in PATH goes to DIR, or into the archive, under its own name; PATH itself gives DIR \
     its mode and times. \
-    Kept are owner, mode, times in nanoseconds, extended attributes, access control lists, hard links, devices \
+    Kept are owner, mode, times in nanoseconds, extended attributes, access control lists, project ids, flags (in \
+    DIR alone), hard links, devices \
     and holes. \
     Nothing is written outside of DIR, whatever the image says. Without root, owners and devices cannot be \
     made: what was \

@@ -14,6 +14,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
+use super::flags;
 use super::progress::Progress;
 use super::source::Facts;
 
@@ -143,6 +144,7 @@ pub fn make_special(
     }
     fs::utimensat(&place.fd, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)
         .map_err(to("set the times"))?;
+    flags::lose(metadata, progress);
     attributes
 }
 
@@ -159,8 +161,9 @@ fn make_node(place: &Place, name: &[u8], facts: &Facts) -> Result<()> {
     }
 }
 
-/// Gives an open file or directory its owner, attributes, mode and times. The order counts: a change of owner clears
-/// set-uid bits and capabilities, attributes cannot be set on what may not be written, and all of it changes times.
+/// Gives an open file or directory its owner, attributes, mode, times and flags. The order counts: a change of owner
+/// clears set-uid bits and capabilities, attributes cannot be set on what may not be written, all of it changes times,
+/// and flags may forbid all of it.
 pub fn complete(
     fd: impl AsFd,
     facts: &Facts,
@@ -175,6 +178,8 @@ pub fn complete(
     let attributes = set_xattrs(facts, progress, set);
     fs::fchmod(fd, mode(metadata, rights)).map_err(to("set the mode"))?;
     fs::futimens(fd, &times(metadata)).map_err(to("set the times"))?;
+    let flags = flags::give(fd, metadata, progress);
+    flags.map_err(|error| to("set the flags")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     attributes
 }
 

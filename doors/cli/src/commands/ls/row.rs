@@ -52,7 +52,8 @@ impl Row {
 /// Damaged attributes are no reason not to list a file: then it has no mark.
 fn mark(volume: &Volume, inode: &Dinode<'_>) -> Mark {
     match inode.fork(ForkKind::Attr, volume.geometry()) {
-        Ok(None) | Err(_) => Mark::None,
+        // The kernel gives new files an empty attribute fork where it expects attributes to come.
+        Ok(None | Some(Fork::Extents([]))) | Err(_) => Mark::None,
         Ok(Some(Fork::Local(_))) => inline_mark(volume, inode).unwrap_or_default(),
         Ok(Some(_)) => {
             let has = |name: &str| get_xattr(volume, inode, name.as_bytes()).is_ok();
