@@ -12,11 +12,13 @@
 //! # Locking
 //! A queue has rank `Cache`. Whoever drops the last hold on a file only puts it into a queue, whatever locks it has.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base::errno;
 use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, PerCpu};
 use format::extent::Extent;
@@ -26,6 +28,7 @@ use log::engine::{Error, Extent as DiskExtent, Loggable, Transaction};
 use crate::fork::Fork;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
+use crate::space::RemovedChunk;
 use crate::unlinked;
 
 /// So many files wake a worker at once; fewer wait a moment for more, as waking costs as much as a change.
@@ -36,6 +39,12 @@ const GATHERING: Duration = Duration::from_millis(2);
 const STEP_EXTENTS: usize = 2;
 /// Most metadata blocks that one step frees: each is cancelled in the log.
 const STEP_BUFFERS: u64 = 16;
+
+const SHARED: Error = Error::Refused {
+    errno: errno::EOPNOTSUPP,
+    why: "the unlinked file may share blocks with others, which cannot be freed yet (it stays on its list, where Linux \
+          frees it)",
+};
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -96,7 +105,12 @@ impl Queues {
         self.pending.iter().fold(0, |sum: usize, part| sum.wrapping_add(part.load(Ordering::Acquire)))
     }
 
-    fn done(&self, result: Result<(), Error>) {
+    fn free(&self, shared: &Shared, inode: &Arc<Inode>) {
+        // A bug must not leave unmounting waiting for ever.
+        let result = catch_unwind(AssertUnwindSafe(|| inactivate(shared, inode))).unwrap_or_else(|_| {
+            shared.target.shut_down("freeing an unlinked file met a bug of the program");
+            shared.target.check()
+        });
         if let Err(error) = result {
             self.first_error.lock().get_or_insert(error);
         }
@@ -170,7 +184,7 @@ impl Workers {
                 std::thread::Builder::new().name(format!("xebec-inactive-{slot}")).spawn(move || {
                     while let Some(inodes) = shared.inactive.take(slot) {
                         for inode in inodes {
-                            shared.inactive.done(inactivate(&shared, &inode));
+                            shared.inactive.free(&shared, &inode);
                         }
                     }
                 })?;
@@ -206,7 +220,12 @@ pub fn inactivate(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
     free_fork(shared, &mut locked, ForkKind::Attr)?;
     let mut tx = shared.begin(shared.reservations.free_inode)?;
     // The inode trees first: they lock the AGI, and perhaps the AGF, before the list locks clusters.
-    shared.groups.free_inode(&mut tx, inode.ino())?;
+    let removed = shared.groups.free_inode(&mut tx, inode.ino())?;
+    for ino in removed.into_iter().flat_map(RemovedChunk::inodes) {
+        if let Some(inode) = shared.index.peek(ino) {
+            inode.lose_home();
+        }
+    }
     unlinked::remove(shared, &mut tx, &mut locked)?;
     locked.end();
     // From the commit on, somebody may take the inode again: so this comes before.
@@ -220,6 +239,9 @@ fn free_fork(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Resul
         return Ok(());
     }
     let shape = Freeing::of(shared, locked, kind);
+    if shape.may_share && !shared.groups.shares() {
+        return Err(SHARED);
+    }
     while let Some(mut last) = Fork::open(shared, locked, kind)?.list().last() {
         let mut tx = shared.begin(shared.reservations.unmap)?;
         let mut space = shared.groups.space(0)?;

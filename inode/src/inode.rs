@@ -37,7 +37,8 @@ use crate::state::InodeState;
 const ORPHAN: u32 = 1 << 31;
 const QUEUED: u32 = 1 << 30;
 const FREE: u32 = 1 << 29;
-const USERS: u32 = FREE - 1;
+const HOMELESS: u32 = 1 << 28;
+const USERS: u32 = HOMELESS - 1;
 
 /// See the module.
 pub struct Inode {
@@ -49,7 +50,8 @@ pub struct Inode {
     in_flight: AtomicU32,
     /// What a write home failed to carry: to be taken up again.
     failed: AtomicU32,
-    /// How many users there are, and above: on the list of unlinked inodes; handed to inactivation; free.
+    /// How many users there are, and above: on the list of unlinked inodes; handed to inactivation; free; its chunk was
+    /// removed.
     life: AtomicU32,
     /// Used since the table last looked for what it can drop.
     used: AtomicBool,
@@ -114,7 +116,7 @@ impl Inode {
 
     /// A hold on an inode that was just taken from the free ones.
     pub(crate) fn begin_life(self: &Arc<Self>) -> InodeRef {
-        self.life.fetch_and(!(ORPHAN | QUEUED | FREE), Ordering::AcqRel);
+        self.life.fetch_and(!(ORPHAN | QUEUED | FREE | HOMELESS), Ordering::AcqRel);
         self.life.fetch_add(1, Ordering::AcqRel);
         InodeRef(Arc::clone(self))
     }
@@ -123,6 +125,22 @@ impl Inode {
     pub(crate) fn end_life(&self) {
         self.life.fetch_or(FREE, Ordering::AcqRel);
         self.life.fetch_and(!(ORPHAN | QUEUED), Ordering::AcqRel);
+    }
+
+    /// Its chunk is being removed by a transaction that holds the cluster's buffer: it must never be written again.
+    pub(crate) fn lose_home(&self) {
+        self.life.fetch_or(HOMELESS, Ordering::AcqRel);
+    }
+
+    /// What becomes of it in the active item list when its chunk was removed. Until the log says so, recovery would go
+    /// by what the log has of this inode.
+    fn flush_homeless(&self) -> Flush {
+        let Some(buffer) = self.local.buffers.peek(self.place.cluster.daddr) else { return Flush::Clean };
+        match buffer.try_lock() {
+            None => Flush::Locked,
+            Some(_) if buffer.core().is_pinned() => Flush::Pinned,
+            Some(_) => Flush::Clean,
+        }
     }
 
     /// It is on the list of unlinked inodes, or not: when its last user goes, it must be freed.
@@ -268,6 +286,9 @@ impl LogItem for Inode {
         }
         if self.in_flight.load(Ordering::Acquire) != 0 {
             return Flush::Locked;
+        }
+        if self.life.load(Ordering::Acquire) & HOMELESS != 0 {
+            return self.flush_homeless();
         }
         state.take_up(self.failed.swap(0, Ordering::AcqRel));
         if state.fields() == 0 {

@@ -11,14 +11,14 @@
 //! | [`dir`] | directories, through all their forms |
 //! | [`unlinked`], [`inactive`] | files without a name, and how they are freed in the background |
 //! | [`shared`] | what all inodes of a volume share |
-//! | [`space`] | what is needed of the allocation groups |
+//! | [`space`], [`groups`] | what is needed of the allocation groups, and how they give it |
 //! | [`reservation`] | how much log space changes need |
 //! | [`cluster`] | which buffer holds an inode |
 //!
 //! # How an inode changes
-//! [`InodeTable::get`] gives a hold on it, [`inode::Inode::lock`] its state. Setters and forks change the state within a
-//! transaction, whose commit takes the [`LockedInode`]; the bytes go to the cluster's buffer when the active item list
-//! is written home.
+//! [`InodeTable::get`] gives a hold on it, [`inode::Inode::lock`] its state. Setters and forks change the state within
+//! a transaction, whose commit takes the [`LockedInode`]; the bytes go to the cluster's buffer when the active item
+//! list is written home.
 //!
 //! # Invariants
 //! The bytes of an [`InodeState`] are those of the disk: a core and the areas of both forks, big-endian. Whatever is
@@ -35,6 +35,7 @@ pub mod dir;
 pub mod extents;
 pub mod fork;
 pub mod fresh;
+pub mod groups;
 pub mod inactive;
 pub mod inode;
 mod record;

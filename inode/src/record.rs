@@ -24,14 +24,20 @@ pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut R
     head.kind = LeU16::new(ItemType::Inode.code());
     head.size = LeU16::new(2 + u16::from(data != 0) + u16::from(attr != 0));
     head.fields = LeU32::new(fields::CORE | data | attr | device);
-    head.asize = LeU16::new(if attr == 0 { 0 } else { logged_bytes(state, ForkKind::Attr) as u16 });
-    head.dsize = LeU16::new(if data == 0 { 0 } else { logged_bytes(state, ForkKind::Data) as u16 });
+    let asize = if attr == 0 { 0 } else { logged_bytes(state, ForkKind::Attr) as u16 };
+    let dsize = if data == 0 { 0 } else { logged_bytes(state, ForkKind::Data) as u16 };
+    head.asize = LeU16::new(asize);
+    head.dsize = LeU16::new(dsize);
     head.ino = LeU64::new(state.ino().get());
     head.rdev = LeU32::new(if device == 0 { 0 } else { state.device().unwrap_or(0) });
     head.blkno = LeU64::new(place.cluster.daddr.get());
     head.len = LeU32::new(place.cluster.bytes / 512);
     head.boffset = LeU32::new(place.offset);
-    out.push(head.as_bytes());
+    out.push_with(|bytes| {
+        // Once for all regions.
+        bytes.reserve(RawInodeFormat::SIZE + RawLogInode::SIZE + usize::from(dsize) + usize::from(asize) + 8);
+        bytes.extend_from_slice(head.as_bytes());
+    });
     out.push(log_core(state.core()).as_bytes());
     if data != 0 {
         push_fork(state, ForkKind::Data, out);

@@ -13,6 +13,7 @@ use crate::inactive::Queues;
 use crate::reservation::Reservations;
 use crate::space::Groups;
 use crate::state::Features;
+use crate::table::Index;
 use crate::unlinked::UnlinkedLists;
 
 /// See the module.
@@ -36,6 +37,8 @@ pub struct Shared {
     pub reservations: Reservations,
     /// Lists of unlinked inodes.
     pub unlinked: UnlinkedLists,
+    /// Inodes in memory, by number.
+    pub(crate) index: Index,
     /// Inodes that wait to be freed.
     pub inactive: Queues,
 }
@@ -53,6 +56,7 @@ impl Shared {
             features: Features::of(&geometry),
             reservations: Reservations::of(&geometry),
             unlinked: UnlinkedLists::new(&geometry),
+            index: Index::default(),
             inactive: Queues::new(),
             geometry,
             target,

@@ -90,9 +90,29 @@ pub trait Groups: Send + Sync + Debug {
     /// [`Error::NoSpace`] where so many blocks cannot be reserved.
     fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error>;
 
-    /// Frees an inode in the inode trees. Where its whole chunk goes, its clusters' buffers are invalidated.
+    /// Whether [`Space::release`] can do with blocks that files share.
+    fn shares(&self) -> bool;
+
+    /// Frees an inode in the inode trees. Where its whole chunk goes, its clusters' buffers are invalidated, and the
+    /// chunk's inodes are told.
     ///
     /// # Errors
-    /// Damage in the trees.
-    fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<(), Error>;
+    /// Damage in the trees; [`Error::NoSpace`], with nothing changed.
+    fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<RemovedChunk>, Error>;
+}
+
+/// A chunk of inodes that is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemovedChunk {
+    /// The first of its 64 numbers.
+    pub first: Ino,
+    /// A bit for each inode that existed, the lowest for `first`.
+    pub present: u64,
+}
+
+impl RemovedChunk {
+    /// The inodes that existed.
+    pub fn inodes(self) -> impl Iterator<Item = Ino> {
+        (0..64).filter(move |n| self.present & 1 << n != 0).map(move |n| Ino(self.first.get() + n))
+    }
 }

@@ -39,13 +39,18 @@ const LOOKS: usize = 8;
 pub struct InodeTable {
     shared: Arc<Shared>,
     locals: PerCpu<Arc<Local>>,
-    parts: Box<[Mutex<Part>]>,
     /// Most inodes of one part, unless more are in use.
     part_most: usize,
 }
 
+/// The parts of the table.
+#[derive(Debug)]
+pub(crate) struct Index {
+    parts: Box<[Mutex<Part>]>,
+}
+
 #[derive(Debug, Default)]
-struct Part {
+pub(crate) struct Part {
     inodes: HashMap<u64, Arc<Inode>, FxBuildHasher>,
     /// In the order in which they are looked at for dropping.
     order: VecDeque<u64>,
@@ -67,8 +72,7 @@ impl InodeTable {
     /// An empty table that drops unused inodes when it has `most`.
     pub fn new(shared: Arc<Shared>, most: usize) -> Self {
         let locals = PerCpu::new(percpu::available(), |_| Arc::new(Local(Arc::clone(&shared))));
-        let parts = (0..PARTS).map(|_| Mutex::new(Rank::Cache, Part::default())).collect();
-        Self { shared, locals, parts, part_most: (most / PARTS).max(LOOKS) }
+        Self { shared, locals, part_most: (most / PARTS).max(LOOKS) }
     }
 
     /// What all inodes share.
@@ -85,7 +89,7 @@ impl InodeTable {
     /// May lock the cluster's buffer: the caller's transaction must not hold it.
     pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
         loop {
-            let dropped = match self.look(ino) {
+            let dropped = match self.shared.index.look(ino) {
                 Look::Found(inode) => return inode.acquire().ok_or(GONE),
                 Look::Missing(dropped) => dropped,
             };
@@ -98,10 +102,7 @@ impl InodeTable {
 
     /// The inode, if it is in memory, free or not.
     pub fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
-        match self.look(ino) {
-            Look::Found(inode) => Some(inode),
-            Look::Missing(_) => None,
-        }
+        self.shared.index.peek(ino)
     }
 
     /// Makes an inode of one that the transaction has just taken from the inode trees. Nothing is read: what the slot
@@ -110,7 +111,7 @@ impl InodeTable {
     /// # Errors
     /// [`Error::Damaged`] where it is in use.
     pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<(InodeRef, LockedInode), Error> {
-        let inode = match self.look(ino) {
+        let inode = match self.shared.index.look(ino) {
             Look::Found(inode) => inode,
             Look::Missing(_) => {
                 let place = cluster::place(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
@@ -131,7 +132,7 @@ impl InodeTable {
 
     /// How many inodes are in memory.
     pub fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.lock().inodes.len()).sum()
+        self.shared.index.parts.iter().map(|part| part.lock().inodes.len()).sum()
     }
 
     /// Whether none is in memory.
@@ -142,7 +143,7 @@ impl InodeTable {
     /// Drops every inode that nobody needs; how many. For unmounting, and when memory is short.
     pub fn shrink(&self) -> usize {
         let mut dropped = 0;
-        for part in &self.parts {
+        for part in &self.shared.index.parts {
             let mut part = part.lock();
             let before = part.inodes.len();
             part.inodes.retain(|_, inode| !inode.is_idle());
@@ -159,27 +160,10 @@ impl InodeTable {
         Arc::clone(self.locals.local().1)
     }
 
-    #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
-    fn part(&self, ino: Ino) -> &Mutex<Part> {
-        let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.parts[(mixed >> 56) as usize]
-    }
-
-    fn look(&self, ino: Ino) -> Look {
-        let part = self.part(ino).lock();
-        match part.inodes.get(&ino.get()) {
-            Some(inode) => {
-                inode.touch();
-                Look::Found(Arc::clone(inode))
-            }
-            None => Look::Missing(part.dropped),
-        }
-    }
-
-    /// Puts an inode in, unless there is one by now; gives the one that is there. `None` where inodes were dropped since
-    /// `dropped` was seen: what was read may be old.
+    /// Puts an inode in, unless there is one by now; gives the one that is there. `None` where inodes were dropped
+    /// since `dropped` was seen: what was read may be old.
     fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
-        let mut part = self.part(inode.ino()).lock();
+        let mut part = self.shared.index.part(inode.ino()).lock();
         if let Some(there) = part.inodes.get(&inode.ino().get()) {
             return Some(Arc::clone(there));
         }
@@ -206,6 +190,49 @@ impl InodeTable {
         let state = InodeState::load(&inode, self.shared.features);
         drop(guard);
         Ok(Inode::new(self.local(), place, state))
+    }
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { parts: (0..PARTS).map(|_| Mutex::new(Rank::Cache, Part::default())).collect() }
+    }
+}
+
+impl Index {
+    /// The inode, if it is in memory, free or not.
+    pub(crate) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
+        match self.look(ino) {
+            Look::Found(inode) => Some(inode),
+            Look::Missing(_) => None,
+        }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
+    fn part(&self, ino: Ino) -> &Mutex<Part> {
+        let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.parts[(mixed >> 56) as usize]
+    }
+
+    fn look(&self, ino: Ino) -> Look {
+        let part = self.part(ino).lock();
+        match part.inodes.get(&ino.get()) {
+            Some(inode) => {
+                inode.touch();
+                Look::Found(Arc::clone(inode))
+            }
+            None => Look::Missing(part.dropped),
+        }
+    }
+}
+
+impl Drop for InodeTable {
+    /// Inodes know what they share, and that knows them: here this ends.
+    fn drop(&mut self) {
+        for part in &self.shared.index.parts {
+            let inodes = std::mem::take(&mut *part.lock());
+            drop(inodes);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A small volume in memory for this crate's tests: 1 KiB blocks, inodes of 512 bytes, two AGs, and an allocator that is
+//! A small volume in memory for tests of this crate: 1 KiB blocks, inodes of 512 bytes, two AGs, an allocator that is
 //! a bitmap. There are no trees of the AGs; their headers are there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::lock::{Mutex, Rank};
 use base::random::Random;
 use base::time::{FixedClock, Time};
-use base::{AgIno, AgNumber, FsBlock, Ino};
+use base::{AgIno, AgNumber, Daddr, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
 use format::agi::RawAgi;
 use format::checksum;
@@ -16,13 +16,13 @@ use format::features::incompat;
 use format::ondisk::{U16, U32, U64};
 use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock};
 use log::engine::unlogged::Unlogged;
-use log::engine::{BufferCache, Error, LogReservation, Transaction};
+use log::engine::{BufferCache, Error, Extent as DiskExtent, LogReservation, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::fresh::NewInode;
 use crate::inode::{InodeRef, LockedInode};
 use crate::shared::Shared;
-use crate::space::{Groups, Owner, Run, Space, Want};
+use crate::space::{Groups, Owner, RemovedChunk, Run, Space, Want};
 use crate::state::InodeState;
 use crate::table::InodeTable;
 
@@ -68,6 +68,7 @@ struct Ledger {
     /// Blocks that forks map.
     mapped: BTreeSet<u64>,
     free_inodes: BTreeSet<u64>,
+    removes_chunks: bool,
     /// Fails the allocation of further blocks, once it is 0.
     allowance: Option<u64>,
 }
@@ -87,6 +88,10 @@ impl TestGroups {
 
     pub fn allow(&self, blocks: Option<u64>) {
         self.0.lock().allowance = blocks;
+    }
+
+    pub fn remove_chunks(&self) {
+        self.0.lock().removes_chunks = true;
     }
 
     pub fn is_free(&self, ino: Ino) -> bool {
@@ -170,9 +175,27 @@ impl Groups for TestGroups {
         Ok(Box::new(TestSpace(self)))
     }
 
-    fn free_inode(&self, _: &mut Transaction, ino: Ino) -> Result<(), Error> {
-        assert!(self.0.lock().free_inodes.insert(ino.get()), "{ino} is free already");
-        Ok(())
+    fn shares(&self) -> bool {
+        false
+    }
+
+    fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<RemovedChunk>, Error> {
+        let mut ledger = self.0.lock();
+        assert!(ledger.free_inodes.insert(ino.get()), "{ino} is free already");
+        let first = ino.get() & !63;
+        if !ledger.removes_chunks || ledger.free_inodes.range(first..first + 64).count() < 64 {
+            return Ok(None);
+        }
+        drop(ledger);
+        let at = DiskExtent { daddr: Daddr(2 + (ino.get() >> 13) * u64::from(AG_BLOCKS) * 2), bytes: 512 };
+        tx.read(at, Rank::Agi((ino.get() >> 13) as u32), |_| Ok(()))?;
+        // A cluster of 32 inodes takes 16 KiB.
+        for ino in [first, first + 32] {
+            let daddr = Daddr((ino & 0x1fff) + (ino >> 13) * u64::from(AG_BLOCKS) * 2);
+            let id = tx.read(DiskExtent { daddr, bytes: 16 << 10 }, Rank::Buffer, |_| Ok(()))?;
+            tx.invalidate(id);
+        }
+        Ok(Some(RemovedChunk { first: Ino(first), present: u64::MAX }))
     }
 }
 

@@ -144,6 +144,46 @@ fn an_unlinked_file_keeps_its_blocks_until_its_last_user_goes() {
 }
 
 #[test]
+fn an_inode_whose_chunk_was_removed_is_never_written_again() {
+    let bench = Bench::new();
+    bench.groups.remove_chunks();
+    let workers = Workers::start(bench.shared()).unwrap();
+    // Nothing of these is home when their chunk goes.
+    for number in [ino(0, 0), ino(7, 0), ino(40, 0)] {
+        let (_inode, mut locked) = bench.create_as(bench.groups.take_that_inode(number), 0o100_600, 1);
+        orphan(&bench, &mut locked);
+    }
+    bench.shared().inactive.drain().unwrap();
+    drop(workers);
+    let at = home_of(&bench.superblock.geometry, ino(0, 0));
+    bench.device.write_at(at, &[0x5a; 32 << 10], Durability::Buffered).unwrap();
+    bench.shared().buffers.shrink();
+    bench.write_home();
+    let mut after = vec![0; 32 << 10];
+    bench.device.read_at(at, &mut after).unwrap();
+    assert!(after.iter().all(|byte| *byte == 0x5a));
+}
+
+#[test]
+fn a_file_that_may_share_blocks_stays_on_its_list_as_it_was() {
+    let bench = Bench::new();
+    let workers = Workers::start(bench.shared()).unwrap();
+    let (inode, mut locked) = bench.create(0o100_600);
+    scatter(&bench, &mut locked, 3);
+    let flags = locked.core().flags2.get() | format::inode::flags2::REFLINK;
+    locked.edit().flags2.set(flags);
+    orphan(&bench, &mut locked);
+    drop(locked);
+    let ino = inode.ino();
+    drop(inode);
+    assert_eq!(bench.shared().inactive.drain().unwrap_err().errno(), errno::EOPNOTSUPP);
+    drop(workers);
+    bench.write_home();
+    assert_eq!(chain(&bench, ino.get() as u32 % 64), [ino.get()]);
+    assert_eq!(bench.groups.mapped(), 3);
+}
+
+#[test]
 fn what_a_crash_left_on_the_lists_is_freed_at_the_next_opening() {
     let mut bench = Bench::new();
     let mut held = Vec::new();

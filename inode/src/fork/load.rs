@@ -1,7 +1,7 @@
 //! Reading the extents of a tree.
 //!
-//! The walk ends whatever the disk says: levels fall strictly, siblings are not followed, and no more blocks are visited
-//! than the inode claims to have.
+//! The walk ends whatever the disk says: levels fall strictly, siblings are not followed, and no more blocks are
+//! visited than the inode claims to have.
 
 use base::lock::Rank;
 use base::{FileBlock, FsBlock};

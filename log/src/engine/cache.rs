@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base::Daddr;
 use base::lock::Rank;
 use block::Device;
 use rustc_hash::FxBuildHasher;
@@ -59,6 +60,11 @@ impl BufferCache {
             Arc::new(Buffer::new(segments.clone(), rank))
         });
         Arc::clone(entry.get())
+    }
+
+    /// The buffer at this address, if there is one in memory.
+    pub fn peek(&self, daddr: Daddr) -> Option<Arc<Buffer>> {
+        self.index.peek_with(&daddr.get(), |_, buffer| Arc::clone(buffer))
     }
 
     /// Locks the buffer for these segments, as [`BufferCache::get`], and fills it if nothing was read yet.

@@ -1,0 +1,109 @@
+//! The allocation groups as forks use them.
+
+use std::borrow::BorrowMut;
+
+use ag::rmap::deferred::{Change, FileExtent};
+use ag::{AllocRequest, BlockReservation, Groups, Near};
+use base::{FsBlock, Ino, errno};
+use format::Geometry;
+use format::extent::Extent;
+use format::inode::{ForkKind, ag_of};
+use log::engine::{Error, Transaction};
+
+use crate::space::{Owner, Run, Space, Want};
+
+/// The groups of a volume with the blocks that one change has reserved.
+#[derive(Debug)]
+pub struct GroupSpace<'g, R> {
+    groups: &'g Groups,
+    reserved: R,
+    /// What forks map is file data, which reaches the disk past the log.
+    data: bool,
+}
+
+impl<'g, R: BorrowMut<BlockReservation<'g>>> GroupSpace<'g, R> {
+    /// For metadata: directories, symlinks, attributes.
+    pub fn for_metadata(groups: &'g Groups, reserved: R) -> Self {
+        Self { groups, reserved, data: false }
+    }
+
+    /// For the contents of files.
+    pub fn for_data(groups: &'g Groups, reserved: R) -> Self {
+        Self { groups, reserved, data: true }
+    }
+
+    /// The blocks that are still reserved.
+    pub fn reserved(&mut self) -> &mut BlockReservation<'g> {
+        self.reserved.borrow_mut()
+    }
+
+    fn mapping(owner: Owner, extent: &Extent) -> FileExtent {
+        FileExtent {
+            ino: owner.ino,
+            attr: owner.fork == ForkKind::Attr,
+            offset: extent.offset,
+            start: extent.start,
+            count: extent.count as u32, // 21 bits
+            unwritten: extent.unwritten,
+        }
+    }
+}
+
+fn home(geometry: &Geometry, ino: Ino) -> Near {
+    Near::Ag(ag_of(ino, geometry).unwrap_or_default())
+}
+
+impl Owner {
+    /// The owner as reverse mappings know it.
+    fn of_blocks(self) -> ag::Owner {
+        match self.tree {
+            true => ag::Owner::BmapBlock { ino: self.ino, attr: self.fork == ForkKind::Attr },
+            false => ag::Owner::Mapped,
+        }
+    }
+}
+
+impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
+    fn allocate(&mut self, tx: &mut Transaction, owner: Owner, want: Want) -> Result<Run, Error> {
+        let near = want.near.filter(|near| self.groups.of_block(*near, 1).is_ok());
+        let request = AllocRequest {
+            near: near.map_or_else(|| home(self.groups.geometry(), owner.ino), Near::Block),
+            min: want.least,
+            max: want.most,
+            align: want.align,
+            owner: owner.of_blocks(),
+            data: self.data && !owner.tree,
+        };
+        let (start, count) = self.groups.alloc_extent(tx, self.reserved.borrow_mut(), &request)?;
+        Ok(Run { start, count })
+    }
+
+    fn mapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+        self.groups.rmap_later(tx, Change::Map, &Self::mapping(owner, extent))
+    }
+
+    fn marked(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+        self.groups.rmap_later(tx, Change::Convert, &Self::mapping(owner, extent))
+    }
+
+    fn release(
+        &mut self,
+        tx: &mut Transaction,
+        owner: Owner,
+        extent: &Extent,
+        shared: bool,
+    ) -> Result<(), Error> {
+        if shared {
+            return Err(Error::Refused {
+                errno: errno::EOPNOTSUPP,
+                why: "blocks that files share cannot be freed yet",
+            });
+        }
+        self.groups.rmap_later(tx, Change::Unmap, &Self::mapping(owner, extent))?;
+        self.groups.free_extent_later(tx, extent.start, extent.count as u32, owner.of_blocks())
+    }
+
+    fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
+        self.groups.free_extent_later(tx, block, 1, owner.of_blocks())
+    }
+}
