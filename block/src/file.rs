@@ -106,6 +106,31 @@ impl FileDevice {
         Ok(Self { file, path: path.to_owned(), size, sector_size, is_block, direct, writable })
     }
 
+    /// A file that was made for this purpose, and that its maker has locked.
+    pub(crate) fn over_new(file: File, path: &Path, size: u64, direct: bool) -> Self {
+        let sector_size = sector_size(&file, false, direct);
+        Self { file, path: path.to_owned(), size, sector_size, is_block: false, direct, writable: true }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes a file longer, by a hole, or shorter.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`]; `EINVAL` for a block device and for what was not opened for writing.
+    pub fn resize(&mut self, size: u64) -> Result<(), OpenError> {
+        self.file.set_len(size).map_err(|error| OpenError::io(&self.path, error))?;
+        self.size = size;
+        Ok(())
+    }
+
+    /// Whether it is a block device, whose size nobody can change.
+    pub fn is_block_device(&self) -> bool {
+        self.is_block
+    }
+
     /// The path as it was given.
     pub fn path(&self) -> &Path {
         &self.path

@@ -9,6 +9,7 @@
 //! | `discard` | telling a block device that nobody wants a range: an `ioctl` |
 //! | `error`, `open_error` | what can go wrong, each with an errno |
 //! | `file` | [`FileDevice`]: raw files and block devices over `pread`, buffered or direct |
+//! | `create` | [`NewFile`]: an image file that gets its name when it is finished |
 //! | `uring` | [`UringDevice`]: the same, with batches of reads through io_uring |
 //! | `open` | [`open_file`]: chooses between the two |
 //! | `memory` | [`MemoryDevice`]: sparse, in memory |
@@ -24,6 +25,7 @@
 //! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
 
 mod aligned;
+mod create;
 mod device;
 mod discard;
 mod error;
@@ -46,6 +48,7 @@ mod uring;
 mod window;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
+pub use create::NewFile;
 pub use device::{Device, Durability, ReadRequest, WriteRequest};
 pub use error::{DeviceError, Operation};
 pub use fault::{Effect, Fault, FaultDevice, When};

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{cat, check, dump, extract, find, generate, info, log, ls, manifest, stat, tree};
+use crate::commands::{cat, check, dump, extract, find, generate, info, log, ls, manifest, mkfs, stat, tree};
 use crate::output::exit_code;
 use crate::sizes;
 
@@ -64,6 +64,8 @@ pub enum Command {
     Dump(dump::Arguments),
     /// Write one line of JSON per file, for comparison.
     Manifest(manifest::Arguments),
+    /// Make a new volume, as mkfs.xfs does.
+    Mkfs(Box<mkfs::Arguments>),
     /// Write completions for a shell.
     Completions(generate::Completions),
     /// Write manual pages.
@@ -85,6 +87,7 @@ impl Command {
             Self::Log(arguments) => &arguments.image,
             Self::Dump(arguments) => &arguments.image,
             Self::Manifest(arguments) => &arguments.image,
+            Self::Mkfs(arguments) => &arguments.image,
             Self::Completions(_) | Self::Man(_) => return None,
         })
     }

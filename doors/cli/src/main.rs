@@ -8,6 +8,7 @@
 //! | `names`, `times`, `owners`, `sizes` | how names, times, owners and sizes are written |
 //! | `pipeline` | work done ahead of its turn by many threads, given out in order |
 //! | `listing`, `walk` | a directory in memory, and a whole tree through the pipeline |
+//! | `geometry` | a volume's sizes and features |
 //! | `commands` | one file per command, its arguments in it |
 //!
 //! # Invariants
@@ -18,6 +19,7 @@
 mod args;
 mod commands;
 mod facts;
+mod geometry;
 mod glob;
 mod listing;
 mod names;

@@ -18,7 +18,7 @@ pub struct Options {
     pub size: Option<u64>,
     /// Number of AGs (`-d agcount`).
     pub ag_count: Option<u64>,
-    /// Bytes of an AG (`-d agsize`).
+    /// Bytes of an AG; rounded up to the stripe unit (`-d agsize`).
     pub ag_size: Option<u64>,
     /// Stripe unit and width of the device below (`-d su,sw`).
     pub stripe: Option<Stripe>,
@@ -44,7 +44,7 @@ pub struct Options {
     pub nrext64: bool,
     /// Exchange of file ranges (`-i exchange`).
     pub exchange: bool,
-    /// Parent pointers (`-n parent`).
+    /// Parent pointers, which bring the exchange of ranges with them (`-n parent`).
     pub parent: bool,
     /// The label, at most 12 bytes (`-L`).
     pub label: Vec<u8>,

@@ -10,6 +10,7 @@ pub mod info;
 pub mod log;
 pub mod ls;
 pub mod manifest;
+pub mod mkfs;
 pub mod stat;
 pub mod tree;
 
@@ -30,6 +31,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Log(arguments) => log::run(&arguments, &global),
         Command::Dump(arguments) => dump::run(&arguments, &global),
         Command::Manifest(arguments) => manifest::run(&arguments, &global),
+        Command::Mkfs(arguments) => mkfs::run(&arguments, &global),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::man(&arguments),
     }

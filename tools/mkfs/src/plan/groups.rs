@@ -73,12 +73,7 @@ fn by_size(options: &Options, basics: &Basics, size: u64) -> Result<u64, MkfsErr
     if blocks > basics.blocks {
         return Err(MkfsError::option("-d agsize", "an AG would be larger than the volume"));
     }
-    let unit = u64::from(basics.stripe_unit.max(1));
-    if !blocks.is_multiple_of(unit) {
-        let problem = format!("{blocks} blocks are not a multiple of the stripe unit of {unit}");
-        return Err(MkfsError::option("-d agsize", problem));
-    }
-    Ok(blocks)
+    Ok(blocks.next_multiple_of(u64::from(basics.stripe_unit.max(1))))
 }
 
 /// Four AGs for one disk, more where a stripe tells of several; fewer where they would become too small, more where

@@ -51,14 +51,11 @@ pub fn choose(
         None => by_default(options, groups, shape, most),
     };
     let blocks = if options.log.size.is_some() { blocks } else { align(blocks, unit, least, most) };
-    // A log that begins at a stripe unit may begin later than the first free block.
     let first = u64::from(shape.roots().end);
-    let start = if shape.log_stripe_unit > 0 { first.next_multiple_of(unit) } else { first };
-    let start = if shape.log_stripe_unit == 0 && basics.stripe_unit > 0 {
-        first.next_multiple_of(basics.stripe_unit.into())
-    } else {
-        start
-    };
+    let align_to = if shape.log_stripe_unit > 0 { unit } else { u64::from(basics.stripe_unit.max(1)) };
+    // Packed block numbers are aligned, as the kernel sees them, not those within the AG.
+    let base = u64::from(ag) << shape.ag_block_log();
+    let start = (base + first).next_multiple_of(align_to) - base;
     let length = (groups.blocks - u64::from(ag) * u64::from(groups.ag_blocks)).min(groups.ag_blocks.into());
     let blocks = if start + blocks > length && options.log.size.is_none() {
         (length.saturating_sub(start)) / unit * unit
@@ -75,7 +72,7 @@ pub fn choose(
     Ok(Log { blocks: blocks as u32, place: Some((ag, start as u32)), sector_size: basics.log_sector_size })
 }
 
-/// Bytes; 0 for none. As asked; else the volume's; else a block where sectors are larger than 512 bytes.
+/// Bytes; 0 for none. As asked; else a block where sectors are larger than 512 bytes; else the volume's.
 fn stripe_unit(options: &Options, basics: &Basics) -> Result<u32, MkfsError> {
     let block = u64::from(options.block_size);
     let bytes = match options.log.stripe_unit {
@@ -84,8 +81,8 @@ fn stripe_unit(options: &Options, basics: &Basics) -> Result<u32, MkfsError> {
             let problem = format!("{bytes} bytes are not a multiple of the block size, {block}");
             return Err(MkfsError::option("-l su", problem));
         }
-        None if basics.stripe_unit > 0 => u64::from(basics.stripe_unit) * block,
         None if basics.log_sector_size > 512 => block,
+        None if basics.stripe_unit > 0 => u64::from(basics.stripe_unit) * block,
         None => 0,
     };
     let bytes = if bytes > STRIPE_UNIT_MAX { STRIPE_UNIT_INSTEAD.max(block) } else { bytes };

@@ -5,16 +5,19 @@
 //! | `check` | options that are wrong on their own |
 //! | `groups` | how many AGs, and how large |
 //! | `journal` | how large the log is, and where it lies |
+//! | `space` | who gets which blocks of an AG |
 //!
 //! Rules of choice are those that `mkfs.xfs` 6.13 shows; `proof/interop/tests/mkfs.rs` holds them against it.
 
 mod check;
 mod groups;
 mod journal;
+mod space;
 
 use format::features::{Features, features2, incompat, ro_compat, version};
 use format::limits::Shape;
 use format::limits::ag::Roots;
+use format::superblock::Superblock;
 use format::timestamp::Timestamp;
 
 use crate::error::MkfsError;
@@ -22,6 +25,7 @@ use crate::options::Options;
 use crate::random;
 
 pub use journal::Log;
+pub use space::{Run, Space};
 
 /// Everything about a volume before it exists. Blocks are its own unless a name says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,15 +101,21 @@ impl Plan {
             device_size,
             discard: options.discard,
         };
-        plan.first_chunk = plan.place_first_chunk();
-        let end = plan.first_chunk + plan.chunk_blocks();
-        if end > plan.ag_length(0) {
-            return Err(MkfsError::option(
+        plan.first_chunk = plan.place_first_chunk().ok_or_else(|| {
+            MkfsError::option(
                 "-d size",
-                "the volume is too small: log and first inodes do not fit into the first AG",
-            ));
-        }
+                "the first AG has no room for the first inodes: the volume is too small",
+            )
+        })?;
         Ok(plan)
+    }
+
+    /// The superblock that the volume will have.
+    ///
+    /// # Errors
+    /// [`MkfsError::Refused`] if it would not verify: an error of this crate.
+    pub fn superblock(&self) -> Result<Superblock, MkfsError> {
+        crate::write::superblock(self)
     }
 
     /// Blocks of one AG, which exists.
@@ -139,23 +149,6 @@ impl Plan {
     pub fn root_inode(&self) -> u64 {
         u64::from(self.first_chunk) * u64::from(self.shape.inodes_per_block())
     }
-
-    /// Behind the roots, the AGFL and a log in the first AG, at the next aligned block.
-    fn place_first_chunk(&self) -> u32 {
-        let mut first = self.roots().end + self.agfl_blocks();
-        if let Some((0, start)) = self.log.place
-            && start <= first
-        {
-            first += self.log.blocks;
-        }
-        let align = self.inode_align.max(1);
-        let align = if self.stripe_unit > 0 && self.stripe_unit.is_multiple_of(align) {
-            self.stripe_unit
-        } else {
-            align
-        };
-        first.next_multiple_of(align)
-    }
 }
 
 fn features(options: &Options, basics: &check::Basics) -> Features {
@@ -182,7 +175,7 @@ fn features(options: &Options, basics: &check::Basics) -> Features {
             | set(options.sparse, incompat::SPARSE_INODES)
             | set(options.bigtime, incompat::BIGTIME)
             | set(options.nrext64, incompat::NREXT64)
-            | set(options.exchange, incompat::EXCHANGE)
+            | set(options.exchange || options.parent, incompat::EXCHANGE)
             | set(options.parent, incompat::PARENT),
         log_incompat: 0,
     }

@@ -14,7 +14,7 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use super::bytes::{put, seal};
 use super::superblock;
-use crate::plan::Plan;
+use crate::plan::{Plan, Run, Space};
 
 /// Where the checksums of the headers lie.
 const AGF_CRC: usize = std::mem::offset_of!(RawAgf, crc);
@@ -23,62 +23,10 @@ const AGFL_CRC: usize = std::mem::offset_of!(RawAgfl, crc);
 /// The first slot of a fresh AGFL that is used.
 const AGFL_FIRST: u32 = 1;
 
-/// A run of blocks: the first and how many.
-type Run = (u32, u32);
-
-/// Who owns which blocks of a fresh AG.
-struct Space {
-    /// What is free, by block.
-    free: Vec<Run>,
-    /// The blocks of the AGFL.
-    agfl: Run,
-    /// The log, if it is here.
-    log: Option<Run>,
-    /// The first chunk of inodes, if it is here.
-    chunk: Option<Run>,
-}
-
 /// Free blocks of the volume before the first inodes, as the superblock counts them: the AGFLs' included.
 pub fn free_blocks(plan: &Plan) -> u64 {
     let log = if plan.log.place.is_some() { u64::from(plan.log.blocks) } else { 0 };
     plan.blocks - u64::from(plan.ag_count) * u64::from(plan.roots().end) - log
-}
-
-fn space(plan: &Plan, ag: u32) -> Space {
-    let mut free = vec![(plan.roots().end, plan.ag_length(ag) - plan.roots().end)];
-    let log = plan.log.place.filter(|(at, _)| *at == ag).map(|(_, start)| (start, plan.log.blocks));
-    if let Some(log) = log {
-        take(&mut free, log);
-    }
-    // The smallest run that is large enough, the first of equals, as the allocator takes it.
-    let wanted = plan.agfl_blocks();
-    let fitting = free.iter().filter(|run| run.1 >= wanted).min_by_key(|run| (run.1, run.0)).copied();
-    let agfl = (fitting.map_or(0, |run| run.0), if fitting.is_some() { wanted } else { 0 });
-    take(&mut free, agfl);
-    let chunk = (ag == 0).then(|| (plan.first_chunk, plan.chunk_blocks()));
-    if let Some(chunk) = chunk {
-        take(&mut free, chunk);
-    }
-    Space { free, agfl, log, chunk }
-}
-
-/// Takes a run out of the free ones, in one of which it lies.
-fn take(free: &mut Vec<Run>, (start, count): Run) {
-    let mut rest = Vec::with_capacity(free.len() + 1);
-    for (from, length) in free.drain(..) {
-        let (end, taken_end) = (from + length, start + count);
-        if taken_end <= from || start >= end || count == 0 {
-            rest.push((from, length));
-            continue;
-        }
-        if start > from {
-            rest.push((from, start - from));
-        }
-        if taken_end < end {
-            rest.push((taken_end, end - taken_end));
-        }
-    }
-    *free = rest;
 }
 
 /// The first blocks of an AG: headers and roots.
@@ -86,7 +34,7 @@ pub fn head(plan: &Plan, geometry: &Geometry, ag: u32) -> Vec<u8> {
     let shape = &plan.shape;
     let (block, sector) = (shape.block_size as usize, shape.sector_size as usize);
     let roots = plan.roots();
-    let space = space(plan, ag);
+    let space = plan.space(ag);
     let mut head = vec![0; roots.end as usize * block];
     put(&mut head, 0, superblock::copy(plan, ag).as_slice());
     put(&mut head, sector, &raw_agf(plan, ag, &space));
@@ -96,8 +44,10 @@ pub fn head(plan: &Plan, geometry: &Geometry, ag: u32) -> Vec<u8> {
     put_agfl(&mut head, plan, geometry, ag, &space);
     let mut trees = Trees { head: &mut head, plan, geometry, ag };
     let mut extents: Vec<FreeExtent> = space.free.iter().map(|run| free_extent(*run)).collect();
+    trees.leftover(roots.bno, &space);
     trees.root::<BnoBt>(roots.bno, &extents);
     extents.sort_by_key(|extent| (extent.blockcount.get(), extent.startblock.get()));
+    trees.leftover(roots.cnt, &space);
     trees.root::<CntBt>(roots.cnt, &extents);
     let chunks = if space.chunk.is_some() { first_chunks(plan) } else { Vec::new() };
     trees.root::<InoBt>(roots.inode, &chunks);
@@ -136,7 +86,8 @@ fn raw_agf(plan: &Plan, ag: u32, space: &Space) -> RawAgf {
         agf.refcntblocks = U32::new(1);
     }
     agf.flfirst = U32::new(AGFL_FIRST);
-    agf.fllast = U32::new(AGFL_FIRST + used - used.min(1));
+    // Of an empty one, the slot before the first.
+    agf.fllast = U32::new(AGFL_FIRST + used - 1);
     agf.flcount = U32::new(used);
     agf.freeblks = U32::new(space.free.iter().map(|run| run.1).sum());
     agf.longest = U32::new(space.free.iter().map(|run| run.1).max().unwrap_or(0));
@@ -256,6 +207,17 @@ struct Trees<'a> {
 }
 
 impl Trees<'_> {
+    /// `mkfs.xfs` first describes the space before and behind an aligned log; where none is behind it, the record of
+    /// that stays as an unused one.
+    fn leftover(&mut self, at: u32, space: &Space) {
+        let length = self.plan.ag_length(self.ag);
+        let aligned = space.log.filter(|log| log.0 > self.plan.roots().end && log.0 + log.1 == length);
+        if aligned.is_some() {
+            let from = at as usize * self.plan.shape.block_size as usize + ShortHeader::SIZE;
+            put(self.head, from + FreeExtent::SIZE, &free_extent((length, 0)));
+        }
+    }
+
     fn root<T>(&mut self, at: u32, records: &[T::Record])
     where
         T: Btree<Header = ShortHeader>,

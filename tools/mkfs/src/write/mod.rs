@@ -25,10 +25,15 @@ use format::superblock::Superblock;
 use crate::error::MkfsError;
 use crate::plan::Plan;
 
+/// The first superblock of a plan, verified as any reader would.
+pub fn superblock(plan: &Plan) -> Result<Superblock, MkfsError> {
+    Superblock::parse(&superblock::first(plan)).map_err(MkfsError::Refused)
+}
+
 pub fn volume(device: &dyn Device, log: Option<&dyn Device>, plan: &Plan) -> Result<Geometry, MkfsError> {
-    let first = superblock::first(plan);
     // Verified before anything is overwritten: the geometry is also what callers want to know.
-    let verified = Superblock::parse(&first).map_err(MkfsError::Refused)?;
+    let verified = superblock(plan)?;
+    let first = superblock::first(plan);
     let is_zero = wipe::wipe(device, plan)?;
     journal::write(device, log, plan, &verified.geometry, is_zero)?;
     for ag in (0..plan.ag_count).rev() {

@@ -1,0 +1,176 @@
+//! From words to what the library is asked for.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use format::timestamp::Timestamp;
+use mkfs::{LogOptions, LogPlace, Options, Stripe};
+use sha2::{Digest as _, Sha256};
+
+use super::Arguments;
+use super::words::{Units, Words};
+
+/// What the words say.
+#[derive(Debug)]
+pub struct Chosen {
+    pub options: Options,
+    /// The log's device, where it has one of its own.
+    pub log_device: Option<PathBuf>,
+    /// `-d file`: the image is a file, to be made as large as the volume.
+    pub is_file: bool,
+}
+
+/// Units of `sunit` and `swidth`.
+const BASIC_BLOCK: u64 = 512;
+
+/// Reads the words; the seed and the time are the caller's.
+pub fn choose(arguments: &Arguments, words: &Words) -> Result<Chosen, String> {
+    let defaults = Options::default();
+    let plain = Units { sector: 512, block: defaults.block_size.into() };
+    let block_size = narrow(words.bytes('b', "size", plain)?, "-b size")?.unwrap_or(defaults.block_size);
+    let sector_size = [('s', "size"), ('s', "sectsize"), ('d', "sectsize")]
+        .into_iter()
+        .find_map(|(letter, name)| words.bytes(letter, name, plain).transpose())
+        .transpose()?;
+    let sector_size = narrow(sector_size, "-s size")?;
+    let units = Units { sector: sector_size.unwrap_or(512).into(), block: block_size.into() };
+    if let Some(name) = words.value('d', "name")?
+        && OsStr::new(name) != arguments.image.as_os_str()
+    {
+        return Err(format!("-d name={name}: the image is {}", arguments.image.display()));
+    }
+    let finobt = words.switch('m', "finobt")?.unwrap_or(defaults.finobt);
+    let switch = |letter, name, default| words.switch(letter, name).map(|given| given.unwrap_or(default));
+    let options = Options {
+        block_size,
+        sector_size,
+        inode_size: inode_size(words, units)?.unwrap_or(defaults.inode_size),
+        max_inode_percent: percent(words)?,
+        size: words.bytes('d', "size", units)?,
+        ag_count: words.number('d', "agcount")?,
+        ag_size: words.bytes('d', "agsize", units)?,
+        stripe: stripe(words, units)?,
+        dir_block_size: narrow(words.bytes('n', "size", units)?, "-n size")?,
+        ascii_ci: ascii_ci(words)?,
+        log: log(words, units)?,
+        finobt,
+        rmapbt: switch('m', "rmapbt", defaults.rmapbt)?,
+        reflink: switch('m', "reflink", defaults.reflink)?,
+        bigtime: switch('m', "bigtime", defaults.bigtime)?,
+        // It counts blocks of a tree that must be there.
+        inobtcount: switch('m', "inobtcount", finobt)?,
+        sparse: switch('i', "sparse", defaults.sparse)?,
+        nrext64: switch('i', "nrext64", defaults.nrext64)?,
+        exchange: switch('i', "exchange", defaults.exchange)?,
+        parent: switch('n', "parent", defaults.parent)?,
+        label: arguments.label.as_ref().map_or_else(Vec::new, |label| label.as_bytes().to_vec()),
+        uuid: words.value('m', "uuid")?.map(uuid).transpose()?,
+        discard: !arguments.keep,
+        ..defaults
+    };
+    let log_device = words.value('l', "logdev")?.map(PathBuf::from);
+    Ok(Chosen { options, log_device, is_file: words.switch('d', "file")?.unwrap_or(false) })
+}
+
+/// A size that has 32 bits in the format.
+fn narrow(size: Option<u64>, option: &str) -> Result<Option<u32>, String> {
+    size.map(|size| u32::try_from(size).map_err(|_| format!("{option}: {size} is too large"))).transpose()
+}
+
+fn inode_size(words: &Words, units: Units) -> Result<Option<u32>, String> {
+    match words.number('i', "perblock")? {
+        Some(0) => Err("-i perblock=0: a block holds at least two inodes".into()),
+        Some(count) => narrow(Some(units.block / count), "-i perblock"),
+        None => narrow(words.bytes('i', "size", units)?, "-i size"),
+    }
+}
+
+fn percent(words: &Words) -> Result<Option<u8>, String> {
+    let Some(percent) = words.number('i', "maxpct")? else { return Ok(None) };
+    u8::try_from(percent).map(Some).map_err(|_| format!("-i maxpct={percent}: a percentage is at most 100"))
+}
+
+fn stripe(words: &Words, units: Units) -> Result<Option<Stripe>, String> {
+    let by_size = (words.bytes('d', "su", units)?, words.number('d', "sw")?);
+    let by_count = (words.number('d', "sunit")?, words.number('d', "swidth")?);
+    let too_large = || "-d su, sw: the stripe is too large".to_owned();
+    let (unit, width) = match (by_size, by_count) {
+        ((None, None), (None, None)) => return Ok(None),
+        ((Some(unit), Some(disks)), _) => (unit, unit.checked_mul(disks).ok_or_else(too_large)?),
+        (_, (Some(unit), Some(width))) => {
+            let bytes = |count: u64| count.checked_mul(BASIC_BLOCK).ok_or_else(too_large);
+            (bytes(unit)?, bytes(width)?)
+        }
+        ((Some(_), None), _) | ((None, Some(_)), _) => return Err("-d su and -d sw go together".into()),
+        _ => return Err("-d sunit and -d swidth go together".into()),
+    };
+    Ok((unit > 0).then_some(Stripe { unit, width }))
+}
+
+fn ascii_ci(words: &Words) -> Result<bool, String> {
+    match words.value('n', "version")? {
+        None | Some("2") => Ok(false),
+        Some("ci") => Ok(true),
+        Some(other) => Err(format!("-n version={other}: it is 2 or ci")),
+    }
+}
+
+fn log(words: &Words, units: Units) -> Result<LogOptions, String> {
+    if words.switch('l', "internal")? == Some(false) {
+        return Err("-l internal=0: name the log's device with logdev=PATH".into());
+    }
+    let place = match words.number('l', "agnum")? {
+        Some(ag) => LogPlace::Ag(u32::try_from(ag).map_err(|_| format!("-l agnum={ag}: it is too large"))?),
+        None => LogPlace::Internal,
+    };
+    let stripe_unit = match words.number('l', "sunit")? {
+        Some(count) => Some(count.checked_mul(BASIC_BLOCK).ok_or("-l sunit: it is too large")?),
+        None => words.bytes('l', "su", units)?,
+    };
+    Ok(LogOptions {
+        size: words.bytes('l', "size", units)?,
+        place,
+        stripe_unit,
+        sector_size: narrow(words.bytes('l', "sectsize", units)?, "-l sectsize")?,
+    })
+}
+
+/// 32 hexadecimal digits, with dashes in their places or without.
+fn uuid(text: &str) -> Result<[u8; 16], String> {
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    let well_formed = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| well_formed);
+    number.map(u128::to_be_bytes).ok_or_else(|| format!("-m uuid={text}: it is not a UUID"))
+}
+
+/// From the text, or from chance.
+pub fn seed(text: Option<&str>) -> anyhow::Result<[u8; 16]> {
+    let mut seed = [0; 16];
+    match text {
+        Some(text) => {
+            let digest = Sha256::digest(text.as_bytes());
+            seed.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        }
+        None => {
+            rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
+                .context("the system gives no random numbers (name a seed with --seed)")?;
+        }
+    }
+    Ok(seed)
+}
+
+/// `SOURCE_DATE_EPOCH`, or now.
+pub fn time() -> anyhow::Result<Timestamp> {
+    if let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") {
+        let text = text.to_string_lossy();
+        let seconds =
+            text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text} is not a number of seconds"))?;
+        return Ok(Timestamp { seconds, nanoseconds: 0 });
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the machine's clock is before 1970")?;
+    // Seconds since 1970 fit for some more years.
+    Ok(Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() })
+}

@@ -1,0 +1,185 @@
+//! `xebec mkfs`: a new volume, with the options of `mkfs.xfs`.
+//!
+//! | part | subject |
+//! |---|---|
+//! | `words` | `-d agcount=4,su=64k`: which words there are, and what is said of those that are not taken |
+//! | `choose` | from words to what the library is asked for |
+//! | `target` | the file or device: made, opened, looked at before it is overwritten |
+
+mod choose;
+mod target;
+mod words;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use format::superblock::Superblock;
+use mkfs::{LogPlace, MkfsError, Plan};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::geometry::{self, Shape};
+use crate::names::JsonName;
+use crate::output::{Coded, Stdout, exit_code, write_json};
+use crate::sizes;
+use target::Target;
+
+/// Arguments of `mkfs`. Letters are those of `mkfs.xfs`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Options of mkfs.xfs mean what they mean there, and what is not given is chosen as mkfs.xfs 6.13 \
+    chooses it: the volume is the same byte for byte but for its UUID, times and inode generations. Volumes from \
+    16 MiB up can be made. NUM has an optional suffix: s for sectors, b for blocks, k, m, g, t, p; VALUE counts \
+    512-byte units.\n\n\
+    A file that does not exist is made, and appears under its name only when the volume is complete. Without -f \
+    nothing is overwritten that is known: a file system, a partition table, a container.\n\n\
+    With --seed and SOURCE_DATE_EPOCH in the environment equal options give equal bytes.\n\n\
+    Examples:\n  xebec mkfs disk.xfs --size 10g\n  xebec mkfs disk.xfs --size 1g -L data -m rmapbt=0 -d agcount=8\n  \
+    xebec mkfs -N disk.xfs --size 1t --json | jq .geometry\n  \
+    SOURCE_DATE_EPOCH=0 xebec mkfs --seed mine disk.xfs --size 300m\n\n\
+    Exit codes: 0 done; 1 the image cannot be made or written; 2 wrong usage. See also docs/mkfs.md."
+)]
+pub struct Arguments {
+    /// The image: a file, which need not exist, or a block device.
+    pub image: PathBuf,
+    /// Bytes of the file: it is made so large, grown or (with -f) cut; suffixes k, m, g, t.
+    #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
+    size: Option<u64>,
+    /// Block: size=NUM.
+    #[arg(short, value_name = "WORDS")]
+    block: Vec<String>,
+    /// Data: agcount=N, agsize=NUM, size=NUM, su=NUM, sw=N, sunit=VALUE, swidth=VALUE, noalign, sectsize=NUM, file,
+    /// name=PATH.
+    #[arg(short, value_name = "WORDS")]
+    data: Vec<String>,
+    /// Inodes: size=NUM, perblock=N, maxpct=N, sparse=0|1, nrext64=0|1, exchange=0|1.
+    #[arg(short, value_name = "WORDS")]
+    inodes: Vec<String>,
+    /// Log: size=NUM, agnum=N, su=NUM, sunit=VALUE, sectsize=NUM, logdev=PATH, internal, version=2, lazy-count=1.
+    #[arg(short, value_name = "WORDS")]
+    log: Vec<String>,
+    /// Metadata: uuid=UUID, finobt=0|1, rmapbt=0|1, reflink=0|1, inobtcount=0|1, bigtime=0|1, crc=1.
+    #[arg(short, value_name = "WORDS")]
+    metadata: Vec<String>,
+    /// Names: size=NUM, version=2|ci, parent=0|1, ftype=1.
+    #[arg(short, value_name = "WORDS")]
+    names: Vec<String>,
+    /// Sector: size=NUM.
+    #[arg(short, value_name = "WORDS")]
+    sector: Vec<String>,
+    /// Realtime: not supported.
+    #[arg(short, value_name = "WORDS", hide = true)]
+    realtime: Vec<String>,
+    /// Label, at most 12 bytes.
+    #[arg(short = 'L', value_name = "LABEL")]
+    label: Option<OsString>,
+    /// Overwrite what is known: a file system, a partition table.
+    #[arg(short, long)]
+    force: bool,
+    /// Show what would be made, and write nothing.
+    #[arg(short = 'N', long = "dry-run")]
+    dry_run: bool,
+    /// Keep the old contents of free space: no discard.
+    #[arg(short = 'K', long = "no-discard")]
+    keep: bool,
+    /// Take UUID and inode generations from this text, instead of chance.
+    #[arg(long, value_name = "TEXT")]
+    seed: Option<String>,
+}
+
+/// Runs `mkfs`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let words = words::Words::read(&[
+        ('b', &arguments.block),
+        ('d', &arguments.data),
+        ('i', &arguments.inodes),
+        ('l', &arguments.log),
+        ('m', &arguments.metadata),
+        ('n', &arguments.names),
+        ('s', &arguments.sector),
+        ('r', &arguments.realtime),
+    ])
+    .map_err(wrong)?;
+    let mut chosen = choose::choose(arguments, &words).map_err(wrong)?;
+    chosen.options.seed = choose::seed(arguments.seed.as_deref())?;
+    chosen.options.time = choose::time()?;
+    let wish = target::Wish {
+        size: arguments.size.or(if chosen.is_file { chosen.options.size } else { None }),
+        size_if_new: chosen.options.size,
+        force: arguments.force,
+        dry_run: arguments.dry_run,
+    };
+    let image = Target::open(&arguments.image, &wish, global)?;
+    let log_path = chosen.log_device.as_ref().or(global.log_device.as_ref());
+    let log = log_path
+        .map(|path| {
+            let size = chosen.options.log.size;
+            let wish = target::Wish { size: None, size_if_new: size, ..wish };
+            Target::open(path, &wish, global)
+        })
+        .transpose()?;
+    if let Some(log) = &log {
+        chosen.options.log.place = LogPlace::External(log.size());
+        chosen.options.log.sector_size.get_or_insert(log.sector_size());
+    }
+    let plan = Plan::new(&chosen.options, image.size(), image.sector_size()).map_err(refused)?;
+    if !arguments.dry_run {
+        mkfs::write(image.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
+            .map_err(refused)?;
+        if let Some(log) = log {
+            log.finish()?;
+        }
+        image.finish()?;
+    }
+    show(&plan.superblock()?, arguments, global)
+}
+
+/// A usage that cannot be.
+fn wrong(problem: String) -> anyhow::Error {
+    Coded { code: exit_code::USAGE, error: anyhow::Error::msg(problem) }.into()
+}
+
+fn refused(error: MkfsError) -> anyhow::Error {
+    match error {
+        MkfsError::Option { .. } => wrong(error.to_string()),
+        other => other.into(),
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    command: &'static str,
+    image: &'a str,
+    #[serde(flatten)]
+    label: JsonName<'a>,
+    uuid: String,
+    geometry: Shape,
+    features: Vec<String>,
+    /// Whether the volume was made, and not only planned.
+    written: bool,
+}
+
+fn show(superblock: &Superblock, arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let image = arguments.image.display().to_string();
+    if global.json {
+        let raw = &superblock.raw;
+        write_json(&Document {
+            version: crate::output::JSON_VERSION,
+            command: "mkfs",
+            image: &image,
+            label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+            uuid: raw.uuid_text().to_string(),
+            geometry: Shape::of(superblock),
+            features: geometry::feature_names(raw),
+            written: !arguments.dry_run,
+        })?;
+    } else if !global.quiet || arguments.dry_run {
+        use std::io::Write as _;
+        let mut out = Stdout::buffered();
+        out.write_all(geometry::text(superblock, &image).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(exit_code::OK)
+}

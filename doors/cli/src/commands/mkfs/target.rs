@@ -1,0 +1,156 @@
+//! The file or device that a volume is made on: made, opened, looked at before it is overwritten.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::bail;
+use block::{Class, Device, FileDevice, Io, NewFile, OpenImage, OpenOptions, open_image, probe};
+
+use super::wrong;
+use crate::args::Global;
+use crate::sizes::spoken;
+
+/// What is wanted of a target.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// Bytes that the file must have.
+    pub size: Option<u64>,
+    /// Bytes that it gets if it has to be made.
+    pub size_if_new: Option<u64>,
+    /// Overwrite what is known.
+    pub force: bool,
+    /// Change nothing.
+    pub dry_run: bool,
+}
+
+/// Where a volume, or its log, is made.
+pub enum Target {
+    /// It existed.
+    Old(Box<FileDevice>),
+    /// A part of something that existed.
+    Part(Arc<dyn Device>),
+    /// It appears when all is done.
+    New(NewFile),
+    /// It does not exist, and will not: so many bytes.
+    Imagined(u64),
+}
+
+impl Target {
+    /// Opens what is there, or makes it.
+    pub fn open(path: &Path, wish: &Wish, global: &Global) -> anyhow::Result<Self> {
+        let options = OpenOptions {
+            direct: global.direct,
+            io: Io::Pread,
+            writable: !wish.dry_run,
+            ..OpenOptions::default()
+        };
+        if global.partition.is_some() || global.offset.is_some() {
+            return Self::open_part(path, wish, global, options);
+        }
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Self::make(path, wish, &options),
+            Err(error) => bail!("cannot be opened: {error}"),
+        };
+        let mut file = FileDevice::open(path, &options)?;
+        if !wish.force {
+            refuse_known(&file, path)?;
+        }
+        let Some(size) = wish.size.filter(|size| *size != file.size()) else {
+            return Ok(Self::Old(Box::new(file)));
+        };
+        if !metadata.is_file() {
+            return Err(wrong(format!(
+                "--size: a device's size cannot be changed: it has {} (for a smaller volume: -d size=NUM)",
+                spoken(file.size())
+            )));
+        }
+        if size < file.size() && !wish.force {
+            return Err(wrong(format!(
+                "--size: the file has {} and would be cut; do so with -f, or make a smaller volume in it with \
+                -d size=NUM",
+                spoken(file.size())
+            )));
+        }
+        if wish.dry_run {
+            return Ok(Self::Imagined(size));
+        }
+        file.resize(size)?;
+        Ok(Self::Old(Box::new(file)))
+    }
+
+    fn open_part(path: &Path, wish: &Wish, global: &Global, options: OpenOptions) -> anyhow::Result<Self> {
+        if wish.size.is_some() {
+            return Err(wrong(
+                "--size: a partition keeps its size (for a smaller volume: -d size=NUM)".into(),
+            ));
+        }
+        let image = OpenImage { options, partition: global.partition, offset: global.offset, backing: false };
+        let device = open_image(path, &image)?;
+        if !wish.force {
+            refuse_known(&*device, path)?;
+        }
+        Ok(Self::Part(device))
+    }
+
+    fn make(path: &Path, wish: &Wish, options: &OpenOptions) -> anyhow::Result<Self> {
+        let Some(size) = wish.size.or(wish.size_if_new) else {
+            return Err(wrong(format!(
+                "{} does not exist: say how large to make it, with --size",
+                path.display()
+            )));
+        };
+        if wish.dry_run {
+            return Ok(Self::Imagined(size));
+        }
+        Ok(Self::New(NewFile::create(path, size, options)?))
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Old(file) => file.size(),
+            Self::Part(device) => device.size(),
+            Self::New(file) => file.device().size(),
+            Self::Imagined(size) => *size,
+        }
+    }
+
+    /// Bytes of a sector.
+    pub fn sector_size(&self) -> u32 {
+        match self {
+            Self::Old(file) => file.logical_sector_size(),
+            Self::Part(device) => device.logical_sector_size(),
+            Self::New(file) => file.device().logical_sector_size(),
+            Self::Imagined(_) => 512,
+        }
+    }
+
+    /// What to write to.
+    pub fn device(&self) -> anyhow::Result<&dyn Device> {
+        match self {
+            Self::Old(file) => Ok(&**file),
+            Self::Part(device) => Ok(&**device),
+            Self::New(file) => Ok(file.device()),
+            Self::Imagined(_) => bail!("nothing is written with -N"),
+        }
+    }
+
+    /// All is written: a new file gets its name.
+    pub fn finish(self) -> anyhow::Result<()> {
+        if let Self::New(file) = self {
+            file.publish()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whatever is known is somebody's.
+fn refuse_known(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
+    let content = probe(device)?;
+    if matches!(content.class, Class::Empty | Class::Zeros | Class::Unknown) {
+        return Ok(());
+    }
+    bail!("{} holds {content}: overwrite it with -f", path.display())
+}

@@ -1,0 +1,259 @@
+//! Sub-options: `-d agcount=4,su=64k`. Which there are, and what is said of those that are not taken.
+
+use std::collections::BTreeMap;
+
+/// What a word means to us.
+enum Kind {
+    /// Taken.
+    Taken,
+    /// There for old scripts: only this value is possible.
+    Always(&'static str),
+    /// Known to `mkfs.xfs`, and not to us, for this reason.
+    Refused(&'static str),
+}
+
+use Kind::{Always, Refused, Taken};
+
+const REALTIME: &str = "realtime devices are not supported";
+const HINTS: &str = "inherited flags are not supported: set them after the volume is mounted";
+const QUOTA: &str = "quota is not supported: mount with quota options instead";
+const CONCURRENCY: &str = "give the number itself: -d agcount=N, -l size=NUM";
+
+/// Every word of `mkfs.xfs` 6.13.
+const KNOWN: &[(char, &str, Kind)] = &[
+    ('b', "size", Taken),
+    ('d', "agcount", Taken),
+    ('d', "agsize", Taken),
+    ('d', "concurrency", Refused(CONCURRENCY)),
+    ('d', "cowextsize", Refused(HINTS)),
+    ('d', "daxinherit", Refused(HINTS)),
+    ('d', "extszinherit", Refused(HINTS)),
+    ('d', "file", Taken),
+    ('d', "name", Taken),
+    ('d', "noalign", Taken),
+    ('d', "projinherit", Refused(HINTS)),
+    ('d', "rtinherit", Refused(REALTIME)),
+    ('d', "sectsize", Taken),
+    ('d', "size", Taken),
+    ('d', "su", Taken),
+    ('d', "sunit", Taken),
+    ('d', "sw", Taken),
+    ('d', "swidth", Taken),
+    ('i', "align", Always("1")),
+    ('i', "attr", Always("2")),
+    ('i', "exchange", Taken),
+    ('i', "maxpct", Taken),
+    ('i', "nrext64", Taken),
+    ('i', "perblock", Taken),
+    ('i', "projid32bit", Always("1")),
+    ('i', "size", Taken),
+    ('i', "sparse", Taken),
+    ('l', "agnum", Taken),
+    ('l', "concurrency", Refused(CONCURRENCY)),
+    ('l', "file", Taken),
+    ('l', "internal", Taken),
+    ('l', "lazy-count", Always("1")),
+    ('l', "logdev", Taken),
+    ('l', "sectsize", Taken),
+    ('l', "size", Taken),
+    ('l', "su", Taken),
+    ('l', "sunit", Taken),
+    ('l', "version", Always("2")),
+    (
+        'm',
+        "autofsck",
+        Refused("it is an attribute of the root directory: set it after the volume is mounted"),
+    ),
+    ('m', "bigtime", Taken),
+    ('m', "crc", Always("1")),
+    ('m', "finobt", Taken),
+    ('m', "gqnoenforce", Refused(QUOTA)),
+    ('m', "gquota", Refused(QUOTA)),
+    ('m', "inobtcount", Taken),
+    ('m', "metadir", Always("0")),
+    ('m', "pqnoenforce", Refused(QUOTA)),
+    ('m', "pquota", Refused(QUOTA)),
+    ('m', "reflink", Taken),
+    ('m', "rmapbt", Taken),
+    ('m', "uqnoenforce", Refused(QUOTA)),
+    ('m', "uquota", Refused(QUOTA)),
+    ('m', "uuid", Taken),
+    ('n', "ftype", Always("1")),
+    ('n', "parent", Taken),
+    ('n', "size", Taken),
+    ('n', "version", Taken),
+    ('s', "sectsize", Taken),
+    ('s', "size", Taken),
+];
+
+/// Pairs that say the same in two ways, or the opposite.
+const CONFLICTS: &[(char, &str, &str)] = &[
+    ('d', "su", "sunit"),
+    ('d', "su", "swidth"),
+    ('d', "sw", "sunit"),
+    ('d', "sw", "swidth"),
+    ('d', "su", "noalign"),
+    ('d', "sunit", "noalign"),
+    ('d', "agcount", "agsize"),
+    ('i', "size", "perblock"),
+    ('l', "su", "sunit"),
+    ('l', "agnum", "logdev"),
+    ('l', "internal", "logdev"),
+    ('s', "size", "sectsize"),
+];
+
+/// What was given: letter and word, and the value where there was one.
+#[derive(Debug, Default)]
+pub struct Words(BTreeMap<(char, &'static str), Option<String>>);
+
+impl Words {
+    /// Reads every letter's lists of words.
+    pub fn read(given: &[(char, &Vec<String>)]) -> Result<Self, String> {
+        let mut words = Self::default();
+        for (letter, lists) in given {
+            for word in lists.iter().flat_map(|list| list.split(',')) {
+                words.take(*letter, word)?;
+            }
+        }
+        for (letter, one, other) in CONFLICTS {
+            if words.0.contains_key(&(*letter, one)) && words.0.contains_key(&(*letter, other)) {
+                return Err(format!("-{letter} {one} and -{letter} {other} cannot be given together"));
+            }
+        }
+        Ok(words)
+    }
+
+    fn take(&mut self, letter: char, word: &str) -> Result<(), String> {
+        if letter == 'r' {
+            return Err(format!("-r {word}: {REALTIME}"));
+        }
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        let Some((_, known, kind)) = KNOWN.iter().find(|(l, known, _)| *l == letter && *known == name) else {
+            return Err(format!("-{letter} {name}: there is no such option; there are {}", names(letter)));
+        };
+        match kind {
+            Taken => {}
+            Always(only) if value.unwrap_or("1") == *only => return Ok(()),
+            Always(only) => {
+                return Err(format!(
+                    "-{letter} {word}: only {name}={only} is supported, as on every volume made today"
+                ));
+            }
+            Refused(why) => return Err(format!("-{letter} {name}: {why}")),
+        }
+        if self.0.insert((letter, known), value.map(str::to_owned)).is_some() {
+            return Err(format!("-{letter} {name} is given twice"));
+        }
+        Ok(())
+    }
+
+    /// The value of a word that needs one.
+    pub fn value(&self, letter: char, name: &'static str) -> Result<Option<&str>, String> {
+        match self.0.get(&(letter, name)) {
+            None => Ok(None),
+            Some(Some(value)) if !value.is_empty() => Ok(Some(value)),
+            Some(_) => Err(format!("-{letter} {name}: it needs a value: {name}=...")),
+        }
+    }
+
+    /// A word that is on or off; alone it means on.
+    pub fn switch(&self, letter: char, name: &'static str) -> Result<Option<bool>, String> {
+        match self.0.get(&(letter, name)).map(Option::as_deref) {
+            None => Ok(None),
+            Some(None | Some("1")) => Ok(Some(true)),
+            Some(Some("0")) => Ok(Some(false)),
+            Some(Some(other)) => Err(format!("-{letter} {name}={other}: it is 0 or 1")),
+        }
+    }
+
+    /// A plain number.
+    pub fn number(&self, letter: char, name: &'static str) -> Result<Option<u64>, String> {
+        let Some(text) = self.value(letter, name)? else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| format!("-{letter} {name}={text}: it is not a number"))
+    }
+
+    /// A number of bytes with an optional suffix, in units of this volume's sectors and blocks.
+    pub fn bytes(&self, letter: char, name: &'static str, units: Units) -> Result<Option<u64>, String> {
+        let Some(text) = self.value(letter, name)? else { return Ok(None) };
+        units.parse(text).map(Some).map_err(|problem| format!("-{letter} {name}={text}: {problem}"))
+    }
+}
+
+fn names(letter: char) -> String {
+    let taken = KNOWN.iter().filter(|(l, _, kind)| *l == letter && matches!(kind, Taken));
+    taken.map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// What the suffixes s and b stand for, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Units {
+    pub sector: u64,
+    pub block: u64,
+}
+
+impl Units {
+    /// Reads a number of bytes.
+    pub fn parse(self, text: &str) -> Result<u64, String> {
+        let unit = match text.chars().next_back().unwrap_or(' ').to_ascii_lowercase() {
+            's' => self.sector,
+            'b' => self.block,
+            'k' => 1 << 10,
+            'm' => 1 << 20,
+            'g' => 1 << 30,
+            't' => 1 << 40,
+            'p' => 1 << 50,
+            'e' => 1 << 60,
+            _ => 0,
+        };
+        let digits = if unit > 0 { text.get(..text.len() - 1).unwrap_or("") } else { text };
+        let number: u64 = digits.parse().map_err(|_| {
+            "it is not a number with one of the suffixes s, b, k, m, g, t, p (KiB, MiB, ...)".to_owned()
+        })?;
+        number.checked_mul(unit.max(1)).ok_or_else(|| "it is too large".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(letter: char, list: &str) -> Result<Words, String> {
+        Words::read(&[(letter, &vec![list.to_owned()])])
+    }
+
+    #[test]
+    fn words_are_taken_once_and_unknown_ones_named() {
+        let words = read('d', "agcount=4,noalign").unwrap();
+        assert_eq!(words.number('d', "agcount"), Ok(Some(4)));
+        assert_eq!(words.switch('d', "noalign"), Ok(Some(true)));
+        assert!(read('d', "agcount=4,agcount=4").unwrap_err().contains("twice"));
+        assert!(read('d', "colour=red").unwrap_err().contains("agcount"));
+        assert!(read('d', "su=64k,sunit=8").unwrap_err().contains("together"));
+        assert!(read('m', "crc=0").unwrap_err().contains("crc=1"));
+        assert!(read('m', "crc=1").is_ok() && read('m', "metadir=0").is_ok());
+        assert!(read('m', "metadir=1").is_err() && read('m', "metadir").is_err());
+        assert!(read('r', "size=1g").unwrap_err().contains("realtime"));
+        assert!(read('m', "rmapbt=2").unwrap().switch('m', "rmapbt").is_err());
+        assert!(read('d', "agsize").unwrap().value('d', "agsize").is_err());
+    }
+
+    #[test]
+    fn suffixes_are_those_of_mkfs() {
+        let units = Units { sector: 512, block: 4096 };
+        for (text, bytes) in [("7", 7), ("2s", 1024), ("3b", 12288), ("1k", 1024), ("1G", 1 << 30)] {
+            assert_eq!(units.parse(text), Ok(bytes));
+        }
+        for text in ["", "k", "1kb", "-1", "99999999p", "1.5g"] {
+            assert!(units.parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_word_is_listed_once_and_in_order() {
+        let keys: Vec<_> = KNOWN.iter().map(|(letter, name, _)| (*letter, *name)).collect();
+        assert!(keys.is_sorted() && keys.windows(2).all(|pair| pair.first() != pair.last()));
+    }
+}
