@@ -24,6 +24,7 @@ use format::{Damage, Geometry, Place};
 use log::engine::target::StableHook;
 use log::engine::{BufferId, BusyExtent, Error, Extent, Transaction};
 
+use crate::inodes::{AgInodes, InodeOptions, VolumeInodes};
 use crate::space::busy::Busy;
 use crate::space::reservation::{BlockReservation, Reserve};
 
@@ -48,10 +49,8 @@ pub struct Group {
     pub(crate) longest: AtomicU32,
     pub(crate) flcount: AtomicU32,
     pub(crate) btreeblks: AtomicU32,
-    /// Allocated inodes, as the AGI says.
-    pub inodes: AtomicU32,
-    /// Free ones among them.
-    pub free_inodes: AtomicU32,
+    /// Its inodes.
+    pub(crate) inodes: AgInodes,
     /// For trees whose blocks come from free space: free inodes and reference counts.
     pub(crate) metadata: Reserve,
     /// For the reverse-mapping tree, whose blocks come from the AGFL.
@@ -67,6 +66,7 @@ pub struct Groups {
     geometry: Arc<Geometry>,
     groups: Box<[Arc<Group>]>,
     free: Arc<Counter>,
+    inodes: VolumeInodes,
 }
 
 /// An allocation group whose AGF and AGFL a transaction has locked.
@@ -86,16 +86,29 @@ impl Groups {
     /// # Errors
     /// What reading meets, and damaged headers.
     pub fn open(tx: &mut Transaction, geometry: &Geometry) -> Result<Self, Error> {
+        Self::open_with(tx, geometry, &InodeOptions::default())
+    }
+
+    /// The same, with options for inodes.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        tx: &mut Transaction,
+        geometry: &Geometry,
+        options: &InodeOptions,
+    ) -> Result<Self, Error> {
         let geometry = Arc::new(geometry.clone());
         let free = Arc::new(Counter::new(0));
-        let groups = geometry.ags().map(|ag| Arc::new(Group::new(ag, &geometry, &free)));
-        let groups = Self { groups: groups.collect(), geometry: Arc::clone(&geometry), free };
+        let groups: Box<[_]> = geometry.ags().map(|ag| Arc::new(Group::new(ag, &geometry, &free))).collect();
         let mut usable = 0u64;
-        for group in &groups.groups {
+        for group in &groups {
             usable += group.load(tx)?;
         }
-        groups.free.add(usable);
-        Ok(groups)
+        free.add(usable);
+        let inodes = VolumeInodes::new(&geometry, options, groups.iter().map(|group| &group.inodes))
+            .map_err(|damage| Error::damaged(Place::default(), damage))?;
+        Ok(Self { groups, geometry, free, inodes })
     }
 
     /// The volume's shape.
@@ -148,10 +161,14 @@ impl Groups {
 
     /// Allocated inodes and free ones among them, as the superblock counts them.
     pub fn inode_counts(&self) -> (u64, u64) {
-        let sum = |of: fn(&Group) -> &AtomicU32| {
-            self.groups.iter().map(|group| u64::from(of(group).load(Relaxed))).sum()
-        };
-        (sum(|group| &group.inodes), sum(|group| &group.free_inodes))
+        let sum =
+            |of: fn(&AgInodes) -> u32| self.groups.iter().map(|group| u64::from(of(&group.inodes))).sum();
+        (sum(AgInodes::count), sum(AgInodes::free))
+    }
+
+    /// The volume's inodes: their counts, and the shape of chunks.
+    pub fn inodes(&self) -> &VolumeInodes {
+        &self.inodes
     }
 }
 
@@ -175,8 +192,7 @@ impl Group {
             longest: AtomicU32::new(0),
             flcount: AtomicU32::new(0),
             btreeblks: AtomicU32::new(0),
-            inodes: AtomicU32::new(0),
-            free_inodes: AtomicU32::new(0),
+            inodes: AgInodes::default(),
             metadata: Reserve::default(),
             mappings: Reserve::default(),
             busy: Mutex::new(Rank::Group, Busy::default()),

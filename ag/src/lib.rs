@@ -5,9 +5,11 @@
 //! | [`btree`] | one B+tree for all, with cursors over a transaction's buffers |
 //! | [`group`] | [`Groups`] and [`Group`]: what is kept in memory of each allocation group |
 //! | [`space`] | free space: allocation, freeing, the AGFL, reservations, busy extents |
+//! | [`inodes`] | inodes: which exist, which are free, how they come and go |
 //! | [`rmap`] | reverse mappings: who owns each block |
 //! | [`refcount`] | how often blocks are shared, and copy-on-write staging |
 //! | [`owner`] | [`Owner`] |
+//! | [`reservation`] | how much log space a change may take |
 //!
 //! # Invariants
 //! - Whoever holds an AGF's buffer in a transaction may change all that hangs from it: both trees of free space, the
@@ -22,14 +24,18 @@
 
 pub mod btree;
 pub mod group;
+pub mod inodes;
 pub mod owner;
 pub mod refcount;
+pub mod reservation;
 pub mod rmap;
 pub mod space;
 #[cfg(test)]
 mod testing;
 
 pub use group::{Group, Groups, OpenAg};
+pub use inodes::{AllocInode, FreedInode, InodeOptions};
 pub use owner::Owner;
+pub use reservation::Costs;
 pub use space::alloc::{AllocRequest, Near};
 pub use space::reservation::BlockReservation;

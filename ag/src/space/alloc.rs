@@ -60,6 +60,8 @@ pub(crate) struct Want {
     pub min: u32,
     pub max: u32,
     pub align: u32,
+    /// It must lie between these blocks.
+    pub within: Option<(u32, u32)>,
     /// Where nothing else is left, blocks may be used whose freeing is not stable yet.
     pub reuse_busy: bool,
 }
@@ -94,6 +96,7 @@ impl Groups {
             min: request.min.max(1),
             max: request.max.max(request.min).max(1),
             align: request.align.max(1),
+            within: None,
             reuse_busy: !request.data,
         };
         // First without waiting for anybody; then in ascending order, behind what this transaction holds already.
@@ -191,7 +194,7 @@ impl OpenAg<'_> {
         owner: Owner,
     ) -> Result<AgBlock, Error> {
         let near = Some(near.get());
-        let want = Want { near, exact: false, min: 1, max: 1, align: 1, reuse_busy: true };
+        let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
         let own = self.group.metadata.left();
         let Some((block, _)) = self.alloc(tx, &want, owner, own)? else {
             return Err(Error::NoSpace { what: "a tree of an allocation group" });
@@ -214,7 +217,7 @@ impl OpenAg<'_> {
         owner: Owner,
     ) -> Result<AgBlock, Error> {
         let near = Some(near.get());
-        let want = Want { near, exact: false, min: 1, max: 1, align: 1, reuse_busy: true };
+        let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
         let Some((block, _)) = self.alloc(tx, &want, owner, 0)? else {
             return Err(Error::NoSpace { what: "a tree of an allocation group" });
         };
@@ -328,6 +331,7 @@ impl OpenAg<'_> {
         }
         let mut best: Option<Found> = None;
         let mut part = |start: u32, count: u32| {
+            let Some((start, count)) = clip((start, count), want.within) else { return };
             let Some((at, count)) = place(start, count, want, near) else { return };
             let better = |old: Found| match (near, old.count.cmp(&count)) {
                 (_, Ordering::Less) => true,
@@ -345,6 +349,13 @@ impl OpenAg<'_> {
         }
         best
     }
+}
+
+/// What of a run lies between two blocks.
+fn clip((start, count): (u32, u32), within: Option<(u32, u32)>) -> Option<(u32, u32)> {
+    let Some((from, to)) = within else { return Some((start, count)) };
+    let (first, end) = (start.max(from), (start + count).min(to));
+    (first < end).then(|| (first, end - first))
 }
 
 /// Places an extent within a run of free blocks: as long as is of use, then as near to `near` as alignment allows.
@@ -368,7 +379,8 @@ fn place(start: u32, count: u32, want: &Want, near: Option<u32>) -> Option<(u32,
 mod tests {
     use super::*;
 
-    const WANT: Want = Want { near: None, exact: false, min: 2, max: 4, align: 1, reuse_busy: false };
+    const WANT: Want =
+        Want { near: None, exact: false, min: 2, max: 4, align: 1, within: None, reuse_busy: false };
 
     #[test]
     fn an_extent_is_placed_near_aligned_and_within() {

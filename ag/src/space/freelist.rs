@@ -94,7 +94,15 @@ impl OpenAg<'_> {
                 return Ok(());
             }
             // The smallest extents will do: best fit keeps long ones whole.
-            let want = Want { near: None, exact: false, min: 1, max: missing, align: 1, reuse_busy: true };
+            let want = Want {
+                near: None,
+                exact: false,
+                min: 1,
+                max: missing,
+                align: 1,
+                within: None,
+                reuse_busy: true,
+            };
             let Some(found) = self.find(tx, &want)? else { return Ok(()) };
             self.take_out(tx, found.free, found.at, found.count)?;
             for block in found.at..found.at + found.count {

@@ -57,6 +57,13 @@ impl<'g> BlockReservation<'g> {
     }
 }
 
+impl BlockReservation<'_> {
+    /// Blocks that were spent are not needed after all.
+    pub(crate) fn refund(&mut self, count: u32) {
+        self.left += count;
+    }
+}
+
 impl Drop for BlockReservation<'_> {
     fn drop(&mut self) {
         if self.left > 0 {
@@ -124,8 +131,7 @@ impl Group {
         })?;
         let mut finobt_blocks = 0;
         if let Some(raw) = RawAgi::view(tx.bytes(agi)) {
-            self.inodes.store(raw.count.get(), Relaxed);
-            self.free_inodes.store(raw.freecount.get(), Relaxed);
+            self.inodes.set(raw.count.get(), raw.freecount.get());
             finobt_blocks = raw.fblocks.get();
             let root = Root::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
             if geometry.features.finobt() && !geometry.features.inobtcount() {

@@ -383,6 +383,16 @@ impl Transaction {
         self.edit(id).held = true;
     }
 
+    /// Ends [`hold`](Self::hold): the next roll unlocks the buffer.
+    pub fn unhold(&mut self, id: BufferId) {
+        self.edit(id).held = false;
+    }
+
+    /// How many buffers are joined: what the change has touched so far.
+    pub fn buffers(&self) -> usize {
+        self.buffers.iter().flatten().count()
+    }
+
     /// Logs an item that has no lock of its own, once.
     pub fn log_item(&mut self, item: Arc<dyn LogItem>, regions: Regions) {
         self.items.push(Plain { item, regions: Some(regions) });

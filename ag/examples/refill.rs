@@ -1,0 +1,96 @@
+//! What an inode allocation costs among many inodes, with the free inode tree and without:
+//! `cargo run --release -p xebec-ag --example refill -- [INODES [HOLES]]`.
+//!
+//! One AG in memory is filled with INODES inodes, HOLES of them are freed here and there, and as many are allocated
+//! anew near one parent: the experiment of the free inode tree's first announcement, without files. There is no journal
+//! below.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::Ino;
+use block::MemoryDevice;
+use log::engine::unlogged::Unlogged;
+use log::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
+use xebec_ag::{AllocInode, Costs, Groups};
+
+struct Volume {
+    groups: Arc<Groups>,
+    cache: Arc<BufferCache>,
+    target: Arc<dyn CommitTarget>,
+    reservation: LogReservation,
+}
+
+impl Volume {
+    fn new(inodes: u64, finobt: bool) -> Result<Self, Box<dyn std::error::Error>> {
+        let device = Arc::new(MemoryDevice::new((inodes * 512).next_multiple_of(1 << 20) * 2 + (256 << 20)));
+        let options =
+            mkfs::Options { ag_count: Some(1), finobt, inobtcount: finobt, ..mkfs::Options::default() };
+        let geometry = mkfs::format(&*device, &options)?;
+        let cache = Arc::new(BufferCache::new(device, usize::MAX));
+        let nowhere: Arc<dyn CommitTarget> = Arc::new(Unlogged::new(None));
+        let groups = Arc::new(Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry)?);
+        let target = Arc::new(Unlogged::new(Some(groups.clone())));
+        let reservation = LogReservation { bytes: Costs::derive(&geometry).largest(), transactions: 2 };
+        Ok(Self { groups, cache, target, reservation })
+    }
+
+    fn alloc(&self, parent: Ino) -> Result<Ino, Error> {
+        let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode())?;
+        let mut tx = Transaction::begin(&self.target, &self.cache, self.reservation)?;
+        let ino =
+            self.groups.alloc_inode(&mut tx, &mut blocks, AllocInode { parent, is_dir: false, blocks: 0 })?;
+        tx.commit(&mut [])?;
+        Ok(ino)
+    }
+
+    fn free(&self, ino: Ino) -> Result<(), Error> {
+        let mut tx = Transaction::begin(&self.target, &self.cache, self.reservation)?;
+        self.groups.free_inode(&mut tx, ino)?;
+        tx.commit(&mut [])
+    }
+}
+
+fn per(time: Duration, count: usize) -> f64 {
+    time.as_secs_f64() * 1e9 / count.max(1) as f64
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>());
+    let inodes = args.next().transpose()?.unwrap_or(100_000);
+    let holes = args.next().transpose()?.unwrap_or(inodes / 100);
+    println!("finobt | fill, ns per inode | free, ns per inode | refill, ns per inode");
+    for finobt in [true, false] {
+        let volume = Volume::new(inodes as u64, finobt)?;
+        let root = volume.groups.geometry().root;
+        let begun = Instant::now();
+        let all = (0..inodes).map(|_| volume.alloc(root)).collect::<Result<Vec<_>, _>>()?;
+        let filled = begun.elapsed();
+        // A permutation of the inodes by a step that shares no factor with their number.
+        let step = (inodes * 618 / 1000..).find(|step| gcd(*step, inodes) == 1).unwrap_or(1);
+        let begun = Instant::now();
+        for n in 0..holes {
+            if let Some(ino) = all.get(n * step % inodes) {
+                volume.free(*ino)?;
+            }
+        }
+        let freed = begun.elapsed();
+        let parent = all.last().copied().unwrap_or(root);
+        let begun = Instant::now();
+        for _ in 0..holes {
+            volume.alloc(parent)?;
+        }
+        let refilled = begun.elapsed();
+        println!(
+            "{finobt:6} | {:18.0} | {:18.0} | {:20.0}",
+            per(filled, inodes),
+            per(freed, holes),
+            per(refilled, holes)
+        );
+    }
+    Ok(())
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

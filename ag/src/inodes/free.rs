@@ -1,0 +1,157 @@
+//! Freeing an inode, and its whole chunk if that was the last inode of it in use.
+
+use base::Ino;
+use base::lock::Rank;
+use format::Damage;
+use format::btree::{FinoBt, InoBt};
+use log::engine::{Error, Extent, Transaction};
+
+use super::agi::Agi;
+use super::chunk::Chunk;
+use super::search::Walk;
+use super::space::{Run, Spare};
+use super::take::{chunk_of, expect_equal};
+use super::tree::Chunks;
+use crate::Groups;
+
+/// What went with a freed inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreedInode {
+    /// The chunk that was removed, if it was.
+    pub removed: Option<RemovedChunk>,
+}
+
+/// A chunk that is no more: its blocks are about to be free, and no inode of it may be written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemovedChunk {
+    /// The first inode number of the chunk.
+    pub first: Ino,
+    /// A bit for each inode that existed, the lowest for `first`.
+    pub present: u64,
+}
+
+impl RemovedChunk {
+    /// The inodes that existed.
+    pub fn inodes(&self) -> impl Iterator<Item = Ino> + use<> {
+        let (first, present) = (self.first.get(), self.present);
+        (0..64).filter(move |n| present & 1 << n != 0).map(move |n| Ino(first + n))
+    }
+}
+
+impl Groups {
+    /// Frees an inode in the trees and in all counts. The caller marks its slot free; where the chunk goes, the slots'
+    /// buffers are cancelled here, and the caller forgets their inodes.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where the trees know no such inode in use. [`Error::NoSpace`] where the free inode tree may
+    /// have to grow and there is nothing that it could grow into: nothing was changed then.
+    pub fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<FreedInode, Error> {
+        let geometry = self.geometry();
+        let damage = || Damage::new("inode", "number", "an inode within the volume", ino);
+        let place = format::Place::ino(ino);
+        let split = geometry.split_ino(ino);
+        let (ag, within) = split.ok_or_else(|| Error::damaged(place, damage()))?;
+        let agi = Agi::read(tx, geometry, ag)?;
+        let mut all = Chunks::<InoBt>::new(self, agi);
+        let missing =
+            || Damage::new("inode chunk", "startino", format_args!("a chunk with inode {ino}"), "none");
+        let before = chunk_of(&mut all, tx, within)?.ok_or_else(|| Error::damaged(place, missing()))?;
+        let mut after = before;
+        after.put(within).map_err(|damage| Error::damaged(place, damage))?;
+        // A full chunk comes into the free inode tree, which may have to grow: for this there must be blocks before
+        // anything changes.
+        let grows = geometry.features.finobt() && before.takable() == 0;
+        let blocks = if grows { self.blocks_for_insertion(tx, agi)? } else { 0 };
+        let mut reservation = self.reserve_blocks(blocks)?;
+        let none = Error::NoSpace { what: "the free inode tree" };
+        let spare = Spare::take(&mut reservation, blocks).ok_or(none)?;
+        let goes = after.is_unused() && !self.inodes().keep_chunks && geometry.inodes_per_block_log <= 6;
+        if goes {
+            all.delete(tx)?;
+        } else {
+            all.update(tx, &after)?;
+        }
+        if geometry.features.finobt() {
+            self.free_in_free_tree(tx, (agi, &spare), &before, (!goes).then_some(&after))?;
+        }
+        spare.give_back(&mut reservation);
+        let gone = if goes { after.count() } else { 0 };
+        self.count_freed(tx, agi, gone)?;
+        if goes {
+            self.remove_chunk(tx, agi, &after)?;
+        }
+        let removed = RemovedChunk { first: geometry.ino(ag, after.start), present: after.present() };
+        Ok(FreedInode { removed: goes.then_some(removed) })
+    }
+
+    /// Brings the free inode tree up to date; without `after`, the chunk goes.
+    fn free_in_free_tree(
+        &self,
+        tx: &mut Transaction,
+        (agi, spare): (Agi, &Spare),
+        before: &Chunk,
+        after: Option<&Chunk>,
+    ) -> Result<(), Error> {
+        let mut free = Chunks::<FinoBt>::growing(self, agi, spare);
+        let found = free.eq(tx, before.start)?;
+        expect_equal(agi, found, (before.takable() != 0).then_some(before))?;
+        match (found, after) {
+            (Some(_), Some(after)) => free.update(tx, after),
+            (Some(_), None) => free.delete(tx),
+            (None, Some(after)) => free.insert(tx, after),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Blocks that inserting into the free inode tree may take from users: none, where enough are set aside.
+    fn blocks_for_insertion(&self, tx: &mut Transaction, agi: Agi) -> Result<u32, Error> {
+        let (levels, group) = (self.inodes().tree_levels(), self.group_of(agi)?);
+        // Reference counts draw on the same, under another lock: a margin for what they take meanwhile.
+        if group.metadata.left() >= 8 * levels {
+            return Ok(0);
+        }
+        let open = group.lock(tx)?;
+        if group.metadata.left() >= levels {
+            return Ok(0);
+        }
+        let has_room = open.has_room_beyond(tx, levels);
+        if has_room { Ok(levels) } else { Err(Error::NoSpace { what: "the free inode tree" }) }
+    }
+
+    /// One inode more is free, and `gone` inodes, all free, are no more.
+    fn count_freed(&self, tx: &mut Transaction, agi: Agi, gone: u32) -> Result<(), Error> {
+        let raw = agi.raw(tx)?;
+        let (count, free) = (raw.count.get(), raw.freecount.get());
+        let counts = (count.checked_sub(gone), free.checked_add(1).and_then(|free| free.checked_sub(gone)));
+        let (Some(count), Some(free)) = counts else {
+            let expected = format_args!("the {gone} inodes of a chunk at least");
+            return Err(agi.damage(Damage::new(
+                "AGI",
+                "count",
+                expected,
+                format_args!("{count}, {free} free"),
+            )));
+        };
+        agi.set_counts(tx, count, free);
+        self.group_of(agi)?.inodes.set(count, free);
+        self.inodes().add_free(1);
+        self.inodes().sub_free(gone);
+        self.inodes().unclaim(gone);
+        Ok(())
+    }
+
+    /// Frees a chunk's blocks and cancels what lies in them.
+    fn remove_chunk(&self, tx: &mut Transaction, agi: Agi, chunk: &Chunk) -> Result<(), Error> {
+        let (geometry, shape) = (self.geometry(), self.inodes().shape());
+        for (block, blocks) in shape.blocks_of(chunk) {
+            for cluster in shape.clusters(block, blocks) {
+                let at = Extent { daddr: shape.daddr(geometry, agi.ag, &cluster), bytes: cluster.bytes };
+                let id = tx.fresh(at, Rank::Buffer)?;
+                tx.inode_buffer(id);
+                tx.invalidate(id);
+            }
+            self.free_run(tx, agi, Run { block, blocks })?;
+        }
+        Ok(())
+    }
+}

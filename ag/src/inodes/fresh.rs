@@ -1,0 +1,84 @@
+//! How new inodes begin: all of a run at once, each free.
+
+use base::{AgBlock, AgNumber, Ino};
+use format::geometry::Geometry;
+use format::inode::{CRC_OFFSET, MAGIC, RawInode};
+use format::log::icreate::RawInodeCreate;
+use format::log::item::ItemType;
+use format::ondisk::{LeU16, U16, U32, U64};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Writes free inodes into `bytes`, a run of whole slots of which the first is that of `first`. What the slots held
+/// before is lost.
+pub fn write_free_inodes(bytes: &mut [u8], geometry: &Geometry, first: Ino, generation: u32) {
+    let mut core = RawInode {
+        magic: U16::new(MAGIC),
+        version: 3,
+        generation: U32::new(generation),
+        next_unlinked: U32::new(u32::MAX),
+        uuid: geometry.uuid,
+        ..RawInode::new_zeroed()
+    };
+    bytes.fill(0);
+    for (ino, slot) in (first.get()..).zip(bytes.chunks_exact_mut(geometry.inode_size as usize)) {
+        core.ino = U64::new(ino);
+        if let Some(head) = slot.get_mut(..size_of::<RawInode>()) {
+            head.copy_from_slice(core.as_bytes());
+        }
+        format::checksum::store(slot, CRC_OFFSET);
+    }
+}
+
+/// The log item that lets recovery write the same inodes: its only region.
+pub fn create_item(
+    geometry: &Geometry,
+    ag: AgNumber,
+    block: AgBlock,
+    blocks: u32,
+    generation: u32,
+) -> RawInodeCreate {
+    RawInodeCreate {
+        kind: LeU16::new(ItemType::InodeCreate.code()),
+        size: LeU16::new(1),
+        ag: U32::new(ag.get()),
+        agbno: U32::new(block.get()),
+        count: U32::new(blocks << geometry.inodes_per_block_log),
+        isize: U32::new(geometry.inode_size),
+        length: U32::new(blocks),
+        generation: U32::new(generation),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::inodes::testing;
+    use base::AgIno;
+    use format::inode::Dinode;
+    use format::log::icreate::InodeCreate;
+
+    #[test]
+    fn every_slot_is_a_free_inode_with_its_own_number() {
+        let geometry = testing::geometry();
+        let first = geometry.ino(AgNumber(1), AgIno(64));
+        let mut bytes = vec![0xa5; 8 * geometry.inode_size as usize];
+        write_free_inodes(&mut bytes, &geometry, first, 77);
+        for (n, slot) in (0..8).zip(bytes.chunks(geometry.inode_size as usize)) {
+            let inode = Dinode::verify(slot, &geometry, Ino(first.get() + n)).unwrap();
+            assert!(inode.is_free());
+            let core = inode.core;
+            assert_eq!((core.generation.get(), core.next_unlinked.get(), core.format), (77, u32::MAX, 0));
+            assert!(slot[size_of::<RawInode>()..].iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn recovery_reads_the_item_as_it_was_meant() {
+        let geometry = testing::geometry();
+        let item = create_item(&geometry, AgNumber(1), AgBlock(8), 8, 5);
+        let read = InodeCreate::parse(item.as_bytes()).unwrap();
+        read.verify(&geometry).unwrap();
+        assert_eq!((read.block, read.blocks, read.count, read.generation), (AgBlock(8), 8, 64, 5));
+    }
+}

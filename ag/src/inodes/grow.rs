@@ -1,0 +1,229 @@
+//! More inodes for an AG: blocks, free inodes in them, and a record in both trees.
+//!
+//! Tried in turn: a whole chunk, behind the newest one where there is room, best aligned to the stripe; then, where the
+//! volume may have them, a part of a chunk, which fills up the record of its chunk's other part if there is one.
+//!
+//! The new inodes' buffers are *ordered*: nothing of them is in the log but one small item from which recovery can
+//! write them all, and they must be home before the log passes that item.
+
+use std::sync::Arc;
+
+use base::lock::Rank;
+use base::{AgBlock, AgIno};
+use format::btree::{FinoBt, InoBt};
+use format::geometry::INODES_PER_CHUNK;
+use format::{Damage, ensure};
+use log::engine::{Error, Extent, Flush, ItemCore, LogItem, Regions, Transaction, WriteBatch};
+use zerocopy::IntoBytes;
+
+use super::agi::Agi;
+use super::choose::Pass;
+use super::chunk::Chunk;
+use super::fresh::{create_item, write_free_inodes};
+use super::search::Walk;
+use super::space::{Place, Run, Spare};
+use super::take::expect_equal;
+use super::tree::Chunks;
+use crate::{BlockReservation, Groups};
+
+/// Whether new chunks may be allocated: asked once in a search for an AG, and only if it comes to that.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    nearly_full: Option<bool>,
+}
+
+/// A volume with less free space than one part in this many is nearly full: it uses up free inodes first.
+const NEARLY_FULL: u64 = 100;
+
+impl Growth {
+    pub fn allowed(&mut self, groups: &Groups, pass: Pass) -> bool {
+        let nearly_full = *self
+            .nearly_full
+            .get_or_insert_with(|| groups.free_blocks() < groups.geometry().blocks / NEARLY_FULL);
+        !nearly_full || pass == Pass::Last
+    }
+}
+
+/// The creation of inodes, in the log. The buffers of the inodes hold the log back until they are home; this item need
+/// not.
+#[derive(Debug, Default)]
+struct Creation {
+    core: ItemCore,
+}
+
+impl LogItem for Creation {
+    fn core(&self) -> &ItemCore {
+        &self.core
+    }
+
+    fn flush(self: Arc<Self>, _: &mut WriteBatch<'_>) -> Flush {
+        Flush::Clean
+    }
+
+    fn written(&self, _: bool) {}
+}
+
+impl Groups {
+    /// Gives an AG more inodes, all free; `false` where there is no room for them, or the volume may have no more.
+    pub(super) fn grow_inodes(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        agi: Agi,
+    ) -> Result<bool, Error> {
+        let (inodes, most) = (self.inodes(), self.inodes().shape().chunk_inodes);
+        if !inodes.claim(most) {
+            return Ok(false);
+        }
+        let run = self.inode_blocks(tx, reservation, agi);
+        let made =
+            run.as_ref().ok().and_then(Option::as_ref).map_or(0, |run| run.0.blocks) << self.per_block_log();
+        inodes.unclaim(most.saturating_sub(made));
+        let Some((run, spare)) = run? else { return Ok(false) };
+        self.create_inodes(tx, agi, run)?;
+        let start = if run.blocks < inodes.shape().chunk_blocks {
+            self.add_part(tx, (agi, &spare), run)?
+        } else {
+            self.add_whole(tx, (agi, &spare), run)?
+        };
+        spare.give_back(reservation);
+        let raw = agi.raw(tx)?;
+        let counts = (raw.count.get().checked_add(made), raw.freecount.get().checked_add(made));
+        let (Some(count), Some(free)) = counts else {
+            return Err(agi.damage(Damage::new("AGI", "count", "room for more inodes", raw.count)));
+        };
+        agi.set_counts(tx, count, free);
+        agi.set_newest(tx, start);
+        self.group_of(agi)?.inodes.set(count, free);
+        inodes.add_free(made);
+        Ok(true)
+    }
+
+    fn per_block_log(&self) -> u8 {
+        self.geometry().inodes_per_block_log
+    }
+
+    /// Takes blocks for a chunk, or for a part of one, and puts some aside for the trees.
+    fn inode_blocks(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        agi: Agi,
+    ) -> Result<Option<(Run, Spare)>, Error> {
+        let Some(spare) = Spare::take(reservation, self.blocks_for_trees()) else { return Ok(None) };
+        let run = self.inode_run(tx, reservation, agi);
+        if let Ok(Some(run)) = run {
+            return Ok(Some((run, spare)));
+        }
+        spare.give_back(reservation);
+        run.map(|_| None)
+    }
+
+    fn inode_run(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        agi: Agi,
+    ) -> Result<Option<Run>, Error> {
+        let shape = *self.inodes().shape();
+        let raw = agi.raw(tx)?;
+        let behind = |newest: AgIno| {
+            AgBlock((newest.get() >> self.per_block_log()).saturating_add(shape.chunk_blocks))
+        };
+        let near = Agi::newest(raw).map_or(AgBlock(raw.root.get()), behind);
+        let end = self.geometry().ag_length(agi.ag);
+        let whole = Place { blocks: shape.chunk_blocks, align: shape.align, near, within: (0, end) };
+        for align in shape.stripe_align.into_iter().chain([shape.align]) {
+            let run = self.take_run(tx, reservation, agi, Place { align, ..whole })?;
+            if run.is_some() {
+                return Ok(run);
+            }
+        }
+        let Some(sparse) = shape.sparse else { return Ok(None) };
+        // The whole chunk of a part lies within the AG, and does not begin with the AG's headers.
+        let within = (shape.align, end / shape.align * shape.align);
+        let part = Place { blocks: sparse.blocks, align: sparse.align, near, within };
+        self.take_run(tx, reservation, agi, part)
+    }
+
+    /// Fills blocks with free inodes.
+    fn create_inodes(&self, tx: &mut Transaction, agi: Agi, run: Run) -> Result<(), Error> {
+        let (geometry, shape) = (self.geometry(), self.inodes().shape());
+        let generation = self.inodes().random.next_u32();
+        let mut regions = Regions::default();
+        regions.push(create_item(geometry, agi.ag, run.block, run.blocks, generation).as_bytes());
+        tx.log_item(Arc::new(Creation::default()), regions);
+        for cluster in shape.clusters(run.block, run.blocks) {
+            let at = Extent { daddr: shape.daddr(geometry, agi.ag, &cluster), bytes: cluster.bytes };
+            let id = tx.fresh(at, Rank::Buffer)?;
+            tx.inode_buffer(id);
+            write_free_inodes(
+                tx.edit(id).all_mut(),
+                geometry,
+                geometry.ino(agi.ag, cluster.first),
+                generation,
+            );
+            tx.ordered(id);
+        }
+        Ok(())
+    }
+
+    /// Records a chunk, or several where a block holds more than one.
+    fn add_whole(&self, tx: &mut Transaction, (agi, spare): (Agi, &Spare), run: Run) -> Result<AgIno, Error> {
+        let first = AgIno(run.block.get() << self.per_block_log());
+        let count = run.blocks << self.per_block_log();
+        let mut all = Chunks::<InoBt>::growing(self, agi, spare);
+        for start in
+            (first.get()..).step_by(INODES_PER_CHUNK as usize).take((count / INODES_PER_CHUNK) as usize)
+        {
+            let chunk = Chunk::whole(AgIno(start));
+            let before = all.le(tx, AgIno(start.saturating_add(INODES_PER_CHUNK - 1)))?;
+            ensure_apart(before, &chunk).map_err(|damage| agi.damage(damage))?;
+            all.insert(tx, &chunk)?;
+            if self.geometry().features.finobt() {
+                Chunks::<FinoBt>::growing(self, agi, spare).insert(tx, &chunk)?;
+            }
+        }
+        Ok(first)
+    }
+
+    /// Records a part of a chunk, together with the other part if there is one. Returns the chunk's first inode.
+    fn add_part(&self, tx: &mut Transaction, (agi, spare): (Agi, &Spare), run: Run) -> Result<AgIno, Error> {
+        let (start, skip) = self.inodes().shape().chunk_of_part(run.block);
+        let part = Chunk::part(start, skip, run.blocks << self.per_block_log());
+        let mut all = Chunks::<InoBt>::growing(self, agi, spare);
+        let other = all.eq(tx, start)?;
+        let chunk = match &other {
+            Some(other) => other.merge(&part).map_err(|damage| agi.damage(damage))?,
+            None => part,
+        };
+        match other {
+            Some(_) => all.update(tx, &chunk)?,
+            None => all.insert(tx, &chunk)?,
+        }
+        if self.geometry().features.finobt() {
+            let mut free = Chunks::<FinoBt>::growing(self, agi, spare);
+            let before = free.eq(tx, start)?;
+            expect_equal(agi, before, other.filter(|other| other.takable() != 0).as_ref())?;
+            match before {
+                Some(_) => free.update(tx, &chunk)?,
+                None => free.insert(tx, &chunk)?,
+            }
+        }
+        Ok(start)
+    }
+}
+
+/// A new chunk overlaps none that the tree has.
+fn ensure_apart(before: Option<Chunk>, chunk: &Chunk) -> Result<(), Damage> {
+    let Some(before) = before else { return Ok(()) };
+    let apart = chunk.start.get().checked_sub(before.start.get()).is_some_and(|gap| gap >= INODES_PER_CHUNK);
+    ensure!(
+        apart,
+        "inode chunk",
+        "startino",
+        format_args!("none near the free inode {}", chunk.start),
+        before.start
+    );
+    Ok(())
+}

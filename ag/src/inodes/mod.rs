@@ -1,0 +1,55 @@
+//! Inodes of an allocation group: which exist, which are free, and how they come and go.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`chunk`] | a record of the inode trees: 64 inodes, some of which may not exist, some free |
+//! | [`shape`] | how many blocks a chunk takes, where it may begin, which inodes share a buffer |
+//! | [`agi`] | the AGI in a transaction |
+//! | `tree` | both inode trees, on the one B+tree cursor |
+//! | [`choose`] | which AG a new inode goes to |
+//! | [`search`] | which chunk of that AG |
+//! | [`take`] | allocating an inode: [`Groups::alloc_inode`](crate::Groups::alloc_inode) |
+//! | `grow` | more inodes for an AG: whole chunks, or parts |
+//! | [`fresh`] | the bytes of new inodes, and the log item that stands for them |
+//! | [`free`] | freeing an inode, and its chunk: [`Groups::free_inode`](crate::Groups::free_inode) |
+//! | `space` | where blocks for inodes and their trees come from |
+//! | [`state`] | counts in memory, per AG and per volume; options |
+//!
+//! The free inode tree holds the chunks that have a free inode, and only these. With it, an allocation is a search in a
+//! small tree and one in the large one; without it, a search through the large one, past all chunks that are full.
+//! (Brian Foster, "xfs: introduce the free inode btree", linux-xfs, November 2013, has the figures.)
+//!
+//! # Invariants
+//! - The trees of an AG and the counts in its AGI change together, under the AGI's lock, in one transaction.
+//! - A record's blocks are the AG's: allocated before it comes, freed (by a deferred operation) after it went.
+//! - New inodes are on the disk before the log passes the item that made them.
+//!
+//! # Locking
+//! The AGI, then the AGF if blocks are needed, then blocks of the trees, then buffers of inodes. An AGI is waited for
+//! only while no AGF is held: after a chunk was allocated in vain the transaction rolls. AGs share nothing here but
+//! per-CPU counters.
+
+pub mod agi;
+pub mod choose;
+pub mod chunk;
+pub mod free;
+pub mod fresh;
+mod grow;
+pub mod search;
+pub mod shape;
+mod space;
+pub mod state;
+pub mod take;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+mod tests;
+mod tree;
+
+pub use agi::Agi;
+pub use chunk::Chunk;
+pub use free::{FreedInode, RemovedChunk};
+pub use shape::{Cluster, InodeShape};
+pub use state::{AgInodes, InodeCounts, InodeOptions, VolumeInodes};
+pub use take::AllocInode;

@@ -1,0 +1,366 @@
+//! Which chunk of an AG gives the next inode.
+//!
+//! | tree | near the parent | else |
+//! |---|---|---|
+//! | finobt | the chunk with free inodes that is nearest, on either side | the newest chunk, then the lowest |
+//! | inobt | up to ten chunks on both sides; the next search goes on there | the newest chunk, then all from the lowest |
+//!
+//! The second row is what an AG without a free inode tree costs: the search passes over all chunks that are full, and
+//! their number grows with the files of the volume. It looks where Linux looks, so that both can be compared.
+//!
+//! # Invariants
+//! A search ends: it moves strictly outwards, then strictly upwards, and goes on from remembered places once.
+
+use base::AgIno;
+use format::Damage;
+
+use super::chunk::Chunk;
+
+/// A position in a tree of chunks; `Store` is what it reads the tree through.
+pub trait Walk: Clone {
+    /// What the tree is read through.
+    type Store;
+    /// What may go wrong with it.
+    type Error;
+
+    /// Damage of the tree.
+    fn damaged(&self, damage: Damage) -> Self::Error;
+
+    /// Goes to the chunk that begins at this inode.
+    fn eq(&mut self, store: &mut Self::Store, start: AgIno) -> Result<Option<Chunk>, Self::Error>;
+    /// Goes to the last chunk that begins at this inode or before it; without one, to before the first chunk.
+    fn le(&mut self, store: &mut Self::Store, start: AgIno) -> Result<Option<Chunk>, Self::Error>;
+    /// Goes to the next chunk.
+    fn next(&mut self, store: &mut Self::Store) -> Result<Option<Chunk>, Self::Error>;
+    /// Goes to the previous chunk.
+    fn prev(&mut self, store: &mut Self::Store) -> Result<Option<Chunk>, Self::Error>;
+}
+
+/// Where an inode is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Near this one, if it lies in the same AG.
+    pub parent: Option<AgIno>,
+    /// Else in the chunk that was allocated last, if it is known.
+    pub newest: Option<AgIno>,
+}
+
+/// How far a search around a parent came when it gave up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GaveUp {
+    /// The parent.
+    parent: AgIno,
+    /// The next chunks to look at, to the left and to the right; `None` where there is none.
+    left: Option<AgIno>,
+    right: Option<AgIno>,
+}
+
+/// A chunk with a free inode, and the position on it.
+pub type Found<W> = (W, Chunk);
+
+/// Chunks that a search around the parent looks at before it gives up, as Linux has it.
+const STEPS: u32 = 10;
+
+fn none_found(tree: &'static str) -> Damage {
+    Damage::new(tree, "freecount", "a chunk with free inodes, as the AGI counts some", "none")
+}
+
+/// Finds a chunk in the tree of chunks that have free inodes.
+///
+/// # Errors
+/// Damage, where there is none: the AGI told that there is.
+pub fn in_free_tree<W: Walk>(walk: &W, store: &mut W::Store, wanted: Wanted) -> Result<Found<W>, W::Error> {
+    let mut at = walk.clone();
+    let found = match wanted.parent {
+        Some(parent) => nearest(at, store, parent)?,
+        None => match newest(&mut at, store, wanted)? {
+            Some(chunk) => Some((at, chunk)),
+            None => first(&mut at, store)?.map(|chunk| (at, chunk)),
+        },
+    };
+    match found.filter(|(_, chunk)| chunk.takable() != 0) {
+        Some(found) => Ok(found),
+        None => Err(walk.damaged(none_found("finobt"))),
+    }
+}
+
+/// The newest chunk, if it has a free inode.
+fn newest<W: Walk>(walk: &mut W, store: &mut W::Store, wanted: Wanted) -> Result<Option<Chunk>, W::Error> {
+    let Some(newest) = wanted.newest else { return Ok(None) };
+    Ok(walk.eq(store, newest)?.filter(|chunk| chunk.takable() != 0))
+}
+
+fn first<W: Walk>(walk: &mut W, store: &mut W::Store) -> Result<Option<Chunk>, W::Error> {
+    match walk.le(store, AgIno(0))? {
+        Some(chunk) => Ok(Some(chunk)),
+        None => walk.next(store),
+    }
+}
+
+/// The nearest chunk on either side.
+fn nearest<W: Walk>(mut left: W, store: &mut W::Store, parent: AgIno) -> Result<Option<Found<W>>, W::Error> {
+    let below = left.le(store, parent)?;
+    if let Some(chunk) = below
+        && chunk.index_of(parent).is_some()
+    {
+        return Ok(Some((left, chunk)));
+    }
+    let mut right = left.clone();
+    let above = right.next(store)?;
+    Ok(match (below, above) {
+        (Some(below), Some(above)) if above.distance(parent) < below.distance(parent) => Some((right, above)),
+        (Some(below), _) => Some((left, below)),
+        (None, above) => above.map(|above| (right, above)),
+    })
+}
+
+/// Finds a chunk with a free inode in the tree of all chunks. `memory` is what the AG remembers from search to search.
+///
+/// # Errors
+/// Damage, where there is none: the AGI told that there is.
+pub fn in_inode_tree<W: Walk>(
+    mut walk: W,
+    store: &mut W::Store,
+    wanted: Wanted,
+    memory: &mut Option<GaveUp>,
+) -> Result<Found<W>, W::Error> {
+    if let Some(parent) = wanted.parent
+        && let Some(found) = around(&walk, store, parent, memory)?
+    {
+        return Ok(found);
+    }
+    if let Some(chunk) = newest(&mut walk, store, wanted)? {
+        return Ok((walk, chunk));
+    }
+    let mut next = first(&mut walk, store)?;
+    while let Some(chunk) = next {
+        if chunk.takable() != 0 {
+            return Ok((walk, chunk));
+        }
+        next = walk.next(store)?;
+    }
+    Err(walk.damaged(none_found("inobt")))
+}
+
+/// One side of a search: a position, and the chunk there.
+type At<W> = Option<(W, Chunk)>;
+
+/// Looks around the parent; `None` where nothing was found within the allowed steps.
+fn around<W: Walk>(
+    walk: &W,
+    store: &mut W::Store,
+    parent: AgIno,
+    memory: &mut Option<GaveUp>,
+) -> Result<Option<Found<W>>, W::Error> {
+    let mut here = walk.clone();
+    let own = here.le(store, parent)?;
+    if let Some(chunk) = own
+        && chunk.takable() != 0
+    {
+        return Ok(Some((here, chunk)));
+    }
+    if let Some(gave_up) = memory.take().filter(|gave_up| gave_up.parent == parent) {
+        let left = resume(walk, store, gave_up.left)?;
+        let right = resume(walk, store, gave_up.right)?;
+        match outwards(store, parent, left, right)? {
+            Outcome::Found(found) => return Ok(Some(found)),
+            Outcome::GaveUp(gave_up) => {
+                *memory = Some(gave_up);
+                return Ok(None);
+            }
+            // What became free since then is nearer than all that was looked at: once more, from the parent on.
+            Outcome::Exhausted => (),
+        }
+    }
+    let mut left = here.clone();
+    let left = if own.is_some() { left.prev(store)?.map(|chunk| (left, chunk)) } else { None };
+    let right = here.next(store)?.map(|chunk| (here, chunk));
+    Ok(match outwards(store, parent, left, right)? {
+        Outcome::Found(found) => Some(found),
+        Outcome::GaveUp(gave_up) => {
+            *memory = Some(gave_up);
+            None
+        }
+        Outcome::Exhausted => None,
+    })
+}
+
+fn resume<W: Walk>(walk: &W, store: &mut W::Store, start: Option<AgIno>) -> Result<At<W>, W::Error> {
+    let Some(start) = start else { return Ok(None) };
+    let mut walk = walk.clone();
+    // Where that chunk was removed since, the one before it will do.
+    Ok(walk.le(store, start)?.map(|chunk| (walk, chunk)))
+}
+
+enum Outcome<W> {
+    Found(Found<W>),
+    GaveUp(GaveUp),
+    /// Every chunk was looked at.
+    Exhausted,
+}
+
+/// Steps outwards on both sides, the nearer first.
+fn outwards<W: Walk>(
+    store: &mut W::Store,
+    parent: AgIno,
+    mut left: At<W>,
+    mut right: At<W>,
+) -> Result<Outcome<W>, W::Error> {
+    for _ in 1..STEPS {
+        let distance = |at: &At<W>| at.as_ref().map_or(u32::MAX, |(_, chunk)| chunk.distance(parent));
+        let go_left = left.is_some() && distance(&left) < distance(&right);
+        let side = if go_left { &mut left } else { &mut right };
+        let Some((mut walk, chunk)) = side.take() else { return Ok(Outcome::Exhausted) };
+        if chunk.takable() != 0 {
+            return Ok(Outcome::Found((walk, chunk)));
+        }
+        let next = if go_left { walk.prev(store)? } else { walk.next(store)? };
+        *side = next.map(|chunk| (walk, chunk));
+    }
+    let start = |at: At<W>| at.map(|(_, chunk)| chunk.start);
+    Ok(Outcome::GaveUp(GaveUp { parent, left: start(left), right: start(right) }))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A list of chunks as a tree; `steps` counts how often one was looked at.
+    struct List {
+        chunks: Vec<Chunk>,
+        steps: u32,
+    }
+
+    /// One more than the index; 0 is before the first.
+    #[derive(Clone)]
+    struct Position(usize);
+
+    impl Position {
+        fn at(&self, list: &mut List) -> Result<Option<Chunk>, Damage> {
+            list.steps += 1;
+            Ok(self.0.checked_sub(1).and_then(|n| list.chunks.get(n)).copied())
+        }
+    }
+
+    impl Walk for Position {
+        type Store = List;
+        type Error = Damage;
+
+        fn damaged(&self, damage: Damage) -> Damage {
+            damage
+        }
+        fn eq(&mut self, list: &mut List, start: AgIno) -> Result<Option<Chunk>, Damage> {
+            Ok(self.le(list, start)?.filter(|chunk| chunk.start == start))
+        }
+        fn le(&mut self, list: &mut List, start: AgIno) -> Result<Option<Chunk>, Damage> {
+            self.0 = list.chunks.partition_point(|chunk| chunk.start <= start);
+            self.at(list)
+        }
+        fn next(&mut self, list: &mut List) -> Result<Option<Chunk>, Damage> {
+            self.0 += 1;
+            self.at(list)
+        }
+        fn prev(&mut self, list: &mut List) -> Result<Option<Chunk>, Damage> {
+            self.0 -= 1;
+            self.at(list)
+        }
+    }
+
+    /// `count` chunks, of which those at `free` have a free inode.
+    fn list(count: u32, free: &[u32]) -> List {
+        let chunk = |n| Chunk { free: u64::from(free.contains(&n)) << 5, ..Chunk::whole(AgIno(n * 64)) };
+        List { chunks: (1..=count).map(chunk).collect(), steps: 0 }
+    }
+
+    fn near(parent: u32) -> Wanted {
+        Wanted { parent: Some(AgIno(parent)), newest: None }
+    }
+
+    fn start(found: Result<Found<Position>, Damage>) -> u32 {
+        found.unwrap().1.start.get() / 64
+    }
+
+    #[test]
+    fn the_free_tree_gives_the_nearest_chunk() {
+        let mut all = list(100, &[10, 40, 47]);
+        all.chunks.retain(|chunk| chunk.free != 0);
+        let mut find = |wanted| start(in_free_tree(&Position(0), &mut all, wanted));
+        let parent = |chunk: u32, index| near(chunk * 64 + index);
+        let newest = |chunk: u32| Wanted { newest: Some(AgIno(chunk * 64)), parent: None };
+        assert_eq!(find(parent(40, 63)), 40);
+        assert_eq!(find(parent(43, 0)), 40);
+        assert_eq!(find(parent(44, 0)), 47);
+        assert_eq!(find(parent(5, 0)), 10);
+        assert_eq!(find(parent(99, 0)), 47);
+        assert_eq!(find(newest(40)), 40);
+        assert_eq!(find(newest(41)), 10);
+        assert_eq!(find(Wanted::default()), 10);
+        let mut empty = list(0, &[]);
+        for wanted in [parent(3, 3), Wanted::default()] {
+            assert!(in_free_tree(&Position(0), &mut empty, wanted).is_err());
+        }
+    }
+
+    #[test]
+    fn without_it_the_search_gives_up_after_ten_steps_and_goes_on_from_there() {
+        let mut all = list(1000, &[700]);
+        let mut memory = None;
+        let parent = near(500 * 64);
+        let mut find = |all: &mut List| {
+            all.steps = 0;
+            (start(in_inode_tree(Position(0), all, parent, &mut memory)), all.steps)
+        };
+        // The whole AG is searched, from the lowest chunk on.
+        let (found, steps) = find(&mut all);
+        assert_eq!(found, 700);
+        assert!(steps > 700);
+        // Chunks that the first search passed over are not looked at again, until it has been everywhere.
+        all.chunks[500].free = 1;
+        assert_eq!(find(&mut all).0, 501, "once, by the search of the whole AG");
+        all.chunks[509].free = 1;
+        all.chunks[500].free = 0;
+        let (found, steps) = find(&mut all);
+        assert_eq!(found, 510);
+        assert!(steps < 20);
+    }
+
+    #[test]
+    fn the_newest_chunk_is_tried_before_the_whole_ag() {
+        let mut all = list(1000, &[1, 900]);
+        let mut find = |parent: Option<u32>| {
+            let wanted = Wanted { parent: parent.map(AgIno), newest: Some(AgIno(900 * 64)) };
+            start(in_inode_tree(Position(0), &mut all, wanted, &mut None))
+        };
+        assert_eq!(find(None), 900);
+        assert_eq!(find(Some(500 * 64 + 3)), 900);
+        assert_eq!(find(Some(2 * 64)), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_free_is_found(
+            free in proptest::collection::vec(1u32..60, 1..4),
+            parent in 0u32..70 * 64,
+            rounds in 1usize..8,
+        ) {
+            let mut memory = None;
+            let mut all = list(60, &free);
+            for _ in 0..rounds {
+                let found = in_inode_tree(Position(0), &mut all, near(parent), &mut memory);
+                prop_assert!(free.contains(&start(found)));
+            }
+            let mut some = list(60, &free);
+            some.chunks.retain(|chunk| chunk.free != 0);
+            let found = start(in_free_tree(&Position(0), &mut some, near(parent)));
+            let away = |n: &u32| Chunk::whole(AgIno(n * 64)).distance(AgIno(parent));
+            prop_assert_eq!(free.iter().map(away).min(), Some(away(&found)));
+        }
+
+        #[test]
+        fn a_tree_without_free_inodes_is_damage(parent in 0u32..70 * 64, count in 0u32..60) {
+            prop_assert!(in_inode_tree(Position(0), &mut list(count, &[]), near(parent), &mut None).is_err());
+        }
+    }
+}

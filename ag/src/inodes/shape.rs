@@ -1,0 +1,284 @@
+//! What follows from a volume's shape for its inodes: how many blocks a chunk takes, where chunks may begin, which
+//! blocks are read and written together, how many inodes there may be.
+//!
+//! The rules are those of the format document ("Inode Allocation", "Sparse Inodes") and, for clusters, which the
+//! document does not mention, what Linux does: an inode's buffer must begin and end where the kernel's does, as a log
+//! names buffers by their address and length.
+
+use base::{AgBlock, AgIno, AgNumber, Daddr};
+use format::geometry::{Geometry, INODES_PER_CHUNK};
+use format::{Damage, ensure};
+
+use super::chunk::{Chunk, INODES_PER_HOLE};
+
+const NAME: &str = "superblock";
+/// Bytes of a cluster of inodes of 256 bytes; larger inodes have clusters that are as much larger.
+const CLUSTER_BYTES: u32 = 8 << 10;
+const CLUSTER_INODE_BYTES: u32 = 256;
+
+/// Where a part of a chunk may lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sparse {
+    /// Its first block is a multiple of this.
+    pub align: u32,
+    /// Its blocks.
+    pub blocks: u32,
+}
+
+/// The shape of a volume's inodes. All sizes in blocks, unless they are inodes.
+///
+/// # Invariants
+/// `chunk_blocks`, `cluster_blocks` and `align` are powers of two, but for an `align` that comes from a stripe.
+/// Clusters divide chunks, and `align` is a multiple of `cluster_blocks`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeShape {
+    /// Blocks that are allocated for inodes at a time.
+    pub chunk_blocks: u32,
+    /// Inodes in them: 64, or more where a block has more.
+    pub chunk_inodes: u32,
+    /// The first block of a chunk is a multiple of this.
+    pub align: u32,
+    /// Where possible, it is a multiple of this, too: a stripe unit.
+    pub stripe_align: Option<u32>,
+    /// Parts of chunks, where the volume has them.
+    pub sparse: Option<Sparse>,
+    /// Blocks of inodes that are read and written together.
+    pub cluster_blocks: u32,
+    /// log2 of the inodes of a block.
+    per_block_log: u8,
+    /// log2 of the bytes of a block.
+    block_log: u8,
+    /// log2 of the bytes of an inode.
+    inode_log: u8,
+}
+
+/// A run of inodes that are read and written together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// The first block.
+    pub block: AgBlock,
+    /// The first inode.
+    pub first: AgIno,
+    /// Inodes.
+    pub inodes: u32,
+    /// Bytes.
+    pub bytes: u32,
+}
+
+impl InodeShape {
+    /// Derives it, and refuses alignments that no inode could be found with.
+    pub fn derive(geometry: &Geometry) -> Result<Self, Damage> {
+        let per_block = 1u32 << geometry.inodes_per_block_log;
+        let chunk_blocks = geometry.blocks_per_chunk();
+        let align = geometry.inode_align;
+        ensure!(align.is_power_of_two(), NAME, "inoalignmt", "a power of two", align);
+        let wanted = (CLUSTER_BYTES * (geometry.inode_size / CLUSTER_INODE_BYTES)) >> geometry.block_log;
+        let plain = (CLUSTER_BYTES >> geometry.block_log).max(1);
+        let cluster_blocks = if wanted > plain && align >= wanted { wanted } else { plain };
+        ensure!(
+            align >= cluster_blocks,
+            NAME,
+            "inoalignmt",
+            format_args!("at least the {cluster_blocks} blocks of a cluster of inodes"),
+            align
+        );
+        let sparse = (geometry.sparse_inode_align > 0 && chunk_blocks > 1)
+            .then_some(Sparse { align: geometry.sparse_inode_align, blocks: geometry.sparse_inode_align });
+        if let Some(sparse) = sparse {
+            let fits = sparse.align.is_power_of_two()
+                && (cluster_blocks..=chunk_blocks).contains(&sparse.align)
+                && sparse.align * per_block >= INODES_PER_HOLE;
+            ensure!(fits, NAME, "spino_align", "whole clusters, at most a chunk", sparse.align);
+            ensure!(align == chunk_blocks, NAME, "inoalignmt", "the blocks of a chunk", align);
+        }
+        Ok(Self {
+            chunk_blocks,
+            chunk_inodes: chunk_blocks * per_block,
+            align,
+            stripe_align: None,
+            sparse,
+            cluster_blocks,
+            per_block_log: geometry.inodes_per_block_log,
+            block_log: geometry.block_log,
+            inode_log: geometry.inode_log,
+        })
+    }
+
+    /// The same on a stripe: chunks begin at multiples of `unit` blocks where they can, if those are proper places for
+    /// chunks at all.
+    pub fn on_stripe(self, unit: u32) -> Self {
+        let stripe_align = (unit > self.align && unit.is_multiple_of(self.align)).then_some(unit);
+        Self { stripe_align, ..self }
+    }
+
+    /// The fewest blocks with which an AG can get more inodes.
+    pub fn least_blocks(&self) -> u32 {
+        self.sparse.map_or(self.chunk_blocks, |sparse| sparse.blocks)
+    }
+
+    /// The cluster of an inode.
+    pub fn cluster_of(&self, ino: AgIno) -> Cluster {
+        let inodes = self.cluster_blocks << self.per_block_log;
+        let first = AgIno(ino.get() & !(inodes - 1));
+        Cluster {
+            block: AgBlock(first.get() >> self.per_block_log),
+            first,
+            inodes,
+            bytes: self.cluster_blocks << self.block_log,
+        }
+    }
+
+    /// Where an inode's bytes begin within its cluster.
+    pub fn offset_in_cluster(&self, ino: AgIno) -> usize {
+        ((ino.get() - self.cluster_of(ino).first.get()) << self.inode_log) as usize
+    }
+
+    /// The clusters of a run of blocks that consists of whole clusters.
+    pub fn clusters(&self, block: AgBlock, blocks: u32) -> impl Iterator<Item = Cluster> + use<> {
+        let (shape, step) = (*self, self.cluster_blocks);
+        (0..blocks / step)
+            .filter_map(move |n| block.checked_add(n * step))
+            .map(move |block| shape.cluster_of(AgIno(block.get() << shape.per_block_log)))
+    }
+
+    /// The runs of blocks that a chunk's inodes take: first block, and how many. A block that holds several chunks is
+    /// not among them.
+    pub fn blocks_of(&self, chunk: &Chunk) -> impl Iterator<Item = (AgBlock, u32)> + use<> {
+        let (start, log) = (chunk.start.get(), self.per_block_log);
+        chunk
+            .runs()
+            .filter(move |_| 1 << log <= INODES_PER_CHUNK)
+            .map(move |(skip, count)| (AgBlock((start + skip) >> log), count >> log))
+    }
+
+    /// Verifies that a chunk lies where chunks may: aligned, in whole blocks, within the AG and behind its headers.
+    pub fn verify(&self, geometry: &Geometry, ag: AgNumber, chunk: &Chunk) -> Result<(), Damage> {
+        const NAME: &str = "inode chunk";
+        let per_block = 1u32 << self.per_block_log;
+        let step = if per_block > INODES_PER_CHUNK { INODES_PER_CHUNK } else { self.align * per_block };
+        let start = chunk.start;
+        ensure!(
+            start.get().is_multiple_of(step),
+            NAME,
+            "startino",
+            format_args!("a multiple of {step}"),
+            start
+        );
+        for (skip, count) in chunk.runs() {
+            let whole = per_block > INODES_PER_CHUNK || (skip | count).is_multiple_of(per_block);
+            ensure!(whole, NAME, "holemask", "holes of whole blocks", format_args!("{:#x}", chunk.holes));
+            let first = start.checked_add(skip);
+            let last = first.and_then(|first| first.checked_add(count - 1));
+            let usable = |ino: Option<AgIno>| {
+                ino.is_some_and(|ino| geometry.ag_block_is_usable(ag, geometry.ag_ino_block(ino)))
+            };
+            ensure!(usable(first) && usable(last), NAME, "startino", "a chunk within the AG", start);
+        }
+        Ok(())
+    }
+
+    /// Where a part of a chunk that begins at `block` belongs: the chunk's first inode, and how many of its inodes lie
+    /// before the part.
+    pub fn chunk_of_part(&self, block: AgBlock) -> (AgIno, u32) {
+        let skip = block.get() % self.align;
+        (AgIno((block.get() - skip) << self.per_block_log), skip << self.per_block_log)
+    }
+
+    /// Where an inode buffer lies.
+    pub fn daddr(&self, geometry: &Geometry, ag: AgNumber, cluster: &Cluster) -> Daddr {
+        geometry.ag_block_daddr(ag, cluster.block)
+    }
+}
+
+/// The most inodes of a volume of which `percent` of the space may hold inodes; 0 means all of it.
+pub fn most_inodes(geometry: &Geometry, percent: u8) -> u64 {
+    let chunk_blocks = u64::from(geometry.blocks_per_chunk());
+    let share = match percent {
+        0 => geometry.blocks,
+        percent => (u128::from(geometry.blocks) * u128::from(percent.min(100)) / 100) as u64,
+    };
+    (share / chunk_blocks * chunk_blocks) << geometry.inodes_per_block_log
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::inodes::testing;
+
+    /// Block size, inode size, and both alignments as `mkfs.xfs` makes them: with parts of chunks, and without.
+    fn shape(block_log: u8, inode_log: u8, align: u32, sparse: u32) -> Result<InodeShape, Damage> {
+        InodeShape::derive(&Geometry {
+            block_size: 1 << block_log,
+            block_log,
+            inode_size: 1 << inode_log,
+            inode_log,
+            inodes_per_block_log: block_log - inode_log,
+            inode_align: align,
+            sparse_inode_align: sparse,
+            ..testing::geometry()
+        })
+    }
+
+    #[test]
+    fn clusters_are_those_of_the_kernel() {
+        let usual = shape(12, 9, 8, 4).unwrap();
+        assert_eq!((usual.chunk_blocks, usual.chunk_inodes, usual.cluster_blocks), (8, 64, 4));
+        assert_eq!(
+            usual.cluster_of(AgIno(100)),
+            Cluster { block: AgBlock(12), first: AgIno(96), inodes: 32, bytes: 16384 }
+        );
+        assert_eq!(usual.offset_in_cluster(AgIno(100)), 4 * 512);
+        // Without parts of chunks, a chunk is aligned to a cluster only.
+        assert_eq!(shape(12, 9, 4, 0).unwrap().cluster_blocks, 4);
+        assert_eq!(shape(10, 9, 32, 16).unwrap().cluster_blocks, 16);
+        assert_eq!(shape(12, 11, 32, 16).unwrap().cluster_blocks, 16);
+        // An alignment to the smaller cluster of old.
+        assert_eq!(shape(12, 9, 2, 0).unwrap().cluster_blocks, 2);
+        let large = shape(16, 9, 1, 0).unwrap();
+        assert_eq!((large.chunk_blocks, large.chunk_inodes, large.cluster_blocks), (1, 128, 1));
+    }
+
+    #[test]
+    fn alignments_that_lose_inodes_are_refused() {
+        assert_eq!(shape(12, 9, 1, 0).unwrap_err().field(), "inoalignmt");
+        assert_eq!(shape(12, 9, 6, 0).unwrap_err().field(), "inoalignmt");
+        assert_eq!(shape(12, 9, 8, 3).unwrap_err().field(), "spino_align");
+        assert_eq!(shape(12, 9, 8, 16).unwrap_err().field(), "spino_align");
+        assert_eq!(shape(12, 9, 4, 4).unwrap_err().field(), "inoalignmt");
+    }
+
+    #[test]
+    fn parts_find_their_chunk_and_a_chunk_its_blocks() {
+        let shape = shape(12, 9, 8, 4).unwrap();
+        assert_eq!(shape.chunk_of_part(AgBlock(28)), (AgIno(192), 32));
+        let chunk = Chunk::part(AgIno(192), 32, 32);
+        assert_eq!(shape.blocks_of(&chunk).collect::<Vec<_>>(), [(AgBlock(28), 4)]);
+        assert_eq!(shape.blocks_of(&Chunk::whole(AgIno(192))).collect::<Vec<_>>(), [(AgBlock(24), 8)]);
+        let clusters: Vec<_> = shape.clusters(AgBlock(24), 8).map(|cluster| cluster.first.get()).collect();
+        assert_eq!(clusters, [192, 224]);
+    }
+
+    #[test]
+    fn misplaced_chunks_are_damage() {
+        let geometry = testing::geometry();
+        let shape = InodeShape::derive(&geometry).unwrap();
+        let verify =
+            |chunk: Chunk| shape.verify(&geometry, AgNumber(0), &chunk).map_err(|damage| damage.field());
+        let end = geometry.ag_length(AgNumber(0)) << geometry.inodes_per_block_log;
+        assert_eq!(verify(Chunk::whole(AgIno(64))), Ok(()));
+        assert_eq!(verify(Chunk::whole(AgIno(0))), Err("startino"));
+        assert_eq!(verify(Chunk::whole(AgIno(68))), Err("startino"));
+        assert_eq!(verify(Chunk::whole(AgIno(end))), Err("startino"));
+        assert_eq!(verify(Chunk::whole(AgIno(u32::MAX - 63))), Err("startino"));
+        assert_eq!(verify(Chunk { holes: 1, ..Chunk::whole(AgIno(64)) }), Err("holemask"));
+        assert_eq!(verify(Chunk { holes: 0xff, ..Chunk::whole(AgIno(64)) }), Ok(()));
+    }
+
+    #[test]
+    fn the_share_of_inodes_is_whole_chunks() {
+        let geometry = testing::geometry();
+        assert_eq!(most_inodes(&geometry, 25), (geometry.blocks / 4 / 8 * 8) * 8);
+        assert_eq!(most_inodes(&geometry, 0), geometry.blocks / 8 * 64);
+    }
+}

@@ -1,0 +1,221 @@
+//! Allocating an inode: an AG, a chunk with a free inode, and that inode.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use base::{AgIno, AgNumber, Ino};
+use format::Damage;
+use format::btree::{FinoBt, InoBt};
+use log::engine::{Error, Transaction};
+
+use super::agi::Agi;
+use super::choose::{Need, Offer, Pass};
+use super::chunk::Chunk;
+use super::grow::Growth;
+use super::search::{self, Walk, Wanted};
+use super::tree::{Chunks, InodeKind};
+use crate::{BlockReservation, Groups};
+
+/// An inode that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocInode {
+    /// The directory that it will be in.
+    pub parent: Ino,
+    /// Whether it becomes a directory itself.
+    pub is_dir: bool,
+    /// Blocks that it will soon want, such as those of a directory: 0 for a device node.
+    pub blocks: u32,
+}
+
+/// How one AG is asked for an inode.
+#[derive(Clone, Copy)]
+struct Attempt {
+    /// The parent, if it lies in this AG.
+    parent: Option<AgIno>,
+    /// Whether to wait for the AG's lock.
+    wait: bool,
+    /// Whether a new chunk may be allocated.
+    may_grow: bool,
+}
+
+impl Groups {
+    /// Allocates an inode: it is no longer free in the trees and in all counts. Its slot still holds a free inode.
+    ///
+    /// May roll the transaction, so that the space header of an AG in which a chunk was allocated is unlocked before
+    /// the inode is filled: what the transaction joined before is then committed, and unlocked unless it is held. Best
+    /// called first. `reservation` must hold [`blocks_for_inode`](Self::blocks_for_inode) blocks.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where no AG has a free inode or room for more, or inodes may take no more of the volume.
+    /// [`Error::Damaged`].
+    pub fn alloc_inode(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        wanted: AllocInode,
+    ) -> Result<Ino, Error> {
+        let inodes = self.inodes();
+        let home = self.geometry().split_ino(wanted.parent);
+        let (home_ag, parent) = home.unwrap_or((AgNumber(0), AgIno(0)));
+        let turn = if wanted.is_dir { inodes.rotor.turn() } else { inodes.rotor.near(home_ag) };
+        let mut growth = Growth::default();
+        for pass in Pass::ALL {
+            if pass == Pass::Preferred && !wanted.is_dir {
+                continue;
+            }
+            let average = if pass == Pass::Preferred { inodes.average(|| self.average_free()) } else { 0 };
+            for ag in turn.ags(pass) {
+                let offer = self.offer(ag);
+                let may_grow = offer.free_inodes == 0 && growth.allowed(self, pass);
+                let need = Need { may_grow, ..self.need(wanted.blocks) };
+                if !pass.accepts(&offer, &need, average) {
+                    continue;
+                }
+                let parent = (ag == home_ag && home.is_some()).then_some(parent);
+                // A file waits for its directory's AG rather than go elsewhere: it will be read with its neighbours.
+                let wait = pass == Pass::Last || (parent.is_some() && !wanted.is_dir);
+                if let Some(ino) =
+                    self.alloc_inode_in(tx, reservation, ag, Attempt { parent, wait, may_grow })?
+                {
+                    return Ok(ino);
+                }
+            }
+        }
+        Err(Error::NoSpace { what: "inodes" })
+    }
+
+    /// What an AG can give, as far as it is known without its locks.
+    fn offer(&self, ag: AgNumber) -> Offer {
+        self.get(ag).map_or(Offer::default(), |group| Offer {
+            free_inodes: group.inodes.free(),
+            free_blocks: group.unreserved_blocks(),
+            longest: group.longest.load(Relaxed),
+        })
+    }
+
+    /// Free blocks of an AG on average.
+    fn average_free(&self) -> u32 {
+        let sum: u64 = self.iter().map(|group| u64::from(group.unreserved_blocks())).sum();
+        (sum / u64::from(self.geometry().ag_count.max(1))) as u32 // no more than those of the largest
+    }
+
+    fn need(&self, file: u32) -> Need {
+        let shape = self.inodes().shape();
+        let chunk = shape.least_blocks();
+        Need { chunk, slack: if chunk > 1 { shape.align } else { 0 }, file, may_grow: false }
+    }
+
+    /// Tries one AG; `None` where it has no inode after all.
+    fn alloc_inode_in(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        ag: AgNumber,
+        attempt: Attempt,
+    ) -> Result<Option<Ino>, Error> {
+        let agi = if attempt.wait {
+            Agi::read(tx, self.geometry(), ag)?
+        } else {
+            match Agi::try_read(tx, self.geometry(), ag)? {
+                Some(agi) => agi,
+                None => return Ok(None),
+            }
+        };
+        if agi.raw(tx)?.freecount.get() == 0 {
+            if !attempt.may_grow {
+                tx.release(agi.id);
+                return Ok(None);
+            }
+            let grown = self.grow_inodes(tx, reservation, agi)?;
+            if grown {
+                // Unlocks the space header for others.
+                tx.hold(agi.id);
+                tx.roll(&mut [])?;
+                tx.unhold(agi.id);
+            } else if tx.is_dirty() {
+                tx.roll(&mut [])?;
+            } else {
+                // The next AG's inode header comes before this AG's space header in the order of locks.
+                tx.release_clean();
+            }
+            reservation.rolled();
+            if !grown {
+                return Ok(None);
+            }
+        }
+        let ino = self.take_inode(tx, agi, attempt.parent)?;
+        Ok(Some(self.geometry().ino(ag, ino)))
+    }
+
+    /// Takes an inode of an AG that has a free one.
+    fn take_inode(&self, tx: &mut Transaction, agi: Agi, parent: Option<AgIno>) -> Result<AgIno, Error> {
+        let raw = agi.raw(tx)?;
+        let (count, free) = (raw.count.get(), raw.freecount.get());
+        let wanted = Wanted { parent, newest: Agi::newest(raw) };
+        let ino = if self.geometry().features.finobt() {
+            self.take_by_free_tree(tx, agi, wanted)?
+        } else {
+            self.take_by_inode_tree(tx, agi, wanted)?
+        };
+        let left = free.checked_sub(1);
+        let left = left.ok_or_else(|| agi.damage(Damage::new("AGI", "freecount", "at least 1", free)))?;
+        agi.set_counts(tx, count, left);
+        self.group_of(agi)?.inodes.set(count, left);
+        self.inodes().sub_free(1);
+        Ok(ino)
+    }
+
+    fn take_by_free_tree(&self, tx: &mut Transaction, agi: Agi, wanted: Wanted) -> Result<AgIno, Error> {
+        let (mut at, chunk) = search::in_free_tree(&Chunks::<FinoBt>::new(self, agi), tx, wanted)?;
+        let (ino, rest) = take_from(agi, chunk)?;
+        if rest.takable() == 0 {
+            at.delete(tx)?;
+        } else {
+            at.update(tx, &rest)?;
+        }
+        let mut all = Chunks::<InoBt>::new(self, agi);
+        let found = all.eq(tx, chunk.start)?;
+        expect_equal(agi, found, Some(&chunk))?;
+        all.update(tx, &rest)?;
+        Ok(ino)
+    }
+
+    fn take_by_inode_tree(&self, tx: &mut Transaction, agi: Agi, wanted: Wanted) -> Result<AgIno, Error> {
+        let mut memory = self.group_of(agi)?.inodes.memory();
+        let walk = Chunks::<InoBt>::new(self, agi);
+        let (mut at, chunk) = search::in_inode_tree(walk, tx, wanted, &mut memory)?;
+        self.group_of(agi)?.inodes.remember(memory);
+        let (ino, rest) = take_from(agi, chunk)?;
+        at.update(tx, &rest)?;
+        Ok(ino)
+    }
+}
+
+fn take_from(agi: Agi, mut chunk: Chunk) -> Result<(AgIno, Chunk), Error> {
+    let ino = chunk.take();
+    let none = || agi.damage(Damage::new("inode chunk", "free", "a free inode", "none"));
+    Ok((ino.ok_or_else(none)?, chunk))
+}
+
+/// Both trees must say the same of a chunk.
+pub(super) fn expect_equal(agi: Agi, found: Option<Chunk>, expected: Option<&Chunk>) -> Result<(), Error> {
+    if found.as_ref() == expected {
+        return Ok(());
+    }
+    let words = |chunk: Option<&Chunk>| {
+        chunk.map_or_else(
+            || "no record".to_owned(),
+            |chunk| format!("inode {} with holes {:#x}, free {:#x}", chunk.start, chunk.holes, chunk.free),
+        )
+    };
+    let expected = format!("{}, as in the other inode tree", words(expected));
+    Err(agi.damage(Damage::new("inode chunk", "record", expected, words(found.as_ref()))))
+}
+
+/// Finds the chunk of an inode in one of the trees.
+pub(super) fn chunk_of<K: InodeKind>(
+    walk: &mut Chunks<'_, K>,
+    tx: &mut Transaction,
+    ino: AgIno,
+) -> Result<Option<Chunk>, Error> {
+    Ok(walk.le(tx, ino)?.filter(|chunk| chunk.index_of(ino).is_some()))
+}

@@ -1,0 +1,181 @@
+//! Where inodes go.
+
+use base::percpu::pretend;
+use base::{AgNumber, FsBlock, Ino};
+use log::engine::Error;
+
+use super::bed::Bed;
+use crate::inodes::state::InodeOptions;
+
+/// Without reverse mappings: some tests take blocks that nobody owns.
+fn options(ag_count: u64) -> mkfs::Options {
+    mkfs::Options { ag_count: Some(ag_count), rmapbt: false, reflink: false, ..mkfs::Options::default() }
+}
+
+/// Takes all free blocks and inodes, but for the second half of an aligned chunk, and pieces that are too short for
+/// inodes. Returns the chunk's first block; its first half can be given back.
+fn fill_but_half_a_chunk(bed: &mut Bed) -> u64 {
+    let taken = bed.take_all();
+    let (start, _) =
+        taken.iter().find(|(start, blocks)| *blocks >= 1024 && start.get() > 64).copied().unwrap();
+    let chunk = start.get().next_multiple_of(8) + 8;
+    for piece in 1..60 {
+        bed.give_blocks((FsBlock(chunk + piece * 16 + 1), 3));
+    }
+    // What is set aside for trees lay in long runs; now the pieces can stand for it.
+    while bed.take_run_of(4).is_some() {}
+    bed.give_blocks((FsBlock(chunk + 4), 4));
+    bed.drain_free_inodes();
+    chunk
+}
+
+fn ag_of(bed: &Bed, ino: Ino) -> u32 {
+    bed.geometry().split_ino(ino).unwrap().0.get()
+}
+
+#[test]
+fn a_file_lies_in_its_parents_chunk_or_the_nearest_one() {
+    let mut bed = Bed::new(64 << 20, &options(1));
+    let root = bed.geometry().root;
+    let all: Vec<Ino> = (0..640).map(|_| bed.alloc(root, false).unwrap()).collect();
+    let parent = all[320];
+    for gap in [100, 200, 340, 600] {
+        bed.free(all[gap]);
+    }
+    for expected in [340, 200, 100, 600] {
+        assert_eq!(bed.alloc(parent, false).unwrap(), all[expected]);
+    }
+    bed.judge();
+}
+
+#[test]
+fn directories_of_different_cpus_lie_in_different_ags_and_files_with_them() {
+    let inodes = InodeOptions { cpus: 2, ..InodeOptions::default() };
+    // The AG that holds the log has no less room than the others by much.
+    let log = mkfs::LogOptions { size: Some(16 << 20), ..mkfs::LogOptions::default() };
+    let mut bed = Bed::with(1 << 30, &mkfs::Options { log, ..options(4) }, inodes);
+    let root = bed.geometry().root;
+    let mut seen = [Vec::new(), Vec::new()];
+    for round in 0..40 {
+        let cpu = round % 2;
+        pretend(Some(cpu));
+        let dir = bed.alloc(root, true).unwrap();
+        let file = bed.alloc(dir, false).unwrap();
+        assert_eq!(ag_of(&bed, file), ag_of(&bed, dir));
+        seen[cpu].push(ag_of(&bed, dir));
+    }
+    pretend(None);
+    for (cpu, ags) in seen.iter_mut().enumerate() {
+        ags.sort_unstable();
+        ags.dedup();
+        assert_eq!(*ags, [cpu as u32, cpu as u32 + 2]);
+    }
+    bed.judge();
+}
+
+#[test]
+fn where_no_whole_chunk_fits_parts_come_and_grow_together() {
+    let mut bed = Bed::new(64 << 20, &options(1));
+    let root = bed.geometry().root;
+    let chunk = fill_but_half_a_chunk(&mut bed);
+    let before = bed.groups.inodes().counts().allocated;
+    let first = bed.alloc(root, false).unwrap();
+    assert_eq!(first.get(), (chunk + 4) * 8);
+    assert_eq!(bed.groups.inodes().counts().allocated, before + 32);
+    for _ in 1..32 {
+        bed.alloc(root, false).unwrap();
+    }
+    assert!(matches!(bed.alloc(root, false), Err(Error::NoSpace { .. })));
+    bed.judge_without_owners();
+    bed.give_blocks((FsBlock(chunk), 4));
+    assert_eq!(bed.alloc(root, false).unwrap().get(), chunk * 8);
+    let chunks = bed.chunks();
+    let (_, whole) = chunks.iter().find(|(_, found)| u64::from(found.start.get()) == chunk * 8).unwrap();
+    assert_eq!((whole.holes, whole.count(), whole.free_count()), (0, 64, 31));
+    bed.judge_without_owners();
+    // The whole goes at once, in one run.
+    let inos: Vec<Ino> = bed.used.range(Ino(chunk * 8)..Ino(chunk * 8 + 64)).copied().collect();
+    let removed: Vec<_> = inos.into_iter().filter_map(|ino| bed.free(ino).removed).collect();
+    assert_eq!(removed.len(), 1);
+    assert_eq!((removed[0].first, removed[0].present), (Ino(chunk * 8), u64::MAX));
+    bed.judge_without_owners();
+}
+
+#[test]
+fn a_part_that_is_unused_goes_alone() {
+    let mut bed = Bed::new(64 << 20, &options(1));
+    let root = bed.geometry().root;
+    let chunk = fill_but_half_a_chunk(&mut bed);
+    let ino = bed.alloc(root, false).unwrap();
+    let removed = bed.free(ino).removed.unwrap();
+    assert_eq!(removed.inodes().count(), 32);
+    assert_eq!(removed.inodes().next(), Some(Ino((chunk + 4) * 8)));
+    bed.judge_without_owners();
+}
+
+#[test]
+fn inodes_take_no_more_than_their_share() {
+    let inodes = InodeOptions { percent: 1, cpus: 1, ..InodeOptions::default() };
+    let mut bed = Bed::with(64 << 20, &options(2), inodes);
+    let root = bed.geometry().root;
+    let most = bed.groups.inodes().counts().most;
+    assert_eq!(most, (64 << 20) / 4096 / 100 / 8 * 64);
+    while bed.alloc(root, false).is_ok() {}
+    let counts = bed.groups.inodes().counts();
+    assert_eq!((counts.allocated, counts.free), (most, 0));
+    assert!(bed.groups.free_blocks() > 1000);
+    bed.judge();
+}
+
+#[test]
+fn chunks_stay_where_they_are_to_be_kept() {
+    let inodes = InodeOptions { keep_chunks: true, cpus: 1, ..InodeOptions::default() };
+    let mut bed = Bed::with(64 << 20, &options(1), inodes);
+    let root = bed.geometry().root;
+    let all: Vec<Ino> = (0..200).map(|_| bed.alloc(root, false).unwrap()).collect();
+    let before = bed.groups.inodes().counts().allocated;
+    assert!(all.into_iter().all(|ino| bed.free(ino).removed.is_none()));
+    assert_eq!(bed.groups.inodes().counts().allocated, before);
+    bed.judge();
+}
+
+#[test]
+fn blocks_that_hold_several_chunks_are_recorded_by_chunk_and_stay() {
+    let options = mkfs::Options { block_size: 65536, sparse: false, ..options(1) };
+    let mut bed = Bed::new(256 << 20, &options);
+    let root = bed.geometry().root;
+    bed.judge();
+    let chunks = bed.chunks().len();
+    let all: Vec<Ino> = (0..300).map(|_| bed.alloc(root, false).unwrap()).collect();
+    assert!(bed.chunks().len() > chunks);
+    bed.judge();
+    assert!(all.into_iter().all(|ino| bed.free(ino).removed.is_none()));
+    bed.judge();
+}
+
+#[test]
+fn a_full_ag_sends_files_elsewhere() {
+    let mut bed = Bed::new(64 << 20, &options(2));
+    let root = bed.geometry().root;
+    assert_eq!(ag_of(&bed, root), 0);
+    while bed.take_blocks_in(AgNumber(0), 8).is_some() {}
+    let mut ags = Vec::new();
+    for _ in 0..200 {
+        let ino = bed.alloc(root, false).unwrap();
+        ags.push(ag_of(&bed, ino));
+    }
+    assert!(ags.is_sorted());
+    assert_eq!(ags.last(), Some(&1));
+    bed.judge_without_owners();
+}
+
+#[test]
+fn trees_that_disagree_are_damage_not_a_panic() {
+    let mut bed = Bed::new(64 << 20, &options(1));
+    let root = bed.geometry().root;
+    let ino = bed.alloc(root, false).unwrap();
+    assert!(bed.free_shared(Ino(ino.get() + 1)).is_err(), "it is free");
+    for wrong in [0, 1 << 20, u64::MAX] {
+        assert_eq!(bed.free_shared(Ino(wrong)).unwrap_err().errno(), base::errno::EFSCORRUPTED);
+    }
+}

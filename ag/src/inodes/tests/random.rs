@@ -1,0 +1,139 @@
+//! Random allocations and frees on tiny volumes: every few steps the trees must hold what the test believes, and the
+//! checker must find nothing. The volumes are so small that space runs out, trees grow and shrink, and chunks come in
+//! parts.
+
+use base::{FsBlock, Ino};
+use log::engine::Error;
+
+use super::bed::Bed;
+
+/// A sequence of numbers from a seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `sides`.
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % sides.max(1)
+    }
+}
+
+/// Takes blocks so that what is free lies in pieces: most of them too short for a chunk. Returns what was taken.
+fn cut_up(bed: &Bed, dice: &mut Dice) -> Vec<(FsBlock, u32)> {
+    let mut taken = Vec::new();
+    for (start, mut count) in bed.take_all() {
+        let mut at = start.get();
+        while count > 0 {
+            let piece = count.min(1 + dice.roll(40) as u32);
+            taken.push((FsBlock(at), piece));
+            (at, count) = (at + u64::from(piece), count - piece);
+        }
+    }
+    // A few runs are given back.
+    let mut kept = Vec::new();
+    for (n, run) in taken.into_iter().enumerate() {
+        if n % 20 == 0 { bed.give_blocks(run) } else { kept.push(run) }
+    }
+    kept
+}
+
+/// Takes blocks until little is free, in both AGs. Returns what was taken.
+fn fill_up(bed: &Bed) -> Vec<(FsBlock, u32)> {
+    let mut taken = bed.take_all();
+    for ag in bed.geometry().ags() {
+        let of_ag = |run: &(FsBlock, u32)| bed.geometry().split_fs_block(run.0).is_some_and(|at| at.0 == ag);
+        let mut left = 700;
+        while let Some(at) = taken.iter().position(of_ag).filter(|_| left > 0) {
+            let (start, count) = taken.swap_remove(at);
+            let given = count.min(left);
+            bed.give_blocks((start, given));
+            if count > given {
+                taken.push((FsBlock(start.get() + u64::from(given)), count - given));
+            }
+            left -= given;
+        }
+    }
+    taken
+}
+
+fn play(options: &mkfs::Options, seed: u64, steps: usize, pieces: bool) {
+    let mut bed = Bed::new(34 << 20, options);
+    let mut dice = Dice::new(seed);
+    let root = bed.geometry().root;
+    let taken = if pieces { cut_up(&bed, &mut dice) } else { fill_up(&bed) };
+    let (mut full, mut removed) = (0, 0);
+    let mut growing = true;
+    for step in 0..steps {
+        if dice.roll(200) == 0 {
+            growing = !growing;
+        }
+        let used: Vec<Ino> = bed.used.iter().copied().collect();
+        if dice.roll(100) < if growing { 80 } else { 20 } || used.is_empty() {
+            let parent = if used.is_empty() { root } else { used[dice.roll(used.len())] };
+            match bed.alloc(parent, dice.roll(4) == 0) {
+                Ok(_) => (),
+                Err(Error::NoSpace { .. }) => {
+                    full += 1;
+                    growing = false;
+                }
+                Err(error) => panic!("seed {seed}, step {step}: {error}"),
+            }
+        } else {
+            let from = dice.roll(used.len());
+            // Neighbours together, so that chunks become unused.
+            for ino in used.iter().skip(from).take(1 + dice.roll(if growing { 3 } else { 60 })) {
+                removed += u32::from(bed.free(*ino).removed.is_some());
+            }
+        }
+        if step % (steps / 8) == 0 {
+            assert_eq!(&bed.in_use() - &bed.first, bed.used, "seed {seed}, step {step}");
+            bed.judge_without_owners();
+        }
+    }
+    assert!(removed > 0, "seed {seed}: no chunk was removed in {steps} steps ({full} times full)");
+    for ino in bed.used.clone() {
+        bed.free(ino);
+    }
+    for run in taken {
+        bed.give_blocks(run);
+    }
+    bed.judge();
+    let counts = bed.groups.inodes().counts();
+    assert_eq!(counts.allocated - counts.free, bed.first.len() as u64);
+}
+
+/// Blocks of 1 KiB: the trees have two levels with few inodes.
+fn small_blocks() -> mkfs::Options {
+    mkfs::Options { block_size: 1024, ag_count: Some(2), ..mkfs::Options::default() }
+}
+
+#[test]
+fn with_all_features() {
+    play(&small_blocks(), 1, 4000, false);
+}
+
+#[test]
+fn without_a_free_inode_tree() {
+    play(&mkfs::Options { finobt: false, inobtcount: false, ..small_blocks() }, 2, 3000, false);
+}
+
+#[test]
+fn without_parts_and_counts_of_blocks() {
+    play(&mkfs::Options { sparse: false, inobtcount: false, ..small_blocks() }, 3, 3000, false);
+}
+
+#[test]
+fn in_pieces_of_free_space() {
+    play(&mkfs::Options { rmapbt: false, reflink: false, ..small_blocks() }, 4, 4000, true);
+}
+
+#[test]
+fn in_pieces_without_a_free_inode_tree() {
+    let options =
+        mkfs::Options { rmapbt: false, reflink: false, finobt: false, inobtcount: false, ..small_blocks() };
+    play(&options, 5, 3000, true);
+}
