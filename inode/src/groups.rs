@@ -10,7 +10,7 @@ use format::extent::Extent;
 use format::inode::{ForkKind, ag_of};
 use log::engine::{Error, Transaction};
 
-use crate::space::{Owner, Run, Space, Want};
+use crate::space::{self, Owner, Run, Space, Want};
 
 /// The groups of a volume with the blocks that one change has reserved.
 #[derive(Debug)]
@@ -105,5 +105,24 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
 
     fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
         self.groups.free_extent_later(tx, block, 1, owner.of_blocks())
+    }
+}
+
+impl space::Groups for Groups {
+    fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error> {
+        Ok(Box::new(GroupSpace::for_metadata(self, self.reserve_blocks(blocks)?)))
+    }
+
+    fn shares(&self) -> bool {
+        false
+    }
+
+    fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<space::RemovedChunk>, Error> {
+        let freed = Self::free_inode(self, tx, ino)?;
+        let told = |chunk: ag::inodes::free::RemovedChunk| space::RemovedChunk {
+            first: chunk.first,
+            present: chunk.present,
+        };
+        Ok(freed.removed.map(told))
     }
 }

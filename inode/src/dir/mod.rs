@@ -3,6 +3,7 @@
 //! | part | form or subject |
 //! |---|---|
 //! | [`blocks`] | what a directory needs of its fork and its transaction |
+//! | [`ForkBlocks`] | the same from a real fork |
 //! | `inside` | within the inode |
 //! | `single` | one block with its own leaf |
 //! | `alone` | data blocks and one leaf, which also tells the room of each data block |
@@ -30,6 +31,7 @@ mod alone;
 pub mod blocks;
 mod data;
 mod error;
+mod fork_blocks;
 mod inside;
 mod join;
 mod read;
@@ -38,6 +40,10 @@ mod split;
 mod table;
 mod tree;
 
+#[cfg(test)]
+mod fork_tests;
+#[cfg(test)]
+mod kernel_tests;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
@@ -52,6 +58,7 @@ use format::{Damage, Geometry, Place, dabtree};
 
 pub use blocks::{DirBlocks, Kind};
 pub use error::{Error, Result};
+pub use fork_blocks::{DirBlock, ForkBlocks};
 
 use blocks::Open;
 
@@ -132,7 +139,7 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
             Form::Inside => self.inside_lookup(name),
             Form::Single(id) => Ok(self.single_find(id, name)?.map(|hit| hit.found)),
             Form::Alone(id) => Ok(self.alone_find(id, name)?.map(|hit| hit.found)),
-            Form::Tree => Ok(self.tree_find(name)?.map(|(_, hit)| hit.found)),
+            Form::Tree => Ok(self.tree_find(name)?.hit.map(|hit| hit.found)),
         }
     }
 
@@ -184,7 +191,7 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
             }
             Form::Single(id) => self.single_find(id, name)?,
             Form::Alone(id) => self.alone_find(id, name)?,
-            Form::Tree => self.tree_find(name)?.map(|(_, hit)| hit),
+            Form::Tree => self.tree_find(name)?.hit,
         };
         let hit = hit.ok_or(NO_SUCH_NAME)?;
         self.retarget(hit, ino, ftype)?;

@@ -24,8 +24,15 @@ pub(super) struct Step<Id> {
     pub index: usize,
 }
 
-/// An entry, and the way to its leaf.
-pub(super) type FoundWay<Id> = Option<(Path<Id>, Hit<Id>)>;
+/// What a search for a name came to.
+pub(super) struct Way<Id> {
+    /// To the leaf that was searched last.
+    pub path: Path<Id>,
+    /// The entry, if there is one.
+    pub hit: Option<Hit<Id>>,
+    /// The leaf is the first that may hold the hash: a new entry goes there.
+    first: bool,
+}
 
 /// The way from the root to a leaf.
 pub(super) struct Path<Id> {
@@ -127,40 +134,51 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(false)
     }
 
-    /// Looks a name up: the way to its leaf, and the entry.
-    pub(super) fn tree_find(&mut self, name: &[u8]) -> Result<FoundWay<B::Id>> {
+    /// Looks a name up.
+    pub(super) fn tree_find(&mut self, name: &[u8]) -> Result<Way<B::Id>> {
         let wanted = self.wanted(name);
         let mut path = self.descend(wanted.hash)?;
         // As many leaves as there can be: a tree that leads in circles ends here.
         let root = self.root();
         let end = self.blocks.mapped_end(Space::Leaf.end_block(self.geometry))?;
         let most = end.get().saturating_sub(root.get()) >> self.geometry.dir_block_log;
+        let mut first = true;
         for _ in 0..most.max(1) {
             let slots = self.leaf_shape(path.leaf.id)?.slots;
             match self.search(path.leaf.id, slots, wanted)? {
-                Search::Hit(hit) => return Ok(Some((path, hit))),
-                Search::Miss => return Ok(None),
+                Search::Hit(hit) => return Ok(Way { path, hit: Some(hit), first }),
+                Search::Miss => return Ok(Way { path, hit: None, first }),
                 Search::Beyond => {}
             }
             // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
             if !self.advance(&mut path)? {
-                return Ok(None);
+                return Ok(Way { path, hit: None, first });
             }
+            first = false;
         }
         Err(self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again")))
     }
 
     pub(super) fn tree_add(&mut self, new: NewEntry<'_>) -> Result<()> {
-        if self.tree_find(new.name)?.is_some() {
+        let way = self.tree_find(new.name)?;
+        if way.hit.is_some() {
             return Err(NAME_EXISTS);
+        }
+        if way.first {
+            return self.tree_insert_at(way.path, new);
         }
         self.tree_insert(new)
     }
 
     /// Adds a name that is not there.
     pub(super) fn tree_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
+        let path = self.descend(self.wanted(new.name).hash)?;
+        self.tree_insert_at(path, new)
+    }
+
+    /// The same, with the way to the first leaf that may hold the hash.
+    fn tree_insert_at(&mut self, mut path: Path<B::Id>, new: NewEntry<'_>) -> Result<()> {
         let hash = self.wanted(new.name).hash;
-        let mut path = self.descend(hash)?;
         let shape = self.leaf_shape(path.leaf.id)?;
         let full = leaf::fit(&shape, 0) == leaf::Fit::Full;
         let splits = if full { self.blocks_to_split(&path)? } else { 0 };
@@ -224,7 +242,8 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     pub(super) fn tree_remove(&mut self, name: &[u8]) -> Result<Found> {
-        let (path, hit) = self.tree_find(name)?.ok_or(NO_SUCH_NAME)?;
+        let Way { path, hit, .. } = self.tree_find(name)?;
+        let hit = hit.ok_or(NO_SUCH_NAME)?;
         let best = self.take_entry(&hit)?;
         self.note_room(hit.index, best)?;
         self.edit(path.leaf.id, |open, _| leaf::remove(open, hit.slot))?;

@@ -1,0 +1,283 @@
+//! A directory's fork as it is: blocks from the allocation groups, buffers of a transaction.
+//!
+//! A directory block of several blocks is asked for in one piece. Where the volume has none so long, it is made of
+//! several, as the format allows; its buffer then has several extents.
+
+use std::ops::Range;
+
+use base::lock::Rank;
+use base::{Daddr, FileBlock, Ino};
+use format::dabtree::BlkInfo;
+use format::dir::DirHeader;
+use format::inode::ForkKind;
+use format::ondisk::OnDisk;
+use format::{Damage, ForkBlock, Place};
+use log::engine::{BufferId, Error, Extent as DiskExtent, Segments, Transaction};
+
+use super::blocks::{DirBlocks, Kind};
+use super::error::Result;
+use crate::extents::ExtentList;
+use crate::fork::Fork;
+use crate::shared::Shared;
+use crate::space::Space;
+use crate::state::{Form, InodeState};
+
+/// Blocks that a change of the tree of extents may take: one for each level and a new root, more than there can be.
+const MOST_TREE_BLOCKS: u32 = 10;
+
+/// A block of a directory in a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct DirBlock {
+    buffer: BufferId,
+    at: ForkBlock,
+}
+
+impl PartialEq for DirBlock {
+    fn eq(&self, other: &Self) -> bool {
+        self.buffer == other.buffer
+    }
+}
+
+impl Eq for DirBlock {}
+
+/// The fork of a locked directory, within a transaction.
+pub struct ForkBlocks<'a> {
+    shared: &'a Shared,
+    tx: &'a mut Transaction,
+    space: &'a mut dyn Space,
+    state: &'a mut InodeState,
+    /// Blocks that are reserved and not yet taken.
+    room: u32,
+}
+
+impl std::fmt::Debug for ForkBlocks<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ForkBlocks({})", self.state.ino())
+    }
+}
+
+impl<'a> ForkBlocks<'a> {
+    /// The fork of a directory, of whose reserved blocks `room` may be taken: [`super::most_new_blocks`] and those of the
+    /// tree of extents, or fewer, whereupon changes that need more are refused before they begin.
+    ///
+    /// # Errors
+    /// As [`Fork::open`], which reads the extents if nobody has.
+    pub fn new(
+        shared: &'a Shared,
+        tx: &'a mut Transaction,
+        space: &'a mut dyn Space,
+        state: &'a mut InodeState,
+        room: u32,
+    ) -> Result<Self> {
+        Fork::open(shared, state, ForkKind::Data)?;
+        Ok(Self { shared, tx, space, state, room })
+    }
+
+    fn per_block(&self) -> u64 {
+        1 << self.shared.geometry.dir_block_log
+    }
+
+    fn list(&self) -> &ExtentList {
+        const EMPTY: &ExtentList = &ExtentList::new();
+        self.state.list(ForkKind::Data).unwrap_or(EMPTY)
+    }
+
+    #[cold]
+    fn damaged(&self, at: FileBlock, damage: Damage) -> Error {
+        Error::damaged(Place::ino(self.state.ino()).at(at), damage)
+    }
+
+    /// Where a directory block lies: in one piece, or in several.
+    fn segments(&self, at: FileBlock) -> Result<Segments> {
+        let geometry = &self.shared.geometry;
+        if let Some((start, count)) = self.list().map(at)
+            && count >= self.per_block()
+            && let Some(offset) = geometry.fs_block_offset(start)
+        {
+            let whole = DiskExtent { daddr: Daddr(offset >> 9), bytes: geometry.dir_block_size };
+            return Ok(whole.into());
+        }
+        let end = at.get().saturating_add(self.per_block());
+        let mut pieces: Vec<DiskExtent> = Vec::new();
+        let mut next = at.get();
+        while next < end {
+            let mapped = self.list().map(FileBlock(next));
+            let offset = mapped.and_then(|(start, count)| Some((geometry.fs_block_offset(start)?, count)));
+            let Some((offset, count)) = offset else {
+                let damage = Damage::new("directory", "extents", "a directory block", "a hole");
+                return Err(self.damaged(FileBlock(next), damage));
+            };
+            let count = count.min(end - next);
+            let piece = DiskExtent { daddr: Daddr(offset >> 9), bytes: (count << geometry.block_log) as u32 };
+            match pieces.last_mut() {
+                Some(last) if last.daddr.get() + u64::from(last.bytes >> 9) == piece.daddr.get() => {
+                    last.bytes += piece.bytes;
+                }
+                _ => pieces.push(piece),
+            }
+            next += count.max(1);
+        }
+        Segments::new(&pieces).ok_or_else(|| {
+            self.damaged(at, Damage::new("directory", "extents", "a directory block", "nothing"))
+        })
+    }
+
+    /// The inode that a block says it belongs to.
+    fn owner(bytes: &[u8], kind: Kind) -> Option<u64> {
+        match kind {
+            Kind::Tree => BlkInfo::view(bytes).map(|info| info.owner.get()),
+            Kind::Data | Kind::Free => DirHeader::view(bytes).map(|header| header.owner.get()),
+        }
+    }
+}
+
+impl DirBlocks for ForkBlocks<'_> {
+    type Id = DirBlock;
+
+    fn ino(&self) -> Ino {
+        self.state.ino()
+    }
+
+    fn local(&self) -> Option<&[u8]> {
+        self.state.local()
+    }
+
+    fn local_capacity(&self) -> usize {
+        self.state.room(ForkKind::Data)
+    }
+
+    fn set_local(&mut self, contents: &[u8]) -> Result<()> {
+        self.state.set_list(ForkKind::Data, None);
+        if self.state.set_local(contents) {
+            return Ok(());
+        }
+        Err(Error::NoSpace { what: "a directory within its inode" })
+    }
+
+    fn leave_local(&mut self) -> Result<()> {
+        self.state.set_form(ForkKind::Data, Form::Extents);
+        self.state.set_list(ForkKind::Data, Some(ExtentList::new()));
+        self.state.set_size(0);
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.state.size()
+    }
+
+    fn set_size(&mut self, size: u64) {
+        self.state.set_size(size);
+    }
+
+    fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>> {
+        let list = self.list();
+        Ok(list.get(list.index_at(from)).map(|extent| extent.offset.max(from)))
+    }
+
+    fn mapped_end(&mut self, below: FileBlock) -> Result<FileBlock> {
+        let list = self.list();
+        if list.find(below).is_some_and(|extent| extent.offset < below) {
+            return Ok(below);
+        }
+        let before = list.index_at(below).checked_sub(1).and_then(|before| list.get(before));
+        Ok(before.map_or(FileBlock(0), |extent| extent.end()))
+    }
+
+    fn first_hole(&mut self, from: FileBlock) -> Result<FileBlock> {
+        Ok(self.list().first_hole(from, self.per_block()))
+    }
+
+    fn read(&mut self, at: FileBlock, kind: Kind) -> Result<DirBlock> {
+        let segments = self.segments(at)?;
+        let ino = self.state.ino();
+        let at = ForkBlock { ino, file_block: at, daddr: segments.daddr() };
+        let geometry = &self.shared.geometry;
+        let buffer = self.tx.read(segments, Rank::Fork, |bytes| kind.verify(bytes, geometry, at))?;
+        // In memory it may be the block of another directory, if both claim it.
+        let owner = Self::owner(self.tx.bytes(buffer), kind);
+        if owner != Some(ino.get()) {
+            let found = owner.map_or_else(|| "none".to_owned(), |owner| owner.to_string());
+            return Err(Error::damaged(at.place(), Damage::new("directory block", "owner", ino, found)));
+        }
+        Ok(DirBlock { buffer, at })
+    }
+
+    fn ensure_room(&mut self, blocks: u32) -> Result<()> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let tree = if self.state.form(ForkKind::Data) == Some(Form::Btree) { 2 } else { 1 };
+        if (blocks << self.shared.geometry.dir_block_log) + tree > self.room {
+            return Err(Error::NoSpace { what: "a directory's block" });
+        }
+        Ok(())
+    }
+
+    fn fresh(&mut self, at: FileBlock) -> Result<DirBlock> {
+        let per_block = self.per_block() as u32; // at most 64
+        let before = self.state.nblocks();
+        let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
+        let whole = fork.allocate(self.tx, self.space, at, (per_block, per_block), false);
+        match whole {
+            Err(Error::NoSpace { .. }) if per_block > 1 => {
+                let mut left = per_block;
+                while left > 0 {
+                    let next = FileBlock(at.get() + u64::from(per_block - left));
+                    let piece = fork.allocate(self.tx, self.space, next, (1, left), false)?;
+                    left -= (piece.count as u32).clamp(1, left);
+                }
+            }
+            other => {
+                other?;
+            }
+        }
+        let taken = self.state.nblocks().saturating_sub(before);
+        self.room = self.room.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        let segments = self.segments(at)?;
+        let at = ForkBlock { ino: self.state.ino(), file_block: at, daddr: segments.daddr() };
+        Ok(DirBlock { buffer: self.tx.fresh(segments, Rank::Fork)?, at })
+    }
+
+    fn can_free(&mut self, at: FileBlock) -> Result<bool> {
+        if self.room >= MOST_TREE_BLOCKS {
+            return Ok(true);
+        }
+        let end = FileBlock(at.get() + self.per_block());
+        // In the middle of an extent, its two ends are one more.
+        let middle = self.list().find(at).is_some_and(|extent| extent.offset < at && end < extent.end());
+        let inline = self.state.form(ForkKind::Data) == Some(Form::Extents)
+            && self.list().len() < self.state.inline_extents_max(ForkKind::Data);
+        Ok(!middle || inline)
+    }
+
+    fn free(&mut self, at: FileBlock, id: DirBlock) -> Result<()> {
+        self.tx.invalidate(id.buffer);
+        let end = FileBlock(at.get() + self.per_block());
+        let mut next = at;
+        let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
+        while next < end {
+            let to = fork.list().find(next).map_or(end, |extent| extent.end().min(end));
+            fork.free(self.tx, self.space, (next, to), false)?;
+            next = to;
+        }
+        Ok(())
+    }
+
+    fn identity(&self, id: DirBlock) -> ForkBlock {
+        id.at
+    }
+
+    #[inline]
+    fn bytes(&self, id: DirBlock) -> &[u8] {
+        self.tx.bytes(id.buffer)
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, id: DirBlock, range: Range<usize>) -> &mut [u8] {
+        self.tx.bytes_mut(id.buffer, range)
+    }
+
+    fn release(&mut self, id: DirBlock) {
+        self.tx.release(id.buffer);
+    }
+}

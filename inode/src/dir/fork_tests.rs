@@ -1,0 +1,189 @@
+//! Directories on a real fork, in transactions: what is on the disk after the volume was opened again is what was done.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use base::{FsBlock, Ino, errno};
+use format::dir::DataPtr;
+use format::inode::ForkKind;
+use log::engine::{Error, Loggable};
+
+use super::{Directory, ForkBlocks, Found};
+use crate::inode::{InodeRef, LockedInode};
+use crate::space::{Owner, Space, Want};
+use crate::state::Form;
+use crate::testing::Bench;
+
+const ROOM: u32 = 100;
+
+struct OnDisk {
+    bench: Bench,
+    inode: Option<InodeRef>,
+    ino: Ino,
+    model: BTreeMap<Vec<u8>, Ino>,
+    room: u32,
+}
+
+impl OnDisk {
+    fn new() -> Self {
+        let bench = Bench::new();
+        let (inode, locked) = bench.create(0o040_755);
+        let ino = locked.ino();
+        drop(locked);
+        let mut this = Self { bench, inode: Some(inode), ino, model: BTreeMap::new(), room: ROOM };
+        this.change(|dir| dir.init(Ino(70))).unwrap();
+        this
+    }
+
+    fn lock(&mut self) -> LockedInode {
+        if self.inode.is_none() {
+            self.inode = Some(self.bench.table.get(self.ino).unwrap());
+        }
+        self.inode.as_ref().map(|inode| inode.lock()).unwrap()
+    }
+
+    /// One change, committed.
+    fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut Directory<'_, ForkBlocks<'_>>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let room = self.room;
+        let mut locked = self.lock();
+        let shared = self.bench.shared();
+        let mut tx = self.bench.begin();
+        let mut space = self.bench.space();
+        let mut blocks = ForkBlocks::new(shared, &mut tx, &mut space, &mut locked, room)?;
+        let result = change(&mut Directory::new(&shared.geometry, &mut blocks));
+        drop(space);
+        tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+        result
+    }
+
+    fn add(&mut self, name: &[u8], ino: Ino) {
+        match self.change(|dir| dir.add(name, ino, 1)) {
+            Ok(()) => assert!(self.model.insert(name.to_vec(), ino).is_none()),
+            Err(error) if error.errno() == errno::EEXIST => assert!(self.model.contains_key(name)),
+            Err(error) => assert_eq!((error.errno(), self.room < ROOM), (errno::ENOSPC, true), "{error}"),
+        }
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        let found: Option<Found> = self.change(|dir| dir.remove(name)).ok();
+        assert_eq!(found.map(|found| found.ino), self.model.remove(name));
+    }
+
+    /// Opens the volume again, so that every block is read and verified, and compares.
+    fn check(&mut self) {
+        self.inode = None;
+        self.bench.reopen();
+        let mut found = BTreeMap::new();
+        self.change(|dir| {
+            dir.read(DataPtr(0), |entry| {
+                if !entry.is_dot() && !entry.is_dot_dot() {
+                    assert!(found.insert(entry.name.to_vec(), entry.ino).is_none());
+                }
+                ControlFlow::Continue(())
+            })
+        })
+        .unwrap();
+        assert_eq!(found, self.model);
+        let names: Vec<_> = self.model.clone().into_iter().collect();
+        for (name, ino) in names.iter().step_by(7) {
+            let found = self.change(|dir| dir.lookup(name)).unwrap();
+            assert_eq!(found.map(|found| found.ino), Some(*ino));
+        }
+        assert_eq!(self.change(|dir| dir.lookup(b"..")).unwrap().map(|found| found.ino), Some(Ino(70)));
+    }
+
+    fn form(&mut self) -> Option<Form> {
+        self.lock().form(ForkKind::Data)
+    }
+
+    /// Leaves no two free blocks side by side.
+    fn fragment(&mut self) {
+        let mut tx = self.bench.begin();
+        let mut space = self.bench.space();
+        let owner = Owner { ino: Ino(99), fork: ForkKind::Data, tree: true };
+        let mut taken: Vec<FsBlock> = Vec::new();
+        let mut near = FsBlock(0);
+        loop {
+            let want = Want { near: Some(near), most: 64, least: 1, align: 1 };
+            let Ok(run) = space.allocate(&mut tx, owner, want) else { break };
+            near = FsBlock(run.start.get() + u64::from(run.count));
+            taken.extend((0..u64::from(run.count)).map(|n| FsBlock(run.start.get() + n)));
+        }
+        for block in taken.iter().filter(|block| block.get().is_multiple_of(2)) {
+            space.free_tree_block(&mut tx, owner, *block).unwrap();
+        }
+    }
+}
+
+fn name(number: u32) -> Vec<u8> {
+    format!("{number:x} a name of {}", "some length".repeat((number % 9) as usize)).into_bytes()
+}
+
+fn grow_and_shrink(dir: &mut OnDisk, count: u32) {
+    for number in 0..count {
+        dir.add(&name(number.wrapping_mul(2_654_435_761)), Ino(u64::from(66 + number % 200)));
+        if number.is_power_of_two() || number % 499 == 0 {
+            dir.check();
+        }
+    }
+    dir.check();
+    for number in (0..count).rev().step_by(2).chain((0..count).rev().skip(1).step_by(2)) {
+        dir.remove(&name(number.wrapping_mul(2_654_435_761)));
+        if number % 499 == 0 {
+            dir.check();
+        }
+    }
+    dir.check();
+    assert_eq!(dir.form(), Some(Form::Local));
+    assert_eq!((dir.lock().nblocks(), dir.lock().extent_count(ForkKind::Data)), (0, 0));
+}
+
+#[test]
+fn through_all_forms_and_back_on_disk() {
+    let mut dir = OnDisk::new();
+    let used = dir.bench.groups.used();
+    grow_and_shrink(&mut dir, 2500);
+    assert_eq!(dir.bench.groups.used(), used, "every block came back");
+}
+
+#[test]
+fn blocks_in_pieces_where_no_run_is_long_enough() {
+    let mut dir = OnDisk::new();
+    dir.fragment();
+    let used = dir.bench.groups.used();
+    for number in 0..600 {
+        dir.add(&name(number), Ino(80));
+    }
+    assert_eq!(dir.form(), Some(Form::Btree), "each block is an extent");
+    dir.check();
+    for number in 0..600 {
+        dir.remove(&name(number));
+    }
+    dir.check();
+    assert_eq!(dir.bench.groups.used(), used);
+}
+
+#[test]
+fn without_reserved_blocks_what_fits_is_added_and_all_can_be_removed() {
+    let mut dir = OnDisk::new();
+    for number in 0..700 {
+        dir.add(&name(number), Ino(80));
+    }
+    dir.room = 0;
+    let before = dir.model.len();
+    for number in 700..1100 {
+        dir.add(&name(number), Ino(81));
+    }
+    let fitted = dir.model.len() - before;
+    assert!(fitted > 0 && fitted < 400, "{fitted} fitted");
+    dir.check();
+    for number in 0..1100 {
+        dir.remove(&name(number));
+    }
+    dir.check();
+    assert!(dir.model.is_empty());
+    assert!(dir.change(|dir| dir.is_empty()).unwrap());
+}
