@@ -1,0 +1,138 @@
+//! One change of a volume: a transaction with the blocks that it may take, and directories within it.
+
+use std::ops::ControlFlow;
+
+use ag::BlockReservation;
+use base::{Ino, errno};
+use format::dir::{DataPtr, Entry};
+use format::inode::FileType;
+use inode::dir::{Directory, ForkBlocks, Found};
+use inode::groups::GroupSpace;
+use inode::{InodeRef, InodeState, LockedInode, state};
+use log::engine::{LogReservation, Loggable, Transaction};
+
+use crate::{Error, Result, Volume};
+
+/// An inode whose lock this thread holds.
+pub(crate) type Locked = LockedInode;
+
+/// A transaction with the blocks that it may take.
+pub(crate) struct Change<'v> {
+    pub volume: &'v Volume,
+    pub tx: Transaction,
+    pub blocks: BlockReservation<'v>,
+    /// How many blocks one directory in it may take.
+    pub room: u32,
+}
+
+impl<'v> Change<'v> {
+    /// Ends it; what `locked` changed is part of it.
+    pub fn commit(self, locked: &mut [&mut dyn Loggable]) -> Result<()> {
+        Ok(self.tx.commit(locked)?)
+    }
+
+    /// Works on a directory whose inode is locked.
+    pub fn directory<T>(
+        &mut self,
+        dir: &mut Locked,
+        work: impl FnOnce(&mut Directory<'_, ForkBlocks<'_>>) -> inode::dir::Result<T>,
+    ) -> Result<T> {
+        let volume = self.volume;
+        let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
+        let room = self.room;
+        let mut blocks = ForkBlocks::new(volume.table.shared(), &mut self.tx, &mut space, dir, room)?;
+        Ok(work(&mut Directory::new(&volume.geometry, &mut blocks))?)
+    }
+
+    /// Looks a name up and lets all of its blocks go again, so that the locks of other inodes may be waited for.
+    pub fn lookup(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Option<Found>> {
+        let found = self.directory(dir, |dir| dir.lookup(name))?;
+        self.tx.release_clean();
+        Ok(found)
+    }
+
+    /// The same where the name must exist.
+    pub fn find(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Found> {
+        self.lookup(dir, name)?.ok_or(Error::refused(errno::ENOENT, "no such file or directory"))
+    }
+}
+
+impl Volume {
+    /// Begins a change that takes no blocks.
+    pub(crate) fn begin(&self, reservation: LogReservation) -> Result<Change<'_>> {
+        self.begin_taking(reservation, 0)
+    }
+
+    /// Begins a change that may take so many blocks.
+    pub(crate) fn begin_taking(&self, reservation: LogReservation, blocks: u32) -> Result<Change<'_>> {
+        let blocks = self.groups.reserve_blocks(blocks)?;
+        self.begin_with(reservation, blocks)
+    }
+
+    /// Begins a change that mostly gives back: it takes blocks if there are any, and does without if not.
+    pub(crate) fn begin_giving(&self, reservation: LogReservation, blocks: u32) -> Result<Change<'_>> {
+        let blocks = self.groups.reserve_blocks(blocks).or_else(|_| self.groups.reserve_blocks(0))?;
+        self.begin_with(reservation, blocks)
+    }
+
+    fn begin_with<'v>(
+        &'v self,
+        reservation: LogReservation,
+        blocks: BlockReservation<'v>,
+    ) -> Result<Change<'v>> {
+        let room = blocks.left().min(self.reservations.name_blocks);
+        let tx = self.table.shared().begin(reservation)?;
+        Ok(Change { volume: self, tx, blocks, room })
+    }
+
+    /// A context for looking only: it holds no log space, and cannot change anything.
+    pub(crate) fn look(&self) -> Result<Change<'_>> {
+        let shared = self.table.shared();
+        let tx = Transaction::reader(&shared.target, &shared.buffers);
+        Ok(Change { volume: self, tx, blocks: self.groups.reserve_blocks(0)?, room: 0 })
+    }
+
+    /// A hold on an inode.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        Ok(self.table.get(ino)?)
+    }
+
+    /// Sets times of an inode to now.
+    pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::Time]) {
+        let now = self.table.shared().now();
+        for which in times {
+            state.set_time(*which, now);
+        }
+    }
+}
+
+/// Refuses what is not a directory, or one that was removed while somebody still used it.
+pub(crate) fn expect_directory(state: &InodeState) -> Result<()> {
+    if !is_directory(state) {
+        return Err(Error::refused(errno::ENOTDIR, "not a directory"));
+    }
+    if state.nlink() == 0 {
+        return Err(Error::refused(errno::ENOENT, "the directory was removed"));
+    }
+    Ok(())
+}
+
+/// Whether it is a directory.
+pub(crate) fn is_directory(state: &InodeState) -> bool {
+    FileType::from_mode(state.mode()) == Some(FileType::Directory)
+}
+
+/// The parent that a directory's `..` names.
+pub(crate) fn parent_of(change: &mut Change<'_>, dir: &mut Locked) -> Result<Ino> {
+    Ok(change.find(dir, b"..")?.ino)
+}
+
+/// Visits a directory's entries from a position on.
+pub(crate) fn read_entries(
+    change: &mut Change<'_>,
+    dir: &mut Locked,
+    from: DataPtr,
+    visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+) -> Result<()> {
+    change.directory(dir, |dir| dir.read(from, visit))
+}

@@ -1,0 +1,49 @@
+//! XFS in user space: a volume that any number of threads open, read and change.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`Volume`] | an open volume: opening, syncing, unmounting |
+//! | [`options`] | how to open it |
+//! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
+//! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
+//! | [`paths`] | the same by path |
+//! | [`statistics`] | space, inodes, and what the journal did |
+//! | [`error`] | what can go wrong, each with an errno |
+//!
+//! # Invariants
+//! - Nothing here is logic of the format: it puts together what the rungs below do, in the order that keeps it whole.
+//! - A change is one transaction, with what it defers: after a power cut it is there wholly or not at all, and so is
+//!   every change before it that it could see.
+//! - [`Volume::sync`] returns when everything that was done before survives a power cut.
+//!
+//! # Locking
+//! A change reserves log space first, and then locks inodes: in ascending order of their numbers, or else only tried.
+//! See `docs/locking.md`.
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
+
+mod change;
+pub mod error;
+pub mod metadata;
+pub mod namespace;
+pub mod new;
+mod open;
+pub mod options;
+pub mod paths;
+mod recover;
+mod reservations;
+pub mod statistics;
+mod volume;
+
+pub use error::Error;
+pub use metadata::{Metadata, SetMetadata};
+pub use namespace::handle::Handle;
+pub use namespace::listing::{Cookie, Entry};
+pub use namespace::rename::Rename;
+pub use new::{Device, Kind, New};
+pub use options::Options;
+pub use statistics::Statistics;
+pub use volume::Volume;
+
+/// What all of this returns.
+pub type Result<T> = std::result::Result<T, Error>;

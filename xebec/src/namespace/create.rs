@@ -1,0 +1,111 @@
+//! New files of every kind.
+
+use ag::AllocInode;
+use base::{Ino, errno};
+use format::inode::S_IFMT;
+use inode::groups::GroupSpace;
+use inode::state::{InodeState, Time};
+use inode::{InodeRef, NewInode};
+
+use crate::change::{Change, Locked, expect_directory};
+use crate::new::{Kind, New};
+use crate::{Error, Result, Volume};
+
+/// Most links of an inode, as Linux has it.
+pub(super) const MAX_LINKS: u32 = i32::MAX as u32;
+/// Of what is no device.
+pub(super) const NO_DEVICE: u32 = 0;
+/// Longest target of a symbolic link.
+const MAX_TARGET: usize = 1023;
+
+impl Volume {
+    /// Makes a file and gives it a name.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT` where the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`.
+    pub fn create(&self, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Ino> {
+        let device = verify(new)?;
+        let dir_ref = self.inode(dir)?;
+        let mut change = self.begin_taking(self.reservations.create, self.reservations.create_blocks(new))?;
+        let mut dir = dir_ref.lock();
+        expect_directory(&dir)?;
+        let is_dir = matches!(new.kind, Kind::Directory);
+        if is_dir && dir.nlink() >= MAX_LINKS {
+            return Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"));
+        }
+        if change.lookup(&mut dir, name)?.is_some() {
+            return Err(Error::refused(errno::EEXIST, "the name exists"));
+        }
+        let nlink = if is_dir { 2 } else { 1 };
+        let (child_ref, mut child) = change.make(&dir, new, device, nlink)?;
+        match new.kind {
+            Kind::Directory => change.directory(&mut child, |child| child.init(dir.ino()))?,
+            Kind::Symlink(target) => change.write_target(&mut child, target)?,
+            _ => {}
+        }
+        let (ino, ftype) = (child.ino(), new.file_type().ftype());
+        change.directory(&mut dir, |dir| dir.add(name, ino, ftype))?;
+        if is_dir {
+            let nlink = dir.nlink() + 1;
+            dir.set_nlink(nlink);
+        }
+        self.touch(&mut dir, &[Time::Modify, Time::Change]);
+        change.commit(&mut [&mut dir, &mut child])?;
+        drop((child, child_ref));
+        Ok(ino)
+    }
+}
+
+impl Change<'_> {
+    /// Takes an inode and makes it what is asked for, empty.
+    pub(super) fn make(
+        &mut self,
+        parent: &InodeState,
+        new: &New<'_>,
+        device: u32,
+        nlink: u32,
+    ) -> Result<(InodeRef, Locked)> {
+        let is_dir = matches!(new.kind, Kind::Directory);
+        let wanted = AllocInode { parent: parent.ino(), is_dir, blocks: u32::from(is_dir) };
+        let ino = self.volume.groups.alloc_inode(&mut self.tx, &mut self.blocks, wanted)?;
+        let mode = mode_of(new);
+        let new = NewInode { mode, uid: new.uid, gid: new.gid, nlink, device, parent: Some(parent) };
+        Ok(self.volume.table.create(ino, &new)?)
+    }
+
+    fn write_target(&mut self, link: &mut Locked, target: &[u8]) -> Result<()> {
+        let volume = self.volume;
+        let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
+        Ok(inode::symlink::write(volume.table.shared(), &mut self.tx, &mut space, link, target)?)
+    }
+}
+
+fn mode_of(new: &New<'_>) -> u16 {
+    let file_type = match new.kind {
+        Kind::Fifo => 0o010_000,
+        Kind::CharDevice(_) => 0o020_000,
+        Kind::Directory => 0o040_000,
+        Kind::BlockDevice(_) => 0o060_000,
+        Kind::File => 0o100_000,
+        Kind::Symlink(_) => 0o120_000,
+        Kind::Socket => 0o140_000,
+    };
+    file_type | new.permissions & !S_IFMT
+}
+
+/// Refuses what cannot be made; gives the device number as the inode has it.
+fn verify(new: &New<'_>) -> Result<u32> {
+    match new.kind {
+        Kind::Symlink(target) if target.is_empty() || target.contains(&0) => {
+            Err(Error::refused(errno::EINVAL, "a link's target has at least one byte, and none that is NUL"))
+        }
+        Kind::Symlink(target) if target.len() > MAX_TARGET => {
+            Err(Error::refused(errno::ENAMETOOLONG, "a link's target has at most 1023 bytes"))
+        }
+        Kind::CharDevice(device) | Kind::BlockDevice(device) => {
+            let why = "a device's major number is below 16384 and its minor number below 262144";
+            device.packed().ok_or(Error::refused(errno::EINVAL, why))
+        }
+        _ => Ok(NO_DEVICE),
+    }
+}

@@ -1,0 +1,58 @@
+//! Holding a file that may lose its last name; files without one.
+
+use base::Ino;
+use inode::InodeRef;
+
+use super::create;
+use crate::change::expect_directory;
+use crate::new::{Kind, New};
+use crate::{Error, Result, Volume};
+
+/// A hold on a file: while one exists, the file stays, even without a name.
+#[derive(Clone, Debug)]
+pub struct Handle(InodeRef);
+
+impl Handle {
+    /// The file's number.
+    pub fn ino(&self) -> Ino {
+        self.0.ino()
+    }
+}
+
+impl Volume {
+    /// Holds a file.
+    ///
+    /// # Errors
+    /// `ENOENT` where the inode is free.
+    pub fn open_ino(&self, ino: Ino) -> Result<Handle> {
+        Ok(Handle(self.inode(ino)?))
+    }
+
+    /// Makes a file without a name, as `O_TMPFILE` does: it takes from `dir` what a file made there would.
+    ///
+    /// # Errors
+    /// `EISDIR` for a directory, `ENOTDIR`, `ENOSPC`.
+    pub fn anonymous(&self, dir: Ino, new: &New<'_>) -> Result<Handle> {
+        if !matches!(new.kind, Kind::File) {
+            return Err(Error::refused(base::errno::EINVAL, "only a regular file can be without a name"));
+        }
+        let dir_ref = self.inode(dir)?;
+        let mut change = self.begin_taking(self.reservations.create, self.reservations.create_blocks(new))?;
+        let dir = dir_ref.lock();
+        expect_directory(&dir)?;
+        let (held, mut child) = change.make(&dir, new, create::NO_DEVICE, 0)?;
+        drop(dir);
+        inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut child)?;
+        change.commit(&mut [&mut child])?;
+        drop(child);
+        Ok(Handle(held))
+    }
+
+    /// Gives a file that is held a name; it may have none so far.
+    ///
+    /// # Errors
+    /// As [`link`](Self::link).
+    pub fn link_handle(&self, file: &Handle, dir: Ino, name: &[u8]) -> Result<()> {
+        self.give_name(&file.0, dir, name, true)
+    }
+}

@@ -1,0 +1,58 @@
+//! Further names.
+
+use base::{Ino, errno};
+use format::inode::FileType;
+use inode::InodeRef;
+use inode::state::Time;
+
+use super::create::MAX_LINKS;
+use super::order::lock_all;
+use crate::change::{expect_directory, is_directory};
+use crate::{Error, Result, Volume};
+
+impl Volume {
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EPERM` for a directory, `ENOENT` where the file has lost its last name, `EMLINK`, `ENOSPC`.
+    pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<()> {
+        let file = self.inode(ino)?;
+        self.give_name(&file, dir, name, false)
+    }
+
+    /// Gives a file a name; one that has none only if `anonymous`.
+    pub(super) fn give_name(&self, file: &InodeRef, dir: Ino, name: &[u8], anonymous: bool) -> Result<()> {
+        let dir_ref = self.inode(dir)?;
+        if file.ino() == dir {
+            return Err(Error::refused(errno::EPERM, "a directory has one name"));
+        }
+        let mut change = self.begin_taking(self.reservations.link, self.reservations.name_blocks)?;
+        let [Some(mut dir), Some(mut child)] = lock_all([Some(&dir_ref), Some(file)]) else {
+            return Err(Error::refused(errno::EPERM, "a directory has one name"));
+        };
+        expect_directory(&dir)?;
+        if is_directory(&child) {
+            return Err(Error::refused(errno::EPERM, "a directory has one name"));
+        }
+        if child.nlink() == 0 && !anonymous {
+            return Err(Error::refused(errno::ENOENT, "the file was removed"));
+        }
+        if child.nlink() >= MAX_LINKS {
+            return Err(Error::refused(errno::EMLINK, "the file has as many names as it can"));
+        }
+        let ftype = FileType::from_mode(child.mode()).map_or(0, FileType::ftype);
+        let ino = child.ino();
+        if change.lookup(&mut dir, name)?.is_some() {
+            return Err(Error::refused(errno::EEXIST, "the name exists"));
+        }
+        if child.nlink() == 0 {
+            inode::unlinked::remove(self.table.shared(), &mut change.tx, &mut child)?;
+        }
+        change.directory(&mut dir, |dir| dir.add(name, ino, ftype))?;
+        let nlink = child.nlink() + 1;
+        child.set_nlink(nlink);
+        self.touch(&mut child, &[Time::Change]);
+        self.touch(&mut dir, &[Time::Modify, Time::Change]);
+        change.commit(&mut [&mut dir, &mut child])
+    }
+}

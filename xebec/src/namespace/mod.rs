@@ -1,0 +1,21 @@
+//! Names: looking up, creating, linking, removing, renaming.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`lookup`] | from a directory and a name to an inode; targets of symbolic links |
+//! | [`listing`] | the entries of a directory |
+//! | [`create`] | new files of every kind |
+//! | [`link`] | further names |
+//! | [`remove`] | taking names away |
+//! | [`rename`] | moving names, with all flags |
+//! | [`handle`] | holding a file that may lose its last name; files without one |
+//! | [`order`] | in which order inodes are locked |
+
+pub mod create;
+pub mod handle;
+pub mod link;
+pub mod listing;
+pub mod lookup;
+mod order;
+pub mod remove;
+pub mod rename;

@@ -1,0 +1,80 @@
+//! Taking names away.
+
+use base::{Ino, errno};
+use inode::state::Time;
+
+use super::order::{Named, lock_named};
+use crate::change::{Change, Locked, is_directory};
+use crate::{Error, Result, Volume};
+
+impl Volume {
+    /// Takes a name away from a file. With its last name, and when nobody holds it any more, the file goes.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, `ENOTDIR`.
+    pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        self.remove(dir, name, false)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`.
+    pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => Err(Error::refused(errno::EINVAL, "a directory cannot be removed by the name \".\"")),
+            b".." => Err(Error::refused(errno::ENOTEMPTY, "the directory is not empty")),
+            _ => self.remove(dir, name, true),
+        }
+    }
+
+    fn remove(&self, dir: Ino, name: &[u8], directory: bool) -> Result<()> {
+        if matches!(name, b"." | b"..") {
+            return Err(Error::refused(errno::EISDIR, "is a directory"));
+        }
+        let dir_ref = self.inode(dir)?;
+        let mut change = self.begin_giving(self.reservations.remove, self.reservations.name_blocks)?;
+        let Named { mut dir, mut child, child_ref, .. } = lock_named(&mut change, &dir_ref, name)?;
+        match (directory, is_directory(&child)) {
+            (false, true) => return Err(Error::refused(errno::EISDIR, "is a directory")),
+            (true, false) => return Err(Error::refused(errno::ENOTDIR, "not a directory")),
+            _ => {}
+        }
+        if directory {
+            expect_empty(&mut change, &mut child)?;
+        }
+        change.directory(&mut dir, |dir| dir.remove(name))?;
+        if directory {
+            let nlink = dir.nlink().saturating_sub(1);
+            dir.set_nlink(nlink);
+        }
+        change.drop_link(&mut child, directory)?;
+        self.touch(&mut dir, &[Time::Modify, Time::Change]);
+        change.commit(&mut [&mut dir, &mut child])?;
+        drop((child, dir));
+        // The last hold: an orphan goes to inactivation now, with no lock held.
+        drop(child_ref);
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    /// An inode loses a name; a directory loses its own `.` with it. Without any, it is put on the list of unlinked
+    /// inodes.
+    pub(super) fn drop_link(&mut self, child: &mut Locked, directory: bool) -> Result<()> {
+        let nlink = if directory { 0 } else { child.nlink().saturating_sub(1) };
+        child.set_nlink(nlink);
+        self.volume.touch(child, &[Time::Change]);
+        if nlink == 0 {
+            inode::unlinked::insert(self.volume.table.shared(), &mut self.tx, child)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a directory that has entries.
+pub(super) fn expect_empty(change: &mut Change<'_>, dir: &mut Locked) -> Result<()> {
+    let empty = change.directory(dir, |dir| dir.is_empty())?;
+    change.tx.release_clean();
+    if empty { Ok(()) } else { Err(Error::refused(errno::ENOTEMPTY, "the directory is not empty")) }
+}

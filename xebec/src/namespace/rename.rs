@@ -1,0 +1,342 @@
+//! Moving names, with all flags.
+//!
+//! # Locking
+//! A directory that gets another parent changes the tree of directories: such renames of a volume take turns (rank
+//! `Rename`), so that the path upwards, which tells whether a directory would come to lie in itself, stands still.
+//! All inodes are then locked together in order, and both names are looked at once more.
+
+use base::lock::MutexGuard;
+use base::{Ino, errno};
+use format::inode::FileType;
+use inode::InodeRef;
+use inode::dir::Found;
+use inode::state::Time;
+
+use super::create::{MAX_LINKS, NO_DEVICE};
+use super::order::lock_all;
+use super::remove::expect_empty;
+use crate::change::{Change, Locked, expect_directory, is_directory, parent_of};
+use crate::new::{Device, Kind, New};
+use crate::{Error, Result, Volume};
+
+/// What happens where the new name exists, and what stays at the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rename {
+    /// The new name is taken from what had it.
+    Replace,
+    /// A new name that exists is refused.
+    NoReplace,
+    /// Both names must exist, and exchange what they stand for.
+    Exchange,
+    /// As `Replace`; the old name then stands for a whiteout, a character device 0/0, as overlay file systems want.
+    Whiteout,
+}
+
+/// A name: the directory, held, and the name in it.
+#[derive(Clone, Copy)]
+struct Name<'a> {
+    dir: &'a InodeRef,
+    name: &'a [u8],
+}
+
+/// What a name stood for before everything was locked.
+struct Seen {
+    found: Found,
+    inode: InodeRef,
+}
+
+/// Everything that a rename changes, locked.
+struct Set {
+    from: Locked,
+    /// `None` where both names are in one directory.
+    to: Option<Locked>,
+    source: Locked,
+    target: Option<Locked>,
+}
+
+impl Volume {
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EMLINK`, `ENOSPC`; `EINVAL` where a directory would come to
+    /// lie in itself; `EBUSY` for `.` and `..`.
+    pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], how: Rename) -> Result<()> {
+        if [from_name, to_name].iter().any(|name| matches!(*name, b"." | b"..")) {
+            return Err(Error::refused(errno::EBUSY, "\".\" and \"..\" cannot be renamed"));
+        }
+        let (from_ref, to_ref) = (self.inode(from)?, self.inode(to)?);
+        let (from, to) = (Name { dir: &from_ref, name: from_name }, Name { dir: &to_ref, name: to_name });
+        // A cheap first look tells whether a directory moves; what was seen is verified under all locks.
+        let mut moves_directory = false;
+        loop {
+            let turn = moves_directory.then(|| self.rename.lock());
+            match self.try_rename(from, to, how, turn.as_ref())? {
+                Tried::Done => return Ok(()),
+                Tried::Changed => {}
+                Tried::MovesDirectory => moves_directory = true,
+            }
+        }
+    }
+
+    fn try_rename(
+        &self,
+        from: Name<'_>,
+        to: Name<'_>,
+        how: Rename,
+        turn: Option<&MutexGuard<'_, ()>>,
+    ) -> Result<Tried> {
+        let mut change = self.begin_taking(self.reservations.rename, self.reservations.rename_blocks)?;
+        let source = change.see(from)?.ok_or(Error::refused(errno::ENOENT, "no such file or directory"))?;
+        let target = change.see(to)?;
+        verify(how, target.as_ref())?;
+        if target.as_ref().is_some_and(|target| target.found.ino == source.found.ino) {
+            return Ok(Tried::Done);
+        }
+        let across = from.dir.ino() != to.dir.ino();
+        let directory = |seen: &Seen| is_directory(&seen.inode.read());
+        let moves = across && (directory(&source) || target.as_ref().is_some_and(directory));
+        if moves {
+            if turn.is_none() {
+                return Ok(Tried::MovesDirectory);
+            }
+            self.expect_no_loop(from, to, &source, target.as_ref(), how)?;
+        }
+        let target_ref = target.as_ref().map(|target| &target.inode);
+        let [Some(from_dir), to_dir, Some(locked), target_locked] =
+            lock_all([Some(from.dir), Some(to.dir), Some(&source.inode), target_ref])
+        else {
+            return Err(Error::refused(errno::EINVAL, "a directory cannot be moved into itself"));
+        };
+        if target.is_some() && target_locked.is_none() {
+            return Err(Error::refused(errno::ENOTEMPTY, "the directory is not empty"));
+        }
+        let mut set = Set { from: from_dir, to: to_dir, source: locked, target: target_locked };
+        if !change.still(&mut set, from.name, to.name, (&source, target.as_ref()))? {
+            return Ok(Tried::Changed);
+        }
+        match how {
+            Rename::Exchange => change.exchange(&mut set, from.name, to.name)?,
+            _ => return self.move_name(change, set, (from.name, to.name), how == Rename::Whiteout),
+        }
+        let Set { mut from, mut to, mut source, mut target } = set;
+        commit(change, [Some(&mut from), to.as_mut(), Some(&mut source), target.as_mut(), None])
+    }
+
+    /// Refuses to move a directory below itself. The caller has its turn: no directory changes its parent meanwhile.
+    fn expect_no_loop(
+        &self,
+        from: Name<'_>,
+        to: Name<'_>,
+        source: &Seen,
+        target: Option<&Seen>,
+        how: Rename,
+    ) -> Result<()> {
+        if self.lies_within(to.dir, source.found.ino)? {
+            return Err(Error::refused(errno::EINVAL, "a directory cannot be moved into itself"));
+        }
+        let Some(target) = target else { return Ok(()) };
+        if self.lies_within(from.dir, target.found.ino)? {
+            return Err(match how {
+                Rename::Exchange => Error::refused(errno::EINVAL, "a directory cannot be moved into itself"),
+                _ => Error::refused(errno::ENOTEMPTY, "the directory is not empty"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a directory is `above`, or lies somewhere in it.
+    fn lies_within(&self, dir: &InodeRef, above: Ino) -> Result<bool> {
+        let mut at = dir.clone();
+        loop {
+            if at.ino() == above {
+                return Ok(true);
+            }
+            if at.ino() == self.root() {
+                return Ok(false);
+            }
+            let mut look = self.look()?;
+            let mut locked = at.lock();
+            expect_directory(&locked)?;
+            let parent = parent_of(&mut look, &mut locked)?;
+            drop(locked);
+            at = self.inode(parent)?;
+        }
+    }
+
+    fn move_name(
+        &self,
+        mut change: Change<'_>,
+        mut set: Set,
+        (from_name, to_name): (&[u8], &[u8]),
+        leave_whiteout: bool,
+    ) -> Result<Tried> {
+        expect_replaceable(&mut change, &mut set)?;
+        let mut whiteout = None;
+        if leave_whiteout {
+            whiteout = Some(change.make(&set.from, &WHITEOUT, NO_DEVICE, 1)?);
+        }
+        change.place(&mut set, to_name)?;
+        let from = &mut set.from;
+        match &whiteout {
+            Some((_, new)) => {
+                let (ino, ftype) = (new.ino(), FileType::CharDevice.ftype());
+                change.directory(from, |dir| dir.replace(from_name, ino, ftype))?;
+            }
+            None => {
+                change.directory(from, |dir| dir.remove(from_name))?;
+            }
+        }
+        change.touch_all(&mut set);
+        let Set { mut from, mut to, mut source, mut target } = set;
+        let whiteout = whiteout.as_mut().map(|(_, locked)| locked);
+        commit(change, [Some(&mut from), to.as_mut(), Some(&mut source), target.as_mut(), whiteout])
+    }
+}
+
+/// How far a rename came.
+enum Tried {
+    Done,
+    /// A name stood for something else once everything was locked.
+    Changed,
+    /// It must have its turn.
+    MovesDirectory,
+}
+
+const WHITEOUT: New<'static> =
+    New { kind: Kind::CharDevice(Device { major: 0, minor: 0 }), permissions: 0, uid: 0, gid: 0 };
+
+fn verify(how: Rename, target: Option<&Seen>) -> Result<()> {
+    match (how, target) {
+        (Rename::NoReplace, Some(_)) => Err(Error::refused(errno::EEXIST, "the new name exists")),
+        (Rename::Exchange, None) => Err(Error::refused(errno::ENOENT, "no such file or directory")),
+        _ => Ok(()),
+    }
+}
+
+/// A directory replaces an empty directory only; a file, anything but a directory.
+fn expect_replaceable(change: &mut Change<'_>, set: &mut Set) -> Result<()> {
+    let source = is_directory(&set.source);
+    let Some(target) = &mut set.target else {
+        let to = set.to.as_ref().filter(|_| source);
+        return match to {
+            Some(to) if to.nlink() >= MAX_LINKS => {
+                Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"))
+            }
+            _ => Ok(()),
+        };
+    };
+    match (source, is_directory(target)) {
+        (true, false) => Err(Error::refused(errno::ENOTDIR, "a directory cannot replace what is none")),
+        (false, true) => Err(Error::refused(errno::EISDIR, "what is no directory cannot replace one")),
+        (true, true) => expect_empty(change, target),
+        (false, false) => Ok(()),
+    }
+}
+
+fn commit(change: Change<'_>, locked: [Option<&mut Locked>; 5]) -> Result<Tried> {
+    let mut loggable: smallvec::SmallVec<[&mut dyn log::engine::Loggable; 5]> =
+        locked.into_iter().flatten().map(|locked| locked as &mut dyn log::engine::Loggable).collect();
+    change.commit(&mut loggable)?;
+    Ok(Tried::Done)
+}
+
+impl Set {
+    /// The directory of the new name.
+    fn to(&mut self) -> &mut Locked {
+        self.to.as_mut().unwrap_or(&mut self.from)
+    }
+}
+
+impl Change<'_> {
+    /// What a name stands for, with nothing left locked.
+    fn see(&mut self, at: Name<'_>) -> Result<Option<Seen>> {
+        let mut dir = at.dir.lock();
+        expect_directory(&dir)?;
+        let found = self.lookup(&mut dir, at.name)?;
+        drop(dir);
+        let seen = |found: Found| Ok(Seen { inode: self.volume.inode(found.ino)?, found });
+        found.map(seen).transpose()
+    }
+
+    /// Whether both names still stand for what was seen, now that everything is locked.
+    fn still(
+        &mut self,
+        set: &mut Set,
+        from_name: &[u8],
+        to_name: &[u8],
+        seen: (&Seen, Option<&Seen>),
+    ) -> Result<bool> {
+        expect_directory(&set.from)?;
+        expect_directory(set.to())?;
+        let ino = |found: Option<Found>| found.map(|found| found.ino);
+        let source = ino(self.lookup(&mut set.from, from_name)?);
+        let target = ino(self.lookup(set.to(), to_name)?);
+        Ok(source == Some(seen.0.found.ino) && target == seen.1.map(|seen| seen.found.ino))
+    }
+
+    /// Puts the source at the new name; what was there loses it.
+    fn place(&mut self, set: &mut Set, to_name: &[u8]) -> Result<()> {
+        let (ino, directory) = (set.source.ino(), is_directory(&set.source));
+        let ftype = FileType::from_mode(set.source.mode()).map_or(0, FileType::ftype);
+        match &mut set.target {
+            Some(target) => {
+                let to = set.to.as_mut().unwrap_or(&mut set.from);
+                self.directory(to, |dir| dir.replace(to_name, ino, ftype))?;
+                self.drop_link(target, directory)?;
+                if directory {
+                    change_links(to, -1);
+                }
+            }
+            None => {
+                self.directory(set.to(), |dir| dir.add(to_name, ino, ftype))?;
+            }
+        }
+        if directory && let Some(to) = &mut set.to {
+            let parent = to.ino();
+            self.directory(&mut set.source, |dir| dir.replace(b"..", parent, FileType::Directory.ftype()))?;
+            change_links(to, 1);
+            change_links(&mut set.from, -1);
+        }
+        Ok(())
+    }
+
+    fn exchange(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
+        let kind = |locked: &Locked| FileType::from_mode(locked.mode()).map_or(0, FileType::ftype);
+        let Some((target_ino, target_kind)) = set.target.as_ref().map(|target| (target.ino(), kind(target)))
+        else {
+            return Ok(());
+        };
+        let (source_ino, source_kind) = (set.source.ino(), kind(&set.source));
+        self.directory(&mut set.from, |dir| dir.replace(from_name, target_ino, target_kind))?;
+        self.directory(set.to(), |dir| dir.replace(to_name, source_ino, source_kind))?;
+        let directory = FileType::Directory.ftype();
+        if let (Some(to), Some(target)) = (&mut set.to, &mut set.target) {
+            let moved = [(&mut set.source, to.ino(), 1), (target, set.from.ino(), -1)];
+            for (child, parent, direction) in moved {
+                if is_directory(child) {
+                    self.directory(child, |dir| dir.replace(b"..", parent, directory))?;
+                    change_links(to, direction);
+                    change_links(&mut set.from, -direction);
+                }
+            }
+        }
+        if let Some(target) = &mut set.target {
+            self.volume.touch(target, &[Time::Change]);
+        }
+        self.touch_all(set);
+        Ok(())
+    }
+
+    fn touch_all(&mut self, set: &mut Set) {
+        self.volume.touch(&mut set.source, &[Time::Change]);
+        self.volume.touch(&mut set.from, &[Time::Modify, Time::Change]);
+        if let Some(to) = &mut set.to {
+            self.volume.touch(to, &[Time::Modify, Time::Change]);
+        }
+    }
+}
+
+fn change_links(dir: &mut Locked, by: i32) {
+    let nlink = dir.nlink().saturating_add_signed(by);
+    dir.set_nlink(nlink);
+}

@@ -1,0 +1,190 @@
+//! From a device to an open volume.
+//!
+//! | step | what |
+//! |---|---|
+//! | 1 | the superblock: is it one that can be written? |
+//! | 2 | the log's changes are put in their places (recovery), if it is dirty |
+//! | 3 | the journal runs; the allocation groups and the inodes stand on it |
+//! | 4 | what the log's transactions had left to do is done: unfinished intents, then unlinked inodes |
+//!
+//! Each step may be interrupted by a power cut: the next opening begins anew.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use ag::Groups;
+use base::AgNumber;
+use base::lock::{Mutex, Rank};
+use block::{Device, OverlayDevice};
+use format::superblock::Superblock;
+use format::{Damage, features};
+use inode::InodeTable;
+use inode::inactive::Workers;
+use log::engine::log::{Ends, Log};
+use log::engine::target::StableHook;
+use log::engine::{BusyExtent, CommitTarget, Transaction};
+use log::{Journal, Report};
+
+use crate::options::Options;
+use crate::reservations::Reservations;
+use crate::{Error, Result, Volume, recover};
+
+/// What opening had to put in order.
+#[derive(Debug)]
+pub struct Recovery {
+    /// What was replayed from the log.
+    pub report: Report,
+    /// Unlinked inodes that were freed.
+    pub unlinked: u64,
+    /// Lists of unlinked inodes that made no sense: what hung on them is lost until a repair.
+    pub damaged: Vec<(AgNumber, Damage)>,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} items replayed, {} unfinished operations finished, {} removed files freed",
+            self.report.items_total(),
+            self.report.unfinished.len(),
+            self.unlinked
+        )
+    }
+}
+
+/// Where the journal tells of freed blocks: the groups, which come to be after it.
+#[derive(Debug, Default)]
+struct Freed(OnceLock<Arc<Groups>>);
+
+impl StableHook for Freed {
+    fn extents_stable(&self, extents: &[BusyExtent]) {
+        if let Some(groups) = self.0.get() {
+            groups.extents_stable(extents);
+        }
+    }
+}
+
+impl Volume {
+    /// Opens the volume at the start of a device, and recovers it first if it was not cleanly unmounted.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`] where the superblock forbids it, [`Error::Journal`] where the log cannot be replayed,
+    /// `EROFS` where the device can only be read.
+    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self> {
+        let external = options.log_device.clone();
+        let superblock = read_superblock(&*device)?;
+        expect_writable(&superblock, &*device)?;
+        let (superblock, report) = replay(superblock, &device, external.as_deref())?;
+        let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
+        recover::expect_known(intents)?;
+        let journal = Journal::open(&superblock, &*device, external.as_deref())?;
+        let ends = Ends::of(&journal).keeping(recover::places(intents));
+        drop(journal);
+        let hook = Arc::new(Freed::default());
+        let freed = Some(hook.clone() as Arc<dyn StableHook>);
+        let log = Log::start(&superblock, device, external, ends, freed, &options.log())?;
+        let unanswered = Self::adopt(&log, intents);
+        let mut volume = Self::stand(&superblock, log, &hook, &options)?;
+        volume.finish_intents(unanswered)?;
+        // A clean volume has none, unless it was unmounted by somebody in a hurry.
+        let loaded = inode::unlinked::load(&volume.table)?;
+        volume.recovered =
+            report.map(|report| Recovery { report, unlinked: loaded.inodes, damaged: loaded.damaged });
+        Ok(volume)
+    }
+
+    /// The same without writing to the device: what changes lives in memory, and is gone with the volume.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in_memory(device: Arc<dyn Device>, options: Options) -> Result<Self> {
+        Self::open(Arc::new(OverlayDevice::new(device)), options)
+    }
+
+    fn stand(superblock: &Superblock, log: Arc<Log>, hook: &Freed, options: &Options) -> Result<Self> {
+        let geometry = superblock.geometry.clone();
+        let target: Arc<dyn CommitTarget> = log.clone();
+        let buffers = Arc::clone(log.buffers());
+        let mut look = Transaction::reader(&target, &buffers);
+        let groups = Arc::new(Groups::open(&mut look, &geometry)?);
+        drop(look);
+        // Nobody else sets it.
+        let _ = hook.0.set(Arc::clone(&groups));
+        let shared = inode::Shared::new(
+            geometry.clone(),
+            (target, buffers),
+            groups.clone(),
+            Arc::clone(&options.clock),
+            options.random(),
+        );
+        let table = InodeTable::new(Arc::new(shared), options.inodes);
+        let workers = Workers::start(table.shared()).map_err(|error| Error::Unwritable {
+            why: format!("no thread can be started to free removed files: {error}"),
+        })?;
+        Ok(Self {
+            reservations: Reservations::of(&geometry, &groups),
+            geometry,
+            table,
+            groups,
+            log,
+            rename: Mutex::new(Rank::Rename, ()),
+            recovered: None,
+            _workers: workers,
+        })
+    }
+}
+
+/// The largest sector that a superblock may fill.
+const LARGEST_SECTOR: u64 = 32768;
+
+fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+    let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
+    device.read_at(0, &mut sector)?;
+    let refuse = |refusal| Error::Unwritable { why: format!("{}: {refusal}", device.describe()) };
+    let superblock = Superblock::parse(&sector).map_err(refuse)?;
+    let (need, have) = (superblock.geometry.bytes(), device.size());
+    if have < need {
+        let why = format!(
+            "{}: the volume has {need} bytes and the device only {have} (the image is cut short)",
+            device.describe()
+        );
+        return Err(Error::Unwritable { why });
+    }
+    Ok(superblock)
+}
+
+/// Refuses what this version must not write to, by name.
+fn expect_writable(superblock: &Superblock, device: &dyn Device) -> Result<()> {
+    let features = superblock.raw.features();
+    let unknown = features.ro_compat & !features::RO_COMPAT_KNOWN;
+    let why = if device.is_read_only() {
+        "the device can only be read".to_owned()
+    } else if unknown != 0 {
+        let names = features::names(unknown, features::ro_compat::ALL);
+        format!("the volume uses features that this version can only read: {names}")
+    } else if features.parent() {
+        // Each name has an attribute in its file; changing one without the other would damage the volume.
+        "the volume keeps parent pointers, which this version can only read".to_owned()
+    } else if features.metadir() {
+        "the volume has a metadata directory, which this version can only read".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::Unwritable { why: format!("{}: {why}", device.describe()) })
+}
+
+/// Recovers a dirty log in place.
+fn replay(
+    superblock: Superblock,
+    device: &Arc<dyn Device>,
+    external: Option<&dyn Device>,
+) -> Result<(Superblock, Option<Report>)> {
+    let journal = Journal::open(&superblock, &**device, external)?;
+    if journal.dirty().is_none() {
+        return Ok((superblock, None));
+    }
+    let (registry, options) = (log::Registry::default(), log::Options::default());
+    let report = log::recover(&journal, &superblock, &**device, &registry, &options)?;
+    let superblock = if report.superblock_replayed { read_superblock(&**device)? } else { superblock };
+    Ok((superblock, Some(report)))
+}

@@ -1,0 +1,63 @@
+//! How to open a volume.
+
+use std::sync::Arc;
+
+use base::random::Random;
+use base::time::{Clock, SystemClock};
+use block::Device;
+use log::engine::log as journal;
+
+/// How to open a volume. `Options::default()` is right for a program that has the machine's clock.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The device of an external log.
+    pub log_device: Option<Arc<dyn Device>>,
+    /// What files are stamped with.
+    pub clock: Arc<dyn Clock>,
+    /// Seed of what is chosen by chance, such as inode generations; from the machine if `None`.
+    pub seed: Option<u64>,
+    /// Shards of the committed item list: one per CPU if `None`. 1 is how it was before it was per CPU.
+    pub cil_shards: Option<usize>,
+    /// How many in-core log buffers there are: 2 to 8.
+    pub log_buffers: usize,
+    /// Bytes of each: 32 KiB to 256 KiB, a power of two; as suits the log if `None`.
+    pub log_buffer_bytes: Option<u32>,
+    /// Bytes of metadata blocks that are kept in memory; more if they are in use.
+    pub buffer_bytes: usize,
+    /// Inodes that are kept in memory; more if they are in use.
+    pub inodes: usize,
+    /// Chunks of which all inodes are free stay, rather than give their blocks back.
+    pub keep_inode_chunks: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            log_device: None,
+            clock: Arc::new(SystemClock),
+            seed: None,
+            cil_shards: None,
+            log_buffers: 8,
+            log_buffer_bytes: None,
+            buffer_bytes: 256 << 20,
+            inodes: 256 << 10,
+            keep_inode_chunks: false,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn random(&self) -> Random {
+        self.seed.map_or_else(Random::from_machine, Random::seeded)
+    }
+
+    pub(crate) fn log(&self) -> journal::Options {
+        journal::Options {
+            shards: self.cil_shards,
+            buffers: self.log_buffers,
+            buffer_bytes: self.log_buffer_bytes,
+            cache_bytes: self.buffer_bytes,
+            ..journal::Options::default()
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The same by path. Paths are absolute, with or without the first slash; symbolic links on the way are followed within
+//! the volume, and never lead out of it.
+
+use base::{Ino, errno};
+use format::inode::FileType;
+
+use crate::new::New;
+use crate::{Error, Result, Volume};
+
+/// How many symbolic links a path may go through, as in Linux.
+const MAX_LINKS_FOLLOWED: u32 = 40;
+
+impl Volume {
+    /// What a path stands for; a symbolic link at its end is followed if `follow`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`; damage.
+    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Ino> {
+        self.walk(self.root(), path, follow, &mut 0)
+    }
+
+    /// The directory that a path's last name is in, and that name.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve); `EINVAL` where the path has no name at its end.
+    pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
+        let trimmed = path.trim_suffix_slashes();
+        let at = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (dir, name) = trimmed.split_at_checked(at).unwrap_or((&[], trimmed));
+        if name.is_empty() {
+            return Err(Error::refused(errno::EINVAL, "the path names the root directory"));
+        }
+        Ok((self.resolve(dir, true)?, name))
+    }
+
+    fn walk(&self, from: Ino, path: &[u8], follow: bool, followed: &mut u32) -> Result<Ino> {
+        let mut at = if path.first() == Some(&b'/') { self.root() } else { from };
+        let must_be_directory = path.last() == Some(&b'/');
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            // The root's `..` is the root itself.
+            let next = self.lookup(at, name)?;
+            let last = names.peek().is_none();
+            at = if !last || follow || must_be_directory { self.follow(at, next, followed)? } else { next };
+        }
+        Ok(at)
+    }
+
+    fn follow(&self, dir: Ino, ino: Ino, followed: &mut u32) -> Result<Ino> {
+        if self.metadata(ino)?.file_type != FileType::Symlink {
+            return Ok(ino);
+        }
+        *followed += 1;
+        if *followed > MAX_LINKS_FOLLOWED {
+            return Err(Error::refused(errno::ELOOP, "too many symbolic links on the way"));
+        }
+        let target = self.read_link(ino)?;
+        self.walk(dir, &target, true, followed)
+    }
+
+    /// Makes a directory, and those above it that are missing.
+    ///
+    /// # Errors
+    /// `ENOTDIR` where something else has one of the names; as [`create`](Self::create).
+    pub fn create_dir_all(&self, path: &[u8], new: &New<'_>) -> Result<Ino> {
+        let mut at = self.root();
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            at = match self.create(at, name, new) {
+                Err(error) if error.errno() == errno::EEXIST => {
+                    let there = self.lookup(at, name)?;
+                    self.follow(at, there, &mut 0)?
+                }
+                made => made?,
+            };
+        }
+        Ok(at)
+    }
+
+    /// Removes a name with everything below it.
+    ///
+    /// # Errors
+    /// As [`unlink`](Self::unlink) and [`rmdir`](Self::rmdir); what was removed before stays removed.
+    pub fn remove_all(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        match self.unlink(dir, name) {
+            Err(error) if error.errno() == errno::EISDIR => {}
+            done => return done,
+        }
+        // Depth first, with a list of directories instead of recursion: a tree may be deeper than a stack.
+        let top = self.lookup(dir, name)?;
+        let mut path = vec![Level { parent: dir, name: name.to_vec(), dir: top, below: self.empty(top)? }];
+        while let Some(level) = path.last_mut() {
+            match level.below.pop() {
+                Some((name, dir)) => {
+                    let parent = level.dir;
+                    path.push(Level { parent, name, dir, below: self.empty(dir)? });
+                }
+                None => {
+                    self.rmdir(level.parent, &level.name)?;
+                    path.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes everything in a directory but directories; gives those.
+    fn empty(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Ino)>> {
+        let mut names = Vec::new();
+        self.read_dir(dir, crate::Cookie::default(), &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                names.push((entry.name.to_vec(), entry.ino));
+            }
+            true
+        })?;
+        let mut directories = Vec::new();
+        for (name, ino) in names {
+            match self.unlink(dir, &name) {
+                Err(error) if error.errno() == errno::EISDIR => directories.push((name, ino)),
+                done => done?,
+            }
+        }
+        Ok(directories)
+    }
+}
+
+/// A directory that is being removed.
+struct Level {
+    parent: Ino,
+    name: Vec<u8>,
+    dir: Ino,
+    /// Directories in it that are left.
+    below: Vec<(Vec<u8>, Ino)>,
+}
+
+trait Slashes {
+    fn trim_suffix_slashes(&self) -> &Self;
+}
+
+impl Slashes for [u8] {
+    fn trim_suffix_slashes(&self) -> &Self {
+        let end = self.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        self.get(..end).unwrap_or(self)
+    }
+}

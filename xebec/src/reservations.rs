@@ -1,0 +1,81 @@
+//! How much log space and how many blocks changes of names need, at most.
+//!
+//! What is not used is given back at the commit; what is too little shuts the volume down. So each is an upper bound,
+//! put together from the bounds of the rungs below.
+
+use ag::{Costs, Groups};
+use format::Geometry;
+use inode::dir::{MOST_FREED_BLOCKS, most_new_blocks};
+use log::engine::LogReservation;
+
+use crate::new::{Kind, New};
+
+/// For one volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reservations {
+    /// One inode alone.
+    pub inode: LogReservation,
+    /// The superblock's counters.
+    pub superblock: LogReservation,
+    /// Doing what an intent in the log asks for.
+    pub intent: LogReservation,
+    /// An inode and a name.
+    pub create: LogReservation,
+    /// A name.
+    pub link: LogReservation,
+    /// Taking a name away.
+    pub remove: LogReservation,
+    /// Two names, and the inode of a whiteout.
+    pub rename: LogReservation,
+    /// Blocks that one more name takes.
+    pub name_blocks: u32,
+    /// Blocks that a rename takes: two names, and a chunk for the whiteout.
+    pub rename_blocks: u32,
+    /// Blocks that a chunk of inodes takes, with its trees.
+    chunk_blocks: u32,
+    /// Blocks of the longest target of a symbolic link.
+    target_blocks: u32,
+}
+
+/// Inodes of one change, each with its item and what surrounds it.
+const INODE_EXTRA: u32 = 256;
+/// Longest target of a symbolic link, with the header of each of its blocks.
+const TARGET_BYTES: u32 = 2048;
+/// Levels of a directory's tree of extents that are ever changed at once.
+const EXTENT_LEVELS: u32 = 3;
+
+impl Reservations {
+    pub fn of(geometry: &Geometry, groups: &Groups) -> Self {
+        let costs = Costs::derive(geometry);
+        let block = Costs::buffer(geometry.block_size);
+        let dir_block = Costs::buffer(geometry.dir_block_size);
+        let inode = geometry.inode_size + INODE_EXTRA;
+        // Every block of the way down may split or join; extents come from the same leaves of the space trees.
+        let name = (MOST_FREED_BLOCKS + 3) * dir_block + EXTENT_LEVELS * block + costs.extent_alloc();
+        let unlinked = 2 * Costs::header(geometry.block_size) + Costs::buffer(geometry.sector_size);
+        let taking = costs.inode_take() + name + 2 * inode;
+        let chain =
+            |bytes: u32, transactions| LogReservation { bytes: bytes.max(costs.largest()), transactions };
+        let new_name = most_new_blocks(geometry) + EXTENT_LEVELS;
+        let chunk_blocks = groups.blocks_for_inode();
+        Self {
+            inode: LogReservation { bytes: inode, transactions: 1 },
+            superblock: LogReservation { bytes: Costs::buffer(geometry.sector_size), transactions: 1 },
+            intent: chain(costs.extent_free(), 1),
+            create: chain(taking + costs.extent_alloc() + unlinked, 2),
+            link: chain(name + 2 * inode + unlinked, 2),
+            remove: chain(name + 2 * inode + unlinked, 2),
+            rename: chain(taking + name + 5 * inode + unlinked, 3),
+            name_blocks: new_name,
+            rename_blocks: 2 * new_name + chunk_blocks,
+            chunk_blocks,
+            target_blocks: TARGET_BYTES.div_ceil(geometry.block_size),
+        }
+    }
+
+    /// Blocks that making this file may take.
+    pub fn create_blocks(&self, new: &New<'_>) -> u32 {
+        let contents = if matches!(new.kind, Kind::Symlink(_)) { self.target_blocks } else { 0 };
+        self.name_blocks + self.chunk_blocks + contents
+    }
+}

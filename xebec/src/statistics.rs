@@ -1,0 +1,34 @@
+//! Space, inodes, and what the journal did.
+
+use ag::inodes::state::InodeCounts;
+use log::engine::stats;
+
+use crate::Volume;
+
+/// What is there and what is free, and what was done since the volume was opened.
+#[derive(Clone, Debug)]
+pub struct Statistics {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks of the volume, without the log's if that is its own device's.
+    pub blocks: u64,
+    /// Blocks that a change could take now.
+    pub blocks_free: u64,
+    /// Inodes that exist, and free ones among them.
+    pub inodes: InodeCounts,
+    /// The journal's counters.
+    pub journal: stats::Statistics,
+}
+
+impl Volume {
+    /// Sums over all CPUs: exact while nothing is changed.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            block_size: self.geometry.block_size,
+            blocks: self.geometry.blocks,
+            blocks_free: self.groups.free_blocks(),
+            inodes: self.groups.inodes().counts(),
+            journal: self.log.statistics(),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! An open volume, and its end.
+
+use std::sync::Arc;
+
+use ag::Groups;
+use base::lock::Mutex;
+use base::{Daddr, lock::Rank};
+use format::Geometry;
+use format::agf::RawAgf;
+use format::agi::RawAgi;
+use format::ondisk::{OnDisk, U64};
+use format::superblock::{RawSuperblock, Superblock};
+use inode::InodeTable;
+use inode::inactive::Workers;
+use log::engine::log::Log;
+use log::engine::{BufferId, Extent, Transaction};
+use zerocopy::FromBytes;
+
+use crate::Result;
+use crate::open::Recovery;
+use crate::reservations::Reservations;
+
+/// An open volume: shared by reference between any number of threads.
+///
+/// [`unmount`](Self::unmount) ends it cleanly. Dropping it instead leaves the volume as a power cut would: what was
+/// synced is in the log, and the next opening recovers it.
+#[derive(Debug)]
+pub struct Volume {
+    pub(crate) geometry: Geometry,
+    pub(crate) table: InodeTable,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) reservations: Reservations,
+    /// Renames of directories across parents take turns.
+    pub(crate) rename: Mutex<()>,
+    pub(crate) recovered: Option<Recovery>,
+    /// Free removed files; end when the volume does.
+    pub(crate) _workers: Workers,
+}
+
+impl Volume {
+    /// Its shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What opening had to put in order; `None` where the volume was cleanly unmounted.
+    pub fn recovered(&self) -> Option<&Recovery> {
+        self.recovered.as_ref()
+    }
+
+    /// Returns when everything that was done before survives a power cut.
+    ///
+    /// # Errors
+    /// `EIO` where the log cannot be written: the volume is then shut down.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.log.force()?)
+    }
+
+    /// Stops everything at once, as a power cut would: nothing more is written.
+    pub fn shut_down(&self) {
+        self.table.shared().target.shut_down("it was asked for");
+    }
+
+    /// Ends cleanly: files that were removed are freed, everything is in its place, and the log is empty.
+    ///
+    /// # Errors
+    /// `EIO` where something could not be written: the next opening then recovers the volume from its log.
+    pub fn unmount(self) -> Result<()> {
+        self.table.shared().inactive.drain()?;
+        self.write_counters()?;
+        Ok(self.log.unmount()?)
+    }
+
+    /// The superblock's counts of inodes and free blocks are kept up only here: in between, the AG headers have them.
+    fn write_counters(&self) -> Result<()> {
+        let mut change = self.begin(self.reservations.superblock)?;
+        let counts = self.sum(&mut change.tx)?;
+        change.tx.release_clean();
+        let sector = self.geometry.sector_size;
+        let at = Extent { daddr: Daddr(0), bytes: sector };
+        let id = change.tx.read(at, Rank::Buffer, |bytes| match Superblock::parse(bytes) {
+            Err(format::superblock::Refusal::Damaged(damage)) => Err(damage),
+            _ => Ok(()),
+        })?;
+        let wanted = [counts.inodes, counts.inodes_free, counts.blocks_free].map(U64::new);
+        let raw = view::<RawSuperblock>(&change.tx, id);
+        if raw.is_some_and(|raw| [raw.icount, raw.ifree, raw.fdblocks] != wanted) {
+            let first = std::mem::offset_of!(RawSuperblock, icount);
+            let end = std::mem::offset_of!(RawSuperblock, fdblocks) + 8;
+            let edit = change.tx.edit(id);
+            edit.log(first..end);
+            if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(edit.all_mut()) {
+                [raw.icount, raw.ifree, raw.fdblocks] = wanted;
+            }
+        }
+        change.commit(&mut [])
+    }
+
+    /// Sums up what the AG headers say.
+    fn sum(&self, tx: &mut Transaction) -> Result<Counts> {
+        let mut counts = Counts::default();
+        for ag in self.geometry.ags() {
+            let header = |sector| Extent {
+                daddr: self.geometry.ag_header_daddr(ag, sector),
+                bytes: self.geometry.sector_size,
+            };
+            let id = tx.read(header(2), Rank::Agi(ag.get()), |bytes| {
+                RawAgi::verify(bytes, &self.geometry, ag).map(drop)
+            })?;
+            if let Some(agi) = view::<RawAgi>(tx, id) {
+                counts.inodes += u64::from(agi.count.get());
+                counts.inodes_free += u64::from(agi.freecount.get());
+            }
+            tx.release(id);
+            let id = tx.read(header(1), Rank::Agf(ag.get()), |bytes| {
+                RawAgf::verify(bytes, &self.geometry, ag).map(drop)
+            })?;
+            if let Some(agf) = view::<RawAgf>(tx, id) {
+                let blocks = [agf.freeblks, agf.flcount, agf.btreeblks];
+                counts.blocks_free += blocks.iter().map(|blocks| u64::from(blocks.get())).sum::<u64>();
+            }
+            tx.release(id);
+        }
+        Ok(counts)
+    }
+}
+
+/// Sums over all AGs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    inodes: u64,
+    inodes_free: u64,
+    /// With what the free-space trees hold, which they give back as they become smaller.
+    blocks_free: u64,
+}
+
+fn view<T: OnDisk>(tx: &Transaction, id: BufferId) -> Option<&T> {
+    T::view(tx.bytes(id))
+}

@@ -1,0 +1,255 @@
+//! Volumes in memory: changed, unmounted, judged by the checker, and read back by the reader.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use base::Ino;
+use block::MemoryDevice;
+use xebec::{Cookie, Device as Numbers, Kind, New, Options, Rename, SetMetadata, Volume};
+
+fn make(options: mkfs::Options) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::format(&*device, &options).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Volume {
+    Volume::open(device.clone(), Options::default()).unwrap()
+}
+
+/// Keeps what the checker finds.
+#[derive(Default)]
+struct Findings(Mutex<Vec<String>>);
+
+impl check::Observer for Findings {
+    fn finding(&self, finding: &check::Finding) {
+        self.0.lock().unwrap().push(finding.to_string());
+    }
+}
+
+/// No finding of the checker.
+fn judge(device: &Arc<MemoryDevice>) {
+    let findings = Findings::default();
+    check::check(&**device, &check::Options { threads: 1, ..check::Options::default() }, &findings).unwrap();
+    let findings = findings.0.into_inner().unwrap();
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+/// Names in a directory, but for `.` and `..`.
+fn names(volume: &Volume, dir: Ino) -> BTreeMap<Vec<u8>, Ino> {
+    let mut names = BTreeMap::new();
+    volume
+        .read_dir(dir, Cookie::default(), &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                assert!(names.insert(entry.name.to_vec(), entry.ino).is_none());
+            }
+            true
+        })
+        .unwrap();
+    names
+}
+
+#[test]
+fn an_empty_volume_opens_and_ends() {
+    let device = make(mkfs::Options::default());
+    open(&device).unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn every_kind_of_file_comes_and_goes() {
+    let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let volume = open(&device);
+    let root = volume.root();
+    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
+    let numbers = Numbers { major: 1, minor: 3 };
+    let long = vec![b'x'; 1000];
+    let kinds = [
+        (&b"file"[..], Kind::File),
+        (b"short", Kind::Symlink(b"file")),
+        (b"long", Kind::Symlink(&long)),
+        (b"char", Kind::CharDevice(numbers)),
+        (b"block", Kind::BlockDevice(numbers)),
+        (b"fifo", Kind::Fifo),
+        (b"socket", Kind::Socket),
+    ];
+    for (name, kind) in kinds {
+        let new = New { kind, permissions: 0o640, uid: 7, gid: 8 };
+        let ino = volume.create(dir, name, &new).unwrap();
+        assert_eq!(volume.lookup(dir, name).unwrap(), ino);
+        let known = volume.metadata(ino).unwrap();
+        assert_eq!((known.permissions, known.uid, known.gid, known.nlink), (0o640, 7, 8, 1));
+    }
+    assert_eq!(volume.read_link(volume.lookup(dir, b"short").unwrap()).unwrap(), b"file");
+    assert_eq!(volume.read_link(volume.lookup(dir, b"long").unwrap()).unwrap(), long);
+    assert_eq!(volume.metadata(volume.lookup(dir, b"char").unwrap()).unwrap().device, Some(numbers));
+    volume.unmount().unwrap();
+    judge(&device);
+
+    let volume = open(&device);
+    let dir = volume.lookup(root, b"dir").unwrap();
+    assert_eq!(names(&volume, dir).len(), 7);
+    assert_eq!(volume.read_link(volume.lookup(dir, b"long").unwrap()).unwrap(), long);
+    assert_eq!(volume.rmdir(root, b"dir").unwrap_err().errno(), base::errno::ENOTEMPTY);
+    for (name, _) in kinds {
+        volume.unlink(dir, name).unwrap();
+    }
+    volume.rmdir(root, b"dir").unwrap();
+    assert_eq!(names(&volume, root).len(), 0);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn a_directory_grows_through_all_forms_and_back() {
+    let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let volume = open(&device);
+    let root = volume.root();
+    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
+    let name = |n: u32| format!("a file with a rather long name {n:06}").into_bytes();
+    let mut left = 0;
+    for (from, to) in [(0, 10), (10, 100), (100, 3000)] {
+        for n in from..to {
+            volume.create(dir, &name(n), &New::file()).unwrap();
+        }
+        left += to - from;
+        assert_eq!(names(&volume, dir).len(), left as usize);
+        volume.sync().unwrap();
+    }
+    for n in (0..3000).rev() {
+        if n % 7 != 0 {
+            volume.unlink(dir, &name(n)).unwrap();
+        }
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = open(&device);
+    assert_eq!(names(&volume, dir).len(), 3000usize.div_ceil(7));
+    volume.remove_all(root, b"dir").unwrap();
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn links_and_renames() {
+    let device = make(mkfs::Options::default());
+    let volume = open(&device);
+    let root = volume.root();
+    let [a, b] = [&b"a"[..], b"b"].map(|name| volume.create(root, name, &New::directory()).unwrap());
+    let file = volume.create(a, b"file", &New::file()).unwrap();
+    volume.link(file, b, b"other").unwrap();
+    assert_eq!(volume.metadata(file).unwrap().nlink, 2);
+    volume.rename(a, b"file", b, b"other", Rename::Replace).unwrap();
+    assert_eq!(volume.metadata(file).unwrap().nlink, 2, "two names of one file: nothing happens");
+    volume.rename(a, b"file", b, b"moved", Rename::Replace).unwrap();
+    assert_eq!(names(&volume, a).len(), 0);
+    volume.rename(root, b"a", b, b"a", Rename::NoReplace).unwrap();
+    assert_eq!(volume.metadata(root).unwrap().nlink, 3);
+    assert_eq!(volume.metadata(b).unwrap().nlink, 3);
+    assert_eq!(volume.lookup(a, b"..").unwrap(), b);
+    let loops = volume.rename(root, b"b", a, b"b", Rename::Replace).unwrap_err();
+    assert_eq!(loops.errno(), base::errno::EINVAL);
+    let c = volume.create(root, b"c", &New::file()).unwrap();
+    volume.rename(root, b"c", b, b"a", Rename::Exchange).unwrap();
+    assert_eq!((volume.lookup(root, b"c").unwrap(), volume.lookup(b, b"a").unwrap()), (a, c));
+    volume.rename(b, b"a", root, b"d", Rename::Whiteout).unwrap();
+    let whiteout = volume.metadata(volume.lookup(b, b"a").unwrap()).unwrap();
+    assert_eq!(whiteout.device, Some(Numbers { major: 0, minor: 0 }));
+    let set = SetMetadata { permissions: Some(0o4711), uid: Some(12), ..SetMetadata::default() };
+    volume.set_metadata(c, &set).unwrap();
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn a_file_without_a_name_lives_as_long_as_it_is_held() {
+    let device = make(mkfs::Options::default());
+    let volume = open(&device);
+    let root = volume.root();
+    let ino = volume.create(root, b"file", &New::file()).unwrap();
+    let held = volume.open_ino(ino).unwrap();
+    volume.unlink(root, b"file").unwrap();
+    assert_eq!(volume.metadata(ino).unwrap().nlink, 0);
+    drop(held);
+    let anonymous = volume.anonymous(root, &New::file()).unwrap();
+    volume.link_handle(&anonymous, root, b"named").unwrap();
+    drop(volume.anonymous(root, &New::file()).unwrap());
+    drop(anonymous);
+    volume.unmount().unwrap();
+    judge(&device);
+    assert_eq!(names(&open(&device), root).len(), 1);
+}
+
+#[test]
+fn what_was_synced_survives_and_a_crash_leaves_a_whole_volume() {
+    let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let volume = open(&device);
+    let root = volume.root();
+    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
+    for n in 0..500 {
+        volume.create(dir, format!("{n}").as_bytes(), &New::file()).unwrap();
+    }
+    for n in 0..100 {
+        volume.unlink(dir, format!("{n}").as_bytes()).unwrap();
+    }
+    let held = volume.open_ino(volume.lookup(dir, b"200").unwrap()).unwrap();
+    volume.unlink(dir, b"200").unwrap();
+    volume.sync().unwrap();
+    volume.shut_down();
+    drop(held);
+    drop(volume);
+    let volume = open(&device);
+    assert!(volume.recovered().is_some());
+    assert_eq!(names(&volume, volume.lookup(root, b"dir").unwrap()).len(), 399);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn threads_in_different_directories() {
+    let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let volume = open(&device);
+    let root = volume.root();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let volume = &volume;
+            scope.spawn(move || {
+                let dir = volume.create(root, format!("dir{thread}").as_bytes(), &New::directory()).unwrap();
+                for n in 0..1000 {
+                    volume.create(dir, format!("{n}").as_bytes(), &New::file()).unwrap();
+                    if n % 3 == 0 {
+                        volume.unlink(dir, format!("{n}").as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(names(&volume, root).len(), 4);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn a_full_volume_refuses_and_stays_whole() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::format(&*device, &mkfs::Options { block_size: 1024, ..mkfs::Options::default() }).unwrap();
+    let volume = open(&device);
+    let root = volume.root();
+    let mut made = 0u32;
+    let error = loop {
+        match volume.create(root, format!("{made:0200}").as_bytes(), &New::file()) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.errno(), base::errno::ENOSPC, "{error}");
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = open(&device);
+    for n in 0..made {
+        volume.unlink(root, format!("{n:0200}").as_bytes()).unwrap();
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}
