@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::edit::{self, Chmod, Chown, Ln, Mkdir, Mknod, Mv, On, Rm, Rmdir, Touch};
 use crate::commands::{cat, check, dump, extract, find, generate, info, log, ls, manifest, mkfs, stat, tree};
 use crate::output::exit_code;
 use crate::sizes;
@@ -16,13 +17,13 @@ use crate::sizes;
 #[command(
     name = "xebec",
     version,
-    about = "XFS images without root: inspect, check, extract",
+    about = "XFS images without root: inspect, check, extract, change",
     long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel \
     module.\n\n\
         IMAGE is a raw image, a block device or a qcow2 file; a partition in it is found by itself, or named by \
-        --partition or --offset. Images are only read. A dirty log is replayed in memory, so that a crashed \
-        volume reads as \
-        the kernel would show it, and the image stays untouched.",
+        --partition or --offset. Commands that show only read: a dirty log is replayed in memory, so that a crashed \
+        volume reads as the kernel would show it, and the image stays untouched. Commands that change lock the \
+        image, replay a dirty log in place, and leave the volume cleanly unmounted.",
     after_help = "Exit codes: 0 done; 1 something failed, or part of it; 2 wrong usage. `xebec check` has those \
     of fsck: see its --help.\n\
         Every command has --help with examples.",
@@ -64,6 +65,28 @@ pub enum Command {
     Dump(dump::Arguments),
     /// Write one line of JSON per file, for comparison.
     Manifest(manifest::Arguments),
+    /// Make directories.
+    Mkdir(On<Mkdir>),
+    /// Make files, or set the times of those that exist.
+    Touch(On<Touch>),
+    /// Make hard and symbolic links.
+    Ln(On<Ln>),
+    /// Move and rename.
+    Mv(On<Mv>),
+    /// Remove files, and directories with everything in them.
+    Rm(On<Rm>),
+    /// Remove empty directories.
+    Rmdir(On<Rmdir>),
+    /// Change permissions.
+    Chmod(On<Chmod>),
+    /// Change owners and groups.
+    Chown(On<Chown>),
+    /// Make device nodes, named pipes and sockets.
+    Mknod(On<Mknod>),
+    /// Run many commands that change a volume in one session.
+    Sh(edit::shell::Arguments),
+    /// Replay a dirty log in place, and leave the volume clean.
+    Replay(edit::replay::Arguments),
     /// Make a new volume, as mkfs.xfs does.
     Mkfs(Box<mkfs::Arguments>),
     /// Write completions for a shell.
@@ -87,6 +110,17 @@ impl Command {
             Self::Log(arguments) => &arguments.image,
             Self::Dump(arguments) => &arguments.image,
             Self::Manifest(arguments) => &arguments.image,
+            Self::Mkdir(on) => &on.image,
+            Self::Touch(on) => &on.image,
+            Self::Ln(on) => &on.image,
+            Self::Mv(on) => &on.image,
+            Self::Rm(on) => &on.image,
+            Self::Rmdir(on) => &on.image,
+            Self::Chmod(on) => &on.image,
+            Self::Chown(on) => &on.image,
+            Self::Mknod(on) => &on.image,
+            Self::Sh(arguments) => &arguments.image,
+            Self::Replay(arguments) => &arguments.image,
             Self::Mkfs(arguments) => &arguments.image,
             Self::Completions(_) | Self::Man(_) => return None,
         })

@@ -145,6 +145,31 @@ pub fn open(path: &Path, global: &Global) -> anyhow::Result<Image> {
     Ok(Image { volume, log, messages })
 }
 
+/// A volume that is open for changes.
+pub struct Writable {
+    /// The volume. To be unmounted at the end.
+    pub volume: xebec::Volume,
+    /// What a command has to say about it.
+    pub messages: Messages,
+}
+
+/// Opens an image for changes. A dirty log is replayed in place, and unfinished operations are finished.
+pub fn writable(path: &Path, global: &Global) -> anyhow::Result<Writable> {
+    if global.no_replay {
+        anyhow::bail!("a volume is never changed without its log (leave --no-replay out)");
+    }
+    let messages = Messages::new(global, path.display().to_string());
+    let options = OpenOptions { writable: true, ..options(global) };
+    let device = open_device(path, options, global)?;
+    let superblock = superblock(&device)?;
+    let log_device = match (superblock.geometry.log_start, &global.log_device) {
+        (None, Some(path)) => Some(block::open_file(path, &options)?),
+        _ => log_device(&superblock, global)?,
+    };
+    let volume = xebec::Volume::open(device, xebec::Options { log_device, ..xebec::Options::default() })?;
+    Ok(Writable { volume, messages })
+}
+
 /// Opens an image as far as it can be opened, for commands that look at damage: a log that cannot be read is a warning.
 pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow::Result<Opened> {
     let device = device(path, global)?;
@@ -170,12 +195,12 @@ pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow
 
 /// The device that holds the volume.
 pub fn device(path: &Path, global: &Global) -> anyhow::Result<Arc<dyn Device>> {
-    let image = OpenImage {
-        options: options(global),
-        partition: global.partition,
-        offset: global.offset,
-        backing: global.backing,
-    };
+    open_device(path, options(global), global)
+}
+
+fn open_device(path: &Path, options: OpenOptions, global: &Global) -> anyhow::Result<Arc<dyn Device>> {
+    let image =
+        OpenImage { options, partition: global.partition, offset: global.offset, backing: global.backing };
     Ok(block::open_image(path, &image)?)
 }
 

@@ -46,6 +46,19 @@ impl TimeStyle {
     }
 }
 
+/// A moment as `touch -d` takes it: `@` and seconds since 1970, or a date with a zone.
+pub fn parse_moment(text: &str) -> Result<base::time::Time, String> {
+    if let Some(seconds) = text.strip_prefix('@') {
+        let seconds = seconds.parse().map_err(|_| format!("{seconds:?} is no number of seconds"))?;
+        return Ok(base::time::Time { seconds, nanos: 0 });
+    }
+    let moment: jiff::Timestamp = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let (seconds, nanos) = (moment.as_second(), moment.subsec_nanosecond());
+    // Before 1970 the fraction counts backwards.
+    let (seconds, nanos) = if nanos < 0 { (seconds - 1, nanos + 1_000_000_000) } else { (seconds, nanos) };
+    Ok(base::time::Time { seconds, nanos: nanos.unsigned_abs() })
+}
+
 /// Half of the mean Gregorian year in seconds: what `ls` calls recent.
 const RECENT: i64 = 31_556_952 / 2;
 

@@ -3,6 +3,7 @@
 pub mod cat;
 pub mod check;
 pub mod dump;
+pub mod edit;
 pub mod extract;
 pub mod find;
 pub mod generate;
@@ -31,6 +32,17 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Log(arguments) => log::run(&arguments, &global),
         Command::Dump(arguments) => dump::run(&arguments, &global),
         Command::Manifest(arguments) => manifest::run(&arguments, &global),
+        Command::Mkdir(on) => edit::run(&on, &global),
+        Command::Touch(on) => edit::run(&on, &global),
+        Command::Ln(on) => edit::run(&on, &global),
+        Command::Mv(on) => edit::run(&on, &global),
+        Command::Rm(on) => edit::run(&on, &global),
+        Command::Rmdir(on) => edit::run(&on, &global),
+        Command::Chmod(on) => edit::run(&on, &global),
+        Command::Chown(on) => edit::run(&on, &global),
+        Command::Mknod(on) => edit::run(&on, &global),
+        Command::Sh(arguments) => edit::shell::run(&arguments, &global),
+        Command::Replay(arguments) => edit::replay::run(&arguments, &global),
         Command::Mkfs(arguments) => mkfs::run(&arguments, &global),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::man(&arguments),

@@ -1,0 +1,236 @@
+//! `mkdir`, `touch`, `mknod`, `ln`.
+
+use std::ffi::OsString;
+
+use base::errno;
+use base::time::{Clock as _, SystemClock, Time};
+use clap::{Args, ValueEnum};
+use xebec::{Device, Kind, New, SetMetadata, Volume};
+
+use super::mode::Mode;
+use super::{Edit, bytes, each};
+use crate::names;
+
+/// Arguments of `mkdir`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  xebec mkdir disk.xfs /etc\n  xebec mkdir -p -m 700 disk.xfs /root/.ssh")]
+pub struct Mkdir {
+    /// Directories to make.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Make missing parents too; a directory that exists is no error.
+    #[arg(short, long)]
+    parents: bool,
+    /// Permissions, in octal or in letters.
+    #[arg(short, long, value_name = "MODE", default_value = "755")]
+    mode: Mode,
+    /// Who owns them.
+    #[command(flatten)]
+    owner: Owner,
+}
+
+/// Owner and group of what is made.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Owner {
+    /// Owner, by number.
+    #[arg(long, value_name = "UID", default_value_t = 0)]
+    uid: u32,
+    /// Group, by number.
+    #[arg(long, value_name = "GID", default_value_t = 0)]
+    gid: u32,
+}
+
+impl Owner {
+    fn of<'a>(&self, kind: Kind<'a>, permissions: u16) -> New<'a> {
+        New { kind, permissions, uid: self.uid, gid: self.gid }
+    }
+}
+
+impl Edit for Mkdir {
+    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+        let new = self.owner.of(Kind::Directory, self.mode.apply(0o777, true));
+        each(&self.paths, tell, |path| {
+            if self.parents {
+                let parents = self.owner.of(Kind::Directory, 0o755);
+                if let Ok((_, name)) = volume.resolve_parent(path) {
+                    return make_in_existing(volume, path, name, &new);
+                }
+                let above = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                volume.create_dir_all(path.get(..above).unwrap_or_default(), &parents)?;
+                let (_, name) = volume.resolve_parent(path)?;
+                return make_in_existing(volume, path, name, &new);
+            }
+            let (dir, name) = volume.resolve_parent(path)?;
+            volume.create(dir, name, &new).map(drop)
+        });
+    }
+}
+
+/// Makes a directory unless there is one.
+fn make_in_existing(volume: &Volume, path: &[u8], name: &[u8], new: &New<'_>) -> xebec::Result<()> {
+    let (dir, _) = volume.resolve_parent(path)?;
+    match volume.create(dir, name, new) {
+        Err(error) if error.errno() == errno::EEXIST => {
+            let there = volume.metadata(volume.resolve(path, true)?)?;
+            if there.file_type == format::inode::FileType::Directory { Ok(()) } else { Err(error) }
+        }
+        made => made.map(drop),
+    }
+}
+
+/// Arguments of `touch`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  xebec touch disk.xfs /etc/hostname\n  xebec touch -d @0 disk.xfs /etc/hostname"
+)]
+pub struct Touch {
+    /// Files to make, or to stamp if they exist.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Make no files.
+    #[arg(short = 'c', long)]
+    no_create: bool,
+    /// This time instead of now: seconds since 1970 after an `@`, or a date as in 2026-11-21T16:30:00Z.
+    #[arg(short, long, value_name = "TIME", value_parser = crate::times::parse_moment)]
+    date: Option<Time>,
+    /// Permissions of files that are made.
+    #[arg(short, long, value_name = "MODE", default_value = "644")]
+    mode: Mode,
+    /// Who owns them.
+    #[command(flatten)]
+    owner: Owner,
+}
+
+impl Edit for Touch {
+    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+        let new = self.owner.of(Kind::File, self.mode.apply(0o666, false));
+        each(&self.paths, tell, |path| {
+            let ino = match volume.resolve(path, true) {
+                Err(error) if error.errno() == errno::ENOENT && self.no_create => return Ok(()),
+                Err(error) if error.errno() == errno::ENOENT => {
+                    let (dir, name) = volume.resolve_parent(path)?;
+                    let made = volume.create(dir, name, &new)?;
+                    if self.date.is_none() {
+                        return Ok(());
+                    }
+                    made
+                }
+                found => found?,
+            };
+            let time = Some(self.date.unwrap_or_else(|| SystemClock.now()));
+            volume
+                .set_metadata(ino, &SetMetadata { accessed: time, modified: time, ..SetMetadata::default() })
+        });
+    }
+}
+
+/// What `mknod` makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Special {
+    /// A block device.
+    #[value(name = "b")]
+    Block,
+    /// A character device.
+    #[value(name = "c", alias = "u")]
+    Char,
+    /// A named pipe.
+    #[value(name = "p")]
+    Pipe,
+    /// A socket.
+    #[value(name = "s")]
+    Socket,
+}
+
+/// Arguments of `mknod`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  xebec mknod disk.xfs /dev/null c 1 3\n  xebec mknod -m 600 disk.xfs /run/pipe p"
+)]
+pub struct Mknod {
+    /// What to make.
+    path: OsString,
+    /// Its type.
+    #[arg(value_enum)]
+    kind: Special,
+    /// Major number of a device.
+    #[arg(required_if_eq_any = [("kind", "b"), ("kind", "c")])]
+    major: Option<u32>,
+    /// Minor number of a device.
+    #[arg(required_if_eq_any = [("kind", "b"), ("kind", "c")])]
+    minor: Option<u32>,
+    /// Permissions.
+    #[arg(short, long, value_name = "MODE", default_value = "644")]
+    mode: Mode,
+    /// Who owns it.
+    #[command(flatten)]
+    owner: Owner,
+}
+
+impl Edit for Mknod {
+    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+        let device = Device { major: self.major.unwrap_or(0), minor: self.minor.unwrap_or(0) };
+        let kind = match self.kind {
+            Special::Block => Kind::BlockDevice(device),
+            Special::Char => Kind::CharDevice(device),
+            Special::Pipe => Kind::Fifo,
+            Special::Socket => Kind::Socket,
+        };
+        let new = self.owner.of(kind, self.mode.apply(0o666, false));
+        each(std::slice::from_ref(&self.path), tell, |path| {
+            let (dir, name) = volume.resolve_parent(path)?;
+            volume.create(dir, name, &new).map(drop)
+        });
+    }
+}
+
+/// Arguments of `ln`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  xebec ln disk.xfs /etc/motd /motd\n  \
+    xebec ln -s disk.xfs ../usr/share/zoneinfo/UTC /etc/localtime")]
+pub struct Ln {
+    /// A file that exists; with -s, any text.
+    target: OsString,
+    /// The new name, or a directory to put it in.
+    link: OsString,
+    /// Make a symbolic link.
+    #[arg(short, long)]
+    symbolic: bool,
+    /// Remove what has the new name, unless it is a directory.
+    #[arg(short, long)]
+    force: bool,
+    /// A new name that is a symbolic link to a directory is a name, not that directory.
+    #[arg(short = 'n', long)]
+    no_dereference: bool,
+    /// Who owns a symbolic link.
+    #[command(flatten)]
+    owner: Owner,
+}
+
+impl Edit for Ln {
+    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+        if let Err(error) = self.link(volume) {
+            tell(anyhow::Error::new(error).context(names::quoted(bytes(&self.link))));
+        }
+    }
+}
+
+impl Ln {
+    fn link(&self, volume: &Volume) -> xebec::Result<()> {
+        let (target, link) = (bytes(&self.target), bytes(&self.link));
+        let (dir, name) = super::move_::destination(volume, link, target, !self.no_dereference)?;
+        let make = || {
+            if self.symbolic {
+                volume.create(dir, name, &self.owner.of(Kind::Symlink(target), 0o777)).map(drop)
+            } else {
+                volume.link(volume.resolve(target, false)?, dir, name)
+            }
+        };
+        match make() {
+            Err(error) if error.errno() == errno::EEXIST && self.force => {
+                volume.unlink(dir, name)?;
+                make()
+            }
+            made => made,
+        }
+    }
+}

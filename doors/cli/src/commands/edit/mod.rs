@@ -1,0 +1,88 @@
+//! The commands that change a volume: one at a time, or many in one session.
+//!
+//! | part | commands |
+//! |---|---|
+//! | `make` | `mkdir`, `touch`, `mknod`, `ln` |
+//! | `move_` | `mv` |
+//! | `remove` | `rm`, `rmdir` |
+//! | `change` | `chmod`, `chown` |
+//! | `mode` | the modes of `chmod`, in numbers and in letters |
+//! | `shell` | `sh`: many of them, from arguments or standard input |
+//! | `replay` | a dirty log, in place |
+//!
+//! # Invariants
+//! Each of these commands is one type with its arguments and [`Edit::perform`]: the command line and `sh` run the same.
+//! The image is locked while it is open, and cleanly unmounted at the end, also after an error.
+
+mod change;
+mod make;
+mod mode;
+mod move_;
+mod remove;
+pub mod replay;
+pub mod shell;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use xebec::Volume;
+
+pub use change::{Chmod, Chown};
+pub use make::{Ln, Mkdir, Mknod, Touch};
+pub use move_::Mv;
+pub use remove::{Rm, Rmdir};
+
+use crate::args::Global;
+use crate::names;
+use crate::open;
+use crate::output::exit_code;
+
+/// An image, and what to do to it.
+#[derive(Clone, Debug, Args)]
+pub struct On<T: Args> {
+    /// The image.
+    pub image: PathBuf,
+    /// What to do.
+    #[command(flatten)]
+    pub edit: T,
+}
+
+/// A command that changes a volume.
+pub trait Edit {
+    /// Does it. What it could not do is told by `tell`, one message each; the rest is done all the same.
+    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error));
+}
+
+/// Runs one command on its image.
+pub fn run<T: Edit + Args>(on: &On<T>, global: &Global) -> anyhow::Result<u8> {
+    let opened = open::writable(&on.image, global)?;
+    on.edit.perform(&opened.volume, &mut |error| opened.messages.fail(format_args!("{error:#}")));
+    let failed = opened.messages.finish();
+    opened.volume.unmount().context("the last changes may not be on the disk")?;
+    Ok(failed)
+}
+
+/// A path of the command line, as the volume has it.
+fn bytes(path: &OsStr) -> &[u8] {
+    path.as_bytes()
+}
+
+/// Does something to each path; failures are told with the path.
+fn each<P: AsRef<OsStr>>(
+    paths: &[P],
+    tell: &mut dyn FnMut(anyhow::Error),
+    mut act: impl FnMut(&[u8]) -> xebec::Result<()>,
+) {
+    for path in paths {
+        let path = bytes(path.as_ref());
+        if let Err(error) = act(path) {
+            tell(anyhow::Error::new(error).context(names::quoted(path)));
+        }
+    }
+}
+
+/// What a session's command returns.
+pub(crate) const DONE: u8 = exit_code::OK;

@@ -1,0 +1,169 @@
+//! The modes of `chmod`: in numbers, and in letters as POSIX has them.
+
+use std::str::FromStr;
+
+/// A change of permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Exactly these bits.
+    Bits(u16),
+    /// These steps, one after the other.
+    Steps(Vec<Step>),
+}
+
+/// One step of a mode in letters: `go-w`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bits that the step may touch.
+    who: u16,
+    action: Action,
+    /// Bits, as if for everybody.
+    bits: u16,
+    /// `X`: execute, for directories and what somebody can execute already.
+    execute_if_useful: bool,
+    /// Copied from these: `u`, `g` or `o`.
+    copy: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Add,
+    Remove,
+    Set,
+}
+
+const USER: u16 = 0o4700;
+const GROUP: u16 = 0o2070;
+const OTHER: u16 = 0o1007;
+
+impl Mode {
+    /// The permissions that come of these.
+    pub fn apply(&self, permissions: u16, directory: bool) -> u16 {
+        match self {
+            Self::Bits(bits) => *bits,
+            Self::Steps(steps) => {
+                steps.iter().fold(permissions, |permissions, step| step.apply(permissions, directory))
+            }
+        }
+    }
+}
+
+impl Step {
+    fn apply(&self, permissions: u16, directory: bool) -> u16 {
+        let mut bits = self.bits;
+        if self.execute_if_useful && (directory || permissions & 0o111 != 0) {
+            bits |= 0o111;
+        }
+        if let Some(shift) = self.copy {
+            bits |= (permissions >> shift & 7) * 0o111;
+        }
+        let bits = bits & self.who;
+        match self.action {
+            Action::Add => permissions | bits,
+            Action::Remove => permissions & !bits,
+            Action::Set => permissions & !(self.who & 0o777) | bits,
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with(|c: char| c.is_ascii_digit()) {
+            let bits = u16::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o7777);
+            return bits.map(Self::Bits).ok_or_else(|| format!("{text:?} is no octal mode up to 7777"));
+        }
+        let mut steps = Vec::new();
+        for clause in text.split(',') {
+            parse_clause(clause, &mut steps)
+                .ok_or_else(|| format!("{clause:?} is no mode (as in 644, u+x, go=rX)"))?;
+        }
+        Ok(Self::Steps(steps))
+    }
+}
+
+/// `[ugoa]*([-+=][rwxXst]*|[ugo])+`
+fn parse_clause(clause: &str, steps: &mut Vec<Step>) -> Option<()> {
+    let at = clause.find(['+', '-', '='])?;
+    let (who, mut rest) = clause.split_at(at);
+    let mut mask = 0;
+    for letter in who.chars() {
+        mask |= match letter {
+            'u' => USER,
+            'g' => GROUP,
+            'o' => OTHER,
+            'a' => USER | GROUP | OTHER,
+            _ => return None,
+        };
+    }
+    if mask == 0 {
+        mask = USER | GROUP | OTHER;
+    }
+    while let Some(sign) = rest.chars().next() {
+        let action = match sign {
+            '+' => Action::Add,
+            '-' => Action::Remove,
+            '=' => Action::Set,
+            _ => return None,
+        };
+        let letters = rest.get(1..)?;
+        let end = letters.find(['+', '-', '=']).unwrap_or(letters.len());
+        let (letters, behind) = letters.split_at(end);
+        steps.push(parse_letters(letters, mask, action)?);
+        rest = behind;
+    }
+    Some(())
+}
+
+fn parse_letters(letters: &str, who: u16, action: Action) -> Option<Step> {
+    let mut step = Step { who, action, bits: 0, execute_if_useful: false, copy: None };
+    for letter in letters.chars() {
+        match letter {
+            'r' => step.bits |= 0o444,
+            'w' => step.bits |= 0o222,
+            'x' => step.bits |= 0o111,
+            's' => step.bits |= 0o6000,
+            't' => step.bits |= 0o1000,
+            'X' => step.execute_if_useful = true,
+            'u' if letters.len() == 1 => step.copy = Some(6),
+            'g' if letters.len() == 1 => step.copy = Some(3),
+            'o' if letters.len() == 1 => step.copy = Some(0),
+            _ => return None,
+        }
+    }
+    Some(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn expect(mode: &str, before: u16, directory: bool, after: u16) {
+        let mode: Mode = mode.parse().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(mode.apply(before, directory), after, "{mode:?}");
+    }
+
+    #[test]
+    fn as_chmod_reads_them() {
+        expect("0644", 0o777, false, 0o644);
+        expect("4755", 0, false, 0o4755);
+        expect("u+x", 0o644, false, 0o744);
+        expect("go-rwx", 0o777, false, 0o700);
+        expect("a=r", 0o777, false, 0o444);
+        expect("u=rwX,go=rX", 0o600, true, 0o755);
+        expect("u=rwX,go=rX", 0o600, false, 0o644);
+        expect("g=u", 0o740, false, 0o770);
+        expect("+t", 0o755, true, 0o1755);
+        expect("ug+s", 0o755, false, 0o6755);
+        expect("u+r-w", 0o200, false, 0o400);
+    }
+
+    #[test]
+    fn what_is_no_mode_is_refused() {
+        for text in ["", "rwx", "8", "77777", "u+q", "z+x", "u", "u+ux"] {
+            assert!(text.parse::<Mode>().is_err(), "{text}");
+        }
+    }
+}

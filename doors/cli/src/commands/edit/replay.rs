@@ -1,0 +1,34 @@
+//! `xebec replay`: a dirty log, in place.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use super::DONE;
+use crate::args::Global;
+use crate::open;
+
+/// Arguments of `replay`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "What mounting and unmounting would do, without a mount: the changes in the log are put in \
+    place, unfinished operations are finished, files that were removed while open are freed, and the log is \
+    clean.\n\nExamples:\n  xebec replay disk.xfs"
+)]
+pub struct Arguments {
+    /// The image.
+    pub image: PathBuf,
+}
+
+/// Runs `replay`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let opened = open::writable(&arguments.image, global)?;
+    let recovered = opened.volume.recovered();
+    match recovered {
+        Some(recovery) => opened.messages.note(format_args!("{recovery}")),
+        None => opened.messages.note(format_args!("the log was clean: nothing to be done")),
+    }
+    opened.volume.unmount().context("the log was replayed, but the volume could not be unmounted")?;
+    Ok(DONE)
+}
