@@ -22,6 +22,11 @@ impl Images {
         Ok(Self { folder: folder.map_or_else(default, Ok)?, smoke })
     }
 
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// A million inodes, nearly all of them empty files.
     pub fn million(&self) -> anyhow::Result<PathBuf> {
         self.image("million")

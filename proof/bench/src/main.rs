@@ -3,6 +3,7 @@
 //! | part | subject |
 //! |---|---|
 //! | [`benches`] | what is compared with what, and the ratio to reach |
+//! | [`engine`] | the engine's rates of changes, beside the kernel's |
 //! | [`measure`] | one run of a command: time, processor time, peak memory |
 //! | [`images`] | the images: ready ones, or made through the kernel |
 //! | [`mount`] | the kernel's mount of an image, in a namespace of our own |
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod benches;
+mod engine;
 mod images;
 mod machine;
 mod measure;
@@ -61,12 +63,14 @@ enum Choice {
     Ls,
     /// `xebec extract --to -` and `tar` reading the kernel's mount, 65,000 files.
     Extract,
+    /// The engine's creates, unlinks and commits, and the kernel's XFS on a loop mount.
+    Engine,
     /// All of them.
     All,
 }
 
 fn main() -> anyhow::Result<()> {
-    if measure::serve()? {
+    if measure::serve()? || engine::serve()? {
         return Ok(());
     }
     let options = Options::parse();
@@ -92,6 +96,12 @@ fn main() -> anyhow::Result<()> {
         report.add(benches::extract(&setup)?);
     }
     report.print_foot();
+    if chosen(Choice::Engine) {
+        let folder = setup.images.folder().join("engine");
+        let table = engine::run(&engine::Scale::new(folder, setup.rounds, options.smoke))?;
+        table.print_foot();
+        report.keep(table);
+    }
     if let Some(file) = &options.json {
         report.write_json(file)?;
     }

@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::benches::Comparison;
+use crate::engine::Table;
 use crate::machine::Machine;
 use crate::measure::{Usage, median, seconds};
 
@@ -18,12 +19,13 @@ pub struct Report {
     smoke: bool,
     machine: Machine,
     comparisons: Vec<Comparison>,
+    engine: Table,
 }
 
 impl Report {
     /// A report without numbers yet.
     pub fn new(machine: Machine, smoke: bool) -> Self {
-        Self { version: 1, smoke, machine, comparisons: Vec::new() }
+        Self { version: 1, smoke, machine, comparisons: Vec::new(), engine: Table::default() }
     }
 
     /// Prints the machine and the versions.
@@ -52,6 +54,11 @@ impl Report {
             print(comparison, self.smoke);
         }
         self.comparisons.extend(comparisons);
+    }
+
+    /// Keeps the engine's rows, which were printed.
+    pub fn keep(&mut self, table: Table) {
+        self.engine = table;
     }
 
     /// Says what the columns mean.

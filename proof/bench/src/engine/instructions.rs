@@ -1,0 +1,101 @@
+//! Whether a create costs the same among few files and many: instructions, as valgrind counts them, so that no other
+//! work on the machine is in the number.
+//!
+//! A volume is filled; then a fresh process opens it and creates files, once a few to warm up and once many more. The
+//! difference of the two counts is what the further ones took, with all background work for them.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use xebec::{New, Options};
+
+use super::Scale;
+use super::side::{self, Side, layout};
+use super::table::{Row, Table, Target};
+
+/// Files of a directory.
+const PER_DIRECTORY: u32 = 1000;
+const WARM: u32 = 2 * PER_DIRECTORY;
+const MEASURED: u32 = 5 * PER_DIRECTORY;
+/// How many files are there before.
+const AMONG: [u32; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+/// Tells a process of this program to be the one that is counted.
+const COUNTED: &str = "XEBEC_BENCH_COUNTED";
+
+/// Measures it.
+pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
+    let mut first = None;
+    for among in AMONG.into_iter().filter(|among| *among <= scale.inodes) {
+        let image = scale.folder.join("instructions.img");
+        fill(&image, among)?;
+        let counted = |files| count(scale, &image, files);
+        let each = (counted(WARM + MEASURED)? - counted(WARM)?) / f64::from(MEASURED);
+        let few = *first.get_or_insert(each);
+        table.add(Row {
+            task: format!("instructions of a create among {among} files"),
+            unit: "instructions",
+            ours_is: "among so many",
+            other_is: "among the fewest",
+            ours: vec![each],
+            other: vec![few],
+            target: Some(Target::RatioAtMost(1.1)),
+        });
+        std::fs::remove_file(image)?;
+    }
+    Ok(())
+}
+
+fn fill(image: &Path, files: u32) -> anyhow::Result<()> {
+    let bytes = (u64::from(files) * 700).max(4 << 30);
+    let Side::Xebec(volume) = Side::xebec(image, &layout(bytes, 64 << 20), Options::default())? else {
+        bail!("not our side")
+    };
+    create(&volume, "old", files)?;
+    Ok(volume.unmount()?)
+}
+
+fn create(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
+    for group in 0..files.div_ceil(PER_DIRECTORY) {
+        let name = format!("{prefix}{group}");
+        let dir = volume.create(volume.root(), name.as_bytes(), &New::directory())?;
+        for file in 0..PER_DIRECTORY {
+            volume.create(dir, format!("file{file:06}").as_bytes(), &New::file())?;
+        }
+    }
+    Ok(())
+}
+
+/// Counts the instructions of a process that opens a copy of the image and creates files in it.
+fn count(scale: &Scale, image: &Path, files: u32) -> anyhow::Result<f64> {
+    let (copy, out) = (scale.folder.join("counted.img"), scale.folder.join("callgrind.out"));
+    side::copy(image, &copy)?;
+    let mut program = Command::new("valgrind");
+    program.args(["--tool=callgrind", "--quiet"]);
+    program.arg(format!("--callgrind-out-file={}", out.display()));
+    program.arg(std::env::current_exe()?);
+    program.env(COUNTED, format!("{files}:{}", copy.display()));
+    program.stdout(Stdio::null());
+    let status = program.status().context("valgrind (apt install valgrind)")?;
+    if !status.success() {
+        bail!("the counted process failed: {status}");
+    }
+    let text = std::fs::read_to_string(&out)?;
+    let totals =
+        text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
+    let total = totals.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    std::fs::remove_file(copy)?;
+    std::fs::remove_file(out)?;
+    total.context("valgrind's count")
+}
+
+/// In the process that is counted: does the work. Whether this process is one.
+pub fn serve() -> anyhow::Result<bool> {
+    let Some(order) = std::env::var_os(COUNTED) else { return Ok(false) };
+    let order = order.to_string_lossy();
+    let (files, image) = order.split_once(':').context("files and image")?;
+    let volume = side::open(Path::new(image), Options::default())?;
+    create(&volume, "new", files.parse()?)?;
+    volume.unmount()?;
+    Ok(true)
+}

@@ -1,0 +1,76 @@
+//! The engine beside the kernel's XFS on a loop mount: rates of changes, in one run, by ratio.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`side`] | a volume on either side, and the changes that both can make |
+//! | [`namespace`] | creating and removing files, on one thread and on two |
+//! | [`commits`] | commits that touch one inode |
+//! | [`finobt`] | allocating inodes among many that are in use |
+//! | [`recovery`] | replaying a full log |
+//! | [`instructions`] | whether a create costs the same among few files and many |
+//! | [`table`] | what is printed and kept |
+//!
+//! Both sides work on images made by the same `mkfs` with the same options, on files in the page cache of one folder.
+//! The kernel's side pays a system call for each change, which is the point; its log and trees are the same work.
+
+mod commits;
+mod finobt;
+mod instructions;
+mod namespace;
+mod recovery;
+mod side;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+pub use instructions::serve;
+pub use table::Table;
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// Where the images are made.
+    pub folder: PathBuf,
+    /// Measured turns of each side.
+    pub rounds: u32,
+    /// Files that are created, a turn.
+    pub files: u32,
+    /// Commits, a turn.
+    pub commits: u32,
+    /// Inodes of the experiment with the free inode tree.
+    pub inodes: u32,
+    /// Bytes of the log that is replayed.
+    pub log_bytes: u64,
+}
+
+impl Scale {
+    /// A real measurement, or one that only shows that the harness works.
+    pub fn new(folder: PathBuf, rounds: u32, smoke: bool) -> Self {
+        if smoke {
+            Self { folder, rounds: 1, files: 2_000, commits: 2_000, inodes: 20_000, log_bytes: 16 << 20 }
+        } else {
+            Self {
+                folder,
+                rounds,
+                files: 200_000,
+                commits: 1_000_000,
+                inodes: 10_000_000,
+                log_bytes: 64 << 20,
+            }
+        }
+    }
+}
+
+/// Runs everything; prints each row as soon as it is known.
+pub fn run(scale: &Scale) -> anyhow::Result<Table> {
+    std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
+    let mut table = Table::default();
+    namespace::run(scale, &mut table)?;
+    commits::run(scale, &mut table)?;
+    recovery::run(scale, &mut table)?;
+    instructions::run(scale, &mut table)?;
+    finobt::run(scale, &mut table)?;
+    Ok(table)
+}

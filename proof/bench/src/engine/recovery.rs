@@ -1,0 +1,49 @@
+//! Replaying a full log.
+
+use std::time::Instant;
+
+use xebec::{New, Options};
+
+use super::Scale;
+use super::side::{self, Side, layout};
+use super::table::{Row, Table, Target};
+
+/// Measures it.
+pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
+    let (image, copy) = (scale.folder.join("engine.img"), scale.folder.join("replay.img"));
+    let Side::Xebec(volume) = Side::xebec(&image, &layout(4 << 30, scale.log_bytes), Options::default())?
+    else {
+        anyhow::bail!("not our side")
+    };
+    // Until the log has been full at least once.
+    let mut files = 0u32;
+    while volume.statistics().journal.bytes < scale.log_bytes * 2 {
+        let dir = volume.create(volume.root(), format!("d{files}").as_bytes(), &New::directory())?;
+        for _ in 0..1000 {
+            volume.create(dir, format!("file{files:08}").as_bytes(), &New::file())?;
+            files += 1;
+        }
+    }
+    volume.sync()?;
+    volume.shut_down();
+    drop(volume);
+    let mut seconds = Vec::new();
+    for _ in 0..scale.rounds {
+        side::copy(&image, &copy)?;
+        let begin = Instant::now();
+        let volume = side::open(&copy, Options::default())?;
+        seconds.push(begin.elapsed().as_secs_f64());
+        volume.unmount()?;
+    }
+    std::fs::remove_file(copy)?;
+    table.add(Row {
+        task: format!("recover a full log of {} MiB", scale.log_bytes >> 20),
+        unit: "s",
+        ours_is: "Xebec, opening the volume",
+        other_is: "",
+        ours: seconds,
+        other: Vec::new(),
+        target: Some(Target::AtMost(1.0)),
+    });
+    Ok(())
+}
