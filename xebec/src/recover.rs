@@ -24,8 +24,8 @@ pub(crate) fn expect_known(intents: &[Intent]) -> Result<()> {
     match unknown {
         Some(intent) => Err(Error::Unwritable {
             why: format!(
-                "the log holds an unfinished operation that this version cannot finish: {intent} (mount the volume with \
-                 Linux once)"
+                "the log holds an unfinished operation that this version cannot finish: {intent} (mount the volume \
+                 with Linux once)"
             ),
         }),
         None => Ok(()),

@@ -57,8 +57,8 @@ impl std::fmt::Debug for ForkBlocks<'_> {
 }
 
 impl<'a> ForkBlocks<'a> {
-    /// The fork of a directory, of whose reserved blocks `room` may be taken: [`super::most_new_blocks`] and those of the
-    /// tree of extents, or fewer, whereupon changes that need more are refused before they begin.
+    /// The fork of a directory, of whose reserved blocks `room` may be taken: [`super::most_new_blocks`] and those of
+    /// the tree of extents, or fewer, whereupon changes that need more are refused before they begin.
     ///
     /// # Errors
     /// As [`Fork::open`], which reads the extents if nobody has.

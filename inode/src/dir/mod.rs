@@ -43,8 +43,6 @@ mod tree;
 #[cfg(test)]
 mod fork_tests;
 #[cfg(test)]
-mod kernel_tests;
-#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The log's blocks as one endless line of bytes that is written around a ring.
 //!
-//! A *position* counts bytes from the start of the lap in which the oldest record lay when the volume was opened. It is what space is accounted
-//! in; a sequence number ([`Lsn`]) is what stands on disk for the position of a record.
+//! A *position* counts bytes from the start of the lap in which the oldest record lay when the volume was opened. It is
+//! what space is accounted in; a sequence number ([`Lsn`]) is what stands on disk for the position of a record.
 //!
 //! # Invariants
 //! Records lie at multiples of [`BLOCK_BYTES`], and nobody writes behind the tail's position plus the ring's length.
@@ -35,8 +35,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The log of a volume whose next record goes to `head`, and whose records from `needed` on, up to a lap before, are
-    /// still needed.
+    /// The log of a volume whose next record goes to `head`, and whose records from `needed` on, up to a lap before,
+    /// are still needed.
     ///
     /// # Errors
     /// Those of [`LogArea::new`], and [`Error::Log`] where `head` is no place in the log.

@@ -45,8 +45,8 @@ fn lock_behind(held: &Locked, inode: &InodeRef) -> Option<Locked> {
     if inode.ino() > held.ino() { Some(inode.lock()) } else { inode.try_lock() }
 }
 
-/// Locks several inodes in order; the same inode may be named more than once. Gives them in the order of `inodes`, where
-/// each is `None` from its second mention on.
+/// Locks several inodes in order; the same inode may be named more than once. Gives them in the order of `inodes`,
+/// where each is `None` from its second mention on.
 pub(super) fn lock_all<const N: usize>(inodes: [Option<&InodeRef>; N]) -> [Option<Locked>; N] {
     let mut order: [usize; N] = std::array::from_fn(|n| n);
     let number = |n: usize| inodes.get(n).copied().flatten().map_or(Ino(u64::MAX), |inode| inode.ino());

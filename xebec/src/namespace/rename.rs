@@ -58,8 +58,8 @@ impl Volume {
     /// Moves a name.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EMLINK`, `ENOSPC`; `EINVAL` where a directory would come to
-    /// lie in itself; `EBUSY` for `.` and `..`.
+    /// `ENOENT`, `EEXIST`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EMLINK`, `ENOSPC`; `EINVAL` where a directory would come
+    /// to lie in itself; `EBUSY` for `.` and `..`.
     pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], how: Rename) -> Result<()> {
         if [from_name, to_name].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(Error::refused(errno::EBUSY, "\".\" and \"..\" cannot be renamed"));
