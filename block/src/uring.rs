@@ -1,4 +1,4 @@
-//! Raw files and block devices whose batches of reads go through io_uring, one system call per batch.
+//! Raw files and block devices whose batches of reads and writes go through io_uring, one system call per batch.
 //!
 //! Single reads stay with `pread`: a lone read gains nothing from a ring. Batches go to the ring: of pages in
 //! the cache they are read at the rate of `pread` (4 KiB pieces: 0-8 % faster), of pages that are not, or
@@ -6,9 +6,9 @@
 //! Plain threads, no runtime: the caller waits for its own batch.
 //!
 //! # Invariants
-//! - No read is in flight when `read_many` returns or unwinds: the kernel writes into borrowed buffers.
-//! - A completion that is not exact (an error, a short read) is not judged here: that run is read again with
-//!   `pread`, which gives the data or the error with its place.
+//! - Nothing is in flight when `read_many` or `write_many` returns or unwinds: the kernel uses borrowed buffers.
+//! - A completion that is not exact (an error, a short read) is not judged here: that run is done again with
+//!   `pread` or `pwrite`, which gives the data or the error with its place.
 //!
 //! # Locking
 //! One mutex per ring, taken with `try_lock` only. A thread begins at its own ring, takes any other that is
@@ -24,7 +24,7 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::device::{Device, Durability, ReadRequest, check_range};
+use crate::device::{Device, Durability, ReadRequest, WriteRequest, check_range};
 use crate::error::{DeviceError, Operation};
 use crate::file::{FileDevice, OpenOptions, sort_reads};
 use crate::open_error::OpenError;
@@ -93,7 +93,29 @@ impl UringDevice {
             *slot = new_ring().ok();
         }
         let Some(ring) = slot.as_mut() else { return };
-        let healthy = Batch { ring, in_flight: 0 }.run(self.file.as_fd().as_raw_fd(), runs, slices);
+        let file = self.file.as_fd().as_raw_fd();
+        let healthy =
+            Batch { ring, in_flight: 0 }.run(runs, |index, run| read_entry(file, index, run, slices));
+        if !healthy {
+            *slot = None;
+        }
+    }
+
+    /// Writes every request that the ring can complete; what it cannot is left with `done == false`.
+    fn write_runs(&self, runs: &mut [Run], writes: &[WriteRequest<'_>]) {
+        let Some(mut slot) = self.free_ring() else { return };
+        if slot.is_none() {
+            *slot = new_ring().ok();
+        }
+        let Some(ring) = slot.as_mut() else { return };
+        let file = types::Fd(self.file.as_fd().as_raw_fd());
+        let entry = |index: usize, run: &Run| {
+            let buf = writes.get(run.first)?.buf;
+            let length = u32::try_from(buf.len()).ok()?;
+            let write = opcode::Write::new(file, buf.as_ptr(), length).offset(run.offset).build();
+            Some(write.user_data(index as u64))
+        };
+        let healthy = Batch { ring, in_flight: 0 }.run(runs, entry);
         if !healthy {
             *slot = None;
         }
@@ -117,15 +139,16 @@ struct Batch<'r> {
 }
 
 impl Batch<'_> {
-    /// Submits all runs and waits for them; `false` if the ring should not be used again.
-    fn run(mut self, file: RawFd, runs: &mut [Run], slices: &mut [IoSliceMut<'_>]) -> bool {
+    /// Submits all runs, each by the entry that `entry` makes of it, and waits for them; `false` if the ring should not
+    /// be used again. What entries point to outlives the closure's borrow, and so this call.
+    fn run(mut self, runs: &mut [Run], mut entry: impl FnMut(usize, &Run) -> Option<squeue::Entry>) -> bool {
         let mut next = 0;
         while next < runs.len() || self.in_flight > 0 {
             while self.in_flight < ENTRIES as usize
                 && let Some(run) = runs.get(next)
-                && let Some(entry) = read_entry(file, next, run, slices)
+                && let Some(entry) = entry(next, run)
             {
-                // SAFETY: the entry points to `slices` and the buffers behind them. Both stay borrowed and
+                // SAFETY: the entry points to buffers that the closure has borrowed. They stay borrowed and
                 // unmoved until this function returns, and by then, even by unwinding, `drop` has waited
                 // for every entry that the kernel took.
                 if unsafe { self.ring.submission().push(&entry) }.is_err() {
@@ -195,16 +218,13 @@ fn is_passing(error: &io::Error) -> bool {
     [Errno::INTR, Errno::AGAIN, Errno::BUSY].iter().any(|e| error.raw_os_error() == Some(e.raw_os_error()))
 }
 
-/// A ring on which the two read operations are known to work.
+/// A ring on which all operations that are used here are known to work.
 fn new_ring() -> io::Result<IoUring> {
     let ring = IoUring::new(ENTRIES)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Readv::CODE) {
-        Ok(ring)
-    } else {
-        Err(Errno::NOSYS.into())
-    }
+    let needed = [opcode::Read::CODE, opcode::Readv::CODE, opcode::Write::CODE];
+    if needed.iter().all(|code| probe.is_supported(*code)) { Ok(ring) } else { Err(Errno::NOSYS.into()) }
 }
 
 /// A small number that stays the same for a thread, to spread threads over the rings.
@@ -284,6 +304,34 @@ impl Device for UringDevice {
         self.file.discard(offset, length)
     }
 
+    fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+        if self.is_read_only() {
+            return writes
+                .iter()
+                .try_for_each(|write| self.write_at(write.offset, write.buf, Durability::Buffered));
+        }
+        let mut runs = Vec::with_capacity(writes.len());
+        for (first, write) in writes.iter().enumerate() {
+            check_range(self, Operation::Write, write.offset, write.buf.len())?;
+            // What must go through an aligned buffer is left to the file.
+            if !self.file.needs_bounce(write.offset, write.buf) {
+                let (offset, length) = (write.offset, write.buf.len());
+                runs.push(Run { offset, length, first, count: 1, done: false });
+            }
+        }
+        if runs.len() > 1 {
+            self.write_runs(&mut runs, writes);
+        }
+        let mut done = vec![false; writes.len()];
+        for run in &runs {
+            if let Some(flag) = done.get_mut(run.first) {
+                *flag = run.done;
+            }
+        }
+        let mut rest = writes.iter().zip(done).filter(|(_, done)| !done);
+        rest.try_for_each(|(write, _)| self.write_at(write.offset, write.buf, Durability::Buffered))
+    }
+
     fn describe(&self) -> String {
         self.file.describe()
     }
@@ -292,5 +340,28 @@ impl Device for UringDevice {
 impl std::fmt::Debug for UringDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UringDevice").field("file", &self.file).field("rings", &self.rings.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_of_writes_arrives_whole_and_one_outside_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let options = OpenOptions { writable: true, ..OpenOptions::default() };
+        let Ok(device) = UringDevice::open(&path, &options) else { return };
+        let pieces: Vec<Vec<u8>> = (0..200u64).map(|n| vec![n as u8; 1000]).collect();
+        let writes: Vec<_> =
+            (0..).zip(&pieces).map(|(n, piece)| WriteRequest::new(n * 5000, piece)).collect();
+        device.write_many(&writes).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        for (n, piece) in pieces.iter().enumerate() {
+            assert_eq!(&bytes[n * 5000..n * 5000 + 1000], piece);
+        }
+        assert!(device.write_many(&[WriteRequest::new((1 << 20) - 1, b"ab")]).is_err());
     }
 }

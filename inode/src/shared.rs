@@ -7,7 +7,7 @@ use base::random::Random;
 use base::time::Clock;
 use format::Geometry;
 use format::timestamp::Timestamp;
-use log::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
+use log::engine::{Bases, BufferCache, CommitTarget, Error, LogReservation, Transaction};
 
 use crate::inactive::Queues;
 use crate::reservation::Reservations;
@@ -27,6 +27,8 @@ pub struct Shared {
     pub target: Arc<dyn CommitTarget>,
     /// Metadata blocks in memory.
     pub buffers: Arc<BufferCache>,
+    /// Where changes begin.
+    pub bases: Bases,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Generations of new inodes.
@@ -58,6 +60,7 @@ impl Shared {
             unlinked: UnlinkedLists::new(&geometry),
             index: Index::default(),
             inactive: Queues::new(),
+            bases: Bases::new(&target, &buffers),
             geometry,
             target,
             buffers,
@@ -72,7 +75,7 @@ impl Shared {
     /// # Errors
     /// As [`Transaction::begin`].
     pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
-        Transaction::begin(&self.target, &self.buffers, reservation)
+        Transaction::begin_on(self.bases.local(), reservation)
     }
 
     /// Now, as inodes keep it.

@@ -7,8 +7,38 @@ use format::log::BLOCK_BYTES;
 use format::log::item::{CHECKPOINT, TRANSACTION_MAGIC};
 use format::log::operation::{RawOperation, UNMOUNT_MAGIC, client, flags};
 use format::log::record::{MAGIC, RawRecordHeader, RecordHeader, next_cycle, previous_cycle, seal};
-use format::ondisk::{OnDisk, U32, U64};
+use format::ondisk::{OnDisk, U16, U32, U64};
+use format::superblock::{self, RawSuperblock};
 use zerocopy::{FromZeros, IntoBytes};
+
+/// The UUID of the volume that [`superblock`] describes.
+pub const UUID: [u8; 16] = *b"xebec-log-tests!";
+/// The first file system block of its log.
+pub const LOG_START: u32 = 2048;
+
+/// A superblock with this many file system blocks, a log of so many, and directory blocks of 4 KiB times two to this.
+pub fn superblock(blocks: u32, log_blocks: u32, dir_block_log: u8) -> [u8; 512] {
+    let mut raw = RawSuperblock::new_zeroed();
+    raw.magicnum = U32::new(superblock::MAGIC);
+    (raw.blocksize, raw.blocklog) = (U32::new(4096), 12);
+    raw.dblocks = U64::new(blocks.into());
+    (raw.agblocks, raw.agblklog, raw.agcount) = (U32::new(4096), 12, U32::new(blocks.div_ceil(4096)));
+    (raw.logstart, raw.logblocks) = (U64::new(LOG_START.into()), U32::new(log_blocks));
+    raw.rootino = U64::new(128);
+    raw.versionnum = U16::new(0xb4a5);
+    (raw.sectsize, raw.sectlog) = (U16::new(512), 9);
+    (raw.inodesize, raw.inodelog) = (U16::new(512), 9);
+    (raw.inopblock, raw.inopblog) = (U16::new(8), 3);
+    (raw.uuid, raw.inoalignmt) = (UUID, U32::new(8));
+    (raw.features2, raw.features_incompat, raw.logsunit) = (U32::new(0x18a), U32::new(1), U32::new(1));
+    raw.dirblklog = dir_block_log;
+    let mut sector = [0; 512];
+    if let Some(head) = sector.get_mut(..size_of::<RawSuperblock>()) {
+        head.copy_from_slice(raw.as_bytes());
+    }
+    format::checksum::store(&mut sector, superblock::CRC_OFFSET);
+    sector
+}
 
 /// One operation to write.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@
 //! # Invariants
 //! - An intent and what caused it are in one transaction; a done item and the work are in one.
 //! - An intent stays in the active item list until its done item is stable, so the log never passes it.
+//! - An intent whose chain may have to wait for log space does not keep the tail: it is answered and logged anew.
 //! - Operations are done in the order in which they were deferred; what an operation defers itself comes next.
 
 use std::sync::Arc;
@@ -142,6 +143,9 @@ pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> 
         for group in groups.iter_mut().filter(|group| group.intent.is_none()) {
             group.intent = log_intent(tx, &group.operations);
         }
+        if tx.reserves_next() {
+            groups.iter_mut().for_each(|group| move_intent(tx, group));
+        }
         tx.roll(locked)?;
         let group = groups.remove(0);
         if let Some(rest) = perform(tx, group)? {
@@ -179,6 +183,16 @@ fn perform(tx: &mut Transaction, group: Group) -> Result<Option<Group>, Error> {
         }
     }
     Ok(None)
+}
+
+/// Answers an intent that lies near the log's tail and logs it anew: a chain that waits for log space must not be what
+/// keeps the tail where it is.
+fn move_intent(tx: &mut Transaction, group: &mut Group) {
+    let lsn = group.intent.as_ref().and_then(|intent| intent.core.lsn());
+    if lsn.is_some_and(|lsn| tx.is_near_tail(lsn)) {
+        log_done(tx, group);
+        group.intent = log_intent(tx, &group.operations);
+    }
 }
 
 fn log_intent(tx: &mut Transaction, operations: &[Box<dyn Deferred>]) -> Option<Arc<IntentItem>> {

@@ -9,6 +9,10 @@
 //! | a new transaction | the log but for a margin | before it holds anything, in order of arrival, behind all that roll |
 //! | a transaction that rolls | the whole log | holding locks: its next reservation is taken at once, over the limit if need be, and it waits until the tail has made the head legal again |
 //!
+//! Each CPU keeps a *stock*: space that the head has passed and nobody holds. A transaction usually begins with space
+//! from the stock of its CPU and gives back what it did not use there, so that CPUs do not meet on the head. As soon as
+//! somebody waits, all stocks go back.
+//!
 //! A transaction that rolls never gives up the claim on its unit, so those that came later cannot take the space that
 //! it needs to go on: what it waits for is only that the tail moves, and the tail does, because whoever rolls logs the
 //! items that it holds again and so moves them away from the tail. The margin is the room for these.
@@ -27,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use base::lock::{Condvar, Mutex, Rank};
+use base::percpu::{self, PerCpu};
 use crossbeam_utils::CachePadded;
 
 use super::halt::Halt;
@@ -48,6 +53,10 @@ pub struct Grant {
     /// Bytes of it that new transactions leave free.
     margin: u64,
     queue: Mutex<Queue>,
+    /// Space that is reserved for nobody yet, on each CPU: most transactions begin and end with it.
+    stocks: PerCpu<AtomicU64>,
+    /// Bytes of a full stock.
+    stock: u64,
     waits: AtomicU64,
 }
 
@@ -77,6 +86,8 @@ impl Grant {
             limit,
             margin: limit / 8,
             queue: Mutex::new(Rank::Grant, Queue::default()),
+            stocks: PerCpu::new(percpu::available(), |_| AtomicU64::new(0)),
+            stock: (limit / 16 / percpu::available() as u64).min(1 << 20),
             waits: AtomicU64::new(0),
         }
     }
@@ -120,7 +131,7 @@ impl Grant {
         if self.closed.load(SeqCst) {
             return Err(Halt::Closed);
         }
-        if self.waiting.load(SeqCst) == 0 && self.take(bytes, self.largest()) {
+        if self.waiting.load(SeqCst) == 0 && self.try_reserve(bytes) {
             if self.head() > self.tail() + self.largest() - self.limit / 4 {
                 pressure.move_tail_to(self.wanted_tail(0));
             }
@@ -134,6 +145,33 @@ impl Grant {
             )));
         }
         self.wait(bytes, pressure)
+    }
+
+    /// Reserves `bytes` if there is space: from this CPU's stock, which is filled up on the way, or from the log.
+    pub fn try_reserve(&self, bytes: u64) -> bool {
+        let (_, stock) = self.stocks.local();
+        if stock.fetch_update(SeqCst, SeqCst, |have| have.checked_sub(bytes)).is_ok() {
+            return true;
+        }
+        let fill = self.stock / 2;
+        if bytes < fill && self.take(bytes + fill, self.largest() - self.largest() / 4) {
+            self.put_in_stock(fill);
+            return true;
+        }
+        self.take(bytes, self.largest())
+    }
+
+    /// Puts space into this CPU's stock, unless somebody waits for it.
+    fn put_in_stock(&self, bytes: u64) {
+        self.stocks.local().1.fetch_add(bytes, SeqCst);
+        // First the stock, then a look at who waits: whoever waits first counts itself, then gathers the stocks.
+        self.wake();
+    }
+
+    /// Gives all stocks back to the log.
+    pub fn gather(&self) {
+        let found: u64 = self.stocks.iter().map(|stock| stock.swap(0, SeqCst)).sum();
+        self.head.fetch_sub(found, SeqCst);
     }
 
     /// Reserves `bytes` for a transaction that rolls; the space is taken at once, and then waited for.
@@ -157,8 +195,13 @@ impl Grant {
         if bytes == 0 {
             return;
         }
-        self.head.fetch_sub(bytes, SeqCst);
-        self.wake();
+        let (_, stock) = self.stocks.local();
+        if stock.load(SeqCst) + bytes <= self.stock {
+            self.put_in_stock(bytes);
+        } else {
+            self.head.fetch_sub(bytes, SeqCst);
+            self.wake();
+        }
     }
 
     /// Moves the tail forward.
@@ -220,6 +263,7 @@ impl Grant {
     /// Grants what can be granted, in order: first all that roll, then the new ones.
     #[cold]
     fn serve(&self, queue: &mut Queue) {
+        self.gather();
         while let Some(first) = queue.rolling.front() {
             if self.head() > self.tail() + self.limit {
                 return;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Log`] | what transactions use: reserve, commit, roll, force |
 //! | [`Options`] | sizes and numbers of things |
+//! | `target` | what transactions call |
 //! | `shared` | what the threads of the journal share; shutting down |
 //! | `pusher` | the thread that moves the tail: writes home what the log holds longest |
 //! | `background` | the thread that pushes checkpoints that became large, or old |
@@ -18,9 +19,9 @@
 mod background;
 mod pusher;
 mod shared;
+mod target;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ use super::halt::Halt;
 use super::iclog::{Iclogs, fill};
 use super::ring::Ring;
 use super::sizes::Sizes;
-use super::stats::{Counters, Statistics};
-use super::target::{CommitTarget, Commits, LogReservation, StableHook, Ticket};
+use super::stats::Statistics;
+use super::target::{Bases, CommitTarget, Commits, LogReservation, StableHook, Ticket};
 use super::transaction::Transaction;
 use crate::{Journal, State};
 
@@ -104,7 +105,8 @@ impl Ends {
 #[derive(Debug)]
 pub struct Log {
     shared: Arc<Shared>,
-    cache: Arc<BufferCache>,
+    /// They refer to `shared` alone, so that the threads end though transactions were left open.
+    bases: Bases,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -156,18 +158,21 @@ impl Log {
             Iclogs::new(ring, sizes, uuid, external.is_some(), (ends.needed, position), options.buffers);
         let shards = options.shards.unwrap_or_else(percpu::available);
         let cache = Arc::new(BufferCache::new(Arc::clone(&data), options.cache_bytes));
-        let shared = Arc::new(Shared::new(data, grant, iclogs, shards, head, hook));
-        let log = Arc::new(Self { shared, cache, threads: Mutex::new(Rank::Leaf, Vec::new()) });
+        let sector = geometry.sector_size;
+        let shared = Arc::new(Shared::new(data, cache, grant, iclogs, (shards, head, sector), hook));
+        let target: Arc<dyn CommitTarget> = shared.clone();
+        let bases = Bases::new(&target, &shared.cache);
+        let log = Arc::new(Self { shared, bases, threads: Mutex::new(Rank::Leaf, Vec::new()) });
         log.spawn("xfs-log-push", |shared| shared.push_home_loop())?;
         let interval = options.interval;
         log.spawn("xfs-cil-push", move |shared| shared.background_loop(interval))?;
         for _ in 0..options.writers.max(1) {
-            log.spawn("xfs-log-write", |shared| shared.iclogs.write_loop(shared))?;
+            log.spawn("xfs-log-write", |shared| shared.iclogs.write_loop(&**shared))?;
         }
         Ok(log)
     }
 
-    fn spawn(&self, name: &str, run: impl FnOnce(&Shared) + Send + 'static) -> Result<(), Error> {
+    fn spawn(&self, name: &str, run: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
         let thread =
@@ -189,25 +194,18 @@ impl Log {
     ///
     /// # Errors
     /// As [`CommitTarget::begin`].
-    pub fn begin(self: &Arc<Self>, reservation: LogReservation) -> Result<Transaction, Error> {
-        let target: Arc<dyn CommitTarget> = self.clone();
-        Transaction::begin(&target, &self.cache, reservation)
+    pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
+        Transaction::begin_on(self.bases.local(), reservation)
+    }
+
+    /// Where transactions begin.
+    pub fn bases(&self) -> &Bases {
+        &self.bases
     }
 
     /// The metadata blocks in memory.
     pub fn buffers(&self) -> &Arc<BufferCache> {
-        &self.cache
-    }
-
-    /// Waits while the checkpoint that was committed into is too large.
-    fn hold_back(&self, ticket: &mut Ticket) -> Result<(), Error> {
-        if !std::mem::take(&mut ticket.account.throttle) {
-            return Ok(());
-        }
-        let (shared, checkpoint) = (&*self.shared, ticket.account.checkpoint);
-        Counters::add(&shared.counters.throttled, 1);
-        shared.ask_for_push(checkpoint);
-        shared.cil.progress.wait_pushed(checkpoint).map_err(|halt| shared.halt(halt))
+        &self.shared.cache
     }
 
     /// Makes everything stable that was committed so far.
@@ -289,62 +287,34 @@ impl Log {
 
     /// Bytes that are reserved and not written: none while no transaction is open and nothing waits to be pushed.
     pub fn reserved(&self) -> u64 {
+        self.shared.grant.gather();
         self.shared.grant.head().saturating_sub(self.shared.iclogs.next())
     }
 }
 
 impl CommitTarget for Log {
     fn begin(&self, reservation: LogReservation) -> Result<Ticket, Error> {
-        let shared = &*self.shared;
-        let (sizes, largest) = (shared.iclogs.sizes(), shared.grant.largest());
-        let mut ticket = Ticket::of_log(sizes, reservation, reservation.transactions);
-        if ticket.held() > largest {
-            // A small log: the chain reserves one transaction at a time.
-            ticket = Ticket::of_log(sizes, reservation, 1);
-        }
-        if ticket.held() > largest {
-            return Err(Error::NoSpace { what: "a transaction in a log that is too small for it" });
-        }
-        shared.grant.reserve(ticket.held(), shared).map_err(|halt| shared.halt(halt))?;
-        Ok(ticket)
+        self.shared.begin(reservation)
     }
 
-    /// The caller has logged every item whose lock it keeps: so none of them holds the tail where it is.
     fn roll(&self, ticket: &mut Ticket) -> Result<(), Error> {
-        self.hold_back(ticket)?;
-        let shared = &*self.shared;
-        match ticket.next() {
-            (over, false) => {
-                shared.grant.give_back(over);
-                shared.check()
-            }
-            // What is left over goes into the new unit, so that the chain gives up no space that it needs.
-            (over, true) => {
-                let need = ticket.account.unit.saturating_sub(over);
-                shared.grant.reserve_rolling(need, shared).map_err(|halt| shared.halt(halt))
-            }
-        }
+        self.shared.roll(ticket)
     }
 
     fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
-        let shared = &*self.shared;
-        shared.check()?;
-        let committed = shared.cil.insert(ticket, commits).map_err(|halt| shared.halt(halt))?;
-        if committed.push {
-            shared.ask_for_push(committed.sequence);
-        }
-        ticket.account.throttle = committed.throttle;
-        Ok(())
+        CommitTarget::commit(&*self.shared, ticket, commits)
     }
 
-    fn end(&self, mut ticket: Ticket) {
-        // Held back or not, the chain is over.
-        let _ = self.hold_back(&mut ticket);
-        self.shared.grant.give_back(ticket.held());
+    fn end(&self, ticket: Ticket) {
+        self.shared.end(ticket);
+    }
+
+    fn is_near_tail(&self, lsn: Lsn) -> bool {
+        self.shared.is_near_tail(lsn)
     }
 
     fn intent_id(&self) -> u64 {
-        self.shared.next_intent.fetch_add(1, Ordering::Relaxed)
+        self.shared.intent_id()
     }
 
     fn shut_down(&self, cause: &str) {

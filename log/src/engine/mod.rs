@@ -65,5 +65,5 @@ pub use item::{Commit, ItemCore, LogItem, Stable};
 pub use log::{Log, Options};
 pub use regions::Regions;
 pub use stats::Statistics;
-pub use target::{BusyExtent, CommitTarget, LogReservation, StableHook, Ticket};
+pub use target::{Base, Bases, BusyExtent, CommitTarget, LogReservation, StableHook, Ticket};
 pub use transaction::{BufferId, Edit, Loggable, Transaction};

@@ -1,9 +1,12 @@
 //! Where transactions commit to.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
-use base::FsBlock;
+use base::percpu::{self, PerCpu};
+use base::{FsBlock, Lsn};
 
+use super::cache::BufferCache;
 use super::error::Error;
 use super::item::Commit;
 use super::ticket::Account;
@@ -53,6 +56,37 @@ pub struct Commits<'a, 'b> {
     pub busy: &'a mut Vec<BusyExtent>,
 }
 
+/// What every transaction refers to. Transactions count their references to it, so there is one for each CPU.
+#[derive(Debug)]
+pub struct Base {
+    pub(super) target: Arc<dyn CommitTarget>,
+    pub(super) cache: Arc<BufferCache>,
+}
+
+/// Where transactions of a volume begin: for each CPU a [`Base`], so that CPUs do not meet on its reference count.
+#[derive(Debug)]
+pub struct Bases(PerCpu<Arc<Base>>);
+
+impl Bases {
+    /// For transactions that commit to `target` and read through `cache`.
+    pub fn new(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Self {
+        Self(PerCpu::new(percpu::available(), |_| Base::new(target, cache)))
+    }
+
+    /// That of the current CPU.
+    #[inline]
+    pub fn local(&self) -> &Arc<Base> {
+        self.0.local().1
+    }
+}
+
+impl Base {
+    /// One base alone.
+    pub fn new(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Arc<Self> {
+        Arc::new(Self { target: Arc::clone(target), cache: Arc::clone(cache) })
+    }
+}
+
 /// The running journal; or, in tests of what stands on transactions, something simpler.
 pub trait CommitTarget: Send + Sync + Debug {
     /// Reserves log space; waits for it.
@@ -75,6 +109,13 @@ pub trait CommitTarget: Send + Sync + Debug {
 
     /// Gives back what a chain did not use.
     fn end(&self, ticket: Ticket);
+
+    /// Whether the record at `lsn` lies in the older half of a log that is at least half full: the tail will soon want
+    /// to move past it.
+    fn is_near_tail(&self, lsn: Lsn) -> bool {
+        let _ = lsn;
+        false
+    }
 
     /// A number that ties a done item to its intent: no other intent of this volume's run has it, and none that is in
     /// the log from before.

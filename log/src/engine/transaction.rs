@@ -13,6 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use base::Lsn;
 use base::lock::Rank;
 use format::damage::Damage;
 use smallvec::SmallVec;
@@ -25,7 +26,7 @@ use super::error::Error;
 use super::image::BufferImage;
 use super::item::{Commit, LogItem, Snapshot};
 use super::regions::Regions;
-use super::target::{BusyExtent, CommitTarget, Commits, LogReservation, Ticket};
+use super::target::{Base, BusyExtent, CommitTarget, Commits, LogReservation, Ticket};
 
 /// A buffer within one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -171,8 +172,7 @@ impl Commit for Locked<'_> {
 
 /// One change of a volume. See the module.
 pub struct Transaction {
-    target: Arc<dyn CommitTarget>,
-    cache: Arc<BufferCache>,
+    base: Arc<Base>,
     ticket: Option<Ticket>,
     buffers: Vec<Option<Edit>>,
     items: SmallVec<[Plain; 1]>,
@@ -193,33 +193,41 @@ impl Transaction {
         cache: &Arc<BufferCache>,
         reservation: LogReservation,
     ) -> Result<Self, Error> {
-        let ticket = Some(target.begin(reservation)?);
-        Ok(Self {
-            target: Arc::clone(target),
-            cache: Arc::clone(cache),
-            ticket,
-            buffers: Vec::with_capacity(16),
-            items: SmallVec::new(),
-            busy: Vec::new(),
-            deferred: Vec::new(),
-            resumed: Vec::new(),
-            rolled: false,
-        })
+        Self::begin_on(&Base::new(target, cache), reservation)
     }
 
-    /// A context for looking only: it holds no log space, and what is changed in it shuts the volume down.
-    pub fn reader(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Self {
+    /// The same without an allocation, and without a reference count that all CPUs share: see
+    /// [`Bases`](super::target::Bases).
+    ///
+    /// # Errors
+    /// As [`CommitTarget::begin`].
+    pub fn begin_on(base: &Arc<Base>, reservation: LogReservation) -> Result<Self, Error> {
+        let ticket = base.target.begin(reservation)?;
+        Ok(Self::with(Arc::clone(base), Some(ticket)))
+    }
+
+    /// A change whose log space is reserved already.
+    pub(super) fn with(base: Arc<Base>, ticket: Option<Ticket>) -> Self {
         Self {
-            target: Arc::clone(target),
-            cache: Arc::clone(cache),
-            ticket: None,
-            buffers: Vec::new(),
+            base,
+            buffers: Vec::with_capacity(if ticket.is_some() { 16 } else { 0 }),
+            ticket,
             items: SmallVec::new(),
             busy: Vec::new(),
             deferred: Vec::new(),
             resumed: Vec::new(),
             rolled: false,
         }
+    }
+
+    /// A context for looking only: it holds no log space, and what is changed in it shuts the volume down.
+    pub fn reader(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Self {
+        Self::reader_on(&Base::new(target, cache))
+    }
+
+    /// The same on a CPU's base.
+    pub fn reader_on(base: &Arc<Base>) -> Self {
+        Self::with(Arc::clone(base), None)
     }
 
     /// Locks and joins a buffer; reads it if it was not in memory, and verifies what was read.
@@ -237,7 +245,7 @@ impl Transaction {
         if let Some(id) = self.joined(&at) {
             return Ok(id);
         }
-        let guard = self.cache.lock_read(&at, rank, verify)?;
+        let guard = self.base.cache.lock_read(&at, rank, verify)?;
         Ok(self.join(guard))
     }
 
@@ -255,7 +263,7 @@ impl Transaction {
         if let Some(id) = self.joined(&at) {
             return Ok(Some(id));
         }
-        let guard = self.cache.try_lock_read(&at, rank, verify)?;
+        let guard = self.base.cache.try_lock_read(&at, rank, verify)?;
         Ok(guard.map(|guard| self.join(guard)))
     }
 
@@ -269,8 +277,8 @@ impl Transaction {
         let id = match self.joined(&at) {
             Some(id) => id,
             None => {
-                self.cache.forget_freed(&at);
-                let guard = self.cache.lock(&at, rank)?;
+                self.base.cache.forget_freed(&at);
+                let guard = self.base.cache.lock(&at, rank)?;
                 self.join(guard)
             }
         };
@@ -414,7 +422,7 @@ impl Transaction {
     }
 
     pub(super) fn next_intent_id(&self) -> u64 {
-        self.target.intent_id()
+        self.base.target.intent_id()
     }
 
     /// Whether something was changed.
@@ -424,10 +432,14 @@ impl Transaction {
 
     /// Commits what there is and goes on as the next transaction of the chain. Buffers that are not held are unlocked.
     ///
+    /// What stays locked is logged again where the next transaction may have to wait for log space: so that it is not
+    /// what keeps the log's tail where it is.
+    ///
     /// # Errors
     /// [`Error::ShutDown`].
     pub fn roll(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
-        self.write_out(locked)?;
+        let again = self.reserves_next();
+        self.write_out(locked, again)?;
         for place in &mut self.buffers {
             match place {
                 Some(edit) if edit.held => (edit.changed, edit.kind) = (Chunks::NONE, Kind::Normal),
@@ -436,7 +448,7 @@ impl Transaction {
         }
         self.rolled = true;
         match &mut self.ticket {
-            Some(ticket) => self.target.roll(ticket),
+            Some(ticket) => self.base.target.roll(ticket),
             None => Ok(()),
         }
     }
@@ -447,18 +459,29 @@ impl Transaction {
     /// # Errors
     /// [`Error::ShutDown`], and what deferred operations met: the volume is then shut down, too.
     pub fn commit(mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
-        let done = defer::finish(&mut self, locked).and_then(|()| self.write_out(locked));
+        let done = defer::finish(&mut self, locked).and_then(|()| self.write_out(locked, false));
         match &done {
             Ok(()) => {
                 self.buffers.clear();
                 self.rolled = false;
             }
-            Err(error) => self.target.shut_down(&error.to_string()),
+            Err(error) => self.base.target.shut_down(&error.to_string()),
         }
         done
     }
 
-    fn write_out(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+    /// Whether the next transaction of the chain has to reserve log space, and so may wait for it.
+    pub(super) fn reserves_next(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| ticket.rolls_left == 0)
+    }
+
+    /// Whether a record at `lsn` lies so near to the tail that whoever may wait for log space should not need it.
+    pub(super) fn is_near_tail(&self, lsn: Lsn) -> bool {
+        self.base.target.is_near_tail(lsn)
+    }
+
+    /// Commits; `again`: what stays locked too, though it did not change, if the log still needs an older record of it.
+    fn write_out(&mut self, locked: &mut [&mut dyn Loggable], again: bool) -> Result<(), Error> {
         let Some(ticket) = &mut self.ticket else {
             debug_assert!(!self.is_dirty(), "a reader changed something");
             return Ok(());
@@ -469,18 +492,22 @@ impl Transaction {
         }
         let mut inodes: SmallVec<[Locked<'_>; 4]> = locked
             .iter_mut()
-            .filter(|locked| locked.is_dirty())
+            .filter(|locked| locked.is_dirty() || (again && locked.item().core().lsn().is_some()))
             .map(|locked| Locked(&mut **locked))
             .collect();
         let mut commits: SmallVec<[&mut dyn Commit; 16]> = SmallVec::new();
         commits.extend(self.items.iter_mut().map(|item| item as &mut dyn Commit));
-        let dirty = self.buffers.iter_mut().flatten().filter(|edit| edit.is_dirty());
+        let dirty = self
+            .buffers
+            .iter_mut()
+            .flatten()
+            .filter(|edit| edit.is_dirty() || (again && edit.held && edit.item.core().lsn().is_some()));
         commits.extend(dirty.map(|edit| edit as &mut dyn Commit));
         commits.extend(inodes.iter_mut().map(|inode| inode as &mut dyn Commit));
         if commits.is_empty() && self.busy.is_empty() {
             return Ok(());
         }
-        self.target.commit(ticket, Commits { items: &mut commits, busy: &mut self.busy })?;
+        self.base.target.commit(ticket, Commits { items: &mut commits, busy: &mut self.busy })?;
         drop(commits);
         self.items.clear();
         Ok(())
@@ -490,11 +517,11 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if (self.rolled && !self.deferred.is_empty()) || self.is_dirty() {
-            self.target.shut_down("a change was given up half way");
+            self.base.target.shut_down("a change was given up half way");
         }
         self.buffers.clear();
         if let Some(ticket) = self.ticket.take() {
-            self.target.end(ticket);
+            self.base.target.end(ticket);
         }
     }
 }

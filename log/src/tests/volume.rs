@@ -1,47 +1,19 @@
 //! A volume of 16 MiB with one AG, whose log can be written at will.
 
 use block::{Device, Durability, MemoryDevice};
-use format::checksum;
-use format::ondisk::{U16, U32, U64};
-use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock};
-use zerocopy::{FromZeros, IntoBytes};
+use format::superblock::Superblock;
 
 use crate::journal::Journal;
 use crate::synth::LogWriter;
+pub use crate::synth::{LOG_START, UUID, superblock};
 
-/// Of the volume and of its metadata.
-pub const UUID: [u8; 16] = *b"xebec-log-tests!";
 /// Bytes of the volume.
 const BYTES: u64 = 16 << 20;
-/// The log's first file system block.
-const LOG_START: u32 = 2048;
 
 pub struct TestVolume {
     pub device: MemoryDevice,
     pub superblock: Superblock,
     pub log_blocks: u32,
-}
-
-/// A superblock with this many file system blocks, a log of so many, and directory blocks of 4 KiB times two to this.
-pub fn superblock(blocks: u32, log_blocks: u32, dir_block_log: u8) -> [u8; 512] {
-    let mut raw = RawSuperblock::new_zeroed();
-    raw.magicnum = U32::new(MAGIC);
-    (raw.blocksize, raw.blocklog) = (U32::new(4096), 12);
-    raw.dblocks = U64::new(blocks.into());
-    (raw.agblocks, raw.agblklog, raw.agcount) = (U32::new(4096), 12, U32::new(blocks.div_ceil(4096)));
-    (raw.logstart, raw.logblocks) = (U64::new(LOG_START.into()), U32::new(log_blocks));
-    raw.rootino = U64::new(128);
-    raw.versionnum = U16::new(0xb4a5);
-    (raw.sectsize, raw.sectlog) = (U16::new(512), 9);
-    (raw.inodesize, raw.inodelog) = (U16::new(512), 9);
-    (raw.inopblock, raw.inopblog) = (U16::new(8), 3);
-    (raw.uuid, raw.inoalignmt) = (UUID, U32::new(8));
-    (raw.features2, raw.features_incompat, raw.logsunit) = (U32::new(0x18a), U32::new(1), U32::new(1));
-    raw.dirblklog = dir_block_log;
-    let mut sector = [0; 512];
-    sector[..size_of::<RawSuperblock>()].copy_from_slice(raw.as_bytes());
-    checksum::store(&mut sector, CRC_OFFSET);
-    sector
 }
 
 impl TestVolume {

@@ -44,8 +44,9 @@ use super::sizes::Sizes;
 pub trait Host: Send + Sync {
     /// The oldest record still needed, now.
     fn tail(&self) -> Lsn;
-    /// Makes everything stable that was written to the data device.
-    fn flush_data(&self) -> Result<(), Halt>;
+    /// Makes everything stable that was written home; `always`: also where nothing was since the last time, because
+    /// the log lies on the same device. Whether it had to flush.
+    fn flush_data(&self, always: bool) -> Result<bool, Halt>;
     /// A checkpoint is stable (`ok`), or never will be.
     fn completed(&self, checkpoint: Checkpoint, ok: bool);
     /// The log cannot be written.

@@ -96,10 +96,8 @@ impl Iclogs {
             let mut state = self.state.lock();
             (std::mem::take(&mut state.unflushed), tail > state.stable_tail)
         };
-        let home = moved || (records && !self.has_own_device);
-        if home {
-            host.flush_data()?;
-        }
+        let shares_device = records && !self.has_own_device;
+        let home = (moved || shares_device) && host.flush_data(shares_device)?;
         if records && self.has_own_device {
             self.ring.flush()?;
         }

@@ -67,8 +67,8 @@ impl Shared {
         match pass {
             Pass::Wrote => Duration::ZERO,
             Pass::Nothing if !self.grant.is_waited_for() => IDLE,
-            Pass::Stuck { pinned: false } => PAUSE,
-            // What holds the space is not yet in the list: it must become stable first.
+            Pass::Stuck { pinned: false } if !self.grant.is_waited_for() => PAUSE,
+            // What holds the space is not yet in the list, or was logged again: that must become stable first.
             Pass::Nothing | Pass::Stuck { .. } => {
                 self.background.ring();
                 PAUSE
@@ -122,7 +122,7 @@ impl Shared {
                     return Pass::Nothing;
                 }
                 how => {
-                    pinned |= how == Flush::Pinned;
+                    pinned |= how == Flush::Pinned || item.core().is_pinned();
                     back.push((item, lsn));
                 }
             }
@@ -139,6 +139,7 @@ impl Shared {
     fn write(&self, batch: WriteBatch<'_>, clean: &[Placed]) {
         Counters::add(&self.counters.home_buffers, batch.len() as u64);
         let (carried, result) = batch.write(self.ail.tail());
+        self.home_written.fetch_add(1, SeqCst);
         for carried in &carried {
             carried.item.written(result.is_ok());
         }

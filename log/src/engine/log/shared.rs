@@ -8,6 +8,7 @@ use base::lock::{Condvar, Mutex, Rank};
 use block::Device;
 
 use crate::engine::ail::Ail;
+use crate::engine::cache::BufferCache;
 use crate::engine::cil::{Checkpoint, Cil};
 use crate::engine::error::Error;
 use crate::engine::grant::{Grant, Pressure};
@@ -20,6 +21,9 @@ use crate::engine::target::StableHook;
 /// The parts of a journal.
 pub struct Shared {
     pub data: Arc<dyn Device>,
+    pub cache: Arc<BufferCache>,
+    /// Bytes of a sector: of the superblock.
+    pub sector: u32,
     pub grant: Grant,
     pub iclogs: Iclogs,
     pub cil: Cil,
@@ -30,6 +34,9 @@ pub struct Shared {
     cause: OnceLock<Arc<str>>,
     /// The identifier of the next intent.
     pub next_intent: AtomicU64,
+    /// How many batches were written home, and how many of these a flush has covered.
+    pub home_written: AtomicU64,
+    home_flushed: AtomicU64,
     /// The tail should reach this position.
     pub wanted_tail: AtomicU64,
     /// Wakes the thread that writes home, and those that wait for it.
@@ -64,14 +71,20 @@ impl Bell {
         self.changed.notify_one();
     }
 
-    /// Waits until it was rung since the last time, or for `timeout`; `false` when the thread should end.
-    pub fn wait(&self, timeout: std::time::Duration) -> bool {
-        let mut rung = self.rung.lock();
-        if !rung.rung && !rung.stopping {
-            self.changed.wait_for(&mut rung, timeout);
+    /// Waits until it was rung since the last time, or for `timeout`; whether it was rung. `None` when the thread
+    /// should end.
+    pub fn wait_rung(&self, timeout: std::time::Duration) -> Option<bool> {
+        let mut state = self.rung.lock();
+        if !state.rung && !state.stopping {
+            self.changed.wait_for(&mut state, timeout);
         }
-        rung.rung = false;
-        !rung.stopping
+        let rung = std::mem::take(&mut state.rung);
+        (!state.stopping).then_some(rung)
+    }
+
+    /// The same where it does not matter whether it was rung; `false` when the thread should end.
+    pub fn wait(&self, timeout: std::time::Duration) -> bool {
+        self.wait_rung(timeout).is_some()
     }
 
     /// Lets the thread end.
@@ -84,15 +97,17 @@ impl Bell {
 impl Shared {
     pub fn new(
         data: Arc<dyn Device>,
+        cache: Arc<BufferCache>,
         grant: Grant,
         iclogs: Iclogs,
-        shards: usize,
-        head: Lsn,
+        (shards, head, sector): (usize, Lsn, u32),
         hook: Option<Arc<dyn StableHook>>,
     ) -> Self {
         let cil = Cil::new(*iclogs.sizes(), shards);
         Self {
             data,
+            cache,
+            sector,
             grant,
             iclogs,
             cil,
@@ -103,6 +118,8 @@ impl Shared {
             cause: OnceLock::new(),
             // Unlike all from before: those began at an earlier head, and each takes more than a byte of the log.
             next_intent: AtomicU64::new(head.get() << 16),
+            home_written: AtomicU64::new(0),
+            home_flushed: AtomicU64::new(0),
             wanted_tail: AtomicU64::new(0),
             home: Bell::new(),
             emptied: Bell::new(),
@@ -203,8 +220,15 @@ impl Host for Shared {
         self.ail.tail()
     }
 
-    fn flush_data(&self) -> Result<(), Halt> {
-        Ok(self.data.flush()?)
+    fn flush_data(&self, always: bool) -> Result<bool, Halt> {
+        // Counted by the pusher before the tail moves past what it wrote, so this count covers the caller's tail.
+        let written = self.home_written.load(SeqCst);
+        if !always && self.home_flushed.load(SeqCst) >= written {
+            return Ok(false);
+        }
+        self.data.flush()?;
+        self.home_flushed.fetch_max(written, SeqCst);
+        Ok(true)
     }
 
     fn completed(&self, checkpoint: Checkpoint, ok: bool) {

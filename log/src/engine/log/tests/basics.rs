@@ -104,3 +104,25 @@ fn a_reservation_that_is_too_small_shuts_the_volume_down_and_says_why() {
     drop(log);
     assert!(matches!(volume.state(), State::Clean { .. }));
 }
+
+#[test]
+fn an_idle_log_comes_home_and_is_covered() {
+    let volume = Volume::new(2048);
+    make_blocks(&*volume.device, 5);
+    let log = volume.open(&Options { interval: Duration::from_millis(5), ..options(1) });
+    for n in 1..=5 {
+        bump(&log, n);
+    }
+    // The workload and two superblocks; then nothing more.
+    while log.statistics().pushes < 3 || log.statistics().ail_items > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(log.statistics().pushes, 3);
+    assert_eq!(on_disk(&*volume.device, 5), 1);
+    let State::Dirty(dirty) = volume.state() else { panic!("{:?}", volume.state()) };
+    assert_eq!(dirty.transactions, 2, "only superblocks would be replayed");
+    drop(log);
+    replay(&volume.superblock, &*volume.device);
+    assert_eq!(on_disk(&*volume.device, 5), 1);
+}

@@ -1,0 +1,99 @@
+//! What transactions call.
+
+use std::sync::atomic::Ordering;
+
+use base::Lsn;
+
+use super::shared::Shared;
+use crate::engine::error::Error;
+use crate::engine::stats::Counters;
+use crate::engine::target::{CommitTarget, Commits, LogReservation, Ticket};
+
+impl Shared {
+    /// An empty promise: a ticket whose space is not yet reserved.
+    fn ticket(&self, reservation: LogReservation) -> Result<Ticket, Error> {
+        let (sizes, largest) = (self.iclogs.sizes(), self.grant.largest());
+        let mut ticket = Ticket::of_log(sizes, reservation, reservation.transactions);
+        if ticket.held() > largest {
+            // A small log: the chain reserves one transaction at a time.
+            ticket = Ticket::of_log(sizes, reservation, 1);
+        }
+        if ticket.held() > largest {
+            return Err(Error::NoSpace { what: "a transaction in a log that is too small for it" });
+        }
+        Ok(ticket)
+    }
+
+    /// A ticket, if the log has space for it now.
+    pub fn try_ticket(&self, reservation: LogReservation) -> Option<Ticket> {
+        self.ticket(reservation).ok().filter(|ticket| self.grant.try_reserve(ticket.held()))
+    }
+
+    /// Waits while the checkpoint that was committed into is too large.
+    fn hold_back(&self, ticket: &mut Ticket) -> Result<(), Error> {
+        if !std::mem::take(&mut ticket.account.throttle) {
+            return Ok(());
+        }
+        let checkpoint = ticket.account.checkpoint;
+        Counters::add(&self.counters.throttled, 1);
+        self.ask_for_push(checkpoint);
+        self.cil.progress.wait_pushed(checkpoint).map_err(|halt| self.halt(halt))
+    }
+}
+
+impl CommitTarget for Shared {
+    fn begin(&self, reservation: LogReservation) -> Result<Ticket, Error> {
+        let ticket = self.ticket(reservation)?;
+        self.grant.reserve(ticket.held(), self).map_err(|halt| self.halt(halt))?;
+        Ok(ticket)
+    }
+
+    /// The caller has logged every item whose lock it keeps: so none of them holds the tail where it is.
+    fn roll(&self, ticket: &mut Ticket) -> Result<(), Error> {
+        self.hold_back(ticket)?;
+        match ticket.next() {
+            (over, false) => {
+                self.grant.give_back(over);
+                self.check()
+            }
+            // What is left over goes into the new unit, so that the chain gives up no space that it needs.
+            (over, true) => {
+                let need = ticket.account.unit.saturating_sub(over);
+                self.grant.reserve_rolling(need, self).map_err(|halt| self.halt(halt))
+            }
+        }
+    }
+
+    fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
+        self.check()?;
+        let committed = self.cil.insert(ticket, commits).map_err(|halt| self.halt(halt))?;
+        if committed.push {
+            self.ask_for_push(committed.sequence);
+        }
+        ticket.account.throttle = committed.throttle;
+        Ok(())
+    }
+
+    fn end(&self, mut ticket: Ticket) {
+        // Held back or not, the chain is over.
+        let _ = self.hold_back(&mut ticket);
+        self.grant.give_back(ticket.held());
+    }
+
+    fn is_near_tail(&self, lsn: Lsn) -> bool {
+        let (head, half) = (self.grant.head(), self.grant.largest() / 2);
+        head > self.grant.tail() + half && self.iclogs.ring().position(lsn) + half < head
+    }
+
+    fn intent_id(&self) -> u64 {
+        self.next_intent.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn shut_down(&self, cause: &str) {
+        Shared::shut_down(self, cause);
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        Shared::check(self)
+    }
+}
