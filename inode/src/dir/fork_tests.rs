@@ -138,7 +138,8 @@ fn grow_and_shrink(dir: &mut OnDisk, count: u32) {
     }
     dir.check();
     assert_eq!(dir.form(), Some(Form::Local));
-    assert_eq!((dir.lock().nblocks(), dir.lock().extent_count(ForkKind::Data)), (0, 0));
+    let left = dir.lock();
+    assert_eq!((left.nblocks(), left.extent_count(ForkKind::Data)), (0, 0));
 }
 
 #[test]
