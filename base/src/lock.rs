@@ -58,6 +58,7 @@ pub enum Rank {
     Leaf,
 }
 
+#[cfg(debug_assertions)]
 impl Rank {
     /// Whether `next` may be waited for by a thread that holds `self`.
     fn admits(self, next: Self) -> bool {
