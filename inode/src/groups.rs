@@ -4,7 +4,7 @@ use std::borrow::BorrowMut;
 
 use ag::rmap::deferred::{Change, FileExtent};
 use ag::{AllocRequest, BlockReservation, Groups, Near};
-use base::{FsBlock, Ino, errno};
+use base::{FsBlock, Ino};
 use format::Geometry;
 use format::extent::Extent;
 use format::inode::{ForkKind, ag_of};
@@ -93,14 +93,13 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
         extent: &Extent,
         shared: bool,
     ) -> Result<(), Error> {
-        if shared {
-            return Err(Error::Refused {
-                errno: errno::EOPNOTSUPP,
-                why: "blocks that files share cannot be freed yet",
-            });
-        }
         self.groups.rmap_later(tx, Change::Unmap, &Self::mapping(owner, extent))?;
-        self.groups.free_extent_later(tx, extent.start, extent.count as u32, owner.of_blocks())
+        let count = extent.count as u32; // 21 bits
+        if shared {
+            self.groups.release_extent_later(tx, extent.start, count)
+        } else {
+            self.groups.free_extent_later(tx, extent.start, count, owner.of_blocks())
+        }
     }
 
     fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use base::errno;
 use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, PerCpu};
 use format::extent::Extent;
@@ -39,12 +38,6 @@ const GATHERING: Duration = Duration::from_millis(2);
 const STEP_EXTENTS: usize = 2;
 /// Most metadata blocks that one step frees: each is cancelled in the log.
 const STEP_BUFFERS: u64 = 16;
-
-const SHARED: Error = Error::Refused {
-    errno: errno::EOPNOTSUPP,
-    why: "the unlinked file may share blocks with others, which cannot be freed yet (it stays on its list, where Linux \
-          frees it)",
-};
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -239,9 +232,6 @@ fn free_fork(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Resul
         return Ok(());
     }
     let shape = Freeing::of(shared, locked, kind);
-    if shape.may_share && !shared.groups.shares() {
-        return Err(SHARED);
-    }
     while let Some(mut last) = Fork::open(shared, locked, kind)?.list().last() {
         let mut tx = shared.begin(shared.reservations.unmap)?;
         let mut space = shared.groups.space(0)?;

@@ -78,6 +78,11 @@ impl Shared {
         Transaction::begin_on(self.bases.local(), reservation)
     }
 
+    /// Begins to look at buffers: nothing can be changed.
+    pub fn reader(&self) -> Transaction {
+        Transaction::reader(&self.target, &self.buffers)
+    }
+
     /// Now, as inodes keep it.
     pub fn now(&self) -> Timestamp {
         let now = self.clock.now();

@@ -90,9 +90,6 @@ pub trait Groups: Send + Sync + Debug {
     /// [`Error::NoSpace`] where so many blocks cannot be reserved.
     fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error>;
 
-    /// Whether [`Space::release`] can do with blocks that files share.
-    fn shares(&self) -> bool;
-
     /// Frees an inode in the inode trees. Where its whole chunk goes, its clusters' buffers are invalidated, and the
     /// chunk's inodes are told.
     ///

@@ -175,10 +175,6 @@ impl Groups for TestGroups {
         Ok(Box::new(TestSpace(self)))
     }
 
-    fn shares(&self) -> bool {
-        false
-    }
-
     fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<RemovedChunk>, Error> {
         let mut ledger = self.0.lock();
         assert!(ledger.free_inodes.insert(ino.get()), "{ino} is free already");

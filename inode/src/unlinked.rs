@@ -234,14 +234,14 @@ pub fn load(table: &InodeTable) -> Result<Loaded, Error> {
 
 /// The buckets of an AG that are not empty.
 fn occupied(shared: &Shared, ag: AgNumber) -> Result<Vec<usize>, Error> {
-    let mut tx = shared.begin(shared.reservations.bucket)?;
+    let mut tx = shared.reader();
     let agi = read_agi(shared, &mut tx, ag)?;
     Ok((0..UNLINKED_BUCKETS).filter(|n| bucket(&tx, agi, *n).is_some()).collect())
 }
 
 fn load_bucket(table: &InodeTable, ag: AgNumber, number: usize) -> Result<u64, Error> {
     let shared = table.shared();
-    let mut tx = shared.begin(shared.reservations.bucket)?;
+    let mut tx = shared.reader();
     let agi = read_agi(shared, &mut tx, ag)?;
     let mut at = bucket(&tx, agi, number);
     drop(tx);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+mod volume;
+
 use base::{AgIno, AgNumber, FileBlock, Ino, errno};
 use block::{Device, Durability};
 use format::inode::{Dinode, ForkKind};
@@ -165,18 +167,19 @@ fn an_inode_whose_chunk_was_removed_is_never_written_again() {
 }
 
 #[test]
-fn a_file_that_may_share_blocks_stays_on_its_list_as_it_was() {
+fn a_file_that_cannot_be_freed_stays_on_its_list_and_is_told_of() {
     let bench = Bench::new();
     let workers = Workers::start(bench.shared()).unwrap();
     let (inode, mut locked) = bench.create(0o100_600);
     scatter(&bench, &mut locked, 3);
-    let flags = locked.core().flags2.get() | format::inode::flags2::REFLINK;
-    locked.edit().flags2.set(flags);
+    // More extents than there are: damage that is met when the fork is opened.
+    assert!(locked.set_extent_count(ForkKind::Data, 40));
+    locked.set_list(ForkKind::Data, None);
     orphan(&bench, &mut locked);
     drop(locked);
     let ino = inode.ino();
     drop(inode);
-    assert_eq!(bench.shared().inactive.drain().unwrap_err().errno(), errno::EOPNOTSUPP);
+    assert_eq!(bench.shared().inactive.drain().unwrap_err().errno(), errno::EFSCORRUPTED);
     drop(workers);
     bench.write_home();
     assert_eq!(chain(&bench, ino.get() as u32 % 64), [ino.get()]);

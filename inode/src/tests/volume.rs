@@ -1,0 +1,190 @@
+//! Files on whole volumes, which `mkfs` made: the real allocation groups below, and the checker as judge. The files have
+//! no names: they are on the lists of unlinked inodes, where such files belong.
+
+use std::sync::{Arc, Mutex};
+
+use ag::{AllocInode, Costs, Groups};
+use base::random::Random;
+use base::time::SystemClock;
+use base::{FileBlock, Ino};
+use block::{Device, Durability, MemoryDevice};
+use format::Geometry;
+use format::inode::ForkKind;
+use format::ondisk::U64;
+use format::stamp::Stamp;
+use format::superblock::RawSuperblock;
+use log::engine::unlogged::Unlogged;
+use log::engine::{BufferCache, CommitTarget, LogReservation, Loggable, Transaction};
+use zerocopy::FromBytes;
+
+use crate::fork::Fork;
+use crate::groups::GroupSpace;
+use crate::inactive::Workers;
+use crate::inode::InodeRef;
+use crate::{InodeTable, NewInode, Shared, symlink, unlinked};
+
+struct Volume {
+    device: Arc<MemoryDevice>,
+    target: Arc<Unlogged>,
+    groups: Arc<Groups>,
+    table: InodeTable,
+}
+
+#[derive(Default)]
+struct Findings(Mutex<Vec<String>>);
+
+impl check::Observer for Findings {
+    fn finding(&self, finding: &check::Finding) {
+        self.0.lock().unwrap().push(finding.to_string());
+    }
+}
+
+impl Volume {
+    fn new(options: &mkfs::Options) -> Self {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        let geometry = mkfs::format(&*device, options).unwrap();
+        Self::open(device, geometry)
+    }
+
+    fn open(device: Arc<MemoryDevice>, geometry: Geometry) -> Self {
+        let cache = Arc::new(BufferCache::new(device.clone(), 64 << 20));
+        let nowhere: Arc<dyn CommitTarget> = Arc::new(Unlogged::new(None));
+        let groups = Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry).unwrap();
+        let groups = Arc::new(groups);
+        let target = Arc::new(Unlogged::new(Some(groups.clone())));
+        let (clock, random) = (Arc::new(SystemClock), Random::seeded(3));
+        let shared = Shared::new(geometry, (target.clone(), cache), groups.clone(), clock, random);
+        Self { device, target, groups, table: InodeTable::new(Arc::new(shared), 1 << 16) }
+    }
+
+    fn reopened(self) -> Self {
+        self.target.write_home(&*self.device).unwrap();
+        let geometry = self.groups.geometry().clone();
+        Self::open(self.device.clone(), geometry)
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        self.table.shared()
+    }
+
+    fn begin(&self) -> Transaction {
+        let bytes = Costs::derive(self.groups.geometry()).largest() + (128 << 10);
+        self.shared().begin(LogReservation { bytes, transactions: 3 }).unwrap()
+    }
+
+    /// An anonymous file.
+    fn create(&self, mode: u16) -> InodeRef {
+        let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode()).unwrap();
+        let mut tx = self.begin();
+        let parent = self.groups.geometry().root;
+        let wanted = AllocInode { parent, is_dir: false, blocks: 0 };
+        let ino = self.groups.alloc_inode(&mut tx, &mut blocks, wanted).unwrap();
+        let new = NewInode { mode, uid: 1, gid: 2, nlink: 0, device: 5, parent: None };
+        let (inode, mut locked) = self.table.create(ino, &new).unwrap();
+        unlinked::insert(self.shared(), &mut tx, &mut locked).unwrap();
+        tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+        inode
+    }
+
+    /// Maps `count` single blocks, each a hole apart.
+    fn scatter(&self, inode: &InodeRef, count: u64) {
+        let mut locked = inode.lock();
+        for n in 0..count {
+            let mut blocks = self.groups.reserve_blocks(10).unwrap();
+            let mut space = GroupSpace::for_data(&self.groups, &mut blocks);
+            let mut tx = self.begin();
+            let mut fork = Fork::open(self.shared(), &mut locked, ForkKind::Data).unwrap();
+            fork.allocate(&mut tx, &mut space, FileBlock(n * 7 % count * 2), (1, 1), n % 5 == 0).unwrap();
+            let size = count * 2 * u64::from(self.groups.geometry().block_size);
+            locked.set_size(size);
+            tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+        }
+    }
+
+    fn link(&self, inode: &InodeRef, target: &[u8]) {
+        let mut locked = inode.lock();
+        let mut blocks = self.groups.reserve_blocks(10).unwrap();
+        let mut space = GroupSpace::for_metadata(&self.groups, &mut blocks);
+        let mut tx = self.begin();
+        symlink::write(self.shared(), &mut tx, &mut space, &mut locked, target).unwrap();
+        tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+    }
+
+    /// Writes all home, and asks the checker.
+    fn judge(&self) {
+        // Without a journal, nobody answers intents: they stay.
+        self.target.write_home(&*self.device).unwrap();
+        let counts = self.groups.inodes().counts();
+        let mut sector = vec![0; 512];
+        self.device.read_at(0, &mut sector).unwrap();
+        let (raw, _) = RawSuperblock::mut_from_prefix(&mut sector).unwrap();
+        (raw.icount, raw.ifree) = (U64::new(counts.allocated), U64::new(counts.free));
+        raw.fdblocks = U64::new(self.groups.free_blocks());
+        let stamp = Stamp::of(&sector).unwrap();
+        let lsn = stamp.lsn(&sector).unwrap_or_default();
+        assert!(stamp.seal(&mut sector, lsn));
+        self.device.write_at(0, &sector, Durability::Buffered).unwrap();
+        let findings = Findings::default();
+        let options = check::Options { threads: 1, ..Default::default() };
+        check::check(&*self.device, &options, &findings).unwrap();
+        let mut found = findings.0.into_inner().unwrap();
+        found.retain(|finding| !finding.contains("unlinked list: members"));
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+fn options(block_size: u32, change: impl FnOnce(&mut mkfs::Options)) -> mkfs::Options {
+    let mut options = mkfs::Options { block_size, ag_count: Some(2), ..mkfs::Options::default() };
+    change(&mut options);
+    options
+}
+
+fn volumes() -> Vec<mkfs::Options> {
+    vec![
+        options(1024, |_| {}),
+        options(4096, |_| {}),
+        options(1024, |options| (options.rmapbt, options.reflink) = (false, false)),
+        options(4096, |options| {
+            (options.bigtime, options.nrext64, options.finobt, options.inobtcount) = (false, false, false, false);
+        }),
+        options(2048, |options| (options.inode_size, options.sparse) = (1024, false)),
+    ]
+}
+
+#[test]
+fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
+    for options in volumes() {
+        let volume = Volume::new(&options);
+        let free = volume.groups.free_blocks();
+        volume.judge();
+        let mut files = Vec::new();
+        for (mode, extents) in
+            [(0o100_600, 0), (0o100_600, 5), (0o100_600, 250), (0o100_600, 1500), (0o060_600, 0), (0o140_600, 0)]
+        {
+            let inode = volume.create(mode);
+            volume.scatter(&inode, extents);
+            files.push(inode);
+        }
+        for length in [7, 1000] {
+            let inode = volume.create(0o120_777);
+            volume.link(&inode, &vec![b'x'; length]);
+            files.push(inode);
+        }
+        // More than a chunk of them.
+        files.extend((0..150).map(|_| volume.create(0o100_644)));
+        volume.judge();
+
+        let inos: Vec<Ino> = files.iter().map(|file| file.ino()).collect();
+        drop(files);
+        let volume = volume.reopened();
+        let workers = Workers::start(volume.shared()).unwrap();
+        let loaded = unlinked::load(&volume.table).unwrap();
+        assert_eq!((loaded.inodes as usize, loaded.damaged.len()), (inos.len(), 0));
+        volume.shared().inactive.drain().unwrap();
+        drop(workers);
+        volume.judge();
+        assert!(inos.iter().all(|ino| volume.table.get(*ino).is_err()));
+        // What is not free is what the trees took to stay: the first volume's chunk of inodes and little more.
+        assert!(free - volume.groups.free_blocks() <= 64, "{free} and {}", volume.groups.free_blocks());
+    }
+}
