@@ -112,10 +112,6 @@ impl space::Groups for Groups {
         Ok(Box::new(GroupSpace::for_metadata(self, self.reserve_blocks(blocks)?)))
     }
 
-    fn shares(&self) -> bool {
-        false
-    }
-
     fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<space::RemovedChunk>, Error> {
         let freed = Self::free_inode(self, tx, ino)?;
         let told = |chunk: ag::inodes::free::RemovedChunk| space::RemovedChunk {

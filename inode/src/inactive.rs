@@ -22,7 +22,7 @@ use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, PerCpu};
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind, flags2};
-use log::engine::{Error, Extent as DiskExtent, Loggable, Transaction};
+use log::engine::{Error, Extent as DiskExtent, Transaction};
 
 use crate::fork::Fork;
 use crate::inode::{Inode, LockedInode};
@@ -201,17 +201,23 @@ impl Drop for Workers {
 ///
 /// # Errors
 /// Damage, I/O errors, a volume that was shut down. The file then stays on its list.
+///
+/// # Locking
+/// Log space before the inode's lock: an inode that is locked cannot be written home, and the log's tail may wait for
+/// just that. Nobody else uses the inode, so it stays as it is between the steps.
 pub fn inactivate(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
+    // Only damage can have brought one here that has links.
+    if inode.read().nlink() == 0 {
+        for kind in [ForkKind::Data, ForkKind::Attr] {
+            while free_step(shared, inode, kind)? {}
+        }
+    }
+    let mut tx = shared.begin(shared.reservations.free_inode)?;
     let mut locked = inode.lock();
     if locked.nlink() != 0 {
-        // Only damage can have brought it here.
-        let mut tx = shared.begin(shared.reservations.free_inode)?;
         unlinked::remove(shared, &mut tx, &mut locked)?;
         return tx.commit(&mut [&mut locked]);
     }
-    free_fork(shared, &mut locked, ForkKind::Data)?;
-    free_fork(shared, &mut locked, ForkKind::Attr)?;
-    let mut tx = shared.begin(shared.reservations.free_inode)?;
     // The inode trees first: they lock the AGI, and perhaps the AGF, before the list locks clusters.
     let removed = shared.groups.free_inode(&mut tx, inode.ino())?;
     for ino in removed.into_iter().flat_map(RemovedChunk::inodes) {
@@ -226,31 +232,32 @@ pub fn inactivate(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
     tx.commit(&mut [&mut locked])
 }
 
-/// Unmaps and frees all that a fork maps, last extents first.
-fn free_fork(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Result<(), Error> {
-    if !Fork::open(shared, locked, kind)?.has_extents() {
-        return Ok(());
+/// Unmaps and frees the last extents of a fork; whether there may be more.
+fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool, Error> {
+    if !maps_something(shared, &mut inode.lock(), kind)? {
+        return Ok(false);
     }
-    let shape = Freeing::of(shared, locked, kind);
-    while let Some(mut last) = Fork::open(shared, locked, kind)?.list().last() {
-        let mut tx = shared.begin(shared.reservations.unmap)?;
-        let mut space = shared.groups.space(0)?;
-        for _ in 0..STEP_EXTENTS {
-            let piece = shape.piece(&last);
-            shape.invalidate(shared, &mut tx, &piece)?;
-            let mut fork = Fork::open(shared, locked, kind)?;
-            fork.free(&mut tx, &mut *space, (piece.offset, piece.end()), shape.may_share)?;
-            match fork.list().last() {
-                Some(next) => last = next,
-                None => break,
-            }
-        }
-        if kind == ForkKind::Data {
-            locked.set_size(0);
-        }
-        tx.commit(&mut [locked as &mut dyn Loggable])?;
+    let mut tx = shared.begin(shared.reservations.unmap)?;
+    let mut locked = inode.lock();
+    let shape = Freeing::of(shared, &locked, kind);
+    let mut space = shared.groups.space(0)?;
+    for _ in 0..STEP_EXTENTS {
+        let Some(last) = Fork::open(shared, &mut locked, kind)?.list().last() else { break };
+        let piece = shape.piece(&last);
+        shape.invalidate(shared, &mut tx, &piece)?;
+        let mut fork = Fork::open(shared, &mut locked, kind)?;
+        fork.free(&mut tx, &mut *space, (piece.offset, piece.end()), shape.may_share)?;
     }
-    Ok(())
+    if kind == ForkKind::Data {
+        locked.set_size(0);
+    }
+    tx.commit(&mut [&mut locked])?;
+    Ok(true)
+}
+
+fn maps_something(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Result<bool, Error> {
+    let fork = Fork::open(shared, locked, kind)?;
+    Ok(fork.has_extents() && !fork.list().is_empty())
 }
 
 /// How the blocks of a fork are freed.

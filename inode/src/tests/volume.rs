@@ -145,7 +145,8 @@ fn volumes() -> Vec<mkfs::Options> {
         options(4096, |_| {}),
         options(1024, |options| (options.rmapbt, options.reflink) = (false, false)),
         options(4096, |options| {
-            (options.bigtime, options.nrext64, options.finobt, options.inobtcount) = (false, false, false, false);
+            (options.bigtime, options.nrext64, options.finobt, options.inobtcount) =
+                (false, false, false, false);
         }),
         options(2048, |options| (options.inode_size, options.sparse) = (1024, false)),
     ]
@@ -158,9 +159,14 @@ fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
         let free = volume.groups.free_blocks();
         volume.judge();
         let mut files = Vec::new();
-        for (mode, extents) in
-            [(0o100_600, 0), (0o100_600, 5), (0o100_600, 250), (0o100_600, 1500), (0o060_600, 0), (0o140_600, 0)]
-        {
+        for (mode, extents) in [
+            (0o100_600, 0),
+            (0o100_600, 5),
+            (0o100_600, 250),
+            (0o100_600, 1500),
+            (0o060_600, 0),
+            (0o140_600, 0),
+        ] {
             let inode = volume.create(mode);
             volume.scatter(&inode, extents);
             files.push(inode);
