@@ -106,7 +106,7 @@ impl Volume {
         let target: Arc<dyn CommitTarget> = log.clone();
         let buffers = Arc::clone(log.buffers());
         let mut look = Transaction::reader(&target, &buffers);
-        let groups = Arc::new(Groups::open(&mut look, &geometry)?);
+        let groups = Arc::new(Groups::open_with(&mut look, &geometry, &options.for_inodes(&superblock.raw))?);
         drop(look);
         // Nobody else sets it.
         let _ = hook.0.set(Arc::clone(&groups));

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use ag::InodeOptions;
 use base::random::Random;
 use base::time::{Clock, SystemClock};
 use block::Device;
+use format::superblock::RawSuperblock;
 use log::engine::log as journal;
 
 /// How to open a volume. `Options::default()` is right for a program that has the machine's clock.
@@ -49,6 +51,11 @@ impl Default for Options {
 impl Options {
     pub(crate) fn random(&self) -> Random {
         self.seed.map_or_else(Random::from_machine, Random::seeded)
+    }
+
+    pub(crate) fn for_inodes(&self, superblock: &RawSuperblock) -> InodeOptions {
+        let random = Arc::new(self.random());
+        InodeOptions { keep_chunks: self.keep_inode_chunks, random, ..InodeOptions::of(superblock) }
     }
 
     pub(crate) fn log(&self) -> journal::Options {

@@ -50,7 +50,6 @@ pub fn create_item(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use crate::inodes::testing;

@@ -43,7 +43,6 @@ pub mod take;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
-#[expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 mod tests;
 mod tree;
 

@@ -201,7 +201,6 @@ pub fn most_inodes(geometry: &Geometry, percent: u8) -> u64 {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use crate::inodes::testing;

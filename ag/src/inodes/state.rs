@@ -13,6 +13,7 @@ use base::percpu::{self, Counter, PerCpu};
 use base::random::Random;
 use format::Damage;
 use format::geometry::Geometry;
+use format::superblock::RawSuperblock;
 
 use super::choose::Rotor;
 use super::search::GaveUp;
@@ -32,6 +33,13 @@ pub struct InodeOptions {
     pub cpus: usize,
     /// Where generations come from.
     pub random: Arc<Random>,
+}
+
+impl InodeOptions {
+    /// What the superblock says; the rest as by default.
+    pub fn of(superblock: &RawSuperblock) -> Self {
+        Self { percent: superblock.imax_pct, stripe_unit: superblock.unit.get(), ..Self::default() }
+    }
 }
 
 impl Default for InodeOptions {
@@ -224,7 +232,6 @@ impl VolumeInodes {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use crate::inodes::testing;
