@@ -1,5 +1,5 @@
-//! Files on whole volumes, which `mkfs` made: the real allocation groups below, and the checker as judge. The files have
-//! no names: they are on the lists of unlinked inodes, where such files belong.
+//! Files on whole volumes, which `mkfs` made: the real allocation groups below, and the checker as judge. The files
+//! have no names: they are on the lists of unlinked inodes, where such files belong.
 
 use std::sync::{Arc, Mutex};
 

@@ -3,12 +3,14 @@
 //! | part | subject |
 //! |---|---|
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
+//! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
 //! | `judge` | check, log, dump |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
 // The helpers of tests say what they expect by panicking too.
 #![allow(clippy::unwrap_used)]
 
+mod edit;
 mod extract;
 mod judge;
 mod refuse;

@@ -34,7 +34,7 @@ fn device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
 /// One of the two, with an image of its own.
 pub enum Side {
     /// Ours, in this process.
-    Xebec(Volume),
+    Xebec(Box<Volume>),
     /// The kernel's mount.
     Kernel(Mount),
 }
@@ -49,7 +49,7 @@ impl Side {
     /// Makes an image and opens it with our engine.
     pub fn xebec(path: &Path, layout: &mkfs::Options, options: Options) -> anyhow::Result<Self> {
         make(path, layout)?;
-        Ok(Self::Xebec(Volume::open(device(path)?, options)?))
+        Ok(Self::Xebec(Box::new(Volume::open(device(path)?, options)?)))
     }
 
     /// Makes an image and mounts it.

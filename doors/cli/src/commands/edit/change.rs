@@ -79,7 +79,7 @@ pub struct Chown {
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change a symbolic link itself, not what it leads to.
-    #[arg(short = 'h', long)]
+    #[arg(long)]
     no_dereference: bool,
 }
 

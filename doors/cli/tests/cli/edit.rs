@@ -1,0 +1,80 @@
+//! Commands that change a volume: on the clean and on the dirty sample, judged by `check`.
+
+use samples::Sample;
+
+use crate::{Scene, stderr};
+
+impl Scene {
+    /// `check` finds nothing.
+    fn is_whole(&self) {
+        self.xebec("check", &[]).assert().success();
+    }
+}
+
+#[test]
+fn files_come_move_and_go() {
+    let scene = Scene::new(Sample::Clean);
+    let before = scene.output("ls", &["-R", "/"]);
+    scene.xebec("mkdir", &["-p", "/new/deep/er"]).assert().success();
+    scene.xebec("touch", &["-d", "@1000000000", "-m", "600", "/new/file"]).assert().success();
+    scene.xebec("ln", &["/new/file", "/new/hard"]).assert().success();
+    scene.xebec("ln", &["-s", "../new/file", "/new/deep/link"]).assert().success();
+    scene.xebec("mknod", &["/new/null", "c", "1", "3"]).assert().success();
+    scene.xebec("mv", &["/new/hard", "/new/null", "/new/deep"]).assert().success();
+    scene.xebec("chmod", &["-R", "u=rwX,go=", "/new"]).assert().success();
+    scene.xebec("chown", &["-R", "7:8", "/new"]).assert().success();
+    scene.is_whole();
+    let listed = scene.output("ls", &["-lR", "--time-style=full-iso", "/new"]);
+    assert!(listed.contains("-rw------- 2 7 8"), "{listed}");
+    assert!(listed.contains("crw------- 1 7 8"), "{listed}");
+    assert!(listed.contains("2001-09-09 01:46:40"), "{listed}");
+    assert!(listed.contains("link -> ../new/file"), "{listed}");
+    assert!(scene.xebec("rmdir", &["/new"]).assert().failure().get_output().stdout.is_empty());
+    scene.xebec("rm", &["-r", "/new"]).assert().success();
+    assert_eq!(scene.output("ls", &["-R", "/"]), before);
+    scene.is_whole();
+}
+
+#[test]
+fn a_session_runs_every_line_and_says_which_failed() {
+    let scene = Scene::new(Sample::Clean);
+    let lines = "mkdir /s # a comment\ntouch '/s/two words'\nrm /s/none\n\nls /s\nexit\nmkdir /never\n";
+    let output = scene.xebec("sh", &[]).write_stdin(lines).assert().code(1).get_output().clone();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "two words\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("line 3") && said.contains("/s/none"), "{said}");
+    assert!(!scene.output("ls", &["/"]).contains("never"));
+    scene.xebec("sh", &["-c", "rm -r /s", "-c", "sync"]).assert().success();
+    scene.is_whole();
+}
+
+#[test]
+fn a_dirty_log_is_replayed_in_place_and_shows_what_was_shown_in_memory() {
+    let scene = Scene::new(Sample::Dirty);
+    let shown = scene.output("ls", &["-lR", "--time-style=full-iso", "/"]);
+    scene.xebec("replay", &[]).assert().success();
+    assert!(scene.output("info", &[]).contains("clean"));
+    assert_eq!(scene.output("ls", &["-lR", "--time-style=full-iso", "/"]), shown);
+    scene.is_whole();
+    let again = stderr(&mut scene.xebec("replay", &["-v"]));
+    assert!(again.contains("clean"), "{again}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_one_error_and_nothing_is_changed() {
+    let scene = Scene::new(Sample::Clean);
+    for (command, arguments) in [
+        ("mkdir", &["/etc/none/dir"][..]),
+        ("rm", &["/none"]),
+        ("mv", &["/none", "/other"]),
+        ("ln", &["/none", "/other"]),
+        ("chmod", &["600", "/none"]),
+    ] {
+        let said = stderr(&mut scene.xebec(command, arguments));
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("no such file or directory"), "{said}");
+        scene.xebec(command, arguments).assert().code(1);
+    }
+    scene.xebec("chmod", &["rwx", "/"]).assert().code(2);
+    scene.is_whole();
+}
