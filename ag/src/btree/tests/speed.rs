@@ -40,18 +40,17 @@ fn measure<K: Kind + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
     let tree = cursor.tree().clone();
     let mut cursor = Cursor::<TestTree<K>>::new(tree);
     cursor.make_empty(&mut tx);
-    let mut timed =
-        |what: &str, each: &mut Each<'_, K>| {
-            let began = Instant::now();
-            for round in 0..RECORDS / 10 {
-                for n in 0..10 {
-                    each(round * 10 + n, &mut tx, &mut cursor);
-                }
-                bench.next(&mut tx);
+    let mut timed = |what: &str, each: &mut Each<'_, K>| {
+        let began = Instant::now();
+        for round in 0..RECORDS / 10 {
+            for n in 0..10 {
+                each(round * 10 + n, &mut tx, &mut cursor);
             }
-            let took = began.elapsed().as_nanos() / u128::from(RECORDS);
-            println!("{name}: {what}: {took} ns");
-        };
+            bench.next(&mut tx);
+        }
+        let took = began.elapsed().as_nanos() / u128::from(RECORDS);
+        println!("{name}: {what}: {took} ns");
+    };
     timed("insert, ascending", &mut |n, tx, cursor| {
         cursor.lookup_eq(tx, K::of_record(&make(2 * n, 1))).unwrap();
         cursor.insert(tx, &make(2 * n, 1)).unwrap();
