@@ -90,6 +90,11 @@ impl Volume {
 
     /// Opens what a device holds.
     pub fn open(device: MemoryDevice) -> Self {
+        Self::try_open(device).unwrap()
+    }
+
+    /// Opens what a device holds, which may be damaged.
+    pub fn try_open(device: MemoryDevice) -> Result<Self, Error> {
         let device = Arc::new(device);
         let mut sector = [0; 4096];
         device.read_at(0, &mut sector).unwrap();
@@ -104,14 +109,19 @@ impl Volume {
         let target: Arc<dyn CommitTarget> = unlogged.clone();
         let reservation = LogReservation { bytes: LOG_BYTES, transactions: 1 };
         let mut tx = Transaction::begin(&target, &cache, reservation).unwrap();
-        let groups = Arc::new(Groups::open(&mut tx, &geometry).unwrap());
+        let groups = Arc::new(Groups::open(&mut tx, &geometry)?);
         hook.groups.set(groups.clone()).unwrap();
-        Self { device, geometry, groups, hook, unlogged, target, cache }
+        Ok(Self { device, geometry, groups, hook, unlogged, target, cache })
     }
 
     pub fn begin(&self) -> Transaction {
+        self.try_begin().unwrap()
+    }
+
+    /// Begins a transaction, unless the volume was shut down.
+    pub fn try_begin(&self) -> Result<Transaction, Error> {
         let reservation = LogReservation { bytes: LOG_BYTES, transactions: 1 };
-        Transaction::begin(&self.target, &self.cache, reservation).unwrap()
+        Transaction::begin(&self.target, &self.cache, reservation)
     }
 
     /// Does something in a transaction of its own. No space is no reason not to commit.

@@ -225,7 +225,11 @@ pub fn inactivate(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
             inode.lose_home();
         }
     }
-    unlinked::remove(shared, &mut tx, &mut locked)?;
+    if removed.is_some() {
+        unlinked::remove_without_slot(shared, &mut tx, &mut locked)?;
+    } else {
+        unlinked::remove(shared, &mut tx, &mut locked)?;
+    }
     locked.end();
     // From the commit on, somebody may take the inode again: so this comes before.
     inode.end_life();

@@ -116,6 +116,27 @@ pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
 pub fn remove(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<(), Error> {
+    take_off(shared, tx, inode, true)
+}
+
+/// The same for an inode whose chunk goes in this transaction, so that there is no slot of it to be changed.
+///
+/// # Errors
+/// As [`remove`].
+pub(crate) fn remove_without_slot(
+    shared: &Shared,
+    tx: &mut Transaction,
+    inode: &mut LockedInode,
+) -> Result<(), Error> {
+    take_off(shared, tx, inode, false)
+}
+
+fn take_off(
+    shared: &Shared,
+    tx: &mut Transaction,
+    inode: &mut LockedInode,
+    has_slot: bool,
+) -> Result<(), Error> {
     let (ag, ino) = locate(shared, inode.ino())?;
     let agi = read_agi(shared, tx, ag)?;
     let links = shared.unlinked.with(ag, |lists| lists.get(&ino.get()).copied()).flatten();
@@ -123,7 +144,7 @@ pub fn remove(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
         let damage = Damage::new(NAME, "unlinked", format_args!("inode {ino} in a list"), "none");
         return Err(Error::damaged(Place::ino(inode.ino()), damage));
     };
-    if next.is_some() {
+    if next.is_some() && has_slot {
         set_link(shared, tx, (ag, ino), None)?;
     }
     match prev {

@@ -196,6 +196,7 @@ impl<T: Tree> Cursor<T> {
         let slot = self.step(0).slot;
         let records = self.records(tx);
         let at = T::Kind::of_record(record);
+        let old = records.get(slot).map(T::Kind::key);
         let after = slot.checked_sub(1).and_then(|before| records.get(before));
         let fits = !self.gap
             && slot < records.len()
@@ -207,7 +208,20 @@ impl<T: Tree> Cursor<T> {
         self.edit(tx, 0, |edit, shape| {
             page::replace(edit, shape, slot, zerocopy::IntoBytes::as_bytes(record));
         });
-        self.update_keys(tx, 0);
+        let new = T::Kind::key(record);
+        match old {
+            // Where records overlap: does it reach as high as before?
+            Some(old) if T::Kind::OVERLAPPING => {
+                let mut of_new = new;
+                T::Kind::widen(&mut of_new, &old);
+                if zerocopy::IntoBytes::as_bytes(&of_new) == zerocopy::IntoBytes::as_bytes(&new) {
+                    self.grow_keys(tx, &new);
+                } else {
+                    self.shrink_keys(tx, &old);
+                }
+            }
+            _ => self.update_keys(tx, 0),
+        }
         Ok(())
     }
 

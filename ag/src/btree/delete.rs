@@ -30,13 +30,17 @@ impl<T: Tree> Cursor<T> {
     /// path leads elsewhere.
     fn remove_entry(&mut self, tx: &mut Transaction, level: usize) -> Result<bool, Error> {
         let slot = self.step(level).slot;
+        let old = self.records(tx).get(slot).map(T::Kind::key).filter(|_| level == 0);
         self.edit(tx, level, |edit, shape| page::remove(edit, shape, slot));
         let count = self.count(tx, level);
         if level + 1 == self.levels {
             return self.lower_root(tx, level, count);
         }
         if count >= self.shape(level).min() {
-            self.update_keys(tx, level);
+            match old {
+                Some(old) => self.shrink_keys(tx, &old),
+                None => self.update_keys(tx, level),
+            }
             return Ok(false);
         }
         let parent_slot = self.step(level + 1).slot;

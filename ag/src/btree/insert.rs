@@ -51,8 +51,12 @@ impl<T: Tree> Cursor<T> {
             split = true;
         }
         if !is_full(self, tx) || self.shift(tx, level)? {
-            self.put_entry(tx, level, self.step(level), entry);
-            self.update_keys(tx, level);
+            let step = self.step(level);
+            self.put_entry(tx, level, step, entry);
+            match self.records(tx).get(step.slot).map(T::Kind::key) {
+                Some(key) if level == 0 => self.grow_keys(tx, &key),
+                _ => self.update_keys(tx, level),
+            }
             return Ok(split);
         }
         let right = self.split(tx, level)?;

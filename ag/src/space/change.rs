@@ -69,6 +69,12 @@ impl OpenAg<'_> {
             let found = format_args!("{} free blocks from {:#x}", twice.1, twice.0);
             return Err(self.group.damage(at, (BnoBt::NAME, "record"), expected, found));
         }
+        if let Some(wrong) =
+            [before, behind].into_iter().flatten().find(|(s, c)| !self.group.holds(AgBlock(*s), *c))
+        {
+            let found = format_args!("{} blocks from {:#x}", wrong.1, wrong.0);
+            return Err(self.group.damage(at, (BnoBt::NAME, "record"), "blocks within the AG", found));
+        }
         let before = before.filter(|(s, c)| s + c == start);
         let behind = behind.filter(|(s, _)| *s == end);
         let whole_start = before.map_or(start, |(s, _)| s);

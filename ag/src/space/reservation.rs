@@ -158,11 +158,11 @@ impl Group {
         if geometry.features.finobt() {
             let chunks = (blocks << geometry.inodes_per_block_log) / u64::from(INODES_PER_CHUNK);
             asked += tree_size::<FinoBt>(geometry, chunks);
-            used += finobt_blocks;
+            used = finobt_blocks;
         }
         if geometry.features.reflink() {
             asked += tree_size::<RefcountBt>(geometry, blocks);
-            used += open.get(tx, agf!(refcntblocks));
+            used = open.get(tx, agf!(refcntblocks)).saturating_add(used);
         }
         self.metadata.set(small(asked), used, free);
         free -= self.metadata.left();

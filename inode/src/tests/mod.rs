@@ -35,7 +35,7 @@ fn chain(bench: &Bench, bucket: u32) -> Vec<u64> {
     while at != u32::MAX {
         found.push(at.into());
         let slot = bench.slot(Ino(at.into()));
-        at = Dinode::verify(&slot, &bench.superblock.geometry, Ino(at.into()))
+        at = Dinode::identify(&slot, &bench.superblock.geometry, Ino(at.into()))
             .unwrap()
             .core
             .next_unlinked

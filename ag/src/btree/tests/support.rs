@@ -53,7 +53,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Self {
-        let device = Arc::new(MemoryDevice::new(100_000 * 512));
+        let device = Arc::new(MemoryDevice::new(100_000 * 4096));
         let cache = Arc::new(BufferCache::new(device, 1 << 30));
         Self { target: Arc::new(Unlogged::new(None)), cache }
     }
@@ -139,6 +139,14 @@ pub fn empty<K: Kind>(tx: &mut Transaction, inline: usize) -> Cursor<TestTree<K>
         cursor.tree.root = Root::Inline;
     }
     cursor
+}
+
+impl<K: Kind> Cursor<TestTree<K>> {
+    /// Starts over with an empty leaf.
+    pub fn make_empty(&mut self, tx: &mut Transaction) {
+        let leaf = self.new_block(tx, 0, 0).unwrap();
+        self.tree.root = Root::Block { block: leaf.block, levels: 1 };
+    }
 }
 
 /// What a walk from the root finds, judged without any of the cursor's code.

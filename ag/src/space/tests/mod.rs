@@ -3,9 +3,11 @@
 //! | module | subject |
 //! |---|---|
 //! | `random` | random allocations and frees, with both trees, the counters, the checker and `xfs_repair` as judges |
+//! | `hostile` | damaged headers, lists and trees |
 //! | `full` | volumes without space, busy blocks, reservations |
 //! | `threads` | many threads on one volume |
 
 mod full;
+mod hostile;
 mod random;
 mod threads;
