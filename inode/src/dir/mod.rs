@@ -43,6 +43,8 @@ mod tree;
 #[cfg(test)]
 mod fork_tests;
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -219,13 +221,21 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
             return Ok(Form::Inside);
         }
         let root = self.root();
-        if self.blocks.next_mapped(root)? != Some(root) {
+        let beyond = self.blocks.next_mapped(root)?;
+        if beyond.is_none() {
             return self.blocks.read(FileBlock(0), Kind::Data).map(Form::Single);
         }
         let id = self.blocks.read(root, Kind::Tree)?;
-        match dabtree::magic(self.blocks.bytes(id)) {
-            Some(LEAF1_MAGIC) => Ok(Form::Alone(id)),
-            _ => Ok(Form::Tree),
+        if dabtree::magic(self.blocks.bytes(id)) != Some(LEAF1_MAGIC) {
+            return Ok(Form::Tree);
+        }
+        // Blocks behind it would be lost with a change of form.
+        match self.blocks.next_mapped(FileBlock(root.get() + self.per_block()))? {
+            None => Ok(Form::Alone(id)),
+            Some(more) => {
+                let damage = Damage::new("directory", "extents", "one leaf block and no free block", more);
+                Err(self.damaged_at(id, damage))
+            }
         }
     }
 

@@ -61,7 +61,8 @@ impl<B: DirBlocks> Directory<'_, B> {
         let live = leaf.slots.count.saturating_sub(leaf.stale + 2);
         let capacity = self.blocks.local_capacity();
         // The shortest entry has a name of one byte: a bound that costs nothing.
-        if 6 + live * 8 > capacity || !self.blocks.can_free(FileBlock(0))? {
+        let only = self.blocks.next_mapped(FileBlock(self.per_block()))?.is_none();
+        if 6 + live * 8 > capacity || !only || !self.blocks.can_free(FileBlock(0))? {
             return Ok(());
         }
         let mut kept = Kept::default();

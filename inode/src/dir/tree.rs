@@ -262,7 +262,9 @@ impl<B: DirBlocks> Directory<'_, B> {
         }
         let first = Space::Free.first_block(self.geometry);
         let end = self.blocks.mapped_end(Space::Free.end_block(self.geometry))?;
-        if end.get() != first.get() + self.per_block() || !self.blocks.can_free(first)? {
+        let next = self.blocks.next_mapped(FileBlock(root.get() + self.per_block()))?;
+        let only = next == Some(first) && end.get() == first.get() + self.per_block();
+        if !only || !self.blocks.can_free(first)? {
             return Ok(());
         }
         let free_id = self.blocks.read(first, Kind::Free)?;

@@ -1,0 +1,79 @@
+//! Whatever the bytes of a directory are once they are in memory: no operation panics or goes on forever.
+
+use std::ops::ControlFlow;
+
+use base::Ino;
+use format::dir::DataPtr;
+use proptest::prelude::*;
+
+use super::Directory;
+use super::memory::{Memory, geometry};
+
+fn name(number: u16) -> Vec<u8> {
+    format!("{number}{}", "x".repeat(usize::from(number % 40))).into_bytes()
+}
+
+/// A directory of so many names, of which some were removed again.
+fn directory(block_log: u8, names: u16) -> Memory {
+    let geometry = geometry(block_log, 0);
+    let mut memory = Memory::new(geometry.clone(), 100);
+    let mut dir = Directory::new(&geometry, &mut memory);
+    dir.init(Ino(140)).unwrap();
+    for number in 0..names {
+        dir.add(&name(number), Ino(200), 1).unwrap();
+    }
+    for number in (0..names).step_by(5) {
+        dir.remove(&name(number)).unwrap();
+    }
+    memory
+}
+
+fn damage(memory: &mut Memory, flips: &[(usize, usize, u8)]) {
+    if let Some(local) = &mut memory.local {
+        for (_, at, value) in flips {
+            let at = at % local.len();
+            local[at] = *value;
+        }
+        return;
+    }
+    let numbers: Vec<u64> = memory.blocks.keys().copied().collect();
+    for (block, at, value) in flips {
+        // The end of the list: leaves, nodes and free blocks are there.
+        let block = memory.blocks.get_mut(&numbers[numbers.len() - 1 - block % numbers.len()]).unwrap();
+        let at = at % block.1.len();
+        block.1[at] = *value;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_blocks_yield_errors(
+        (block_log, names) in (9u8..11, prop::sample::select(vec![4u16, 12, 60, 200, 900])),
+        anywhere in prop::collection::vec((0usize..1000, 0usize..1024, any::<u8>()), 0..8),
+        headers in prop::collection::vec((0usize..12, 0usize..80, any::<u8>()), 0..4),
+        ops in prop::collection::vec((0u8..4, 0u16..900), 1..40),
+    ) {
+        let mut memory = directory(block_log, names);
+        damage(&mut memory, &anywhere);
+        damage(&mut memory, &headers);
+        let geometry = memory.geometry.clone();
+        let mut dir = Directory::new(&geometry, &mut memory);
+        for (op, number) in ops {
+            let name = name(number % names.max(1));
+            let _ = match op {
+                0 => dir.add(&name, Ino(201), 1).is_ok(),
+                1 => dir.remove(&name).is_ok(),
+                2 => dir.replace(&name, Ino(1 << 33), 2).is_ok(),
+                _ => dir.lookup(&name).is_ok(),
+            };
+        }
+        let mut seen = 0u32;
+        let _ = dir.read(DataPtr(0), |_| {
+            seen += 1;
+            ControlFlow::Continue(())
+        });
+        assert!(seen < 100_000, "a walk that does not end");
+    }
+}
