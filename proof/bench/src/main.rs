@@ -47,6 +47,9 @@ struct Options {
     /// Small images and one turn: whether the harness works, not how fast anything is.
     #[arg(long)]
     smoke: bool,
+    /// Most inodes of the engine's experiments: ten million take some minutes and 7 GB of disk.
+    #[arg(long, default_value_t = 10_000_000)]
+    inodes: u32,
     /// Where the images are, and are made if they are not there [default: $XEBEC_BENCH_IMAGES, target/bench-images].
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
@@ -98,7 +101,7 @@ fn main() -> anyhow::Result<()> {
     report.print_foot();
     if chosen(Choice::Engine) {
         let folder = setup.images.folder().join("engine");
-        let table = engine::run(&engine::Scale::new(folder, setup.rounds, options.smoke))?;
+        let table = engine::run(&engine::Scale::new(folder, setup.rounds, options.inodes, options.smoke))?;
         table.print_foot();
         report.keep(table);
     }

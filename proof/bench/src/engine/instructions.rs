@@ -48,9 +48,8 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
 
 fn fill(image: &Path, files: u32) -> anyhow::Result<()> {
     let bytes = (u64::from(files) * 700).max(4 << 30);
-    let Side::Xebec(volume) = Side::xebec(image, &layout(bytes, 64 << 20), Options::default())? else {
-        bail!("not our side")
-    };
+    let layout = mkfs::Options { max_inode_percent: Some(100), ..layout(bytes, 64 << 20) };
+    let Side::Xebec(volume) = Side::xebec(image, &layout, Options::default())? else { bail!("not our side") };
     create(&volume, "old", files)?;
     Ok(volume.unmount()?)
 }

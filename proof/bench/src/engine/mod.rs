@@ -47,18 +47,11 @@ pub struct Scale {
 
 impl Scale {
     /// A real measurement, or one that only shows that the harness works.
-    pub fn new(folder: PathBuf, rounds: u32, smoke: bool) -> Self {
+    pub fn new(folder: PathBuf, rounds: u32, inodes: u32, smoke: bool) -> Self {
         if smoke {
             Self { folder, rounds: 1, files: 2_000, commits: 2_000, inodes: 20_000, log_bytes: 16 << 20 }
         } else {
-            Self {
-                folder,
-                rounds,
-                files: 200_000,
-                commits: 1_000_000,
-                inodes: 10_000_000,
-                log_bytes: 64 << 20,
-            }
+            Self { folder, rounds, files: 200_000, commits: 1_000_000, inodes, log_bytes: 64 << 20 }
         }
     }
 }
