@@ -208,7 +208,8 @@ impl Log {
         &self.shared.cache
     }
 
-    /// Makes everything stable that was committed so far.
+    /// Makes everything stable that was committed so far. It says nothing of what was written past the log, such as the
+    /// contents of files: whoever wrote that flushes the device first.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
