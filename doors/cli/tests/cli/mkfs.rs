@@ -18,7 +18,8 @@ fn mkfs(image: &Path, arguments: &[&str]) -> Command {
 
 /// The JSON document of a run that succeeds.
 fn document(image: &Path, arguments: &[&str]) -> serde_json::Value {
-    let output = mkfs(image, &[arguments, &["--json"]].concat()).assert().success().get_output().stdout.clone();
+    let output =
+        mkfs(image, &[arguments, &["--json"]].concat()).assert().success().get_output().stdout.clone();
     serde_json::from_slice(&output).unwrap()
 }
 
