@@ -55,6 +55,19 @@ pub fn blocks_for<T: Btree>(block_size: u32, records: u64) -> u64 {
     total
 }
 
+/// Most levels of a tree of type `T` that takes at most so many blocks: a root of two, every other node only as full as
+/// it must be; at least 1.
+pub fn levels_within<T: Btree>(block_size: u32, blocks: u32) -> u32 {
+    let node = u64::from(min_keys::<T>(block_size).max(2));
+    let (mut levels, mut width, mut total) = (1, 2, 3u64);
+    while total <= blocks.into() {
+        levels += 1;
+        width *= node;
+        total += width;
+    }
+    levels
+}
+
 impl Shape {
     /// Highest free space tree: every other block of the AG free.
     pub fn alloc_levels(&self) -> u32 {
@@ -67,10 +80,14 @@ impl Shape {
         levels_for::<FinoBt>(self.block_size, inodes / u64::from(INODES_PER_CHUNK))
     }
 
-    /// Highest reverse-mapping tree where no block is shared: a mapping for each block. Shared blocks have more than
+    /// Highest reverse-mapping tree: where no block is shared, a mapping for each block. Shared blocks have more than
     /// one mapping, and then only the AG's room for the tree itself limits it.
     pub fn rmap_levels(&self) -> u32 {
-        levels_for::<RmapBt>(self.block_size, self.ag_blocks.into())
+        if self.features.reflink() {
+            levels_within::<RmapBt>(self.block_size, self.ag_blocks)
+        } else {
+            levels_for::<RmapBt>(self.block_size, self.ag_blocks.into())
+        }
     }
 
     /// Highest reference-count tree: a record for each block.
@@ -138,6 +155,15 @@ mod tests {
         assert_eq!(levels_for::<BnoBt>(4096, least), 1);
         assert_eq!(levels_for::<BnoBt>(4096, least + 1), 2);
         assert_eq!(blocks_for::<BnoBt>(4096, least + 1), 3);
+    }
+
+    #[test]
+    fn a_tree_is_as_high_as_its_blocks_allow() {
+        let node = min_keys::<RmapBt>(4096);
+        let least = 1 + 2 + 2 * node;
+        for (blocks, levels) in [(0, 1), (1, 1), (2, 1), (3, 2), (least - 1, 2), (least, 3), (u32::MAX, 7)] {
+            assert_eq!(levels_within::<RmapBt>(4096, blocks), levels, "{blocks}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The kernel refuses to mount a volume whose log could not hold three times its largest transaction, rolled as often
 //! as it reserves for. What a transaction of each kind may write at most is therefore part of the format: it is
 //! computed here as the kernel did when such volumes were first made, whatever an engine reserves today. Every number
-//! was compared with the minimum that `mkfs.xfs` 6.13 names for some thousand shapes (`proof/interop/tests/mkfs.rs`).
+//! was compared with the minimum that `mkfs.xfs` 6.13 names for some thousand shapes (`proof/interop/tests/mkfs`).
 //!
 //! All sizes are in bytes unless a name says otherwise.
 
@@ -251,6 +251,13 @@ mod tests {
             (4096, 102_400, ro_compat::REFLINK, wide, 1986),
             (4096, 102_400, rmap, 0, 915),
             (4096, 102_400, shared, parent, 2001),
+            // The reverse-mapping tree of shared blocks grows by a level between these two, and these two.
+            (4096, 186_000, shared, incompat::PARENT, 1568),
+            (4096, 187_000, shared, incompat::PARENT, 1633),
+            (4096, 8_387_000, shared, incompat::PARENT, 1633),
+            (4096, 8_388_000, shared, incompat::PARENT, 1757),
+            (4096, 60_000_000, shared, incompat::PARENT, 2004),
+            (4096, 60_000_000, rmap, incompat::PARENT, 1890),
             (65536, 3200, shared, wide, 2180),
             (65536, 8192, shared, wide, 2570),
         ] {

@@ -6,6 +6,7 @@
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
 //! | `judge` | check, log, dump |
+//! | `mkfs` | new volumes |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
 // The helpers of tests say what they expect by panicking too.
 #![allow(clippy::unwrap_used)]
@@ -13,6 +14,7 @@
 mod edit;
 mod extract;
 mod judge;
+mod mkfs;
 mod refuse;
 mod show;
 

@@ -121,6 +121,7 @@ fn every_command_has_help_with_examples() {
         "check",
         "log",
         "dump",
+        "mkfs",
         "manifest",
         "completions",
         "man",

@@ -76,6 +76,10 @@ pub fn choose(
 fn stripe_unit(options: &Options, basics: &Basics) -> Result<u32, MkfsError> {
     let block = u64::from(options.block_size);
     let bytes = match options.log.stripe_unit {
+        Some(bytes) if bytes > STRIPE_UNIT_MAX => {
+            let problem = format!("{bytes} bytes are too many: a log's stripe unit is at most 256 KiB");
+            return Err(MkfsError::option("-l su", problem));
+        }
         Some(bytes) if bytes.is_multiple_of(block) => bytes,
         Some(bytes) => {
             let problem = format!("{bytes} bytes are not a multiple of the block size, {block}");

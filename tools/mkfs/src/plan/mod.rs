@@ -7,7 +7,7 @@
 //! | `journal` | how large the log is, and where it lies |
 //! | `space` | who gets which blocks of an AG |
 //!
-//! Rules of choice are those that `mkfs.xfs` 6.13 shows; `proof/interop/tests/mkfs.rs` holds them against it.
+//! Rules of choice are those that `mkfs.xfs` 6.13 shows; `proof/interop/tests/mkfs` holds them against it.
 
 mod check;
 mod groups;
@@ -164,6 +164,8 @@ fn features(options: &Options, basics: &check::Basics) -> Features {
             | version::MOREBITS
             | flag(basics.stripe_unit > 0, version::DALIGN)
             | flag(basics.sector_size > 512 || basics.log_sector_size > 512, version::SECTOR)
+            // Parents are attributes: the bit that the kernel sets with the first one is there from the start.
+            | flag(options.parent, version::ATTR)
             | flag(options.ascii_ci, version::ASCII_CI),
         features2: features2::LAZYSBCOUNT | features2::ATTR2 | features2::PROJID32 | features2::CRC,
         compat: 0,

@@ -121,7 +121,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         .transpose()?;
     if let Some(log) = &log {
         chosen.options.log.place = LogPlace::External(log.size());
-        chosen.options.log.sector_size.get_or_insert(log.sector_size());
+        // A size that is asked for is that of both devices.
+        if chosen.options.sector_size.is_none() {
+            chosen.options.log.sector_size.get_or_insert(log.sector_size());
+        }
     }
     let plan = Plan::new(&chosen.options, image.size(), image.sector_size()).map_err(refused)?;
     if !arguments.dry_run {

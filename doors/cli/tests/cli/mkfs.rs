@@ -1,0 +1,160 @@
+//! mkfs: what it makes, shows, and leaves alone.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use assert_cmd::Command;
+use samples::Sample;
+
+use crate::{Scene, stderr, xebec};
+
+/// `xebec mkfs IMAGE ARGUMENTS...`
+fn mkfs(image: &Path, arguments: &[&str]) -> Command {
+    let mut command = xebec();
+    command.arg("mkfs").arg(image).args(arguments);
+    command
+}
+
+/// The JSON document of a run that succeeds.
+fn document(image: &Path, arguments: &[&str]) -> serde_json::Value {
+    let output =
+        mkfs(image, &[arguments, &["--json"]].concat()).assert().success().get_output().stdout.clone();
+    serde_json::from_slice(&output).unwrap()
+}
+
+/// The checker finds nothing wrong.
+fn assert_clean(image: &Path) {
+    xebec().arg("check").arg(image).assert().success();
+}
+
+#[test]
+fn a_file_is_made_as_large_as_asked_and_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    let shown = document(&image, &["--size", "32m", "-L", "small", "-b", "size=1024", "-d", "agcount=2"]);
+    assert_eq!(image.metadata().unwrap().len(), 32 << 20);
+    assert_eq!((shown["label"].as_str(), shown["written"].as_bool()), (Some("small"), Some(true)));
+    let geometry = &shown["geometry"];
+    assert_eq!(
+        (geometry["block_bytes"].as_u64(), geometry["ag_count"].as_u64(), geometry["blocks"].as_u64()),
+        (Some(1024), Some(2), Some(32 << 10))
+    );
+    assert_clean(&image);
+    xebec().arg("ls").arg(&image).assert().success().stdout("");
+    let info = xebec().args(["info", "--json"]).arg(&image).assert().success().get_output().stdout.clone();
+    let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
+    assert_eq!(info["geometry"], shown["geometry"]);
+}
+
+#[test]
+fn what_is_known_is_overwritten_only_by_force() {
+    let scene = Scene::new(Sample::Clean);
+    let before = std::fs::read(scene.image()).unwrap();
+    for arguments in [&[][..], &["--size", "16m"], &["-N"]] {
+        let mut command = scene.xebec("mkfs", arguments);
+        let said = stderr(&mut command);
+        assert!(said.contains("sample.xfs holds ") && said.contains("XFS") && said.contains("-f"), "{said}");
+        command.assert().code(1).stdout("");
+    }
+    assert_eq!(std::fs::read(scene.image()).unwrap(), before, "the old volume is untouched");
+    scene.xebec("mkfs", &["-f", "-q"]).assert().success().stdout("");
+    assert_clean(scene.image());
+    assert_eq!(scene.output("ls", &[]), "", "nothing of the old tree is left");
+    // Another's signature counts as much; ext4's lies at 1080.
+    let disk = scene.beside("disk");
+    let file = File::create(&disk).unwrap();
+    file.set_len(64 << 20).unwrap();
+    file.write_all_at(&[0x53, 0xef], 1024 + 56).unwrap();
+    let said = stderr(&mut mkfs(&disk, &[]));
+    assert!(said.contains("ext") && said.contains("-f"), "{said}");
+    mkfs(&disk, &["-f"]).assert().success();
+    assert_clean(&disk);
+}
+
+#[test]
+fn a_file_is_cut_only_by_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    assert!(stderr(&mut mkfs(&image, &["--size", "32m"])).contains("would be cut"));
+    mkfs(&image, &["--size", "32m"]).assert().code(2);
+    assert_eq!(image.metadata().unwrap().len(), 64 << 20);
+    mkfs(&image, &["--size", "32m", "-f"]).assert().success();
+    assert_eq!(image.metadata().unwrap().len(), 32 << 20);
+    mkfs(&image, &["--size", "48m", "-f"]).assert().success();
+    assert_eq!(image.metadata().unwrap().len(), 48 << 20);
+    assert_clean(&image);
+}
+
+#[test]
+fn a_dry_run_shows_the_same_and_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    let options = ["--size", "100m", "--seed", "dry", "-d", "agcount=3"];
+    let shown = |more: &[&str]| {
+        let output = mkfs(&image, &[&options, more].concat()).assert().success().get_output().stdout.clone();
+        String::from_utf8(output).unwrap()
+    };
+    let planned = shown(&["-N"]);
+    let document = document(&image, &[&options[..], &["-N"]].concat());
+    assert_eq!(document["written"].as_bool(), Some(false));
+    assert_eq!(document["geometry"]["ag_count"].as_u64(), Some(3));
+    assert!(!image.exists(), "a file was made");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something was left");
+    assert_eq!(planned, shown(&[]));
+    assert!(planned.starts_with("meta-data=") && image.exists(), "{planned}");
+    // What exists stays as it is, too.
+    let other = folder.path().join("other");
+    std::fs::write(&other, vec![0xa5; 16 << 20]).unwrap();
+    mkfs(&other, &["-N", "-f"]).assert().success();
+    assert!(std::fs::read(&other).unwrap().iter().all(|byte| *byte == 0xa5));
+}
+
+#[test]
+fn equal_seeds_and_times_give_equal_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = |name: &str, seed: &str, time: &str| {
+        let image = folder.path().join(name);
+        let mut command = mkfs(&image, &["--size", "16m", "--seed", seed, "-q"]);
+        command.env("SOURCE_DATE_EPOCH", time).assert().success();
+        std::fs::read(&image).unwrap()
+    };
+    let first = bytes("first", "mine", "1700000000");
+    assert!(first == bytes("second", "mine", "1700000000"), "equal options gave other bytes");
+    assert!(first != bytes("third", "yours", "1700000000"), "the seed does not count");
+    assert!(first != bytes("fourth", "mine", "1700000001"), "the time does not count");
+    let mut stat = xebec();
+    stat.arg("stat").arg(folder.path().join("first")).args(["/", "--json"]);
+    let root = stat.assert().success().get_output().stdout.clone();
+    let root = String::from_utf8(root).unwrap();
+    assert!(root.contains("2023-11-14T22:13:20"), "{root}");
+    let image = folder.path().join("fifth");
+    let mut command = mkfs(&image, &["--size", "16m"]);
+    command.env("SOURCE_DATE_EPOCH", "noon").assert().code(1);
+    assert!(!image.exists());
+}
+
+#[test]
+fn what_cannot_be_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    let cases: [(&[&str], &str); 9] = [
+        (&[], "--size"),
+        (&["--size", "1m"], "16 MiB"),
+        (&["--size", "64m", "-b", "size=3000"], "power of two"),
+        (&["--size", "64m", "-d", "agcount=64"], "too small"),
+        (&["--size", "64m", "-d", "colour=red"], "agcount"),
+        (&["--size", "64m", "-m", "crc=0"], "crc=1"),
+        (&["--size", "64m", "-r", "size=1m"], "realtime"),
+        (&["--size", "64m", "-L", "thirteen_long"], "12 bytes"),
+        (&["--size", "64m", "-l", "size=8b"], "-l size"),
+    ];
+    for (arguments, part) in cases {
+        let mut command = mkfs(&image, arguments);
+        let said = stderr(&mut command);
+        assert!(said.starts_with("xebec: ") && said.lines().count() == 1 && said.contains(part), "{said}");
+        command.assert().code(2).stdout("");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{arguments:?}");
+    }
+}

@@ -1,0 +1,276 @@
+//! New volumes beside those of `mkfs.xfs` 6.13, byte for byte, and before the kernel and `xfs_repair`.
+//!
+//! | part | subject |
+//! |---|---|
+//! | `cases` | sizes and options |
+//! | `compare` | two sparse files, and the bytes in which they may differ |
+//!
+//! Both are run by the same command line on a file of the same name. Every byte of both files is compared, holes
+//! included, but for those that [`compare::VARYING`] names, whose values are times or chance.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
+
+mod cases;
+mod compare;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use interop::damage::record::newer;
+use interop::needs;
+
+const UUID: &str = "uuid=11111111-2222-3333-4444-555555555555";
+
+/// Built once.
+static XEBEC: LazyLock<PathBuf> = LazyLock::new(|| needs::xebec().unwrap());
+
+/// The two programs, each with a folder of its own.
+struct Peers {
+    scratch: tempfile::TempDir,
+    xebec: PathBuf,
+}
+
+impl Peers {
+    /// `None`, loudly, where one of them is missing.
+    fn find(test: &str) -> Option<Self> {
+        if let Err(why) = needs::newer_xfsprogs() {
+            needs::skip(test, &why);
+            return None;
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        for folder in ["ours", "theirs"] {
+            std::fs::create_dir(scratch.path().join(folder)).unwrap();
+        }
+        Some(Self { scratch, xebec: XEBEC.clone() })
+    }
+
+    fn ours(&self) -> PathBuf {
+        self.scratch.path().join("ours")
+    }
+
+    fn theirs(&self) -> PathBuf {
+        self.scratch.path().join("theirs")
+    }
+
+    /// `xebec mkfs`, which makes the file itself.
+    fn make_ours(&self, size: u64, arguments: &[&str]) -> Output {
+        remove(&self.ours());
+        let mut xebec = Command::new(&self.xebec);
+        xebec.current_dir(self.ours()).args(["mkfs", "image", "--size", &size.to_string(), "-m", UUID]);
+        xebec.args(arguments).output().unwrap()
+    }
+
+    /// `mkfs.xfs`, with the variables that lift its lower bounds, as its own tests set them.
+    fn make_theirs(&self, size: u64, arguments: &[&str]) -> Output {
+        remove(&self.theirs());
+        std::fs::File::create(self.theirs().join("image")).unwrap().set_len(size).unwrap();
+        let mut mkfs = Command::new(newer().join("mkfs.xfs"));
+        for lifted in ["TEST_DIR", "TEST_DEV", "QA_CHECK_FS"] {
+            mkfs.env(lifted, "1");
+        }
+        mkfs.current_dir(self.theirs()).args(["-m", UUID]).args(arguments).arg("image").output().unwrap()
+    }
+}
+
+fn remove(folder: &Path) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Both make the same of one case, or refuse it; returns what differs.
+fn difference(peers: &Peers, size: u64, options: &str) -> Option<String> {
+    let arguments: Vec<&str> = options.split_whitespace().collect();
+    let (ours, theirs) = (peers.make_ours(size, &arguments), peers.make_theirs(size, &arguments));
+    let succeeded = (ours.status.success(), theirs.status.success());
+    // Too small for such blocks, or too large for one AG.
+    if succeeded == (false, false) {
+        return None;
+    }
+    if succeeded != (true, true) {
+        return Some(format!(
+            "one of them failed: {succeeded:?}\n{}\n{}",
+            text(&ours.stderr),
+            text(&theirs.stderr).lines().take(2).collect::<Vec<_>>().join("\n")
+        ));
+    }
+    // What they say first, notes about rounding, is in each one's own words.
+    let printed = |output: &Output| {
+        let all = text(&output.stdout);
+        all.find("meta-data").and_then(|at| all.get(at..)).unwrap_or_default().to_owned()
+    };
+    if printed(&ours) != printed(&theirs) {
+        return Some(format!("they print\n{}\n{}", printed(&ours), printed(&theirs)));
+    }
+    compare::difference(&peers.ours().join("image"), &peers.theirs().join("image"))
+}
+
+fn same(test: &str, cases: impl IntoIterator<Item = (u64, String)>) {
+    let Some(peers) = Peers::find(test) else { return };
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for (size, options) in cases {
+        count += 1;
+        if let Some(difference) = difference(&peers, size, &options) {
+            failures.push(format!("{size} {options}: {difference}"));
+        }
+    }
+    assert!(count > 0);
+    assert!(failures.is_empty(), "{} of {count} differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn every_block_size_and_size_of_volume_is_the_same() {
+    same("every_block_size_and_size_of_volume_is_the_same", cases::sizes());
+}
+
+#[test]
+fn every_option_is_the_same() {
+    same("every_option_is_the_same", cases::options());
+}
+
+#[test]
+fn features_in_every_combination_are_the_same() {
+    same("features_in_every_combination_are_the_same", cases::features());
+}
+
+/// The smallest log that they name when asked for one too small.
+#[test]
+fn the_smallest_log_is_the_same() {
+    const TEST: &str = "the_smallest_log_is_the_same";
+    let Some(peers) = Peers::find(TEST) else { return };
+    let number = |output: &Output, before: &str| {
+        let said = text(&output.stderr);
+        let (_, rest) = said.split_once(before)?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let mut compared = 0;
+    for (size, options) in cases::logs() {
+        let arguments: Vec<&str> = options.split_whitespace().collect();
+        let ours = number(&peers.make_ours(size, &arguments), "the kernel asks for ");
+        let theirs = number(&peers.make_theirs(size, &arguments), "minimum size is ");
+        // Where theirs is content, ours is too.
+        assert_eq!(ours, theirs, "{size} {options}");
+        compared += u64::from(theirs.is_some());
+    }
+    assert!(compared > 100, "only {compared} minima were named");
+}
+
+#[test]
+fn an_external_log_is_the_same() {
+    const TEST: &str = "an_external_log_is_the_same";
+    let Some(peers) = Peers::find(TEST) else { return };
+    let size = 512 << 20;
+    for options in
+        ["-l logdev=log,size=64m", "-b size=1024 -l logdev=log", "-s size=4096 -l logdev=log,size=20000b"]
+    {
+        let arguments: Vec<&str> = options.split_whitespace().collect();
+        let make_log = |folder: &Path| {
+            std::fs::File::create(folder.join("log")).unwrap().set_len(100 << 20).unwrap();
+        };
+        // The folder is emptied by the making of the image, so the logs are made by a wrapper of it.
+        let ours = {
+            remove(&peers.ours());
+            make_log(&peers.ours());
+            let mut xebec = Command::new(&peers.xebec);
+            xebec.current_dir(peers.ours()).args(["mkfs", "image", "--size", &size.to_string(), "-m", UUID]);
+            xebec.args(&arguments).output().unwrap()
+        };
+        let theirs = {
+            remove(&peers.theirs());
+            make_log(&peers.theirs());
+            std::fs::File::create(peers.theirs().join("image")).unwrap().set_len(size).unwrap();
+            let mut mkfs = Command::new(newer().join("mkfs.xfs"));
+            mkfs.current_dir(peers.theirs()).args(["-m", UUID]).args(&arguments).arg("image");
+            mkfs.output().unwrap()
+        };
+        assert!(ours.status.success() && theirs.status.success(), "{options}: {ours:?} {theirs:?}");
+        for file in ["image", "log"] {
+            let difference = compare::difference(&peers.ours().join(file), &peers.theirs().join(file));
+            assert_eq!(difference, None, "{options}: {file}");
+        }
+    }
+}
+
+/// `xfs_repair -n` finds nothing wrong, not with the smallest volumes either, which `mkfs.xfs` refuses to make.
+#[test]
+fn volumes_please_xfs_repair() {
+    const TEST: &str = "volumes_please_xfs_repair";
+    let Some(peers) = Peers::find(TEST) else { return };
+    for (size, options) in cases::judged() {
+        let arguments: Vec<&str> = options.split_whitespace().collect();
+        let made = peers.make_ours(size, &arguments);
+        assert!(made.status.success(), "{size} {options}: {}", text(&made.stderr));
+        repaired(&peers.ours().join("image"), &format!("{size} {options}"));
+    }
+}
+
+fn repaired(image: &Path, case: &str) {
+    let judge = newer().join("xfs_repair");
+    let verdict = Command::new(judge).args(["-n", "-o", "force_geometry"]).arg(image).output().unwrap();
+    assert!(verdict.status.success(), "{case}: {}{}", text(&verdict.stdout), text(&verdict.stderr));
+}
+
+/// The kernel mounts them, works on them, and leaves them in a state that `xfs_repair -n` likes.
+#[test]
+fn volumes_please_the_kernel() {
+    const TEST: &str = "volumes_please_the_kernel";
+    if let Err(why) = needs::mounting() {
+        return needs::skip(TEST, &why);
+    }
+    let Some(peers) = Peers::find(TEST) else { return };
+    let point = peers.scratch.path().join("mnt");
+    std::fs::create_dir(&point).unwrap();
+    for (size, options) in cases::judged() {
+        let arguments: Vec<&str> = options.split_whitespace().collect();
+        let made = peers.make_ours(size, &arguments);
+        assert!(made.status.success(), "{size} {options}: {}", text(&made.stderr));
+        let script = "mount -o loop,nouuid image \"$0\" && mkdir \"$0\"/d && seq 1 500 | (cd \"$0\"/d && xargs touch) \
+                      && dd if=/dev/zero of=\"$0\"/f bs=64k count=16 2>/dev/null && rm -r \"$0\"/d && umount \"$0\"";
+        let mut shell = Command::new("unshare");
+        shell.args(["-m", "sh", "-c", script]).arg(&point).current_dir(peers.ours());
+        let worked = shell.output().unwrap();
+        assert!(worked.status.success(), "{size} {options}: {}", text(&worked.stderr));
+        repaired(&peers.ours().join("image"), &format!("{size} {options}, after the kernel"));
+    }
+}
+
+/// What both refuse.
+#[test]
+fn what_is_refused_there_is_refused_here() {
+    const TEST: &str = "what_is_refused_there_is_refused_here";
+    let Some(peers) = Peers::find(TEST) else { return };
+    let mut failures = Vec::new();
+    for (size, options) in cases::refused() {
+        let arguments: Vec<&str> = options.split_whitespace().collect();
+        let (ours, theirs) = (peers.make_ours(size, &arguments), peers.make_theirs(size, &arguments));
+        let said = text(&ours.stderr);
+        if theirs.status.success() {
+            failures.push(format!("{options}: mkfs.xfs takes it"));
+        }
+        if ours.status.code() != Some(2) || !said.starts_with("xebec: ") || said.lines().count() != 1 {
+            failures.push(format!("{options}: {} {said}", ours.status));
+        }
+        if peers.ours().join("image").exists() {
+            failures.push(format!("{options}: an image is left"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// 1 TB in well under a second, and little of the host's disk.
+#[test]
+fn a_terabyte_is_sparse_and_instant() {
+    const TEST: &str = "a_terabyte_is_sparse_and_instant";
+    let Some(peers) = Peers::find(TEST) else { return };
+    let made = peers.make_ours(1 << 40, &[]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    use std::os::unix::fs::MetadataExt as _;
+    let blocks = peers.ours().join("image").metadata().unwrap().blocks();
+    assert!(blocks * 512 < 4 << 20, "{blocks} blocks of 512 bytes are allocated");
+}
