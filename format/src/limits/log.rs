@@ -159,6 +159,12 @@ impl<'a> Costs<'a> {
         QUOTA + map.max(self.sectors(9) + self.blocks(self.space_blocks(4)) + self.refcount(4))
     }
 
+    /// Four extents freed. Where names have parent pointers, their changes take at least that (by the results: what is
+    /// named does not depend on the inode's size or the free inode tree).
+    fn free(&self) -> u64 {
+        QUOTA + self.sectors(9) + self.blocks(self.space_blocks(4))
+    }
+
     fn rename(&self) -> u64 {
         let entries = self.inodes(5) + self.blocks(2 * self.directory_blocks());
         let space = self.sectors(7) + self.blocks(self.space_blocks(3));
@@ -177,7 +183,8 @@ impl<'a> Costs<'a> {
             + self.block
             + self.blocks(self.directory_blocks())
             + free_inode_tree;
-        let parents = ATTR_INTENT + NAME + PARENT_VALUE;
+        // Between 13 and 54 bytes more than the intent's three regions: their headers.
+        let parents = ATTR_INTENT + NAME + PARENT_VALUE + 3 * OPERATION;
         QUOTA + self.parent(parents) + allocate.max(enter) + SYMLINK + BUFFER_OVERHEAD
     }
 
@@ -205,6 +212,7 @@ impl<'a> Costs<'a> {
             Reservation { bytes: self.write() + self.blocks(1), rolls: extents },
             Reservation { bytes: self.truncate(), rolls: extents },
             Reservation { bytes: self.rename(), rolls: 2 + parents },
+            Reservation { bytes: self.parent(self.free()), rolls: 2 + parents },
             Reservation { bytes: self.symlink(), rolls: 3 + parents },
         ];
         let attribute = Reservation { bytes: self.attribute(), rolls: 3 };

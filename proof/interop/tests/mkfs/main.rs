@@ -8,7 +8,7 @@
 //! Both are run by the same command line on a file of the same name. Every byte of both files is compared, holes
 //! included, but for those that [`compare::VARYING`] names, whose values are times or chance.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking")]
 
 mod cases;
 mod compare;
