@@ -7,6 +7,8 @@
 //! # Invariants
 //! - An item's own sequence number says in which bucket it is counted; it only grows, and changes only under the lock.
 //! - No bucket without a counted item is kept. The first one's number is the tail.
+//! - An item of which not all is in the log ([`stay`](super::item::ItemCore)) keeps its place though it is logged
+//!   again, and goes to the newer one when it was written home: else the log could pass what recovery needs.
 //! - While the list is empty, the tail is the last commit record.
 //!
 //! # Locking
@@ -51,9 +53,17 @@ impl State {
 
     fn drop_items<'a>(&mut self, items: impl Iterator<Item = (&'a Arc<dyn LogItem>, Lsn)>) {
         for (item, lsn) in items {
-            if item.core().lsn() == Some(lsn) {
-                item.core().set_lsn(None);
-                self.leave(lsn);
+            if item.core().lsn() != Some(lsn) {
+                continue;
+            }
+            let later = item.core().leave();
+            item.core().set_lsn(later);
+            self.leave(lsn);
+            if let Some(later) = later {
+                let bucket = self.buckets.entry(later).or_default();
+                bucket.items.push_back(Arc::clone(item));
+                bucket.live += 1;
+                self.live += 1;
             }
         }
     }
@@ -104,19 +114,23 @@ impl Ail {
         for item in items {
             let core = item.core();
             if let Some(old) = core.lsn() {
+                if core.stays_though_at(start) {
+                    continue;
+                }
                 state.leave(old);
             }
             core.set_lsn(Some(start));
             bucket.items.push_back(Arc::clone(item));
+            bucket.live += 1;
+            state.live += 1;
         }
-        bucket.live += items.len();
-        state.live += items.len();
         if bucket.live > 0 {
             state.buckets.insert(start, bucket);
         }
         state.last_commit = state.last_commit.max(commit);
         for item in unneeded {
             if let Some(lsn) = item.core().lsn() {
+                item.core().leave();
                 state.drop_items(std::iter::once((item, lsn)));
             }
         }

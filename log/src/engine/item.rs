@@ -12,7 +12,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use base::Lsn;
 use base::lock::{Mutex, Rank};
@@ -59,6 +59,10 @@ pub enum Stable {
 pub struct ItemCore {
     pins: AtomicU32,
     lsn: AtomicU64,
+    /// Its place in the log stays, though it is logged again, until it was written home.
+    stays: AtomicBool,
+    /// Where it was logged again meanwhile; 0 for nowhere.
+    later: AtomicU64,
     slots: Mutex<Slots>,
 }
 
@@ -81,6 +85,8 @@ impl Default for ItemCore {
         Self {
             pins: AtomicU32::new(0),
             lsn: AtomicU64::new(0),
+            stays: AtomicBool::new(false),
+            later: AtomicU64::new(0),
             slots: Mutex::new(Rank::ItemSlot, Slots::default()),
         }
     }
@@ -120,6 +126,28 @@ impl ItemCore {
             .find(|slot| slot.as_ref().is_some_and(|pending| pending.checkpoint == checkpoint))?
             .take()
             .map(|pending| (pending.order, pending.snapshot))
+    }
+
+    /// From now on the item must be written home before the log may pass its place, though it is logged again: not all
+    /// of it is in the log.
+    pub(super) fn stay(&self) {
+        self.stays.store(true, Ordering::Release);
+    }
+
+    /// Whether it must keep its place; if so, notes that it was logged again at `lsn`.
+    pub(super) fn stays_though_at(&self, lsn: Lsn) -> bool {
+        let stays = self.stays.load(Ordering::Acquire);
+        if stays {
+            self.later.store(lsn.get(), Ordering::Release);
+        }
+        stays
+    }
+
+    /// It leaves its place: gives the later one that it noted, if any.
+    pub(super) fn leave(&self) -> Option<Lsn> {
+        self.stays.store(false, Ordering::Release);
+        let later = self.later.swap(0, Ordering::AcqRel);
+        (later != 0).then_some(Lsn(later))
     }
 
     /// One more checkpoint that is not stable holds the item.

@@ -360,6 +360,8 @@ impl Transaction {
     pub fn ordered(&mut self, id: BufferId) {
         let edit = self.edit(id);
         edit.guard.ordered = true;
+        // What it was made with is not in the log, but for the item that can make it again.
+        edit.item.core().stay();
         (edit.changed, edit.kind) = (Chunks::NONE, Kind::Ordered);
     }
 
