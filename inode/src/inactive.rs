@@ -21,7 +21,7 @@ use std::time::Duration;
 use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, PerCpu};
 use format::extent::Extent;
-use format::inode::{FileType, ForkKind, flags2};
+use format::inode::{FileType, ForkKind, S_IFMT, flags2};
 use log::engine::{Error, Extent as DiskExtent, Transaction};
 
 use crate::fork::Fork;
@@ -236,6 +236,9 @@ pub fn inactivate(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
     tx.commit(&mut [&mut locked])
 }
 
+/// Type bits of a regular file.
+const S_IFREG: u16 = 0o100_000;
+
 /// Unmaps and frees the last extents of a fork; whether there may be more.
 fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool, Error> {
     if !maps_something(shared, &mut inode.lock(), kind)? {
@@ -253,6 +256,12 @@ fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool
         fork.free(&mut tx, &mut *space, (piece.offset, piece.end()), shape.may_share)?;
     }
     if kind == ForkKind::Data {
+        // A symlink of no bytes is damage, even without a name: the kernel makes a file of it, too, before it frees
+        // the target.
+        if locked.dinode().file_type() == Some(FileType::Symlink) {
+            let permissions = locked.mode() & !S_IFMT;
+            locked.set_mode(S_IFREG | permissions);
+        }
         locked.set_size(0);
     }
     tx.commit(&mut [&mut locked])?;
