@@ -1,0 +1,166 @@
+//! Many states of many runs, on all processors, until one is wrong or enough are right.
+//!
+//! # Locking
+//! Workers draw runs of states from one atomic counter; a mutex guards the sums and the first failure.
+
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use crate::image::Image;
+use crate::state::{Builder, State, states};
+use crate::target::Target;
+use crate::verdict::{Depth, judge};
+use crate::workload::Run;
+
+/// How states of a run are chosen and judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Decides the random states.
+    pub seed: u64,
+    /// Random states at each moment.
+    pub random: usize,
+    /// At most so many states, spread over the run; 0 for all.
+    pub states: usize,
+    /// One state in so many is looked at through the engine as well; 0 for none.
+    pub engine_in: usize,
+    /// One state in so many has its recovery cut in turn; 0 for none.
+    pub nested_in: usize,
+    /// At so many places.
+    pub nested: usize,
+    /// Worker threads.
+    pub workers: usize,
+}
+
+/// What was judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Runs.
+    pub runs: usize,
+    /// Operations that they did.
+    pub operations: usize,
+    /// Writes and flushes that they made.
+    pub events: usize,
+    /// Syncs that returned.
+    pub syncs: usize,
+    /// Crash states judged.
+    pub states: usize,
+    /// Crash states of recoveries judged.
+    pub nested: usize,
+    /// States in which something survived that no sync had asked for.
+    pub beyond: usize,
+    /// States that lost something that no sync had asked for.
+    pub short: usize,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.operations += other.operations;
+        self.events += other.events;
+        self.syncs += other.syncs;
+        self.states += other.states;
+        self.nested += other.nested;
+        self.beyond += other.beyond;
+        self.short += other.short;
+    }
+}
+
+/// A state that is wrong.
+pub struct Wrong {
+    /// Which.
+    pub state: State,
+    /// What the device holds in it.
+    pub image: Image,
+    /// How many steps of each thread had to survive.
+    pub least: Vec<usize>,
+    /// Why.
+    pub why: String,
+}
+
+/// States that one worker takes at a time.
+const BATCH: usize = 16;
+
+/// Judges the states of a run. The first one in the order of time that is found wrong ends it.
+///
+/// # Errors
+/// The wrong state.
+pub fn judge_run<T: Target>(target: &T, run: &Run, choice: &Choice) -> Result<Counts, Box<Wrong>> {
+    let mut all = states(&run.recording, choice.random, choice.seed);
+    if choice.states > 0 && all.len() > choice.states {
+        let step = all.len() as f64 / choice.states as f64;
+        all = (0..choice.states).filter_map(|n| all.get((n as f64 * step) as usize).copied()).collect();
+    }
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let sum = Mutex::new((Counts::default(), None::<Box<Wrong>>));
+    let worker = || {
+        let mut builder = Builder::new(&run.before, &run.recording);
+        while !stop.load(Relaxed) {
+            let from = next.fetch_add(BATCH, Relaxed);
+            let Some(batch) = all.get(from..(from + BATCH).min(all.len())).filter(|b| !b.is_empty()) else {
+                break;
+            };
+            let mut counts = Counts::default();
+            let result: Result<(), Box<Wrong>> = batch.iter().try_for_each(|state| {
+                counts += one(target, run, choice, state, builder.build(state))?;
+                Ok(())
+            });
+            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+            sum.0 += counts;
+            if let Err(wrong) = result {
+                stop.store(true, Relaxed);
+                if sum.1.as_ref().is_none_or(|known| known.state.index > wrong.state.index) {
+                    sum.1 = Some(wrong);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..choice.workers.max(1) {
+            scope.spawn(worker);
+        }
+    });
+    let (mut counts, wrong) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(wrong) = wrong {
+        return Err(wrong);
+    }
+    counts.runs = 1;
+    counts.operations = run.histories.iter().map(|history| history.steps.len()).sum();
+    counts.events = run.recording.events.len();
+    counts.syncs = run.marks.len();
+    Ok(counts)
+}
+
+/// Judges one state.
+///
+/// # Errors
+/// The state, where it is wrong.
+pub fn one<T: Target>(
+    target: &T,
+    run: &Run,
+    choice: &Choice,
+    state: &State,
+    image: Image,
+) -> Result<Counts, Box<Wrong>> {
+    let chosen = |one_in: usize| one_in > 0 && state.index.is_multiple_of(one_in);
+    let depth = Depth {
+        through_engine: chosen(choice.engine_in),
+        nested: if chosen(choice.nested_in) { choice.nested } else { 0 },
+    };
+    let least = run.least(state.moment);
+    match judge(target, run, &image, &least, depth) {
+        Err(why) => Err(Box::new(Wrong { state: *state, image, least, why })),
+        Ok(verdict) => {
+            let beyond = verdict.lengths.iter().zip(&least).any(|(length, least)| length > least);
+            let mut steps = verdict.lengths.iter().zip(run.histories.iter());
+            let short = steps.any(|(length, history)| *length < history.steps.len());
+            Ok(Counts {
+                states: 1,
+                nested: verdict.nested,
+                beyond: beyond.into(),
+                short: short.into(),
+                ..Counts::default()
+            })
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A volume's bytes in pages that copies share, so that ten thousand crash states cost what they differ in.
+//!
+//! # Locking
+//! [`ImageDevice`] has one lock around its pages, held for a copy of bytes. Crash states are small and each is worked
+//! on by few threads.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use block::{Device, DeviceError, Durability, Operation};
+
+const PAGE: usize = 4096;
+
+type Page = Arc<[u8; PAGE]>;
+
+/// The bytes of a device. A copy is one counter per page; a write then copies the pages that it touches.
+#[derive(Clone)]
+pub struct Image {
+    size: u64,
+    pages: Vec<Page>,
+}
+
+impl Image {
+    /// All zeros.
+    pub fn new(size: u64) -> Self {
+        let zeros: Page = Arc::new([0; PAGE]);
+        Self { size, pages: vec![zeros; size.div_ceil(PAGE as u64) as usize] }
+    }
+
+    /// What a device holds.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn of_device(device: &dyn Device) -> Result<Self, DeviceError> {
+        let mut image = Self::new(device.size());
+        let mut page = [0; PAGE];
+        let mut offset = 0;
+        while offset < image.size {
+            let length = (image.size - offset).min(PAGE as u64) as usize;
+            let bytes = &mut page[..length];
+            device.read_at(offset, bytes)?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                image.write(offset, bytes);
+            }
+            offset += PAGE as u64;
+        }
+        Ok(image)
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Copies bytes out. What lies past the end reads as zeros.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let (page, start) = ((at / PAGE as u64) as usize, (at % PAGE as u64) as usize);
+            let length = (bytes.len() - done).min(PAGE - start);
+            let piece = &mut bytes[done..done + length];
+            match self.pages.get(page) {
+                Some(page) => piece.copy_from_slice(&page[start..start + length]),
+                None => piece.fill(0),
+            }
+            done += length;
+        }
+    }
+
+    /// Copies bytes in. What lies past the end is dropped.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let (page, start) = ((at / PAGE as u64) as usize, (at % PAGE as u64) as usize);
+            let length = (bytes.len() - done).min(PAGE - start);
+            if let Some(page) = self.pages.get_mut(page) {
+                Arc::make_mut(page)[start..start + length].copy_from_slice(&bytes[done..done + length]);
+            }
+            done += length;
+        }
+    }
+
+    /// The bytes in one piece, to be written to a file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.size as usize];
+        self.read(0, &mut bytes);
+        bytes
+    }
+}
+
+/// An image as a device. Everything written is there at once; what survives a crash is the recorder's business.
+pub struct ImageDevice(RwLock<Image>);
+
+impl ImageDevice {
+    /// A device with this content.
+    pub fn new(image: Image) -> Self {
+        Self(RwLock::new(image))
+    }
+
+    /// The content now.
+    pub fn image(&self) -> Image {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn check(&self, what: Operation, offset: u64, length: usize) -> Result<(), DeviceError> {
+        let (size, length) = (self.size(), length as u64);
+        match offset.checked_add(length) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(DeviceError::PastEnd { device: self.describe().into(), what, offset, length, size }),
+        }
+    }
+}
+
+impl Device for ImageDevice {
+    fn size(&self) -> u64 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).size
+    }
+
+    fn logical_sector_size(&self) -> u32 {
+        512
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(Operation::Read, offset, buf.len())?;
+        self.0.read().unwrap_or_else(PoisonError::into_inner).read(offset, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8], _how: Durability) -> Result<(), DeviceError> {
+        self.check(Operation::Write, offset, buf.len())?;
+        self.0.write().unwrap_or_else(PoisonError::into_inner).write(offset, buf);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        "crash state".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_do_not_see_each_others_writes() {
+        let mut one = Image::new(20_000);
+        one.write(4090, b"across two pages");
+        let mut two = one.clone();
+        two.write(4092, b"XX");
+        let read = |image: &Image| {
+            let mut bytes = [0; 8];
+            image.read(4088, &mut bytes);
+            bytes
+        };
+        assert_eq!((&read(&one), &read(&two)), (b"\0\0across", b"\0\0acXXss"));
+        let device = ImageDevice::new(two.clone());
+        assert!(device.read_at(19_999, &mut [0; 2]).is_err());
+        assert_eq!(Image::of_device(&device).unwrap().to_bytes(), two.to_bytes());
+    }
+}

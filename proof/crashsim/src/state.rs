@@ -1,0 +1,227 @@
+//! Crash states: a moment of a recording, and what became of each write that was not yet stable then.
+//!
+//! A device may keep any of these writes, lose any, and keep any sectors of any: a cut is harder here than a prefix of
+//! each write. What was flushed, or forced, is whole.
+
+use block::{Durability, Event, Recording};
+use model::Rng;
+
+use crate::image::Image;
+
+/// Bytes that reach a device wholly or not at all.
+const SECTOR: usize = 512;
+
+/// What becomes of the writes that are not stable at a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// All that had returned is there, and nothing of the one under way.
+    Kept,
+    /// All are lost.
+    Lost,
+    /// All that had returned is there, and some sectors of the one under way.
+    TornLast(u64),
+    /// The newest that had returned is lost, the others are there.
+    NewestLost,
+    /// The oldest is lost, the others are there, and the one under way, too.
+    OldestLost,
+    /// Each is kept, lost or torn, as a seed decides.
+    Random(u64),
+}
+
+/// One crash state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its number within the run.
+    pub index: usize,
+    /// The events before this one had returned.
+    pub moment: usize,
+    /// What became of the rest.
+    pub fate: Fate,
+}
+
+/// All states of a run with so many random ones at each moment, in the order of their moments.
+pub fn states(recording: &Recording, random: usize, seed: u64) -> Vec<State> {
+    let mut states: Vec<State> = Vec::new();
+    let mut unstable = 0;
+    for moment in 0..=recording.events.len() {
+        match moment.checked_sub(1).and_then(|last| recording.events.get(last)) {
+            Some(Event::Flush) => unstable = 0,
+            Some(Event::Write { how: Durability::Buffered, .. }) => unstable += 1,
+            Some(Event::Write { .. }) | None => (),
+        }
+        let mut add = |fate| states.push(State { index: states.len(), moment, fate });
+        let seed = Rng::part(seed, moment as u64).next_u64();
+        let under_way = matches!(recording.events.get(moment), Some(Event::Write { .. }));
+        add(Fate::Kept);
+        if under_way {
+            add(Fate::TornLast(seed));
+        }
+        if unstable > 0 {
+            add(Fate::Lost);
+        }
+        if unstable > 1 {
+            add(Fate::NewestLost);
+            add(Fate::OldestLost);
+        }
+        if unstable > 0 {
+            (0..random).for_each(|n| add(Fate::Random(seed.wrapping_add(n as u64))));
+        }
+    }
+    states
+}
+
+/// Builds states of one recording, cheapest in the order of their moments.
+pub struct Builder<'r> {
+    recording: &'r Recording,
+    before: &'r Image,
+    /// Everything before `flushed` is in `stable`.
+    stable: Image,
+    flushed: usize,
+}
+
+impl<'r> Builder<'r> {
+    /// Begins with the device as it was before the recording.
+    pub fn new(before: &'r Image, recording: &'r Recording) -> Self {
+        Self { recording, before, stable: before.clone(), flushed: 0 }
+    }
+
+    /// What the device holds in this state.
+    pub fn build(&mut self, state: &State) -> Image {
+        self.advance(state.moment);
+        let events = &self.recording.events;
+        let mut image = self.stable.clone();
+        let unstable = self.flushed..state.moment.min(events.len());
+        let buffered = |index: &usize| {
+            matches!(events.get(*index), Some(Event::Write { how: Durability::Buffered, .. }))
+        };
+        let (oldest, newest) = (unstable.clone().find(buffered), unstable.clone().rfind(buffered));
+        for index in unstable.chain([state.moment]) {
+            let Some(Event::Write { offset, data, how }) = events.get(index) else { continue };
+            let under_way = index == state.moment;
+            let kept = match state.fate {
+                _ if *how == Durability::Fua && !under_way => Sectors::All,
+                Fate::Kept if under_way => Sectors::None,
+                Fate::NewestLost if under_way || Some(index) == newest => Sectors::None,
+                Fate::OldestLost if Some(index) == oldest => Sectors::None,
+                Fate::Kept | Fate::NewestLost | Fate::OldestLost => Sectors::All,
+                Fate::Lost => Sectors::None,
+                Fate::TornLast(seed) if under_way => Sectors::torn(&mut Rng::part(seed, index as u64)),
+                Fate::TornLast(_) => Sectors::All,
+                Fate::Random(seed) => Sectors::random(&mut Rng::part(seed, index as u64)),
+            };
+            kept.write(&mut image, *offset, data);
+        }
+        image
+    }
+
+    fn advance(&mut self, moment: usize) {
+        let events = &self.recording.events;
+        let until = events.get(..moment).unwrap_or(events);
+        let flushed = until.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |at| at + 1);
+        if flushed < self.flushed {
+            self.stable = self.before.clone();
+            self.flushed = 0;
+        }
+        for event in &events[self.flushed..flushed] {
+            if let Event::Write { offset, data, .. } = event {
+                self.stable.write(*offset, data);
+            }
+        }
+        self.flushed = flushed;
+    }
+}
+
+/// Which sectors of a write arrived.
+enum Sectors {
+    All,
+    None,
+    /// The first so many in a hundred.
+    First(u64),
+    /// Each with an even chance.
+    Any(Rng),
+}
+
+impl Sectors {
+    fn torn(rng: &mut Rng) -> Self {
+        if rng.one_in(2) { Self::First(rng.below(100)) } else { Self::Any(rng.clone()) }
+    }
+
+    fn random(rng: &mut Rng) -> Self {
+        match rng.below(4) {
+            0 | 1 => Self::All,
+            2 => Self::None,
+            _ => Self::torn(rng),
+        }
+    }
+
+    fn write(mut self, image: &mut Image, offset: u64, data: &[u8]) {
+        let sectors = data.len().div_ceil(SECTOR) as u64;
+        for (n, (at, sector)) in (0u64..).zip((offset..).step_by(SECTOR).zip(data.chunks(SECTOR))) {
+            let arrived = match &mut self {
+                Self::All => true,
+                Self::None => false,
+                Self::First(percent) => n < sectors * *percent / 100,
+                Self::Any(rng) => rng.one_in(2),
+            };
+            if arrived {
+                image.write(at, sector);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::ImageDevice;
+    use block::{Device, RecordDevice};
+
+    /// Writes 1 | flush | writes 2 (buffered), 3 (forced), 4 (buffered, two sectors).
+    fn recording() -> (Image, Recording) {
+        let before = Image::new(8192);
+        let device = RecordDevice::new(ImageDevice::new(before.clone()));
+        let write = |n: u8, how| device.write_at(u64::from(n) * 1024, &[n; 1024], how).unwrap();
+        write(1, Durability::Buffered);
+        device.flush().unwrap();
+        write(2, Durability::Buffered);
+        write(3, Durability::Fua);
+        write(4, Durability::Buffered);
+        (before, device.into_recording())
+    }
+
+    fn there(image: &Image) -> [usize; 4] {
+        let bytes = image.to_bytes();
+        [1u8, 2, 3, 4].map(|n| bytes.iter().filter(|byte| **byte == n).count())
+    }
+
+    #[test]
+    fn what_is_stable_survives_every_fate() {
+        let (before, recording) = recording();
+        let mut builder = Builder::new(&before, &recording);
+        let states = states(&recording, 20, 1);
+        let mut torn = false;
+        for state in &states {
+            let [one, two, three, four] = there(&builder.build(state));
+            assert!(state.moment < 2 || one == 1024, "{state:?}");
+            assert!(state.moment < 4 || three == 1024, "{state:?}");
+            assert!(state.moment > 1 || two + three + four == 0, "{state:?}");
+            assert!(state.moment > 3 || four == 0, "{state:?}");
+            torn |= four == 512;
+        }
+        assert!(torn && states.iter().zip(0..).all(|(state, n)| state.index == n));
+    }
+
+    #[test]
+    fn each_fate_is_what_it_says() {
+        let (before, recording) = recording();
+        let mut builder = Builder::new(&before, &recording);
+        let mut at = |moment, fate| there(&builder.build(&State { index: 0, moment, fate }));
+        assert_eq!(at(5, Fate::Kept), [1024, 1024, 1024, 1024]);
+        assert_eq!(at(5, Fate::Lost), [1024, 0, 1024, 0]);
+        assert_eq!(at(5, Fate::NewestLost), [1024, 1024, 1024, 0]);
+        assert_eq!(at(5, Fate::OldestLost), [1024, 0, 1024, 1024]);
+        assert_eq!(at(4, Fate::Kept), [1024, 1024, 1024, 0]);
+        assert_eq!(at(1, Fate::Lost), [0, 0, 0, 0], "a builder may go back, too");
+        assert_eq!(at(2, Fate::Lost), [1024, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,126 @@
+//! What renaming does, with all its flags.
+
+use base::time::Time;
+
+use crate::operation::{How, Id, Kind, New};
+use crate::refusal::Refusal;
+use crate::tree::{Node, Tree};
+
+/// A directory and a name in it.
+type Place<'a> = (Id, &'a [u8]);
+
+/// What a rename that is allowed will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Both names stand for one file already: nothing.
+    Nothing,
+    /// Moves the first; the second, if any, loses its name.
+    Move(Id, Option<Id>),
+    /// Both change places.
+    Exchange(Id, Id),
+}
+
+impl Tree {
+    /// Judges in the order of Linux: names, flags, loops, types, emptiness.
+    pub(crate) fn judge_rename(
+        &self,
+        (from, name): (Id, &[u8]),
+        (to, to_name): (Id, &[u8]),
+        how: How,
+    ) -> Result<Plan, Refusal> {
+        self.directory(to)?;
+        let source = self.child(from, name)?;
+        let target = match self.child(to, to_name) {
+            Ok(_) if how == How::NoReplace => return Err(Refusal::Exists),
+            Ok(target) => Some(target),
+            Err(Refusal::NoEntry) if how != How::Exchange => None,
+            Err(refusal) => return Err(refusal),
+        };
+        if self.is_within(to, source) {
+            return Err(Refusal::Invalid);
+        }
+        if target.is_some_and(|target| self.is_within(from, target)) {
+            return Err(if how == How::Exchange { Refusal::Invalid } else { Refusal::NotEmpty });
+        }
+        if self.directory(to)?.facts.links == 0 {
+            return Err(Refusal::NoEntry);
+        }
+        let Some(target) = target else { return Ok(Plan::Move(source, None)) };
+        if source == target {
+            return Ok(Plan::Nothing);
+        }
+        if how == How::Exchange {
+            return Ok(Plan::Exchange(source, target));
+        }
+        match (self.living(source)?.is_directory(), self.living(target)?) {
+            (true, target) if !target.is_directory() => Err(Refusal::NotDirectory),
+            (false, target) if target.is_directory() => Err(Refusal::IsDirectory),
+            (_, target) if !target.entries.is_empty() => Err(Refusal::NotEmpty),
+            _ => Ok(Plan::Move(source, Some(target))),
+        }
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    fn is_within(&self, mut dir: Id, ancestor: Id) -> bool {
+        loop {
+            if dir == ancestor {
+                return true;
+            }
+            match self.node(dir) {
+                Some(node) if node.parent != dir && dir != crate::HOME => dir = node.parent,
+                _ => return false,
+            }
+        }
+    }
+
+    pub(crate) fn rename(
+        &mut self,
+        from: Place<'_>,
+        to: Place<'_>,
+        how: How,
+        now: Time,
+        number: u64,
+    ) -> Result<(), Refusal> {
+        match self.judge_rename(from, to, how)? {
+            Plan::Nothing => (),
+            Plan::Exchange(source, target) => self.exchange(from, to, (source, target), now),
+            Plan::Move(source, target) => {
+                let whiteout = match how {
+                    How::Whiteout(id) => Some((id, self.whiteout(from.0, now, number)?)),
+                    _ => None,
+                };
+                self.remove_entry(from.0, from.1, now);
+                if target.is_some() {
+                    self.remove_entry(to.0, to.1, now);
+                }
+                self.add_entry(to.0, to.1, source, now);
+                self.change(source, |node| node.stamp(now, false));
+                if let Some(target) = target {
+                    self.drop_link(target, now);
+                }
+                if let Some((id, node)) = whiteout {
+                    self.insert(id, node);
+                    self.add_entry(from.0, from.1, id, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The device that a whiteout leaves behind: 0/0 without any permission.
+    fn whiteout(&self, dir: Id, now: Time, number: u64) -> Result<Node, Refusal> {
+        let new = New { kind: Kind::CharDevice(0, 0), mode: 0, uid: 0, gid: 0 };
+        Ok(Node::made(&new, number, dir, self.keeps_times().then_some(now), &self.directory(dir)?.facts))
+    }
+
+    /// Both files are stamped, as by any other rename. (Linux stamps them in some cases only.)
+    fn exchange(&mut self, from: Place<'_>, to: Place<'_>, (source, target): (Id, Id), now: Time) {
+        self.remove_entry(from.0, from.1, now);
+        self.remove_entry(to.0, to.1, now);
+        self.add_entry(to.0, to.1, source, now);
+        self.add_entry(from.0, from.1, target, now);
+        for file in [source, target] {
+            self.change(file, |node| node.stamp(now, false));
+        }
+    }
+}
