@@ -3,7 +3,7 @@
 //! # Invariants
 //! - The counters of a [`Group`] are those of its AGF and AGI as of the last change under their locks. Read without
 //!   those locks they are hints.
-//! - [`Groups::free`] is what users may still reserve: all free blocks, less what is set aside for the trees, less
+//! - `Groups::free` is what users may still reserve: all free blocks, less what is set aside for the trees, less
 //!   what is reserved already.
 //!
 //! # Locking

@@ -25,7 +25,7 @@ const NOT_A_LINK: Error = Error::Refused { errno: errno::EINVAL, why: "the file 
 /// Most bytes that a new symlink's target may have; the format allows one more, which Linux leaves to the NUL.
 const MOST: usize = MAX_TARGET as usize - 1;
 
-/// Blocks that [`write`] allocates for a target, which the caller reserves.
+/// Blocks that [`write()`] allocates for a target, which the caller reserves.
 pub fn blocks(geometry: &Geometry, state: &InodeState, target: &[u8]) -> u32 {
     if target.len() <= state.room(ForkKind::Data) {
         0

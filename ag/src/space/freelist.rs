@@ -1,7 +1,7 @@
 //! The AGFL: a ring of blocks from which the trees of free space and reverse mappings grow.
 //!
 //! # Invariants
-//! Every change of free space begins with [`OpenAg::fix_list`]: the list then holds what all three trees need if each
+//! Every change of free space begins with `OpenAg::fix_list`: the list then holds what all three trees need if each
 //! of them splits at every level for that change, and again for refilling the list.
 
 use base::AgBlock;

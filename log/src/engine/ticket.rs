@@ -1,7 +1,7 @@
 //! What a transaction has reserved of the log, as the journal accounts for it.
 //!
 //! # Invariants
-//! A ticket never goes below zero: [`Ticket::charge`] refuses, and the volume is shut down, because what a transaction
+//! A ticket never goes below zero: `Ticket::charge` refuses, and the volume is shut down, because what a transaction
 //! logs beyond its reservation might not fit into the log.
 
 use super::halt::Halt;

@@ -1,5 +1,6 @@
 //! Intents and their done items. An intent whose done item never comes is what a mount by Linux would still do.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use base::{Ino, Lsn};
@@ -91,13 +92,39 @@ impl fmt::Display for Intent {
     }
 }
 
+/// Intents without a done item so far.
+#[derive(Debug, Default)]
+pub(super) struct Unanswered {
+    /// With their place among all intents of the log.
+    intents: BTreeMap<(ItemType, u64), (u64, Intent)>,
+    seen: u64,
+}
+
+impl Unanswered {
+    fn insert(&mut self, intent: Intent) {
+        self.intents.insert((intent.kind, intent.id), (self.seen, intent));
+        self.seen += 1;
+    }
+
+    fn answer(&mut self, kind: ItemType, id: u64) {
+        self.intents.remove(&(kind, id));
+    }
+
+    /// Those that are left, in the order of the log.
+    pub fn in_order(self) -> Vec<Intent> {
+        let mut intents: Vec<_> = self.intents.into_values().collect();
+        intents.sort_unstable_by_key(|(place, _)| *place);
+        intents.into_iter().map(|(_, intent)| intent).collect()
+    }
+}
+
 /// An intent.
 pub struct IntentReplay;
 
 impl Replay for IntentReplay {
     fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
         let Some(intent) = Intent::parse(item, context.lsn)? else { return Ok(Outcome::Unsupported) };
-        context.intents.insert((intent.kind, intent.id), intent);
+        context.intents.insert(intent);
         Ok(Outcome::Replayed)
     }
 }
@@ -110,7 +137,7 @@ impl Replay for DoneReplay {
         let Some(kind) = item.kind.answers() else { return Ok(Outcome::Unsupported) };
         let id = intent::parse_done(item.region(0))?;
         // An intent before the tail is not known here, and needs not be.
-        context.intents.remove(&(kind, id));
+        context.intents.answer(kind, id);
         Ok(Outcome::Replayed)
     }
 }

@@ -11,7 +11,7 @@ use format::log::item::ItemType;
 
 use super::buffers::Buffers;
 use super::cancel::Cancelled;
-use super::intents::Intent;
+use super::intents::Unanswered;
 use super::order;
 use super::report::Report;
 use super::split::Split;
@@ -128,7 +128,7 @@ pub struct Context<'a> {
     /// Cancellations still ahead.
     pub cancelled: Cancelled,
     /// Intents without a done item so far.
-    pub intents: BTreeMap<(ItemType, u64), Intent>,
+    pub(super) intents: Unanswered,
     /// What was done so far.
     pub report: Report,
     pub(super) split: Split,
@@ -150,7 +150,7 @@ impl<'a> Context<'a> {
             lsn: Lsn(0),
             buffers: Buffers::new(target, options.memory_bytes),
             cancelled: first.cancelled,
-            intents: BTreeMap::new(),
+            intents: Unanswered::default(),
             report: Report { quotas_off: first.quotas_off, ..Report::default() },
             split: Split::default(),
             found: HashMap::new(),
@@ -174,9 +174,10 @@ impl<'a> Context<'a> {
         self.found.insert(target, Found::Unstamped);
     }
 
-    /// The report, with the intents that were never done.
+    /// The report, with the intents that were never done, in the order of the log: an extent is freed only after its
+    /// reverse mapping was removed.
     pub fn into_report(self) -> Report {
-        Report { unfinished: self.intents.into_values().collect(), ..self.report }
+        Report { unfinished: self.intents.in_order(), ..self.report }
     }
 }
 

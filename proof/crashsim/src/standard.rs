@@ -35,7 +35,7 @@ pub fn workload(seed: u64) -> Workload {
         operations: operations / threads,
         aim,
         times: true,
-        unmount: seed % 3 != 0,
+        unmount: !seed.is_multiple_of(3),
         tolerance: Tolerance::default(),
     }
 }

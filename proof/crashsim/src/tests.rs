@@ -183,7 +183,7 @@ impl Subject for Open {
 fn workload(seed: u64, threads: usize) -> Workload {
     let aim = Aim { sync_in: 10, ..Aim::MIXED };
     let tolerance = Tolerance::default();
-    Workload { seed, threads, operations: 60, aim, times: true, unmount: seed % 2 == 0, tolerance }
+    Workload { seed, threads, operations: 60, aim, times: true, unmount: seed.is_multiple_of(2), tolerance }
 }
 
 fn choice(seed: u64) -> Choice {

@@ -1,6 +1,5 @@
 //! The standard campaign, as far as CI has time: at least 10,000 crash states over all shapes. A million and more:
 //! `cargo run --release -p xebec-crashsim -- --runs 1000000 --states 1000000`.
-#![expect(clippy::panic, reason = "a test says what it expects by panicking")]
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ const STATES: usize = 10_000;
 const STATES_OF_RUN: usize = 700;
 
 #[test]
-#[ignore = "a whiteout's inode and a replaced file's list may lock two AGIs in the wrong order"]
+#[ignore = "open: finishing intents misses a reverse mapping in some states (seed 6, log-stripe, state 1561)"]
 fn ten_thousand_crash_states_recover_to_a_prefix_of_history() {
     let (started, mut sum) = (Instant::now(), Counts::default());
     for seed in 1.. {

@@ -70,7 +70,6 @@ fn every_operation_leaves_a_sound_volume() {
 }
 
 #[test]
-#[ignore = "a whiteout's inode and a replaced file's list may lock two AGIs in the wrong order"]
 fn directories_pass_through_all_forms_and_back() {
     for (shape, seed) in SHAPES.into_iter().zip(10..) {
         let engine = Engine { shape };
@@ -94,7 +93,7 @@ fn a_full_volume_refuses_and_stays_sound() {
 }
 
 #[test]
-#[ignore = "a whiteout's inode and a replaced file's list may lock two AGIs in the wrong order"]
+#[ignore = "open: threads are refused inodes on a small volume that has some (dir16k, seed 31)"]
 fn threads_in_their_own_directories_agree_with_the_model() {
     for (shape, seed) in SHAPES.into_iter().zip(30..) {
         let engine = Engine { shape };

@@ -29,7 +29,7 @@ impl<'a> Words<'a> {
         unword(self.next()?)
     }
 
-    fn new(&mut self) -> Result<New, String> {
+    fn read_new(&mut self) -> Result<New, String> {
         Ok(New {
             kind: kind(self.next()?)?,
             mode: octal(self.next()?)?,
@@ -118,9 +118,12 @@ impl FromStr for Operation {
     fn from_str(line: &str) -> Result<Self, String> {
         let mut words = Words { line, rest: line.split_whitespace() };
         Ok(match words.next()? {
-            "create" => {
-                Self::Create { dir: words.id()?, name: words.name()?, new: words.new()?, id: words.id()? }
-            }
+            "create" => Self::Create {
+                dir: words.id()?,
+                name: words.name()?,
+                new: words.read_new()?,
+                id: words.id()?,
+            },
             "link" => Self::Link { id: words.id()?, dir: words.id()?, name: words.name()? },
             "unlink" => Self::Unlink { dir: words.id()?, name: words.name()? },
             "rmdir" => Self::Rmdir { dir: words.id()?, name: words.name()? },
@@ -131,7 +134,7 @@ impl FromStr for Operation {
                 to_name: words.name()?,
                 how: how(words.next()?)?,
             },
-            "anonymous" => Self::Anonymous { dir: words.id()?, new: words.new()?, id: words.id()? },
+            "anonymous" => Self::Anonymous { dir: words.id()?, new: words.read_new()?, id: words.id()? },
             "hold" => Self::Hold { id: words.id()? },
             "release" => Self::Release { id: words.id()? },
             "set" => Self::Set { id: words.id()?, change: change(words.rest.clone())? },

@@ -102,9 +102,8 @@ impl State {
         let now: Time = ThreadClock.now();
         let outcome = self.tree.perform(operation, now, number);
         let outcome = outcome.map_err(|refusal| failure(refusal.errno()))?;
-        match (&self.hook, &outcome) {
-            (Some(hook), Outcome::Done | Outcome::File(_)) => hook(operation, now, number)?,
-            _ => (),
+        if let (Some(hook), Outcome::Done | Outcome::File(_)) = (&self.hook, &outcome) {
+            hook(operation, now, number)?;
         }
         Ok(outcome)
     }

@@ -37,7 +37,7 @@ impl Volume {
             return Err(Error::refused(errno::EEXIST, "the name exists"));
         }
         let nlink = if is_dir { 2 } else { 1 };
-        let (child_ref, mut child) = change.make(&dir, new, device, nlink)?;
+        let (child_ref, mut child) = change.make((&dir, dir.ino()), new, device, nlink)?;
         match new.kind {
             Kind::Directory => change.directory(&mut child, |child| child.init(dir.ino()))?,
             Kind::Symlink(target) => change.write_target(&mut child, target)?,
@@ -57,16 +57,16 @@ impl Volume {
 }
 
 impl Change<'_> {
-    /// Takes an inode and makes it what is asked for, empty.
+    /// Takes an inode and makes it what is asked for, empty. It shall lie near to the inode `near`.
     pub(super) fn make(
         &mut self,
-        parent: &InodeState,
+        (parent, near): (&InodeState, Ino),
         new: &New<'_>,
         device: u32,
         nlink: u32,
     ) -> Result<(InodeRef, Locked)> {
         let is_dir = matches!(new.kind, Kind::Directory);
-        let wanted = AllocInode { parent: parent.ino(), is_dir, blocks: u32::from(is_dir) };
+        let wanted = AllocInode { parent: near, is_dir, blocks: u32::from(is_dir) };
         let ino = self.volume.groups.alloc_inode(&mut self.tx, &mut self.blocks, wanted)?;
         let mode = mode_of(new);
         let new = NewInode { mode, uid: new.uid, gid: new.gid, nlink, device, parent: Some(parent) };

@@ -40,7 +40,7 @@ impl Volume {
         let mut change = self.begin_taking(self.reservations.create, self.reservations.create_blocks(new))?;
         let dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let (held, mut child) = change.make(&dir, new, create::NO_DEVICE, 0)?;
+        let (held, mut child) = change.make((&dir, dir.ino()), new, create::NO_DEVICE, 0)?;
         drop(dir);
         inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut child)?;
         change.commit(&mut [&mut child])?;

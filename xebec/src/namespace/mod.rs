@@ -9,7 +9,7 @@
 //! | [`remove`] | taking names away |
 //! | [`rename`] | moving names, with all flags |
 //! | [`handle`] | holding a file that may lose its last name; files without one |
-//! | [`order`] | in which order inodes are locked |
+//! | `order` | in which order inodes are locked |
 
 pub mod create;
 pub mod handle;

@@ -173,7 +173,9 @@ impl Volume {
         expect_replaceable(&mut change, &mut set)?;
         let mut whiteout = None;
         if leave_whiteout {
-            whiteout = Some(change.make(&set.from, &WHITEOUT, NO_DEVICE, 1)?);
+            // Near to what loses its name, whose list of unlinked inodes may be changed: so it is one AGI for both.
+            let near = set.target.as_ref().map_or(set.from.ino(), |target| target.ino());
+            whiteout = Some(change.make((&set.from, near), &WHITEOUT, NO_DEVICE, 1)?);
         }
         change.place(&mut set, to_name)?;
         let from = &mut set.from;

@@ -143,7 +143,7 @@ impl Cil {
     /// Commits: formats the items, which the caller has locked, into this CPU's shard. The busy extents are taken.
     ///
     /// # Errors
-    /// Those of [`Ticket::charge`]; the volume must then be shut down.
+    /// Those of `Ticket::charge`; the volume must then be shut down.
     pub fn insert(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<Committed, Halt> {
         let mut shard = self.local().lock();
         let shard = &mut *shard;

@@ -5,7 +5,7 @@
 //! | [`buffer`] | one buffer: operations go in, a sealed record comes out |
 //! | [`fill`] | cuts a checkpoint into operations and records |
 //! | [`Iclogs`] | the buffers in flight, in the order of the log |
-//! | [`write`] | the threads that write them |
+//! | [`mod@write`] | the threads that write them |
 //!
 //! A buffer goes round: *spare*, filled by the thread that pushes, *ready* (from then on it has its place in the log),
 //! *writing*, *done*, and spare again once all before it are done too. So at most as many records are in flight as
