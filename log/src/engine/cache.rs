@@ -3,7 +3,8 @@
 //! # Invariants
 //! - An address has one buffer at a time. One that is dropped is marked `Gone` under its lock first; whoever finds it
 //!   so looks again.
-//! - Only clean, unpinned buffers that nobody holds the lock of are dropped.
+//! - Only clean, unpinned buffers that nobody holds the lock of are dropped. Whoever brings a new one in beyond the
+//!   budget looks for such.
 //!
 //! # Locking
 //! A lookup takes no lock and stores to nothing but the buffer's own reference count.
@@ -29,6 +30,9 @@ pub struct BufferCache {
     /// Bytes of all buffers that were made and not dropped: approximate, for the budget.
     bytes: AtomicUsize,
     budget: usize,
+    /// A new buffer beyond so many bytes looks for others to drop. Above the budget where a look found too few: so the
+    /// looks at all buffers are paid for by the buffers that came in between.
+    limit: AtomicUsize,
 }
 
 impl std::fmt::Debug for BufferCache {
@@ -40,7 +44,13 @@ impl std::fmt::Debug for BufferCache {
 impl BufferCache {
     /// An empty cache that shrinks when its buffers pass `budget` bytes.
     pub fn new(device: Arc<dyn Device>, budget: usize) -> Self {
-        Self { device, index: HashIndex::default(), bytes: AtomicUsize::new(0), budget }
+        Self {
+            device,
+            index: HashIndex::default(),
+            bytes: AtomicUsize::new(0),
+            budget,
+            limit: AtomicUsize::new(budget),
+        }
     }
 
     /// The device below.
@@ -54,6 +64,9 @@ impl BufferCache {
         if let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) {
             buffer.touch();
             return buffer;
+        }
+        if self.bytes() > self.limit.load(Ordering::Relaxed) {
+            self.shrink();
         }
         let entry = self.index.entry_sync(key).or_insert_with(|| {
             self.bytes.fetch_add(segments.bytes(), Ordering::Relaxed);
@@ -135,24 +148,17 @@ impl BufferCache {
         Ok(guard)
     }
 
-    /// Gives every buffer in turn, in no order.
-    pub fn for_each(&self, mut give: impl FnMut(&Arc<Buffer>)) {
-        self.index.iter_sync(|_, buffer| {
-            give(buffer);
-            true
-        });
+    /// Bytes of all buffers in memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether the buffers have passed the budget.
-    #[inline]
-    pub fn is_over_budget(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > self.budget
-    }
-
-    /// Drops buffers that are clean and were not used since the last call, until the rest is well within the budget;
-    /// how many it dropped.
-    pub fn shrink(&self) -> usize {
-        let mut dropped = 0;
+    /// Drops buffers that are clean and were not used since the last call, until the rest is well within the budget.
+    /// Takes no lock but by trying: it may be called with any held.
+    #[cold]
+    pub fn shrink(&self) {
+        // Meanwhile others do not begin the same.
+        self.limit.store(usize::MAX, Ordering::Relaxed);
         let mut doomed = Vec::new();
         self.index.iter_sync(|_, buffer| {
             if !buffer.forget_use() {
@@ -161,28 +167,28 @@ impl BufferCache {
             true
         });
         for buffer in doomed {
-            if self.bytes.load(Ordering::Relaxed) <= self.budget / 8 * 7 {
+            if self.bytes() <= self.budget / 8 * 7 {
                 break;
             }
-            dropped += usize::from(self.drop_buffer(&buffer));
+            self.drop_buffer(&buffer);
         }
-        dropped
+        let next = self.budget.max(self.bytes() + self.budget / 8);
+        self.limit.store(next, Ordering::Relaxed);
     }
 
     /// Drops one buffer if it is clean and nobody holds it.
-    fn drop_buffer(&self, buffer: &Arc<Buffer>) -> bool {
-        let Some(mut guard) = buffer.try_lock() else { return false };
+    fn drop_buffer(&self, buffer: &Arc<Buffer>) {
+        let Some(mut guard) = buffer.try_lock() else { return };
         settle(&mut guard);
         let core = buffer.core();
         let needed = guard.is_dirty() || core.is_pinned() || core.lsn().is_some();
         if needed || guard.state() == State::Gone {
-            return false;
+            return;
         }
         guard.set_state(State::Gone);
         drop(guard);
         self.index.remove_if_sync(&buffer.daddr().get(), |found| Arc::ptr_eq(found, buffer));
         self.bytes.fetch_sub(buffer.segments().bytes(), Ordering::Relaxed);
-        true
     }
 
     /// Drops a buffer of another shape that begins at the same address, whose block was freed: the address is about to

@@ -32,11 +32,6 @@ impl Regions {
         self.ends.push(self.bytes.len() as u32); // items are far smaller than 4 GiB
     }
 
-    /// Changes a byte range of what was added: a count in the first region that is known last.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-
     /// How many regions there are.
     #[inline]
     pub fn count(&self) -> usize {
