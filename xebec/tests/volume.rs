@@ -253,3 +253,27 @@ fn a_full_volume_refuses_and_stays_whole() {
     volume.unmount().unwrap();
     judge(&device);
 }
+
+#[test]
+fn budgets_of_a_few_blocks_and_inodes_are_enough() {
+    let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let options = Options { buffer_bytes: 64 << 10, inodes: 16, ..Options::default() };
+    let volume = Volume::open(device.clone(), options).unwrap();
+    let root = volume.root();
+    for d in 0..20 {
+        let dir = volume.create(root, format!("d{d}").as_bytes(), &New::directory()).unwrap();
+        for n in 0..150 {
+            volume.create(dir, format!("file {n}").as_bytes(), &New::file()).unwrap();
+        }
+        volume.sync().unwrap();
+    }
+    for d in 0..20 {
+        let dir = volume.lookup(root, format!("d{d}").as_bytes()).unwrap();
+        assert_eq!(names(&volume, dir).len(), 150);
+        for n in (0..150).step_by(2) {
+            volume.unlink(dir, format!("file {n}").as_bytes()).unwrap();
+        }
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}
