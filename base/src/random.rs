@@ -43,8 +43,8 @@ impl Random {
     }
 }
 
-/// Spreads every bit of `n` over all bits.
-fn mix(n: u64) -> u64 {
+/// Spreads every bit of `n` over all bits, reversibly.
+pub fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)

@@ -272,6 +272,16 @@ impl Geometry {
         (INODES_PER_CHUNK >> self.inodes_per_block_log).max(1)
     }
 
+    /// Blocks of a cluster, as which inodes are read, written and named in the log: 8 KiB for inodes of 256 bytes, and
+    /// as much more as inodes are larger, where their alignment allows (as the inode items of Linux's logs tell).
+    pub fn inode_cluster_blocks(&self) -> u32 {
+        const BYTES: u32 = 8 << 10;
+        const INODE_BYTES: u32 = 256;
+        let wanted = (BYTES * (self.inode_size / INODE_BYTES)) >> self.block_log;
+        let plain = (BYTES >> self.block_log).max(1);
+        if wanted > plain && self.inode_align >= wanted { wanted } else { plain }
+    }
+
     /// Whether an AG block can hold something: inside the AG and not one of its header's blocks.
     pub fn ag_block_is_usable(&self, ag: AgNumber, block: AgBlock) -> bool {
         block.get() >= self.ag_header_blocks() && block.get() < self.ag_length(ag)

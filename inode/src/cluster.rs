@@ -11,10 +11,6 @@ use format::inode::{MAGIC, RawInode};
 use format::ondisk::OnDisk;
 use log::engine::Extent;
 
-/// Bytes of a cluster of inodes of 256 bytes; larger inodes have clusters that are as much larger.
-const CLUSTER_BYTES: u32 = 8 << 10;
-const CLUSTER_INODE_BYTES: u32 = 256;
-
 /// Where an inode lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -24,17 +20,10 @@ pub struct Place {
     pub offset: u32,
 }
 
-/// Blocks of a cluster of this volume's inodes.
-pub fn blocks(geometry: &Geometry) -> u32 {
-    let wanted = (CLUSTER_BYTES * (geometry.inode_size / CLUSTER_INODE_BYTES)) >> geometry.block_log;
-    let plain = (CLUSTER_BYTES >> geometry.block_log).max(1);
-    if wanted > plain && geometry.inode_align >= wanted { wanted } else { plain }
-}
-
 /// The place of an inode; `None` where the number lies outside of the volume.
 pub fn place(geometry: &Geometry, ino: Ino) -> Option<Place> {
     let (ag, within) = geometry.split_ino(ino).filter(|_| geometry.ino_is_valid(ino))?;
-    let (block, blocks) = (geometry.ag_ino_block(within), blocks(geometry));
+    let (block, blocks) = (geometry.ag_ino_block(within), geometry.inode_cluster_blocks());
     let first = AgBlock(block.get() - block.get() % blocks);
     let skip = (block.get() - first.get()) << geometry.block_log;
     let daddr: Daddr = geometry.ag_block_daddr(ag, first);

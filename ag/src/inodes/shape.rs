@@ -12,9 +12,6 @@ use format::{Damage, ensure};
 use super::chunk::{Chunk, INODES_PER_HOLE};
 
 const NAME: &str = "superblock";
-/// Bytes of a cluster of inodes of 256 bytes; larger inodes have clusters that are as much larger.
-const CLUSTER_BYTES: u32 = 8 << 10;
-const CLUSTER_INODE_BYTES: u32 = 256;
 
 /// Where a part of a chunk may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +69,7 @@ impl InodeShape {
         let chunk_blocks = geometry.blocks_per_chunk();
         let align = geometry.inode_align;
         ensure!(align.is_power_of_two(), NAME, "inoalignmt", "a power of two", align);
-        let wanted = (CLUSTER_BYTES * (geometry.inode_size / CLUSTER_INODE_BYTES)) >> geometry.block_log;
-        let plain = (CLUSTER_BYTES >> geometry.block_log).max(1);
-        let cluster_blocks = if wanted > plain && align >= wanted { wanted } else { plain };
+        let cluster_blocks = geometry.inode_cluster_blocks();
         ensure!(
             align >= cluster_blocks,
             NAME,

@@ -1,5 +1,7 @@
 //! UUID and inode generations from a seed: the same wherever and however often it runs.
 
+use base::random::mix;
+
 /// A sequence of numbers (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 pub struct Random(u64);
 
@@ -33,13 +35,6 @@ pub fn uuid(seed: [u8; 16]) -> [u8; 16] {
 fn halves(seed: [u8; 16]) -> [u64; 2] {
     let whole = u128::from_le_bytes(seed);
     [whole as u64, (whole >> 64) as u64]
-}
-
-/// Spreads every bit of `n` over all bits, reversibly.
-fn mix(n: u64) -> u64 {
-    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ (n >> 31)
 }
 
 #[cfg(test)]
