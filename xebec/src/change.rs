@@ -85,6 +85,19 @@ impl Volume {
         Ok(Change { volume: self, tx, blocks, room })
     }
 
+    /// Does what takes blocks. Where there are none, whatever is about to give some back is waited for, and then it is
+    /// tried once more: removed files are freed in the background, and their blocks when that is stable.
+    pub(crate) fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(error) if error.errno() == errno::ENOSPC => {
+                self.table.shared().inactive.drain()?;
+                self.log.force()?;
+                work()
+            }
+            done => done,
+        }
+    }
+
     /// A context for looking only: it holds no log space, and cannot change anything.
     pub(crate) fn look(&self) -> Result<Change<'_>> {
         let shared = self.table.shared();

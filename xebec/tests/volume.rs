@@ -277,3 +277,25 @@ fn budgets_of_a_few_blocks_and_inodes_are_enough() {
     volume.unmount().unwrap();
     judge(&device);
 }
+
+#[test]
+fn what_was_removed_has_room_for_new_files_at_once() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::format(&*device, &mkfs::Options { block_size: 1024, ..mkfs::Options::default() }).unwrap();
+    let volume = open(&device);
+    let root = volume.root();
+    let name = |n: u32| format!("{n:0200}").into_bytes();
+    let made = (0..).find(|n| volume.create(root, &name(*n), &New::file()).is_err()).unwrap();
+    let mut there = made;
+    for _ in 0..3 {
+        for n in 0..there {
+            volume.unlink(root, &name(n)).unwrap();
+        }
+        there = made / 2;
+        for n in 0..there {
+            volume.create(root, &name(n), &New::file()).unwrap();
+        }
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}

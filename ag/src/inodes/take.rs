@@ -33,8 +33,8 @@ struct Attempt {
     parent: Option<AgIno>,
     /// Whether to wait for the AG's lock.
     wait: bool,
-    /// Whether a new chunk may be allocated.
-    may_grow: bool,
+    /// How hard is tried: whether a new chunk may be allocated.
+    pass: Pass,
 }
 
 impl Groups {
@@ -74,7 +74,7 @@ impl Groups {
                 // A file waits for its directory's AG rather than go elsewhere: it will be read with its neighbours.
                 let wait = pass == Pass::Last || (parent.is_some() && !wanted.is_dir);
                 if let Some(ino) =
-                    self.alloc_inode_in(tx, reservation, ag, Attempt { parent, wait, may_grow })?
+                    self.alloc_inode_in(tx, reservation, ag, Attempt { parent, wait, pass }, &mut growth)?
                 {
                     return Ok(ino);
                 }
@@ -111,6 +111,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         ag: AgNumber,
         attempt: Attempt,
+        growth: &mut Growth,
     ) -> Result<Option<Ino>, Error> {
         let agi = if attempt.wait {
             Agi::read(tx, self.geometry(), ag)?
@@ -121,7 +122,8 @@ impl Groups {
             }
         };
         if agi.raw(tx)?.freecount.get() == 0 {
-            if !attempt.may_grow {
+            // What was known without the lock may be old: the last free inodes may be others' by now.
+            if !growth.allowed(self, attempt.pass) {
                 tx.release(agi.id);
                 return Ok(None);
             }

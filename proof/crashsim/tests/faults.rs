@@ -72,13 +72,11 @@ fn a_device_that_dies_loses_nothing_that_was_synced() {
 }
 
 #[test]
-#[ignore = "open: threads are refused inodes on a small volume that has some (dir16k, seed 105)"]
 fn one_failed_write_loses_nothing_that_was_synced() {
     all("one write", 25, |at| Fault::io_error(Operation::Write, When::Nth(at)));
 }
 
 #[test]
-#[ignore = "open: threads are refused inodes on a small volume that has some (log-stripe, seed 106)"]
 fn failed_flushes_lose_nothing_that_was_synced() {
     all("flushes", 2, |at| Fault::io_error(Operation::Flush, When::From(at)));
 }

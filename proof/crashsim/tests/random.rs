@@ -93,7 +93,6 @@ fn a_full_volume_refuses_and_stays_sound() {
 }
 
 #[test]
-#[ignore = "open: threads are refused inodes on a small volume that has some (dir16k, seed 31)"]
 fn threads_in_their_own_directories_agree_with_the_model() {
     for (shape, seed) in SHAPES.into_iter().zip(30..) {
         let engine = Engine { shape };

@@ -25,7 +25,11 @@ impl Volume {
     /// `EEXIST`, `ENOENT` where the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`.
     pub fn create(&self, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Ino> {
         let device = verify(new)?;
-        let dir_ref = self.inode(dir)?;
+        let dir = self.inode(dir)?;
+        self.with_room(|| self.try_create(&dir, name, new, device))
+    }
+
+    fn try_create(&self, dir_ref: &InodeRef, name: &[u8], new: &New<'_>, device: u32) -> Result<Ino> {
         let mut change = self.begin_taking(self.reservations.create, self.reservations.create_blocks(new))?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;

@@ -36,7 +36,11 @@ impl Volume {
         if !matches!(new.kind, Kind::File) {
             return Err(Error::refused(base::errno::EINVAL, "only a regular file can be without a name"));
         }
-        let dir_ref = self.inode(dir)?;
+        let dir = self.inode(dir)?;
+        self.with_room(|| self.try_anonymous(&dir, new))
+    }
+
+    fn try_anonymous(&self, dir_ref: &InodeRef, new: &New<'_>) -> Result<Handle> {
         let mut change = self.begin_taking(self.reservations.create, self.reservations.create_blocks(new))?;
         let dir = dir_ref.lock();
         expect_directory(&dir)?;

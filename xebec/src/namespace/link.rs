@@ -26,8 +26,12 @@ impl Volume {
         if file.ino() == dir {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         }
+        self.with_room(|| self.try_give_name(file, &dir_ref, name, anonymous))
+    }
+
+    fn try_give_name(&self, file: &InodeRef, dir: &InodeRef, name: &[u8], anonymous: bool) -> Result<()> {
         let mut change = self.begin_taking(self.reservations.link, self.reservations.name_blocks)?;
-        let [Some(mut dir), Some(mut child)] = lock_all([Some(&dir_ref), Some(file)]) else {
+        let [Some(mut dir), Some(mut child)] = lock_all([Some(dir), Some(file)]) else {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         };
         expect_directory(&dir)?;

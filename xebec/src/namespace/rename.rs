@@ -70,7 +70,7 @@ impl Volume {
         let mut moves_directory = false;
         loop {
             let turn = moves_directory.then(|| self.rename.lock());
-            match self.try_rename(from, to, how, turn.as_ref())? {
+            match self.with_room(|| self.try_rename(from, to, how, turn.as_ref()))? {
                 Tried::Done => return Ok(()),
                 Tried::Changed => {}
                 Tried::MovesDirectory => moves_directory = true,

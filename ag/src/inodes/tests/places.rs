@@ -179,3 +179,18 @@ fn trees_that_disagree_are_damage_not_a_panic() {
         assert_eq!(bed.free_shared(Ino(wrong)).unwrap_err().errno(), base::errno::EFSCORRUPTED);
     }
 }
+
+#[test]
+fn a_count_that_is_old_by_the_time_of_the_lock_is_no_reason_to_give_up() {
+    let options = mkfs::Options { block_size: 1024, ag_count: Some(1), ..mkfs::Options::default() };
+    let mut bed = Bed::new(64 << 20, &options);
+    let root = bed.geometry().root;
+    let inodes = |bed: &Bed| bed.groups.get(AgNumber(0)).unwrap().inodes.free();
+    while inodes(&bed) > 0 {
+        bed.alloc_counting(root).unwrap();
+    }
+    // As another thread sees it that looked just before the last one was taken.
+    let group = bed.groups.get(AgNumber(0)).unwrap();
+    group.inodes.set(group.inodes.count(), 1);
+    bed.alloc_counting(root).unwrap();
+}
