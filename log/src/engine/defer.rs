@@ -9,6 +9,8 @@
 //! - An intent stays in the active item list until its done item is stable, so the log never passes it.
 //! - An intent whose chain may have to wait for log space does not keep the tail: it is answered and logged anew.
 //! - Operations are done in the order in which they were deferred; what an operation defers itself comes next.
+//! - Recovery knows no order but that of the log: an extent is freed after its mapping was removed. So where an intent
+//!   is logged anew, all that stand behind it are, too, and unanswered ones are done at once, without being moved.
 
 use std::sync::Arc;
 
@@ -143,12 +145,16 @@ pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> 
         for group in groups.iter_mut().filter(|group| group.intent.is_none()) {
             group.intent = log_intent(tx, &group.operations);
         }
-        if tx.reserves_next() {
-            groups.iter_mut().for_each(|group| move_intent(tx, group));
+        // What recovery found needs no transaction before its own.
+        if tx.has_changes(locked) {
+            if tx.reserves_next() && groups.iter().any(|group| is_near_tail(tx, group)) {
+                log_anew(tx, &mut groups);
+            }
+            tx.roll(locked)?;
         }
-        tx.roll(locked)?;
         let group = groups.remove(0);
         if let Some(rest) = perform(tx, group)? {
+            groups.iter_mut().for_each(|group| answer(tx, group));
             groups.insert(0, rest);
         }
     }
@@ -185,14 +191,23 @@ fn perform(tx: &mut Transaction, group: Group) -> Result<Option<Group>, Error> {
     Ok(None)
 }
 
-/// Answers an intent that lies near the log's tail and logs it anew: a chain that waits for log space must not be what
-/// keeps the tail where it is.
-fn move_intent(tx: &mut Transaction, group: &mut Group) {
-    let lsn = group.intent.as_ref().and_then(|intent| intent.core.lsn());
-    if lsn.is_some_and(|lsn| tx.is_near_tail(lsn)) {
-        log_done(tx, group);
+/// Whether its intent lies near the log's tail: a chain that waits for log space must not be what keeps the tail there.
+fn is_near_tail(tx: &Transaction, group: &Group) -> bool {
+    group.intent.as_ref().and_then(|intent| intent.core.lsn()).is_some_and(|lsn| tx.is_near_tail(lsn))
+}
+
+/// Answers the intents and logs them anew, in their order.
+fn log_anew(tx: &mut Transaction, groups: &mut [Group]) {
+    for group in groups {
+        answer(tx, group);
         group.intent = log_intent(tx, &group.operations);
     }
+}
+
+/// Answers a group's intent, though nothing of it was done: it is to get another.
+fn answer(tx: &mut Transaction, group: &mut Group) {
+    log_done(tx, group);
+    group.intent = None;
 }
 
 fn log_intent(tx: &mut Transaction, operations: &[Box<dyn Deferred>]) -> Option<Arc<IntentItem>> {

@@ -432,6 +432,11 @@ impl Transaction {
         !self.items.is_empty() || self.buffers.iter().flatten().any(Edit::is_dirty)
     }
 
+    /// Whether there is anything to commit.
+    pub(super) fn has_changes(&self, locked: &[&mut dyn Loggable]) -> bool {
+        self.is_dirty() || !self.busy.is_empty() || locked.iter().any(|locked| locked.is_dirty())
+    }
+
     /// Commits what there is and goes on as the next transaction of the chain. Buffers that are not held are unlocked.
     ///
     /// What stays locked is logged again where the next transaction may have to wait for log space: so that it is not
