@@ -25,7 +25,7 @@ use base::{Ino, Lsn};
 use format::checksum;
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::ondisk::{OnDisk, U64};
-use log::engine::{Flush, ItemCore, LogItem, Loggable, Regions, WriteBatch};
+use log::engine::{Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
 use zerocopy::IntoBytes;
 
 use crate::cluster::{self, Place};
@@ -95,13 +95,13 @@ impl Inode {
     #[track_caller]
     pub fn lock(self: &Arc<Self>) -> LockedInode {
         let state = OwnedGuard::lock(Arc::clone(self), |inode| &inode.state);
-        LockedInode { item: self.clone(), state }
+        LockedInode { state }
     }
 
     /// The same if nobody holds the lock.
     pub fn try_lock(self: &Arc<Self>) -> Option<LockedInode> {
         let state = OwnedGuard::try_lock(Arc::clone(self), |inode| &inode.state)?;
-        Some(LockedInode { item: self.clone(), state })
+        Some(LockedInode { state })
     }
 
     /// A hold on it; `None` where it is free, or about to be.
@@ -221,7 +221,6 @@ impl Drop for InodeRef {
 
 /// The proof that a thread holds an inode's lock: its state, and what a commit takes of it.
 pub struct LockedInode {
-    item: Arc<dyn LogItem>,
     state: OwnedGuard<Inode, InodeState>,
 }
 
@@ -254,22 +253,23 @@ impl DerefMut for LockedInode {
 }
 
 impl Loggable for LockedInode {
-    fn item(&self) -> &Arc<dyn LogItem> {
-        &self.item
+    fn item(&self) -> Arc<dyn LogItem> {
+        self.state.owner().clone()
     }
 
     fn is_dirty(&self) -> bool {
         self.state.is_changed()
     }
 
-    fn format(&mut self, previous: Option<Regions>) -> Regions {
-        let inode = Arc::clone(self.state.owner());
+    fn log(&mut self, at: Moment) -> Grown {
+        let inode = self.state.owner();
         let unwritten = inode.in_flight.load(Ordering::Acquire) | inode.failed.load(Ordering::Acquire);
         let fields = self.state.commit_fields(unwritten);
-        let mut regions = previous.unwrap_or_default();
-        regions.clear();
-        record::write(&self.state, &inode.place, fields, &mut regions);
-        regions
+        let inode = self.state.owner();
+        inode.core.log_regions(at, |regions| {
+            regions.clear();
+            record::write(&self.state, &inode.place, fields, regions);
+        })
     }
 }
 

@@ -134,6 +134,9 @@ impl Adopted {
 /// Commits the transaction's change and does everything that was deferred. On return the last transaction of the chain
 /// is open: with the last done item, not yet committed.
 pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+    if tx.deferred.is_empty() && tx.resumed.is_empty() {
+        return Ok(());
+    }
     let mut groups: Vec<Group> = std::mem::take(&mut tx.resumed);
     loop {
         // What the last operation deferred comes before the rest.

@@ -33,29 +33,28 @@ impl BufferImage {
         Self { segments: segments.clone(), bytes, chunks: Chunks::NONE, flags: 0, count: 0, total: 0 }
     }
 
-    /// Copies `chunks` from the buffer.
-    pub fn add(&mut self, from: &[u8], chunks: &Chunks) {
+    /// The image of a buffer that was freed: the log says so, and nothing of what it held.
+    pub fn cancelled(segments: &Segments) -> Self {
+        let (bytes, flags) = (Box::default(), flags::CANCEL);
+        let segments = segments.clone();
+        let mut image = Self { segments, bytes, chunks: Chunks::NONE, flags, count: 0, total: 0 };
+        image.measure();
+        image
+    }
+
+    /// Copies `chunks` from the buffer. Of a buffer of `inodes` the log holds only the links of unlinked ones.
+    pub fn add(&mut self, from: &[u8], chunks: &Chunks, inodes: bool) {
         for run in chunks.byte_runs(self.bytes.len()) {
             if let (Some(to), Some(from)) = (self.bytes.get_mut(run.clone()), from.get(run)) {
                 to.copy_from_slice(from);
             }
         }
-        self.chunks |= *chunks;
-        self.measure();
         let kind = Stamp::of(from).map_or(0, |stamp| stamp.kind.code());
-        self.flags = self.flags & flags::INODE_BUFFER | u16::from(kind) << flags::KIND_SHIFT;
-    }
-
-    /// Marks a buffer of inodes, of which the log holds only the links of unlinked ones.
-    pub fn set_inodes(&mut self) {
-        self.flags |= flags::INODE_BUFFER;
-    }
-
-    /// The buffer was freed: the log says so, and nothing of what it held.
-    pub fn cancel(&mut self) {
-        self.flags = flags::CANCEL;
-        self.chunks = Chunks::NONE;
-        self.measure();
+        self.flags = u16::from(kind) << flags::KIND_SHIFT | if inodes { flags::INODE_BUFFER } else { 0 };
+        if !self.chunks.contains(chunks) {
+            self.chunks |= *chunks;
+            self.measure();
+        }
     }
 
     /// Whether the buffer was freed.
@@ -77,7 +76,7 @@ impl BufferImage {
         (self.count, self.total) = (0, 0);
         for (segment, chunks) in parts(&self.segments, &self.chunks) {
             if self.is_cancel() || !chunks.is_empty() {
-                self.count += 1 + chunks.runs().count();
+                self.count += 1 + chunks.run_count();
                 self.total += HEAD + map_words(segment) * 4 + chunks.count() * CHUNK_BYTES;
             }
         }
@@ -116,7 +115,7 @@ fn map_words(segment: &Extent) -> usize {
 fn head(segment: &Extent, chunks: &Chunks, flags: u16) -> Vec<u8> {
     let words = map_words(segment);
     let mut region = Vec::with_capacity(HEAD + words * 4);
-    let regions = 1 + chunks.runs().count() as u16; // at most 257
+    let regions = 1 + chunks.run_count() as u16; // at most 257
     for half in [ItemType::Buffer.code(), regions, flags, (segment.bytes / 512) as u16] {
         region.extend_from_slice(&half.to_le_bytes());
     }

@@ -20,6 +20,7 @@ use base::lock::{Mutex, Rank};
 use super::home::{Flush, WriteBatch};
 use super::image::BufferImage;
 use super::regions::Regions;
+use super::sizes::logged;
 
 /// Something that is logged as a whole and written home later: a buffer, an inode, an intent.
 pub trait LogItem: Send + Sync + Debug {
@@ -77,7 +78,8 @@ struct Pending {
     checkpoint: u64,
     /// Where the last commit of it stands among all commits.
     order: u64,
-    snapshot: Snapshot,
+    /// Absent only while it is made.
+    snapshot: Option<Snapshot>,
 }
 
 impl Default for ItemCore {
@@ -93,28 +95,40 @@ impl Default for ItemCore {
 }
 
 impl ItemCore {
-    /// Takes the snapshot of `checkpoint` out, if the item is already part of it: to be brought up to date.
+    /// Has `format` bring the checkpoint's snapshot up to date, or, where it is `None`, make it. A snapshot of an
+    /// earlier checkpoint waits beside it for its push.
     ///
     /// # Locking
-    /// The caller holds the item's own lock, so that no other commit comes between this and [`store`](Self::store).
-    pub fn take(&self, checkpoint: u64) -> Option<Snapshot> {
+    /// The caller holds the item's own lock. Only the push of the checkpoint before can meet this on the slots.
+    pub fn log(&self, at: Moment, format: impl FnOnce(&mut Option<Snapshot>)) -> Grown {
+        let Moment { checkpoint, order } = at;
         let mut slots = self.slots.lock();
-        match &slots.current {
-            Some(pending) if pending.checkpoint == checkpoint => slots.current.take(),
-            _ => None,
+        let is_first = slots.current.as_ref().is_none_or(|pending| pending.checkpoint != checkpoint);
+        if is_first {
+            let new = Pending { checkpoint, order, snapshot: None };
+            if let Some(older) = slots.current.replace(new) {
+                debug_assert!(slots.previous.is_none(), "a push left a snapshot behind");
+                slots.previous = Some(older);
+            }
         }
-        .map(|pending| pending.snapshot)
+        let Some(pending) = &mut slots.current else { return Grown::default() };
+        pending.order = order;
+        let before = pending.snapshot.as_ref().map_or(0, Snapshot::logged);
+        format(&mut pending.snapshot);
+        let after = pending.snapshot.as_ref().map_or(0, Snapshot::logged);
+        Grown { bytes: after as i64 - before as i64, is_first } // far below 2^63
     }
 
-    /// Puts the snapshot of `checkpoint` in; `order` is where this commit stands among all. A snapshot of an
-    /// earlier checkpoint waits beside it for its push.
-    pub fn store(&self, checkpoint: u64, order: u64, snapshot: Snapshot) {
-        let mut slots = self.slots.lock();
-        if let Some(older) = slots.current.take() {
-            debug_assert!(slots.previous.is_none(), "a push left a snapshot behind");
-            slots.previous = Some(older);
-        }
-        slots.current = Some(Pending { checkpoint, order, snapshot });
+    /// The same for an item that is logged as regions: `format` gets those that the checkpoint holds, or none.
+    pub fn log_regions(&self, at: Moment, format: impl FnOnce(&mut Regions)) -> Grown {
+        self.log(at, |snapshot| match snapshot {
+            Some(Snapshot::Regions(regions)) => format(regions),
+            _ => {
+                let mut regions = Regions::default();
+                format(&mut regions);
+                *snapshot = Some(Snapshot::Regions(regions));
+            }
+        })
     }
 
     /// Fetches the snapshot of `checkpoint` for its push, with its place among all commits.
@@ -125,7 +139,7 @@ impl ItemCore {
             .into_iter()
             .find(|slot| slot.as_ref().is_some_and(|pending| pending.checkpoint == checkpoint))?
             .take()
-            .map(|pending| (pending.order, pending.snapshot))
+            .and_then(|pending| Some((pending.order, pending.snapshot?)))
     }
 
     /// From now on the item must be written home before the log may pass its place, though it is logged again: not all
@@ -176,6 +190,24 @@ impl ItemCore {
     }
 }
 
+/// Where a commit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The checkpoint that it is part of.
+    pub checkpoint: u64,
+    /// Its number among all commits, and the item's within it.
+    pub order: u64,
+}
+
+/// What a commit made of an item's part of the checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grown {
+    /// By how many bytes of the log the checkpoint grew, or shrank.
+    pub bytes: i64,
+    /// Whether the item is new in it.
+    pub is_first: bool,
+}
+
 /// What a checkpoint will write of an item.
 #[derive(Debug)]
 pub enum Snapshot {
@@ -195,6 +227,11 @@ impl Snapshot {
             Self::Buffer(image) => image.count(),
             Self::Ordered => 0,
         }
+    }
+
+    /// Bytes that it takes of the log, with the headers of its regions.
+    pub fn logged(&self) -> u64 {
+        logged(self.bytes(), self.count())
     }
 
     /// Bytes of all regions together.
@@ -219,11 +256,11 @@ impl Snapshot {
 /// One item of a transaction that is being committed.
 pub trait Commit {
     /// The item.
-    fn item(&self) -> &Arc<dyn LogItem>;
+    fn item(&self) -> Arc<dyn LogItem>;
 
-    /// What the checkpoint must hold of it: `previous`, which it already holds, brought up to date; or, in a new
-    /// checkpoint, everything that has changed and is not stable at home.
-    fn format(&mut self, previous: Option<Snapshot>) -> Snapshot;
+    /// Brings up to date what the checkpoint holds of it, by [`ItemCore::log`]; or, in a new checkpoint, puts in
+    /// everything that has changed and is not stable at home.
+    fn log(&mut self, at: Moment) -> Grown;
 }
 
 #[cfg(test)]
@@ -245,16 +282,26 @@ mod tests {
     #[test]
     fn relogging_in_a_new_checkpoint_leaves_the_old_snapshot_to_its_push() {
         let core = ItemCore::default();
-        assert!(core.take(7).is_none());
-        core.store(7, 1, snapshot(1));
-        let again = core.take(7);
-        assert_eq!(again.as_ref().map(byte), Some(1));
-        core.store(7, 2, snapshot(2));
-        assert!(core.take(8).is_none(), "the snapshot of another checkpoint is not brought up to date");
-        core.store(8, 3, snapshot(3));
+        let log = |checkpoint, order, value| {
+            let mut before = None;
+            let grown = core.log(Moment { checkpoint, order }, |into| {
+                before = into.as_ref().map(byte);
+                *into = Some(snapshot(value));
+            });
+            assert_eq!(grown.bytes == 0, before.is_some());
+            (before, grown.is_first)
+        };
+        assert_eq!(log(7, 1, 1), (None, true));
+        assert_eq!(log(7, 2, 2), (Some(1), false));
+        assert_eq!(
+            log(8, 3, 3),
+            (None, true),
+            "the snapshot of another checkpoint is not brought up to date"
+        );
         assert_eq!(core.fetch(7).map(|(order, found)| (order, byte(&found))), Some((2, 2)));
         assert!(core.fetch(7).is_none());
-        assert_eq!(core.take(8).as_ref().map(byte), Some(3));
+        assert_eq!(log(8, 4, 4), (Some(3), false));
+        assert_eq!(core.fetch(8).map(|(order, found)| (order, byte(&found))), Some((4, 4)));
     }
 
     #[test]

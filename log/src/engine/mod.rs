@@ -61,7 +61,7 @@ pub use cache::BufferCache;
 pub use defer::{Deferred, Progress};
 pub use error::Error;
 pub use home::{Flush, WriteBatch};
-pub use item::{Commit, ItemCore, LogItem, Stable};
+pub use item::{Commit, Grown, ItemCore, LogItem, Moment, Stable};
 pub use log::{Log, Options};
 pub use regions::Regions;
 pub use stats::Statistics;

@@ -14,6 +14,7 @@ use super::buffer::Extent;
 use super::cache::BufferCache;
 use super::defer::{Deferred, Progress};
 use super::error::Error;
+use super::item::Moment;
 use super::target::{CommitTarget, Commits, LogReservation, Ticket};
 use super::transaction::Transaction;
 use super::unlogged::Unlogged;
@@ -228,7 +229,10 @@ impl CommitTarget for Intents {
     fn commit(&self, _: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
         let mut unanswered = self.unanswered.lock();
         for commit in commits.items.iter_mut() {
-            commit.format(None).for_each(|region| {
+            let at = Moment { checkpoint: 1, order: 0 };
+            commit.log(at);
+            let Some((_, snapshot)) = commit.item().core().fetch(1) else { continue };
+            snapshot.for_each(|region| {
                 let (kind, id) = (u16::from_le_bytes([region[0], region[1]]), region[8..16].to_vec());
                 if kind == ItemType::Efi.code() {
                     let name = |op: &[u8]| String::from_utf8_lossy(op).trim_end_matches('\0').to_owned();

@@ -24,7 +24,7 @@ use super::chunks::Chunks;
 use super::defer::{self, Adopted, Deferred, Group};
 use super::error::Error;
 use super::image::BufferImage;
-use super::item::{Commit, LogItem, Snapshot};
+use super::item::{Commit, Grown, LogItem, Moment, Snapshot};
 use super::regions::Regions;
 use super::target::{Base, BusyExtent, CommitTarget, Commits, LogReservation, Ticket};
 
@@ -35,18 +35,17 @@ pub struct BufferId(u32);
 /// Something else than a buffer that a transaction logs and whose lock the caller holds: an inode.
 pub trait Loggable {
     /// The item.
-    fn item(&self) -> &Arc<dyn LogItem>;
+    fn item(&self) -> Arc<dyn LogItem>;
     /// Whether it changed since the last commit.
     fn is_dirty(&self) -> bool;
-    /// What the checkpoint must hold of it: everything that changed and is not stable at home. `previous` is what
-    /// the checkpoint already holds: to be brought up to date, or replaced.
-    fn format(&mut self, previous: Option<Regions>) -> Regions;
+    /// Logs everything of it that changed and is not stable at home, by
+    /// [`ItemCore::log_regions`](super::item::ItemCore::log_regions).
+    fn log(&mut self, at: Moment) -> Grown;
 }
 
 /// A locked buffer in a transaction.
 pub struct Edit {
     guard: BufferGuard,
-    item: Arc<dyn LogItem>,
     changed: Chunks,
     held: bool,
     /// Unlocked early: the place stays empty.
@@ -64,8 +63,7 @@ enum Kind {
 
 impl Edit {
     fn new(guard: BufferGuard) -> Self {
-        let item: Arc<dyn LogItem> = guard.owner().clone();
-        Self { guard, item, changed: Chunks::NONE, held: false, kind: Kind::Normal }
+        Self { guard, changed: Chunks::NONE, held: false, kind: Kind::Normal }
     }
 
     /// The block's bytes.
@@ -108,31 +106,30 @@ impl Edit {
 }
 
 impl Commit for Edit {
-    fn item(&self) -> &Arc<dyn LogItem> {
-        &self.item
+    fn item(&self) -> Arc<dyn LogItem> {
+        self.guard.owner().clone()
     }
 
-    fn format(&mut self, previous: Option<Snapshot>) -> Snapshot {
+    fn log(&mut self, at: Moment) -> Grown {
         settle(&mut self.guard);
-        let segments = self.guard.owner().segments().clone();
-        match self.kind {
-            Kind::Ordered => return previous.unwrap_or(Snapshot::Ordered),
-            Kind::Invalidated => {
-                let mut image = BufferImage::new(&segments);
-                image.cancel();
-                return Snapshot::Buffer(Box::new(image));
+        let Self { guard, changed, kind, .. } = self;
+        guard.owner().core().log(at, |snapshot| match (kind, snapshot) {
+            (Kind::Ordered, snapshot) => {
+                snapshot.get_or_insert(Snapshot::Ordered);
             }
-            Kind::Normal => {}
-        }
-        let (mut image, chunks) = match previous {
-            Some(Snapshot::Buffer(image)) if !image.is_cancel() => (image, self.changed),
-            _ => (Box::new(BufferImage::new(&segments)), self.guard.unwritten()),
-        };
-        if self.guard.inodes {
-            image.set_inodes();
-        }
-        image.add(self.guard.bytes(), &chunks);
-        Snapshot::Buffer(image)
+            (Kind::Normal, Some(Snapshot::Buffer(image))) if !image.is_cancel() => {
+                image.add(guard.bytes(), changed, guard.inodes);
+            }
+            (Kind::Normal, snapshot) => {
+                let mut image = Box::new(BufferImage::new(guard.owner().segments()));
+                image.add(guard.bytes(), &guard.unwritten(), guard.inodes);
+                *snapshot = Some(Snapshot::Buffer(image));
+            }
+            (Kind::Invalidated, snapshot) => {
+                let image = BufferImage::cancelled(guard.owner().segments());
+                *snapshot = Some(Snapshot::Buffer(Box::new(image)));
+            }
+        })
     }
 }
 
@@ -144,12 +141,13 @@ struct Plain {
 }
 
 impl Commit for Plain {
-    fn item(&self) -> &Arc<dyn LogItem> {
-        &self.item
+    fn item(&self) -> Arc<dyn LogItem> {
+        Arc::clone(&self.item)
     }
 
-    fn format(&mut self, _: Option<Snapshot>) -> Snapshot {
-        Snapshot::Regions(self.regions.take().unwrap_or_default())
+    fn log(&mut self, at: Moment) -> Grown {
+        let regions = self.regions.take().unwrap_or_default();
+        self.item.core().log_regions(at, |into| *into = regions)
     }
 }
 
@@ -157,18 +155,17 @@ impl Commit for Plain {
 struct Locked<'a>(&'a mut dyn Loggable);
 
 impl Commit for Locked<'_> {
-    fn item(&self) -> &Arc<dyn LogItem> {
+    fn item(&self) -> Arc<dyn LogItem> {
         self.0.item()
     }
 
-    fn format(&mut self, previous: Option<Snapshot>) -> Snapshot {
-        let previous = match previous {
-            Some(Snapshot::Regions(regions)) => Some(regions),
-            _ => None,
-        };
-        Snapshot::Regions(self.0.format(previous))
+    fn log(&mut self, at: Moment) -> Grown {
+        self.0.log(at)
     }
 }
+
+/// Buffers of most transactions. So many fit into a piece of memory of the size that allocators have ready.
+const USUAL: usize = 8;
 
 /// One change of a volume. See the module.
 pub struct Transaction {
@@ -210,7 +207,7 @@ impl Transaction {
     pub(super) fn with(base: Arc<Base>, ticket: Option<Ticket>) -> Self {
         Self {
             base,
-            buffers: Vec::with_capacity(if ticket.is_some() { 16 } else { 0 }),
+            buffers: Vec::with_capacity(if ticket.is_some() { USUAL } else { 0 }),
             ticket,
             items: SmallVec::new(),
             busy: Vec::new(),
@@ -361,7 +358,7 @@ impl Transaction {
         let edit = self.edit(id);
         edit.guard.ordered = true;
         // What it was made with is not in the log, but for the item that can make it again.
-        edit.item.core().stay();
+        edit.buffer().core().stay();
         (edit.changed, edit.kind) = (Chunks::NONE, Kind::Ordered);
     }
 
@@ -504,11 +501,10 @@ impl Transaction {
             .collect();
         let mut commits: SmallVec<[&mut dyn Commit; 16]> = SmallVec::new();
         commits.extend(self.items.iter_mut().map(|item| item as &mut dyn Commit));
-        let dirty = self
-            .buffers
-            .iter_mut()
-            .flatten()
-            .filter(|edit| edit.is_dirty() || (again && edit.held && edit.item.core().lsn().is_some()));
+        let dirty =
+            self.buffers.iter_mut().flatten().filter(|edit| {
+                edit.is_dirty() || (again && edit.held && edit.buffer().core().lsn().is_some())
+            });
         commits.extend(dirty.map(|edit| edit as &mut dyn Commit));
         commits.extend(inodes.iter_mut().map(|inode| inode as &mut dyn Commit));
         if commits.is_empty() && self.busy.is_empty() {

@@ -12,7 +12,7 @@ use block::Device;
 
 use super::error::Error;
 use super::home::{Flush, WriteBatch};
-use super::item::LogItem;
+use super::item::{LogItem, Moment};
 use super::target::{CommitTarget, Commits, LogReservation, StableHook, Ticket};
 use super::ticket::Account;
 
@@ -22,6 +22,7 @@ pub struct Unlogged {
     state: Mutex<State>,
     hook: Option<Arc<dyn StableHook>>,
     next_id: AtomicU64,
+    next_checkpoint: AtomicU64,
     /// The most bytes that one transaction logged.
     most_bytes: AtomicU64,
 }
@@ -42,6 +43,7 @@ impl Unlogged {
             state: Mutex::new(Rank::Ail, State::default()),
             hook,
             next_id: AtomicU64::new(1),
+            next_checkpoint: AtomicU64::new(1),
             most_bytes: AtomicU64::new(0),
         }
     }
@@ -99,13 +101,16 @@ impl CommitTarget for Unlogged {
         self.check()?;
         let mut bytes = 0;
         for commit in commits.items.iter_mut() {
-            let snapshot = commit.format(None);
-            bytes += snapshot.bytes() as u64;
+            // Each commit is a checkpoint of its own.
+            let checkpoint = self.next_checkpoint.fetch_add(1, Ordering::Relaxed);
+            commit.log(Moment { checkpoint, order: 0 });
+            let snapshot = commit.item().core().fetch(checkpoint);
+            bytes += snapshot.map_or(0, |(_, snapshot)| snapshot.bytes() as u64);
             let mut state = self.state.lock();
             let item = commit.item();
             if item.core().lsn().is_none() {
                 item.core().set_lsn(Some(LSN));
-                state.waiting.push(Arc::clone(item));
+                state.waiting.push(item);
             }
         }
         self.most_bytes.fetch_max(bytes, Ordering::Relaxed);

@@ -39,8 +39,8 @@ use crossbeam_utils::CachePadded;
 
 use self::progress::Progress;
 use super::halt::Halt;
-use super::item::{Commit, LogItem};
-use super::sizes::{Sizes, logged};
+use super::item::{Commit, LogItem, Moment};
+use super::sizes::Sizes;
 use super::target::{BusyExtent, Commits, Ticket};
 
 /// Items of a commit are ordered by their place in it, which stands below the commit's number.
@@ -151,7 +151,8 @@ impl Cil {
         let order = self.order.fetch_add(1, Relaxed);
         let mut grown = 0;
         for (n, commit) in (0u64..).zip(commits.items) {
-            grown += shard.add(&mut **commit, sequence, order << ITEM_BITS | n.min((1 << ITEM_BITS) - 1));
+            let order = order << ITEM_BITS | n.min((1 << ITEM_BITS) - 1);
+            grown += shard.add(&mut **commit, Moment { checkpoint: sequence, order });
         }
         shard.busy.append(commits.busy);
         shard.commits += 1;
@@ -202,20 +203,15 @@ impl Shard {
     }
 
     /// Formats one item; gives by how much the checkpoint grew.
-    fn add(&mut self, commit: &mut dyn Commit, sequence: u64, order: u64) -> i64 {
-        let previous = commit.item().core().take(sequence);
-        let is_first = previous.is_none();
-        let before = previous.as_ref().map_or(0, |old| logged(old.bytes(), old.count()));
-        // Nobody else changes the slots' newest snapshot: the item is locked by the caller, and no push can pass.
-        let snapshot = commit.format(previous);
-        let after = logged(snapshot.bytes(), snapshot.count());
-        let item = commit.item();
-        item.core().store(sequence, order, snapshot);
-        if is_first {
+    fn add(&mut self, commit: &mut dyn Commit, at: Moment) -> i64 {
+        // The item is locked by the caller, and no push can pass this shard.
+        let grown = commit.log(at);
+        if grown.is_first {
+            let item = commit.item();
             item.core().pin();
-            self.items.push(Arc::clone(item));
+            self.items.push(item);
         }
-        after as i64 - before as i64
+        grown.bytes
     }
 }
 

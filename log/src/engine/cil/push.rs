@@ -16,7 +16,6 @@ use crate::engine::halt::Halt;
 use crate::engine::iclog::fill::{Filled, Filler};
 use crate::engine::iclog::{Host, Iclogs};
 use crate::engine::item::{LogItem, Snapshot};
-use crate::engine::sizes::logged;
 use crate::engine::target::BusyExtent;
 
 /// All that was committed into one checkpoint.
@@ -88,7 +87,7 @@ impl Cil {
         snapshots: &[(u64, Snapshot)],
         iclogs: &Iclogs,
     ) -> Result<Filled, Halt> {
-        let bytes = snapshots.iter().map(|(_, snapshot)| logged(snapshot.bytes(), snapshot.count())).sum();
+        let bytes = snapshots.iter().map(|(_, snapshot)| snapshot.logged()).sum();
         let regions = snapshots.iter().map(|(_, snapshot)| snapshot.count()).sum();
         let too_little = |needed: u64| {
             Halt::Because(format!(
@@ -133,7 +132,7 @@ impl Swapped {
             .collect();
         all.sort_by_key(|(order, ..)| *order);
         debug_assert_eq!(
-            all.iter().map(|(_, snapshot, _)| logged(snapshot.bytes(), snapshot.count()) as i64).sum::<i64>(),
+            all.iter().map(|(_, snapshot, _)| snapshot.logged() as i64).sum::<i64>(),
             self.bytes,
             "what commits accounted for is what the items hold"
         );
