@@ -1,62 +1,100 @@
-//! Linux as judge: what `xfs_repair -n` says of an image, and what the kernel shows of it, many images in one mount
-//! namespace.
+//! Linux as judge: what both versions of `xfs_repair -n` say of an image, and what the kernel shows of it.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use interop::damage::record;
+use model::Seen;
 use read::manifest::Record;
 
-/// Mounts each image of `$1`'s list on `$2`, which replays its log if it is dirty, and writes the manifest beside it;
-/// `$3` is the program that prints it. What fails for one image is written in the place of its manifest.
+/// Mounts the image `$1` on `$2`, which replays its log if it is dirty, and prints its manifest by the program `$3`;
+/// `$4` is a log of its own, or empty.
 const SHOW: &str = r#"
-while read -r image; do
-    if ! mount -t xfs -o loop,nouuid,noatime "$image" "$2" 2> "$image.failed"; then
-        dmesg 2>/dev/null | tail -n 3 >> "$image.failed" || true
-        continue
-    fi
-    "$3" manifest "$2" > "$image.manifest" 2> "$image.failed" && rm "$image.failed"
-    umount "$2"
-done < "$1"
+options=nouuid,noatime
+if [ -n "$4" ]; then
+    log=$(losetup --find --show "$4") || exit
+    trap 'losetup --detach "$log"' EXIT
+    options=$options,logdev=$log
+fi
+if ! mount -t xfs -o "loop,$options" "$1" "$2"; then
+    dmesg | grep XFS | tail -n 12
+    exit 1
+fi
+"$3" manifest "$2"
+status=$?
+umount "$2" || status=1
+exit $status
 "#;
 
-/// What the kernel shows of each image, in order, or why it shows nothing. Dirty logs are replayed in place.
-pub fn show(images: &[PathBuf], work: &Path) -> Vec<Result<Vec<Record>, String>> {
-    let (list, mount) = (work.join("list"), work.join("mnt"));
-    let lines: Vec<String> = images.iter().map(|image| format!("{}\n", image.display())).collect();
-    std::fs::write(&list, lines.concat()).unwrap();
-    std::fs::create_dir_all(&mount).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-uc", SHOW, "show"]).args([&list, &mount]);
-    command.arg(env!("CARGO_BIN_EXE_interop"));
-    assert!(command.status().unwrap().success(), "the loop over the images failed");
-    let beside = |image: &PathBuf, what: &str| PathBuf::from(format!("{}.{what}", image.display()));
-    let result = |image: &PathBuf| {
-        let (failed, manifest) = (beside(image, "failed"), beside(image, "manifest"));
-        if let Ok(why) = std::fs::read_to_string(&failed) {
-            std::fs::remove_file(&failed).unwrap();
-            return Err(format!("the kernel does not mount it: {why}"));
-        }
-        let text = std::fs::read_to_string(&manifest).map_err(|error| error.to_string())?;
-        std::fs::remove_file(&manifest).unwrap();
-        text.lines().map(|line| Record::from_line(line).map_err(|error| error.to_string())).collect()
-    };
-    images.iter().map(result).collect()
+/// A folder that vanishes, in memory where there is room: a loop mount flushes its file often, which a disk is slow at.
+pub fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let room = rustix::fs::statvfs(memory).map_or(0, |about| about.f_bavail * about.f_frsize);
+    if room > 4 << 30 { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// What `xfs_repair -n` complains of; nothing of a sound volume.
-pub fn repair(image: &Path) -> Result<(), String> {
-    let program = record::newer().join("xfs_repair");
-    let mut command = Command::new(program);
-    // A volume of one AG has no second superblock to compare with; xfs_repair then asks to be told to go on.
-    command.args(["-n", "-f", "-o", "force_geometry"]).arg(image);
-    let output = command.output().map_err(|error| error.to_string())?;
-    if output.status.code() == Some(0) {
-        return Ok(());
+/// What the kernel shows of an image; a dirty log is replayed in place. `mount` is an empty folder of the caller's own.
+///
+/// # Errors
+/// That it does not mount it, or cannot read it, with what it says.
+pub fn show(image: &Path, log: Option<&Path>, mount: &Path) -> Result<Seen, String> {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "bash", "-uc", SHOW, "show"]).arg(image).arg(mount);
+    command.arg(env!("CARGO_BIN_EXE_interop")).arg(log.unwrap_or(Path::new("")));
+    let Output { status, stdout, stderr } = command.output().map_err(|error| error.to_string())?;
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    if !status.success() {
+        let out: Vec<&str> = out.lines().filter(|line| !line.starts_with('{')).collect();
+        return Err(format!("the kernel does not mount or read it: {err}{}", out.join("\n")));
     }
-    let text =
-        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    let chatter = |line: &&str| !line.trim_start().starts_with("- ") && !line.starts_with("Phase");
-    let said: Vec<&str> = text.lines().filter(chatter).take(12).collect();
-    Err(format!("xfs_repair -n exits {:?}: {}", output.status.code(), said.join("\n")))
+    let records: Result<Vec<Record>, _> = out.lines().map(Record::from_line).collect();
+    Seen::of_records(&records.map_err(|error| error.to_string())?, true)
+}
+
+/// What `xfs_repair -n` of either version complains of; nothing of a sound volume.
+///
+/// # Errors
+/// The complaint.
+pub fn repair(image: &Path, log: Option<&Path>) -> Result<(), String> {
+    for program in [record::newer().join("xfs_repair"), "/sbin/xfs_repair".into()] {
+        let mut command = Command::new(&program);
+        // A volume of one AG has no second superblock to compare with; xfs_repair then asks to be told to go on.
+        command.args(["-n", "-f", "-o", "force_geometry"]);
+        if let Some(log) = log {
+            command.arg("-l").arg(log);
+        }
+        let output = command.arg(image).output().map_err(|error| error.to_string())?;
+        if output.status.code() != Some(0) {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            let chatter = |line: &&str| !line.trim_start().starts_with("- ") && !line.starts_with("Phase");
+            let said: Vec<&str> = text.lines().filter(chatter).take(12).collect();
+            let (program, exit) = (program.display(), output.status.code());
+            return Err(format!("{program} -n exits {exit:?}: {}", said.join("\n")));
+        }
+    }
+    Ok(())
+}
+
+/// Does something with each item, on all processors; gives the results in order.
+pub fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let worker = || {
+        while let Some((at, item)) =
+            Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, items.get(at)?)))
+        {
+            let result = work(item);
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(worker);
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
 }
