@@ -4,6 +4,9 @@
 //! [`ImageDevice`] has one lock around its pages, held for a copy of bytes. Crash states are small and each is worked
 //! on by few threads.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use block::{Device, DeviceError, Durability, Operation};
@@ -81,7 +84,23 @@ impl Image {
         }
     }
 
-    /// The bytes in one piece, to be written to a file.
+    /// Writes them to a file, with holes where all is zero.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn save(&self, path: &Path) -> std::io::Result<()> {
+        let file = File::create(path)?;
+        file.set_len(self.size)?;
+        for (page, offset) in self.pages.iter().zip((0..self.size).step_by(PAGE)) {
+            let length = (self.size - offset).min(PAGE as u64) as usize;
+            if page.iter().any(|byte| *byte != 0) {
+                file.write_all_at(&page[..length], offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes in one piece.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.size as usize];
         self.read(0, &mut bytes);
@@ -165,5 +184,9 @@ mod tests {
         let device = ImageDevice::new(two.clone());
         assert!(device.read_at(19_999, &mut [0; 2]).is_err());
         assert_eq!(Image::of_device(&device).unwrap().to_bytes(), two.to_bytes());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        two.save(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), two.to_bytes());
     }
 }

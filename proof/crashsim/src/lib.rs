@@ -6,7 +6,7 @@
 //! | [`Target`] | what is tested: something that formats, opens, unmounts and judges volumes |
 //! | [`Workload`], [`run()`], [`work`], [`Run`] | threads at work, and all that is known of it afterwards |
 //! | [`State`], [`Fate`], [`states`], [`Builder`] | what a cut leaves: which writes, and which of their sectors |
-//! | [`judge`], [`Depth`], [`Verdict`] | whether one state recovers to a sound volume and a prefix of history |
+//! | [`judge`], [`survived`], [`Depth`], [`Verdict`] | whether one state recovers to a sound volume and a prefix of history |
 //! | [`judge_run`], [`Choice`], [`Counts`] | all states of a run, in parallel |
 //! | [`keep`] | a wrong state in a folder, to be judged again |
 //! | [`engine`], [`shape`], [`standard`] | Xebec as the target, the shapes of its volumes, and what each seed does |
@@ -36,5 +36,5 @@ pub use campaign::{Choice, Counts, Wrong, judge_run, one};
 pub use image::{Image, ImageDevice};
 pub use state::{Builder, Fate, State, states};
 pub use target::Target;
-pub use verdict::{Depth, Verdict, judge};
+pub use verdict::{Depth, Verdict, judge, survived};
 pub use workload::{Mark, Run, Worked, Workload, prepare, run, work};

@@ -3,6 +3,8 @@
 //! A device may keep any of these writes, lose any, and keep any sectors of any: a cut is harder here than a prefix of
 //! each write. What was flushed, or forced, is whole.
 
+use std::ops::Range;
+
 use block::{Durability, Event, Recording};
 use model::Rng;
 
@@ -77,12 +79,19 @@ pub struct Builder<'r> {
     /// Everything before `flushed` is in `stable`.
     stable: Image,
     flushed: usize,
+    /// Writes elsewhere are never torn.
+    tears: Range<u64>,
 }
 
 impl<'r> Builder<'r> {
     /// Begins with the device as it was before the recording.
     pub fn new(before: &'r Image, recording: &'r Recording) -> Self {
-        Self { recording, before, stable: before.clone(), flushed: 0 }
+        Self { recording, before, stable: before.clone(), flushed: 0, tears: 0..u64::MAX }
+    }
+
+    /// Tears writes at these bytes alone: each of the others arrives, or does not.
+    pub fn tearing_only(self, tears: Range<u64>) -> Self {
+        Self { tears, ..self }
     }
 
     /// What the device holds in this state.
@@ -109,6 +118,7 @@ impl<'r> Builder<'r> {
                 Fate::TornLast(_) => Sectors::All,
                 Fate::Random(seed) => Sectors::random(&mut Rng::part(seed, index as u64)),
             };
+            let kept = if self.tears.contains(offset) { kept } else { kept.whole() };
             kept.write(&mut image, *offset, data);
         }
         image
@@ -152,6 +162,16 @@ impl Sectors {
             2 => Self::None,
             _ => Self::torn(rng),
         }
+    }
+
+    /// Of a write that cannot be torn.
+    fn whole(self) -> Self {
+        let whole = match self {
+            Self::First(percent) => percent >= 50,
+            Self::Any(mut rng) => rng.one_in(2),
+            Self::All | Self::None => return self,
+        };
+        if whole { Self::All } else { Self::None }
     }
 
     fn write(mut self, image: &mut Image, offset: u64, data: &[u8]) {
@@ -209,6 +229,20 @@ mod tests {
             torn |= four == 512;
         }
         assert!(torn && states.iter().zip(0..).all(|(state, n)| state.index == n));
+    }
+
+    #[test]
+    fn writes_are_torn_where_they_may_be_alone() {
+        let (before, recording) = recording();
+        let torn = |tears: Range<u64>| {
+            let mut builder = Builder::new(&before, &recording).tearing_only(tears);
+            let states = states(&recording, 20, 1);
+            let images: Vec<_> = states.iter().map(|state| there(&builder.build(state))).collect();
+            // Of those that are not forced.
+            [1, 3].map(|n| images.iter().any(|there| there[n] == 512))
+        };
+        assert_eq!(torn(0..8192), [true, true]);
+        assert_eq!(torn(2048..3072), [true, false]);
     }
 
     #[test]

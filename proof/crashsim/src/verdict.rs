@@ -54,18 +54,26 @@ pub fn judge<T: Target>(
     }
     target.unmount(volume).map_err(|error| format!("unmount after recovery: {error}"))?;
     let trees = target.judge(device, &homes, run.times).map_err(|what| format!("after recovery: {what}"))?;
-    let trees: Vec<(usize, &Seen)> = trees.iter().enumerate().collect();
-    let found = trees.iter().map(|(thread, seen)| prefix(run, *thread, seen, least[*thread]));
-    let found: Vec<Survived> = found.collect::<Result<_, _>>()?;
-    if !run.exactly {
-        in_order(run, &found)?;
-    }
-    let lengths: Vec<usize> = found.iter().map(|survived| survived.most).collect();
+    let lengths = survived(run, &trees, least)?;
     let nested = match depth.nested {
         0 => 0,
         most => cut_recovery(target, run, image, recorder.take(), &lengths, most)?,
     };
     Ok(Verdict { lengths, nested })
+}
+
+/// How many steps of each thread survived a crash, by the trees that whoever recovered the volume shows.
+///
+/// # Errors
+/// A tree that is no prefix of at least so many steps of its thread, or prefixes that do not go together, in words.
+pub fn survived(run: &Run, trees: &[Seen], least: &[usize]) -> Result<Vec<usize>, String> {
+    let found = trees.iter().zip(least).enumerate();
+    let found = found.map(|(thread, (seen, least))| prefix(run, thread, seen, *least));
+    let found: Vec<Survived> = found.collect::<Result<_, _>>()?;
+    if !run.exactly {
+        in_order(run, &found)?;
+    }
+    Ok(found.iter().map(|survived| survived.most).collect())
 }
 
 /// Prefixes of a history that look alike.

@@ -11,6 +11,9 @@ use crate::operation::{Change, HOME, How, Id, Kind, Name, New, Operation};
 use crate::rng::Rng;
 use crate::tree::Tree;
 
+/// Major numbers of devices: those that Linux reads back. It keeps 14 bits on disk and then looks at nine of them.
+const MAJORS: u64 = 512;
+
 /// What a generator aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aim {
@@ -179,8 +182,8 @@ impl Generator {
                 };
                 Kind::Symlink((0..length).map(|_| b'a' + self.rng.below(26) as u8).collect())
             }
-            17 => Kind::CharDevice(self.rng.below(4096) as u32, self.rng.below(1 << 18) as u32),
-            18 => Kind::BlockDevice(self.rng.below(4096) as u32, self.rng.below(1 << 18) as u32),
+            17 => Kind::CharDevice(self.rng.below(MAJORS) as u32, self.rng.below(1 << 18) as u32),
+            18 => Kind::BlockDevice(self.rng.below(MAJORS) as u32, self.rng.below(1 << 18) as u32),
             _ if self.rng.one_in(2) => Kind::Fifo,
             _ => Kind::Socket,
         };
