@@ -35,6 +35,10 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+/// Snapshots of the journal are made by one thread and freed by another, which the C library's allocator pays for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments = args::with_find_spelling(std::env::args_os().collect());
     let arguments = match args::Cli::try_parse_from(&arguments) {
