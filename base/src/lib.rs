@@ -6,6 +6,7 @@
 //! | [`errno`] | the POSIX error numbers that leave the library |
 //! | [`lock`] | locks that are taken in one order only |
 //! | [`percpu`] | state of which each CPU has its own |
+//! | [`sync`] | atomics, in whose place a model checker can put its own |
 //! | [`time`], [`random`] | the clock and random numbers, which tests replace |
 //!
 //! # Invariants
@@ -16,6 +17,7 @@ pub mod errno;
 pub mod lock;
 pub mod percpu;
 pub mod random;
+pub mod sync;
 pub mod time;
 pub mod units;
 

@@ -28,10 +28,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, PerCpu};
+use base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crossbeam_utils::CachePadded;
 
 use super::halt::Halt;
@@ -221,7 +221,8 @@ impl Grant {
     }
 
     fn take(&self, bytes: u64, limit: u64) -> bool {
-        let fits = |head: u64| (head + bytes <= self.tail.load(SeqCst) + limit).then_some(head + bytes);
+        let end = self.tail.load(SeqCst) + limit;
+        let fits = |head: u64| (head + bytes <= end).then_some(head + bytes);
         self.head.fetch_update(SeqCst, SeqCst, fits).is_ok()
     }
 

@@ -3,6 +3,7 @@
 //! | part | does |
 //! |---|---|
 //! | [`Cil`] | commits into the list |
+//! | `context` | what the CPUs' parts share: what is still owed for headers, how large the checkpoint is |
 //! | [`progress`] | which checkpoint is being built, was pushed, is stable; and who waits for it |
 //! | [`push`] | swaps the list out and writes it to the log |
 //!
@@ -15,7 +16,7 @@
 //! A checkpoint needs more of the log than its items' bytes ([`Sizes`]): a frame, and headers for each record. How many
 //! records the largest checkpoint takes is known beforehand. Each commit leaves the checkpoint the headers that its own
 //! bytes could need, until it has enough for the largest; then no more. A checkpoint may grow beyond the largest while
-//! commits are being held back: every commit that sees this pays again. Nobody ever sums up the shards for it.
+//! commits are being held back: every commit that sees this pays for itself. Nobody ever sums up the shards for it.
 //!
 //! # Invariants
 //! - A commit lies in one checkpoint as a whole. Of two commits to one item the later lies in the same checkpoint or a
@@ -27,16 +28,18 @@
 //! `CilShard`, then `ItemSlot`. A push takes all shards, ascending, for as long as it takes to swap their lists.
 //! [`Cil::push`] itself is one at a time, under `Push`; commits never take that.
 
+mod context;
 pub mod progress;
 pub mod push;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base::lock::{Mutex, Rank};
 use base::percpu;
 use crossbeam_utils::CachePadded;
 
+use self::context::{Context, Space};
 use self::progress::Progress;
 use super::halt::Halt;
 use super::item::{Commit, LogItem, Moment};
@@ -52,10 +55,7 @@ pub struct Cil {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     /// The number of the next commit.
     order: CachePadded<AtomicU64>,
-    /// Bytes of the current checkpoint, as far as shards have told.
-    space: CachePadded<AtomicI64>,
-    /// A shard tells its bytes when they are so many.
-    batch: i64,
+    space: Space,
     pushing: Mutex<()>,
     /// Which checkpoint is where.
     pub progress: Progress,
@@ -73,17 +73,6 @@ struct Shard {
     /// What commits left to the checkpoint.
     reserved: u64,
     commits: u64,
-}
-
-/// What the shards share of the checkpoint that is being built. Written only until the checkpoint is covered.
-struct Context {
-    sequence: u64,
-    /// The frame is paid.
-    framed: AtomicBool,
-    /// Records whose headers are not yet paid, up to those of the largest checkpoint.
-    unpaid: AtomicI64,
-    /// A push in the background was asked for.
-    asked: AtomicBool,
 }
 
 /// A checkpoint on its way: what is to be done when it is stable.
@@ -133,8 +122,7 @@ impl Cil {
             sizes,
             shards: (0..shards).map(shard).collect(),
             order: CachePadded::new(AtomicU64::new(1)),
-            space: CachePadded::new(AtomicI64::new(0)),
-            batch,
+            space: Space::new(batch),
             pushing: Mutex::new(Rank::Push, ()),
             progress: Progress::new(1),
         }
@@ -158,11 +146,7 @@ impl Cil {
         shard.commits += 1;
         shard.bytes += grown;
         shard.untold += grown;
-        let space = if shard.untold.abs() >= self.batch {
-            self.space.fetch_add(shard.untold, Relaxed) + std::mem::take(&mut shard.untold)
-        } else {
-            self.space.load(Relaxed) + shard.untold
-        };
+        let space = self.space.with(&mut shard.untold);
         let throttle = space >= self.sizes.hard_limit() as i64; // at most 64 MiB
         let paid = shard.context.pay(&self.sizes, ticket.account.records, throttle)
             + u64::try_from(grown).unwrap_or(0);
@@ -170,7 +154,7 @@ impl Cil {
         ticket.charge(paid)?;
         shard.reserved += paid;
         let is_large = space >= self.sizes.push_limit() as i64;
-        let push = is_large && !shard.context.asked.load(Relaxed) && !shard.context.asked.swap(true, Relaxed);
+        let push = is_large && shard.context.ask();
         Ok(Committed { sequence, push, throttle })
     }
 
@@ -212,35 +196,6 @@ impl Shard {
             self.items.push(item);
         }
         grown.bytes
-    }
-}
-
-impl Context {
-    fn new(sizes: &Sizes, shards: usize, batch: i64, sequence: u64) -> Self {
-        // Until all shards have told of it, a checkpoint can be larger than the limit by a batch for each.
-        let largest = sizes.hard_limit() + shards as u64 * batch.unsigned_abs();
-        Self {
-            sequence,
-            framed: AtomicBool::new(false),
-            unpaid: AtomicI64::new(sizes.records(largest) as i64), // a few thousand
-            asked: AtomicBool::new(false),
-        }
-    }
-
-    /// What a commit, whose bytes may need so many records, leaves to the checkpoint beside its bytes.
-    fn pay(&self, sizes: &Sizes, records: u64, is_over: bool) -> u64 {
-        let mut paid = 0;
-        if !self.framed.load(Relaxed) && !self.framed.swap(true, Relaxed) {
-            paid += sizes.fixed();
-        }
-        let is_covered = self.unpaid.load(Relaxed) <= 0;
-        if !is_covered {
-            self.unpaid.fetch_sub(records as i64, Relaxed);
-        }
-        if !is_covered || is_over {
-            paid += records * sizes.per_record();
-        }
-        paid
     }
 }
 

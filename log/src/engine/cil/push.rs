@@ -8,9 +8,9 @@
 //! | wait for the disk | nothing | the next push begins |
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Checkpoint, Cil, Context, Shard};
+use super::context::Context;
+use super::{Checkpoint, Cil, Shard};
 use crate::engine::grant::Grant;
 use crate::engine::halt::Halt;
 use crate::engine::iclog::fill::{Filled, Filler};
@@ -64,7 +64,7 @@ impl Cil {
             return None;
         }
         let sequence = self.progress.current();
-        let next = Arc::new(Context::new(&self.sizes, shards.len(), self.batch, sequence + 1));
+        let next = Arc::new(Context::new(&self.sizes, shards.len(), self.space.batch, sequence + 1));
         let (items, busy) = (Vec::new(), Vec::new());
         let mut swapped = Swapped { sequence, items, busy, bytes: 0, reserved: 0 };
         for shard in &mut shards {
@@ -74,7 +74,7 @@ impl Cil {
             swapped.bytes += old.bytes;
             swapped.reserved += old.reserved;
         }
-        self.space.store(0, Relaxed);
+        self.space.restart();
         // Whoever commits after this sees the new number, and whoever waits for the old one sees it pushed.
         self.progress.pushed(sequence);
         Some(swapped)

@@ -1,76 +1,10 @@
-//! State of which each CPU has its own, so that CPUs do not meet on a cache line.
-//!
-//! | part | does |
-//! |---|---|
-//! | [`current`] | the CPU that the thread runs on, as a hint |
-//! | [`PerCpu`] | one value for each CPU, each on cache lines of its own |
-//! | [`Counter`] | a number that is changed by all and rarely read, and never falls below zero |
-//!
-//! # Invariants
-//! The CPU is a hint: a thread can move at any time, CPUs come and go, and there may be more of them than slots. So a
-//! slot is always correct to be used by any thread; only the speed depends on the hint.
-
-use std::cell::Cell;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+//! A number that all CPUs change and rarely anybody reads.
 
 use crossbeam_utils::CachePadded;
 
+use super::{PerCpu, available};
 use crate::lock::{Mutex, Rank};
-
-thread_local! {
-    static PRETENDED: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-/// The CPU that this thread runs on, or the one that [`pretend`] told.
-#[inline]
-pub fn current() -> usize {
-    match PRETENDED.get() {
-        usize::MAX => rustix::thread::sched_getcpu(),
-        pretended => pretended,
-    }
-}
-
-/// From now on this thread says that it runs on `cpu`; `None` ends that. For tests that replay a run, and for showing
-/// what more CPUs would share.
-pub fn pretend(cpu: Option<usize>) {
-    PRETENDED.set(cpu.unwrap_or(usize::MAX));
-}
-
-/// How many CPUs this process may use now.
-pub fn available() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// One `T` for each CPU.
-#[derive(Debug)]
-pub struct PerCpu<T> {
-    slots: Box<[CachePadded<T>]>,
-}
-
-impl<T> PerCpu<T> {
-    /// `slots` values; at least one.
-    pub fn new(slots: usize, mut value: impl FnMut(usize) -> T) -> Self {
-        Self { slots: (0..slots.max(1)).map(|slot| CachePadded::new(value(slot))).collect() }
-    }
-
-    /// The slot of the current CPU: its number and its value.
-    #[inline]
-    #[expect(clippy::indexing_slicing, reason = "a remainder of the length, which is not zero")]
-    pub fn local(&self) -> (usize, &T) {
-        let slot = current() % self.slots.len();
-        (slot, &self.slots[slot])
-    }
-
-    /// Every value, by slot.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
-        self.slots.iter().map(|slot| &**slot)
-    }
-
-    /// How many slots there are.
-    pub fn slots(&self) -> usize {
-        self.slots.len()
-    }
-}
+use crate::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// How much a CPU may hold back from [`Counter`]'s common part.
 const BATCH: i64 = 1024;
@@ -155,18 +89,8 @@ fn clamp(count: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pretend;
     use super::*;
-
-    #[test]
-    fn a_pretended_cpu_is_believed_and_any_number_has_a_slot() {
-        let slots = PerCpu::new(3, |slot| slot);
-        for cpu in [0, 1, 2, 3, 7, 1 << 20] {
-            pretend(Some(cpu));
-            assert_eq!(slots.local(), (cpu % 3, &(cpu % 3)));
-        }
-        pretend(None);
-        assert!(slots.local().0 < 3);
-    }
 
     #[test]
     fn the_last_one_can_be_taken_wherever_it_lies() {

@@ -1,0 +1,24 @@
+//! The journal's parts.
+
+#[path = "../../../log/src/engine/cil/context.rs"]
+pub mod context;
+#[path = "../../../log/src/engine/grant.rs"]
+pub mod grant;
+#[path = "../../../log/src/engine/halt.rs"]
+pub mod halt;
+#[path = "../../../log/src/engine/sizes.rs"]
+pub mod sizes;
+
+/// The journal's error, as far as its sizes need it.
+pub mod error {
+    /// Why a log's sizes are impossible.
+    #[derive(Debug)]
+    pub struct Error(pub String);
+
+    impl Error {
+        /// With the reason in words.
+        pub fn log(why: String) -> Self {
+            Self(why)
+        }
+    }
+}

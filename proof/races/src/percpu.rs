@@ -1,0 +1,48 @@
+//! `base`'s state for each CPU, on CPUs that a test tells.
+
+use std::cell::Cell;
+
+#[path = "../../../base/src/percpu/counter.rs"]
+mod counter;
+
+pub use counter::Counter;
+
+/// CPUs of the model.
+const CPUS: usize = 2;
+
+shuttle::thread_local! {
+    static CPU: Cell<usize> = Cell::new(0);
+}
+
+/// How many CPUs there are.
+pub fn available() -> usize {
+    CPUS
+}
+
+/// From now on this thread runs on `cpu`.
+pub fn pretend(cpu: usize) {
+    CPU.with(|current| current.set(cpu));
+}
+
+/// One `T` for each CPU.
+#[derive(Debug)]
+pub struct PerCpu<T>(Vec<T>);
+
+impl<T> PerCpu<T> {
+    /// `slots` values.
+    pub fn new(slots: usize, value: impl FnMut(usize) -> T) -> Self {
+        Self((0..slots).map(value).collect())
+    }
+
+    /// The slot of the current CPU: its number and its value.
+    #[expect(clippy::indexing_slicing, reason = "a remainder of the length, which is not zero")]
+    pub fn local(&self) -> (usize, &T) {
+        let slot = CPU.with(Cell::get) % self.0.len();
+        (slot, &self.0[slot])
+    }
+
+    /// Every value, by slot.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
+    }
+}

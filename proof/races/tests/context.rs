@@ -1,0 +1,72 @@
+//! A checkpoint is left at least what it takes of the log, however its commits meet.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use races::engine::context::{Context, Space};
+use races::engine::sizes::Sizes;
+use races::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use races::try_orders;
+use shuttle::thread;
+
+/// What a CPU's part of the list does with a commit of so many bytes.
+fn commit(sizes: &Sizes, context: &Context, space: &Space, untold: &mut i64, bytes: u64) -> u64 {
+    *untold += bytes as i64;
+    let is_over = space.with(untold) >= sizes.hard_limit() as i64;
+    bytes + context.pay(sizes, sizes.records(bytes), is_over)
+}
+
+fn commits_cover_their_checkpoint(batch: i64, commits: &'static [u64]) {
+    try_orders(move || {
+        // 64 KiB until commits are held back: the smallest log.
+        let sizes = Sizes::new(512 << 10, 0, None).unwrap();
+        let shared = Arc::new((Context::new(&sizes, 2, batch, 1), Space::new(batch), AtomicU64::new(0)));
+        let committing = [0, 1].map(|_| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (context, space, left) = &*shared;
+                let mut untold = 0;
+                for bytes in commits {
+                    let paid = commit(&sizes, context, space, &mut untold, *bytes);
+                    left.fetch_add(paid, SeqCst);
+                }
+            })
+        });
+        for thread in committing {
+            thread.join().unwrap();
+        }
+        let takes = sizes.checkpoint(2 * commits.iter().sum::<u64>());
+        let left = shared.2.load(SeqCst);
+        assert!(left >= takes, "{left} bytes are left for a checkpoint that takes {takes}");
+    });
+}
+
+#[test]
+fn of_few_commits() {
+    commits_cover_their_checkpoint(4096, &[100]);
+}
+
+/// A commit saw that the checkpoint was not too large yet, and was overtaken by two that were beyond the largest. These
+/// paid, as they must, but were counted as if for the largest; so the first one found it covered, and paid nothing.
+#[test]
+fn that_grow_beyond_what_the_largest_was_thought_to_be() {
+    commits_cover_their_checkpoint(4096, &[40_000, 60_000]);
+}
+
+#[test]
+fn that_are_told_late() {
+    commits_cover_their_checkpoint(100_000, &[60_000, 60_000]);
+}
+
+#[test]
+fn a_push_is_asked_for_once() {
+    try_orders(|| {
+        let sizes = Sizes::new(512 << 10, 0, None).unwrap();
+        let context = Arc::new(Context::new(&sizes, 2, 4096, 1));
+        let asking = [0, 1].map(|_| {
+            let context = Arc::clone(&context);
+            thread::spawn(move || u32::from(context.ask()))
+        });
+        assert_eq!(asking.into_iter().map(|thread| thread.join().unwrap()).sum::<u32>(), 1);
+    });
+}

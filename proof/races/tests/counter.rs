@@ -1,0 +1,33 @@
+//! What a counter grants was there, and the last of it can be taken from anywhere.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use races::percpu::{Counter, pretend};
+use races::try_orders;
+use shuttle::thread;
+
+#[test]
+fn nothing_is_granted_twice_and_nothing_is_lost() {
+    try_orders(|| {
+        let counter = Arc::new(Counter::new(5));
+        let takes = |cpu: usize, counter: Arc<Counter>| {
+            move || {
+                pretend(cpu);
+                let took = counter.try_sub(3);
+                if took {
+                    counter.add(1);
+                }
+                u64::from(took)
+            }
+        };
+        let others = [0, 1].map(|cpu| thread::spawn(takes(cpu, Arc::clone(&counter))));
+        let taken: u64 = others.into_iter().map(|other| other.join().unwrap()).sum();
+        // One thread always finds three of five; both do where the first gave one back before.
+        assert!(taken >= 1);
+        assert_eq!(counter.sum(), 5 - 2 * taken);
+        pretend(0);
+        assert!(counter.try_sub(5 - 2 * taken), "the rest can be taken wherever it lies");
+        assert!(!counter.try_sub(1));
+    });
+}
