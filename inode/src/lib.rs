@@ -7,6 +7,7 @@
 //! | [`table`] | all inodes in memory, by number |
 //! | [`fresh`] | how a new inode begins |
 //! | [`fork`], [`extents`] | where a file's blocks lie: on disk, and as a list in memory |
+//! | [`exchange`] | ranges of two files exchanged |
 //! | [`symlink`] | targets of symlinks |
 //! | [`dir`] | directories, through all their forms |
 //! | [`unlinked`], [`inactive`] | files without a name, and how they are freed in the background |
@@ -32,6 +33,7 @@
 
 pub mod cluster;
 pub mod dir;
+pub mod exchange;
 pub mod extents;
 pub mod fork;
 pub mod fresh;

@@ -3,6 +3,7 @@
 //! | part | subject |
 //! |---|---|
 //! | [`Volume`] | an open volume: opening, syncing, unmounting |
+//! | [`finish`] | what readers show of a volume that was not unmounted |
 //! | [`options`] | how to open it |
 //! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
 //! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
@@ -24,6 +25,7 @@
 
 mod change;
 pub mod error;
+pub mod finish;
 pub mod metadata;
 pub mod namespace;
 pub mod new;

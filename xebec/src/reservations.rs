@@ -61,7 +61,10 @@ impl Reservations {
         Self {
             inode: LogReservation { bytes: inode, transactions: 1 },
             superblock: LogReservation { bytes: Costs::buffer(geometry.sector_size), transactions: 1 },
-            intent: chain(costs.extent_free(), 1),
+            intent: chain(
+                costs.extent_free().max(inode::reservation::Reservations::of(geometry).map.bytes),
+                1,
+            ),
             create: chain(taking + costs.extent_alloc() + unlinked, 2),
             link: chain(name + 2 * inode + unlinked, 2),
             remove: chain(name + 2 * inode + unlinked, 2),

@@ -10,6 +10,7 @@
 //! See `docs/locking.md`. Buffers are unlocked when their changes are in the committed item list, not when they are
 //! stable.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ pub trait Loggable {
     /// Logs everything of it that changed and is not stable at home, by
     /// [`ItemCore::log_regions`](super::item::ItemCore::log_regions).
     fn log(&mut self, at: Moment) -> Grown;
+    /// The same as what it is: deferred operations find what they work on among all that is locked.
+    fn any(&mut self) -> &mut dyn Any;
 }
 
 /// A locked buffer in a transaction.
