@@ -110,6 +110,10 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
         }
     }
 
+    fn give_back(&mut self, tx: &mut Transaction, owner: Owner, run: Run) -> Result<(), Error> {
+        self.groups.free_extent_later(tx, run.start, run.count, owner.of_blocks())
+    }
+
     fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
         self.groups.free_extent_later(tx, block, 1, owner.of_blocks())
     }

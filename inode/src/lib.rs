@@ -9,6 +9,7 @@
 //! | [`fork`], [`extents`] | where a file's blocks lie: on disk, and as a list in memory |
 //! | [`exchange`] | ranges of two files exchanged |
 //! | [`symlink`] | targets of symlinks |
+//! | [`attr`] | extended attributes, through all their forms |
 //! | [`dir`] | directories, through all their forms |
 //! | [`unlinked`], [`inactive`] | files without a name, and how they are freed in the background |
 //! | [`shared`] | what all inodes of a volume share |
@@ -31,6 +32,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
+pub mod attr;
 pub mod cluster;
 pub mod dir;
 pub mod exchange;

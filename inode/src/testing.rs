@@ -178,6 +178,14 @@ impl Space for TestSpace<'_> {
         Ok(())
     }
 
+    fn give_back(&mut self, _: &mut Transaction, owner: Owner, run: Run) -> Result<(), Error> {
+        let mut ledger = self.0.0.lock();
+        for at in (run.start.get()..).take(run.count as usize) {
+            assert_eq!(ledger.used.remove(&at), Some(owner));
+        }
+        Ok(())
+    }
+
     fn free_tree_block(&mut self, _: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
         assert!(owner.tree);
         assert_eq!(self.0.0.lock().used.remove(&block.get()), Some(owner));

@@ -131,6 +131,7 @@ impl Volume {
             options.random(),
         );
         let table = InodeTable::new(Arc::new(shared), options.inodes);
+        let geometry_version = geometry.features.version;
         let workers = Workers::start(table.shared()).map_err(|error| Error::Unwritable {
             why: format!("no thread can be started to free removed files: {error}"),
         })?;
@@ -140,6 +141,7 @@ impl Volume {
             table,
             groups,
             log,
+            has_attributes: (geometry_version & format::features::version::ATTR != 0).into(),
             rename: Mutex::new(Rank::Rename, ()),
             recovered: None,
             _workers: workers,

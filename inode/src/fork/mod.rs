@@ -5,6 +5,7 @@
 //! | [`Fork`] | maps, unmaps, marks; changes the form where the extents no longer fit it |
 //! | [`deferred`] | the same after a transaction, behind an intent |
 //! | `load` | reads the extents of a tree |
+//! | `root` | the root of that tree, as it lies in the inode |
 //! | `tree` | the tree of extents whose root lies in the inode |
 //!
 //! A fork begins as a list of extents in the inode. When that is full, it becomes a tree; when a tree's extents fit the
@@ -19,13 +20,15 @@
 
 pub mod deferred;
 mod load;
+pub(crate) mod root;
 mod tree;
 
 use base::{FileBlock, errno};
 use format::Geometry;
 use format::damage::Place;
-use format::extent::{Extent, MAX_EXTENT_BLOCKS};
+use format::extent::{Extent, MAX_EXTENT_BLOCKS, RawExtent};
 use format::inode::ForkKind;
+use format::ondisk::OnDisk;
 use log::engine::{Error, Transaction};
 
 use crate::extents::{ExtentList, Splice};
@@ -185,6 +188,26 @@ impl<'a> Fork<'a> {
         let start = (old.start.get() + skip).into();
         let marked = Extent { offset: from, start, count: to.get() - from.get(), unwritten };
         space.marked(tx, self.owner(false), &marked)
+    }
+
+    /// Makes the fork use no more than so many bytes of the inode, after which its area can be made that small: a list
+    /// becomes a tree, a root with many entries one above a single block.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; damage.
+    pub(crate) fn make_small(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        match self.state.form(self.kind) {
+            Some(Form::Extents) if self.list().len() * RawExtent::SIZE > bytes => {
+                self.list_to_tree(tx, space)
+            }
+            Some(Form::Btree) => self.push_root_down(tx, space, bytes),
+            _ => Ok(()),
+        }
     }
 
     /// Makes a change in memory and on disk, and changes the form where it must.

@@ -310,6 +310,10 @@ impl CommitTarget for Log {
         self.shared.end(ticket);
     }
 
+    fn written_past_log(&self) {
+        self.shared.written_past_log();
+    }
+
     fn is_near_tail(&self, lsn: Lsn) -> bool {
         self.shared.is_near_tail(lsn)
     }

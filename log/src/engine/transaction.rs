@@ -19,7 +19,7 @@ use base::lock::Rank;
 use format::damage::Damage;
 use smallvec::SmallVec;
 
-use super::buffer::{Buffer, BufferGuard, Segments, State, settle};
+use super::buffer::{Buffer, BufferGuard, Extent, Segments, State, settle};
 use super::cache::BufferCache;
 use super::chunks::Chunks;
 use super::defer::{self, Adopted, Deferred, Group};
@@ -396,6 +396,19 @@ impl Transaction {
     /// Ends [`hold`](Self::hold): the next roll unlocks the buffer.
     pub fn unhold(&mut self, id: BufferId) {
         self.edit(id).held = false;
+    }
+
+    /// Writes a block that is not logged (a value of an extended attribute) to its place at once: it is stable before
+    /// this transaction is. The block was allocated as one for data, and nothing refers to it yet.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    #[track_caller]
+    pub fn write_now(&mut self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
+        self.base.target.check()?;
+        self.base.cache.write_now(at, rank, bytes)?;
+        self.base.target.written_past_log();
+        Ok(())
     }
 
     /// How many buffers are joined: what the change has touched so far.
