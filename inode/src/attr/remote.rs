@@ -129,7 +129,7 @@ impl Attributes<'_> {
             let count = u64::from(run.count);
             let extent = format::extent::Extent { offset: at, start: run.start, count, unwritten: false };
             let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
-            fork.insert(self.tx, self.space, extent)?;
+            fork.map(self.tx, self.space, extent)?;
             at = FileBlock(at.get() + count);
         }
         // The value's own blocks were not counted as room.
