@@ -80,11 +80,14 @@ impl Queues {
         }
     }
 
-    /// Hands a file over.
+    /// Hands a file over. Where the workers have ended, the file stays on its list until the next opening.
     pub(crate) fn push(&self, inode: Arc<Inode>) {
-        self.pending.local().1.fetch_add(1, Ordering::AcqRel);
         let (_, queue) = self.queues.local();
         let mut waiting = queue.waiting.lock();
+        if waiting.stop {
+            return;
+        }
+        self.pending.local().1.fetch_add(1, Ordering::AcqRel);
         waiting.inodes.push(inode);
         let wakes = waiting.asleep || waiting.inodes.len() == BATCH;
         waiting.asleep = false;

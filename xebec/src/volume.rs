@@ -129,6 +129,12 @@ impl Volume {
     }
 }
 
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.log.abandon();
+    }
+}
+
 /// Sums over all AGs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
