@@ -148,6 +148,11 @@ impl Groups {
         BlockReservation::take(&self.free, count)
     }
 
+    /// A reservation of blocks that another one has given.
+    pub fn given_blocks(&self, count: u32) -> BlockReservation<'_> {
+        BlockReservation::of_given(&self.free, count)
+    }
+
     /// Blocks that users may still reserve.
     pub fn available(&self) -> u64 {
         self.free.sum()

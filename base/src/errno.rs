@@ -6,8 +6,12 @@ pub const EPERM: i32 = 1;
 pub const ENOENT: i32 = 2;
 /// Input/output error.
 pub const EIO: i32 = 5;
+/// Something is too long.
+pub const E2BIG: i32 = 7;
 /// Out of memory, or over a memory budget.
 pub const ENOMEM: i32 = 12;
+/// Not allowed.
+pub const EACCES: i32 = 13;
 /// In use.
 pub const EBUSY: i32 = 16;
 /// File exists.
@@ -26,6 +30,8 @@ pub const ENOSPC: i32 = 28;
 pub const EROFS: i32 = 30;
 /// Too many links.
 pub const EMLINK: i32 = 31;
+/// Out of range.
+pub const ERANGE: i32 = 34;
 /// File name too long.
 pub const ENAMETOOLONG: i32 = 36;
 /// Directory not empty.

@@ -86,6 +86,14 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
         self.groups.rmap_later(tx, Change::Convert, &Self::mapping(owner, extent))
     }
 
+    fn unmapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+        self.groups.rmap_later(tx, Change::Unmap, &Self::mapping(owner, extent))
+    }
+
+    fn promise(&mut self, blocks: u32) -> u32 {
+        self.reserved.borrow_mut().give(blocks)
+    }
+
     fn release(
         &mut self,
         tx: &mut Transaction,
@@ -93,13 +101,17 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
         extent: &Extent,
         shared: bool,
     ) -> Result<(), Error> {
-        self.groups.rmap_later(tx, Change::Unmap, &Self::mapping(owner, extent))?;
+        self.unmapped(tx, owner, extent)?;
         let count = extent.count as u32; // 21 bits
         if shared {
             self.groups.release_extent_later(tx, extent.start, count)
         } else {
             self.groups.free_extent_later(tx, extent.start, count, owner.of_blocks())
         }
+    }
+
+    fn give_back(&mut self, tx: &mut Transaction, owner: Owner, run: Run) -> Result<(), Error> {
+        self.groups.free_extent_later(tx, run.start, run.count, owner.of_blocks())
     }
 
     fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
@@ -110,6 +122,10 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
 impl space::Groups for Groups {
     fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error> {
         Ok(Box::new(GroupSpace::for_metadata(self, self.reserve_blocks(blocks)?)))
+    }
+
+    fn promised(&self, blocks: u32) -> Box<dyn Space + '_> {
+        Box::new(GroupSpace::for_metadata(self, self.given_blocks(blocks)))
     }
 
     fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<space::RemovedChunk>, Error> {

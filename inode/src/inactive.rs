@@ -24,6 +24,7 @@ use format::extent::Extent;
 use format::inode::{FileType, ForkKind, S_IFMT, flags2};
 use log::engine::{Error, Extent as DiskExtent, Transaction};
 
+use crate::attr;
 use crate::fork::Fork;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
@@ -35,9 +36,9 @@ const BATCH: usize = 64;
 /// That moment.
 const GATHERING: Duration = Duration::from_millis(2);
 /// Most extents that one step unmaps.
-const STEP_EXTENTS: usize = 2;
+pub(crate) const STEP_EXTENTS: usize = 2;
 /// Most metadata blocks that one step frees: each is cancelled in the log.
-const STEP_BUFFERS: u64 = 16;
+pub(crate) const STEP_BUFFERS: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -79,11 +80,14 @@ impl Queues {
         }
     }
 
-    /// Hands a file over.
+    /// Hands a file over. Where the workers have ended, the file stays on its list until the next opening.
     pub(crate) fn push(&self, inode: Arc<Inode>) {
-        self.pending.local().1.fetch_add(1, Ordering::AcqRel);
         let (_, queue) = self.queues.local();
         let mut waiting = queue.waiting.lock();
+        if waiting.stop {
+            return;
+        }
+        self.pending.local().1.fetch_add(1, Ordering::AcqRel);
         waiting.inodes.push(inode);
         let wakes = waiting.asleep || waiting.inodes.len() == BATCH;
         waiting.asleep = false;
@@ -208,6 +212,7 @@ impl Drop for Workers {
 pub fn inactivate(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
     // Only damage can have brought one here that has links.
     if inode.read().nlink() == 0 {
+        attr::inactive::cut_off(shared, inode)?;
         for kind in [ForkKind::Data, ForkKind::Attr] {
             while free_step(shared, inode, kind)? {}
         }

@@ -15,6 +15,7 @@
 //! # Locking
 //! The state has rank `Inode`. The pusher of the active item list only tries it.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -229,6 +230,12 @@ impl LockedInode {
     pub fn inode(&self) -> &Arc<Inode> {
         self.state.owner()
     }
+
+    /// The inode of this number, where it is among what a change has locked.
+    pub fn among<'l>(locked: &'l mut [&mut dyn Loggable], ino: Ino) -> Option<&'l mut Self> {
+        let mut inodes = locked.iter_mut().filter_map(|held| held.any().downcast_mut::<Self>());
+        inodes.find(|inode| inode.inode().ino() == ino)
+    }
 }
 
 impl fmt::Debug for LockedInode {
@@ -270,6 +277,10 @@ impl Loggable for LockedInode {
             regions.clear();
             record::write(&self.state, &inode.place, fields, regions);
         })
+    }
+
+    fn any(&mut self) -> &mut dyn Any {
+        self
     }
 }
 

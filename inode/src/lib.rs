@@ -7,7 +7,9 @@
 //! | [`table`] | all inodes in memory, by number |
 //! | [`fresh`] | how a new inode begins |
 //! | [`fork`], [`extents`] | where a file's blocks lie: on disk, and as a list in memory |
+//! | [`exchange`] | ranges of two files exchanged |
 //! | [`symlink`] | targets of symlinks |
+//! | [`attr`] | extended attributes, through all their forms |
 //! | [`dir`] | directories, through all their forms |
 //! | [`unlinked`], [`inactive`] | files without a name, and how they are freed in the background |
 //! | [`shared`] | what all inodes of a volume share |
@@ -30,8 +32,10 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
+pub mod attr;
 pub mod cluster;
 pub mod dir;
+pub mod exchange;
 pub mod extents;
 pub mod fork;
 pub mod fresh;

@@ -12,6 +12,9 @@ const BLOCK_EXTRA: u32 = 128 + 64;
 /// The fixed regions of an inode item, with their headers.
 const INODE_EXTRA: u32 = 256;
 
+/// An intent with a few extents, or its done item.
+const INTENT: u32 = 160;
+
 /// For one volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservations {
@@ -19,6 +22,10 @@ pub struct Reservations {
     pub inode: LogReservation,
     /// Unmapping up to two extents of a fork and freeing them.
     pub unmap: LogReservation,
+    /// Changing the map of one fork, after an intent, with what follows it; or a step of exchanging two files' ranges.
+    pub map: LogReservation,
+    /// Blocks that a fork's tree may take when one extent is mapped or unmapped.
+    pub map_blocks: u32,
     /// Freeing an inode that is on a list of unlinked ones.
     pub free_inode: LogReservation,
     /// Setting one bucket of an AGI.
@@ -56,7 +63,8 @@ impl Reservations {
             free_extent += tree(levels_of::<RmapBt>(geometry, group));
         }
         let headers = 3 * sector + block; // AGF, AGFL, AGI; and the superblock's counters
-        let extent_map = tree(levels_of::<BmBt>(geometry, geometry.blocks.min(1 << 32)));
+        let map_levels = levels_of::<BmBt>(geometry, geometry.blocks.min(1 << 32));
+        let extent_map = tree(map_levels);
         let inode_trees = 2 * tree(levels_of::<InoBt>(geometry, group >> 2));
         let once = |bytes| LogReservation { bytes, transactions: 1 };
         let metadata_blocks = 16 * (BLOCK_EXTRA + 64);
@@ -67,6 +75,12 @@ impl Reservations {
                 bytes: inode + extent_map + metadata_blocks + 2 * (headers + free_extent),
                 transactions: 3,
             },
+            // Two inodes, a tree that takes a block for each of its levels, and intents: of an exchange there are six.
+            map: LogReservation {
+                bytes: 2 * inode + extent_map + 2 * (headers + free_extent) + 8 * INTENT,
+                transactions: 1,
+            },
+            map_blocks: map_levels + 1,
             free_inode: LogReservation {
                 bytes: inode + headers + inode_trees + cluster_link + 2 * free_extent + metadata_blocks,
                 transactions: 3,

@@ -43,7 +43,8 @@ pub struct Run {
 /// Where one change takes blocks from and gives them back to: the groups, with the change's block reservation.
 ///
 /// Reverse mappings of tree blocks are the allocator's business. Those of what a fork maps are told by
-/// [`mapped`](Self::mapped) and [`release`](Self::release), because they may be changed by operations of their own.
+/// [`mapped`](Self::mapped), [`unmapped`](Self::unmapped) and [`release`](Self::release), because they may be changed
+/// by operations of their own.
 pub trait Space {
     /// Takes blocks.
     ///
@@ -63,6 +64,12 @@ pub trait Space {
     /// As [`mapped`](Self::mapped).
     fn marked(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error>;
 
+    /// A fork maps these blocks no more. They stay allocated: another range is about to map them.
+    ///
+    /// # Errors
+    /// As [`mapped`](Self::mapped).
+    fn unmapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error>;
+
     /// A fork maps these blocks no more: they are to be freed, or, where files may share them, one owner less.
     ///
     /// # Errors
@@ -74,6 +81,15 @@ pub trait Space {
         extent: &Extent,
         shared: bool,
     ) -> Result<(), Error>;
+
+    /// Takes up to so many blocks out of what the change has reserved, for an operation that comes later; how many.
+    fn promise(&mut self, blocks: u32) -> u32;
+
+    /// Frees blocks after this transaction that were allocated by it and that no fork maps.
+    ///
+    /// # Errors
+    /// As [`mapped`](Self::mapped).
+    fn give_back(&mut self, tx: &mut Transaction, owner: Owner, run: Run) -> Result<(), Error>;
 
     /// Gives a block of a fork's tree back.
     ///
@@ -89,6 +105,9 @@ pub trait Groups: Send + Sync + Debug {
     /// # Errors
     /// [`Error::NoSpace`] where so many blocks cannot be reserved.
     fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error>;
+
+    /// The same for an operation that comes later: with blocks that [`Space::promise`] has set aside.
+    fn promised(&self, blocks: u32) -> Box<dyn Space + '_>;
 
     /// Frees an inode in the inode trees. Where its whole chunk goes, its clusters' buffers are invalidated, and the
     /// chunk's inodes are told.

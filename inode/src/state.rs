@@ -11,6 +11,7 @@ use format::timestamp::Timestamp;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::extents::ExtentList;
+use crate::fork::root::InlineRoot;
 
 /// What a volume's features mean for its inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -411,6 +412,56 @@ impl InodeState {
             ForkKind::Data => data,
             ForkKind::Attr => attr,
         }
+    }
+
+    /// Bytes that both forks share.
+    pub fn literal_bytes(&self) -> usize {
+        self.literal.len()
+    }
+
+    /// Where the attribute fork begins, in units of 8 bytes; 0 where there is none.
+    pub fn attr_offset(&self) -> u8 {
+        self.core.forkoff
+    }
+
+    /// Moves the border between both forks, or ends the attribute fork with 0. The data fork stays as it is, for which
+    /// the caller has found room; the attribute fork's area becomes empty, and it has no extents.
+    pub fn set_attr_offset(&mut self, units: u8) {
+        let root = (self.form(ForkKind::Data) == Some(Form::Btree))
+            .then(|| InlineRoot::take(self.area(ForkKind::Data)));
+        let core = self.edit();
+        core.forkoff = units;
+        core.aformat = Form::Extents as u8;
+        if let Some(root) = root {
+            root.put(self.area_mut(ForkKind::Data));
+            self.mark(fields::DATA_ROOT);
+        }
+        if units != 0 {
+            self.area_mut(ForkKind::Attr).fill(0);
+        }
+        self.set_list(ForkKind::Attr, Some(ExtentList::new()));
+    }
+
+    /// The attributes that lie in the inode, as bytes from their header on; `None` where they lie elsewhere.
+    pub fn attr_local(&self) -> Option<&[u8]> {
+        (self.form(ForkKind::Attr) == Some(Form::Local)).then(|| self.area(ForkKind::Attr))
+    }
+
+    /// Makes the attribute fork local. `false`, with nothing changed, where there is no room.
+    #[must_use]
+    pub fn set_attr_local(&mut self, contents: &[u8]) -> bool {
+        if contents.len() > self.room(ForkKind::Attr) {
+            return false;
+        }
+        self.set_list(ForkKind::Attr, Some(ExtentList::new()));
+        self.edit().aformat = Form::Local as u8;
+        self.mark(fields::ATTR_LOCAL);
+        let area = self.area_mut(ForkKind::Attr);
+        area.fill(0);
+        if let Some(target) = area.get_mut(..contents.len()) {
+            target.copy_from_slice(contents);
+        }
+        true
     }
 
     /// The contents of a data fork that lies in the inode; `None` where it does not.

@@ -11,10 +11,11 @@ use format::{ForkBlock, Geometry};
 use log::engine::{Error, Extent as DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
+use crate::extents::ExtentList;
 use crate::fork::Fork;
 use crate::shared::Shared;
 use crate::space::Space;
-use crate::state::InodeState;
+use crate::state::{Form, InodeState};
 
 const TOO_LONG: Error = Error::Refused {
     errno: errno::ENAMETOOLONG,
@@ -51,9 +52,36 @@ pub fn write(
     if state.set_local(target) {
         return Ok(());
     }
+    write_blocks(shared, tx, space, state, target)
+}
+
+/// Moves a target that lies in the inode into blocks of its own, so that there is room for something else.
+///
+/// # Errors
+/// [`Error::NoSpace`].
+pub fn write_out(
+    shared: &Shared,
+    tx: &mut Transaction,
+    space: &mut dyn Space,
+    state: &mut InodeState,
+    target: &[u8],
+) -> Result<(), Error> {
+    state.set_form(ForkKind::Data, Form::Extents);
+    state.set_list(ForkKind::Data, Some(ExtentList::new()));
+    state.area_mut(ForkKind::Data).fill(0);
+    write_blocks(shared, tx, space, state, target)
+}
+
+fn write_blocks(
+    shared: &Shared,
+    tx: &mut Transaction,
+    space: &mut dyn Space,
+    state: &mut InodeState,
+    target: &[u8],
+) -> Result<(), Error> {
     let geometry = &shared.geometry;
     let ino = state.ino();
-    let mut left = blocks(geometry, state, target);
+    let mut left = symlink::block_count(target.len() as u32, geometry); // at most 1 KiB
     let (mut at, mut done) = (0u32, 0usize);
     while left > 0 {
         let mut fork = Fork::open(shared, state, ForkKind::Data)?;

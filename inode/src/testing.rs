@@ -135,7 +135,9 @@ impl Space for TestSpace<'_> {
     fn mapped(&mut self, _: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
         let mut ledger = self.0.0.lock();
         for at in (extent.start.get()..).take(extent.count as usize) {
-            assert_eq!(ledger.used.get(&at), Some(&owner));
+            // Blocks that were unmapped elsewhere keep their owner until now.
+            let before = ledger.used.insert(at, owner);
+            assert!(before.is_some_and(|before| !before.tree));
             assert!(ledger.mapped.insert(at));
         }
         Ok(())
@@ -145,6 +147,19 @@ impl Space for TestSpace<'_> {
         let ledger = self.0.0.lock();
         assert!((extent.start.get()..).take(extent.count as usize).all(|at| ledger.mapped.contains(&at)));
         Ok(())
+    }
+
+    fn unmapped(&mut self, _: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+        let mut ledger = self.0.0.lock();
+        for at in (extent.start.get()..).take(extent.count as usize) {
+            assert_eq!(ledger.used.get(&at).map(|used| (used.fork, used.tree)), Some((owner.fork, false)));
+            assert!(ledger.mapped.remove(&at));
+        }
+        Ok(())
+    }
+
+    fn promise(&mut self, blocks: u32) -> u32 {
+        blocks
     }
 
     fn release(
@@ -163,6 +178,14 @@ impl Space for TestSpace<'_> {
         Ok(())
     }
 
+    fn give_back(&mut self, _: &mut Transaction, owner: Owner, run: Run) -> Result<(), Error> {
+        let mut ledger = self.0.0.lock();
+        for at in (run.start.get()..).take(run.count as usize) {
+            assert_eq!(ledger.used.remove(&at), Some(owner));
+        }
+        Ok(())
+    }
+
     fn free_tree_block(&mut self, _: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
         assert!(owner.tree);
         assert_eq!(self.0.0.lock().used.remove(&block.get()), Some(owner));
@@ -173,6 +196,10 @@ impl Space for TestSpace<'_> {
 impl Groups for TestGroups {
     fn space(&self, _: u32) -> Result<Box<dyn Space + '_>, Error> {
         Ok(Box::new(TestSpace(self)))
+    }
+
+    fn promised(&self, _: u32) -> Box<dyn Space + '_> {
+        Box::new(TestSpace(self))
     }
 
     fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<RemovedChunk>, Error> {

@@ -110,6 +110,15 @@ impl Volume {
         Ok(self.table.get(ino)?)
     }
 
+    /// The refusal of what is done to `.` or `..` of a directory; `ENOTDIR` where it is none.
+    pub(crate) fn refuse_dots(&self, dir: Ino, errno: i32, why: &'static str) -> Error {
+        match self.inode(dir) {
+            Ok(dir) if is_directory(&dir.read()) => Error::refused(errno, why),
+            Ok(_) => Error::refused(errno::ENOTDIR, "not a directory"),
+            Err(error) => error,
+        }
+    }
+
     /// Sets times of an inode to now.
     pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::Time]) {
         let now = self.table.shared().now();
@@ -128,6 +137,11 @@ pub(crate) fn expect_directory(state: &InodeState) -> Result<()> {
         return Err(Error::refused(errno::ENOENT, "the directory was removed"));
     }
     Ok(())
+}
+
+/// The two names that every directory has, and that nobody makes or takes away.
+pub(crate) fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
 }
 
 /// Whether it is a directory.

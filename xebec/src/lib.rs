@@ -3,9 +3,11 @@
 //! | part | subject |
 //! |---|---|
 //! | [`Volume`] | an open volume: opening, syncing, unmounting |
+//! | [`finish`] | what readers show of a volume that was not unmounted |
 //! | [`options`] | how to open it |
 //! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
 //! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
+//! | [`attributes`] | extended attributes |
 //! | [`paths`] | the same by path |
 //! | [`statistics`] | space, inodes, and what the journal did |
 //! | [`error`] | what can go wrong, each with an errno |
@@ -22,8 +24,10 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
+pub mod attributes;
 mod change;
 pub mod error;
+pub mod finish;
 pub mod metadata;
 pub mod namespace;
 pub mod new;
@@ -35,6 +39,7 @@ mod reservations;
 pub mod statistics;
 mod volume;
 
+pub use attributes::SetAttribute;
 pub use error::Error;
 pub use metadata::{Metadata, SetMetadata};
 pub use namespace::handle::Handle;

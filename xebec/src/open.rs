@@ -23,9 +23,11 @@ use inode::inactive::Workers;
 use log::engine::log::{Ends, Log};
 use log::engine::target::StableHook;
 use log::engine::{BusyExtent, CommitTarget, Transaction};
+use log::recovery::Intent;
 use log::{Journal, Report};
 
 use crate::options::Options;
+use crate::recover::Unanswered;
 use crate::reservations::Reservations;
 use crate::{Error, Result, Volume, recover};
 
@@ -77,14 +79,7 @@ impl Volume {
         let (superblock, report) = replay(superblock, &device, external.as_deref())?;
         let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
         recover::expect_known(intents)?;
-        let journal = Journal::open(&superblock, &*device, external.as_deref())?;
-        let ends = Ends::of(&journal).keeping(recover::places(intents));
-        drop(journal);
-        let hook = Arc::new(Freed::default());
-        let freed = Some(hook.clone() as Arc<dyn StableHook>);
-        let log = Log::start(&superblock, device, external, ends, freed, &options.log())?;
-        let unanswered = Self::adopt(&log, intents);
-        let mut volume = Self::stand(&superblock, log, &hook, &options)?;
+        let (mut volume, unanswered) = Self::start(&superblock, device, external, intents, &options)?;
         volume.finish_intents(unanswered)?;
         // A clean volume has none, unless it was unmounted by somebody in a hurry.
         let loaded = inode::unlinked::load(&volume.table)?;
@@ -99,6 +94,24 @@ impl Volume {
     /// As [`open`](Self::open).
     pub fn open_in_memory(device: Arc<dyn Device>, options: Options) -> Result<Self> {
         Self::open(Arc::new(OverlayDevice::new(device)), options)
+    }
+
+    /// The volume whose log's changes are in their places, with the records of these intents kept in the log.
+    pub(crate) fn start(
+        superblock: &Superblock,
+        device: Arc<dyn Device>,
+        external: Option<Arc<dyn Device>>,
+        intents: &[Intent],
+        options: &Options,
+    ) -> Result<(Self, Vec<Unanswered>)> {
+        let journal = Journal::open(superblock, &*device, external.as_deref())?;
+        let ends = Ends::of(&journal).keeping(recover::places(intents));
+        drop(journal);
+        let hook = Arc::new(Freed::default());
+        let freed = Some(hook.clone() as Arc<dyn StableHook>);
+        let log = Log::start(superblock, device, external, ends, freed, &options.log())?;
+        let unanswered = Self::adopt(&log, intents);
+        Ok((Self::stand(superblock, log, &hook, options)?, unanswered))
     }
 
     fn stand(superblock: &Superblock, log: Arc<Log>, hook: &Freed, options: &Options) -> Result<Self> {
@@ -118,6 +131,7 @@ impl Volume {
             options.random(),
         );
         let table = InodeTable::new(Arc::new(shared), options.inodes);
+        let geometry_version = geometry.features.version;
         let workers = Workers::start(table.shared()).map_err(|error| Error::Unwritable {
             why: format!("no thread can be started to free removed files: {error}"),
         })?;
@@ -127,6 +141,7 @@ impl Volume {
             table,
             groups,
             log,
+            has_attributes: (geometry_version & format::features::version::ATTR != 0).into(),
             rename: Mutex::new(Rank::Rename, ()),
             recovered: None,
             _workers: workers,
@@ -137,7 +152,7 @@ impl Volume {
 /// The largest sector that a superblock may fill.
 const LARGEST_SECTOR: u64 = 32768;
 
-fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
     device.read_at(0, &mut sector)?;
     let refuse = |refusal| Error::Unwritable { why: format!("{}: {refusal}", device.describe()) };

@@ -1,11 +1,13 @@
 //! What recovery leaves to be done: intents in the log that no done item answers.
 //!
 //! The log's tail stays at the oldest of them until all are answered; a power cut in between begins anew with those
-//! that are left.
+//! that are left. In memory, for readers, there is no power cut: there each is logged anew, and nothing keeps the tail.
 
-use base::Lsn;
-use log::engine::Deferred;
+use base::{Ino, Lsn, errno};
+use format::damage::{Damage, Place};
+use inode::{InodeRef, LockedInode};
 use log::engine::defer::Adopted;
+use log::engine::{Deferred, Error as EngineError, Loggable};
 use log::recovery::{Body, Intent};
 
 use crate::{Error, Result, Volume};
@@ -16,12 +18,17 @@ pub(crate) struct Unanswered {
     adopted: Adopted,
 }
 
+/// Whether this version can carry an intent out.
+pub(crate) fn is_known(intent: &Intent) -> bool {
+    match intent.body {
+        Body::Free(_) | Body::Rmap(_) | Body::Refcount(_) | Body::Bmap(_) | Body::Exchange(_) => true,
+        Body::Attr { .. } => false,
+    }
+}
+
 /// Refuses intents that this version cannot carry out, before anything is written.
 pub(crate) fn expect_known(intents: &[Intent]) -> Result<()> {
-    let unknown = intents
-        .iter()
-        .find(|intent| !matches!(intent.body, Body::Free(_) | Body::Rmap(_) | Body::Refcount(_)));
-    match unknown {
+    match intents.iter().find(|intent| !is_known(intent)) {
         Some(intent) => Err(Error::Unwritable {
             why: format!(
                 "the log holds an unfinished operation that this version cannot finish: {intent} (mount the volume \
@@ -49,24 +56,70 @@ impl Volume {
 
     /// Does what the intents ask for, in the order of the log.
     pub(crate) fn finish_intents(&self, intents: Vec<Unanswered>) -> Result<()> {
-        for Unanswered { intent, adopted } in intents {
-            let mut change = self.begin(self.reservations.intent)?;
-            change.tx.resume(adopted, self.operations(&intent)?);
-            change.commit(&mut [])?;
+        intents.into_iter().try_for_each(|Unanswered { intent, adopted }| self.finish(&intent, Some(adopted)))
+    }
+
+    /// Does what one intent asks for. The log begins a new one where the old one's record is not kept.
+    pub(crate) fn finish(&self, intent: &Intent, adopted: Option<Adopted>) -> Result<()> {
+        let operations = self.operations(intent)?;
+        let files = self.files(intent)?;
+        let mut change = self.begin(self.reservations.intent)?;
+        let mut locked: Vec<LockedInode> = files.iter().map(|file| file.lock()).collect();
+        match adopted {
+            Some(adopted) => change.tx.resume(adopted, operations),
+            None => operations.into_iter().for_each(|operation| change.tx.defer(operation)),
         }
-        Ok(())
+        let mut locked: Vec<&mut dyn Loggable> = locked.iter_mut().map(|file| file as _).collect();
+        change.commit(&mut locked)
     }
 
     fn operations(&self, intent: &Intent) -> Result<Vec<Box<dyn Deferred>>> {
         let groups = &self.groups;
+        let shared = self.table.shared();
         let operations: std::result::Result<Vec<_>, _> = match &intent.body {
             Body::Free(extents) => {
                 extents.iter().map(|extent| groups.recovered_free(extent.start, extent.blocks)).collect()
             }
             Body::Rmap(mappings) => mappings.iter().map(|mapping| groups.recovered_rmap(mapping)).collect(),
             Body::Refcount(counts) => counts.iter().map(|count| groups.recovered_refcount(count)).collect(),
-            _ => Ok(Vec::new()),
+            Body::Bmap(maps) => {
+                maps.iter().map(|map| inode::fork::deferred::recovered(shared, map)).collect()
+            }
+            Body::Exchange(exchange) => inode::exchange::recovered(shared, exchange).map(|one| vec![one]),
+            Body::Attr { .. } => Ok(Vec::new()),
         };
         Ok(operations?)
     }
+
+    /// The files whose maps an intent changes, each once, in the order in which they are locked.
+    fn files(&self, intent: &Intent) -> Result<Vec<InodeRef>> {
+        let mut numbers = intent.files_changed();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let files: Vec<InodeRef> = numbers.into_iter().map(|ino| self.file(ino)).collect::<Result<_>>()?;
+        if let Body::Exchange(exchange) = &intent.body {
+            for (ino, generation) in exchange.files.into_iter().zip(exchange.generations) {
+                let found = files.iter().find(|file| file.ino() == ino);
+                let found = found.map(|file| file.read().core().generation.get());
+                if found != Some(generation) {
+                    let found = found.unwrap_or_default();
+                    return Err(damaged(ino, Damage::new("log intent", "generation", generation, found)));
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    fn file(&self, ino: Ino) -> Result<InodeRef> {
+        self.inode(ino).map_err(|error| match error.errno() {
+            errno::ENOENT => {
+                damaged(ino, Damage::new("log intent", "inode", "one that is in use", "a free one"))
+            }
+            _ => error,
+        })
+    }
+}
+
+fn damaged(ino: Ino, damage: Damage) -> Error {
+    EngineError::damaged(Place::ino(ino), damage).into()
 }

@@ -5,6 +5,7 @@
 
 use ag::{Costs, Groups};
 use format::Geometry;
+use inode::attr::{MOST_TREE_BLOCKS, most_changed_blocks, most_new_blocks as most_new_blocks_of_attribute};
 use inode::dir::{MOST_FREED_BLOCKS, most_new_blocks};
 use log::engine::LogReservation;
 
@@ -27,6 +28,10 @@ pub(crate) struct Reservations {
     pub remove: LogReservation,
     /// Two names, and the inode of a whiteout.
     pub rename: LogReservation,
+    /// An attribute.
+    pub attribute: LogReservation,
+    /// Blocks that setting an attribute takes, without those of its value.
+    pub attribute_blocks: u32,
     /// Blocks that one more name takes.
     pub name_blocks: u32,
     /// Blocks that a rename takes: two names, and a chunk for the whiteout.
@@ -41,6 +46,8 @@ pub(crate) struct Reservations {
 const INODE_EXTRA: u32 = 256;
 /// Longest target of a symbolic link, with the header of each of its blocks.
 const TARGET_BYTES: u32 = 2048;
+/// Intents for the blocks of the longest value, each a piece of its own: reverse mappings and frees.
+const VALUE_ITEMS: u32 = 70 * 2 * 64;
 /// Levels of a directory's tree of extents that are ever changed at once.
 const EXTENT_LEVELS: u32 = 3;
 
@@ -52,6 +59,8 @@ impl Reservations {
         let inode = geometry.inode_size + INODE_EXTRA;
         // Every block of the way down may split or join; extents come from the same leaves of the space trees.
         let name = (MOST_FREED_BLOCKS + 3) * dir_block + EXTENT_LEVELS * block + costs.extent_alloc();
+        // The value is mapped by, or gone from, at most as many leaves of the tree of extents as its blocks need.
+        let attribute = most_changed_blocks(geometry) * block + 4 * EXTENT_LEVELS * block + VALUE_ITEMS;
         let unlinked = 2 * Costs::header(geometry.block_size) + Costs::buffer(geometry.sector_size);
         let taking = costs.inode_take() + name + 2 * inode;
         let chain =
@@ -61,11 +70,21 @@ impl Reservations {
         Self {
             inode: LogReservation { bytes: inode, transactions: 1 },
             superblock: LogReservation { bytes: Costs::buffer(geometry.sector_size), transactions: 1 },
-            intent: chain(costs.extent_free(), 1),
+            intent: chain(
+                costs.extent_free().max(inode::reservation::Reservations::of(geometry).map.bytes),
+                1,
+            ),
             create: chain(taking + costs.extent_alloc() + unlinked, 2),
             link: chain(name + 2 * inode + unlinked, 2),
             remove: chain(name + 2 * inode + unlinked, 2),
             rename: chain(taking + name + 5 * inode + unlinked, 3),
+            attribute: chain(
+                attribute + dir_block + costs.extent_free() + costs.extent_alloc() + 2 * inode,
+                3,
+            ),
+            attribute_blocks: most_new_blocks_of_attribute(geometry)
+                + 2 * MOST_TREE_BLOCKS
+                + (1 << geometry.dir_block_log),
             name_blocks: new_name,
             rename_blocks: 2 * new_name + chunk_blocks,
             chunk_blocks,

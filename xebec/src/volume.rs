@@ -1,6 +1,7 @@
 //! An open volume, and its end.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ag::Groups;
 use base::lock::Mutex;
@@ -31,6 +32,8 @@ pub struct Volume {
     pub(crate) groups: Arc<Groups>,
     pub(crate) log: Arc<Log>,
     pub(crate) reservations: Reservations,
+    /// The superblock says that there are extended attributes.
+    pub(crate) has_attributes: AtomicBool,
     /// Renames of directories across parents take turns.
     pub(crate) rename: Mutex<()>,
     pub(crate) recovered: Option<Recovery>,
@@ -123,6 +126,12 @@ impl Volume {
             tx.release(id);
         }
         Ok(counts)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.log.abandon();
     }
 }
 

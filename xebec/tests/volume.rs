@@ -50,6 +50,29 @@ fn names(volume: &Volume, dir: Ino) -> BTreeMap<Vec<u8>, Ino> {
     names
 }
 
+/// A volume that was dropped with changes that were not yet written went on: its threads pushed the log and wrote home,
+/// half a minute later and to a device that somebody else might have opened by then, and nothing of it was ever freed.
+#[test]
+fn a_volume_that_is_dropped_lets_its_device_go() {
+    for synced in [false, true] {
+        let device = make(mkfs::Options::default());
+        let volume = open(&device);
+        let root = volume.root();
+        for n in 0..200 {
+            volume.create(root, format!("file {n}").as_bytes(), &New::file()).unwrap();
+        }
+        let held = volume.open_ino(volume.lookup(root, b"file 7").unwrap()).unwrap();
+        volume.unlink(root, b"file 7").unwrap();
+        if synced {
+            volume.sync().unwrap();
+        }
+        drop(volume);
+        drop(held);
+        assert_eq!(Arc::strong_count(&device), 1, "synced: {synced}");
+        assert_eq!(names(&open(&device), root).len(), if synced { 199 } else { 0 });
+    }
+}
+
 #[test]
 fn an_empty_volume_opens_and_ends() {
     let device = make(mkfs::Options::default());

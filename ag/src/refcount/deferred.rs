@@ -7,7 +7,7 @@ use base::{AgBlock, FsBlock};
 use format::log::intent::CountTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use log::engine::{Deferred, Error, Progress, Transaction};
+use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
 
 use super::Domain;
 use super::counts::Step;
@@ -125,7 +125,7 @@ impl Deferred for Operation {
         out.extend_from_slice(&(self.change as u32).to_le_bytes());
     }
 
-    fn perform(&mut self, tx: &mut Transaction) -> Result<Progress, Error> {
+    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
         let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
         let Some(open) = open else {
             self.waits = true;

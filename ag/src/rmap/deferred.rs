@@ -8,7 +8,7 @@ use format::btree::rmap;
 use format::log::intent::MapTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use log::engine::{Deferred, Error, Progress, Transaction};
+use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
 
 use super::Mapping;
 use crate::group::{Group, Groups};
@@ -135,7 +135,7 @@ impl Deferred for Operation {
         out.extend_from_slice(&self.target.flags.to_le_bytes());
     }
 
-    fn perform(&mut self, tx: &mut Transaction) -> Result<Progress, Error> {
+    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
         let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
         let Some(open) = open else {
             self.waits = true;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{AgBlock, FsBlock};
 use format::log::item::ItemType;
-use log::engine::{Deferred, Error, Progress, Transaction};
+use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
 
 use crate::group::{Group, Groups, OpenAg};
 use crate::owner::Owner;
@@ -126,7 +126,7 @@ impl Deferred for Free {
         out.extend_from_slice(&[0; 4]);
     }
 
-    fn perform(&mut self, tx: &mut Transaction) -> Result<Progress, Error> {
+    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
         let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
         let Some(open) = open else {
             self.waits = true;

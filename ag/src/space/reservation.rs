@@ -38,6 +38,19 @@ impl<'g> BlockReservation<'g> {
         self.left
     }
 
+    /// Takes up to so many blocks out of it; how many. They belong to the caller, who hands them to
+    /// [`Groups::given_blocks`](crate::Groups::given_blocks).
+    pub fn give(&mut self, count: u32) -> u32 {
+        let given = count.min(self.left);
+        self.left -= given;
+        given
+    }
+
+    /// Of blocks that another reservation gave.
+    pub(crate) fn of_given(free: &'g Counter, count: u32) -> Self {
+        Self { free, left: count, highest: None }
+    }
+
     /// The transaction rolled, and holds no AGF any more.
     pub fn rolled(&mut self) {
         self.highest = None;

@@ -16,6 +16,7 @@ use block::{Device, OpenImage, OpenOptions, OverlayDevice};
 use clap::Args;
 use format::features;
 use format::superblock::{Refusal, Superblock};
+use log::recovery::Intent;
 use log::{Dirty, Journal, OnDamage, Registry, Report, State};
 use read::{Inode, Last, Volume, read_at, resolve};
 
@@ -50,18 +51,33 @@ pub enum Log {
     /// Nothing was to be replayed.
     Clean,
     /// It was replayed in memory.
-    Replayed(Dirty, Box<Report>),
+    Replayed(Box<Replay>),
     /// It is dirty, and the user wants to see the image as it lies.
     Ignored(Dirty),
     /// It cannot be read, for this reason.
     Unread(String),
 }
 
+/// What a dirty log was, and what became of it in memory.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The log.
+    pub dirty: Dirty,
+    /// What was replayed.
+    pub report: Report,
+    /// How many operations were unfinished, and were finished then.
+    pub finished: usize,
+    /// Those that were not.
+    pub left: Vec<Intent>,
+    /// Why none was finished, where that failed.
+    pub failure: Option<String>,
+}
+
 impl Log {
     /// The files whose contents or attributes unfinished operations could still change.
     pub fn files_unfinished(&self) -> BTreeSet<Ino> {
         match self {
-            Self::Replayed(_, report) => report.files_concerned(),
+            Self::Replayed(replay) => replay.left.iter().flat_map(Intent::files_changed).collect(),
             _ => BTreeSet::new(),
         }
     }
@@ -280,7 +296,31 @@ fn replayed(
     let report = log::recover(&journal, superblock, &overlay, &Registry::default(), &options)
         .context("the log cannot be replayed (--no-replay shows the volume as it lies)")?;
     overlay.freeze();
-    Ok(Opened { device: Arc::new(overlay), log_device, log: Log::Replayed(dirty, Box::new(report)) })
+    Ok(finished(Arc::new(overlay), log_device, dirty, report))
+}
+
+/// Does in memory what the log's transactions had left to do, as far as it can be done.
+fn finished(
+    device: Arc<dyn Device>,
+    log_device: Option<Arc<dyn Device>>,
+    dirty: Dirty,
+    report: Report,
+) -> Opened {
+    let mut replay = Replay { dirty, left: report.unfinished.clone(), report, finished: 0, failure: None };
+    let mut opened = Opened { device, log_device, log: Log::Clean };
+    // Where items are missing, what stands on them cannot be trusted.
+    if !replay.left.is_empty() && replay.report.problems_total == 0 {
+        let (device, log_device) = (opened.device.clone(), opened.log_device.clone());
+        match xebec::finish::finish_in_memory(device, log_device, &replay.left) {
+            Ok(done) => {
+                (opened.device, opened.log_device) = (done.device, done.log_device);
+                (replay.finished, replay.left) = (done.finished, done.left);
+            }
+            Err(error) => replay.failure = Some(error.to_string()),
+        }
+    }
+    opened.log = Log::Replayed(Box::new(replay));
+    opened
 }
 
 /// The device of an external log, if the volume has one and the user named it.
@@ -312,10 +352,20 @@ fn tell(log: &Log, messages: &Messages) {
             "the log is dirty: {} not shown, and the volume may look damaged (--no-replay)",
             counted(dirty.transactions.into(), "transaction")
         )),
-        Log::Replayed(_, report) => {
-            let count = counted(report.transactions, "transaction");
-            messages
-                .note(format_args!("the log is dirty: {count} replayed in memory; the image is untouched"));
+        Log::Replayed(replay) => {
+            let report = &replay.report;
+            let mut done = counted(report.transactions, "transaction");
+            done.push_str(" replayed");
+            if replay.finished > 0 {
+                done.push_str(&format!(", {} finished", counted(replay.finished as u64, "operation")));
+            }
+            messages.note(format_args!("the log is dirty: {done} in memory; the image is untouched"));
+            if let Some(failure) = &replay.failure {
+                messages.warn(format_args!(
+                    "{} could not be finished: {failure}",
+                    counted(replay.left.len() as u64, "unfinished operation")
+                ));
+            }
             if report.problems_total > 0 {
                 let first = report.problems.first().map(ToString::to_string).unwrap_or_default();
                 messages.warn(format_args!(
@@ -323,7 +373,7 @@ fn tell(log: &Log, messages: &Messages) {
                     report.problems_total
                 ));
             }
-            let files = report.files_concerned();
+            let files = log.files_unfinished();
             if !files.is_empty() {
                 let named: Vec<String> = files.iter().take(NAMED_MAX).map(ToString::to_string).collect();
                 let more = if files.len() > NAMED_MAX { ", ..." } else { "" };

@@ -6,6 +6,7 @@ use super::Namespace;
 use crate::damage::Damage;
 use crate::ensure;
 use crate::ondisk::{OnDisk, U16, U32};
+use zerocopy::IntoBytes;
 
 /// The name on disk of the list that governs access.
 pub const ACCESS: &[u8] = b"SGI_ACL_FILE";
@@ -18,6 +19,8 @@ pub const LINUX_DEFAULT: &str = "system.posix_acl_default";
 const NAME: &str = "access control list";
 /// Version of the form for Linux programs.
 const LINUX_VERSION: u32 = 2;
+/// Entries of the longest list: what the longest value holds.
+const MOST_ENTRIES: usize = (super::MAX_VALUE as usize - 4) / 12;
 /// What that form has for the id of entries that name nobody.
 const NO_ID: u32 = u32::MAX;
 
@@ -86,6 +89,84 @@ pub fn entries(value: &[u8]) -> Result<&[AclEntry], Damage> {
         ensure!(perm <= 7, NAME, "ae_perm", "0 to 7", perm);
     }
     Ok(entries)
+}
+
+/// An entry as Linux programs write it: tag, permissions, id.
+type LinuxEntry = (u32, u16, u32);
+
+/// The entries of a list in the form for Linux programs.
+fn linux_entries(list: &[u8]) -> Result<Vec<LinuxEntry>, Damage> {
+    let (head, rest) = list.split_first_chunk().ok_or_else(|| Damage::short(NAME, 4, list.len()))?;
+    let version = u32::from_le_bytes(*head);
+    ensure!(version == LINUX_VERSION, NAME, "version", LINUX_VERSION, version);
+    let (entries, behind) = rest.as_chunks::<8>();
+    ensure!(behind.is_empty(), NAME, "size", "4 bytes, and 8 for each entry", list.len());
+    ensure!(
+        entries.len() <= MOST_ENTRIES,
+        NAME,
+        "size",
+        format_args!("at most {MOST_ENTRIES} entries"),
+        entries.len()
+    );
+    let entry = |[a, b, c, d, e, f, g, h]: &[u8; 8]| {
+        let (tag, perm) = (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]));
+        (u32::from(tag), perm, u32::from_le_bytes([*e, *f, *g, *h]))
+    };
+    Ok(entries.iter().map(entry).collect())
+}
+
+/// Refuses a list that says too little, or the same twice: the owner, the group and everybody else come once each, a
+/// mask where users or groups are named, and each of these once.
+fn verify_linux(entries: &[LinuxEntry]) -> Result<(), Damage> {
+    for (tag, perm, _) in entries {
+        let known = tag.is_power_of_two() && *tag <= tag::OTHER;
+        ensure!(known, NAME, "tag", "a known tag", format_args!("{tag:#x}"));
+        ensure!(*perm <= 7, NAME, "perm", "0 to 7", perm);
+    }
+    let count = |tag: u32| entries.iter().filter(|entry| entry.0 == tag).count();
+    let once = [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER].iter().all(|tag| count(*tag) == 1);
+    ensure!(once, NAME, "tag", "owner, group and others once each", "not so");
+    let (named, masks) = (count(tag::USER) + count(tag::GROUP), count(tag::MASK));
+    ensure!(masks <= 1 && (masks == 1 || named == 0), NAME, "tag", "one mask beside named users", masks);
+    // The order is that of the tags, and of the ids within one.
+    let key =
+        |entry: &LinuxEntry| (entry.0, if matches!(entry.0, tag::USER | tag::GROUP) { entry.2 } else { 0 });
+    let sorted = entries.windows(2).all(|pair| matches!(pair, [left, right] if key(left) < key(right)));
+    ensure!(sorted, NAME, "tag", "entries by tag and id, each once", "another order");
+    Ok(())
+}
+
+/// A list that Linux programs gave, for the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FromLinux {
+    /// The value on disk.
+    pub value: Vec<u8>,
+    /// The nine permission bits that say the same, as far as they can.
+    pub permissions: u16,
+    /// These bits say all of it: there is nothing to be stored.
+    pub is_mode: bool,
+}
+
+/// The value on disk, from the form for Linux programs. A list without entries is one that is to be removed: it has no
+/// owner, and is refused here.
+pub fn from_linux(list: &[u8]) -> Result<FromLinux, Damage> {
+    let entries = linux_entries(list)?;
+    verify_linux(&entries)?;
+    let mut value = AclHeader { acl_cnt: U32::new(entries.len() as u32) }.as_bytes().to_vec();
+    for (tag, perm, id) in &entries {
+        let id = if matches!(*tag, tag::USER | tag::GROUP) { *id } else { NO_ID };
+        let entry = AclEntry {
+            ae_tag: U32::new(*tag),
+            ae_id: U32::new(id),
+            ae_perm: U16::new(*perm),
+            ae_pad: U16::new(0),
+        };
+        value.extend_from_slice(entry.as_bytes());
+    }
+    let perm = |wanted: u32| entries.iter().find(|entry| entry.0 == wanted).map(|entry| entry.1);
+    let group = perm(tag::MASK).or(perm(tag::GROUP_OBJ)).unwrap_or(0);
+    let (user, other) = (perm(tag::USER_OBJ).unwrap_or(0), perm(tag::OTHER).unwrap_or(0));
+    Ok(FromLinux { value, permissions: user << 6 | group << 3 | other, is_mode: entries.len() == 3 })
 }
 
 /// The form for Linux programs, from the value on disk.

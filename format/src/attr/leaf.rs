@@ -14,11 +14,14 @@ use crate::ondisk::{OnDisk, U16, U32};
 pub const MAGIC: u16 = 0x3bee;
 /// Bytes in front of the first entry.
 pub const HEADER_SIZE: usize = BlkInfo::SIZE + AttrLeafHeader::SIZE;
-const NAME: &str = "attribute leaf";
+pub(super) const NAME: &str = "attribute leaf";
 /// Names begin at multiples of this.
-const ALIGN: usize = 4;
+pub(super) const ALIGN: usize = 4;
 /// The largest block.
 const LARGEST_BLOCK: usize = 65536;
+/// Bytes in front of the name of a remote attribute, for the room that it takes: the C structure was 12 bytes long, of
+/// which the last was the first of the name.
+pub(super) const REMOTE_PADDED: usize = 11;
 
 crate::ondisk! {
     /// The rest of the header, behind [`BlkInfo`].
@@ -106,8 +109,18 @@ impl<'a> AttrLeaf<'a> {
     /// are asked for.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry, at: ForkBlock) -> Result<Self, Damage> {
         let size = Tree::Attr.block_size(geometry);
-        let (info, bytes) = dabtree::verify_info(NAME, bytes, size, &[MAGIC], geometry, at)?;
+        let (_, bytes) = dabtree::verify_info(NAME, bytes, size, &[MAGIC], geometry, at)?;
+        Self::of(bytes, geometry)
+    }
+
+    /// Views a leaf that was verified when it was read and may have changed in memory since: its checksum says nothing.
+    pub fn of(bytes: &'a [u8], geometry: &'a Geometry) -> Result<Self, Damage> {
+        let size = Tree::Attr.block_size(geometry);
         let short = || Damage::short(NAME, size, bytes.len());
+        let bytes = bytes.get(..size).ok_or_else(short)?;
+        let info = BlkInfo::view(bytes).ok_or_else(short)?;
+        let magic = info.magic.get();
+        ensure!(magic == MAGIC, NAME, "magic", format_args!("{MAGIC:#06x}"), format_args!("{magic:#06x}"));
         let header = bytes.get(BlkInfo::SIZE..).and_then(AttrLeafHeader::view).ok_or_else(short)?;
         let count = usize::from(header.count.get());
         let first_used = first_used(header);
@@ -149,7 +162,7 @@ impl<'a> AttrLeaf<'a> {
     }
 
     /// The attribute, and the bytes of the block that its name and value take.
-    fn extent_and_attr(&self, entry: &AttrLeafEntry) -> Result<(usize, Attr<'a>), Damage> {
+    pub(super) fn extent_and_attr(&self, entry: &AttrLeafEntry) -> Result<(usize, Attr<'a>), Damage> {
         let offset = usize::from(entry.nameidx.get());
         let first_used = first_used(self.header);
         ensure!(
@@ -232,7 +245,7 @@ impl<'a> AttrLeaf<'a> {
 }
 
 /// Where the lowest name begins.
-fn first_used(header: &AttrLeafHeader) -> usize {
+pub(super) fn first_used(header: &AttrLeafHeader) -> usize {
     match header.firstused.get() {
         0 => LARGEST_BLOCK,
         offset => offset.into(),
@@ -250,16 +263,13 @@ fn take_local(rest: &[u8]) -> Taken<'_> {
 }
 
 fn take_remote(rest: &[u8]) -> Result<Taken<'_>, Damage> {
-    // The C structure was 12 bytes long, of which the last was the first of the name: the space taken still follows
-    // that.
-    const PADDED: usize = 11;
     let Some(header) = RemoteName::view(rest) else { return Ok(None) };
     let length = header.valuelen.get();
     ensure!(length <= MAX_VALUE, NAME, "valuelen", format_args!("at most {MAX_VALUE}"), length);
     let block = header.valueblk.get();
     ensure!(block != 0 || length == 0, NAME, "valueblk", "a block behind the first", block);
     let end = RemoteName::SIZE + usize::from(header.namelen);
-    let size = (PADDED + usize::from(header.namelen)).next_multiple_of(ALIGN);
+    let size = (REMOTE_PADDED + usize::from(header.namelen)).next_multiple_of(ALIGN);
     let value = Value::Remote { block: FileBlock(block.into()), length };
     Ok(rest.get(RemoteName::SIZE..end).filter(|_| size <= rest.len()).map(|name| (size, name, value)))
 }

@@ -6,9 +6,11 @@
 //! | [`leaf`] | blocks of attributes; [`crate::dabtree`] has the nodes above many |
 //! | [`remote`] | values that have blocks of their own |
 //! | [`parent`] | parent pointers, which are attributes that no user sees |
+//! | [`edit`] | changes of leaves and of attributes within the inode, as bytes |
 //! | [`acl`] | access control lists: from the form on disk to the form that Linux programs know |
 
 pub mod acl;
+pub mod edit;
 pub mod leaf;
 pub mod parent;
 pub mod remote;
@@ -65,6 +67,16 @@ impl Namespace {
             flags::SECURE => Some(Self::Security),
             flags::PARENT => Some(Self::Parent),
             _ => None,
+        }
+    }
+
+    /// The bit of an attribute's flags.
+    pub fn bits(self) -> u8 {
+        match self {
+            Self::User => 0,
+            Self::Trusted => flags::ROOT,
+            Self::Security => flags::SECURE,
+            Self::Parent => flags::PARENT,
         }
     }
 

@@ -43,13 +43,21 @@ crate::ondisk! {
 pub mod flags {
     /// The attribute forks are exchanged.
     pub const ATTR_FORK: u64 = 1 << 0;
+    /// The files get the sizes that the intent tells.
+    pub const SET_SIZES: u64 = 1 << 1;
+    /// What the first file has not written (holes, unwritten extents) stays where it is.
+    pub const WRITTEN_ONLY: u64 = 1 << 2;
+    /// In the end the first file shares no blocks any more.
+    pub const CLEAR_REFLINK_1: u64 = 1 << 3;
+    /// In the end the second file shares no blocks any more.
+    pub const CLEAR_REFLINK_2: u64 = 1 << 4;
     /// Every bit with its name.
     pub const ALL: &[(u64, &str)] = &[
         (ATTR_FORK, "attr-fork"),
-        (1 << 1, "set-sizes"),
-        (1 << 2, "written-only"),
-        (1 << 3, "clear-reflink-1"),
-        (1 << 4, "clear-reflink-2"),
+        (SET_SIZES, "set-sizes"),
+        (WRITTEN_ONLY, "written-only"),
+        (CLEAR_REFLINK_1, "clear-reflink-1"),
+        (CLEAR_REFLINK_2, "clear-reflink-2"),
     ];
 }
 

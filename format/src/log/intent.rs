@@ -107,14 +107,24 @@ pub mod rmap {
 
 /// Extent maps: operations and flags.
 pub mod bmap {
+    /// The operation: a hole is mapped to blocks.
+    pub const MAP: u32 = 1;
+    /// The operation: a range is unmapped, and its blocks stay allocated.
+    pub const UNMAP: u32 = 2;
+    /// The flag: of the attribute fork.
+    pub const ATTR_FORK: u32 = 1 << 31;
+    /// The flag: the blocks were never written.
+    pub const UNWRITTEN: u32 = 1 << 30;
+    /// The flag: the blocks are those of the realtime device.
+    pub const REALTIME: u32 = 1 << 29;
     /// Bits of `flags`.
     pub const FLAGS: &[(u32, &str)] =
-        &[(1 << 31, "attr-fork"), (1 << 30, "unwritten"), (1 << 29, "realtime")];
+        &[(ATTR_FORK, "attr-fork"), (UNWRITTEN, "unwritten"), (REALTIME, "realtime")];
     /// The operation of a number.
     pub fn operation(code: u32) -> Option<&'static str> {
         Some(match code {
-            1 => "map",
-            2 => "unmap",
+            MAP => "map",
+            UNMAP => "unmap",
             _ => return None,
         })
     }

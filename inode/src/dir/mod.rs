@@ -198,6 +198,18 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
         Ok(hit.found)
     }
 
+    /// Makes a directory that lies in its inode one of a block, so that there is room for something else.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn leave_inode(&mut self) -> Result<()> {
+        if self.blocks.local().is_some() {
+            self.blocks.ensure_room(1)?;
+            self.inside_to_single()?;
+        }
+        Ok(())
+    }
+
     /// Whether there is nothing but `.` and `..`.
     ///
     /// # Errors

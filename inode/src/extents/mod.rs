@@ -67,6 +67,15 @@ pub struct Splice {
     pub new: Few,
 }
 
+/// The beginning of a range of a file: all of it in one extent, or in none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Blocks.
+    pub count: u64,
+    /// Where they lie, and whether they are unwritten; `None` for a hole.
+    pub mapping: Option<(FsBlock, bool)>,
+}
+
 /// The extents of a fork in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentList {
@@ -134,6 +143,27 @@ impl ExtentList {
         let extent = self.find(block)?;
         let skip = block.get() - extent.offset.get();
         Some((FsBlock(extent.start.get() + skip), extent.count - skip))
+    }
+
+    /// What `from..to` begins with: how many of its blocks one extent maps or one hole leaves out, and the mapping.
+    pub fn piece(&self, from: FileBlock, to: FileBlock) -> Piece {
+        match self.get(self.index_at(from)) {
+            Some(extent) if extent.offset <= from && from < to => {
+                let part = cut(&extent, from, extent.end().min(to));
+                Piece { count: part.count, mapping: Some((part.start, part.unwritten)) }
+            }
+            Some(extent) => {
+                Piece { count: extent.offset.min(to).get().saturating_sub(from.get()), mapping: None }
+            }
+            None => Piece { count: to.get().saturating_sub(from.get()), mapping: None },
+        }
+    }
+
+    /// The last extent of `from..to`, or the part of it that lies there.
+    pub fn last_in(&self, from: FileBlock, to: FileBlock) -> Option<Extent> {
+        let behind = self.items.partition_point(|extent| extent.offset < to);
+        let last = self.get(behind.checked_sub(1)?).filter(|last| last.end() > from && from < to)?;
+        Some(cut(&last, last.offset.max(from), last.end().min(to)))
     }
 
     /// The first logical block at or behind `from` that starts a hole of `count` blocks.

@@ -24,6 +24,20 @@ fn assert_sound(list: &ExtentList) {
     assert!(list.as_slice().is_sorted_by(|l, r| l.end() <= r.offset), "{list:?}");
 }
 
+/// The pieces of a range, one behind the other, say what the model says of each of its blocks.
+fn assert_pieces_cover(list: &ExtentList, model: &Model, from: u64, to: u64) {
+    let mut at = from;
+    while at < to {
+        let piece = list.piece(FileBlock(at), FileBlock(to));
+        assert!(piece.count > 0 && at + piece.count <= to);
+        for n in 0..piece.count {
+            let expected = piece.mapping.map(|(start, unwritten)| (start.get() + n, unwritten));
+            assert_eq!(model.get(&(at + n)).copied(), expected);
+        }
+        at += piece.count;
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// Maps a hole; the disk block follows from the logical one, so that neighbours often join.
@@ -99,6 +113,11 @@ proptest! {
             for at in 0..50 {
                 let expected = model.get(&at).map(|(start, _)| FsBlock(*start));
                 prop_assert_eq!(list.map(FileBlock(at)).map(|(start, _)| start), expected);
+            }
+            for (from, to) in [(0, 50), (7, 20), (13, 14)] {
+                let last = list.last_in(FileBlock(from), FileBlock(to)).map(|extent| extent.end().get() - 1);
+                prop_assert_eq!(last, model.range(from..to).next_back().map(|(at, _)| *at));
+                assert_pieces_cover(&list, &model, from, to);
             }
             for count in 1..4 {
                 let hole = list.first_hole(FileBlock(3), count).get();

@@ -3,7 +3,9 @@
 //! | part | does |
 //! |---|---|
 //! | [`Fork`] | maps, unmaps, marks; changes the form where the extents no longer fit it |
+//! | [`deferred`] | the same after a transaction, behind an intent |
 //! | `load` | reads the extents of a tree |
+//! | `root` | the root of that tree, as it lies in the inode |
 //! | `tree` | the tree of extents whose root lies in the inode |
 //!
 //! A fork begins as a list of extents in the inode. When that is full, it becomes a tree; when a tree's extents fit the
@@ -16,14 +18,17 @@
 //! # Locking
 //! The inode's lock protects all of a fork. Blocks of its tree have rank `Fork`.
 
+pub mod deferred;
 mod load;
+pub(crate) mod root;
 mod tree;
 
 use base::{FileBlock, errno};
 use format::Geometry;
 use format::damage::Place;
-use format::extent::{Extent, MAX_EXTENT_BLOCKS};
+use format::extent::{Extent, MAX_EXTENT_BLOCKS, RawExtent};
 use format::inode::ForkKind;
+use format::ondisk::OnDisk;
 use log::engine::{Error, Transaction};
 
 use crate::extents::{ExtentList, Splice};
@@ -36,6 +41,10 @@ const TOO_MANY: Error =
     Error::Refused { errno: errno::EFBIG, why: "the file has as many extents as its counter can tell" };
 const NOT_A_MAP: Error =
     Error::Refused { errno: errno::EINVAL, why: "the fork holds its contents itself: it cannot map blocks" };
+pub(crate) const NOT_LOCKED: Error = Error::Refused {
+    errno: errno::EINVAL,
+    why: "an inode whose map is to change is not locked at the commit",
+};
 const TAKEN: Error = Error::Refused { errno: errno::EINVAL, why: "the range is mapped already, or is not" };
 
 /// A fork of a locked inode, with its extents in memory.
@@ -109,24 +118,38 @@ impl<'a> Fork<'a> {
         let want = Want { near: near.map(Into::into), most, least, align: 1 };
         let run = space.allocate(tx, self.owner(false), want)?;
         let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten };
-        self.insert(tx, space, extent)?;
+        self.map(tx, space, extent)?;
         Ok(extent)
     }
 
-    /// Maps a hole to blocks that were allocated for it.
+    /// Maps a hole to blocks that were allocated for it, or that another range gave up.
     ///
     /// # Errors
     /// `EINVAL` where it is no hole, `EFBIG` where the counter of extents is full; damage.
-    pub fn insert(
-        &mut self,
-        tx: &mut Transaction,
-        space: &mut dyn Space,
-        extent: Extent,
-    ) -> Result<(), Error> {
+    pub fn map(&mut self, tx: &mut Transaction, space: &mut dyn Space, extent: Extent) -> Result<(), Error> {
         let splice = self.list().splice_insert(extent).ok_or(TAKEN)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(extent.count as i64); // at most 21 bits
         space.mapped(tx, self.owner(false), &extent)
+    }
+
+    /// Unmaps the last extent of a range, or the part of it that lies there, and gives it. Its blocks stay allocated,
+    /// for whoever maps them next. `None` where all of the range is a hole.
+    ///
+    /// # Errors
+    /// Damage; [`Error::NoSpace`] where the tree had to grow.
+    pub fn unmap(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        (from, to): (FileBlock, FileBlock),
+    ) -> Result<Option<Extent>, Error> {
+        let Some(last) = self.list().last_in(from, to) else { return Ok(None) };
+        let (splice, gone) = self.list().splice_remove(last.offset, last.end()).ok_or(TAKEN)?;
+        self.splice(tx, space, &splice)?;
+        self.state.change_nblocks(-(gone.count as i64)); // at most 21 bits
+        space.unmapped(tx, self.owner(false), &gone)?;
+        Ok(Some(gone))
     }
 
     /// Unmaps a range that one extent maps whole, and frees its blocks. `shared` where other files may have them, too.
@@ -165,6 +188,26 @@ impl<'a> Fork<'a> {
         let start = (old.start.get() + skip).into();
         let marked = Extent { offset: from, start, count: to.get() - from.get(), unwritten };
         space.marked(tx, self.owner(false), &marked)
+    }
+
+    /// Makes the fork use no more than so many bytes of the inode, after which its area can be made that small: a list
+    /// becomes a tree, a root with many entries one above a single block.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; damage.
+    pub(crate) fn make_small(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        match self.state.form(self.kind) {
+            Some(Form::Extents) if self.list().len() * RawExtent::SIZE > bytes => {
+                self.list_to_tree(tx, space)
+            }
+            Some(Form::Btree) => self.push_root_down(tx, space, bytes),
+            _ => Ok(()),
+        }
     }
 
     /// Makes a change in memory and on disk, and changes the form where it must.

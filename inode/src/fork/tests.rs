@@ -226,7 +226,7 @@ fn a_hole_is_mapped_once_and_only_what_is_mapped_is_freed() {
     let mut space = bench.space();
     let mut fork = Fork::open(bench.shared(), &mut locked, ForkKind::Data).unwrap();
     let taken = Extent { offset: FileBlock(12), start: 900.into(), count: 1, unwritten: false };
-    assert_eq!(fork.insert(&mut tx, &mut space, taken).unwrap_err().errno(), base::errno::EINVAL);
+    assert_eq!(fork.map(&mut tx, &mut space, taken).unwrap_err().errno(), base::errno::EINVAL);
     let range = (FileBlock(9), FileBlock(11));
     assert_eq!(fork.free(&mut tx, &mut space, range, false).unwrap_err().errno(), base::errno::EINVAL);
 }

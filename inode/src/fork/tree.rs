@@ -4,7 +4,7 @@ use ag::btree::{Cursor, Home, Root, Tree};
 use base::FsBlock;
 use base::lock::Rank;
 use format::Geometry;
-use format::btree::{Block, BmBt, BmapKey, BmapRoot, Btree, Identity, LongHeader, NULL_FS_BLOCK, Pointer};
+use format::btree::{Block, BmBt, BmapKey, Btree, Identity, LongHeader, NULL_FS_BLOCK, Pointer};
 use format::damage::{Damage, Place};
 use format::extent::{Extent, RawExtent};
 use format::inode::{Fork as RawFork, ForkKind};
@@ -13,6 +13,7 @@ use format::ondisk::{OnDisk, U16, U32, U64};
 use log::engine::{Error, Extent as DiskExtent, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::root::{self, InlineRoot};
 use super::{Fork, NOT_LOADED};
 use crate::extents::Splice;
 use crate::space::{Owner, Space, Want};
@@ -126,16 +127,8 @@ impl Fork<'_> {
         let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
         let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
         let leaf = tx.fresh(extent, Rank::Fork)?;
-        let header = LongHeader {
-            magic: U32::new(BmBt::MAGIC),
-            numrecs: U16::new(records.len() as u16), // at most a block's
-            leftsib: U64::new(NULL_FS_BLOCK),
-            rightsib: U64::new(NULL_FS_BLOCK),
-            bno: U64::new(extent.daddr.get()),
-            uuid: self.geometry.uuid,
-            owner: U64::new(self.state.ino().get()),
-            ..LongHeader::new_zeroed()
-        };
+        // At most a block's.
+        let header = LongHeader { numrecs: U16::new(records.len() as u16), ..self.header(extent) };
         let records = records.as_bytes();
         let bytes = tx.bytes_mut(leaf, 0..LongHeader::SIZE + records.len());
         let (head, body) = bytes.split_at_mut(LongHeader::SIZE);
@@ -149,18 +142,55 @@ impl Fork<'_> {
         self.state.set_form(self.kind, Form::Btree);
         self.state.mark(root_field(self.kind));
         self.state.change_nblocks(1);
-        let area = self.state.area_mut(self.kind);
-        area.fill(0);
-        let room = area.len().saturating_sub(BmapRoot::SIZE) / (BmapKey::SIZE + 8);
-        let root = BmapRoot { level: U16::new(1), numrecs: U16::new(1) };
-        let mut put = |at: usize, bytes: &[u8]| {
-            if let Some(target) = area.get_mut(at..at + bytes.len()) {
-                target.copy_from_slice(bytes);
-            }
+        InlineRoot::single(1, first.offset.get(), leaf.get()).put(self.state.area_mut(self.kind));
+    }
+
+    /// Where the root has more entries than fit into so many bytes, they go to a block below it.
+    pub(super) fn push_root_down(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let old = InlineRoot::take(self.state.area(self.kind));
+        if old.len() <= root::most(bytes) {
+            return Ok(());
+        }
+        let key = U64::view(&old.keys).map_or(0, |key| key.get());
+        let near = U64::view(&old.pointers).map(|pointer| FsBlock(pointer.get()));
+        let want = Want { near, most: 1, least: 1, align: 1 };
+        let run = space.allocate(tx, self.owner(true), want)?;
+        let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
+        let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
+        let node = tx.fresh(extent, Rank::Fork)?;
+        let header = LongHeader {
+            level: U16::new(old.level),
+            numrecs: U16::new(old.len() as u16), // at most what an inode holds
+            ..self.header(extent)
         };
-        put(0, root.as_bytes());
-        put(BmapRoot::SIZE, &first.offset.get().to_be_bytes());
-        put(BmapRoot::SIZE + room * BmapKey::SIZE, &leaf.get().to_be_bytes());
+        let pointers_at = LongHeader::SIZE + BmBt::max_keys(self.geometry) * BmapKey::SIZE;
+        for (at, part) in
+            [(0, header.as_bytes()), (LongHeader::SIZE, &*old.keys), (pointers_at, &*old.pointers)]
+        {
+            tx.bytes_mut(node, at..at + part.len()).copy_from_slice(part);
+        }
+        self.state.mark(root_field(self.kind));
+        self.state.change_nblocks(1);
+        InlineRoot::single(old.level + 1, key, run.start.get()).put(self.state.area_mut(self.kind));
+        Ok(())
+    }
+
+    /// The header of a block of the tree that has no siblings.
+    fn header(&self, extent: DiskExtent) -> LongHeader {
+        LongHeader {
+            magic: U32::new(BmBt::MAGIC),
+            leftsib: U64::new(NULL_FS_BLOCK),
+            rightsib: U64::new(NULL_FS_BLOCK),
+            bno: U64::new(extent.daddr.get()),
+            uuid: self.geometry.uuid,
+            owner: U64::new(self.state.ino().get()),
+            ..LongHeader::new_zeroed()
+        }
     }
 
     /// The extents of the tree fit the inode: they go back there, and the last leaf is freed.

@@ -97,6 +97,16 @@ impl Ail {
         state.live += 1;
     }
 
+    /// Lets all items go. Nothing is written home any more.
+    pub fn forget(&self) {
+        let mut state = self.state.lock();
+        state.live = 0;
+        let buckets = std::mem::take(&mut state.buckets);
+        drop(state);
+        // The last of them may take locks as it goes.
+        drop(buckets);
+    }
+
     /// A checkpoint became stable: puts items where it starts, and takes out those that it made unnecessary. Gives the
     /// tail.
     ///

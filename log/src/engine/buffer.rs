@@ -76,6 +76,8 @@ pub struct Buffer {
     used: AtomicBool,
     /// How the last write home ended, until somebody who has the lock takes note.
     landed: AtomicU8,
+    /// A write home is on its way, be the block freed meanwhile or not.
+    flying: AtomicBool,
 }
 
 /// Nothing is to be noted.
@@ -127,6 +129,7 @@ impl Buffer {
             content: Mutex::new(rank, content),
             used: AtomicBool::new(true),
             landed: AtomicU8::new(NOTED),
+            flying: AtomicBool::new(false),
         }
     }
 
@@ -157,6 +160,16 @@ impl Buffer {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// A write home takes off; it lands with [`LogItem::written`].
+    pub(super) fn take_off(&self) {
+        self.flying.store(true, Ordering::Release);
+    }
+
+    /// Whether a write home is on its way.
+    pub(super) fn is_flying(&self) -> bool {
+        self.flying.load(Ordering::Acquire)
     }
 
     /// See [`settle`].
@@ -266,6 +279,7 @@ impl LogItem for Buffer {
 
     fn written(&self, ok: bool) {
         self.landed.store(if ok { LANDED } else { FAILED }, Ordering::Release);
+        self.flying.store(false, Ordering::Release);
         if let Some(mut content) = self.content.try_lock() {
             self.settle(&mut content);
         }

@@ -11,17 +11,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use base::Daddr;
 use base::lock::Rank;
-use block::Device;
+use block::{Device, WriteRequest};
 use rustc_hash::FxBuildHasher;
 use scc::HashIndex;
 
-use super::buffer::{Buffer, BufferGuard, Segments, State, settle};
+use super::buffer::{Buffer, BufferGuard, Extent, Segments, State, settle};
 use super::error::Error;
+use super::home::insist;
 use super::item::LogItem;
 use format::damage::{Damage, Place};
+
+/// How long to wait before it is asked again whether a write home has landed.
+const LANDING: Duration = Duration::from_micros(50);
 
 /// The cache of one volume's metadata blocks.
 pub struct BufferCache {
@@ -181,7 +186,7 @@ impl BufferCache {
         let Some(mut guard) = buffer.try_lock() else { return };
         settle(&mut guard);
         let core = buffer.core();
-        let needed = guard.is_dirty() || core.is_pinned() || core.lsn().is_some();
+        let needed = guard.is_dirty() || core.is_pinned() || core.lsn().is_some() || buffer.is_flying();
         if needed || guard.state() == State::Gone {
             return;
         }
@@ -189,6 +194,31 @@ impl BufferCache {
         drop(guard);
         self.index.remove_if_sync(&buffer.daddr().get(), |found| Arc::ptr_eq(found, buffer));
         self.bytes.fetch_sub(buffer.segments().bytes(), Ordering::Relaxed);
+    }
+
+    /// Writes a block that is not logged to its place at once, and keeps it as one that was read. What lay there before
+    /// was freed, and that is stable; but its last write home may still be on its way, and must not come later.
+    ///
+    /// # Errors
+    /// [`Error::Device`], and as [`lock`](Self::lock).
+    #[track_caller]
+    pub(super) fn write_now(&self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
+        let segments = Segments::from(at);
+        self.forget_freed(&segments);
+        let mut guard = self.lock(&segments, rank)?;
+        while guard.owner().is_flying() {
+            drop(guard);
+            std::thread::sleep(LANDING);
+            guard = self.lock(&segments, rank)?;
+        }
+        settle(&mut guard);
+        guard.reset(State::Empty);
+        insist(&*self.device, &WriteRequest::new(at.daddr.get().saturating_mul(512), bytes))?;
+        if guard.bytes().len() == bytes.len() {
+            guard.bytes_mut().copy_from_slice(bytes);
+            guard.set_state(State::Valid);
+        }
+        Ok(())
     }
 
     /// Drops a buffer of another shape that begins at the same address, whose block was freed: the address is about to

@@ -37,6 +37,11 @@ pub trait Deferred: Send {
         16
     }
 
+    /// Whether the intent says how many operations it lists. Where it is always one, these bytes may have to be zero.
+    fn is_counted(&self) -> bool {
+        true
+    }
+
     /// Appends the operation as the intent lists it.
     fn encode(&self, out: &mut Vec<u8>);
 
@@ -45,11 +50,16 @@ pub trait Deferred: Send {
         false
     }
 
-    /// Does the work, or a part of it.
+    /// Does the work, or a part of it. `locked` is what whoever commits the chain has locked: an operation on an inode
+    /// finds it there, and what it changes of it is logged with its work.
     ///
     /// # Errors
     /// Whatever it meets; the volume is then shut down.
-    fn perform(&mut self, transaction: &mut Transaction) -> Result<Progress, Error>;
+    fn perform(
+        &mut self,
+        transaction: &mut Transaction,
+        locked: &mut [&mut dyn Loggable],
+    ) -> Result<Progress, Error>;
 }
 
 /// How far an operation came.
@@ -156,7 +166,7 @@ pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> 
             tx.roll(locked)?;
         }
         let group = groups.remove(0);
-        if let Some(rest) = perform(tx, group)? {
+        if let Some(rest) = perform(tx, group, locked)? {
             groups.iter_mut().for_each(|group| answer(tx, group));
             groups.insert(0, rest);
         }
@@ -181,11 +191,15 @@ fn group(operations: Vec<Box<dyn Deferred>>) -> Vec<Group> {
 }
 
 /// Does the operations of a group; gives what remains of it.
-fn perform(tx: &mut Transaction, group: Group) -> Result<Option<Group>, Error> {
+fn perform(
+    tx: &mut Transaction,
+    group: Group,
+    locked: &mut [&mut dyn Loggable],
+) -> Result<Option<Group>, Error> {
     log_done(tx, &group);
     let mut operations = group.operations.into_iter();
     while let Some(mut operation) = operations.next() {
-        if operation.perform(tx)? == Progress::Again {
+        if operation.perform(tx, locked)? == Progress::Again {
             // The old intent is answered; what remains gets a new one, in the same transaction.
             let operations = std::iter::once(operation).chain(operations).collect();
             return Ok(Some(Group { operations, intent: None }));
@@ -231,7 +245,8 @@ fn log_done(tx: &mut Transaction, group: &Group) {
 
 /// The one region of an intent or of a done item.
 fn regions(kind: ItemType, id: u64, operations: &[Box<dyn Deferred>], lists: bool) -> Regions {
-    let count = if lists { operations.len() as u32 } else { 0 }; // at most a batch
+    let counted = lists && operations.first().is_some_and(|first| first.is_counted());
+    let count = if counted { operations.len() as u32 } else { 0 }; // at most a batch
     let mut regions = Regions::default();
     regions.push_with(|out| {
         out.extend_from_slice(&kind.code().to_le_bytes());

@@ -135,6 +135,7 @@ impl<'a> WriteBatch<'a> {
         for mut guard in self.guards.drain(..) {
             let buffer = Arc::clone(guard.owner());
             guard.begin_write(buffer.core().lsn().unwrap_or(stamp));
+            buffer.take_off();
             let mut start = 0;
             for segment in buffer.segments().iter() {
                 let bytes = guard.bytes().get(start..start + segment.bytes as usize).unwrap_or(&[]);
@@ -158,7 +159,7 @@ fn write_runs(device: &dyn Device, runs: &[(u64, Vec<u8>)]) -> Result<(), Device
 }
 
 /// Writes one run, and tries again with growing pauses where it fails.
-fn insist(device: &dyn Device, request: &WriteRequest<'_>) -> Result<(), DeviceError> {
+pub(super) fn insist(device: &dyn Device, request: &WriteRequest<'_>) -> Result<(), DeviceError> {
     let mut pause = FIRST_PAUSE;
     for _ in 1..ATTEMPTS {
         if device.write_at(request.offset, request.buf, Durability::Buffered).is_ok() {

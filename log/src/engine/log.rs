@@ -254,6 +254,16 @@ impl Log {
         result
     }
 
+    /// Ends as a power cut would: nothing more is written than what is under way, and recovery finds the rest. What was
+    /// to be written is let go, and with it whatever of that refers to this log. After [`Log::unmount`] nothing is left
+    /// to end.
+    pub fn abandon(&self) {
+        self.shared.shut_down("it was closed");
+        self.stop();
+        self.shared.cil.forget();
+        self.shared.ail.forget();
+    }
+
     fn write_unmount_record(&self) -> Result<(), Error> {
         let iclogs = &self.shared.iclogs;
         iclogs.drain();
@@ -308,6 +318,10 @@ impl CommitTarget for Log {
 
     fn end(&self, ticket: Ticket) {
         self.shared.end(ticket);
+    }
+
+    fn written_past_log(&self) {
+        self.shared.written_past_log();
     }
 
     fn is_near_tail(&self, lsn: Lsn) -> bool {

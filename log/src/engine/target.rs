@@ -110,6 +110,10 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// Gives back what a chain did not use.
     fn end(&self, ticket: Ticket);
 
+    /// Something was written past the log that what is committed from now on refers to: it must be stable before that
+    /// is.
+    fn written_past_log(&self) {}
+
     /// Whether the record at `lsn` lies in the older half of a log that is at least half full: the tail will soon want
     /// to move past it.
     fn is_near_tail(&self, lsn: Lsn) -> bool {

@@ -16,7 +16,7 @@ use super::defer::{Deferred, Progress};
 use super::error::Error;
 use super::item::Moment;
 use super::target::{CommitTarget, Commits, LogReservation, Ticket};
-use super::transaction::Transaction;
+use super::transaction::{Loggable, Transaction};
 use super::unlogged::Unlogged;
 
 struct Bench {
@@ -182,7 +182,7 @@ impl Deferred for Noted {
         name[..self.name.len()].copy_from_slice(self.name.as_bytes());
         out.extend_from_slice(&name);
     }
-    fn perform(&mut self, tx: &mut Transaction) -> Result<Progress, Error> {
+    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
         self.notes.lock().push(self.name);
         self.turns -= 1;
         if self.turns > 0 {

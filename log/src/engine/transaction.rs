@@ -10,6 +10,7 @@
 //! See `docs/locking.md`. Buffers are unlocked when their changes are in the committed item list, not when they are
 //! stable.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use base::lock::Rank;
 use format::damage::Damage;
 use smallvec::SmallVec;
 
-use super::buffer::{Buffer, BufferGuard, Segments, State, settle};
+use super::buffer::{Buffer, BufferGuard, Extent, Segments, State, settle};
 use super::cache::BufferCache;
 use super::chunks::Chunks;
 use super::defer::{self, Adopted, Deferred, Group};
@@ -41,6 +42,8 @@ pub trait Loggable {
     /// Logs everything of it that changed and is not stable at home, by
     /// [`ItemCore::log_regions`](super::item::ItemCore::log_regions).
     fn log(&mut self, at: Moment) -> Grown;
+    /// The same as what it is: deferred operations find what they work on among all that is locked.
+    fn any(&mut self) -> &mut dyn Any;
 }
 
 /// A locked buffer in a transaction.
@@ -393,6 +396,19 @@ impl Transaction {
     /// Ends [`hold`](Self::hold): the next roll unlocks the buffer.
     pub fn unhold(&mut self, id: BufferId) {
         self.edit(id).held = false;
+    }
+
+    /// Writes a block that is not logged (a value of an extended attribute) to its place at once: it is stable before
+    /// this transaction is. The block was allocated as one for data, and nothing refers to it yet.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    #[track_caller]
+    pub fn write_now(&mut self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
+        self.base.target.check()?;
+        self.base.cache.write_now(at, rank, bytes)?;
+        self.base.target.written_past_log();
+        Ok(())
     }
 
     /// How many buffers are joined: what the change has touched so far.

@@ -124,7 +124,7 @@ impl Target for Engine {
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Open, String> {
         let volume = Volume::open(device, self.options()).map_err(|error| error.to_string())?;
-        Ok(Open { volume, held: Mutex::default() })
+        Ok(Open::new(volume))
     }
 
     fn unmount(&self, volume: Open) -> Result<(), String> {
@@ -140,6 +140,11 @@ impl Target for Engine {
 }
 
 impl Open {
+    /// A volume that was opened by other means than [`Target::open`].
+    pub fn new(volume: Volume) -> Self {
+        Self { volume, held: Mutex::default() }
+    }
+
     /// The volume itself.
     pub fn volume(&self) -> &Volume {
         &self.volume

@@ -12,6 +12,8 @@ pub struct Shape {
     pub size: u64,
     /// Bytes of a block.
     pub block_size: u32,
+    /// Bytes of a sector, where they are not 512.
+    pub sector_size: Option<u32>,
     /// Bytes of a directory block, where it is larger.
     pub dir_block_size: Option<u32>,
     /// Bytes of an inode.
@@ -48,6 +50,7 @@ const BASE: Shape = Shape {
     name: "default",
     size: 24 << 20,
     block_size: 4096,
+    sector_size: None,
     dir_block_size: None,
     inode_size: 512,
     ag_count: None,
@@ -126,6 +129,7 @@ impl Shape {
         };
         mkfs::Options {
             block_size: self.block_size,
+            sector_size: self.sector_size,
             dir_block_size: self.dir_block_size,
             inode_size: self.inode_size,
             ag_count: self.ag_count,

@@ -7,6 +7,8 @@ pub enum Refusal {
     NotPermitted,
     /// `ENOENT`
     NoEntry,
+    /// `EBUSY`: `.` and `..` are not renamed.
+    Busy,
     /// `EEXIST`
     Exists,
     /// `ENOTDIR`
@@ -27,7 +29,8 @@ impl Refusal {
         match self {
             Self::NotPermitted => 1,
             Self::NoEntry => 2,
-            Self::Exists => EEXIST,
+            Self::Busy => 16,
+            Self::Exists => 17,
             Self::NotDirectory => 20,
             Self::IsDirectory => 21,
             Self::Invalid => 22,
@@ -35,15 +38,8 @@ impl Refusal {
             Self::NotEmpty => 39,
         }
     }
-
-    /// Whether an error number says the same. Where a directory is not empty, POSIX allows `EEXIST` as well, which
-    /// the kernel's XFS gives from `rename`.
-    pub fn is_said_by(self, errno: i32) -> bool {
-        errno == self.errno() || (self == Self::NotEmpty && errno == EEXIST)
-    }
 }
 
-const EEXIST: i32 = 17;
 /// No space left: an engine may say it where the model knows no such bound.
 pub const ENOSPC: i32 = 28;
 /// Input/output error, also what a volume says that was shut down.

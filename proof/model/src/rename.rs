@@ -4,7 +4,7 @@ use base::time::Time;
 
 use crate::operation::{How, Id, Kind, New};
 use crate::refusal::Refusal;
-use crate::tree::{Node, Tree};
+use crate::tree::{Node, Tree, is_dots};
 
 /// A directory and a name in it.
 type Place<'a> = (Id, &'a [u8]);
@@ -28,7 +28,14 @@ impl Tree {
         (to, to_name): (Id, &[u8]),
         how: How,
     ) -> Result<Plan, Refusal> {
+        self.directory(from)?;
         self.directory(to)?;
+        match (is_dots(name), is_dots(to_name)) {
+            (true, _) => return Err(Refusal::Busy),
+            (_, true) if how == How::NoReplace => return Err(Refusal::Exists),
+            (_, true) => return Err(Refusal::Busy),
+            _ => (),
+        }
         let source = self.child(from, name)?;
         let target = match self.child(to, to_name) {
             Ok(_) if how == How::NoReplace => return Err(Refusal::Exists),
@@ -55,7 +62,8 @@ impl Tree {
         match (self.living(source)?.is_directory(), self.living(target)?) {
             (true, target) if !target.is_directory() => Err(Refusal::NotDirectory),
             (false, target) if target.is_directory() => Err(Refusal::IsDirectory),
-            (_, target) if !target.entries.is_empty() => Err(Refusal::NotEmpty),
+            // POSIX allows this as well as ENOTEMPTY, and it is what the kernel's XFS says here.
+            (_, target) if !target.entries.is_empty() => Err(Refusal::Exists),
             _ => Ok(Plan::Move(source, Some(target))),
         }
     }

@@ -178,7 +178,7 @@ impl<'s, S: Subject> Session<'s, S> {
             Ok(answer) => answer,
             Err(failure) => {
                 let ended_as = match expected {
-                    Err(refusal) if refusal.is_said_by(failure.errno) => Stepped::Agreed,
+                    Err(refusal) if refusal.errno() == failure.errno => Stepped::Agreed,
                     _ if failure.errno == ENOSPC && self.tolerance.no_space => Stepped::NoSpace,
                     _ if failure.errno == EIO && self.tolerance.io_errors => Stepped::Broken(failure),
                     Ok(()) => return Err(format!("{operation}: should succeed, but gave {failure}")),

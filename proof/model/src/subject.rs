@@ -23,6 +23,13 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// For whoever tells what went wrong in words.
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        failure.to_string()
+    }
+}
+
 /// The answer of a subject.
 pub type Answer<T> = Result<T, Failure>;
 

@@ -167,7 +167,7 @@ fn renames_count_links_and_refuse_what_linux_refuses() {
     assert_eq!(refused((HOME, "a"), (a, "x"), How::NoReplace), Refusal::Invalid);
     assert_eq!(refused((a, "deep"), (HOME, "a"), How::Replace), Refusal::NotEmpty);
     assert_eq!(refused((a, "deep"), (HOME, "a"), How::Exchange), Refusal::Invalid);
-    assert_eq!(refused((HOME, "b"), (HOME, "a"), How::Replace), Refusal::NotEmpty);
+    assert_eq!(refused((HOME, "b"), (HOME, "a"), How::Replace), Refusal::Exists);
     assert_eq!(refused((HOME, "b"), (a, "file"), How::Replace), Refusal::NotDirectory);
     assert_eq!(refused((a, "file"), (HOME, "b"), How::Replace), Refusal::IsDirectory);
     assert_eq!(refused((a, "file"), (HOME, "b"), How::NoReplace), Refusal::Exists);

@@ -23,6 +23,13 @@ use crate::refusal::Refusal;
 pub const NAME_MAX: usize = 255;
 /// Bytes of a symlink's target at most: XFS keeps room for a final NUL in its 1,024.
 pub const TARGET_MAX: usize = 1023;
+/// Bytes of a path, its final NUL included, that a system call takes.
+const PATH_MAX: usize = 4096;
+
+/// The two names that every directory has, and that nobody makes or takes away.
+pub(crate) fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +132,8 @@ impl Tree {
             Operation::Rename { from, name, to, to_name, how } => {
                 self.judge_rename((*from, name), (*to, to_name), *how).map(|_| ())
             }
-            Operation::Anonymous { dir, .. } | Operation::List { dir } => self.directory(*dir).map(|_| ()),
+            Operation::Anonymous { dir, .. } => self.directory(*dir).map(|_| ()),
+            Operation::List { dir } => self.living_directory(*dir).map(|_| ()),
             Operation::Hold { id }
             | Operation::Release { id }
             | Operation::Set { id, .. }
@@ -186,10 +194,15 @@ impl Tree {
     }
 
     fn judge_create(&self, dir: Id, name: &[u8], new: &New) -> Result<(), Refusal> {
-        self.free_name(dir, name)?;
         match &new.kind {
-            crate::Kind::Symlink(target) if target.len() > TARGET_MAX => Err(Refusal::NameTooLong),
-            _ => Ok(()),
+            // What is longer than any path, or empty, is looked at before the name.
+            crate::Kind::Symlink(target) if target.is_empty() => Err(Refusal::NoEntry),
+            crate::Kind::Symlink(target) if target.len() >= PATH_MAX => Err(Refusal::NameTooLong),
+            crate::Kind::Symlink(target) if target.len() > TARGET_MAX => {
+                self.free_name(dir, name)?;
+                Err(Refusal::NameTooLong)
+            }
+            _ => self.free_name(dir, name),
         }
     }
 
@@ -204,11 +217,21 @@ impl Tree {
     }
 
     fn judge_unlink(&self, dir: Id, name: &[u8]) -> Result<(), Refusal> {
+        self.directory(dir)?;
+        if is_dots(name) {
+            return Err(Refusal::IsDirectory);
+        }
         let child = self.child(dir, name)?;
         if self.living(child)?.is_directory() { Err(Refusal::IsDirectory) } else { Ok(()) }
     }
 
     fn judge_rmdir(&self, dir: Id, name: &[u8]) -> Result<(), Refusal> {
+        self.directory(dir)?;
+        match name {
+            b"." => return Err(Refusal::Invalid),
+            b".." => return Err(Refusal::NotEmpty),
+            _ => (),
+        }
         let child = self.living(self.child(dir, name)?)?;
         match child.is_directory() {
             false => Err(Refusal::NotDirectory),
@@ -228,20 +251,34 @@ impl Tree {
         if node.is_directory() { Ok(node) } else { Err(Refusal::NotDirectory) }
     }
 
+    /// A directory that was not removed.
+    fn living_directory(&self, id: Id) -> Result<&Node, Refusal> {
+        let node = self.directory(id)?;
+        if node.facts.links > 0 { Ok(node) } else { Err(Refusal::NoEntry) }
+    }
+
     /// What a name stands for.
     pub(crate) fn child(&self, dir: Id, name: &[u8]) -> Result<Id, Refusal> {
-        let node = self.directory(dir)?;
-        if name.len() > NAME_MAX {
-            return Err(Refusal::NameTooLong);
+        let node = self.living_directory(dir)?;
+        match name {
+            b"." => return Ok(dir),
+            b".." => return Ok(node.parent),
+            _ if name.len() > NAME_MAX => return Err(Refusal::NameTooLong),
+            _ => (),
         }
         node.entries.get(name).copied().ok_or(Refusal::NoEntry)
     }
 
     /// That a name can be made: its directory lives and has none like it.
     pub(crate) fn free_name(&self, dir: Id, name: &[u8]) -> Result<(), Refusal> {
+        self.directory(dir)?;
+        if is_dots(name) {
+            return Err(Refusal::Exists);
+        }
+        self.living_directory(dir)?;
         match self.child(dir, name) {
             Ok(_) => Err(Refusal::Exists),
-            Err(Refusal::NoEntry) if self.directory(dir)?.facts.links > 0 => Ok(()),
+            Err(Refusal::NoEntry) => Ok(()),
             Err(refusal) => Err(refusal),
         }
     }

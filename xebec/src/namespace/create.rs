@@ -7,7 +7,7 @@ use inode::groups::GroupSpace;
 use inode::state::{InodeState, Time};
 use inode::{InodeRef, NewInode};
 
-use crate::change::{Change, Locked, expect_directory};
+use crate::change::{Change, Locked, expect_directory, is_dots};
 use crate::new::{Kind, New};
 use crate::{Error, Result, Volume};
 
@@ -17,6 +17,8 @@ pub(super) const MAX_LINKS: u32 = i32::MAX as u32;
 pub(super) const NO_DEVICE: u32 = 0;
 /// Longest target of a symbolic link.
 const MAX_TARGET: usize = 1023;
+/// Longer than every path that Linux takes, its final NUL included: no name is looked at first.
+const MAX_PATH: usize = 4096;
 
 impl Volume {
     /// Makes a file and gives it a name.
@@ -25,6 +27,9 @@ impl Volume {
     /// `EEXIST`, `ENOENT` where the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`.
     pub fn create(&self, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Ino> {
         let device = verify(new)?;
+        if is_dots(name) {
+            return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
+        }
         let dir = self.inode(dir)?;
         self.with_room(|| self.try_create(&dir, name, new, device))
     }
@@ -34,11 +39,14 @@ impl Volume {
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         let is_dir = matches!(new.kind, Kind::Directory);
+        if change.lookup(&mut dir, name)?.is_some() {
+            return Err(Error::refused(errno::EEXIST, "the name exists"));
+        }
         if is_dir && dir.nlink() >= MAX_LINKS {
             return Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"));
         }
-        if change.lookup(&mut dir, name)?.is_some() {
-            return Err(Error::refused(errno::EEXIST, "the name exists"));
+        if matches!(new.kind, Kind::Symlink(target) if target.len() > MAX_TARGET) {
+            return Err(target_too_long());
         }
         let nlink = if is_dir { 2 } else { 1 };
         let (child_ref, mut child) = change.make((&dir, dir.ino()), new, device, nlink)?;
@@ -97,14 +105,17 @@ fn mode_of(new: &New<'_>) -> u16 {
     file_type | new.permissions & !S_IFMT
 }
 
+fn target_too_long() -> Error {
+    Error::refused(errno::ENAMETOOLONG, "a link's target has at most 1023 bytes")
+}
+
 /// Refuses what cannot be made; gives the device number as the inode has it.
 fn verify(new: &New<'_>) -> Result<u32> {
     match new.kind {
-        Kind::Symlink(target) if target.is_empty() || target.contains(&0) => {
-            Err(Error::refused(errno::EINVAL, "a link's target has at least one byte, and none that is NUL"))
-        }
-        Kind::Symlink(target) if target.len() > MAX_TARGET => {
-            Err(Error::refused(errno::ENAMETOOLONG, "a link's target has at most 1023 bytes"))
+        Kind::Symlink([]) => Err(Error::refused(errno::ENOENT, "a link's target has at least one byte")),
+        Kind::Symlink(target) if target.len() >= MAX_PATH => Err(target_too_long()),
+        Kind::Symlink(target) if target.contains(&0) => {
+            Err(Error::refused(errno::EINVAL, "a link's target has no byte that is NUL"))
         }
         Kind::CharDevice(device) | Kind::BlockDevice(device) => {
             let why = "a device's major number is below 16384 and its minor number below 262144";

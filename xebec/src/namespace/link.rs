@@ -7,7 +7,7 @@ use inode::state::Time;
 
 use super::create::MAX_LINKS;
 use super::order::lock_all;
-use crate::change::{expect_directory, is_directory};
+use crate::change::{expect_directory, is_directory, is_dots};
 use crate::{Error, Result, Volume};
 
 impl Volume {
@@ -22,11 +22,25 @@ impl Volume {
 
     /// Gives a file a name; one that has none only if `anonymous`.
     pub(super) fn give_name(&self, file: &InodeRef, dir: Ino, name: &[u8], anonymous: bool) -> Result<()> {
+        if is_dots(name) {
+            return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
+        }
         let dir_ref = self.inode(dir)?;
         if file.ino() == dir {
-            return Err(Error::refused(errno::EPERM, "a directory has one name"));
+            return Err(self.refuse_name_in_itself(dir, name));
         }
         self.with_room(|| self.try_give_name(file, &dir_ref, name, anonymous))
+    }
+
+    /// Why a file, if it is a directory at all, does not get a name in itself.
+    fn refuse_name_in_itself(&self, dir: Ino, name: &[u8]) -> Error {
+        match self.lookup(dir, name) {
+            Ok(_) => Error::refused(errno::EEXIST, "the name exists"),
+            Err(error) if error.errno() == errno::ENOENT => {
+                Error::refused(errno::EPERM, "a directory has one name")
+            }
+            Err(error) => error,
+        }
     }
 
     fn try_give_name(&self, file: &InodeRef, dir: &InodeRef, name: &[u8], anonymous: bool) -> Result<()> {
@@ -35,6 +49,9 @@ impl Volume {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         };
         expect_directory(&dir)?;
+        if change.lookup(&mut dir, name)?.is_some() {
+            return Err(Error::refused(errno::EEXIST, "the name exists"));
+        }
         if is_directory(&child) {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         }
@@ -46,9 +63,6 @@ impl Volume {
         }
         let ftype = FileType::from_mode(child.mode()).map_or(0, FileType::ftype);
         let ino = child.ino();
-        if change.lookup(&mut dir, name)?.is_some() {
-            return Err(Error::refused(errno::EEXIST, "the name exists"));
-        }
         if child.nlink() == 0 {
             inode::unlinked::remove(self.table.shared(), &mut change.tx, &mut child)?;
         }

@@ -4,7 +4,7 @@ use base::{Ino, errno};
 use inode::state::Time;
 
 use super::order::{Named, lock_named};
-use crate::change::{Change, Locked, is_directory};
+use crate::change::{Change, Locked, is_directory, is_dots};
 use crate::{Error, Result, Volume};
 
 impl Volume {
@@ -22,15 +22,18 @@ impl Volume {
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`.
     pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<()> {
         match name {
-            b"." => Err(Error::refused(errno::EINVAL, "a directory cannot be removed by the name \".\"")),
-            b".." => Err(Error::refused(errno::ENOTEMPTY, "the directory is not empty")),
+            b"." => {
+                let why = "a directory cannot be removed by the name \".\"";
+                Err(self.refuse_dots(dir, errno::EINVAL, why))
+            }
+            b".." => Err(self.refuse_dots(dir, errno::ENOTEMPTY, "the directory is not empty")),
             _ => self.remove(dir, name, true),
         }
     }
 
     fn remove(&self, dir: Ino, name: &[u8], directory: bool) -> Result<()> {
-        if matches!(name, b"." | b"..") {
-            return Err(Error::refused(errno::EISDIR, "is a directory"));
+        if is_dots(name) {
+            return Err(self.refuse_dots(dir, errno::EISDIR, "is a directory"));
         }
         let dir_ref = self.inode(dir)?;
         let mut change = self.begin_giving(self.reservations.remove, self.reservations.name_blocks)?;
@@ -41,7 +44,7 @@ impl Volume {
             _ => {}
         }
         if directory {
-            expect_empty(&mut change, &mut child)?;
+            expect_empty(&mut change, &mut child, errno::ENOTEMPTY)?;
         }
         change.directory(&mut dir, |dir| dir.remove(name))?;
         if directory {
@@ -72,9 +75,9 @@ impl Change<'_> {
     }
 }
 
-/// Refuses a directory that has entries.
-pub(super) fn expect_empty(change: &mut Change<'_>, dir: &mut Locked) -> Result<()> {
+/// Refuses a directory that has entries, with the errno that Linux has for it: removing differs from renaming.
+pub(super) fn expect_empty(change: &mut Change<'_>, dir: &mut Locked, errno: i32) -> Result<()> {
     let empty = change.directory(dir, |dir| dir.is_empty())?;
     change.tx.release_clean();
-    if empty { Ok(()) } else { Err(Error::refused(errno::ENOTEMPTY, "the directory is not empty")) }
+    if empty { Ok(()) } else { Err(Error::refused(errno, "the directory is not empty")) }
 }

@@ -15,7 +15,7 @@ use inode::state::Time;
 use super::create::{MAX_LINKS, NO_DEVICE};
 use super::order::lock_all;
 use super::remove::expect_empty;
-use crate::change::{Change, Locked, expect_directory, is_directory, parent_of};
+use crate::change::{Change, Locked, expect_directory, is_directory, is_dots, parent_of};
 use crate::new::{Device, Kind, New};
 use crate::{Error, Result, Volume};
 
@@ -58,11 +58,12 @@ impl Volume {
     /// Moves a name.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`, `ENOTDIR`, `EISDIR`, `ENOTEMPTY`, `EMLINK`, `ENOSPC`; `EINVAL` where a directory would come
-    /// to lie in itself; `EBUSY` for `.` and `..`.
+    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` where the new name's directory is not empty, too,
+    /// but `ENOTEMPTY` where that is one that the old name lies in; `EINVAL` where a directory would come to lie in
+    /// itself; `EBUSY` for `.` and `..`.
     pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], how: Rename) -> Result<()> {
-        if [from_name, to_name].iter().any(|name| matches!(*name, b"." | b"..")) {
-            return Err(Error::refused(errno::EBUSY, "\".\" and \"..\" cannot be renamed"));
+        if is_dots(from_name) || is_dots(to_name) {
+            return Err(self.refuse_to_rename_dots((from, from_name), to, how));
         }
         let (from_ref, to_ref) = (self.inode(from)?, self.inode(to)?);
         let (from, to) = (Name { dir: &from_ref, name: from_name }, Name { dir: &to_ref, name: to_name });
@@ -78,6 +79,18 @@ impl Volume {
         }
     }
 
+    fn refuse_to_rename_dots(&self, (from, from_name): (Ino, &[u8]), to: Ino, how: Rename) -> Error {
+        let busy = "\".\" and \"..\" cannot be renamed";
+        let (errno, why) = match how {
+            Rename::NoReplace if !is_dots(from_name) => (errno::EEXIST, "the new name exists"),
+            _ => (errno::EBUSY, busy),
+        };
+        match self.refuse_dots(from, errno, why) {
+            error if error.errno() == errno => self.refuse_dots(to, errno, why),
+            error => error,
+        }
+    }
+
     fn try_rename(
         &self,
         from: Name<'_>,
@@ -86,7 +99,7 @@ impl Volume {
         turn: Option<&MutexGuard<'_, ()>>,
     ) -> Result<Tried> {
         let mut change = self.begin_taking(self.reservations.rename, self.reservations.rename_blocks)?;
-        let source = change.see(from)?.ok_or(Error::refused(errno::ENOENT, "no such file or directory"))?;
+        let source = change.see(from)?.ok_or_else(|| missing(to.dir))?;
         let target = change.see(to)?;
         verify(how, target.as_ref())?;
         if target.as_ref().is_some_and(|target| target.found.ino == source.found.ino) {
@@ -207,6 +220,15 @@ enum Tried {
 const WHITEOUT: New<'static> =
     New { kind: Kind::CharDevice(Device { major: 0, minor: 0 }), permissions: 0, uid: 0, gid: 0 };
 
+/// That the source is missing; what is no directory is told first.
+fn missing(to: &InodeRef) -> Error {
+    if is_directory(&to.read()) {
+        Error::refused(errno::ENOENT, "no such file or directory")
+    } else {
+        Error::refused(errno::ENOTDIR, "not a directory")
+    }
+}
+
 fn verify(how: Rename, target: Option<&Seen>) -> Result<()> {
     match (how, target) {
         (Rename::NoReplace, Some(_)) => Err(Error::refused(errno::EEXIST, "the new name exists")),
@@ -230,7 +252,7 @@ fn expect_replaceable(change: &mut Change<'_>, set: &mut Set) -> Result<()> {
     match (source, is_directory(target)) {
         (true, false) => Err(Error::refused(errno::ENOTDIR, "a directory cannot replace what is none")),
         (false, true) => Err(Error::refused(errno::EISDIR, "what is no directory cannot replace one")),
-        (true, true) => expect_empty(change, target),
+        (true, true) => expect_empty(change, target, errno::EEXIST),
         (false, false) => Ok(()),
     }
 }

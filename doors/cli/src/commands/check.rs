@@ -59,8 +59,8 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let messages = Messages::new(global, arguments.image.display().to_string());
     let opened = open::open_damaged(&arguments.image, global, &messages)?;
     let log_is_damaged = matches!(opened.log, Log::Unread(_)) && !global.no_replay;
-    if let Log::Replayed(_, report) = &opened.log {
-        let unfinished = report.unfinished.len();
+    if let Log::Replayed(replay) = &opened.log {
+        let unfinished = replay.left.len();
         if unfinished > 0 {
             messages.note(format_args!(
                 "{unfinished} operations were unfinished: a mount would finish them, and what they left half \

@@ -76,6 +76,8 @@ struct LogState {
     dirty: Option<DirtyLog>,
     /// Inodes whose contents or attributes unfinished operations could still change.
     unfinished_files: Vec<u64>,
+    /// Operations that were unfinished, and that were finished in memory.
+    finished_operations: usize,
     unfinished_operations: usize,
     items_not_replayed: u64,
 }
@@ -99,13 +101,14 @@ impl LogState {
             Log::Ignored(dirty) => {
                 Self { state: "ignored", dirty: Some(DirtyLog::of(dirty)), ..Self::default() }
             }
-            Log::Replayed(dirty, report) => Self {
+            Log::Replayed(replay) => Self {
                 state: "replayed",
-                reason: None,
-                dirty: Some(DirtyLog::of(dirty)),
+                reason: replay.failure.clone(),
+                dirty: Some(DirtyLog::of(&replay.dirty)),
                 unfinished_files: log.files_unfinished().into_iter().map(Ino::get).collect(),
-                unfinished_operations: report.unfinished.len(),
-                items_not_replayed: report.problems_total,
+                finished_operations: replay.finished,
+                unfinished_operations: replay.left.len(),
+                items_not_replayed: replay.report.problems_total,
             },
         }
     }

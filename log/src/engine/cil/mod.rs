@@ -128,6 +128,15 @@ impl Cil {
         }
     }
 
+    /// Lets all items go. Nothing is pushed any more.
+    pub fn forget(&self) {
+        for shard in &self.shards {
+            let items = std::mem::take(&mut shard.lock().items);
+            // The last of them may take locks as it goes.
+            drop(items);
+        }
+    }
+
     /// Commits: formats the items, which the caller has locked, into this CPU's shard. The busy extents are taken.
     ///
     /// # Errors

@@ -47,6 +47,8 @@ pub trait Host: Send + Sync {
     /// Makes everything stable that was written home; `always`: also where nothing was since the last time, because
     /// the log lies on the same device. Whether it had to flush.
     fn flush_data(&self, always: bool) -> Result<bool, Halt>;
+    /// Whether something was written past the log that no flush has covered: it must be stable before the next commit.
+    fn has_written_past_log(&self) -> bool;
     /// A checkpoint is stable (`ok`), or never will be.
     fn completed(&self, checkpoint: Checkpoint, ok: bool);
     /// The log cannot be written.

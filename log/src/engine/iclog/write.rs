@@ -96,8 +96,8 @@ impl Iclogs {
             let mut state = self.state.lock();
             (std::mem::take(&mut state.unflushed), tail > state.stable_tail)
         };
-        let shares_device = records && !self.has_own_device;
-        let home = (moved || shares_device) && host.flush_data(shares_device)?;
+        let always = (records && !self.has_own_device) || host.has_written_past_log();
+        let home = (moved || always) && host.flush_data(always)?;
         if records && self.has_own_device {
             self.ring.flush()?;
         }

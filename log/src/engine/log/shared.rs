@@ -37,6 +37,9 @@ pub struct Shared {
     /// How many batches were written home, and how many of these a flush has covered.
     pub home_written: AtomicU64,
     home_flushed: AtomicU64,
+    /// How many blocks were written past the log, and how many of these a flush has covered.
+    pub past_log: AtomicU64,
+    past_log_flushed: AtomicU64,
     /// The tail should reach this position.
     pub wanted_tail: AtomicU64,
     /// Wakes the thread that writes home, and those that wait for it.
@@ -120,6 +123,8 @@ impl Shared {
             next_intent: AtomicU64::new(head.get() << 16),
             home_written: AtomicU64::new(0),
             home_flushed: AtomicU64::new(0),
+            past_log: AtomicU64::new(0),
+            past_log_flushed: AtomicU64::new(0),
             wanted_tail: AtomicU64::new(0),
             home: Bell::new(),
             emptied: Bell::new(),
@@ -226,9 +231,15 @@ impl Host for Shared {
         if !always && self.home_flushed.load(SeqCst) >= written {
             return Ok(false);
         }
+        let past_log = self.past_log.load(SeqCst);
         self.data.flush()?;
         self.home_flushed.fetch_max(written, SeqCst);
+        self.past_log_flushed.fetch_max(past_log, SeqCst);
         Ok(true)
+    }
+
+    fn has_written_past_log(&self) -> bool {
+        self.past_log_flushed.load(SeqCst) < self.past_log.load(SeqCst)
     }
 
     fn completed(&self, checkpoint: Checkpoint, ok: bool) {

@@ -80,6 +80,10 @@ impl CommitTarget for Shared {
         self.grant.give_back(ticket.held());
     }
 
+    fn written_past_log(&self) {
+        self.past_log.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+
     fn is_near_tail(&self, lsn: Lsn) -> bool {
         let (head, half) = (self.grant.head(), self.grant.largest() / 2);
         head > self.grant.tail() + half && self.iclogs.ring().position(lsn) + half < head

@@ -1,25 +1,32 @@
 //! The kernel's XFS as a subject: system calls on a mounted volume, by inode number. It judges the model's rules.
 //!
-//! Every file stays open (`O_PATH`) from its creation on, so that it can be spoken of by its number; so no number comes
-//! back, and files outlive their names whether the model holds them or not.
+//! Every file is open (`O_PATH`) while it has a name or is held, so that it can be spoken of by its number, and so that
+//! no other file gets that number meanwhile.
 //!
 //! # Locking
-//! One mutex around the table of open files.
+//! One mutex around the table of open files, never held over a system call that changes anything.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{Answer, Change, Facts, Failure, How, Kind, Name, New, Subject, Times};
 use rustix::fs::{
-    self, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, StatxFlags, Timespec, Uid,
+    self, AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, StatxFlags, Timespec, Uid,
 };
 use rustix::io::Errno;
 
 pub struct Calls {
-    files: Mutex<HashMap<u64, &'static OwnedFd>>,
+    files: Mutex<HashMap<u64, File>>,
     root: u64,
+}
+
+struct File {
+    fd: Arc<OwnedFd>,
+    /// Open beyond its last name.
+    held: bool,
 }
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -35,17 +42,42 @@ impl Calls {
         calls
     }
 
-    /// Remembers an open file; gives its number. Open files are leaked: they last as long as the test.
+    /// Remembers an open file; gives its number.
     fn know(&self, fd: OwnedFd) -> Answer<u64> {
         let number = fs::fstat(&fd).map_err(failure)?.st_ino;
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.entry(number).or_insert_with(|| Box::leak(Box::new(fd)));
+        self.files().entry(number).or_insert_with(|| File { fd: Arc::new(fd), held: false });
         Ok(number)
     }
 
-    fn file(&self, number: u64) -> Answer<&'static OwnedFd> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.get(&number).copied().ok_or_else(|| failure(Errno::NOENT))
+    fn files(&self) -> MutexGuard<'_, HashMap<u64, File>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, number: u64) -> Answer<Arc<OwnedFd>> {
+        let files = self.files();
+        files.get(&number).map(|file| file.fd.clone()).ok_or_else(|| failure(Errno::NOENT))
+    }
+
+    fn set_held(&self, number: u64, held: bool) -> Answer<()> {
+        let mut files = self.files();
+        files.get_mut(&number).ok_or_else(|| failure(Errno::NOENT))?.held = held;
+        Ok(())
+    }
+
+    /// The number that a name stands for, if it stands for any.
+    fn number(dir: &OwnedFd, name: &[u8]) -> Option<u64> {
+        fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino)
+    }
+
+    /// Closes a file that has lost its last name and is not held.
+    fn close_unnamed(&self, number: Option<u64>) {
+        let Some(number) = number else { return };
+        let unnamed = |file: &File| !file.held && fs::fstat(&file.fd).is_ok_and(|stat| stat.st_nlink == 0);
+        let closed = match self.files().entry(number) {
+            Entry::Occupied(entry) if unnamed(entry.get()) => Some(entry.remove()),
+            _ => None,
+        };
+        drop(closed);
     }
 }
 
@@ -57,22 +89,30 @@ fn owners(uid: Option<u32>, gid: Option<u32>) -> (Option<Uid>, Option<Gid>) {
     (uid.map(Uid::from_raw), gid.map(Gid::from_raw))
 }
 
+impl Calls {
+    fn remove(&self, dir: u64, name: &[u8], flags: AtFlags) -> Answer<()> {
+        let fd = self.file(dir)?;
+        let number = Self::number(&fd, name);
+        fs::unlinkat(&*fd, name, flags).map_err(failure)?;
+        self.close_unnamed(number);
+        Ok(())
+    }
+}
+
 impl Subject for Calls {
     fn root(&self) -> u64 {
         self.root
     }
 
     fn lookup(&self, dir: u64, name: &[u8]) -> Answer<u64> {
-        self.know(fs::openat(self.file(dir)?, name, PATH, Mode::empty()).map_err(failure)?)
+        self.know(fs::openat(&*self.file(dir)?, name, PATH, Mode::empty()).map_err(failure)?)
     }
 
     fn create(&self, dir: u64, name: &[u8], new: &New) -> Answer<u64> {
-        let (fd, mode) = (self.file(dir)?, Mode::from_raw_mode(new.mode.into()));
+        let (fd, mode) = (&*self.file(dir)?, Mode::from_raw_mode(new.mode.into()));
         let node = |kind, major, minor| fs::mknodat(fd, name, kind, mode, fs::makedev(major, minor));
         let made = match &new.kind {
-            Kind::File => {
-                fs::openat(fd, name, OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC, mode).map(drop)
-            }
+            Kind::File => node(FileType::RegularFile, 0, 0),
             Kind::Directory => fs::mkdirat(fd, name, mode),
             Kind::Symlink(target) => fs::symlinkat(&**target, fd, name),
             Kind::CharDevice(major, minor) => node(FileType::CharacterDevice, *major, *minor),
@@ -87,15 +127,15 @@ impl Subject for Calls {
     }
 
     fn link(&self, number: u64, dir: u64, name: &[u8]) -> Answer<()> {
-        fs::linkat(self.file(number)?, "", self.file(dir)?, name, AtFlags::EMPTY_PATH).map_err(failure)
+        fs::linkat(&*self.file(number)?, "", &*self.file(dir)?, name, AtFlags::EMPTY_PATH).map_err(failure)
     }
 
     fn unlink(&self, dir: u64, name: &[u8]) -> Answer<()> {
-        fs::unlinkat(self.file(dir)?, name, AtFlags::empty()).map_err(failure)
+        self.remove(dir, name, AtFlags::empty())
     }
 
     fn rmdir(&self, dir: u64, name: &[u8]) -> Answer<()> {
-        fs::unlinkat(self.file(dir)?, name, AtFlags::REMOVEDIR).map_err(failure)
+        self.remove(dir, name, AtFlags::REMOVEDIR)
     }
 
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), how: How) -> Answer<()> {
@@ -105,28 +145,36 @@ impl Subject for Calls {
             How::Exchange => RenameFlags::EXCHANGE,
             How::Whiteout(_) => RenameFlags::WHITEOUT,
         };
-        fs::renameat_with(self.file(from.0)?, from.1, self.file(to.0)?, to.1, flags).map_err(failure)
+        let (old, new) = (self.file(from.0)?, self.file(to.0)?);
+        let replaced = Self::number(&new, to.1);
+        fs::renameat_with(&*old, from.1, &*new, to.1, flags).map_err(failure)?;
+        self.close_unnamed(replaced);
+        Ok(())
     }
 
     fn anonymous(&self, dir: u64, new: &New) -> Answer<u64> {
         let mode = Mode::from_raw_mode(new.mode.into());
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = fs::openat(self.file(dir)?, ".", flags, mode).map_err(failure)?;
+        let fd = fs::openat(&*self.file(dir)?, ".", flags, mode).map_err(failure)?;
         let (uid, gid) = owners(Some(new.uid), Some(new.gid));
         fs::fchown(&fd, uid, gid).map_err(failure)?;
-        self.know(fd)
+        let number = self.know(fd)?;
+        self.set_held(number, true)?;
+        Ok(number)
     }
 
     fn hold(&self, number: u64) -> Answer<()> {
-        self.file(number).map(drop)
+        self.set_held(number, true)
     }
 
     fn release(&self, number: u64) -> Answer<()> {
-        self.file(number).map(drop)
+        self.set_held(number, false)?;
+        self.close_unnamed(Some(number));
+        Ok(())
     }
 
     fn stat(&self, number: u64) -> Answer<Facts> {
-        let fd = self.file(number)?;
+        let fd = &*self.file(number)?;
         let stat = fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::ALL).map_err(failure)?;
         let device = (stat.stx_rdev_major, stat.stx_rdev_minor);
         let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
@@ -152,9 +200,11 @@ impl Subject for Calls {
 
     fn list(&self, dir: u64) -> Answer<BTreeMap<Name, u64>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = fs::openat(self.file(dir)?, ".", flags, Mode::empty()).map_err(failure)?;
-        let mut entries = BTreeMap::new();
-        for entry in Dir::read_from(&fd).map_err(failure)? {
+        let fd = fs::openat(&*self.file(dir)?, ".", flags, Mode::empty()).map_err(failure)?;
+        let (mut entries, mut buffer) = (BTreeMap::new(), Vec::with_capacity(1 << 16));
+        // Not by `Dir`, which makes nothing of what the kernel says of a removed directory.
+        let mut listing = RawDir::new(&fd, buffer.spare_capacity_mut());
+        while let Some(entry) = listing.next() {
             let entry = entry.map_err(failure)?;
             let name = entry.file_name().to_bytes().to_vec();
             if name != b"." && name != b".." {
@@ -165,7 +215,7 @@ impl Subject for Calls {
     }
 
     fn set(&self, number: u64, change: &Change) -> Answer<()> {
-        let fd = self.file(number)?;
+        let fd = &*self.file(number)?;
         if let Some(mode) = change.mode {
             // The file itself, though it was opened for its path alone.
             let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -182,6 +232,8 @@ impl Subject for Calls {
     }
 
     fn sync(&self) -> Answer<()> {
-        Ok(())
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::openat(&*self.file(self.root)?, ".", flags, Mode::empty()).map_err(failure)?;
+        fs::syncfs(fd).map_err(failure)
     }
 }

@@ -4,7 +4,7 @@
 //! Only writes to the log are torn here. The kernel takes it that a block reaches the disk whole or not at all:
 //! its recovery believes the sequence number in the first sector of a torn block, and does not write the rest anew.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use block::Device;
@@ -17,7 +17,7 @@ use interop::needs;
 use interop::rng::Rng;
 use model::Seen;
 
-use crate::kernel;
+use crate::kernel::{self, Files};
 
 /// States in all; `XEBEC_KERNEL_STATES` says otherwise.
 const STATES: usize = 500;
@@ -61,13 +61,12 @@ fn judge(engine: &Engine, seed: u64, run: &Run, chosen: &[State]) -> Vec<String>
     let halves: Vec<&[State]> = chosen.chunks(chosen.len().div_ceil(2).max(1)).collect();
     let judge = |states: &&[State]| {
         let work = kernel::scratch();
-        let mount = work.path().join("mnt");
-        std::fs::create_dir(&mount).unwrap();
+        let files = Files::new(work.path(), "state");
         let mut builder = Builder::new(&run.before, &run.recording).tearing_only(log_bytes(&run.before));
         let mut wrong = Vec::new();
         for state in *states {
             let image = builder.build(state);
-            if let Err(why) = one(engine, run, state, &image, work.path()) {
+            if let Err(why) = one(engine, run, state, &image, &files) {
                 wrong.push(save(
                     engine,
                     seed,
@@ -81,13 +80,12 @@ fn judge(engine: &Engine, seed: u64, run: &Run, chosen: &[State]) -> Vec<String>
     kernel::each(&halves, judge).concat()
 }
 
-fn one(engine: &Engine, run: &Run, state: &State, image: &Image, work: &Path) -> Result<(), String> {
-    let path = work.join("state");
-    image.save(&path).unwrap();
-    let shown = kernel::show(&path, None, &work.join("mnt"))?;
+fn one(engine: &Engine, run: &Run, state: &State, image: &Image, files: &Files) -> Result<(), String> {
+    image.save(&files.image).unwrap();
+    let shown = files.show()?;
     let trees: Vec<Seen> = run.homes().iter().map(|home| shown.below(*home)).collect();
     survived(run, &trees, &run.least(state.moment)).map_err(|what| format!("after the kernel: {what}"))?;
-    kernel::repair(&path, None).map_err(|what| format!("after the kernel: {what}"))?;
+    files.repair().map_err(|what| format!("after the kernel: {what}"))?;
     for (thread, (ours, theirs)) in recover(engine, run, image)?.iter().zip(&trees).enumerate() {
         let differences = ours.differences(theirs);
         if !differences.is_empty() {
@@ -106,7 +104,7 @@ fn recover(engine: &Engine, run: &Run, image: &Image) -> Result<Vec<Seen>, Strin
 }
 
 /// Where the log lies.
-fn log_bytes(image: &Image) -> std::ops::Range<u64> {
+pub fn log_bytes(image: &Image) -> std::ops::Range<u64> {
     let mut sector = vec![0; 512];
     image.read(0, &mut sector);
     let geometry = Superblock::parse(&sector).unwrap().geometry;

@@ -1,6 +1,6 @@
 //! Linux as judge: what both versions of `xfs_repair -n` say of an image, and what the kernel shows of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -9,73 +9,116 @@ use interop::damage::record;
 use model::Seen;
 use read::manifest::Record;
 
-/// Mounts the image `$1` on `$2`, which replays its log if it is dirty, and prints its manifest by the program `$3`;
-/// `$4` is a log of its own, or empty.
-const SHOW: &str = r#"
+/// Mounts the image `$1`, with the log on `$2` unless that is empty, on `$3`, which replays a dirty log. What is done
+/// there follows.
+const MOUNT: &str = r#"
+image=$1 log=$2 mount=$3
+shift 3
 options=nouuid,noatime
-if [ -n "$4" ]; then
-    log=$(losetup --find --show "$4") || exit
-    trap 'losetup --detach "$log"' EXIT
-    options=$options,logdev=$log
+if [ -n "$log" ]; then
+    device=$(losetup --find --show "$log") || exit
+    trap 'losetup --detach "$device"' EXIT
+    options=$options,logdev=$device
 fi
-if ! mount -t xfs -o "loop,$options" "$1" "$2"; then
+if ! mount -t xfs -o "loop,$options" "$image" "$mount"; then
     dmesg | grep XFS | tail -n 12
     exit 1
 fi
-"$3" manifest "$2"
+"#;
+
+/// Prints the manifest by the program `$1`.
+const SHOW: &str = r#"
+"$1" manifest "$mount"
 status=$?
-umount "$2" || status=1
+umount "$mount" || status=1
 exit $status
 "#;
+
+/// An image, and what lies on a log device of its own.
+#[derive(Clone, Debug)]
+pub struct Files {
+    pub image: PathBuf,
+    pub log: Option<PathBuf>,
+    /// An empty folder to mount it on.
+    pub mount: PathBuf,
+}
+
+impl Files {
+    /// An image `name` in a folder, with its log within.
+    pub fn new(folder: &Path, name: &str) -> Self {
+        let mount = folder.join("mnt");
+        std::fs::create_dir_all(&mount).unwrap();
+        Self { image: folder.join(name), log: None, mount }
+    }
+
+    /// Has the kernel mount it, and a script do something there; `$mount` is where, its arguments are `$1` and so on.
+    /// The script unmounts. Gives what it printed.
+    ///
+    /// # Errors
+    /// What the kernel or the script says when it fails.
+    pub fn mounted(&self, script: &str, arguments: &[&Path]) -> Result<String, String> {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "bash", "-uc", &format!("{MOUNT}{script}"), "judge"]);
+        command.arg(&self.image).arg(self.log.as_deref().unwrap_or(Path::new(""))).arg(&self.mount);
+        let output = command.args(arguments).output().map_err(|error| error.to_string())?;
+        let Output { status, stdout, stderr } = output;
+        let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        if status.success() {
+            return Ok(out.into_owned());
+        }
+        let out: Vec<&str> = out.lines().filter(|line| !line.starts_with('{')).collect();
+        Err(format!("the kernel does not mount or read it: {err}{}", out.join("\n")))
+    }
+
+    /// What the kernel shows of it.
+    ///
+    /// # Errors
+    /// That it does not mount it, or cannot read it, with what it says.
+    pub fn show(&self) -> Result<Seen, String> {
+        seen(&self.mounted(SHOW, &[Path::new(env!("CARGO_BIN_EXE_interop"))])?)
+    }
+
+    /// What `xfs_repair -n` of either version complains of; nothing of a sound volume.
+    ///
+    /// # Errors
+    /// The complaint.
+    pub fn repair(&self) -> Result<(), String> {
+        for program in [record::newer().join("xfs_repair"), "/sbin/xfs_repair".into()] {
+            let mut command = Command::new(&program);
+            // A volume of one AG has no second superblock to compare with; xfs_repair then asks to be told to go on.
+            command.args(["-n", "-f", "-o", "force_geometry"]);
+            if let Some(log) = &self.log {
+                command.arg("-l").arg(log);
+            }
+            let output = command.arg(&self.image).output().map_err(|error| error.to_string())?;
+            if output.status.code() != Some(0) {
+                let text = String::from_utf8_lossy(&output.stderr).into_owned()
+                    + &String::from_utf8_lossy(&output.stdout);
+                let chatter =
+                    |line: &&str| !line.trim_start().starts_with("- ") && !line.starts_with("Phase");
+                let said: Vec<&str> = text.lines().filter(chatter).take(12).collect();
+                let (program, exit) = (program.display(), output.status.code());
+                return Err(format!("{program} -n exits {exit:?}: {}", said.join("\n")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a manifest tells.
+///
+/// # Errors
+/// A line that is none.
+pub fn seen(manifest: &str) -> Result<Seen, String> {
+    let records: Result<Vec<Record>, _> = manifest.lines().map(Record::from_line).collect();
+    Seen::of_records(&records.map_err(|error| error.to_string())?, true)
+}
 
 /// A folder that vanishes, in memory where there is room: a loop mount flushes its file often, which a disk is slow at.
 pub fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(memory).map_or(0, |about| about.f_bavail * about.f_frsize);
     if room > 4 << 30 { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
-/// What the kernel shows of an image; a dirty log is replayed in place. `mount` is an empty folder of the caller's own.
-///
-/// # Errors
-/// That it does not mount it, or cannot read it, with what it says.
-pub fn show(image: &Path, log: Option<&Path>, mount: &Path) -> Result<Seen, String> {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-uc", SHOW, "show"]).arg(image).arg(mount);
-    command.arg(env!("CARGO_BIN_EXE_interop")).arg(log.unwrap_or(Path::new("")));
-    let Output { status, stdout, stderr } = command.output().map_err(|error| error.to_string())?;
-    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    if !status.success() {
-        let out: Vec<&str> = out.lines().filter(|line| !line.starts_with('{')).collect();
-        return Err(format!("the kernel does not mount or read it: {err}{}", out.join("\n")));
-    }
-    let records: Result<Vec<Record>, _> = out.lines().map(Record::from_line).collect();
-    Seen::of_records(&records.map_err(|error| error.to_string())?, true)
-}
-
-/// What `xfs_repair -n` of either version complains of; nothing of a sound volume.
-///
-/// # Errors
-/// The complaint.
-pub fn repair(image: &Path, log: Option<&Path>) -> Result<(), String> {
-    for program in [record::newer().join("xfs_repair"), "/sbin/xfs_repair".into()] {
-        let mut command = Command::new(&program);
-        // A volume of one AG has no second superblock to compare with; xfs_repair then asks to be told to go on.
-        command.args(["-n", "-f", "-o", "force_geometry"]);
-        if let Some(log) = log {
-            command.arg("-l").arg(log);
-        }
-        let output = command.arg(image).output().map_err(|error| error.to_string())?;
-        if output.status.code() != Some(0) {
-            let text = String::from_utf8_lossy(&output.stderr).into_owned()
-                + &String::from_utf8_lossy(&output.stdout);
-            let chatter = |line: &&str| !line.trim_start().starts_with("- ") && !line.starts_with("Phase");
-            let said: Vec<&str> = text.lines().filter(chatter).take(12).collect();
-            let (program, exit) = (program.display(), output.status.code());
-            return Err(format!("{program} -n exits {exit:?}: {}", said.join("\n")));
-        }
-    }
-    Ok(())
 }
 
 /// Does something with each item, on all processors; gives the results in order.

@@ -4,7 +4,8 @@
 //! | part | subject |
 //! |---|---|
 //! | [`kernel`] | `xfs_repair -n`, and mounts by the kernel |
-//! | [`calls`], [`rules`] | the kernel as a subject: the model's rules are Linux's |
+//! | [`calls`], [`matrix`], [`rules`] | the kernel as a subject: the model's rules are Linux's, and Xebec's |
+//! | [`limits`] | as many links as there can be |
 //! | [`scenarios`] | each kind of work on each shape of volume |
 //! | [`crashes`] | a sample of crash states, recovered by the kernel |
 //! | [`relay`] | Xebec and the kernel in turn on one volume, each leaving a dirty log to the other |
@@ -14,6 +15,8 @@
 mod calls;
 mod crashes;
 mod kernel;
+mod limits;
+mod matrix;
 mod relay;
 mod rules;
 mod scenarios;

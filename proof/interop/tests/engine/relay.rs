@@ -1,109 +1,258 @@
-//! Xebec and the kernel in turn on one volume: each works, is cut off, and leaves a dirty log to the other, which
-//! recovers it and shows the same tree.
+//! Xebec and the kernel in turn on one volume: each works in several threads, is cut off in the middle, and leaves a
+//! dirty log to the other, which recovers it. Both recoveries of each cut come to the same tree, and the kernel's is
+//! judged by the history of what Xebec did, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use base::time::Time;
-use block::{FileDevice, OpenOptions};
-use crashsim::engine::{Engine, check, read_trees};
+use block::{FileDevice, OpenOptions, RecordDevice};
+use crashsim::engine::{Engine, Open};
 use crashsim::shape::SHAPES;
-use crashsim::{Image, ImageDevice, Target};
+use crashsim::{Builder, Image, ImageDevice, Run, State, Target, Worked, Workload, states, survived, work};
 use interop::needs;
-use model::{Aim, Generator, How, Kind, New, Seen, Session, Stepped, Subject, Ticks};
-use read::manifest::Record;
+use interop::rng::Rng;
+use model::{Aim, Generator, Kind, New, Seen, Session, Stepped, Subject, Ticks, Tolerance};
 
-use crate::kernel;
+use crate::calls::Calls;
+use crate::crashes::log_bytes;
+use crate::kernel::{self, Files};
 
-/// Mounts `$1` on `$2`, works there, and shuts the volume down with its log flushed: it stays dirty. What it showed
-/// before goes to `$4`, printed by `$3`.
-const DIRTY: &str = r#"
-mount -t xfs -o loop,nouuid,noatime "$1" "$2"
-cd "$2"
-mkdir -p kernel/deep/er; ln -s "$(printf 'x%.0s' {1..900})" kernel/link
-for n in {1..300}; do : > "kernel/file $n of those that the kernel made"; done
-for n in {1..200}; do ln "kernel/file $n of those that the kernel made" "kernel/deep/$n"; done
-for n in {50..250}; do rm "kernel/file $n of those that the kernel made"; done
-mv kernel/deep/er kernel/er; mknod kernel/null c 1 3; mkfifo kernel/pipe
-for name in *; do [ "$name" = kernel ] || rm -rf -- "$name"; break; done
-exec 9> kernel/held; rm kernel/held
-xfs_io -c sync . ; sync
-"$3" manifest "$2" > "$4"
-cd /
-xfs_io -x -c 'shutdown -f' "$2"
-exec 9>&-
-umount "$2"
+/// What the inner test works on, and which round it is.
+const MOUNT: &str = "XEBEC_RELAY_MOUNT";
+const ROUND: &str = "XEBEC_RELAY_ROUND";
+/// Times that each of the two works on a volume.
+const ROUNDS: u64 = 3;
+const THREADS: usize = 2;
+/// Steps of each thread, if it is not cut off before.
+const STEPS: usize = 500;
+
+/// Shows what the kernel recovered, by the program `$1`, in the file `$2`; then works, as the inner test of `$3` does,
+/// until the volume is shut down.
+const WORK: &str = r#"
+"$1" manifest "$mount" > "$2" || exit
+XEBEC_RELAY_MOUNT=$mount XEBEC_RELAY_ROUND=$4 "$3" --exact --ignored --nocapture relay::inner || exit
+umount "$mount"
 "#;
-
-fn kernel_works(image: &Path, work: &Path) -> Vec<Record> {
-    let (mount, manifest) = (work.join("mnt"), work.join("before"));
-    std::fs::create_dir_all(&mount).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euc", DIRTY, "dirty"]).arg(image).arg(&mount);
-    command.arg(env!("CARGO_BIN_EXE_interop")).arg(&manifest);
-    assert!(command.status().unwrap().success(), "the kernel cannot work on {}", image.display());
-    let text = std::fs::read_to_string(&manifest).unwrap();
-    text.lines().map(|line| Record::from_line(line).unwrap()).collect()
-}
 
 #[test]
 fn xebec_and_the_kernel_recover_each_others_logs() {
     if let Err(why) = needs::mounting() {
         return needs::skip("xebec_and_the_kernel_recover_each_others_logs", &why);
     }
-    for shape in SHAPES {
-        let engine = Engine { shape };
-        let name = engine.shape.name;
-        let folder = tempfile::tempdir().unwrap();
-        let path: PathBuf = folder.path().join(name);
-        let mut image = engine.format().unwrap();
-        for round in 0..3u64 {
-            // Xebec works and is cut off.
-            let device = Arc::new(ImageDevice::new(image));
-            let volume =
-                engine.open(device.clone()).unwrap_or_else(|why| panic!("{name}, round {round}: {why}"));
-            let ours = format!("ours {round}");
-            let new = New { kind: Kind::Directory, mode: 0o755, uid: 0, gid: 0 };
-            let home = volume.create(volume.root(), ours.as_bytes(), &new).unwrap();
-            let ticks = Ticks::default();
-            let mut session = Session::new(&volume, &ticks, home, true).unwrap();
-            let mut generator = Generator::new(round, Aim { refused_in: 0, ..Aim::MIXED });
-            for step in 0..600 {
-                let operation = generator.next(session.tree());
-                let stepped = session.step(&operation, Time { seconds: 1_000_000 + step, nanos: 0 });
-                assert_eq!(stepped, Ok(Stepped::Agreed), "{name}, round {round}, step {step}");
+    let relay = |shape: &crashsim::shape::Shape| {
+        let engine = Engine { shape: shape.clone() };
+        relay(&engine).err().map(|why| format!("{}: {why}", engine.shape.name))
+    };
+    let wrong: Vec<String> = kernel::each(&SHAPES, relay).into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn relay(engine: &Engine) -> Result<(), String> {
+    let folder = kernel::scratch();
+    let (files, copy) = (Files::new(folder.path(), "volume"), Files::new(folder.path(), "copy"));
+    let mut image = engine.format()?;
+    let mut expected = None;
+    for round in 0..ROUNDS {
+        let told = |why| format!("round {round}: {why}");
+        let cut = xebec_works(engine, image, expected.as_ref(), round, &copy).map_err(told)?;
+        // The kernel comes to a prefix of what was done, and to what Xebec would have come to.
+        cut.image.save(&files.image).map_err(|error| error.to_string())?;
+        cut.image.save(&copy.image).map_err(|error| error.to_string())?;
+        let recovered = kernel_works(&files, round, folder.path()).map_err(told)?;
+        cut.judge(&recovered).map_err(|why| told(format!("the kernel's recovery: {why}")))?;
+        same(&recover(engine, cut.image)?, &recovered)
+            .map_err(|why| told(format!("of Xebec's log: {why}")))?;
+        // It was cut off in turn. This is what it makes of that itself, and what Xebec must make of it.
+        std::fs::copy(&files.image, &copy.image).map_err(|error| error.to_string())?;
+        expected = Some(copy.show().map_err(told)?);
+        copy.repair().map_err(|why| told(format!("after two recoveries by the kernel: {why}")))?;
+        image = read(&files.image)?;
+    }
+    let (device, volume) = open(engine, image)?;
+    let seen = Seen::of_subject(&volume, volume.root(), true)?;
+    same(&seen, expected.as_ref().ok_or("no round")?)?;
+    engine.unmount(volume)?;
+    device.image().save(&files.image).map_err(|error| error.to_string())?;
+    files.repair()?;
+    same(&files.show()?, &seen)
+}
+
+fn read(path: &Path) -> Result<Image, String> {
+    let file = FileDevice::open(path, &OpenOptions::default()).map_err(|error| error.to_string())?;
+    Image::of_device(&file).map_err(|error| error.to_string())
+}
+
+/// Opens a volume that has a dirty log.
+fn open(engine: &Engine, image: Image) -> Result<(Arc<ImageDevice>, Open), String> {
+    let device = Arc::new(ImageDevice::new(image));
+    let volume = engine.open(device.clone())?;
+    match volume.volume().recovered() {
+        Some(_) => Ok((device, volume)),
+        None => Err("the log was not dirty".into()),
+    }
+}
+
+fn recover(engine: &Engine, image: Image) -> Result<Seen, String> {
+    let (_, volume) = open(engine, image)?;
+    let seen = Seen::of_subject(&volume, volume.root(), true)?;
+    engine.unmount(volume)?;
+    Ok(seen)
+}
+
+fn same(ours: &Seen, theirs: &Seen) -> Result<(), String> {
+    let differences = ours.differences(theirs);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(format!("Xebec and the kernel come to different trees:\n{}", differences.join("\n")))
+}
+
+/// What Xebec left when it was cut off.
+struct Cut {
+    run: Run,
+    state: State,
+    image: Image,
+}
+
+impl Cut {
+    fn judge(&self, shown: &Seen) -> Result<(), String> {
+        let trees: Vec<Seen> = self.run.homes().iter().map(|home| shown.below(*home)).collect();
+        survived(&self.run, &trees, &self.run.least(self.state.moment)).map(drop)
+    }
+}
+
+/// Xebec recovers what the kernel left, to the tree that is expected, removes most of what the kernel made, works, and
+/// is cut off. Its recovery is cut, too, and the kernel finishes it in `copy`.
+fn xebec_works(
+    engine: &Engine,
+    image: Image,
+    expected: Option<&Seen>,
+    round: u64,
+    copy: &Files,
+) -> Result<Cut, String> {
+    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(image.clone())));
+    let volume = engine.open(recorder.clone())?;
+    let opened = recorder.len();
+    if let Some(expected) = expected {
+        same(&Seen::of_subject(&volume, volume.root(), true)?, expected)?;
+        for (name, number) in volume.list(volume.root())? {
+            if name.starts_with(b"theirs") {
+                remove_most(&volume, (volume.root(), &name), number, &mut Rng::new(round))?;
             }
-            volume.sync().unwrap();
-            let expected = Seen::of_tree(session.tree());
-            std::fs::write(&path, device.image().to_bytes()).unwrap();
-            drop(session);
-            drop(volume);
-            // The kernel replays our log and shows the same.
-            let mount = folder.path().join("mnt");
-            std::fs::create_dir_all(&mount).unwrap();
-            let shown = kernel::show(&path, None, &mount);
-            let seen = shown.unwrap_or_else(|why| panic!("{name}, round {round}: {why}")).below(home);
-            assert_eq!(seen.differences(&expected), Vec::<String>::new(), "{name}, round {round}");
-            kernel::repair(&path, None).unwrap_or_else(|why| panic!("{name}, round {round}: {why}"));
-            // The kernel works and is cut off; Xebec recovers in place and shows the same.
-            let before = kernel_works(&path, folder.path());
-            let expected = Seen::of_records(&before, true).unwrap();
-            let file = FileDevice::open(&path, &OpenOptions::default()).unwrap();
-            let device = Arc::new(ImageDevice::new(Image::of_device(&file).unwrap()));
-            let volume =
-                engine.open(device.clone()).unwrap_or_else(|why| panic!("{name}, round {round}: {why}"));
-            assert!(volume.volume().recovered().is_some(), "{name}: the kernel left a clean log");
-            let root = volume.root();
-            let seen = Seen::of_subject(&volume, root, true).unwrap();
-            assert_eq!(seen.differences(&expected), Vec::<String>::new(), "{name}, round {round}");
-            volume
-                .rename((root, b"kernel"), (root, format!("theirs {round}").as_bytes()), How::NoReplace)
-                .unwrap();
-            engine.unmount(volume).unwrap();
-            check(&*device).unwrap_or_else(|why| panic!("{name}, round {round}: {why}"));
-            read_trees(device.clone(), &[root], true).unwrap();
-            image = device.image();
         }
     }
+    let homes = homes(&volume, "ours", round)?;
+    volume.sync()?;
+    let begun = recorder.len();
+    let workload = Workload {
+        seed: round + 1,
+        threads: homes.len(),
+        operations: STEPS,
+        aim: Aim { sync_in: 40, refused_in: 0, ..Aim::MIXED },
+        times: true,
+        unmount: false,
+        tolerance: Tolerance::default(),
+    };
+    let Worked { histories, marks } = work(&volume, &homes, &workload, &|| recorder.len())?;
+    drop(volume);
+    let recording = recorder.take();
+    let run =
+        Run { before: image, recording, histories: Arc::new(histories), marks, exactly: false, times: true };
+    let mut builder = Builder::new(&run.before, &run.recording).tearing_only(log_bytes(&run.before));
+    let all = states(&run.recording, 2, round);
+    let mut rng = Rng::new(round);
+    if let Some(expected) = expected {
+        let early: Vec<&State> = all.iter().filter(|state| state.moment <= opened).collect();
+        let state = early[rng.below(early.len() as u64) as usize];
+        builder.build(state).save(&copy.image).map_err(|error| error.to_string())?;
+        let shown = copy.show().map_err(|why| format!("Xebec's recovery was cut ({state:?}): {why}"))?;
+        same(expected, &shown).map_err(|why| format!("Xebec's recovery was cut ({state:?}): {why}"))?;
+        copy.repair().map_err(|why| format!("Xebec's recovery was cut ({state:?}): {why}"))?;
+    }
+    let late: Vec<&State> = all.iter().filter(|state| state.moment > begun).collect();
+    let state = *late[rng.below(late.len() as u64) as usize];
+    let image = builder.build(&state);
+    Ok(Cut { run, state, image })
+}
+
+/// Directories for the threads of a round.
+fn homes(subject: &impl Subject, whose: &str, round: u64) -> Result<Vec<u64>, String> {
+    let new = New { kind: Kind::Directory, mode: 0o755, uid: 0, gid: 0 };
+    let make = |thread| {
+        let name = format!("{whose} {round} {thread}");
+        subject.create(subject.root(), name.as_bytes(), &new)
+    };
+    (0..THREADS).map(make).collect::<Result<_, _>>().map_err(String::from)
+}
+
+/// Removes a tree, but for one file in ten and the directories above it.
+fn remove_most(volume: &Open, (dir, name): (u64, &[u8]), number: u64, rng: &mut Rng) -> Result<bool, String> {
+    if !volume.stat(number)?.kind.is_directory() {
+        let stays = rng.one_in(10);
+        if !stays {
+            volume.unlink(dir, name)?;
+        }
+        return Ok(stays);
+    }
+    let mut stays = false;
+    for (name, below) in volume.list(number)? {
+        stays |= remove_most(volume, (number, &name), below, rng)?;
+    }
+    if !stays {
+        volume.rmdir(dir, name)?;
+    }
+    Ok(stays)
+}
+
+/// The kernel recovers what Xebec left; gives what it shows. Then it works, and is cut off.
+fn kernel_works(files: &Files, round: u64, folder: &Path) -> Result<Seen, String> {
+    let (manifest, test) = (folder.join("manifest"), std::env::current_exe().unwrap());
+    let round = PathBuf::from(round.to_string());
+    files.mounted(WORK, &[Path::new(env!("CARGO_BIN_EXE_interop")), &manifest, &test, &round])?;
+    kernel::seen(&std::fs::read_to_string(&manifest).map_err(|error| error.to_string())?)
+}
+
+#[test]
+#[ignore = "run by xebec_and_the_kernel_recover_each_others_logs, on a mounted volume"]
+fn inner() {
+    let Some(mount) = std::env::var_os(MOUNT).map(PathBuf::from) else { return };
+    let round: u64 = std::env::var(ROUND).unwrap().parse().unwrap();
+    let calls = Calls::new(&mount);
+    let homes = homes(&calls, "theirs", round).unwrap();
+    let ticks = Ticks::default();
+    std::thread::scope(|scope| {
+        // Removes what Xebec made, as far as it comes.
+        scope.spawn(|| drop(std::fs::remove_dir_all(mount.join(format!("ours {round} 0")))));
+        // Each sync ends a checkpoint: an intent that is done within one checkpoint never reaches the log.
+        scope.spawn(|| while calls.sync().is_ok() {});
+        for (thread, home) in homes.into_iter().enumerate() {
+            let (calls, ticks, mount) = (&calls, &ticks, &mount);
+            scope.spawn(move || {
+                let aim = Aim { sync_in: 60, refused_in: 0, ..Aim::MIXED };
+                let mut generator = Generator::new(round * 8 + thread as u64, aim);
+                let tolerance = Tolerance { io_errors: true, ..Tolerance::default() };
+                let session = Session::new(calls, ticks, home, false).unwrap();
+                let mut session = session.tolerating(tolerance);
+                for step in 0.. {
+                    if thread == 0 && step == STEPS as i64 {
+                        shut_down(mount, round);
+                    }
+                    let operation = generator.next(session.tree());
+                    match session.step(&operation, Time { seconds: step, nanos: 0 }).unwrap() {
+                        Stepped::Broken(_) => break,
+                        other => assert_eq!(other, Stepped::Agreed),
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Stops the file system where it is; every second time it writes its log first.
+fn shut_down(mount: &Path, round: u64) {
+    let how = if round.is_multiple_of(2) { "shutdown" } else { "shutdown -f" };
+    let mut command = Command::new("xfs_io");
+    assert!(command.args(["-x", "-c", how]).arg(mount).status().unwrap().success());
 }

@@ -1,7 +1,7 @@
 //! Each kind of work on each shape of volume, our own and those of `mkfs.xfs`: after unmount `xfs_repair -n` is silent
 //! and the kernel shows what the model has; after a cut in the middle the kernel replays our log to the same tree.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use model::{
     Aim, Generator, Kind, New, Operation, Seen, Session, Stepped, Styles, Subject, Ticks, Tolerance,
 };
 
-use crate::kernel;
+use crate::kernel::{self, Files};
 
 /// What is done: steps of random operations with an aim.
 #[derive(Clone, Copy)]
@@ -83,15 +83,13 @@ fn work(engine: &Engine, image: Image, scenario: &Scenario, seed: u64) -> (Seen,
 }
 
 /// Judges images by the kernel and by xfs_repair; gives complaints.
-fn judge(work: &Path, cases: &[(String, PathBuf, Seen)]) -> Vec<String> {
+fn judge(cases: &[(String, Files, Seen)]) -> Vec<String> {
     let mut complaints = Vec::new();
-    let mount = work.join("mnt");
-    std::fs::create_dir_all(&mount).unwrap();
-    for (name, path, expected) in cases {
-        let seen = kernel::show(path, None, &mount);
+    for (name, files, expected) in cases {
+        let seen = files.show();
         let result = seen.and_then(|seen| {
             let differences = seen.differences(expected);
-            if differences.is_empty() { kernel::repair(path, None) } else { Err(differences.join("\n")) }
+            if differences.is_empty() { files.repair() } else { Err(differences.join("\n")) }
         });
         complaints.extend(result.err().map(|why| format!("{name}, after the kernel: {why}")));
     }
@@ -100,23 +98,23 @@ fn judge(work: &Path, cases: &[(String, PathBuf, Seen)]) -> Vec<String> {
 
 /// Runs scenarios on a volume and judges both ends of each.
 fn all(engine: &Engine, fresh: &Image, scenarios: &[Scenario]) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = kernel::scratch();
     let (mut cases, mut complaints) = (Vec::new(), Vec::new());
     for (scenario, seed) in scenarios.iter().zip(1..) {
         let (expected, crashed, unmounted) = work(engine, fresh.clone(), scenario, seed);
         for (image, end) in [(crashed, "crashed"), (unmounted, "unmounted")] {
             let name = format!("{}-{}-{end}", scenario.name, engine.shape.name);
-            let path = folder.path().join(&name);
-            std::fs::write(&path, image.to_bytes()).unwrap();
+            let files = Files::new(folder.path(), &name);
+            image.save(&files.image).unwrap();
             if end == "unmounted"
-                && let Err(why) = kernel::repair(&path, None)
+                && let Err(why) = files.repair()
             {
                 complaints.push(format!("{name}: {why}"));
             }
-            cases.push((name, path, expected.clone()));
+            cases.push((name, files, expected.clone()));
         }
     }
-    complaints.extend(judge(folder.path(), &cases));
+    complaints.extend(judge(&cases));
     complaints
 }
 
@@ -138,7 +136,7 @@ fn linux_accepts_what_we_do_to_its_own_volumes() {
     if let Err(why) = needs::mounting() {
         return needs::skip("linux_accepts_what_we_do_to_its_own_volumes", &why);
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = kernel::scratch();
     let mut complaints = Vec::new();
     for (name, options) in FOREIGN {
         let path = folder.path().join(name);
@@ -182,9 +180,9 @@ fn linux_lists_a_hundred_thousand_files_of_one_directory() {
     }
     let expected = Seen::of_tree(session.tree());
     engine.unmount(volume).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("large");
-    std::fs::write(&path, device.image().to_bytes()).unwrap();
-    kernel::repair(&path, None).unwrap();
-    assert_eq!(judge(folder.path(), &[("large".into(), path, expected)]), Vec::<String>::new());
+    let folder = kernel::scratch();
+    let files = Files::new(folder.path(), "large");
+    device.image().save(&files.image).unwrap();
+    files.repair().unwrap();
+    assert_eq!(judge(&[("large".into(), files, expected)]), Vec::<String>::new());
 }

@@ -1,0 +1,112 @@
+//! Random changes of a leaf against a list; attributes within the inode put together and taken apart.
+
+use base::{Daddr, FileBlock, Ino};
+use proptest::prelude::*;
+
+use super::{leaf, shortform};
+use crate::ForkBlock;
+use crate::attr::leaf::AttrLeaf;
+use crate::attr::shortform::AttrShortform;
+use crate::attr::{Attr, Namespace, Value};
+use crate::checksum;
+use crate::dabtree::CRC_OFFSET;
+use crate::hash;
+use crate::testing::{fixture, geometry};
+
+const AT: ForkBlock = ForkBlock { ino: Ino(64), file_block: FileBlock(0), daddr: Daddr(800) };
+
+fn attr<'a>(name: &'a [u8], value: &'a [u8], remote: bool) -> Attr<'a> {
+    let value = match remote {
+        true => Value::Remote { block: FileBlock(7), length: value.len() as u32 },
+        false => Value::Inline(value),
+    };
+    Attr { namespace: Namespace::User, incomplete: false, name, value }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert { name: u8, length: usize, value: usize, remote: bool },
+    Remove(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let insert = (any::<u8>(), 1usize..40, 0usize..300, prop::bool::weighted(0.2))
+        .prop_map(|(name, length, value, remote)| Step::Insert { name, length, value, remote });
+    prop::collection::vec(prop_oneof![3 => insert, 2 => any::<usize>().prop_map(Step::Remove)], 1..80)
+}
+
+proptest! {
+    #[test]
+    fn a_leaf_holds_what_was_put_into_it(steps in steps(), kernels in any::<bool>()) {
+        let geometry = geometry();
+        let mut block = vec![0; 1024];
+        let mut at = AT;
+        if kernels {
+            let fixture = fixture("attr-leaf");
+            (block, at) = (fixture.bytes.clone(), fixture.at);
+        } else {
+            leaf::init(&mut block, &geometry, AT).unwrap();
+        }
+        let mut model = leaf::items(&block, &geometry).unwrap();
+        for step in steps {
+            match step {
+                Step::Insert { name, length, value, remote } => {
+                    let (name, value) = (vec![name.max(1); length], vec![9; value]);
+                    let hash = hash::name(&name);
+                    let item = leaf::Item::new(&attr(&name, &value, remote), hash).unwrap();
+                    let index = model.partition_point(|item| item.hash < hash);
+                    let used: usize = model.iter().map(leaf::Item::size).sum();
+                    let fits = used + item.size() <= leaf::room(&geometry);
+                    prop_assert_eq!(leaf::insert(&mut block, &geometry, index, &item), Ok(fits));
+                    if fits {
+                        model.insert(index, item);
+                    }
+                }
+                Step::Remove(at) if !model.is_empty() => {
+                    let at = at % model.len();
+                    leaf::remove(&mut block, &geometry, at).unwrap();
+                    model.remove(at);
+                }
+                Step::Remove(at) => prop_assert!(leaf::remove(&mut block, &geometry, at).is_err()),
+            }
+            checksum::store(&mut block, CRC_OFFSET);
+            let view = AttrLeaf::verify(&block, &geometry, at).unwrap();
+            prop_assert_eq!(view.audit(), Ok(()));
+            prop_assert_eq!(&leaf::items(&block, &geometry).unwrap(), &model);
+            let used: usize = model.iter().map(leaf::Item::size).sum();
+            prop_assert_eq!(leaf::used(&block, &geometry), Ok(used));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_a_change_go_wrong(
+        patches in prop::collection::vec((0usize..1024, any::<u8>()), 0..20),
+        index in 0usize..20,
+    ) {
+        let geometry = geometry();
+        let mut block = fixture("attr-leaf").bytes.clone();
+        for (at, byte) in patches {
+            block[at] = byte;
+        }
+        let item = leaf::Item::new(&attr(b"name", &[1; 60], false), 5).unwrap();
+        let mut other = block.clone();
+        let _ = leaf::insert(&mut block, &geometry, index, &item);
+        let _ = leaf::remove(&mut other, &geometry, index);
+        prop_assert_eq!((block.len(), other.len()), (1024, 1024));
+    }
+}
+
+#[test]
+fn attributes_in_the_inode_come_back_in_their_order() {
+    let geometry = geometry();
+    let (long, names) = ([7; 255], [&b"a"[..], b"other", b"third"]);
+    let attributes: Vec<_> = names.iter().map(|name| attr(name, &long[..name.len()], false)).collect();
+    let bytes = shortform::build(attributes.iter().copied()).unwrap();
+    let sizes = attributes.iter().map(|attr| (attr.name.len(), attr.value.length()));
+    assert_eq!(shortform::size(sizes), Some(bytes.len()));
+    assert_eq!(AttrShortform::verify(&bytes, &geometry).unwrap().audit(), Ok(()));
+    assert_eq!(shortform::attributes(&bytes, &geometry).unwrap(), attributes);
+    assert_eq!(shortform::size([(1, 256)]), None);
+    assert_eq!(shortform::build([attr(b"a", b"b", true)]), None);
+    assert_eq!(shortform::attributes(&shortform::init(), &geometry).unwrap(), []);
+}

@@ -1,0 +1,177 @@
+//! Blocks of an attribute fork: each is one block of the file system.
+
+use std::ops::Range;
+
+use base::lock::Rank;
+use base::{Daddr, FileBlock};
+use format::attr::leaf::AttrLeaf;
+use format::dabtree::{BlkInfo, NODE_MAGIC, Node, Tree};
+use format::edit::BlockMut;
+use format::inode::ForkKind;
+use format::ondisk::OnDisk;
+use format::{Damage, ForkBlock, Geometry, dabtree};
+use log::engine::{BufferId, Error, Extent as DiskExtent, Transaction};
+
+use super::{Attributes, MOST_TREE_BLOCKS, Result};
+use crate::extents::ExtentList;
+use crate::fork::Fork;
+use crate::state::Form;
+
+/// A block in the transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub buffer: BufferId,
+    pub at: ForkBlock,
+}
+
+/// A block, for the functions that change its bytes.
+struct Open<'t> {
+    tx: &'t mut Transaction,
+    buffer: BufferId,
+}
+
+impl BlockMut for Open<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.tx.bytes(self.buffer)
+    }
+
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.tx.bytes_mut(self.buffer, range)
+    }
+}
+
+impl Attributes<'_> {
+    pub(super) fn extents(&self) -> &ExtentList {
+        const EMPTY: &ExtentList = &ExtentList::new();
+        self.state.list(ForkKind::Attr).unwrap_or(EMPTY)
+    }
+
+    /// Where a block lies; that it does not is damage: something pointed to it.
+    pub(super) fn identity(&self, at: FileBlock) -> Result<ForkBlock> {
+        let offset = self.extents().map(at).and_then(|(start, _)| self.geometry().fs_block_offset(start));
+        let ino = self.state.ino();
+        match offset {
+            Some(offset) => Ok(ForkBlock { ino, file_block: at, daddr: Daddr(offset >> 9) }),
+            None => Err(self.damaged(Damage::new("attribute fork", "extents", "a mapped block", at))),
+        }
+    }
+
+    fn disk(&self, at: ForkBlock) -> DiskExtent {
+        DiskExtent { daddr: at.daddr, bytes: self.geometry().block_size }
+    }
+
+    /// Brings a leaf or a node into the transaction; verified completely where it comes from the device: who changes
+    /// it later relies on that.
+    pub(super) fn read(&mut self, at: FileBlock) -> Result<Block> {
+        let at = self.identity(at)?;
+        let geometry = self.geometry();
+        let verify = |bytes: &[u8]| {
+            if dabtree::magic(bytes) == Some(NODE_MAGIC) {
+                return Node::verify(bytes, geometry, Tree::Attr, at, None)?.audit();
+            }
+            AttrLeaf::verify(bytes, geometry, at)?.audit()
+        };
+        let buffer = self.tx.read(self.disk(at), Rank::Fork, verify)?;
+        // In memory it may be the block of another file, if both claim it, or of another kind.
+        let info = BlkInfo::view(self.tx.bytes(buffer));
+        let fits = info.is_some_and(|info| {
+            info.owner.get() == at.ino.get()
+                && matches!(info.magic.get(), NODE_MAGIC | format::attr::leaf::MAGIC)
+        });
+        if !fits {
+            let damage = Damage::new("attribute block", "owner", at.ino, "another, or no such block");
+            return Err(Error::damaged(at.place(), damage));
+        }
+        Ok(Block { buffer, at })
+    }
+
+    /// Refuses where so many blocks cannot be allocated for sure: asked before the first change of an operation.
+    pub(super) fn ensure_room(&self, blocks: u32) -> Result<()> {
+        if blocks > self.room {
+            return Err(Error::NoSpace { what: "an extended attribute" });
+        }
+        Ok(())
+    }
+
+    /// Allocates and maps the first free block of the fork: all zeros, nothing of it logged.
+    pub(super) fn fresh(&mut self) -> Result<Block> {
+        let at = self.extents().first_hole(FileBlock(0), 1);
+        let before = self.state.nblocks();
+        let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
+        fork.allocate(self.tx, self.space, at, (1, 1), false)?;
+        self.took(before);
+        let at = self.identity(at)?;
+        let disk = self.disk(at);
+        Ok(Block { buffer: self.tx.fresh(disk, Rank::Fork)?, at })
+    }
+
+    /// Blocks were taken since the inode had `before`.
+    pub(super) fn took(&mut self, before: u64) {
+        let taken = self.state.nblocks().saturating_sub(before);
+        self.room = self.room.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+    }
+
+    /// Whether blocks can be unmapped and freed without others that nobody reserved.
+    pub(super) fn can_free(&self, from: FileBlock, to: FileBlock) -> bool {
+        if self.room >= MOST_TREE_BLOCKS {
+            return true;
+        }
+        // In the middle of an extent, its two ends are one more.
+        let list = self.extents();
+        let middle = list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end());
+        let inline = self.state.form(ForkKind::Attr) == Some(Form::Extents)
+            && list.len() < self.state.inline_extents_max(ForkKind::Attr);
+        !middle || inline
+    }
+
+    /// Unmaps and frees a block of the tree.
+    pub(super) fn free(&mut self, block: Block) -> Result<()> {
+        self.tx.invalidate(block.buffer);
+        let from = block.at.file_block;
+        self.unmap(from, FileBlock(from.get() + 1))
+    }
+
+    /// Unmaps and frees whatever a range maps.
+    pub(super) fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<()> {
+        let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
+        let mut next = from;
+        while next < to {
+            let list = fork.list();
+            let Some(extent) = list.get(list.index_at(next)).filter(|extent| extent.offset < to) else {
+                break;
+            };
+            let end = extent.end().min(to);
+            fork.free(self.tx, self.space, (extent.offset.max(next), end), false)?;
+            next = end;
+        }
+        Ok(())
+    }
+
+    pub(super) fn bytes(&self, block: Block) -> &[u8] {
+        self.tx.bytes(block.buffer)
+    }
+
+    pub(super) fn is_node(&self, block: Block) -> bool {
+        dabtree::magic(self.bytes(block)) == Some(NODE_MAGIC)
+    }
+
+    /// Runs a change of one block's bytes; damage gets the block's place.
+    pub(super) fn edit<T>(
+        &mut self,
+        block: Block,
+        change: impl FnOnce(&mut dyn BlockMut, &Geometry) -> std::result::Result<T, Damage>,
+    ) -> Result<T> {
+        let geometry = self.geometry();
+        let mut open = Open { tx: self.tx, buffer: block.buffer };
+        change(&mut open, geometry).map_err(|damage| Error::damaged(block.at.place(), damage))
+    }
+
+    /// Looks at one block's bytes; damage gets the block's place.
+    pub(super) fn look<T>(
+        &self,
+        block: Block,
+        look: impl FnOnce(&[u8], &Geometry) -> std::result::Result<T, Damage>,
+    ) -> Result<T> {
+        look(self.bytes(block), self.geometry()).map_err(|damage| Error::damaged(block.at.place(), damage))
+    }
+}

@@ -1,0 +1,63 @@
+//! What comes before the blocks of a removed file's attributes are freed.
+//!
+//! They are freed in several transactions, from the last on. If the machine stops in between, Linux may go on: it walks
+//! the tree from its root before it frees anything, and must not meet a child that is gone. So the root becomes a leaf
+//! without attributes first; what is mapped behind it is then freed without being looked at.
+
+use std::sync::Arc;
+
+use base::lock::Rank;
+use base::{Daddr, FileBlock};
+use format::ForkBlock;
+use format::attr::edit::leaf;
+use format::damage::Place;
+use format::edit::BlockMut;
+use format::inode::ForkKind;
+use log::engine::{BufferId, Error, Extent as DiskExtent, Transaction};
+
+use crate::fork::Fork;
+use crate::inactive::{STEP_BUFFERS, STEP_EXTENTS};
+use crate::inode::Inode;
+use crate::shared::Shared;
+
+struct Open<'t>(&'t mut Transaction, BufferId);
+
+impl BlockMut for Open<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.0.bytes(self.1)
+    }
+
+    fn bytes_mut(&mut self, range: std::ops::Range<usize>) -> &mut [u8] {
+        self.0.bytes_mut(self.1, range)
+    }
+}
+
+/// Makes the root of the attributes an empty leaf, unless one step frees all of their blocks.
+///
+/// # Errors
+/// Damage, I/O errors, a volume that was shut down.
+pub(crate) fn cut_off(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
+    if !takes_steps(shared, inode)? {
+        return Ok(());
+    }
+    let mut tx = shared.begin(shared.reservations.unmap)?;
+    let mut locked = inode.lock();
+    let geometry = &shared.geometry;
+    let root = FileBlock(0);
+    let mapped = Fork::open(shared, &mut locked, ForkKind::Attr)?.list().map(root);
+    let Some(offset) = mapped.and_then(|(start, _)| geometry.fs_block_offset(start)) else { return Ok(()) };
+    let at = ForkBlock { ino: inode.ino(), file_block: root, daddr: Daddr(offset >> 9) };
+    // Whatever it holds, even damage: it is not read.
+    let id = tx.fresh(DiskExtent { daddr: at.daddr, bytes: geometry.block_size }, Rank::Fork)?;
+    let damaged = |damage| Error::damaged(Place::ino(inode.ino()), damage);
+    leaf::init(&mut Open(&mut tx, id), geometry, at).map_err(damaged)?;
+    tx.commit(&mut [&mut locked])
+}
+
+fn takes_steps(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
+    let mut locked = inode.lock();
+    let fork = Fork::open(shared, &mut locked, ForkKind::Attr)?;
+    let most = STEP_BUFFERS / STEP_EXTENTS as u64;
+    let list = fork.list().as_slice();
+    Ok(list.len() > STEP_EXTENTS || list.iter().any(|extent| extent.count > most))
+}

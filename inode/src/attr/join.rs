@@ -1,0 +1,219 @@
+//! Leaves and nodes that have become small are joined with a neighbour below the same parent, and the root takes the
+//! place of an only child.
+//!
+//! A block is joined when it is less than three eighths full and the joined one would be at most three quarters full,
+//! so that the next attribute does not split it again. The block with the lower number stays: the fork keeps no holes
+//! that it need not have.
+
+use base::FileBlock;
+use format::Damage;
+use format::attr::edit::leaf as edit;
+use format::dabtree::NodeEntry;
+use format::dabtree::edit as node;
+use log::engine::Error;
+
+use super::blocks::Block;
+use super::tree::{Path, Step};
+use super::{Attributes, Result};
+
+/// What a block of the tree holds.
+enum Entries {
+    Leaf(Vec<edit::Item>),
+    Node(Vec<NodeEntry>),
+}
+
+impl Entries {
+    fn last_hash(&self) -> Option<u32> {
+        match self {
+            Self::Leaf(items) => items.last().map(|item| item.hash),
+            Self::Node(entries) => entries.last().map(|entry| entry.hashval.get()),
+        }
+    }
+
+    fn append(&mut self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Leaf(items), Self::Leaf(more)) => items.extend(more),
+            (Self::Node(entries), Self::Node(more)) => entries.extend(more),
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl Attributes<'_> {
+    /// Joins a leaf from which an attribute was removed, if it is small, and what then is small above it.
+    pub(super) fn join_leaf(&mut self, path: Path) -> Result<()> {
+        let Path { mut nodes, leaf } = path;
+        let mut child = leaf.block;
+        while !nodes.is_empty() {
+            let (filled, most) = self.fill(child)?;
+            if filled * 8 >= most * 3 || !self.join(&mut nodes, child)? {
+                break;
+            }
+            match nodes.pop() {
+                Some(parent) => child = parent.block,
+                None => break,
+            }
+        }
+        self.lower_root()
+    }
+
+    /// How full a block is, and how full it can be: a leaf in bytes, a node in entries.
+    fn fill(&self, block: Block) -> Result<(usize, usize)> {
+        if self.is_node(block) {
+            let shape = self.look(block, |bytes, _| node::NodeShape::of(bytes))?;
+            return Ok((shape.count, shape.most));
+        }
+        Ok((self.look(block, edit::used)?, edit::room(self.geometry())))
+    }
+
+    fn entries(&self, block: Block) -> Result<Entries> {
+        if self.is_node(block) {
+            return self.look(block, |bytes, _| Ok(Entries::Node(node::entries(bytes)?.to_vec())));
+        }
+        self.look(block, edit::items).map(Entries::Leaf)
+    }
+
+    /// Joins a small child of the last of `nodes` with a neighbour, or drops it where it is empty. `false` where
+    /// nothing was done. Afterwards the last of `nodes` leads to what is left of the two.
+    fn join(&mut self, nodes: &mut [Step], child: Block) -> Result<bool> {
+        let Some(parent) = nodes.last().copied() else { return Ok(false) };
+        let siblings = self.look(parent.block, |bytes, _| {
+            let entries = node::entries(bytes)?;
+            let at =
+                |index: Option<usize>| index.and_then(|index| Some((index, entries.get(index)?.child())));
+            Ok([at(parent.index.checked_sub(1)), at(Some(parent.index + 1))])
+        })?;
+        let (count, _) = self.fill(child)?;
+        let mut candidates: Vec<(usize, FileBlock)> = siblings.into_iter().flatten().collect();
+        if count == 0 && !candidates.is_empty() {
+            return self.drop_child(nodes, parent.index, child);
+        }
+        candidates.sort_by_key(|(_, block)| *block);
+        for (index, at) in candidates {
+            let sibling = self.read(at)?;
+            if sibling.at == child.at {
+                let damage = Damage::new("hash tree node", "before", "each child once", at);
+                return Err(Error::damaged(parent.block.at.place(), damage));
+            }
+            let (other, most) = self.fill(sibling)?;
+            if (count + other) * 4 > most * 3 {
+                continue;
+            }
+            let (own, sibling) = (Step { block: child, index: parent.index }, Step { block: sibling, index });
+            let (left, right) = if index < own.index { (sibling, own) } else { (own, sibling) };
+            return self.merge(nodes, left, right);
+        }
+        Ok(false)
+    }
+
+    fn can_free_block(&self, block: Block) -> bool {
+        let at = block.at.file_block;
+        self.can_free(at, FileBlock(at.get() + 1))
+    }
+
+    /// Joins two neighbours.
+    fn merge(&mut self, nodes: &mut [Step], left: Step, right: Step) -> Result<bool> {
+        let (kept, dropped) = if left.at() < right.at() { (left, right) } else { (right, left) };
+        if !self.can_free_block(dropped.block) {
+            return Ok(false);
+        }
+        let mut all = self.entries(left.block)?;
+        if !all.append(self.entries(right.block)?) {
+            let damage = Damage::new("hash tree node", "before", "children of one kind", right.at());
+            return Err(Error::damaged(left.block.at.place(), damage));
+        }
+        self.edit(kept.block, |open, geometry| match &all {
+            Entries::Leaf(items) => edit::put_items(open, geometry, items),
+            Entries::Node(entries) => node::put_entries(open, entries),
+        })?;
+        self.unlink(nodes, dropped.index, dropped.block)?;
+        let index = if dropped.index < kept.index { kept.index - 1 } else { kept.index };
+        if let Some(parent) = nodes.last_mut() {
+            parent.index = index;
+        }
+        if let Some(hash) = all.last_hash() {
+            self.fix_hashes(nodes, hash)?;
+            self.fix_above(nodes)?;
+        }
+        Ok(true)
+    }
+
+    /// Drops a child without entries that has siblings. It must go: a leaf under a node is never empty.
+    fn drop_child(&mut self, nodes: &mut [Step], index: usize, dropped: Block) -> Result<bool> {
+        if !self.can_free_block(dropped) {
+            return Err(Error::NoSpace { what: "removing an attribute" });
+        }
+        self.unlink(nodes, index, dropped)?;
+        self.fix_above(nodes)?;
+        Ok(true)
+    }
+
+    /// Takes a child out of its parent and from between its siblings, and frees it.
+    fn unlink(&mut self, nodes: &[Step], index: usize, block: Block) -> Result<()> {
+        let (back, forw) = self.look(block, |bytes, _| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
+        if let Some(left) = back {
+            let left = self.read(left)?;
+            self.edit(left, |open, _| node::set_forw(open, forw))?;
+        }
+        if let Some(right) = forw {
+            let right = self.read(right)?;
+            self.edit(right, |open, _| node::set_back(open, back))?;
+        }
+        if let Some(parent) = nodes.last() {
+            self.edit(parent.block, |open, _| node::remove(open, index))?;
+        }
+        self.free(block)
+    }
+
+    /// After the last child of a node has changed or gone: the nodes above learn its highest hash.
+    fn fix_above(&mut self, nodes: &[Step]) -> Result<()> {
+        let Some((parent, above)) = nodes.split_last() else { return Ok(()) };
+        let last = self.look(parent.block, |bytes, _| {
+            Ok(node::entries(bytes)?.last().map(|entry| entry.hashval.get()))
+        })?;
+        match last {
+            Some(hash) => self.fix_hashes(above, hash),
+            None => Ok(()),
+        }
+    }
+
+    /// While the root is a node with one child, the child's contents move into it.
+    fn lower_root(&mut self) -> Result<()> {
+        loop {
+            let root = self.root()?;
+            if !self.is_node(root) {
+                return Ok(());
+            }
+            let only = self.look(root, |bytes, _| match node::entries(bytes)? {
+                [only] => Ok(Some(only.child())),
+                _ => Ok(None),
+            })?;
+            let Some(at) = only else { return Ok(()) };
+            let child = self.read(at)?;
+            let above = self.look(root, |bytes, _| node::NodeShape::of(bytes))?.level;
+            let level = match self.is_node(child) {
+                true => self.look(child, |bytes, _| node::NodeShape::of(bytes))?.level,
+                false => 0,
+            };
+            if child.at == root.at || level + 1 != above {
+                let damage = Damage::new("hash tree node", "level", above.saturating_sub(1), level);
+                return Err(Error::damaged(child.at.place(), damage));
+            }
+            if !self.can_free_block(child) {
+                return Ok(());
+            }
+            match self.entries(child)? {
+                Entries::Leaf(items) => self.edit(root, |open, geometry| {
+                    edit::init(open, geometry, root.at)?;
+                    edit::put_items(open, geometry, &items)
+                })?,
+                Entries::Node(entries) => self.edit(root, |open, geometry| {
+                    node::init(open, geometry, root.at, level)?;
+                    node::put_entries(open, &entries)
+                })?,
+            }
+            self.free(child)?;
+        }
+    }
+}

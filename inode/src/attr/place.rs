@@ -1,0 +1,131 @@
+//! Where the attribute fork begins in the inode, and how it comes and goes.
+//!
+//! The border between both forks is told in units of 8 bytes. It leaves the data fork as it is; the attribute fork gets
+//! what it needs, counted from the end of the inode, and the data fork the rest. A fork that takes blocks begins with
+//! room for some extents.
+//!
+//! | data fork | leaves room for |
+//! |---|---|
+//! | device | its number: the border is then always at 8 |
+//! | contents in the inode | them, and at least the smallest root of a tree of extents (3 entries) |
+//! | extents, tree | them, and at least that |
+//!
+//! The attribute fork leaves room for a root of 2 entries.
+
+use format::extent::RawExtent;
+use format::inode::{FileType, ForkKind};
+use format::ondisk::OnDisk;
+use log::engine::Error;
+
+use super::{Attributes, Result};
+use crate::dir::{Directory, ForkBlocks};
+use crate::extents::ExtentList;
+use crate::fork::{Fork, root};
+use crate::state::{Form, InodeState};
+use crate::symlink;
+
+const UNIT: usize = 8;
+/// Entries of the smallest root of each fork.
+const DATA_ENTRIES: usize = 3;
+const ATTR_ENTRIES: usize = 2;
+/// Bytes that the data fork gets where the attributes lie in blocks, if it needs no more: as with Linux, those of a
+/// root with so many entries.
+const USUAL_ENTRIES: usize = 12;
+
+/// Bytes of the inode that the data fork needs as it is.
+fn data_need(state: &InodeState) -> usize {
+    let need = match state.form(ForkKind::Data) {
+        Some(Form::Device) => return UNIT,
+        Some(Form::Local) => usize::try_from(state.size()).unwrap_or(usize::MAX),
+        Some(Form::Extents) => {
+            let count = usize::try_from(state.extent_count(ForkKind::Data)).unwrap_or(usize::MAX);
+            count.saturating_mul(RawExtent::SIZE)
+        }
+        Some(Form::Btree) => root::size(root::InlineRoot::take(state.area(ForkKind::Data)).len()),
+        None => 0,
+    };
+    need.max(root::size(DATA_ENTRIES)).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX)
+}
+
+/// The furthest that the attribute fork may begin.
+fn furthest(state: &InodeState) -> usize {
+    state.literal_bytes().saturating_sub(root::size(ATTR_ENTRIES)) / UNIT * UNIT
+}
+
+/// The border, in units, with which attributes of so many bytes fit the inode; `None` where they do not.
+pub(super) fn offset_for(state: &InodeState, bytes: usize) -> Option<u8> {
+    if state.attr_offset() != 0 && bytes <= state.room(ForkKind::Attr) {
+        return Some(state.attr_offset());
+    }
+    let need = data_need(state);
+    if state.form(ForkKind::Data) == Some(Form::Device) {
+        return (need + bytes <= state.literal_bytes()).then_some(1);
+    }
+    let at = (state.literal_bytes().checked_sub(bytes)? / UNIT * UNIT).min(furthest(state));
+    (at >= need).then_some((at / UNIT) as u8) // inodes have at most 2 KiB
+}
+
+impl Attributes<'_> {
+    /// Puts attributes into the inode, whose border is moved for that. `false`, with nothing changed, where they do not
+    /// fit. Whatever blocks the fork had were freed.
+    pub(super) fn put_inside(&mut self, contents: &[u8]) -> bool {
+        let Some(offset) = offset_for(self.state, contents.len()) else { return false };
+        if offset != self.state.attr_offset() {
+            self.state.set_attr_offset(offset);
+        }
+        self.state.set_attr_local(contents)
+    }
+
+    /// Ends a fork that is empty. It stays, without attributes, where the data fork is a tree, whose extents might fit
+    /// the inode then, and where files have parent pointers.
+    pub(super) fn end_fork(&mut self) -> Result<()> {
+        let stays = self.keeps_parents() || self.state.form(ForkKind::Data) == Some(Form::Btree);
+        if !stays {
+            self.state.set_attr_offset(0);
+        } else if !self.state.set_attr_local(&format::attr::edit::shortform::init()) {
+            return Err(Error::NoSpace { what: "attributes within their inode" });
+        }
+        Ok(())
+    }
+
+    /// Makes the fork one of extents, without any: attributes in the inode have been taken out.
+    pub(super) fn begin_blocks(&mut self) -> Result<()> {
+        if self.state.attr_offset() == 0 {
+            let most = furthest(self.state);
+            if data_need(self.state) > most && self.state.form(ForkKind::Data) != Some(Form::Device) {
+                self.move_data_out(most)?;
+            }
+            let need = data_need(self.state);
+            let usual = if need == UNIT { UNIT } else { root::size(USUAL_ENTRIES) / UNIT * UNIT };
+            let offset = need.max(usual.min(most));
+            self.state.set_attr_offset((offset / UNIT) as u8); // inodes have at most 2 KiB
+        }
+        self.state.set_form(ForkKind::Attr, Form::Extents);
+        self.state.area_mut(ForkKind::Attr).fill(0);
+        self.state.set_list(ForkKind::Attr, Some(ExtentList::new()));
+        self.state.mark(format::log::inode::fields::ATTR_EXTENTS);
+        Ok(())
+    }
+
+    /// Makes the data fork one that leaves room for an attribute fork.
+    fn move_data_out(&mut self, most: usize) -> Result<()> {
+        let before = self.state.nblocks();
+        let is = self.state.dinode().file_type();
+        match (self.state.form(ForkKind::Data), is) {
+            (Some(Form::Local), Some(FileType::Directory)) => {
+                let mut blocks = ForkBlocks::new(self.shared, self.tx, self.space, self.state, self.room)?;
+                Directory::new(&self.shared.geometry, &mut blocks).leave_inode()?;
+            }
+            (Some(Form::Local), _) => {
+                let target = self.state.local().unwrap_or_default().to_vec();
+                symlink::write_out(self.shared, self.tx, self.space, self.state, &target)?;
+            }
+            _ => {
+                let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
+                fork.make_small(self.tx, self.space, most)?;
+            }
+        }
+        self.took(before);
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Values in blocks of their own.
+//!
+//! # How a value becomes one
+//! 1. [`allocate`] takes blocks that are not busy: whatever they held is gone for good, also after a power cut.
+//! 2. [`write()`] writes them past the log. Nothing refers to them yet.
+//! 3. The transaction that holds the allocation maps them and inserts the attribute, and is committed. The log makes
+//!    what was written past it stable before the commit.
+//!
+//! A power cut before the commit leaves free blocks with something in them.
+
+use base::lock::Rank;
+use base::{Daddr, FileBlock, FsBlock, Ino};
+use format::attr::MAX_VALUE;
+use format::attr::remote::{MAGIC, block_count, bytes_per_block, verify};
+use format::checksum;
+use format::damage::Damage;
+use format::inode::ForkKind;
+use format::ondisk::{LeU32, U32, U64};
+use format::payload::{CRC_OFFSET, PayloadHeader};
+use log::engine::{Error, Extent as DiskExtent, Transaction};
+use zerocopy::IntoBytes;
+
+use super::{Attributes, Result};
+use crate::fork::Fork;
+use crate::shared::Shared;
+use crate::space::{Owner, Run, Space, Want};
+
+/// Pieces in which a value may lie at most: each changes the trees of free space.
+pub const MOST_PIECES: usize = 4;
+
+/// Allocates blocks for a value of so many bytes. The space must be one for data.
+///
+/// # Errors
+/// [`Error::NoSpace`] where they cannot be had in [`MOST_PIECES`] pieces: what was allocated is in `runs` then, for
+/// [`give_back`].
+pub fn allocate(
+    shared: &Shared,
+    tx: &mut Transaction,
+    space: &mut dyn Space,
+    (ino, near): (Ino, Option<FsBlock>),
+    length: u32,
+    runs: &mut Vec<Run>,
+) -> Result<()> {
+    let owner = Owner { ino, fork: ForkKind::Attr, tree: false };
+    let mut left = block_count(length, &shared.geometry);
+    let mut near = near;
+    while left > 0 {
+        if runs.len() == MOST_PIECES {
+            return Err(Error::NoSpace {
+                what: "the value of an attribute: free space is in too small pieces",
+            });
+        }
+        let run = space.allocate(tx, owner, Want { near, most: left, least: 1, align: 1 })?;
+        left -= run.count.min(left);
+        near = Some((run.start.get() + u64::from(run.count)).into());
+        runs.push(run);
+    }
+    Ok(())
+}
+
+/// Frees blocks that were allocated by the same transaction, after it.
+///
+/// # Errors
+/// As [`Space::give_back`].
+pub fn give_back(tx: &mut Transaction, space: &mut dyn Space, ino: Ino, runs: &[Run]) -> Result<()> {
+    let owner = Owner { ino, fork: ForkKind::Attr, tree: false };
+    runs.iter().try_for_each(|run| space.give_back(tx, owner, *run))
+}
+
+/// Writes a value into its blocks, each with a header.
+///
+/// # Errors
+/// [`Error::Device`].
+pub fn write(shared: &Shared, tx: &mut Transaction, ino: Ino, runs: &[Run], value: &[u8]) -> Result<()> {
+    let geometry = &shared.geometry;
+    let per_block = bytes_per_block(geometry) as usize;
+    let blocks = runs.iter().flat_map(|run| (run.start.get()..).take(run.count as usize));
+    for ((n, part), block) in (0u32..).zip(value.chunks(per_block)).zip(blocks) {
+        let offset = geometry.fs_block_offset(FsBlock(block)).unwrap_or(0); // the allocator gives blocks of the volume
+        let daddr = Daddr(offset >> 9);
+        let header = PayloadHeader {
+            magic: U32::new(MAGIC),
+            offset: U32::new(n * per_block as u32), // below 64 KiB
+            bytes: U32::new(part.len() as u32),
+            crc: LeU32::ZERO,
+            uuid: geometry.uuid,
+            owner: U64::new(ino.get()),
+            blkno: U64::new(daddr.get()),
+            lsn: U64::new(u64::MAX),
+        };
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(part);
+        bytes.resize(geometry.block_size as usize, 0);
+        checksum::store(&mut bytes, CRC_OFFSET);
+        tx.write_now(DiskExtent { daddr, bytes: geometry.block_size }, Rank::Fork, &bytes)?;
+    }
+    Ok(())
+}
+
+impl Attributes<'_> {
+    /// The value that begins at a block of the fork.
+    pub(super) fn read_remote(&mut self, first: FileBlock, length: u32) -> Result<Vec<u8>> {
+        let geometry = self.geometry();
+        if length > MAX_VALUE {
+            let most = format_args!("at most {MAX_VALUE}").to_string();
+            return Err(self.damaged(Damage::new("attribute leaf", "valuelen", most, length)));
+        }
+        let mut value = Vec::with_capacity(length as usize);
+        for n in 0..u64::from(block_count(length, geometry)) {
+            let at = self.identity(FileBlock(first.get() + n))?;
+            let extent = DiskExtent { daddr: at.daddr, bytes: geometry.block_size };
+            let offset = value.len() as u32; // at most 64 KiB
+            let guard = self.shared.buffers.lock_read(&extent.into(), Rank::Fork, |_| Ok(()))?;
+            // Never changed in memory: its checksum holds.
+            let part = verify(guard.bytes(), geometry, at, offset, length)
+                .map_err(|damage| Error::damaged(at.place(), damage))?;
+            value.extend_from_slice(part);
+        }
+        Ok(value)
+    }
+
+    /// Maps the blocks of a new value; gives the first.
+    pub(super) fn map_remote(&mut self, runs: &[Run]) -> Result<FileBlock> {
+        let count = runs.iter().map(|run| u64::from(run.count)).sum();
+        let first = self.extents().first_hole(FileBlock(0), count);
+        let before = self.state.nblocks();
+        let mut at = first;
+        for run in runs {
+            let count = u64::from(run.count);
+            let extent = format::extent::Extent { offset: at, start: run.start, count, unwritten: false };
+            let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
+            fork.map(self.tx, self.space, extent)?;
+            at = FileBlock(at.get() + count);
+        }
+        // The value's own blocks were not counted as room.
+        let mapped = at.get() - first.get();
+        self.took(before + mapped);
+        Ok(first)
+    }
+
+    /// Unmaps and frees the blocks of a value. Of one that is incomplete, some may not be there.
+    pub(super) fn free_remote(&mut self, first: FileBlock, length: u32) -> Result<()> {
+        let count = u64::from(block_count(length, self.geometry()));
+        self.unmap(first, FileBlock(first.get() + count))
+    }
+}

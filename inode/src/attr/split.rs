@@ -1,0 +1,169 @@
+//! Leaves and nodes that are full: half of one goes into a new block on its right, and the parent learns of that. The
+//! root stays where it is: what it held moves into a new block below.
+//!
+//! An attribute takes up to three quarters of a leaf. So it may fit into neither half: then the leaf is split where it
+//! belongs, and it gets a leaf of its own between both.
+
+use format::attr::edit::leaf as edit;
+use format::dabtree::edit as node;
+use format::dabtree::{MAX_DEPTH, NodeEntry};
+use log::engine::Error;
+
+use super::blocks::Block;
+use super::tree::{Path, Step};
+use super::{Attributes, Result};
+
+/// How a leaf's attributes are divided among two, with or without the new one.
+struct Halves {
+    items: Vec<edit::Item>,
+    /// The first of the right half.
+    cut: usize,
+    has_new: bool,
+}
+
+fn size(items: &[edit::Item]) -> usize {
+    items.iter().map(edit::Item::size).sum()
+}
+
+impl Halves {
+    /// As even as can be; where the new one fits into neither half, without it.
+    fn of(mut items: Vec<edit::Item>, slot: usize, new: &edit::Item, room: usize) -> Self {
+        items.insert(slot.min(items.len()), new.clone());
+        let fits = |cut: &usize| {
+            let (left, right) = items.split_at(*cut);
+            size(left) <= room && size(right) <= room
+        };
+        let uneven = |cut: &usize| {
+            let (left, right) = items.split_at(*cut);
+            size(left).abs_diff(size(right))
+        };
+        if let Some(cut) = (1..items.len()).filter(fits).min_by_key(uneven) {
+            return Self { items, cut, has_new: true };
+        }
+        items.remove(slot.min(items.len() - 1));
+        Self { items, cut: slot, has_new: false }
+    }
+}
+
+impl Attributes<'_> {
+    /// Splits a full leaf, in which a new attribute belongs in front of `slot`. Whether the new one is there now; if
+    /// not, the search for its place begins anew.
+    pub(super) fn split_leaf(&mut self, path: &mut Path, slot: usize, new: &edit::Item) -> Result<bool> {
+        let items = self.look(path.leaf.block, edit::items)?;
+        let halves = Halves::of(items, slot, new, edit::room(self.geometry()));
+        if path.nodes.is_empty() {
+            path.leaf = self.lower_leaf_root(path.leaf.block, &mut path.nodes)?;
+        }
+        let right = self.fresh()?;
+        let (left, (kept, moved)) = (path.leaf.block, halves.items.split_at(halves.cut));
+        self.edit(right, |open, geometry| {
+            edit::init(open, geometry, right.at)?;
+            edit::put_items(open, geometry, moved)
+        })?;
+        self.edit(left, |open, geometry| edit::put_items(open, geometry, kept))?;
+        self.link_right(left, right)?;
+        let last = |items: &[edit::Item]| items.last().map_or(0, |item| item.hash);
+        self.add_child(&mut path.nodes, last(kept), (last(moved), right))?;
+        Ok(halves.has_new)
+    }
+
+    /// Links a new block in on the right of another.
+    fn link_right(&mut self, left: Block, right: Block) -> Result<()> {
+        let behind = self.look(left, |bytes, _| node::forw(bytes))?;
+        if let Some(behind) = behind {
+            let behind = self.read(behind)?;
+            self.edit(behind, |open, _| node::set_back(open, Some(right.at.file_block)))?;
+        }
+        self.edit(right, |open, _| {
+            node::set_forw(open, behind)?;
+            node::set_back(open, Some(left.at.file_block))
+        })?;
+        self.edit(left, |open, _| node::set_forw(open, Some(right.at.file_block)))
+    }
+
+    /// Behind the child that the last of `nodes` leads to, whose highest hash is `left_last` now, the parent gets
+    /// another.
+    fn add_child(
+        &mut self,
+        nodes: &mut Vec<Step>,
+        left_last: u32,
+        (last, child): (u32, Block),
+    ) -> Result<()> {
+        let Some(parent) = nodes.last().copied() else { return Ok(()) };
+        self.edit(parent.block, |open, _| node::set_hash(open, parent.index, left_last).map(drop))?;
+        let shape = self.look(parent.block, |bytes, _| node::NodeShape::of(bytes))?;
+        let new = node::entry(last, child.at.file_block).map_err(|damage| self.damaged(damage))?;
+        if shape.count == shape.most {
+            return self.split_node(nodes, new);
+        }
+        self.edit(parent.block, |open, _| node::insert(open, parent.index + 1, new))?;
+        // Only a last child changes what the parents of the parent know.
+        match nodes.split_last() {
+            Some((_, above)) if parent.index + 1 == shape.count => self.fix_hashes(above, last),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts an entry behind the child that the last of `nodes` leads to; that node is full, and is split in halves.
+    fn split_node(&mut self, nodes: &mut Vec<Step>, new: NodeEntry) -> Result<()> {
+        if nodes.len() == 1 {
+            self.lower_node_root(nodes)?;
+        }
+        let Some(left) = nodes.pop() else { return Ok(()) };
+        let right = self.fresh()?;
+        let level = self.look(left.block, |bytes, _| node::NodeShape::of(bytes))?.level;
+        let mut entries = self.look(left.block, |bytes, _| Ok(node::entries(bytes)?.to_vec()))?;
+        entries.insert((left.index + 1).min(entries.len()), new);
+        let (kept, moved) = entries.split_at(entries.len().div_ceil(2));
+        self.edit(right, |open, geometry| {
+            node::init(open, geometry, right.at, level)?;
+            node::put_entries(open, moved)
+        })?;
+        self.edit(left.block, |open, _| node::put_entries(open, kept))?;
+        self.link_right(left.block, right)?;
+        let last = |entries: &[NodeEntry]| entries.last().map_or(0, |entry| entry.hashval.get());
+        self.add_child(nodes, last(kept), (last(moved), right))
+    }
+
+    /// Moves the leaf at the root into a new block, and makes the root a node above it. Returns the leaf there.
+    fn lower_leaf_root(&mut self, root: Block, nodes: &mut Vec<Step>) -> Result<Step> {
+        let lower = self.fresh()?;
+        let items = self.look(root, edit::items)?;
+        self.edit(lower, |open, geometry| {
+            edit::init(open, geometry, lower.at)?;
+            edit::put_items(open, geometry, &items)
+        })?;
+        let hash = items.last().map_or(0, |item| item.hash);
+        nodes.push(self.raise_root(root, 1, hash, lower)?);
+        Ok(Step { block: lower, index: 0 })
+    }
+
+    /// Moves the node at the root into a new block, and makes the root a node above it.
+    fn lower_node_root(&mut self, nodes: &mut Vec<Step>) -> Result<()> {
+        let Some(root) = nodes.first().copied() else { return Ok(()) };
+        let level = self.look(root.block, |bytes, _| node::NodeShape::of(bytes))?.level;
+        if level >= MAX_DEPTH {
+            return Err(Error::NoSpace { what: "another level of a tree of attributes" });
+        }
+        let lower = self.fresh()?;
+        let entries = self.look(root.block, |bytes, _| Ok(node::entries(bytes)?.to_vec()))?;
+        self.edit(lower, |open, geometry| {
+            node::init(open, geometry, lower.at, level)?;
+            node::put_entries(open, &entries)
+        })?;
+        let hash = entries.last().map_or(0, |entry| entry.hashval.get());
+        let raised = self.raise_root(root.block, level + 1, hash, lower)?;
+        nodes.splice(0..1, [raised, Step { block: lower, index: root.index }]);
+        Ok(())
+    }
+
+    /// Makes the block at the root a node with one child. Whatever else it held is gone with that.
+    fn raise_root(&mut self, root: Block, level: u16, hash: u32, child: Block) -> Result<Step> {
+        let entry = node::entry(hash, child.at.file_block).map_err(|damage| self.damaged(damage))?;
+        self.edit(root, |open, geometry| {
+            node::init(open, geometry, root.at, level)?;
+            node::put_entries(open, &[entry])
+        })?;
+        Ok(Step { block: root, index: 0 })
+    }
+}

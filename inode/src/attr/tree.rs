@@ -1,0 +1,334 @@
+//! Leaves, alone or under nodes: finding an attribute, inserting and removing one.
+
+use base::FileBlock;
+use format::attr::edit::leaf as edit;
+use format::attr::leaf::AttrLeaf;
+use format::attr::{Attr, Value};
+use format::dabtree::edit as node;
+use format::dabtree::{MAX_DEPTH, NodeEntry};
+use format::inode::ForkKind;
+use format::{Damage, ensure};
+use log::engine::Error;
+
+use super::blocks::Block;
+use super::{Attributes, Key, Listed, NewValue, Result, is_inline};
+
+/// A block on the way from the root to a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub block: Block,
+    /// In a node: which child is the next step.
+    pub index: usize,
+}
+
+impl Step {
+    pub fn at(&self) -> FileBlock {
+        self.block.at.file_block
+    }
+}
+
+/// The way from the root to a leaf.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    /// The root first; none where the leaf is alone.
+    pub nodes: Vec<Step>,
+    pub leaf: Step,
+}
+
+/// An attribute that was found.
+#[derive(Clone, Debug)]
+pub(super) struct Hit {
+    pub path: Path,
+    /// Its entry in the leaf.
+    pub slot: usize,
+    pub incomplete: bool,
+    /// Where its value is, if not beside its name, and its bytes.
+    pub remote: Option<(FileBlock, u32)>,
+}
+
+impl Attributes<'_> {
+    /// The leaf or node at the root.
+    pub(super) fn root(&mut self) -> Result<Block> {
+        self.read(FileBlock(0))
+    }
+
+    /// Goes down from a block at `level`, 0 being leaves (`None`: the root's, whatever it is), to the child that `pick`
+    /// chooses in each node.
+    fn walk_down(
+        &mut self,
+        nodes: &mut Vec<Step>,
+        mut at: FileBlock,
+        mut level: Option<u16>,
+        pick: impl Fn(&[NodeEntry]) -> usize,
+    ) -> Result<Step> {
+        loop {
+            let block = self.read(at)?;
+            if !self.is_node(block) {
+                if level.is_some_and(|level| level != 0) {
+                    let damage =
+                        Damage::new("hash tree node", "level", "a leaf where its level says", "another");
+                    return Err(Error::damaged(block.at.place(), damage));
+                }
+                self.look(block, |bytes, geometry| AttrLeaf::of(bytes, geometry).map(drop))?;
+                return Ok(Step { block, index: 0 });
+            }
+            let (index, child, below) = self.look(block, |bytes, _| {
+                let found = node::NodeShape::of(bytes)?.level;
+                let expected = level.unwrap_or(found);
+                let fits = found == expected && found <= MAX_DEPTH && found > 0;
+                ensure!(fits, "hash tree node", "level", expected, found);
+                let entries = node::entries(bytes)?;
+                let index = pick(entries).min(entries.len().saturating_sub(1));
+                let child = entries.get(index).map(NodeEntry::child);
+                let missing = || Damage::new("hash tree node", "count", "at least 1", entries.len());
+                Ok((index, child.ok_or_else(missing)?, found - 1))
+            })?;
+            nodes.push(Step { block, index });
+            (at, level) = (child, Some(below));
+        }
+    }
+
+    /// Goes down to the first leaf that may hold a hash; to the last one where all hashes are smaller.
+    pub(super) fn descend(&mut self, hash: u32) -> Result<Path> {
+        let mut nodes = Vec::with_capacity(usize::from(MAX_DEPTH));
+        let pick = |entries: &[NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
+        let leaf = self.walk_down(&mut nodes, FileBlock(0), None, pick)?;
+        Ok(Path { nodes, leaf })
+    }
+
+    /// Goes on to the leaf on the right; `false` at the end. What the walk leaves behind is unlocked, if nothing of it
+    /// changed.
+    fn advance(&mut self, path: &mut Path) -> Result<bool> {
+        let mut depth = path.nodes.len();
+        while let Some(up) = depth.checked_sub(1) {
+            let Some(step) = path.nodes.get_mut(up) else { return Ok(false) };
+            let block = step.block;
+            let next = step.index + 1;
+            let (level, child) = self.look(block, |bytes, _| {
+                let child = node::entries(bytes)?.get(next).map(NodeEntry::child);
+                Ok((node::NodeShape::of(bytes)?.level, child))
+            })?;
+            if let Some(child) = child {
+                step.index = next;
+                self.tx.release(path.leaf.block.buffer);
+                path.nodes.truncate(up + 1);
+                path.leaf = self.walk_down(&mut path.nodes, child, Some(level - 1), |_| 0)?;
+                return Ok(true);
+            }
+            depth = up;
+        }
+        Ok(false)
+    }
+
+    /// As many leaves as there can be: a tree that leads in circles ends there.
+    fn most_leaves(&self) -> u64 {
+        self.extents().as_slice().iter().map(|extent| extent.count).sum()
+    }
+
+    #[cold]
+    fn circles(&self) -> Error {
+        self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again"))
+    }
+
+    /// Looks an attribute up; one that is incomplete only if `any`.
+    pub(super) fn tree_find(&mut self, key: &Key<'_>, any: bool) -> Result<Option<Hit>> {
+        let hash = key.hash(self.geometry());
+        let mut path = self.descend(hash)?;
+        for _ in 0..self.most_leaves() {
+            let (found, beyond) = self.look(path.leaf.block, |bytes, geometry| {
+                let leaf = AttrLeaf::of(bytes, geometry)?;
+                let first = leaf.entries.partition_point(|entry| entry.hashval.get() < hash);
+                for (slot, entry) in leaf.entries.iter().enumerate().skip(first) {
+                    if entry.hashval.get() != hash {
+                        return Ok((None, false));
+                    }
+                    let attr = leaf.attr(entry)?;
+                    if key.is(&attr) && (any || !attr.incomplete) {
+                        return Ok((Some((slot, attr.incomplete, remote(&attr))), false));
+                    }
+                }
+                Ok((None, true))
+            })?;
+            if let Some((slot, incomplete, remote)) = found {
+                return Ok(Some(Hit { path, slot, incomplete, remote }));
+            }
+            if !beyond || !self.advance(&mut path)? {
+                return Ok(None);
+            }
+        }
+        Err(self.circles())
+    }
+
+    /// The value beside a name.
+    pub(super) fn value_at(&self, hit: &Hit) -> Result<Vec<u8>> {
+        self.look(hit.path.leaf.block, |bytes, geometry| {
+            let leaf = AttrLeaf::of(bytes, geometry)?;
+            let attr = leaf.entries.get(hit.slot).map(|entry| leaf.attr(entry)).transpose()?;
+            Ok(match attr.map(|attr| attr.value) {
+                Some(Value::Inline(value)) => value.to_vec(),
+                _ => Vec::new(),
+            })
+        })
+    }
+
+    pub(super) fn tree_list(&mut self) -> Result<Vec<Listed>> {
+        let mut all = Vec::new();
+        let mut path = self.descend(0)?;
+        for _ in 0..self.most_leaves() {
+            self.look(path.leaf.block, |bytes, geometry| {
+                for attr in AttrLeaf::of(bytes, geometry)?.attrs() {
+                    let attr = attr?;
+                    if !attr.incomplete {
+                        all.push(Listed::of(&attr));
+                    }
+                }
+                Ok(())
+            })?;
+            if !self.advance(&mut path)? {
+                return Ok(all);
+            }
+        }
+        Err(self.circles())
+    }
+
+    /// Gives an attribute whose value lies beside its name another, in the same place of the same leaf; `false`, with
+    /// nothing changed, where it does not fit there.
+    pub(super) fn exchange_beside(&mut self, hit: &Hit, key: &Key<'_>, value: &[u8]) -> Result<bool> {
+        let geometry = self.geometry();
+        if !is_inline(key, value.len(), geometry) {
+            return Ok(false);
+        }
+        let (hash, attr) = (key.hash(geometry), inline(key, value));
+        self.edit(hit.path.leaf.block, |open, geometry| {
+            let new = edit::Item::new(&attr, hash)?;
+            let all = edit::items(open.bytes(), geometry)?;
+            let Some(old) = all.get(hit.slot) else { return Ok(false) };
+            let used: usize = all.iter().map(edit::Item::size).sum();
+            if used - old.size() + new.size() > edit::room(geometry) {
+                return Ok(false);
+            }
+            edit::remove(open, geometry, hit.slot)?;
+            edit::insert(open, geometry, hit.slot, &new)
+        })
+    }
+
+    /// Inserts a new attribute with its value.
+    pub(super) fn tree_put(&mut self, key: &Key<'_>, value: &NewValue<'_>) -> Result<()> {
+        if let NewValue::Inline(bytes) = value {
+            return self.tree_insert(&inline(key, bytes));
+        }
+        let NewValue::Remote { runs, length } = *value else { return Ok(()) };
+        let block = self.map_remote(runs)?;
+        let value = Value::Remote { block, length };
+        self.tree_insert(&Attr { namespace: key.namespace, incomplete: false, name: key.name, value })
+    }
+
+    /// Inserts an attribute that is not there.
+    pub(super) fn tree_insert(&mut self, attr: &Attr<'_>) -> Result<()> {
+        let hash = attr.hash(self.geometry());
+        let new = edit::Item::new(attr, hash).map_err(|damage| self.damaged(damage))?;
+        // At worst: once between both sides, then off one of them.
+        for _ in 0..3 {
+            let mut path = self.descend(hash)?;
+            let block = path.leaf.block;
+            let slot = self.look(block, |bytes, geometry| {
+                Ok(AttrLeaf::of(bytes, geometry)?.entries.partition_point(|entry| entry.hashval.get() < hash))
+            })?;
+            if self.edit(block, |open, geometry| edit::insert(open, geometry, slot, &new))? {
+                return self.fix_leaf_hash(&path);
+            }
+            if self.split_leaf(&mut path, slot, &new)? {
+                return Ok(());
+            }
+        }
+        Err(self.damaged(Damage::new("attribute leaf", "firstused", "room after two splits", "none")))
+    }
+
+    /// Takes an attribute out, with the blocks of its value.
+    pub(super) fn tree_take(&mut self, hit: Hit) -> Result<()> {
+        if let Some((block, length)) = hit.remote {
+            let count = format::attr::remote::block_count(length, self.geometry());
+            if !self.can_free(block, FileBlock(block.get() + u64::from(count))) {
+                return Err(Error::NoSpace { what: "removing an attribute" });
+            }
+        }
+        self.edit(hit.path.leaf.block, |open, geometry| edit::remove(open, geometry, hit.slot))?;
+        if let Some((block, length)) = hit.remote {
+            self.free_remote(block, length)?;
+        }
+        self.fix_leaf_hash(&hit.path)?;
+        self.join_leaf(hit.path)
+    }
+
+    /// Lets the nodes above a leaf know its highest hash.
+    pub(super) fn fix_leaf_hash(&mut self, path: &Path) -> Result<()> {
+        match self.look(path.leaf.block, edit::last_hash)? {
+            Some(hash) => self.fix_hashes(&path.nodes, hash),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the hash of the child that each step goes on to, from the last step upwards as far as it is the node's
+    /// highest.
+    pub(super) fn fix_hashes(&mut self, nodes: &[Step], hash: u32) -> Result<()> {
+        for step in nodes.iter().rev() {
+            let changed = self.edit(step.block, |open, _| node::set_hash(open, step.index, hash))?;
+            let count = self.look(step.block, |bytes, _| node::NodeShape::of(bytes))?.count;
+            if !changed || step.index + 1 != count {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the first block of an empty fork a leaf.
+    pub(super) fn plant(&mut self) -> Result<()> {
+        let leaf = self.fresh()?;
+        self.edit(leaf, |open, geometry| edit::init(open, geometry, leaf.at))
+    }
+
+    /// After a removal: puts attributes that fit the inode back there, and ends the fork where none is left.
+    pub(super) fn shrink(&mut self) -> Result<()> {
+        let alone =
+            matches!(self.extents().as_slice(), [one] if one.offset == FileBlock(0) && one.count == 1);
+        if !alone || self.state.extent_count(ForkKind::Attr) != 1 {
+            return Ok(());
+        }
+        let root = self.root()?;
+        if self.is_node(root) {
+            return Ok(());
+        }
+        let bytes = self.bytes(root).to_vec();
+        let leaf = AttrLeaf::of(&bytes, self.geometry()).map_err(|damage| self.damaged(damage))?;
+        let attributes: std::result::Result<Vec<_>, _> = leaf.attrs().collect();
+        let attributes = attributes.map_err(|damage| self.damaged(damage))?;
+        if attributes.is_empty() {
+            self.free(root)?;
+            return self.end_fork();
+        }
+        let inline = |attr: &Attr<'_>| !attr.incomplete && matches!(attr.value, Value::Inline(_));
+        let lengths = attributes.iter().map(|attr| (attr.name.len(), attr.value.length()));
+        let fits = attributes.iter().all(inline)
+            && format::attr::edit::shortform::size(lengths)
+                .is_some_and(|size| super::place::offset_for(self.state, size).is_some());
+        let Some(contents) = fits.then(|| format::attr::edit::shortform::build(attributes)).flatten() else {
+            return Ok(());
+        };
+        self.free(root)?;
+        if self.put_inside(&contents) {
+            return Ok(());
+        }
+        Err(self.damaged(Damage::new("inode", "forkoff", "room for attributes that were counted", "none")))
+    }
+}
+
+fn inline<'a>(key: &Key<'a>, value: &'a [u8]) -> Attr<'a> {
+    Attr { namespace: key.namespace, incomplete: false, name: key.name, value: Value::Inline(value) }
+}
+
+fn remote(attr: &Attr<'_>) -> Option<(FileBlock, u32)> {
+    match attr.value {
+        Value::Inline(_) => None,
+        Value::Remote { block, length } => Some((block, length)),
+    }
+}

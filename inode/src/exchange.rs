@@ -1,0 +1,239 @@
+//! Ranges of two files exchanged, mapping by mapping: behind an intent (XMI) with its done item (XMD).
+//!
+//! Each step exchanges one piece that both files map, or leave out, as a whole: four changes of their maps are
+//! deferred, and the intent is logged anew for what remains. The last step sets the sizes, and one more takes the
+//! files' marks of sharing blocks.
+//!
+//! # Locking
+//! As for the maps: both inodes are locked by whoever commits the chain.
+
+use std::sync::Arc;
+
+use base::{FileBlock, Ino};
+use format::damage::{Damage, Place};
+use format::extent::{Extent, MAX_FILE_BLOCKS};
+use format::inode::{ForkKind, flags2};
+use format::log::exchange::{Exchange, flags};
+use format::log::item::ItemType;
+use format::ondisk::U64;
+use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
+
+use crate::extents::Piece;
+use crate::fork::deferred::{Change, map_later};
+use crate::fork::{Fork, NOT_LOCKED};
+use crate::inode::LockedInode;
+use crate::shared::Shared;
+
+const NAME: &str = "range exchange intent";
+
+/// What remains of an exchange.
+#[derive(Debug)]
+struct Operation {
+    shared: Arc<Shared>,
+    /// As the log has it.
+    exchange: Exchange,
+}
+
+/// The operation that an intent asks for which recovery found unanswered. The inodes must be locked at the commit.
+///
+/// # Errors
+/// Damage: the ranges cannot be such, or nobody knows what is asked for.
+pub fn recovered(shared: &Arc<Shared>, exchange: &Exchange) -> Result<Box<dyn Deferred>, Error> {
+    verify(shared, exchange)?;
+    Ok(Box::new(Operation { shared: Arc::clone(shared), exchange: *exchange }))
+}
+
+/// Verifies that an exchange can be one.
+fn verify(shared: &Shared, exchange: &Exchange) -> Result<(), Error> {
+    let known = flags::ALL.iter().fold(0, |sum, (bit, _)| sum | bit);
+    let ranges = exchange.files.into_iter().zip(exchange.offsets).zip(exchange.sizes);
+    for ((ino, offset), size) in ranges {
+        let wrong = |field, expected, found: &dyn std::fmt::Display| {
+            Err(Error::damaged(Place::ino(ino), Damage::new(NAME, field, expected, found)))
+        };
+        if !shared.geometry.ino_is_valid(ino) {
+            return wrong("inode", "an inode of the volume", &ino);
+        }
+        if exchange.flags & !known != 0 {
+            return wrong("flags", "known ones", &format_args!("{:#x}", exchange.flags));
+        }
+        let end = offset.get().checked_add(exchange.blocks);
+        if end.is_none_or(|end| end > MAX_FILE_BLOCKS) {
+            return wrong("blockcount", "an end below 2^54", &exchange.blocks);
+        }
+        if exchange.flags & flags::SET_SIZES != 0 && size > i64::MAX as u64 {
+            return wrong("isize", "a possible size", &size);
+        }
+    }
+    Ok(())
+}
+
+/// A fork's extents, for looking.
+fn piece(
+    shared: &Shared,
+    inode: &mut LockedInode,
+    kind: ForkKind,
+    at: FileBlock,
+    blocks: u64,
+) -> Result<Piece, Error> {
+    let fork = Fork::open(shared, inode, kind)?;
+    if !fork.has_extents() {
+        let damage = Damage::new(NAME, "inode", "a fork that maps blocks", "one that does not");
+        return Err(Error::damaged(Place::ino(inode.ino()), damage));
+    }
+    Ok(fork.list().piece(at, FileBlock(at.get() + blocks)))
+}
+
+impl Operation {
+    fn kind(&self) -> ForkKind {
+        if self.exchange.flags & flags::ATTR_FORK != 0 { ForkKind::Attr } else { ForkKind::Data }
+    }
+
+    fn has(&self, flag: u64) -> bool {
+        self.exchange.flags & flag != 0
+    }
+
+    fn inode<'l>(
+        &self,
+        locked: &'l mut [&mut dyn Loggable],
+        file: usize,
+    ) -> Result<&'l mut LockedInode, Error> {
+        let ino = self.exchange.files.get(file).copied().unwrap_or_default();
+        LockedInode::among(locked, ino).ok_or(NOT_LOCKED)
+    }
+
+    /// So many blocks are done.
+    fn advance(&mut self, blocks: u64) {
+        for offset in &mut self.exchange.offsets {
+            *offset = FileBlock(offset.get() + blocks);
+        }
+        self.exchange.blocks -= blocks;
+    }
+
+    /// The next piece that differs: its blocks, and where they lie in the first file and in the second.
+    fn next(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<Option<[Piece; 2]>, Error> {
+        let shared = Arc::clone(&self.shared);
+        let kind = self.kind();
+        while self.exchange.blocks > 0 {
+            let [at_first, at_second] = self.exchange.offsets;
+            let mut first = piece(&shared, self.inode(locked, 0)?, kind, at_first, self.exchange.blocks)?;
+            let is_written = first.mapping.is_some_and(|(_, unwritten)| !unwritten);
+            if self.has(flags::WRITTEN_ONLY) && !is_written {
+                self.advance(first.count);
+                continue;
+            }
+            let second = piece(&shared, self.inode(locked, 1)?, kind, at_second, first.count)?;
+            first.count = second.count;
+            if first.mapping != second.mapping {
+                return Ok(Some([first, second]));
+            }
+            self.advance(first.count);
+        }
+        Ok(None)
+    }
+
+    /// Defers the exchange of one piece.
+    fn step(
+        &mut self,
+        tx: &mut Transaction,
+        locked: &mut [&mut dyn Loggable],
+        pieces: [Piece; 2],
+    ) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let mut space = shared.groups.space(0)?;
+        let kind = self.kind();
+        let [first, second] = pieces;
+        let [at_first, at_second] = self.exchange.offsets;
+        let [file, other] = self.exchange.files;
+        let changes = [
+            (Change::Unmap, file, at_first, first),
+            (Change::Unmap, other, at_second, second),
+            (Change::Map, file, at_first, second),
+            (Change::Map, other, at_second, first),
+        ];
+        for (change, ino, offset, piece) in changes {
+            let Some((start, unwritten)) = piece.mapping else { continue };
+            let extent = Extent { offset, start, count: piece.count, unwritten };
+            map_later(&shared, tx, &mut *space, change, (ino, kind, &extent))?;
+        }
+        if self.has(flags::SET_SIZES) && kind == ForkKind::Data {
+            for (at, offset) in [at_first, at_second].into_iter().enumerate() {
+                // Nothing may be mapped behind the end meanwhile.
+                let end = (offset.get() + first.count) << shared.geometry.block_log;
+                let size = end.min(self.exchange.sizes.get(at).copied().unwrap_or(0));
+                let inode = self.inode(locked, at)?;
+                if size > inode.size() {
+                    inode.set_size(size);
+                }
+            }
+        }
+        self.advance(first.count);
+        Ok(())
+    }
+
+    fn set_sizes(&self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+        for (at, size) in self.exchange.sizes.into_iter().enumerate() {
+            self.inode(locked, at)?.set_size(size);
+        }
+        Ok(())
+    }
+
+    /// The files share no blocks any more.
+    fn clear_reflink(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+        for (at, flag) in [flags::CLEAR_REFLINK_1, flags::CLEAR_REFLINK_2].into_iter().enumerate() {
+            if self.has(flag) {
+                let core = self.inode(locked, at)?.edit();
+                core.flags2 = U64::new(core.flags2.get() & !flags2::REFLINK);
+            }
+        }
+        self.exchange.flags &= !CLEAR;
+        Ok(())
+    }
+}
+
+const CLEAR: u64 = flags::CLEAR_REFLINK_1 | flags::CLEAR_REFLINK_2;
+
+impl Deferred for Operation {
+    fn intent(&self) -> ItemType {
+        ItemType::Xmi
+    }
+
+    fn done(&self) -> ItemType {
+        ItemType::Xmd
+    }
+
+    fn batch(&self) -> usize {
+        1
+    }
+
+    fn is_counted(&self) -> bool {
+        false
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let exchange = &self.exchange;
+        let pairs = [exchange.files.map(Ino::get), exchange.offsets.map(FileBlock::get)];
+        let [files, offsets] = pairs;
+        files.iter().for_each(|ino| out.extend_from_slice(&ino.to_le_bytes()));
+        exchange.generations.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        offsets.iter().for_each(|offset| out.extend_from_slice(&offset.to_le_bytes()));
+        out.extend_from_slice(&exchange.blocks.to_le_bytes());
+        out.extend_from_slice(&exchange.flags.to_le_bytes());
+        exchange.sizes.iter().for_each(|size| out.extend_from_slice(&size.to_le_bytes()));
+    }
+
+    fn perform(&mut self, tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
+        if self.exchange.blocks > 0 {
+            if let Some(pieces) = self.next(locked)? {
+                self.step(tx, locked, pieces)?;
+            }
+            if self.exchange.blocks == 0 && self.has(flags::SET_SIZES) {
+                self.set_sizes(locked)?;
+            }
+        } else {
+            self.clear_reflink(locked)?;
+        }
+        let more = self.exchange.blocks > 0 || self.has(CLEAR);
+        Ok(if more { Progress::Again } else { Progress::Done })
+    }
+}

@@ -1,0 +1,324 @@
+//! Extended attributes, by the names that Linux programs know.
+//!
+//! | name | stored |
+//! |---|---|
+//! | `user.NAME` | as it is; regular files and directories alone have such |
+//! | `trusted.NAME`, `security.NAME` | as it is |
+//! | `system.posix_acl_access` | in the disk's form, and in the permission bits; only there, where these say it all |
+//! | `system.posix_acl_default` | in the disk's form; directories alone have it |
+//!
+//! On volumes with parent pointers each name of a file is an attribute, too, which is not shown here.
+
+use std::sync::atomic::Ordering;
+
+use base::{Daddr, Ino, errno, lock::Rank};
+use format::attr::{MAX_VALUE, Namespace, acl, remote};
+use format::features::version;
+use format::inode::FileType;
+use format::ondisk::{OnDisk, U16};
+use format::superblock::{RawSuperblock, Refusal, Superblock};
+use inode::InodeRef;
+use inode::attr::{Attributes, Key, NewValue, is_inline, remote as values};
+use inode::groups::GroupSpace;
+use inode::state::Time;
+use log::engine::Extent;
+
+use crate::change::{Change, Locked};
+use crate::{Error, Result, Volume};
+
+/// Longest name, its prefix included.
+const MAX_NAME: usize = 255;
+
+/// What happens where the attribute exists, and where it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SetAttribute {
+    /// It is set in either case.
+    #[default]
+    Any,
+    /// It must not exist.
+    Create,
+    /// It must exist.
+    Replace,
+}
+
+/// What a name stands for on disk.
+#[derive(Clone, Copy)]
+struct Name<'n> {
+    key: Key<'n>,
+    /// An access control list, in Linux's form.
+    list: Option<List>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum List {
+    Access,
+    Default,
+}
+
+const NO_SUCH: Error = Error::Change(log::engine::Error::Refused {
+    errno: errno::ENODATA,
+    why: "there is no attribute of this name",
+});
+
+impl<'n> Name<'n> {
+    fn parse(name: &'n [u8]) -> Result<Self> {
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(Error::refused(errno::ERANGE, "an attribute's name has 1 to 255 bytes"));
+        }
+        let list = |stored, list| Ok(Self { key: Key::new(Namespace::Trusted, stored), list: Some(list) });
+        if name == acl::LINUX_ACCESS.as_bytes() {
+            return list(acl::ACCESS, List::Access);
+        }
+        if name == acl::LINUX_DEFAULT.as_bytes() {
+            return list(acl::DEFAULT, List::Default);
+        }
+        for namespace in [Namespace::User, Namespace::Trusted, Namespace::Security] {
+            let rest = namespace.prefix().and_then(|prefix| name.strip_prefix(prefix.as_bytes()));
+            match rest {
+                Some(rest) if rest.is_empty() || rest.contains(&0) => {
+                    let why = "an attribute's name goes on behind its prefix, and has no NUL";
+                    return Err(Error::refused(errno::EINVAL, why));
+                }
+                Some(rest) => return Ok(Self { key: Key::new(namespace, rest), list: None }),
+                None => {}
+            }
+        }
+        let why = "an attribute's name begins with user., trusted. or security., or is that of an access control list";
+        Err(Error::refused(errno::EOPNOTSUPP, why))
+    }
+
+    /// Refuses what a file of this kind does not have.
+    fn expect_fits(&self, state: &Locked) -> Result<()> {
+        let kind = FileType::from_mode(state.mode());
+        if self.key.namespace == Namespace::User
+            && !matches!(kind, Some(FileType::Regular | FileType::Directory))
+        {
+            return Err(Error::refused(errno::EPERM, "only files and directories have attributes of users"));
+        }
+        match self.list {
+            Some(List::Default) if kind != Some(FileType::Directory) => {
+                Err(Error::refused(errno::EACCES, "only directories have a list for new files"))
+            }
+            Some(_) if kind == Some(FileType::Symlink) => {
+                Err(Error::refused(errno::EOPNOTSUPP, "symbolic links have no access control list"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is to be set: a value as the disk has it, or nothing, and permission bits that go with it.
+struct Wanted<'v> {
+    value: Option<std::borrow::Cow<'v, [u8]>>,
+    permissions: Option<u16>,
+}
+
+impl<'v> Wanted<'v> {
+    fn of(name: &Name<'_>, value: &'v [u8]) -> Result<Self> {
+        if value.len() > MAX_VALUE as usize {
+            return Err(Error::refused(errno::E2BIG, "an attribute's value has at most 64 KiB"));
+        }
+        let Some(list) = name.list else { return Ok(Self { value: Some(value.into()), permissions: None }) };
+        let bad =
+            |_| Error::refused(errno::EINVAL, "the value is no access control list in the form of Linux");
+        let read = acl::from_linux(value).map_err(bad)?;
+        Ok(match list {
+            List::Default => Self { value: Some(read.value.into()), permissions: None },
+            List::Access => Self {
+                value: (!read.is_mode).then(|| read.value.into()),
+                permissions: Some(read.permissions),
+            },
+        })
+    }
+}
+
+impl Volume {
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// `EEXIST` and `ENODATA` as `how` says; `EOPNOTSUPP` for a name with another prefix, `ERANGE` for one that is too
+    /// long, `E2BIG` for such a value; `EPERM`, `EACCES` where a file of this kind has no such attribute; `EINVAL` for
+    /// what is no access control list; `ENOSPC`.
+    pub fn set_attribute(&self, ino: Ino, name: &[u8], value: &[u8], how: SetAttribute) -> Result<()> {
+        let name = Name::parse(name)?;
+        let wanted = Wanted::of(&name, value)?;
+        let inode = self.inode(ino)?;
+        self.note_attributes()?;
+        self.with_room(|| self.try_set(&inode, &name, &wanted, how))
+    }
+
+    fn try_set(
+        &self,
+        inode: &InodeRef,
+        name: &Name<'_>,
+        wanted: &Wanted<'_>,
+        how: SetAttribute,
+    ) -> Result<()> {
+        let value = wanted.value.as_deref();
+        let length = value.map_or(0, <[u8]>::len);
+        let inline = is_inline(&name.key, length, &self.geometry);
+        let for_value = if inline { 0 } else { remote::block_count(length as u32, &self.geometry) }; // at most 64 KiB
+        let need = self.reservations.attribute_blocks;
+        let mut change = match for_value {
+            0 => self.begin_giving(self.reservations.attribute, need)?,
+            more => self.begin_taking(self.reservations.attribute, need + more)?,
+        };
+        let mut state = inode.lock();
+        name.expect_fits(&state)?;
+        let exists = change.attributes(&mut state, |attributes| attributes.has(&name.key))?;
+        match (how, exists) {
+            (SetAttribute::Create, true) => {
+                return Err(Error::refused(errno::EEXIST, "the attribute exists"));
+            }
+            (SetAttribute::Replace, false) => return Err(NO_SUCH),
+            _ => {}
+        }
+        match value {
+            None => {
+                change.attributes(&mut state, |attributes| attributes.remove(&name.key))?;
+            }
+            Some(value) if inline => {
+                change.attributes(&mut state, |attributes| {
+                    attributes.set(&name.key, &NewValue::Inline(value))
+                })?;
+            }
+            Some(value) => return self.set_remote(change, state, &name.key, value),
+        }
+        if let Some(permissions) = wanted.permissions {
+            let mode = state.mode();
+            state.set_mode(mode & !0o777 | permissions);
+        }
+        self.touch(&mut state, &[Time::Change]);
+        change.commit(&mut [&mut state])
+    }
+
+    /// Sets an attribute whose value takes blocks of its own.
+    fn set_remote(
+        &self,
+        mut change: Change<'_>,
+        mut state: Locked,
+        key: &Key<'_>,
+        value: &[u8],
+    ) -> Result<()> {
+        let mut runs = Vec::new();
+        let set = change.stage(&state, value, &mut runs).and_then(|()| {
+            let length = value.len() as u32; // at most 64 KiB
+            change.attributes(&mut state, |attributes| {
+                attributes.set(key, &NewValue::Remote { runs: &runs, length })
+            })
+        });
+        match set {
+            // Nothing but the allocation was done.
+            Err(error) if error.errno() == errno::ENOSPC => {
+                let mut space = GroupSpace::for_data(&change.volume.groups, &mut change.blocks);
+                values::give_back(&mut change.tx, &mut space, state.ino(), &runs)?;
+                change.commit(&mut [&mut state])?;
+                return Err(error);
+            }
+            other => other?,
+        }
+        self.touch(&mut state, &[Time::Change]);
+        change.commit(&mut [&mut state])
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` where there is none; as [`set_attribute`](Self::set_attribute).
+    pub fn remove_attribute(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let name = Name::parse(name)?;
+        let inode = self.inode(ino)?;
+        self.with_room(|| {
+            let mut change =
+                self.begin_giving(self.reservations.attribute, self.reservations.attribute_blocks)?;
+            let mut state = inode.lock();
+            name.expect_fits(&state)?;
+            if !change.attributes(&mut state, |attributes| attributes.remove(&name.key))? {
+                return Err(NO_SUCH);
+            }
+            self.touch(&mut state, &[Time::Change]);
+            change.commit(&mut [&mut state])
+        })
+    }
+
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` where there is none, `EOPNOTSUPP` for a name with another prefix; damage.
+    pub fn get_attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let name = Name::parse(name)?;
+        let inode = self.inode(ino)?;
+        let mut look = self.look()?;
+        let mut state = inode.lock();
+        let found = look.attributes(&mut state, |attributes| attributes.get(&name.key))?.ok_or(NO_SUCH)?;
+        if name.list.is_none() {
+            return Ok(found);
+        }
+        acl::to_linux(&found)
+            .map_err(|damage| Error::Change(log::engine::Error::damaged(format::Place::ino(ino), damage)))
+    }
+
+    /// The names of a file's attributes: access control lists under Linux's names, parent pointers not at all.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn list_attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let inode = self.inode(ino)?;
+        let mut look = self.look()?;
+        let all = look.attributes(&mut inode.lock(), |attributes| attributes.list())?;
+        let shown = all.iter().filter_map(|attr| {
+            if let Some(list) = acl::linux_name(attr.namespace, &attr.name) {
+                return Some(list.as_bytes().to_vec());
+            }
+            Some([attr.namespace.prefix()?.as_bytes(), &attr.name].concat())
+        });
+        Ok(shown.collect())
+    }
+
+    /// Notes in the superblock that the volume has attributes, as Linux does with the first.
+    fn note_attributes(&self) -> Result<()> {
+        if self.has_attributes.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut change = self.begin(self.reservations.superblock)?;
+        let at = Extent { daddr: Daddr(0), bytes: self.geometry.sector_size };
+        let id = change.tx.read(at, Rank::Buffer, |bytes| match Superblock::parse(bytes) {
+            Err(Refusal::Damaged(damage)) => Err(damage),
+            _ => Ok(()),
+        })?;
+        let found = RawSuperblock::view(change.tx.bytes(id)).map_or(0, |raw| raw.versionnum.get());
+        if found != 0 && found & version::ATTR == 0 {
+            let field = std::mem::offset_of!(RawSuperblock, versionnum);
+            let new = U16::new(found | version::ATTR);
+            change.tx.bytes_mut(id, field..field + 2).copy_from_slice(&new.to_bytes());
+        }
+        change.commit(&mut [])?;
+        self.has_attributes.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    /// Works on the attributes of a locked inode.
+    pub fn attributes<T>(
+        &mut self,
+        state: &mut Locked,
+        work: impl FnOnce(&mut Attributes<'_>) -> std::result::Result<T, log::engine::Error>,
+    ) -> Result<T> {
+        let volume = self.volume;
+        let room = self.blocks.left();
+        let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
+        let mut attributes = Attributes::new(volume.table.shared(), &mut self.tx, &mut space, state, room)?;
+        Ok(work(&mut attributes)?)
+    }
+
+    /// Takes blocks for a value and writes it there.
+    fn stage(&mut self, state: &Locked, value: &[u8], runs: &mut Vec<inode::space::Run>) -> Result<()> {
+        let volume = self.volume;
+        let shared = volume.table.shared();
+        let mut space = GroupSpace::for_data(&volume.groups, &mut self.blocks);
+        let length = value.len() as u32; // at most 64 KiB
+        values::allocate(shared, &mut self.tx, &mut space, (state.ino(), None), length, runs)?;
+        Ok(values::write(shared, &mut self.tx, state.ino(), runs, value)?)
+    }
+}

@@ -1,0 +1,343 @@
+//! Extended attributes in memory: every form against a model, with the checker after each step and the reader as second
+//! witness.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+
+use base::random::Random;
+use base::{Ino, errno};
+use block::{Device, MemoryDevice};
+use xebec::{Kind, New, Options, SetAttribute, Volume};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn make(options: &mkfs::Options) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::format(&*device, options).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Volume {
+    Volume::open(device.clone(), Options::default()).unwrap()
+}
+
+#[derive(Default)]
+struct Findings(Mutex<Vec<String>>);
+
+impl check::Observer for Findings {
+    fn finding(&self, finding: &check::Finding) {
+        self.0.lock().unwrap().push(finding.to_string());
+    }
+}
+
+/// No finding of the checker.
+#[track_caller]
+fn judge(device: &Arc<MemoryDevice>) {
+    let findings = Findings::default();
+    check::check(&**device, &check::Options { threads: 1, ..check::Options::default() }, &findings).unwrap();
+    let findings = findings.0.into_inner().unwrap();
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+/// What the reader shows of a file on a volume that was unmounted.
+fn as_read(device: &Arc<MemoryDevice>, ino: Ino) -> Model {
+    let device: Arc<dyn Device> = device.clone();
+    let volume = read::Volume::open(device).unwrap();
+    let mut inodes = volume.inodes();
+    let inode = inodes.get(ino).unwrap();
+    let mut all = Model::new();
+    read::for_each_xattr(&volume, &inode, read::AclNames::Portable, |attr| {
+        let attr = attr.unwrap();
+        assert!(all.insert(attr.name.to_vec(), attr.value.to_vec()).is_none());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    all
+}
+
+#[track_caller]
+fn expect(volume: &Volume, ino: Ino, model: &Model) {
+    let mut names = volume.list_attributes(ino).unwrap();
+    names.sort();
+    assert_eq!(names, model.keys().cloned().collect::<Vec<_>>());
+    for (name, value) in model {
+        assert_eq!(&volume.get_attribute(ino, name).unwrap(), value, "{}", name.escape_ascii());
+    }
+}
+
+/// A number below `end`.
+fn below(random: &Random, end: u64) -> u64 {
+    random.next_u64() % end
+}
+
+/// The `n`th of many names of one hash: a bit that moves from a letter to the one before changes nothing.
+fn colliding(n: u64) -> Vec<u8> {
+    let mut name = b"user.hhhhhhhhhhhhhhhhhhhhhhhh".to_vec();
+    for bit in 0..11 {
+        if n >> bit & 1 == 1 {
+            let at = 5 + 2 * bit;
+            name[at] ^= 1;
+            name[at + 1] ^= 0x80;
+        }
+    }
+    name
+}
+
+fn name(random: &Random) -> Vec<u8> {
+    let n = below(random, 30);
+    match below(random, 5) {
+        0 => colliding(n),
+        1 => format!("trusted.{n:0100}").into_bytes(),
+        2 => format!("security.s{n}").into_bytes(),
+        _ => format!("user.{n}").into_bytes(),
+    }
+}
+
+fn value(random: &Random) -> Vec<u8> {
+    let length = match below(random, 20) {
+        0..=9 => below(random, 40),
+        10..=14 => below(random, 400),
+        15..=17 => below(random, 1500),
+        18 => below(random, 20_000),
+        _ => 65_536 - below(random, 2),
+    };
+    let seed = random.next_u64();
+    (0..length).map(|n| (seed >> (n % 8 * 8)) as u8 ^ n as u8).collect()
+}
+
+/// One random change of volume and model alike.
+fn step(volume: &Volume, ino: Ino, model: &mut Model, random: &Random, empties: bool) {
+    let name = name(random);
+    let there = model.contains_key(&name);
+    if below(random, 5) < if empties { 4 } else { 2 } {
+        let removed = volume.remove_attribute(ino, &name);
+        assert_eq!(removed.is_ok(), model.remove(&name).is_some(), "{removed:?}");
+        return;
+    }
+    let value = value(random);
+    let (how, expected) = match below(random, 4) {
+        0 => (SetAttribute::Create, there.then_some(errno::EEXIST)),
+        1 => (SetAttribute::Replace, (!there).then_some(errno::ENODATA)),
+        _ => (SetAttribute::Any, None),
+    };
+    let done = volume.set_attribute(ino, &name, &value, how);
+    assert_eq!(done.as_ref().err().map(xebec::Error::errno), expected, "{done:?}");
+    if done.is_ok() {
+        model.insert(name, value);
+    }
+}
+
+fn random_changes(seed: u64, options: &mkfs::Options, kind: Kind<'_>) {
+    let random = Random::seeded(seed);
+    let device = make(options);
+    let mut volume = open(&device);
+    let new = New { kind, permissions: 0o600, uid: 0, gid: 0 };
+    let ino = volume.create(volume.root(), b"it", &new).unwrap();
+    let mut model = Model::new();
+    for n in 0..150 {
+        let empties = n / 25 % 2 == 1;
+        for _ in 0..3 {
+            step(&volume, ino, &mut model, &random, empties);
+        }
+        if n % 10 == 0 {
+            expect(&volume, ino, &model);
+        }
+        volume.unmount().unwrap();
+        judge(&device);
+        assert_eq!(as_read(&device, ino), model, "seed {seed}, step {n}");
+        volume = open(&device);
+    }
+    for name in model.keys() {
+        volume.remove_attribute(ino, name).unwrap();
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = open(&device);
+    assert_eq!(volume.metadata(ino).unwrap().blocks, 0);
+    volume.remove_all(volume.root(), b"it").unwrap();
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn random_changes_of_small_blocks() {
+    random_changes(1, &mkfs::Options { block_size: 1024, ..mkfs::Options::default() }, Kind::File);
+}
+
+#[test]
+fn random_changes_of_usual_blocks() {
+    random_changes(2, &mkfs::Options::default(), Kind::File);
+}
+
+#[test]
+fn random_changes_without_reverse_mappings() {
+    let options = mkfs::Options { rmapbt: false, reflink: false, nrext64: false, ..mkfs::Options::default() };
+    random_changes(3, &mkfs::Options { block_size: 1024, ..options }, Kind::File);
+}
+
+#[test]
+fn random_changes_of_a_directory_in_a_large_inode() {
+    random_changes(4, &mkfs::Options { inode_size: 1024, ..mkfs::Options::default() }, Kind::Directory);
+}
+
+#[test]
+fn names_and_values_have_limits_and_kinds_of_files_too() {
+    let device = make(&mkfs::Options::default());
+    let volume = open(&device);
+    let root = volume.root();
+    let file = volume.create(root, b"file", &New::file()).unwrap();
+    let link = volume.create(root, b"link", &New { kind: Kind::Symlink(b"file"), ..New::file() }).unwrap();
+    let set = |ino, name: &[u8], value: &[u8]| {
+        volume.set_attribute(ino, name, value, SetAttribute::Any).map_err(|error| error.errno())
+    };
+    let longest = [&b"user."[..], &[b'n'; 250]].concat();
+    assert_eq!(set(file, &longest, &[1; 65536]), Ok(()));
+    assert_eq!(set(file, &longest, &[1; 65537]), Err(errno::E2BIG));
+    assert_eq!(set(file, &[&longest[..], b"n"].concat(), b""), Err(errno::ERANGE));
+    assert_eq!(set(file, b"", b""), Err(errno::ERANGE));
+    assert_eq!(set(file, b"user.", b""), Err(errno::EINVAL));
+    assert_eq!(set(file, b"system.other", b""), Err(errno::EOPNOTSUPP));
+    assert_eq!(set(file, b"user.empty", b""), Ok(()));
+    assert_eq!(set(link, b"user.a", b""), Err(errno::EPERM));
+    assert_eq!(set(link, b"trusted.a", b"b"), Ok(()));
+    assert_eq!(volume.get_attribute(file, b"user.none").unwrap_err().errno(), errno::ENODATA);
+    assert_eq!(volume.remove_attribute(file, b"user.none").unwrap_err().errno(), errno::ENODATA);
+    assert_eq!(volume.get_attribute(file, &longest).unwrap(), [1; 65536]);
+    assert_eq!(volume.list_attributes(file).unwrap().len(), 2);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// Entries of a list as Linux programs write them: tag, permissions, id.
+fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        list.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
+    }
+    list
+}
+
+#[test]
+fn access_control_lists_go_with_the_permission_bits() {
+    const NOBODY: u32 = u32::MAX;
+    const ACCESS: &[u8] = b"system.posix_acl_access";
+    const DEFAULT: &[u8] = b"system.posix_acl_default";
+    let device = make(&mkfs::Options::default());
+    let volume = open(&device);
+    let root = volume.root();
+    let file = volume.create(root, b"file", &New::file()).unwrap();
+    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
+    let set = |ino, name: &[u8], value: &[u8]| {
+        volume.set_attribute(ino, name, value, SetAttribute::Any).map_err(|error| error.errno())
+    };
+    let named = list(&[(1, 6, NOBODY), (2, 7, 1000), (4, 4, NOBODY), (0x10, 5, NOBODY), (0x20, 0, NOBODY)]);
+    assert_eq!(set(file, ACCESS, &named), Ok(()));
+    assert_eq!(volume.get_attribute(file, ACCESS).unwrap(), named);
+    assert_eq!(volume.metadata(file).unwrap().permissions, 0o650);
+    assert_eq!(volume.list_attributes(file).unwrap(), [ACCESS]);
+    assert_eq!(set(file, DEFAULT, &named), Err(errno::EACCES));
+    assert_eq!(set(dir, DEFAULT, &named), Ok(()));
+    assert_eq!(volume.get_attribute(dir, DEFAULT).unwrap(), named);
+    // What the bits say is not stored.
+    assert_eq!(set(file, ACCESS, &list(&[(1, 7, NOBODY), (4, 1, NOBODY), (0x20, 2, NOBODY)])), Ok(()));
+    assert_eq!(volume.metadata(file).unwrap().permissions, 0o712);
+    assert!(volume.list_attributes(file).unwrap().is_empty());
+    for bad in [&b""[..], b"1234", &list(&[]), &list(&[(1, 9, 0)]), &named[..20], &named[..named.len() - 8]] {
+        assert_eq!(set(file, ACCESS, bad), Err(errno::EINVAL), "{bad:?}");
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// Whatever an inode is full of must make room.
+#[test]
+fn a_full_inode_makes_room_for_attributes() {
+    let device = make(&mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let mut volume = open(&device);
+    let root = volume.root();
+    let long = vec![b'x'; 336];
+    let mut files = Vec::new();
+    for length in [255, 280, 290, 300, 336] {
+        let kind = Kind::Symlink(&long[..length]);
+        let name = format!("link {length}").into_bytes();
+        files.push((volume.create(root, &name, &New { kind, ..New::file() }).unwrap(), length));
+    }
+    for entries in [9, 11, 12] {
+        let dir = volume.create(root, format!("dir {entries}").as_bytes(), &New::directory()).unwrap();
+        for n in 0..entries {
+            volume.create(dir, format!("an entry of some {n}").as_bytes(), &New::file()).unwrap();
+        }
+        files.push((dir, entries));
+    }
+    let device_kind = Kind::CharDevice(xebec::Device { major: 4, minor: 5 });
+    files.push((volume.create(root, b"tty", &New { kind: device_kind, ..New::file() }).unwrap(), 0));
+    for (n, (ino, _)) in files.iter().enumerate() {
+        for length in [3, 60, 200, 240, 700, 5000, 10] {
+            volume.set_attribute(*ino, b"trusted.name", &vec![n as u8; length], SetAttribute::Any).unwrap();
+            volume
+                .set_attribute(*ino, format!("trusted.{length}").as_bytes(), b"", SetAttribute::Any)
+                .unwrap();
+            volume.unmount().unwrap();
+            judge(&device);
+            volume = open(&device);
+            assert_eq!(volume.get_attribute(*ino, b"trusted.name").unwrap(), vec![n as u8; length]);
+            let known = volume.metadata(*ino).unwrap();
+            if known.file_type == format::inode::FileType::Symlink {
+                assert_eq!(volume.read_link(*ino).unwrap(), long[..known.size as usize]);
+            }
+        }
+    }
+    let (tty, _) = files[files.len() - 1];
+    let numbers = xebec::Device { major: 4, minor: 5 };
+    assert_eq!(volume.metadata(tty).unwrap().device, Some(numbers));
+    for (ino, _) in files {
+        for name in volume.list_attributes(ino).unwrap() {
+            volume.remove_attribute(ino, &name).unwrap();
+        }
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// With every block taken, values of all lengths are refused until there is room, and nothing is lost.
+#[test]
+fn a_full_volume_refuses_and_keeps_what_it_has() {
+    let device = make(&mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let volume = open(&device);
+    let root = volume.root();
+    let mut models = Vec::new();
+    let mut refused = 0;
+    let files: Vec<_> =
+        (0..1000).map(|n| volume.create(root, format!("f{n}").as_bytes(), &New::file()).unwrap()).collect();
+    for (n, ino) in files.into_iter().enumerate() {
+        let mut model = Model::new();
+        for length in [65536, 30_000, 900, 500, 100] {
+            let name = format!("user.{length}").into_bytes();
+            let value = vec![n as u8; length];
+            match volume.set_attribute(ino, &name, &value, SetAttribute::Any) {
+                Ok(()) => drop(model.insert(name, value)),
+                Err(error) => {
+                    assert_eq!(error.errno(), errno::ENOSPC);
+                    refused += 1;
+                }
+            }
+        }
+        models.push((ino, model));
+    }
+    assert!(refused > 10, "{refused} of {}", models.len());
+    for (ino, model) in &models {
+        expect(&volume, *ino, model);
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = open(&device);
+    for (ino, model) in &models {
+        for name in model.keys() {
+            volume.remove_attribute(*ino, name).unwrap();
+        }
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}
