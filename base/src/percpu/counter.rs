@@ -26,9 +26,14 @@ pub struct Counter {
 impl Counter {
     /// A counter that holds `value`.
     pub fn new(value: u64) -> Self {
+        Self::with_parts(available(), value)
+    }
+
+    /// The same on so many CPUs.
+    pub(super) fn with_parts(parts: usize, value: u64) -> Self {
         Self {
             common: CachePadded::new(AtomicI64::new(clamp(value))),
-            parts: PerCpu::new(available(), |_| AtomicI64::new(0)),
+            parts: PerCpu::new(parts, |_| AtomicI64::new(0)),
             gathering: Mutex::new(Rank::Leaf, ()),
         }
     }
@@ -85,56 +90,4 @@ fn take(part: &AtomicI64, wanted: i64) -> bool {
 /// No count of a volume comes near to this limit.
 fn clamp(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX / 4)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::pretend;
-    use super::*;
-
-    #[test]
-    fn the_last_one_can_be_taken_wherever_it_lies() {
-        let counter = Counter { parts: PerCpu::new(4, |_| AtomicI64::new(0)), ..Counter::new(5000) };
-        for cpu in 0..4 {
-            pretend(Some(cpu));
-            assert!(counter.try_sub(10));
-        }
-        assert_eq!(counter.sum(), 4960);
-        assert!(!counter.try_sub(4961));
-        assert!(counter.try_sub(4960));
-        assert!(!counter.try_sub(1));
-        counter.add(3);
-        pretend(Some(1));
-        assert!(counter.try_sub(3));
-        assert_eq!(counter.sum(), 0);
-        pretend(None);
-    }
-
-    #[test]
-    fn threads_take_exactly_what_there_is() {
-        let counter = Counter { parts: PerCpu::new(3, |_| AtomicI64::new(0)), ..Counter::new(10_000) };
-        let taken: u64 = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..4usize)
-                .map(|cpu| {
-                    let counter = &counter;
-                    scope.spawn(move || {
-                        pretend(Some(cpu));
-                        let mut taken = 0;
-                        for round in 0..40_000u64 {
-                            if counter.try_sub(3) {
-                                taken += 3;
-                            }
-                            if round % 5 == 0 && taken > 0 {
-                                counter.add(1);
-                                taken -= 1;
-                            }
-                        }
-                        taken
-                    })
-                })
-                .collect();
-            workers.into_iter().map(|worker| worker.join().unwrap_or(u64::MAX)).sum()
-        });
-        assert_eq!(taken + counter.sum(), 10_000);
-    }
 }

@@ -87,4 +87,50 @@ mod tests {
         pretend(None);
         assert!(slots.local().0 < 3);
     }
+
+    #[test]
+    fn the_last_one_can_be_taken_wherever_it_lies() {
+        let counter = Counter::with_parts(4, 5000);
+        for cpu in 0..4 {
+            pretend(Some(cpu));
+            assert!(counter.try_sub(10));
+        }
+        assert_eq!(counter.sum(), 4960);
+        assert!(!counter.try_sub(4961));
+        assert!(counter.try_sub(4960));
+        assert!(!counter.try_sub(1));
+        counter.add(3);
+        pretend(Some(1));
+        assert!(counter.try_sub(3));
+        assert_eq!(counter.sum(), 0);
+        pretend(None);
+    }
+
+    #[test]
+    fn threads_take_exactly_what_there_is() {
+        let counter = Counter::with_parts(3, 10_000);
+        let taken: u64 = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4usize)
+                .map(|cpu| {
+                    let counter = &counter;
+                    scope.spawn(move || {
+                        pretend(Some(cpu));
+                        let mut taken = 0;
+                        for round in 0..40_000u64 {
+                            if counter.try_sub(3) {
+                                taken += 3;
+                            }
+                            if round % 5 == 0 && taken > 0 {
+                                counter.add(1);
+                                taken -= 1;
+                            }
+                        }
+                        taken
+                    })
+                })
+                .collect();
+            workers.into_iter().map(|worker| worker.join().unwrap_or(u64::MAX)).sum()
+        });
+        assert_eq!(taken + counter.sum(), 10_000);
+    }
 }

@@ -1,5 +1,7 @@
 //! Transactions over a memory device, with a target that has no journal.
 
+mod sizes;
+
 use std::sync::Arc;
 
 use base::Daddr;

@@ -1,5 +1,4 @@
 //! What a counter grants was there, and the last of it can be taken from anywhere.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 
