@@ -7,7 +7,7 @@ use block::{Fault, FaultDevice, Operation, Recording, When};
 use crashsim::engine::Engine;
 use crashsim::shape::SHAPES;
 use crashsim::{Depth, ImageDevice, Run, Target, Worked, Workload, judge, prepare, work};
-use model::{Aim, Tolerance};
+use model::{Aim, Subject, Tolerance};
 
 /// Runs on a device with a fault that strikes once the volume is open, and judges what is left. Tells whether anything
 /// failed.
@@ -17,6 +17,8 @@ fn survive(engine: &Engine, seed: u64, threads: usize, fault: Fault) -> bool {
     let device = Arc::new(ImageDevice::new(before.clone()));
     let faulty = Arc::new(FaultDevice::new(device.clone(), []));
     let volume = engine.open(faulty.clone()).unwrap();
+    // What the threads look at before their first operation.
+    homes.iter().for_each(|home| drop(volume.stat(*home).unwrap()));
     faulty.set_faults([fault]);
     let workload = Workload {
         seed,
@@ -79,4 +81,14 @@ fn one_failed_write_loses_nothing_that_was_synced() {
 #[test]
 fn failed_flushes_lose_nothing_that_was_synced() {
     all("flushes", 2, |at| Fault::io_error(Operation::Flush, When::From(at)));
+}
+
+#[test]
+fn one_failed_read_loses_nothing_that_was_synced() {
+    all("one read", 10, |at| Fault::io_error(Operation::Read, When::Nth(at)));
+}
+
+#[test]
+fn a_device_that_cannot_be_read_loses_nothing_that_was_synced() {
+    all("reads", 10, |at| Fault::io_error(Operation::Read, When::From(at)));
 }
