@@ -5,7 +5,7 @@
 //! | 1 | the superblock: is it one that can be written? |
 //! | 2 | the log's changes are put in their places (recovery), if it is dirty |
 //! | 3 | the journal runs; the allocation groups and the inodes stand on it |
-//! | 4 | what the log's transactions had left to do is done: unfinished intents, then unlinked inodes |
+//! | 4 | what the log's transactions had left to do is done: unfinished intents, then staging and unlinked inodes |
 //!
 //! Each step may be interrupted by a power cut: the next opening begins anew.
 
@@ -36,6 +36,8 @@ use crate::{Error, Result, Volume, recover};
 pub struct Recovery {
     /// What was replayed from the log.
     pub report: Report,
+    /// Blocks of copy-on-write staging that were freed.
+    pub staging: u64,
     /// Unlinked inodes that were freed.
     pub unlinked: u64,
     /// Lists of unlinked inodes that made no sense: what hung on them is lost until a repair.
@@ -81,10 +83,15 @@ impl Volume {
         recover::expect_known(intents)?;
         let (mut volume, unanswered) = Self::start(&superblock, device, external, intents, &options)?;
         volume.finish_intents(unanswered)?;
+        let staging = if report.is_some() { volume.free_staging()? } else { 0 };
         // A clean volume has none, unless it was unmounted by somebody in a hurry.
         let loaded = inode::unlinked::load(&volume.table)?;
-        volume.recovered =
-            report.map(|report| Recovery { report, unlinked: loaded.inodes, damaged: loaded.damaged });
+        volume.recovered = report.map(|report| Recovery {
+            report,
+            staging,
+            unlinked: loaded.inodes,
+            damaged: loaded.damaged,
+        });
         Ok(volume)
     }
 

@@ -73,6 +73,12 @@ impl Volume {
         change.commit(&mut locked)
     }
 
+    /// Frees what a crash left of copy-on-write staging; how many blocks.
+    pub(crate) fn free_staging(&self) -> Result<u64> {
+        let begin = || self.table.shared().begin(self.reservations.intent);
+        Ok(self.groups.free_staging(begin)?)
+    }
+
     fn operations(&self, intent: &Intent) -> Result<Vec<Box<dyn Deferred>>> {
         let groups = &self.groups;
         let shared = self.table.shared();

@@ -6,6 +6,7 @@
 //! | this file | changing the counts of a range under an AGF |
 //! | [`counts`] | what a change makes of the records: a pure function |
 //! | [`deferred`] | the same after a transaction, behind an intent (CUI) with its done item (CUD) |
+//! | `staging` | freeing what a crash left of copy-on-write staging |
 //!
 //! A block without a record is owned once, or free. Staging has records of its own, with a count of 1 and the highest
 //! bit of the block set, so that they stand behind all others.
@@ -15,6 +16,7 @@
 
 pub mod counts;
 pub mod deferred;
+mod staging;
 #[cfg(test)]
 mod tests;
 
@@ -126,7 +128,7 @@ impl OpenAg<'_> {
     }
 
     /// A record as it must be: within the group, behind the one before, with a count that needs a record.
-    fn counted(
+    pub(super) fn counted(
         &self,
         record: &RefcountExtent,
         domain: Domain,

@@ -178,3 +178,36 @@ fn staging_has_records_of_its_own() {
     volume.groups.refcount_later(&mut tx, Change::FreeCow, FsBlock(5012), 3).unwrap();
     assert!(matches!(tx.commit(&mut []), Err(Error::Damaged { .. })), "staging that is not there");
 }
+
+#[test]
+fn what_a_crash_left_of_staging_is_freed() {
+    let Some(volume) = Volume::make(64, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1") else { return };
+    let total = volume.total(&[]);
+    let mut reservation = volume.groups.reserve_blocks(600).unwrap();
+    for n in 0..150 {
+        let request = AllocRequest {
+            near: Near::OnlyAg(AgNumber(n % 2)),
+            min: 1 + n % 3,
+            max: 1 + n % 3,
+            align: 1,
+            owner: Owner::Cow,
+            data: true,
+        };
+        let (start, count) =
+            volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
+        // Every third run was remapped to a file, which gave it up.
+        volume.run(|tx| volume.groups.refcount_later(tx, Change::AllocCow, start, count)).unwrap();
+        if n % 3 == 0 {
+            volume.run(|tx| volume.groups.refcount_later(tx, Change::FreeCow, start, count)).unwrap();
+            volume.run(|tx| volume.groups.free_extent_later(tx, start, count, Owner::Cow)).unwrap();
+        }
+    }
+    assert!(!tree(&volume).is_empty());
+    drop(reservation);
+    let freed = volume.groups.free_staging(|| Ok(volume.begin())).unwrap();
+    assert_eq!(freed, (0..150).filter(|n| n % 3 != 0).map(|n| 1 + n % 3).sum::<u64>());
+    assert!(tree(&volume).is_empty());
+    assert_eq!(volume.total(&[]), total);
+    volume.check(&[]);
+    volume.repair();
+}

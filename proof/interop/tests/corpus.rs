@@ -38,7 +38,8 @@ fn run(xebec: &Path, command: &[&str], image: &Path) -> Output {
     program.output().unwrap()
 }
 
-/// The inodes that Xebec names as changed by operations which only a mount would finish.
+/// The inodes that Xebec names as changed by operations which it cannot finish: those of attributes, which only volumes
+/// with parent pointers have here.
 fn unfinished(xebec: &Path, image: &Path) -> BTreeSet<u64> {
     let output = run(xebec, &["info", "--json"], image);
     let info: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -58,6 +59,10 @@ fn differences(xebec: &Path, image: &Path) -> Vec<String> {
         return Vec::new();
     }
     let unfinished = unfinished(xebec, image);
+    let name = image.file_name().unwrap_or_default().to_string_lossy();
+    if !unfinished.is_empty() && !name.contains("parent") && !name.contains("everything") {
+        return vec![format!("unfinished operations on inodes {unfinished:?} stay unfinished")];
+    }
     let finished = |line: &&str| !unfinished.contains(&Record::from_line(line).unwrap().ino);
     let ours: Vec<_> = ours.lines().filter(finished).collect();
     let kernels: Vec<_> = kernels.lines().filter(finished).collect();
@@ -124,15 +129,17 @@ fn what_cannot_be_read_is_refused_by_name() {
 }
 
 #[test]
-fn check_finds_nothing_in_clean_volumes() {
+fn check_finds_nothing_in_healthy_volumes() {
     let (folder, xebec) = match corpus() {
         Ok(found) => found,
-        Err(why) => return needs::skip("check_finds_nothing_in_clean_volumes", &why),
+        Err(why) => return needs::skip("check_finds_nothing_in_healthy_volumes", &why),
     };
     for image in images(&folder, "manifest") {
         let name = image.file_name().unwrap().to_string_lossy();
         // A feature bit that only the primary superblock has is damage; xfs_repair refuses the volume for it.
-        if name.starts_with("dirty-") || name == "unknown-ro-compat" {
+        if name == "unknown-ro-compat"
+            || (name.starts_with("dirty-") && !unfinished(&xebec, &image).is_empty())
+        {
             continue;
         }
         let output = run(&xebec, &["check"], &image);

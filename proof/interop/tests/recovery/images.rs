@@ -2,9 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// What is made where `XEBEC_IMAGES` names no folder.
-const RECIPES: &[&str] = &["dirty-drop", "dirty-bs1k", "dirty-external-log"];
+const RECIPES: &[&str] = &[
+    "dirty-drop",
+    "dirty-bs1k",
+    "dirty-external-log",
+    "dirty-intents",
+    "dirty-intents-bare",
+    "dirty-exchange*",
+];
 
 /// The dirty images. `None`, with a loud line, where nothing can be mounted.
 pub fn find() -> Option<Vec<PathBuf>> {
@@ -19,6 +27,9 @@ pub fn find() -> Option<Vec<PathBuf>> {
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("recovery-images");
     std::fs::create_dir_all(&folder).unwrap();
+    // Tests at the same time share the images.
+    let lock = std::fs::File::create(folder.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let make = Path::new(env!("CARGO_MANIFEST_DIR")).join("make-images");
     let mut command = Command::new(make);
     command.arg(&folder).args(RECIPES).env("XEBEC_INTEROP", env!("CARGO_BIN_EXE_interop"));
@@ -69,7 +80,9 @@ impl Recovered {
     /// Copies an image and lets Linux recover the copy. Images of crashed but healthy volumes only.
     pub fn new(image: &Path) -> Self {
         let name = image.file_stem().unwrap().to_string_lossy();
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recovered-{name}"));
+        static COPIES: AtomicUsize = AtomicUsize::new(0);
+        let number = COPIES.fetch_add(1, Relaxed);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recovered-{name}-{number}"));
         let mount = folder.join("mnt");
         std::fs::create_dir_all(&mount).unwrap();
         let copy = |extension: &str| {

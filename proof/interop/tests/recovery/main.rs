@@ -5,11 +5,13 @@
 //! |---|---|
 //! | [`images`] | the dirty images, and what Linux makes of a copy |
 //! | [`blocks`] | which blocks may differ, because a mount does more than recovery |
+//! | [`place`] | recovery to its end, in memory and in place: intents finished, unlinked inodes freed |
 // A test says what it expects by panicking; clippy sees that in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod blocks;
 mod images;
+mod place;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,4 +60,12 @@ fn recovery_leaves_what_the_kernels_recovery_leaves() {
     assert!(!images.is_empty(), "no image was compared");
     let most = complaints.len().min(40);
     assert!(complaints.is_empty(), "{} differ:\n{}", complaints.len(), complaints[..most].join("\n"));
+}
+
+#[test]
+fn what_was_unfinished_is_finished_as_the_kernel_finishes_it() {
+    let Some(images) = images::find() else { return };
+    let xebec = interop::needs::xebec().unwrap();
+    let complaints: Vec<_> = images.iter().flat_map(|image| place::complaints(&xebec, image)).collect();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }

@@ -1,0 +1,113 @@
+//! Recovery to its end. A reader's recovery in memory, and `xebec replay` in place, must show what the kernel shows of
+//! the volume after its own; and what is replayed in place must be sound.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use interop::damage::record;
+
+use super::images::Recovered;
+
+/// A copy of an image, with its external log; gone when dropped.
+struct Copied {
+    folder: tempfile::TempDir,
+}
+
+impl Copied {
+    fn new(image: &Path) -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        for extension in ["xfs", "log"] {
+            let (from, to) =
+                (image.with_extension(extension), folder.path().join(format!("copy.{extension}")));
+            if from.exists() {
+                let copied = Command::new("cp").arg("--sparse=always").arg(from).arg(to).status();
+                assert!(copied.unwrap().success());
+            }
+        }
+        Self { folder }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("copy.xfs")
+    }
+}
+
+fn run(xebec: &Path, command: &str, image: &Path) -> Output {
+    let mut program = Command::new(xebec);
+    program.arg(command).arg(image);
+    let log = image.with_extension("log");
+    if log.exists() {
+        program.arg("--log-device").arg(log);
+    }
+    program.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the newer `xfs_repair -n` says of a volume that is not sound.
+fn repair(image: &Path, log: Option<&Path>) -> Option<String> {
+    let mut program = Command::new(record::newer().join("xfs_repair"));
+    program.args(["-n", "-f", "-o", "force_geometry"]);
+    if let Some(log) = log {
+        program.arg("-l").arg(log);
+    }
+    let output = program.arg(image).output().unwrap();
+    (!output.status.success()).then(|| text(&output.stdout) + &text(&output.stderr))
+}
+
+/// Where a volume's manifest first differs from the kernel's.
+fn difference(xebec: &Path, image: &Path, kernels: &str) -> Option<String> {
+    let ours = run(xebec, "manifest", image);
+    if !ours.status.success() {
+        return Some(text(&ours.stderr));
+    }
+    let ours = text(&ours.stdout);
+    if ours == kernels {
+        return None;
+    }
+    let pair = ours.lines().zip(kernels.lines()).find(|(ours, theirs)| ours != theirs);
+    let cut = |line: &str| line.chars().take(400).collect::<String>();
+    Some(pair.map_or("another number of files".into(), |(ours, theirs)| {
+        format!("xebec:  {}\nkernel: {}", cut(ours), cut(theirs))
+    }))
+}
+
+/// Judges the recovery of one image, to its end.
+pub fn complaints(xebec: &Path, image: &Path) -> Vec<String> {
+    let name = image.file_stem().unwrap().to_string_lossy().into_owned();
+    let kernels = std::fs::read_to_string(image.with_extension("manifest")).unwrap();
+    let mut complaints = Vec::new();
+    let mut tell = |what: &str, why: String| complaints.push(format!("{name}: {what}: {why}"));
+    if let Some(why) = difference(xebec, image, &kernels) {
+        tell("in memory", why);
+    }
+    let check = run(xebec, "check", image);
+    if !check.status.success() {
+        tell("check in memory", text(&check.stdout));
+    }
+    let copy = Copied::new(image);
+    let replay = run(xebec, "replay", &copy.image());
+    let said = text(&replay.stderr);
+    println!("{name}: {}", said.trim_end());
+    if !replay.status.success() {
+        // Such volumes cannot be written yet.
+        if !said.contains("can only read") {
+            tell("replay", said);
+        }
+        return complaints;
+    }
+    if let Some(why) = difference(xebec, &copy.image(), &kernels) {
+        tell("in place", why);
+    }
+    let log = copy.image().with_extension("log");
+    if let Some(why) = repair(&copy.image(), log.exists().then_some(&*log)) {
+        // A crash may leave attributes that were never completed, which stay so after the kernel's recovery, too.
+        let theirs = Recovered::new(image);
+        if repair(&theirs.image, theirs.log.as_deref()).is_none() {
+            tell("xfs_repair", why);
+        }
+    }
+    complaints
+}
