@@ -238,6 +238,15 @@ impl LockedInode {
     }
 }
 
+impl Drop for LockedInode {
+    /// A change that was given up half way shuts the volume down before anybody can see it, or write it home.
+    fn drop(&mut self) {
+        if self.state.is_changed() {
+            self.inode().local.target.shut_down("a change of an inode was given up half way");
+        }
+    }
+}
+
 impl fmt::Debug for LockedInode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Locked{:?}", self.inode())

@@ -123,6 +123,20 @@ fn a_change_that_is_given_up_shuts_the_volume_down() {
     assert!(Transaction::begin(&bench.target, &bench.cache, RESERVATION).is_err());
 }
 
+/// A thread met a block that another had left half changed when its device failed, and told of damage.
+#[test]
+fn what_a_failed_change_left_is_not_seen() {
+    let bench = Bench::new();
+    let mut given_up = bench.begin();
+    let id = given_up.read(block(3), Rank::Buffer, good).unwrap();
+    given_up.bytes_mut(id, 0..1)[0] = 1;
+    let mut waiting = bench.begin();
+    drop(given_up);
+    let seen = waiting.read(block(3), Rank::Buffer, |_| unreachable!("it was read before"));
+    assert!(matches!(seen, Err(Error::ShutDown { .. })));
+    assert!(matches!(waiting.fresh(block(4), Rank::Buffer), Err(Error::ShutDown { .. })));
+}
+
 #[test]
 fn a_freed_block_is_not_written_and_comes_back_empty() {
     let bench = Bench::new();

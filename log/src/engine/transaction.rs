@@ -246,7 +246,7 @@ impl Transaction {
             return Ok(id);
         }
         let guard = self.base.cache.lock_read(&at, rank, verify)?;
-        Ok(self.join(guard))
+        self.join(guard)
     }
 
     /// The same if nobody else holds the lock.
@@ -264,7 +264,7 @@ impl Transaction {
             return Ok(Some(id));
         }
         let guard = self.base.cache.try_lock_read(&at, rank, verify)?;
-        Ok(guard.map(|guard| self.join(guard)))
+        guard.map(|guard| self.join(guard)).transpose()
     }
 
     /// Locks and joins the buffer of a block that was just allocated: all zeros, whatever lay there.
@@ -279,7 +279,7 @@ impl Transaction {
             None => {
                 self.base.cache.forget_freed(&at);
                 let guard = self.base.cache.lock(&at, rank)?;
-                self.join(guard)
+                self.join(guard)?
             }
         };
         let edit = self.edit(id);
@@ -295,9 +295,12 @@ impl Transaction {
         self.buffers.iter().position(is).map(|at| BufferId(at as u32)) // a transaction has some dozens
     }
 
-    fn join(&mut self, guard: BufferGuard) -> BufferId {
+    fn join(&mut self, guard: BufferGuard) -> Result<BufferId, Error> {
+        // A change that was given up half way has shut the volume down before it let go of what it had changed: nobody
+        // must take that for damage.
+        self.base.target.check()?;
         self.buffers.push(Some(Edit::new(guard)));
-        BufferId(self.buffers.len() as u32 - 1)
+        Ok(BufferId(self.buffers.len() as u32 - 1))
     }
 
     /// A joined buffer, to look at or to change.

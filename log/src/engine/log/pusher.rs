@@ -131,6 +131,10 @@ impl Shared {
         if batch.is_empty() && clean.is_empty() {
             return Pass::Stuck { pinned };
         }
+        // What was given up half way can be in the batch, but only since the volume was shut down for it.
+        if self.is_shut_down() {
+            return Pass::Nothing;
+        }
         self.write(batch, &clean);
         Pass::Wrote
     }
