@@ -149,6 +149,11 @@ impl Buffer {
         OwnedGuard::lock(Arc::clone(self), |buffer| &buffer.content)
     }
 
+    /// Whether its lock is known by this rank.
+    pub(super) fn has_rank(&self, rank: Rank) -> bool {
+        self.content.has_rank(rank)
+    }
+
     /// Takes the lock if nobody has it.
     pub fn try_lock(self: &Arc<Self>) -> Option<BufferGuard> {
         OwnedGuard::try_lock(Arc::clone(self), |buffer| &buffer.content)

@@ -204,7 +204,7 @@ impl BufferCache {
     #[track_caller]
     pub(super) fn write_now(&self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
         let segments = Segments::from(at);
-        self.forget_freed(&segments);
+        self.forget_freed(&segments, rank);
         let mut guard = self.lock(&segments, rank)?;
         while guard.owner().is_flying() {
             drop(guard);
@@ -221,12 +221,12 @@ impl BufferCache {
         Ok(())
     }
 
-    /// Drops a buffer of another shape that begins at the same address, whose block was freed: the address is about to
-    /// get a new one.
-    pub(super) fn forget_freed(&self, segments: &Segments) {
+    /// Drops a buffer of another shape or rank that begins at the same address, whose block was freed: the address is
+    /// about to get a new one.
+    pub(super) fn forget_freed(&self, segments: &Segments, rank: Rank) {
         let key = segments.daddr().get();
         let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) else { return };
-        if buffer.segments() != segments {
+        if buffer.segments() != segments || !buffer.has_rank(rank) {
             self.drop_buffer(&buffer);
         }
     }

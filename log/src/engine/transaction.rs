@@ -277,7 +277,7 @@ impl Transaction {
         let id = match self.joined(&at) {
             Some(id) => id,
             None => {
-                self.base.cache.forget_freed(&at);
+                self.base.cache.forget_freed(&at, rank);
                 let guard = self.base.cache.lock(&at, rank)?;
                 self.join(guard)
             }
