@@ -10,6 +10,7 @@ use format::ondisk::{OnDisk, U16, U32, U64};
 use format::timestamp::Timestamp;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::dir::recent::Recent;
 use crate::extents::ExtentList;
 use crate::fork::root::InlineRoot;
 
@@ -74,8 +75,11 @@ pub enum Time {
 pub struct InodeState {
     ino: Ino,
     core: RawInode,
-    /// The slot behind the core: the data fork's area, then the attribute fork's.
+    /// The slot behind the core: the data fork's area, then the attribute fork's. Empty as long as it is all zeros, so
+    /// that files without contents take no memory for it.
     literal: Box<[u8]>,
+    /// Bytes of it.
+    literal_bytes: usize,
     features: Features,
     /// What changed since the inode was last written home ([`fields`]).
     fields: u32,
@@ -83,7 +87,12 @@ pub struct InodeState {
     changed: bool,
     /// Extents of the data and the attribute fork; `None` until somebody asks.
     lists: [Option<ExtentList>; 2],
+    /// Buffers of a directory's blocks, as the data fork's extents are now.
+    recent: Option<Box<Recent>>,
 }
+
+/// What stands for a slot's rest that is all zeros: as long as the largest inode.
+static ZEROS: [u8; 2048] = [0; 2048];
 
 const fn index(kind: ForkKind) -> usize {
     match kind {
@@ -99,11 +108,13 @@ impl InodeState {
         Self {
             ino: inode.ino(),
             core: *core,
-            literal: literal.into(),
+            literal: if literal.iter().all(|byte| *byte == 0) { Box::default() } else { literal.into() },
+            literal_bytes: literal.len(),
             features,
             fields: 0,
             changed: false,
             lists: [None, None],
+            recent: None,
         }
     }
 
@@ -119,11 +130,13 @@ impl InodeState {
         Self {
             ino,
             core,
-            literal: vec![0; (geometry.inode_size as usize).saturating_sub(RawInode::SIZE)].into(),
+            literal: Box::default(),
+            literal_bytes: (geometry.inode_size as usize).saturating_sub(RawInode::SIZE),
             features: Features::of(geometry),
             fields: 0,
             changed: false,
             lists: [None, None],
+            recent: None,
         }
     }
 
@@ -142,8 +155,8 @@ impl InodeState {
             flags2: U64::new(flags),
             ..self.free_core(self.core.generation.get())
         };
-        self.literal.fill(0);
-        self.lists = [None, None];
+        self.literal = Box::default();
+        (self.lists, self.recent) = ([None, None], None);
         self.features = features;
         // One, and one more for the change that makes it.
         self.core.changecount = U64::new(1);
@@ -164,7 +177,7 @@ impl InodeState {
             ..self.free_core(self.core.generation.get().wrapping_add(1))
         };
         (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime) = times;
-        self.lists = [None, None];
+        (self.lists, self.recent) = ([None, None], None);
         self.edit();
     }
 
@@ -205,12 +218,27 @@ impl InodeState {
 
     /// The same as a view that knows types, times, counts and forks.
     pub fn dinode(&self) -> Dinode<'_> {
-        Dinode::from_parts(&self.core, &self.literal)
+        Dinode::from_parts(&self.core, self.literal())
     }
 
     /// Core and forks as bytes, in the order of the slot.
     pub fn parts(&self) -> (&RawInode, &[u8]) {
-        (&self.core, &self.literal)
+        (&self.core, self.literal())
+    }
+
+    fn literal(&self) -> &[u8] {
+        if self.literal.is_empty() {
+            ZEROS.get(..self.literal_bytes).unwrap_or(&ZEROS)
+        } else {
+            &self.literal
+        }
+    }
+
+    fn literal_mut(&mut self) -> &mut [u8] {
+        if self.literal.is_empty() {
+            self.literal = vec![0; self.literal_bytes].into();
+        }
+        &mut self.literal
     }
 
     /// What changed since it was last written home ([`fields`]).
@@ -404,10 +432,10 @@ impl InodeState {
     /// A fork's area for changing; the caller marks what it changed.
     pub fn area_mut(&mut self, kind: ForkKind) -> &mut [u8] {
         let split = match usize::from(self.core.forkoff) * 8 {
-            0 => self.literal.len(),
-            at => at.min(self.literal.len()),
+            0 => self.literal_bytes,
+            at => at.min(self.literal_bytes),
         };
-        let (data, attr) = self.literal.split_at_mut(split);
+        let (data, attr) = self.literal_mut().split_at_mut(split);
         match kind {
             ForkKind::Data => data,
             ForkKind::Attr => attr,
@@ -517,14 +545,26 @@ impl InodeState {
 
     /// The extents of a fork for changing, beside the bytes.
     pub fn list_mut(&mut self, kind: ForkKind) -> Option<&mut ExtentList> {
+        self.recent = None;
         self.lists.get_mut(index(kind))?.as_mut()
     }
 
     /// Keeps the decoded extents of a fork, or forgets them.
     pub fn set_list(&mut self, kind: ForkKind, list: Option<ExtentList>) {
+        self.recent = None;
         if let Some(slot) = self.lists.get_mut(index(kind)) {
             *slot = list;
         }
+    }
+
+    /// Buffers of a directory's blocks that were used lately.
+    pub(crate) fn recent(&self) -> Option<&Recent> {
+        self.recent.as_deref()
+    }
+
+    /// The same, to note one.
+    pub(crate) fn recent_mut(&mut self) -> &mut Recent {
+        self.recent.get_or_insert_default()
     }
 
     /// Decodes and verifies the extents of a fork that has them in the inode, unless they are in core. A fork that is
