@@ -16,8 +16,9 @@ use base::lock::{Mutex, Rank};
 use base::{AgIno, AgNumber, Ino};
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
+use format::checksum::Field;
 use format::damage::{Damage, Place};
-use format::inode::{CRC_OFFSET, Dinode, RawInode};
+use format::inode::{CRC_OFFSET, RawInode};
 use format::ondisk::OnDisk;
 use log::engine::{BufferId, Error, Extent, Transaction};
 use rustc_hash::FxBuildHasher;
@@ -44,12 +45,17 @@ type Lists = HashMap<u32, Links, FxBuildHasher>;
 #[derive(Debug)]
 pub struct UnlinkedLists {
     groups: Box<[Mutex<Lists>]>,
+    /// The link in an inode's slot.
+    links: Field,
 }
 
 impl UnlinkedLists {
     /// Lists of which nothing is known yet.
     pub(crate) fn new(geometry: &Geometry) -> Self {
-        Self { groups: geometry.ags().map(|_| Mutex::new(Rank::Group, Lists::default())).collect() }
+        Self {
+            groups: geometry.ags().map(|_| Mutex::new(Rank::Group, Lists::default())).collect(),
+            links: Field::new(geometry.inode_size as usize, LINK_OFFSET, CRC_OFFSET),
+        }
     }
 
     fn with<R>(&self, ag: AgNumber, use_lists: impl FnOnce(&mut Lists) -> R) -> Option<R> {
@@ -212,11 +218,12 @@ fn set_link(
     let edit = tx.edit(id);
     let size = geometry.inode_size as usize;
     let slot = edit.all_mut().get_mut(start..start + size).unwrap_or(&mut []);
-    Dinode::identify(slot, geometry, ino).map_err(damaged)?;
-    if let Some(field) = slot.get_mut(LINK_OFFSET..LINK_OFFSET + 4) {
-        field.copy_from_slice(&to_raw(to).to_be_bytes());
+    let found = RawInode::view(slot).map_or(0, |core| core.ino.get());
+    if found != ino.get() {
+        return Err(damaged(Damage::new("inode", "ino", ino, found)));
     }
-    format::checksum::store(slot, CRC_OFFSET);
+    // The slot was not verified as a whole: nor does this vouch for the rest of it.
+    shared.unlinked.links.store(slot, to_raw(to));
     edit.log(start + LINK_OFFSET..start + LINK_OFFSET + 4);
     Ok(())
 }

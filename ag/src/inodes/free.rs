@@ -1,7 +1,7 @@
 //! Freeing an inode, and its whole chunk if that was the last inode of it in use.
 
-use base::Ino;
 use base::lock::Rank;
+use base::{AgIno, Ino};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
 use log::engine::{Error, Extent, Transaction};
@@ -51,7 +51,10 @@ impl Groups {
         let place = format::Place::ino(ino);
         let split = geometry.split_ino(ino);
         let (ag, within) = split.ok_or_else(|| Error::damaged(place, damage()))?;
-        let agi = Agi::read(tx, geometry, ag)?;
+        let agi = self.lock_agi(tx, ag)?;
+        if self.free_in_current(tx, agi, within)? {
+            return Ok(FreedInode { removed: None });
+        }
         let mut all = Chunks::<InoBt>::new(self, agi);
         let missing =
             || Damage::new("inode chunk", "startino", format_args!("a chunk with inode {ino}"), "none");
@@ -65,7 +68,10 @@ impl Groups {
         let mut reservation = self.reserve_blocks(blocks)?;
         let none = Error::NoSpace { what: "the free inode tree" };
         let spare = Spare::take(&mut reservation, blocks).ok_or(none)?;
-        let goes = after.is_unused() && !self.inodes().keep_chunks && geometry.inodes_per_block_log <= 6;
+        if grows {
+            self.group_of(agi)?.inodes.forget_current();
+        }
+        let goes = self.goes(&after);
         if goes {
             all.delete(tx)?;
         } else {
@@ -82,6 +88,30 @@ impl Groups {
         }
         let removed = RemovedChunk { first: geometry.ino(ag, after.start), present: after.present() };
         Ok(FreedInode { removed: goes.then_some(removed) })
+    }
+
+    /// Whether a chunk is removed, as none of its inodes is in use.
+    fn goes(&self, chunk: &Chunk) -> bool {
+        chunk.is_unused() && !self.inodes().keep_chunks && self.geometry().inodes_per_block_log <= 6
+    }
+
+    /// Frees an inode of the current chunk, which stays. `false`, with nothing changed, where it is none.
+    fn free_in_current(&self, tx: &mut Transaction, agi: Agi, ino: AgIno) -> Result<bool, Error> {
+        let inodes = &self.group_of(agi)?.inodes;
+        let Some(mut current) = inodes.take_current() else { return Ok(false) };
+        if current.chunk.index_of(ino).is_none() {
+            inodes.put_current(current);
+            return Ok(false);
+        }
+        let mut after = current.chunk;
+        // Who looks into the tree can say where the damage is.
+        if after.put(ino).is_err() || self.goes(&after) {
+            return Ok(false);
+        }
+        self.update_current(tx, agi, &mut current, after)?;
+        inodes.put_current(current);
+        self.count_freed(tx, agi, 0)?;
+        Ok(true)
     }
 
     /// Brings the free inode tree up to date; without `after`, the chunk goes.

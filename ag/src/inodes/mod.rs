@@ -8,6 +8,7 @@
 //! | `tree` | both inode trees, on the one B+tree cursor |
 //! | [`choose`] | which AG a new inode goes to |
 //! | [`search`] | which chunk of that AG |
+//! | `current` | the chunk that gave the last inode, to give the next |
 //! | [`take`] | allocating an inode: [`Groups::alloc_inode`](crate::Groups::alloc_inode) |
 //! | `grow` | more inodes for an AG: whole chunks, or parts |
 //! | [`fresh`] | the bytes of new inodes, and the log item that stands for them |
@@ -32,6 +33,7 @@
 pub mod agi;
 pub mod choose;
 pub mod chunk;
+mod current;
 pub mod free;
 pub mod fresh;
 mod grow;
