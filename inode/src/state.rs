@@ -286,13 +286,20 @@ impl InodeState {
 
     /// Sets one time. In the narrow form it is clamped to what the form can express.
     pub fn set_time(&mut self, which: Time, time: Timestamp) {
+        self.set_times(&[which], time);
+    }
+
+    /// Sets several times to the same moment.
+    pub fn set_times(&mut self, which: &[Time], time: Timestamp) {
         let core = self.edit();
         let raw = time.encode(core.flags2.get() & flags2::BIGTIME != 0);
-        match which {
-            Time::Access => core.atime = raw,
-            Time::Modify => core.mtime = raw,
-            Time::Change => core.ctime = raw,
-            Time::Create => core.crtime = raw,
+        for which in which {
+            match which {
+                Time::Access => core.atime = raw,
+                Time::Modify => core.mtime = raw,
+                Time::Change => core.ctime = raw,
+                Time::Create => core.crtime = raw,
+            }
         }
     }
 

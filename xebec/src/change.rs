@@ -126,10 +126,7 @@ impl Volume {
 
     /// Sets times of an inode to now.
     pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::Time]) {
-        let now = self.table.shared().now();
-        for which in times {
-            state.set_time(*which, now);
-        }
+        state.set_times(times, self.table.shared().now());
     }
 }
 

@@ -21,12 +21,13 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// block that tells so.
     pub(super) fn find_room(&mut self, size: usize) -> Result<Option<(usize, B::Id)>> {
         let first = Space::Free.first_block(self.geometry);
-        let end = self.blocks.mapped_end(Space::Free.end_block(self.geometry))?;
-        let tables = end.get().saturating_sub(first.get()) >> self.geometry.dir_block_log;
+        let end = self.blocks.end().min(Space::Free.end_block(self.geometry));
+        let tables = (end.get().saturating_sub(first.get()) >> self.geometry.dir_block_log) as usize;
         let most = max_bests(self.geometry);
-        for table in (0..tables as usize).rev() {
+        for table in (0..tables).rev() {
             let block = self.free_block(table);
-            if self.blocks.next_mapped(block)? != Some(block) {
+            // The last one is what the map ends with.
+            if table + 1 < tables && self.blocks.next_mapped(block)? != Some(block) {
                 continue;
             }
             let id = self.read_table(block, table)?;
