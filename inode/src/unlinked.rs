@@ -26,6 +26,7 @@ use rustc_hash::FxBuildHasher;
 use crate::cluster;
 use crate::inode::LockedInode;
 use crate::shared::Shared;
+use crate::space::RemovedChunk;
 use crate::table::InodeTable;
 
 const LINK_OFFSET: usize = std::mem::offset_of!(RawInode, next_unlinked);
@@ -122,26 +123,28 @@ pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
 pub fn remove(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<(), Error> {
-    take_off(shared, tx, inode, true)
+    take_off(shared, tx, inode, None)
 }
 
-/// The same for an inode whose chunk goes in this transaction, so that there is no slot of it to be changed.
+/// The same for an inode that this transaction frees. Where a chunk goes with it, all on the lists of that chunk are
+/// freed by it, and there are no slots of them to be changed.
 ///
 /// # Errors
 /// As [`remove`].
-pub(crate) fn remove_without_slot(
+pub(crate) fn remove_freed(
     shared: &Shared,
     tx: &mut Transaction,
     inode: &mut LockedInode,
+    gone: Option<RemovedChunk>,
 ) -> Result<(), Error> {
-    take_off(shared, tx, inode, false)
+    take_off(shared, tx, inode, gone)
 }
 
 fn take_off(
     shared: &Shared,
     tx: &mut Transaction,
     inode: &mut LockedInode,
-    has_slot: bool,
+    gone: Option<RemovedChunk>,
 ) -> Result<(), Error> {
     let (ag, ino) = locate(shared, inode.ino())?;
     let agi = read_agi(shared, tx, ag)?;
@@ -150,11 +153,13 @@ fn take_off(
         let damage = Damage::new(NAME, "unlinked", format_args!("inode {ino} in a list"), "none");
         return Err(Error::damaged(Place::ino(inode.ino()), damage));
     };
-    if next.is_some() && has_slot {
+    let has_slot = |ino| gone.is_none_or(|chunk| !chunk.contains(shared.geometry.ino(ag, ino)));
+    if next.is_some() && has_slot(ino) {
         set_link(shared, tx, (ag, ino), None)?;
     }
     match prev {
-        Some(prev) => set_link(shared, tx, (ag, prev), next)?,
+        Some(prev) if has_slot(prev) => set_link(shared, tx, (ag, prev), next)?,
+        Some(_) => {}
         None => {
             let head = bucket(tx, agi, bucket_of(ino));
             if head != Some(ino) {
