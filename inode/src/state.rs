@@ -13,6 +13,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::dir::recent::Recent;
 use crate::extents::ExtentList;
 use crate::fork::root::InlineRoot;
+use crate::literal::Literal;
 
 /// What a volume's features mean for its inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +76,8 @@ pub enum Time {
 pub struct InodeState {
     ino: Ino,
     core: RawInode,
-    /// The slot behind the core: the data fork's area, then the attribute fork's. Empty as long as it is all zeros, so
-    /// that files without contents take no memory for it.
-    literal: Box<[u8]>,
-    /// Bytes of it.
-    literal_bytes: usize,
+    /// The slot behind the core: the data fork's area, then the attribute fork's.
+    literal: Literal,
     features: Features,
     /// What changed since the inode was last written home ([`fields`]).
     fields: u32,
@@ -90,9 +88,6 @@ pub struct InodeState {
     /// Buffers of a directory's blocks, as the data fork's extents are now.
     recent: Option<Box<Recent>>,
 }
-
-/// What stands for a slot's rest that is all zeros: as long as the largest inode.
-static ZEROS: [u8; 2048] = [0; 2048];
 
 const fn index(kind: ForkKind) -> usize {
     match kind {
@@ -108,8 +103,7 @@ impl InodeState {
         Self {
             ino: inode.ino(),
             core: *core,
-            literal: if literal.iter().all(|byte| *byte == 0) { Box::default() } else { literal.into() },
-            literal_bytes: literal.len(),
+            literal: Literal::of(literal),
             features,
             fields: 0,
             changed: false,
@@ -130,8 +124,7 @@ impl InodeState {
         Self {
             ino,
             core,
-            literal: Box::default(),
-            literal_bytes: (geometry.inode_size as usize).saturating_sub(RawInode::SIZE),
+            literal: Literal::zeros((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             features: Features::of(geometry),
             fields: 0,
             changed: false,
@@ -155,7 +148,7 @@ impl InodeState {
             flags2: U64::new(flags),
             ..self.free_core(self.core.generation.get())
         };
-        self.literal = Box::default();
+        self.literal.clear();
         (self.lists, self.recent) = ([None, None], None);
         self.features = features;
         // One, and one more for the change that makes it.
@@ -218,27 +211,12 @@ impl InodeState {
 
     /// The same as a view that knows types, times, counts and forks.
     pub fn dinode(&self) -> Dinode<'_> {
-        Dinode::from_parts(&self.core, self.literal())
+        Dinode::from_parts(&self.core, self.literal.bytes())
     }
 
     /// Core and forks as bytes, in the order of the slot.
     pub fn parts(&self) -> (&RawInode, &[u8]) {
-        (&self.core, self.literal())
-    }
-
-    fn literal(&self) -> &[u8] {
-        if self.literal.is_empty() {
-            ZEROS.get(..self.literal_bytes).unwrap_or(&ZEROS)
-        } else {
-            &self.literal
-        }
-    }
-
-    fn literal_mut(&mut self) -> &mut [u8] {
-        if self.literal.is_empty() {
-            self.literal = vec![0; self.literal_bytes].into();
-        }
-        &mut self.literal
+        (&self.core, self.literal.bytes())
     }
 
     /// What changed since it was last written home ([`fields`]).
@@ -439,10 +417,10 @@ impl InodeState {
     /// A fork's area for changing; the caller marks what it changed.
     pub fn area_mut(&mut self, kind: ForkKind) -> &mut [u8] {
         let split = match usize::from(self.core.forkoff) * 8 {
-            0 => self.literal_bytes,
-            at => at.min(self.literal_bytes),
+            0 => self.literal.len(),
+            at => at.min(self.literal.len()),
         };
-        let (data, attr) = self.literal_mut().split_at_mut(split);
+        let (data, attr) = self.literal.bytes_mut().split_at_mut(split);
         match kind {
             ForkKind::Data => data,
             ForkKind::Attr => attr,
