@@ -139,18 +139,29 @@ impl BufferCache {
         verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
     ) -> Result<BufferGuard, Error> {
         if matches!(guard.state(), State::Empty | State::Stale) {
-            let buffer = Arc::clone(guard.owner());
-            let mut start = 0;
-            for segment in buffer.segments().iter() {
-                let end = start + segment.bytes as usize;
-                let Some(bytes) = guard.bytes_mut().get_mut(start..end) else { break };
-                self.device.read_at(segment.daddr.get().saturating_mul(512), bytes)?;
-                start = end;
+            if let Err(error) = self.read(&mut guard, verify) {
+                guard.bytes_mut().fill(0);
+                return Err(error);
             }
-            verify(guard.bytes()).map_err(|damage| Error::damaged(Place::daddr(buffer.daddr()), damage))?;
             guard.set_state(State::Valid);
         }
         Ok(guard)
+    }
+
+    fn read(
+        &self,
+        guard: &mut BufferGuard,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<(), Error> {
+        let buffer = Arc::clone(guard.owner());
+        let mut start = 0;
+        for segment in buffer.segments().iter() {
+            let end = start + segment.bytes as usize;
+            let Some(bytes) = guard.bytes_mut().get_mut(start..end) else { break };
+            self.device.read_at(segment.daddr.get().saturating_mul(512), bytes)?;
+            start = end;
+        }
+        verify(guard.bytes()).map_err(|damage| Error::damaged(Place::daddr(buffer.daddr()), damage))
     }
 
     /// Bytes of all buffers in memory.
