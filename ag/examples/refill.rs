@@ -46,7 +46,7 @@ impl Volume {
 
     fn free(&self, ino: Ino) -> Result<(), Error> {
         let mut tx = Transaction::begin(&self.target, &self.cache, self.reservation)?;
-        self.groups.free_inode(&mut tx, ino)?;
+        self.groups.free_inodes(&mut tx, &[ino])?;
         tx.commit(&mut [])
     }
 }

@@ -34,7 +34,7 @@ pub mod space;
 mod testing;
 
 pub use group::{Group, Groups, OpenAg};
-pub use inodes::{AllocInode, FreedInode, InodeOptions};
+pub use inodes::{AllocInode, FreedInodes, InodeOptions};
 pub use owner::Owner;
 pub use reservation::Costs;
 pub use space::alloc::{AllocRequest, Near};

@@ -126,6 +126,15 @@ impl Kept {
         held::check(self.rank);
     }
 
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
+    #[inline]
+    fn is(self, rank: Rank) -> bool {
+        #[cfg(debug_assertions)]
+        return self.rank == rank;
+        #[cfg(not(debug_assertions))]
+        return true;
+    }
+
     #[inline]
     fn acquired(self) {
         #[cfg(debug_assertions)]
@@ -150,6 +159,12 @@ impl<T> Mutex<T> {
     /// A mutex that is free.
     pub const fn new(rank: Rank, value: T) -> Self {
         Self { inner: parking_lot::Mutex::new(value), kept: Kept::new(rank) }
+    }
+
+    /// Whether it has this rank, as far as is known: release builds keep none.
+    #[inline]
+    pub fn has_rank(&self, rank: Rank) -> bool {
+        self.kept.is(rank)
     }
 
     /// Waits for the lock.

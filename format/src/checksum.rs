@@ -38,14 +38,16 @@ pub fn verify(structure: &'static str, bytes: &[u8], offset: usize) -> Result<()
 
 /// Writes the checksum into `bytes` at `offset`. Returns `false`, with nothing written, where the field lies outside.
 pub fn store(bytes: &mut [u8], offset: usize) -> bool {
-    let Some(crc) = compute(bytes, offset) else { return false };
-    match bytes.get_mut(offset..offset.saturating_add(4)) {
-        Some(field) => {
-            field.copy_from_slice(&crc.to_le_bytes());
-            true
-        }
-        None => false,
+    let set = |bytes: &mut [u8], field: [u8; 4]| {
+        let place = bytes.get_mut(offset..).and_then(|rest| rest.first_chunk_mut());
+        place.map(|place| *place = field).is_some()
+    };
+    if !set(bytes, [0; 4]) {
+        return false;
     }
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(bytes);
+    set(bytes, (digest.finalize() as u32).to_le_bytes())
 }
 
 /// CRC32C of bytes that carry no checksum field of their own, continuing from `seed` without the usual inversions.
@@ -58,9 +60,71 @@ pub fn raw(seed: u32, bytes: &[u8]) -> u32 {
     !(digest.finalize() as u32)
 }
 
+/// A field of four bytes in structures of one length, each with a checksum that follows the field's changes without a
+/// look at the rest: checksums are linear, so that each bit moves one by what it makes of zeros.
+///
+/// What is damaged elsewhere stays so: a checksum that was wrong is wrong afterwards.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Where it lies.
+    at: usize,
+    /// Where the checksum lies.
+    checksum_at: usize,
+    /// What each bit does, the lowest of the field's big-endian number first.
+    bits: [u32; 32],
+}
+
+impl Field {
+    /// The field at an offset, in structures of `length` bytes, beside the checksum.
+    pub fn new(length: usize, at: usize, checksum_at: usize) -> Self {
+        let mut bytes = vec![0; length];
+        let bits = std::array::from_fn(|bit| {
+            let field = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>());
+            if let Some(field) = field {
+                *field = (1u32 << bit).to_be_bytes();
+            }
+            raw(0, &bytes)
+        });
+        Self { at, checksum_at, bits }
+    }
+
+    /// Stores a number, and corrects the checksum. Nothing is written where `bytes` are too few.
+    pub fn store(&self, bytes: &mut [u8], number: u32) {
+        let fields = bytes.get_disjoint_mut([self.at..self.at + 4, self.checksum_at..self.checksum_at + 4]);
+        let Ok([field, checksum]) = fields else { return };
+        let (Some(field), Some(checksum)) = (field.first_chunk_mut(), checksum.first_chunk_mut()) else {
+            return;
+        };
+        let differs = u32::from_be_bytes(*field) ^ number;
+        let mut crc = u32::from_le_bytes(*checksum);
+        for (bit, moves) in self.bits.iter().enumerate() {
+            // A mask instead of a branch that nobody can foresee.
+            crc ^= moves & (differs >> bit & 1).wrapping_neg();
+        }
+        *field = number.to_be_bytes();
+        *checksum = crc.to_le_bytes();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_s_change_moves_the_checksum_as_the_whole_would() {
+        let mut bytes: Vec<u8> = (0..512u32).map(|n| (n * 7) as u8).collect();
+        let field = Field::new(bytes.len(), 96, 200);
+        assert!(store(&mut bytes, 200));
+        for number in [0, 1, u32::MAX, 0x8000_0000, 0x1234_5678] {
+            field.store(&mut bytes, number);
+            assert_eq!(bytes[96..100], number.to_be_bytes());
+            assert_eq!(verify("test", &bytes, 200), Ok(()));
+        }
+        bytes[7] ^= 1;
+        field.store(&mut bytes, 5);
+        assert!(verify("test", &bytes, 200).is_err(), "damage elsewhere is not covered up");
+        field.store(&mut [0; 8], 6);
+    }
 
     #[test]
     fn the_stored_checksum_verifies_and_any_flipped_bit_does_not() {

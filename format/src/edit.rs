@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::damage::Damage;
-use crate::ensure;
 use crate::ondisk::{OnDisk, U16, U32};
 
 /// A block that may be changed.
@@ -26,20 +25,24 @@ impl BlockMut for Vec<u8> {
 }
 
 /// The bytes of a range, to be written, once it is known to lie within the block.
+#[inline]
 pub(crate) fn part_mut<'b, B: BlockMut + ?Sized>(
     block: &'b mut B,
     structure: &'static str,
     range: Range<usize>,
 ) -> Result<&'b mut [u8], Damage> {
     let have = block.bytes().len();
-    ensure!(
-        range.start <= range.end && range.end <= have,
-        structure,
-        "length",
-        format_args!("at most {have} bytes"),
-        format_args!("bytes {} to {}", range.start, range.end)
-    );
-    Ok(block.bytes_mut(range))
+    if range.start <= range.end && range.end <= have {
+        Ok(block.bytes_mut(range))
+    } else {
+        Err(outside(structure, have, range))
+    }
+}
+
+#[cold]
+fn outside(structure: &'static str, have: usize, range: Range<usize>) -> Damage {
+    let found = format_args!("bytes {} to {}", range.start, range.end);
+    Damage::new(structure, "length", format_args!("at most {have} bytes"), found)
 }
 
 /// Writes bytes at an offset.

@@ -22,8 +22,12 @@ pub struct Place {
 
 /// The place of an inode; `None` where the number lies outside of the volume.
 pub fn place(geometry: &Geometry, ino: Ino) -> Option<Place> {
-    let (ag, within) = geometry.split_ino(ino).filter(|_| geometry.ino_is_valid(ino))?;
+    let (ag, within) = geometry.split_ino(ino)?;
     let (block, blocks) = (geometry.ag_ino_block(within), geometry.inode_cluster_blocks());
+    // The first block of an AG holds its headers.
+    if block.get() == 0 {
+        return None;
+    }
     let first = AgBlock(block.get() - block.get() % blocks);
     let skip = (block.get() - first.get()) << geometry.block_log;
     let daddr: Daddr = geometry.ag_block_daddr(ag, first);

@@ -58,13 +58,11 @@ impl NewInode<'_> {
                 mode |= S_ISGID;
             }
         }
-        state.set_mode(mode);
-        state.set_owner(self.uid, gid);
-        state.set_nlink(self.nlink);
-        let now = shared.now();
-        for time in [Time::Access, Time::Modify, Time::Change, Time::Create] {
-            state.set_time(time, now);
-        }
+        let core = state.edit();
+        core.mode = U16::new(mode);
+        (core.uid, core.gid) = (U32::new(self.uid), U32::new(gid));
+        core.nlink = U32::new(self.nlink);
+        state.set_times(&[Time::Access, Time::Modify, Time::Change, Time::Create], shared.now());
         if let Some(parent) = self.parent {
             inherit(state, parent, kind, shared);
         }

@@ -128,12 +128,12 @@ impl space::Groups for Groups {
         Box::new(GroupSpace::for_metadata(self, self.given_blocks(blocks)))
     }
 
-    fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<space::RemovedChunk>, Error> {
-        let freed = Self::free_inode(self, tx, ino)?;
+    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<space::FreedInodes, Error> {
+        let freed = Self::free_inodes(self, tx, inos)?;
         let told = |chunk: ag::inodes::free::RemovedChunk| space::RemovedChunk {
             first: chunk.first,
             present: chunk.present,
         };
-        Ok(freed.removed.map(told))
+        Ok(space::FreedInodes { count: freed.count, removed: freed.removed.map(told) })
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Queues`] | files that wait, by CPU |
 //! | [`Workers`] | a thread for each queue, until unmounting |
-//! | [`inactivate`] | frees one file: its forks step by step, then the inode |
+//! | [`inactivate`] | frees files: their forks step by step, then the inodes, several of a chunk at once |
 //!
 //! Each step is a change of its own, and until the last one the file stays on its list of unlinked inodes: whenever the
 //! machine stops, the next opening goes on from there.
@@ -18,11 +18,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base::Ino;
 use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, PerCpu};
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind, S_IFMT, flags2};
-use log::engine::{Error, Extent as DiskExtent, Transaction};
+use log::engine::{Error, Extent as DiskExtent, Loggable, Transaction};
+use smallvec::SmallVec;
 
 use crate::attr;
 use crate::fork::Fork;
@@ -35,6 +37,8 @@ use crate::unlinked;
 const BATCH: usize = 64;
 /// That moment.
 const GATHERING: Duration = Duration::from_millis(2);
+/// Most inodes that one change frees, all of one chunk: so it changes few blocks.
+pub(crate) const FREED_AT_ONCE: usize = 16;
 /// Most extents that one step unmaps.
 pub(crate) const STEP_EXTENTS: usize = 2;
 /// Most metadata blocks that one step frees: each is cancelled in the log.
@@ -102,16 +106,17 @@ impl Queues {
         self.pending.iter().fold(0, |sum: usize, part| sum.wrapping_add(part.load(Ordering::Acquire)))
     }
 
-    fn free(&self, shared: &Shared, inode: &Arc<Inode>) {
+    fn free(&self, shared: &Shared, inodes: Vec<Arc<Inode>>) {
+        let count = inodes.len();
         // A bug must not leave unmounting waiting for ever.
-        let result = catch_unwind(AssertUnwindSafe(|| inactivate(shared, inode))).unwrap_or_else(|_| {
+        let result = catch_unwind(AssertUnwindSafe(|| inactivate(shared, inodes))).unwrap_or_else(|_| {
             shared.target.shut_down("freeing an unlinked file met a bug of the program");
             shared.target.check()
         });
         if let Err(error) = result {
             self.first_error.lock().get_or_insert(error);
         }
-        self.pending.local().1.fetch_sub(1, Ordering::AcqRel);
+        self.pending.local().1.fetch_sub(count, Ordering::AcqRel);
         if self.draining.load(Ordering::Acquire) && self.pending() == 0 {
             let _held = self.idle_lock.lock();
             self.idle.notify_all();
@@ -180,9 +185,7 @@ impl Workers {
             let thread =
                 std::thread::Builder::new().name(format!("xebec-inactive-{slot}")).spawn(move || {
                     while let Some(inodes) = shared.inactive.take(slot) {
-                        for inode in inodes {
-                            shared.inactive.free(&shared, &inode);
-                        }
+                        shared.inactive.free(&shared, inodes);
                     }
                 })?;
             workers.threads.push(thread);
@@ -201,44 +204,83 @@ impl Drop for Workers {
     }
 }
 
-/// Frees a file that has no links and no users, or, where it has links, only takes it off its list.
+/// Frees files that have no links and no users; those that have links are only taken off their list.
 ///
 /// # Errors
-/// Damage, I/O errors, a volume that was shut down. The file then stays on its list.
+/// The first of: damage, I/O errors, a volume that was shut down. The file then stays on its list; the others are
+/// freed.
 ///
 /// # Locking
-/// Log space before the inode's lock: an inode that is locked cannot be written home, and the log's tail may wait for
-/// just that. Nobody else uses the inode, so it stays as it is between the steps.
-pub fn inactivate(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
-    // Only damage can have brought one here that has links.
-    if inode.read().nlink() == 0 {
-        attr::inactive::cut_off(shared, inode)?;
-        for kind in [ForkKind::Data, ForkKind::Attr] {
-            while free_step(shared, inode, kind)? {}
+/// Log space before the inodes' locks: an inode that is locked cannot be written home, and the log's tail may wait for
+/// just that. Nobody else uses the inodes, so they stay as they are between the steps. Several are locked in the order
+/// of their numbers.
+pub fn inactivate(shared: &Shared, mut inodes: Vec<Arc<Inode>>) -> Result<(), Error> {
+    let mut result = Ok(());
+    let mut note = |error| {
+        if result.is_ok() {
+            result = Err(error);
         }
+    };
+    inodes.retain(|inode| {
+        empty(shared, inode).unwrap_or_else(|error| {
+            note(error);
+            false
+        })
+    });
+    inodes.sort_unstable_by_key(|inode| inode.ino());
+    let mut rest = &inodes[..];
+    while let Some(first) = rest.first() {
+        let some = rest.get(..FREED_AT_ONCE).unwrap_or(rest);
+        // Where something is wrong with one of them, the others are not kept by it.
+        let alone = |_| free_first(shared, std::slice::from_ref(first));
+        let freed = free_first(shared, some).or_else(alone).unwrap_or_else(|error| {
+            note(error);
+            1
+        });
+        rest = rest.get(freed.max(1)..).unwrap_or_default();
     }
-    let mut tx = shared.begin(shared.reservations.free_inode)?;
-    let mut locked = inode.lock();
-    if locked.nlink() != 0 {
+    result
+}
+
+/// Frees what a file holds; whether it is to be freed then. One that has links, as only damage can bring here, is taken
+/// off its list.
+fn empty(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
+    if inode.read().nlink() != 0 {
+        let mut tx = shared.begin(shared.reservations.free_inodes)?;
+        let mut locked = inode.lock();
         unlinked::remove(shared, &mut tx, &mut locked)?;
-        return tx.commit(&mut [&mut locked]);
+        return tx.commit(&mut [&mut locked]).map(|()| false);
     }
-    // The inode trees first: they lock the AGI, and perhaps the AGF, before the list locks clusters.
-    let removed = shared.groups.free_inode(&mut tx, inode.ino())?;
-    for ino in removed.into_iter().flat_map(RemovedChunk::inodes) {
+    attr::inactive::cut_off(shared, inode)?;
+    for kind in [ForkKind::Data, ForkKind::Attr] {
+        while free_step(shared, inode, kind)? {}
+    }
+    Ok(true)
+}
+
+/// Frees the first of some inodes that hold nothing, and those behind it that are of its chunk; how many.
+fn free_first(shared: &Shared, inodes: &[Arc<Inode>]) -> Result<usize, Error> {
+    let mut tx = shared.begin(shared.reservations.free_inodes)?;
+    let mut locked: SmallVec<[LockedInode; FREED_AT_ONCE]> = inodes.iter().map(Inode::lock).collect();
+    let numbers: SmallVec<[Ino; FREED_AT_ONCE]> = inodes.iter().map(|inode| inode.ino()).collect();
+    // The inode trees first: they lock the AGI, and perhaps the AGF, before the lists lock clusters.
+    let freed = shared.groups.free_inodes(&mut tx, &numbers)?;
+    locked.truncate(freed.count);
+    for ino in freed.removed.into_iter().flat_map(RemovedChunk::inodes) {
         if let Some(inode) = shared.index.peek(ino) {
             inode.lose_home();
         }
     }
-    if removed.is_some() {
-        unlinked::remove_without_slot(shared, &mut tx, &mut locked)?;
-    } else {
-        unlinked::remove(shared, &mut tx, &mut locked)?;
+    for inode in &mut locked {
+        unlinked::remove_freed(shared, &mut tx, inode, freed.removed)?;
+        inode.end();
+        // From the commit on, somebody may take the inode again: so this comes before.
+        inode.inode().end_life();
     }
-    locked.end();
-    // From the commit on, somebody may take the inode again: so this comes before.
-    inode.end_life();
-    tx.commit(&mut [&mut locked])
+    let mut changed: SmallVec<[&mut dyn Loggable; FREED_AT_ONCE]> = SmallVec::new();
+    changed.extend(locked.iter_mut().map(|inode| inode as &mut dyn Loggable));
+    tx.commit(&mut changed)?;
+    Ok(freed.count)
 }
 
 /// Type bits of a regular file.

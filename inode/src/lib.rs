@@ -3,6 +3,7 @@
 //! | part | subject |
 //! |---|---|
 //! | [`state`] | one inode's bytes in core, what of them changed, and its extents decoded |
+//! | `literal` | the areas of both forks in the inode |
 //! | [`inode`] | the inode under its lock: users, commits, writes home |
 //! | [`table`] | all inodes in memory, by number |
 //! | [`fresh`] | how a new inode begins |
@@ -42,6 +43,7 @@ pub mod fresh;
 pub mod groups;
 pub mod inactive;
 pub mod inode;
+mod literal;
 mod record;
 pub mod reservation;
 pub mod shared;

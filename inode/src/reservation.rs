@@ -7,6 +7,8 @@ use format::Geometry;
 use format::btree::{BmBt, BnoBt, Btree, InoBt, MAX_LEVELS, RmapBt};
 use log::engine::LogReservation;
 
+use crate::inactive::FREED_AT_ONCE;
+
 /// Bytes around a logged block: its format with the map of chunks, and operation headers of a few regions.
 const BLOCK_EXTRA: u32 = 128 + 64;
 /// The fixed regions of an inode item, with their headers.
@@ -26,8 +28,8 @@ pub struct Reservations {
     pub map: LogReservation,
     /// Blocks that a fork's tree may take when one extent is mapped or unmapped.
     pub map_blocks: u32,
-    /// Freeing an inode that is on a list of unlinked ones.
-    pub free_inode: LogReservation,
+    /// Freeing inodes that are on a list of unlinked ones, as many as are freed at once.
+    pub free_inodes: LogReservation,
     /// Setting one bucket of an AGI.
     pub bucket: LogReservation,
 }
@@ -81,8 +83,12 @@ impl Reservations {
                 transactions: 1,
             },
             map_blocks: map_levels + 1,
-            free_inode: LogReservation {
-                bytes: inode + headers + inode_trees + cluster_link + 2 * free_extent + metadata_blocks,
+            free_inodes: LogReservation {
+                bytes: FREED_AT_ONCE as u32 * (inode + cluster_link)
+                    + headers
+                    + inode_trees
+                    + 2 * free_extent
+                    + metadata_blocks,
                 transactions: 3,
             },
             bucket: once(sector),

@@ -109,12 +109,21 @@ pub trait Groups: Send + Sync + Debug {
     /// The same for an operation that comes later: with blocks that [`Space::promise`] has set aside.
     fn promised(&self, blocks: u32) -> Box<dyn Space + '_>;
 
-    /// Frees an inode in the inode trees. Where its whole chunk goes, its clusters' buffers are invalidated, and the
-    /// chunk's inodes are told.
+    /// Frees inodes in the inode trees: the first, and those behind it that are of its chunk. Where the whole chunk
+    /// goes, its clusters' buffers are invalidated, and the chunk's inodes are told.
     ///
     /// # Errors
     /// Damage in the trees; [`Error::NoSpace`], with nothing changed.
-    fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<RemovedChunk>, Error>;
+    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error>;
+}
+
+/// What was freed of some inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreedInodes {
+    /// How many of them, from the first on.
+    pub count: usize,
+    /// The chunk that is no more, if they were its last.
+    pub removed: Option<RemovedChunk>,
 }
 
 /// A chunk of inodes that is no more.
@@ -127,6 +136,11 @@ pub struct RemovedChunk {
 }
 
 impl RemovedChunk {
+    /// Whether an inode was one of it.
+    pub fn contains(self, ino: Ino) -> bool {
+        ino.get().checked_sub(self.first.get()).is_some_and(|n| n < 64)
+    }
+
     /// The inodes that existed.
     pub fn inodes(self) -> impl Iterator<Item = Ino> {
         (0..64).filter(move |n| self.present & 1 << n != 0).map(move |n| Ino(self.first.get() + n))

@@ -10,8 +10,10 @@ use format::ondisk::{OnDisk, U16, U32, U64};
 use format::timestamp::Timestamp;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::dir::recent::Recent;
 use crate::extents::ExtentList;
 use crate::fork::root::InlineRoot;
+use crate::literal::Literal;
 
 /// What a volume's features mean for its inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +77,7 @@ pub struct InodeState {
     ino: Ino,
     core: RawInode,
     /// The slot behind the core: the data fork's area, then the attribute fork's.
-    literal: Box<[u8]>,
+    literal: Literal,
     features: Features,
     /// What changed since the inode was last written home ([`fields`]).
     fields: u32,
@@ -83,6 +85,8 @@ pub struct InodeState {
     changed: bool,
     /// Extents of the data and the attribute fork; `None` until somebody asks.
     lists: [Option<ExtentList>; 2],
+    /// Buffers of a directory's blocks, as the data fork's extents are now.
+    recent: Option<Box<Recent>>,
 }
 
 const fn index(kind: ForkKind) -> usize {
@@ -99,11 +103,12 @@ impl InodeState {
         Self {
             ino: inode.ino(),
             core: *core,
-            literal: literal.into(),
+            literal: Literal::of(literal),
             features,
             fields: 0,
             changed: false,
             lists: [None, None],
+            recent: None,
         }
     }
 
@@ -119,11 +124,12 @@ impl InodeState {
         Self {
             ino,
             core,
-            literal: vec![0; (geometry.inode_size as usize).saturating_sub(RawInode::SIZE)].into(),
+            literal: Literal::zeros((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             features: Features::of(geometry),
             fields: 0,
             changed: false,
             lists: [None, None],
+            recent: None,
         }
     }
 
@@ -142,8 +148,8 @@ impl InodeState {
             flags2: U64::new(flags),
             ..self.free_core(self.core.generation.get())
         };
-        self.literal.fill(0);
-        self.lists = [None, None];
+        self.literal.clear();
+        (self.lists, self.recent) = ([None, None], None);
         self.features = features;
         // One, and one more for the change that makes it.
         self.core.changecount = U64::new(1);
@@ -164,7 +170,7 @@ impl InodeState {
             ..self.free_core(self.core.generation.get().wrapping_add(1))
         };
         (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime) = times;
-        self.lists = [None, None];
+        (self.lists, self.recent) = ([None, None], None);
         self.edit();
     }
 
@@ -205,12 +211,12 @@ impl InodeState {
 
     /// The same as a view that knows types, times, counts and forks.
     pub fn dinode(&self) -> Dinode<'_> {
-        Dinode::from_parts(&self.core, &self.literal)
+        Dinode::from_parts(&self.core, self.literal.bytes())
     }
 
     /// Core and forks as bytes, in the order of the slot.
     pub fn parts(&self) -> (&RawInode, &[u8]) {
-        (&self.core, &self.literal)
+        (&self.core, self.literal.bytes())
     }
 
     /// What changed since it was last written home ([`fields`]).
@@ -258,13 +264,20 @@ impl InodeState {
 
     /// Sets one time. In the narrow form it is clamped to what the form can express.
     pub fn set_time(&mut self, which: Time, time: Timestamp) {
+        self.set_times(&[which], time);
+    }
+
+    /// Sets several times to the same moment.
+    pub fn set_times(&mut self, which: &[Time], time: Timestamp) {
         let core = self.edit();
         let raw = time.encode(core.flags2.get() & flags2::BIGTIME != 0);
-        match which {
-            Time::Access => core.atime = raw,
-            Time::Modify => core.mtime = raw,
-            Time::Change => core.ctime = raw,
-            Time::Create => core.crtime = raw,
+        for which in which {
+            match which {
+                Time::Access => core.atime = raw,
+                Time::Modify => core.mtime = raw,
+                Time::Change => core.ctime = raw,
+                Time::Create => core.crtime = raw,
+            }
         }
     }
 
@@ -407,7 +420,7 @@ impl InodeState {
             0 => self.literal.len(),
             at => at.min(self.literal.len()),
         };
-        let (data, attr) = self.literal.split_at_mut(split);
+        let (data, attr) = self.literal.bytes_mut().split_at_mut(split);
         match kind {
             ForkKind::Data => data,
             ForkKind::Attr => attr,
@@ -517,14 +530,26 @@ impl InodeState {
 
     /// The extents of a fork for changing, beside the bytes.
     pub fn list_mut(&mut self, kind: ForkKind) -> Option<&mut ExtentList> {
+        self.recent = None;
         self.lists.get_mut(index(kind))?.as_mut()
     }
 
     /// Keeps the decoded extents of a fork, or forgets them.
     pub fn set_list(&mut self, kind: ForkKind, list: Option<ExtentList>) {
+        self.recent = None;
         if let Some(slot) = self.lists.get_mut(index(kind)) {
             *slot = list;
         }
+    }
+
+    /// Buffers of a directory's blocks that were used lately.
+    pub(crate) fn recent(&self) -> Option<&Recent> {
+        self.recent.as_deref()
+    }
+
+    /// The same, to note one.
+    pub(crate) fn recent_mut(&mut self) -> &mut Recent {
+        self.recent.get_or_insert_default()
     }
 
     /// Decodes and verifies the extents of a fork that has them in the inode, unless they are in core. A fork that is

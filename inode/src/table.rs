@@ -111,16 +111,11 @@ impl InodeTable {
     /// # Errors
     /// [`Error::Damaged`] where it is in use.
     pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<(InodeRef, LockedInode), Error> {
-        let inode = match self.shared.index.look(ino) {
-            Look::Found(inode) => inode,
-            Look::Missing(_) => {
-                let place = cluster::place(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
-                let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
-                let inode = Inode::new(self.local(), place, state);
-                // Nobody can have read it in between and found it in use: it was free.
-                self.insert(Arc::clone(&inode), None).unwrap_or(inode)
-            }
-        };
+        let inode = self.shared.index.look_or_put(ino, self.part_most, || {
+            let place = cluster::place(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
+            let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
+            Ok(Inode::new(self.local(), place, state))
+        })?;
         let mut locked = wait_for(&inode);
         if locked.mode() != 0 {
             let damage = Damage::new("inode", "mode", "0, as the inode trees say it is free", locked.mode());
@@ -170,11 +165,7 @@ impl InodeTable {
         if dropped.is_some_and(|dropped| dropped != part.dropped) {
             return None;
         }
-        if part.inodes.len() >= self.part_most {
-            part.make_room();
-        }
-        part.order.push_back(inode.ino().get());
-        part.inodes.insert(inode.ino().get(), Arc::clone(&inode));
+        part.put(&inode, self.part_most);
         Some(inode)
     }
 
@@ -214,6 +205,23 @@ impl Index {
         &self.parts[(mixed >> 56) as usize]
     }
 
+    /// The inode, or one that is made for it. The part is locked meanwhile.
+    fn look_or_put(
+        &self,
+        ino: Ino,
+        part_most: usize,
+        make: impl FnOnce() -> Result<Arc<Inode>, Error>,
+    ) -> Result<Arc<Inode>, Error> {
+        let mut part = self.part(ino).lock();
+        if let Some(inode) = part.inodes.get(&ino.get()) {
+            inode.touch();
+            return Ok(Arc::clone(inode));
+        }
+        let inode = make()?;
+        part.put(&inode, part_most);
+        Ok(inode)
+    }
+
     fn look(&self, ino: Ino) -> Look {
         let part = self.part(ino).lock();
         match part.inodes.get(&ino.get()) {
@@ -237,6 +245,15 @@ impl Drop for InodeTable {
 }
 
 impl Part {
+    /// Puts an inode in, beyond `most` in exchange for others.
+    fn put(&mut self, inode: &Arc<Inode>, most: usize) {
+        if self.inodes.len() >= most {
+            self.make_room();
+        }
+        self.order.push_back(inode.ino().get());
+        self.inodes.insert(inode.ino().get(), Arc::clone(inode));
+    }
+
     /// Drops some inodes that were not used lately.
     fn make_room(&mut self) {
         for _ in 0..LOOKS.min(self.order.len()) {

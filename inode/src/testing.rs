@@ -22,7 +22,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::fresh::NewInode;
 use crate::inode::{InodeRef, LockedInode};
 use crate::shared::Shared;
-use crate::space::{Groups, Owner, RemovedChunk, Run, Space, Want};
+use crate::space::{FreedInodes, Groups, Owner, RemovedChunk, Run, Space, Want};
 use crate::state::InodeState;
 use crate::table::InodeTable;
 
@@ -202,12 +202,16 @@ impl Groups for TestGroups {
         Box::new(TestSpace(self))
     }
 
-    fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<RemovedChunk>, Error> {
+    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error> {
         let mut ledger = self.0.lock();
-        assert!(ledger.free_inodes.insert(ino.get()), "{ino} is free already");
+        let ino = inos[0];
         let first = ino.get() & !63;
+        let of_chunk = inos.iter().take_while(|ino| ino.get() & !63 == first);
+        let count = of_chunk
+            .inspect(|ino| assert!(ledger.free_inodes.insert(ino.get()), "{ino} is free already"))
+            .count();
         if !ledger.removes_chunks || ledger.free_inodes.range(first..first + 64).count() < 64 {
-            return Ok(None);
+            return Ok(FreedInodes { count, removed: None });
         }
         drop(ledger);
         let at = DiskExtent { daddr: Daddr(2 + (ino.get() >> 13) * u64::from(AG_BLOCKS) * 2), bytes: 512 };
@@ -218,7 +222,8 @@ impl Groups for TestGroups {
             let id = tx.read(DiskExtent { daddr, bytes: 16 << 10 }, Rank::Buffer, |_| Ok(()))?;
             tx.invalidate(id);
         }
-        Ok(Some(RemovedChunk { first: Ino(first), present: u64::MAX }))
+        let removed = RemovedChunk { first: Ino(first), present: u64::MAX };
+        Ok(FreedInodes { count, removed: Some(removed) })
     }
 }
 

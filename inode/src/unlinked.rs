@@ -16,8 +16,9 @@ use base::lock::{Mutex, Rank};
 use base::{AgIno, AgNumber, Ino};
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
+use format::checksum::Field;
 use format::damage::{Damage, Place};
-use format::inode::{CRC_OFFSET, Dinode, RawInode};
+use format::inode::{CRC_OFFSET, RawInode};
 use format::ondisk::OnDisk;
 use log::engine::{BufferId, Error, Extent, Transaction};
 use rustc_hash::FxBuildHasher;
@@ -25,6 +26,7 @@ use rustc_hash::FxBuildHasher;
 use crate::cluster;
 use crate::inode::LockedInode;
 use crate::shared::Shared;
+use crate::space::RemovedChunk;
 use crate::table::InodeTable;
 
 const LINK_OFFSET: usize = std::mem::offset_of!(RawInode, next_unlinked);
@@ -44,12 +46,17 @@ type Lists = HashMap<u32, Links, FxBuildHasher>;
 #[derive(Debug)]
 pub struct UnlinkedLists {
     groups: Box<[Mutex<Lists>]>,
+    /// The link in an inode's slot.
+    links: Field,
 }
 
 impl UnlinkedLists {
     /// Lists of which nothing is known yet.
     pub(crate) fn new(geometry: &Geometry) -> Self {
-        Self { groups: geometry.ags().map(|_| Mutex::new(Rank::Group, Lists::default())).collect() }
+        Self {
+            groups: geometry.ags().map(|_| Mutex::new(Rank::Group, Lists::default())).collect(),
+            links: Field::new(geometry.inode_size as usize, LINK_OFFSET, CRC_OFFSET),
+        }
     }
 
     fn with<R>(&self, ag: AgNumber, use_lists: impl FnOnce(&mut Lists) -> R) -> Option<R> {
@@ -116,26 +123,28 @@ pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
 pub fn remove(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<(), Error> {
-    take_off(shared, tx, inode, true)
+    take_off(shared, tx, inode, None)
 }
 
-/// The same for an inode whose chunk goes in this transaction, so that there is no slot of it to be changed.
+/// The same for an inode that this transaction frees. Where a chunk goes with it, all on the lists of that chunk are
+/// freed by it, and there are no slots of them to be changed.
 ///
 /// # Errors
 /// As [`remove`].
-pub(crate) fn remove_without_slot(
+pub(crate) fn remove_freed(
     shared: &Shared,
     tx: &mut Transaction,
     inode: &mut LockedInode,
+    gone: Option<RemovedChunk>,
 ) -> Result<(), Error> {
-    take_off(shared, tx, inode, false)
+    take_off(shared, tx, inode, gone)
 }
 
 fn take_off(
     shared: &Shared,
     tx: &mut Transaction,
     inode: &mut LockedInode,
-    has_slot: bool,
+    gone: Option<RemovedChunk>,
 ) -> Result<(), Error> {
     let (ag, ino) = locate(shared, inode.ino())?;
     let agi = read_agi(shared, tx, ag)?;
@@ -144,11 +153,13 @@ fn take_off(
         let damage = Damage::new(NAME, "unlinked", format_args!("inode {ino} in a list"), "none");
         return Err(Error::damaged(Place::ino(inode.ino()), damage));
     };
-    if next.is_some() && has_slot {
+    let has_slot = |ino| gone.is_none_or(|chunk| !chunk.contains(shared.geometry.ino(ag, ino)));
+    if next.is_some() && has_slot(ino) {
         set_link(shared, tx, (ag, ino), None)?;
     }
     match prev {
-        Some(prev) => set_link(shared, tx, (ag, prev), next)?,
+        Some(prev) if has_slot(prev) => set_link(shared, tx, (ag, prev), next)?,
+        Some(_) => {}
         None => {
             let head = bucket(tx, agi, bucket_of(ino));
             if head != Some(ino) {
@@ -212,11 +223,12 @@ fn set_link(
     let edit = tx.edit(id);
     let size = geometry.inode_size as usize;
     let slot = edit.all_mut().get_mut(start..start + size).unwrap_or(&mut []);
-    Dinode::identify(slot, geometry, ino).map_err(damaged)?;
-    if let Some(field) = slot.get_mut(LINK_OFFSET..LINK_OFFSET + 4) {
-        field.copy_from_slice(&to_raw(to).to_be_bytes());
+    let found = RawInode::view(slot).map_or(0, |core| core.ino.get());
+    if found != ino.get() {
+        return Err(damaged(Damage::new("inode", "ino", ino, found)));
     }
-    format::checksum::store(slot, CRC_OFFSET);
+    // The slot was not verified as a whole: nor does this vouch for the rest of it.
+    shared.unlinked.links.store(slot, to_raw(to));
     edit.log(start + LINK_OFFSET..start + LINK_OFFSET + 4);
     Ok(())
 }

@@ -6,7 +6,7 @@ use ag::BlockReservation;
 use base::{Ino, errno};
 use format::dir::{DataPtr, Entry};
 use format::inode::FileType;
-use inode::dir::{Directory, ForkBlocks, Found};
+use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Vacancy};
 use inode::groups::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
 use log::engine::{LogReservation, Loggable, Transaction};
@@ -42,6 +42,11 @@ impl<'v> Change<'v> {
         let room = self.room;
         let mut blocks = ForkBlocks::new(volume.table.shared(), &mut self.tx, &mut space, dir, room)?;
         Ok(work(&mut Directory::new(&volume.geometry, &mut blocks))?)
+    }
+
+    /// Looks a name up that shall be new.
+    pub fn vacancy(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Vacancy<DirBlock>> {
+        self.directory(dir, |dir| dir.vacancy(name))
     }
 
     /// Looks a name up and lets all of its blocks go again, so that the locks of other inodes may be waited for.
@@ -121,10 +126,7 @@ impl Volume {
 
     /// Sets times of an inode to now.
     pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::Time]) {
-        let now = self.table.shared().now();
-        for which in times {
-            state.set_time(*which, now);
-        }
+        state.set_times(times, self.table.shared().now());
     }
 }
 

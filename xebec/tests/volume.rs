@@ -185,6 +185,23 @@ fn links_and_renames() {
     judge(&device);
 }
 
+/// Such names were found to be none only after an inode had been taken for them: giving that up shut the volume down.
+#[test]
+fn a_name_that_cannot_be_is_refused_before_anything_changes() {
+    let device = make(mkfs::Options::default());
+    let volume = open(&device);
+    let root = volume.root();
+    let file = volume.create(root, b"file", &New::file()).unwrap();
+    for name in [&b"a/b"[..], b"", b"a\0", &[b'x'; 256], b".", b"..", b"file"] {
+        assert!(volume.create(root, name, &New::file()).is_err());
+        assert!(volume.create(root, name, &New::directory()).is_err());
+        assert!(volume.link(file, root, name).is_err());
+    }
+    volume.create(root, b"another", &New::file()).unwrap();
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
 #[test]
 fn a_file_without_a_name_lives_as_long_as_it_is_held() {
     let device = make(mkfs::Options::default());

@@ -7,6 +7,7 @@
 //! | [`Tree`] | one tree at work: where its root lies, where blocks come from and go to |
 //! | [`Cursor`] | a position in a tree: lookups and steps (`cursor`), `insert`, `delete` |
 //! | `blocks` | reading, verifying and making the blocks of a tree |
+//! | [`Spot`] | where a record stands, to come back to it without a search |
 //! | `keys` | a parent's keys after a child has changed |
 //! | [`overlap`] | all records that touch a range, where records may overlap |
 //! | [`page`] | changes of bytes within one block or between two |
@@ -45,10 +46,12 @@ mod keys;
 mod kind;
 pub mod overlap;
 pub mod page;
+mod spot;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 pub use cursor::Cursor;
 pub use kind::{Kind, RawPointer, RmapSearch};
+pub use spot::Spot;
 pub use tree::{Home, Root, Tree};

@@ -198,15 +198,16 @@ fn pull(edit: &mut dyn Edit, range: Range<usize>, by: usize) {
     }
 }
 
-/// Replaces the record or key at `slot`; only the bytes from the first that differs to the last are touched.
-pub fn replace(edit: &mut dyn Edit, shape: &Shape, slot: usize, body: &[u8]) {
+/// Replaces the record or key at `slot`; only the words from the first that differs to the last are touched.
+pub fn replace(edit: &mut (impl Edit + ?Sized), shape: &Shape, slot: usize, body: &[u8]) {
     let range = shape.entries(slot..slot + 1);
     let Some(old) = edit.bytes().get(range.clone()) else { return };
-    let differs = |pair: (&u8, &u8)| pair.0 != pair.1;
-    let Some(first) = old.iter().zip(body).position(differs) else { return };
-    let last = old.iter().zip(body).rposition(differs).unwrap_or(first);
-    if let Some(new) = body.get(first..=last) {
-        edit.bytes_mut(range.start + first..range.start + last + 1).copy_from_slice(new);
+    // The parts of all records and keys are multiples of four bytes.
+    let mut differ = old.as_chunks::<4>().0.iter().zip(body.as_chunks::<4>().0).map(|(old, new)| old != new);
+    let Some(first) = differ.position(|differs| differs) else { return };
+    let last = differ.rposition(|differs| differs).map_or(first, |behind| first + 1 + behind);
+    if let Some(new) = body.get(4 * first..4 * last + 4) {
+        edit.bytes_mut(range.start + 4 * first..range.start + 4 * last + 4).copy_from_slice(new);
     }
 }
 

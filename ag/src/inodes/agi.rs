@@ -10,6 +10,8 @@ use format::ondisk::OnDisk;
 use format::{Damage, Place};
 use log::engine::{BufferId, Error, Extent, Transaction};
 
+use crate::Groups;
+
 /// A locked AGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agi {
@@ -24,6 +26,22 @@ const SECTOR: u32 = 2;
 
 fn place_of(geometry: &Geometry, ag: AgNumber) -> Extent {
     Extent { daddr: geometry.ag_header_daddr(ag, SECTOR), bytes: geometry.sector_size }
+}
+
+impl Groups {
+    /// Waits for the lock of an AGI, which mostly is where it was the last time.
+    #[track_caller]
+    pub(super) fn lock_agi(&self, tx: &mut Transaction, ag: AgNumber) -> Result<Agi, Error> {
+        let known = self.get(ag).and_then(|group| group.inodes.header()).and_then(|buffer| tx.rejoin(buffer));
+        if let Some(id) = known {
+            return Ok(Agi { ag, id });
+        }
+        let agi = Agi::read(tx, self.geometry(), ag)?;
+        if let Some(group) = self.get(ag) {
+            group.inodes.set_header(tx.edit(agi.id).buffer());
+        }
+        Ok(agi)
+    }
 }
 
 impl Agi {

@@ -1,7 +1,7 @@
-//! Freeing an inode, and its whole chunk if that was the last inode of it in use.
+//! Freeing inodes of a chunk, and the chunk if they were the last of it in use.
 
-use base::Ino;
 use base::lock::Rank;
+use base::{AgIno, Ino};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
 use log::engine::{Error, Extent, Transaction};
@@ -14,9 +14,11 @@ use super::take::{chunk_of, expect_equal};
 use super::tree::Chunks;
 use crate::Groups;
 
-/// What went with a freed inode.
+/// What was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreedInode {
+pub struct FreedInodes {
+    /// How many of the inodes that were asked for: the first of them, and those behind it that are of its chunk.
+    pub count: usize,
     /// The chunk that was removed, if it was.
     pub removed: Option<RemovedChunk>,
 }
@@ -39,25 +41,29 @@ impl RemovedChunk {
 }
 
 impl Groups {
-    /// Frees an inode in the trees and in all counts. The caller marks its slot free; where the chunk goes, the slots'
-    /// buffers are cancelled here, and the caller forgets their inodes.
+    /// Frees inodes in the trees and in all counts: the first, and those behind it that are of its chunk, so that each
+    /// tree changes at one place. The caller marks their slots free; where the chunk goes, the slots' buffers are
+    /// cancelled here, and the caller forgets their inodes.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the trees know no such inode in use. [`Error::NoSpace`] where the free inode tree may
+    /// [`Error::Damaged`] where the trees know no such inodes in use. [`Error::NoSpace`] where the free inode tree may
     /// have to grow and there is nothing that it could grow into: nothing was changed then.
-    pub fn free_inode(&self, tx: &mut Transaction, ino: Ino) -> Result<FreedInode, Error> {
+    pub fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error> {
         let geometry = self.geometry();
+        let Some(ino) = inos.first().copied() else { return Ok(FreedInodes { count: 0, removed: None }) };
         let damage = || Damage::new("inode", "number", "an inode within the volume", ino);
         let place = format::Place::ino(ino);
         let split = geometry.split_ino(ino);
         let (ag, within) = split.ok_or_else(|| Error::damaged(place, damage()))?;
-        let agi = Agi::read(tx, geometry, ag)?;
+        let agi = self.lock_agi(tx, ag)?;
+        if let Some(count) = self.free_in_current(tx, agi, (within, inos))? {
+            return Ok(FreedInodes { count, removed: None });
+        }
         let mut all = Chunks::<InoBt>::new(self, agi);
         let missing =
             || Damage::new("inode chunk", "startino", format_args!("a chunk with inode {ino}"), "none");
         let before = chunk_of(&mut all, tx, within)?.ok_or_else(|| Error::damaged(place, missing()))?;
-        let mut after = before;
-        after.put(within).map_err(|damage| Error::damaged(place, damage))?;
+        let (after, count) = self.put_back(agi, before, inos)?;
         // A full chunk comes into the free inode tree, which may have to grow: for this there must be blocks before
         // anything changes.
         let grows = geometry.features.finobt() && before.takable() == 0;
@@ -65,7 +71,10 @@ impl Groups {
         let mut reservation = self.reserve_blocks(blocks)?;
         let none = Error::NoSpace { what: "the free inode tree" };
         let spare = Spare::take(&mut reservation, blocks).ok_or(none)?;
-        let goes = after.is_unused() && !self.inodes().keep_chunks && geometry.inodes_per_block_log <= 6;
+        if grows {
+            self.group_of(agi)?.inodes.forget_current();
+        }
+        let goes = self.goes(&after);
         if goes {
             all.delete(tx)?;
         } else {
@@ -76,12 +85,55 @@ impl Groups {
         }
         spare.give_back(&mut reservation);
         let gone = if goes { after.count() } else { 0 };
-        self.count_freed(tx, agi, gone)?;
+        self.count_freed(tx, agi, (count as u32, gone))?;
         if goes {
             self.remove_chunk(tx, agi, &after)?;
         }
         let removed = RemovedChunk { first: geometry.ino(ag, after.start), present: after.present() };
-        Ok(FreedInode { removed: goes.then_some(removed) })
+        Ok(FreedInodes { count, removed: goes.then_some(removed) })
+    }
+
+    /// Gives inodes back to a chunk, as many from the first on as are of it; how many: at most 64.
+    fn put_back(&self, agi: Agi, mut chunk: Chunk, inos: &[Ino]) -> Result<(Chunk, usize), Error> {
+        let mut count = 0;
+        for ino in inos {
+            let within = self.geometry().split_ino(*ino).filter(|(ag, _)| *ag == agi.ag);
+            let Some((_, within)) = within.filter(|(_, within)| chunk.index_of(*within).is_some()) else {
+                break;
+            };
+            chunk.put(within).map_err(|damage| Error::damaged(format::Place::ino(*ino), damage))?;
+            count += 1;
+        }
+        Ok((chunk, count))
+    }
+
+    /// Whether a chunk is removed, as none of its inodes is in use.
+    fn goes(&self, chunk: &Chunk) -> bool {
+        chunk.is_unused() && !self.inodes().keep_chunks && self.geometry().inodes_per_block_log <= 6
+    }
+
+    /// Frees inodes of the current chunk, which stays; how many. `None`, with nothing changed, where the first is of
+    /// another.
+    fn free_in_current(
+        &self,
+        tx: &mut Transaction,
+        agi: Agi,
+        (first, inos): (AgIno, &[Ino]),
+    ) -> Result<Option<usize>, Error> {
+        let inodes = &self.group_of(agi)?.inodes;
+        let Some(mut current) = inodes.take_current() else { return Ok(None) };
+        if current.chunk.index_of(first).is_none() {
+            inodes.put_current(current);
+            return Ok(None);
+        }
+        let (after, count) = self.put_back(agi, current.chunk, inos)?;
+        if self.goes(&after) {
+            return Ok(None);
+        }
+        self.update_current(tx, agi, &mut current, after)?;
+        inodes.put_current(current);
+        self.count_freed(tx, agi, (count as u32, 0))?;
+        Ok(Some(count))
     }
 
     /// Brings the free inode tree up to date; without `after`, the chunk goes.
@@ -118,11 +170,12 @@ impl Groups {
         if has_room { Ok(levels) } else { Err(Error::NoSpace { what: "the free inode tree" }) }
     }
 
-    /// One inode more is free, and `gone` inodes, all free, are no more.
-    fn count_freed(&self, tx: &mut Transaction, agi: Agi, gone: u32) -> Result<(), Error> {
+    /// So many inodes more are free, and `gone` inodes, all free, are no more.
+    fn count_freed(&self, tx: &mut Transaction, agi: Agi, (freed, gone): (u32, u32)) -> Result<(), Error> {
         let raw = agi.raw(tx)?;
         let (count, free) = (raw.count.get(), raw.freecount.get());
-        let counts = (count.checked_sub(gone), free.checked_add(1).and_then(|free| free.checked_sub(gone)));
+        let counts =
+            (count.checked_sub(gone), free.checked_add(freed).and_then(|free| free.checked_sub(gone)));
         let (Some(count), Some(free)) = counts else {
             let expected = format_args!("the {gone} inodes of a chunk at least");
             return Err(agi.damage(Damage::new(
@@ -134,7 +187,7 @@ impl Groups {
         };
         agi.set_counts(tx, count, free);
         self.group_of(agi)?.inodes.set(count, free);
-        self.inodes().add_free(1);
+        self.inodes().add_free(freed);
         self.inodes().sub_free(gone);
         self.inodes().unclaim(gone);
         Ok(())

@@ -1,6 +1,9 @@
 //! How new inodes begin: all of a run at once, each free.
 
+use std::mem::offset_of;
+
 use base::{AgBlock, AgNumber, Ino};
+use format::checksum::Field;
 use format::geometry::Geometry;
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::log::icreate::RawInodeCreate;
@@ -8,24 +11,42 @@ use format::log::item::ItemType;
 use format::ondisk::{LeU16, U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Writes free inodes into `bytes`, a run of whole slots of which the first is that of `first`. What the slots held
-/// before is lost.
-pub fn write_free_inodes(bytes: &mut [u8], geometry: &Geometry, first: Ino, generation: u32) {
-    let mut core = RawInode {
+/// The lower half of an inode's own number: all in which the inodes of a new cluster differ.
+pub fn number_field(geometry: &Geometry) -> Field {
+    Field::new(geometry.inode_size as usize, offset_of!(RawInode, ino) + 4, CRC_OFFSET)
+}
+
+/// Writes free inodes into `bytes`, zeros so far: the whole slots of a cluster, of which the first is that of `first`.
+pub fn write_free_inodes(
+    bytes: &mut [u8],
+    geometry: &Geometry,
+    numbers: &Field,
+    first: Ino,
+    generation: u32,
+) {
+    let core = RawInode {
         magic: U16::new(MAGIC),
         version: 3,
         generation: U32::new(generation),
         next_unlinked: U32::new(u32::MAX),
+        ino: U64::new(first.get()),
         uuid: geometry.uuid,
         ..RawInode::new_zeroed()
     };
-    bytes.fill(0);
-    for (ino, slot) in (first.get()..).zip(bytes.chunks_exact_mut(geometry.inode_size as usize)) {
-        core.ino = U64::new(ino);
-        if let Some(head) = slot.get_mut(..size_of::<RawInode>()) {
-            head.copy_from_slice(core.as_bytes());
+    const HEAD: usize = size_of::<RawInode>();
+    let size = geometry.inode_size as usize;
+    let (model, rest) = bytes.split_at_mut(size.min(bytes.len()));
+    if let Some(head) = model.get_mut(..HEAD) {
+        head.copy_from_slice(core.as_bytes());
+    }
+    format::checksum::store(model, CRC_OFFSET);
+    let head = model.get(..HEAD).unwrap_or_default();
+    // A cluster is aligned: the upper half of its numbers is the same.
+    for (ino, slot) in (first.get() + 1..).zip(rest.chunks_exact_mut(size)) {
+        if let Some(place) = slot.get_mut(..head.len()) {
+            place.copy_from_slice(head);
         }
-        format::checksum::store(slot, CRC_OFFSET);
+        numbers.store(slot, ino as u32);
     }
 }
 
@@ -61,8 +82,8 @@ mod tests {
     fn every_slot_is_a_free_inode_with_its_own_number() {
         let geometry = testing::geometry();
         let first = geometry.ino(AgNumber(1), AgIno(64));
-        let mut bytes = vec![0xa5; 8 * geometry.inode_size as usize];
-        write_free_inodes(&mut bytes, &geometry, first, 77);
+        let mut bytes = vec![0; 8 * geometry.inode_size as usize];
+        write_free_inodes(&mut bytes, &geometry, &number_field(&geometry), first, 77);
         for (n, slot) in (0..8).zip(bytes.chunks(geometry.inode_size as usize)) {
             let inode = Dinode::verify(slot, &geometry, Ino(first.get() + n)).unwrap();
             assert!(inode.is_free());

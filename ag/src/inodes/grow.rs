@@ -94,7 +94,9 @@ impl Groups {
         };
         agi.set_counts(tx, count, free);
         agi.set_newest(tx, start);
-        self.group_of(agi)?.inodes.set(count, free);
+        let known = &self.group_of(agi)?.inodes;
+        known.forget_current();
+        known.set(count, free);
         inodes.add_free(made);
         Ok(true)
     }
@@ -160,6 +162,7 @@ impl Groups {
             write_free_inodes(
                 tx.edit(id).all_mut(),
                 geometry,
+                &self.inodes().numbers,
                 geometry.ino(agi.ag, cluster.first),
                 generation,
             );

@@ -8,10 +8,11 @@
 //! | `tree` | both inode trees, on the one B+tree cursor |
 //! | [`choose`] | which AG a new inode goes to |
 //! | [`search`] | which chunk of that AG |
+//! | `current` | the chunk that gave the last inode, to give the next |
 //! | [`take`] | allocating an inode: [`Groups::alloc_inode`](crate::Groups::alloc_inode) |
 //! | `grow` | more inodes for an AG: whole chunks, or parts |
 //! | [`fresh`] | the bytes of new inodes, and the log item that stands for them |
-//! | [`free`] | freeing an inode, and its chunk: [`Groups::free_inode`](crate::Groups::free_inode) |
+//! | [`free`] | freeing inodes, and their chunk: [`Groups::free_inodes`](crate::Groups::free_inodes) |
 //! | `space` | where blocks for inodes and their trees come from |
 //! | [`state`] | counts in memory, per AG and per volume; options |
 //!
@@ -32,6 +33,7 @@
 pub mod agi;
 pub mod choose;
 pub mod chunk;
+mod current;
 pub mod free;
 pub mod fresh;
 mod grow;
@@ -48,7 +50,7 @@ mod tree;
 
 pub use agi::Agi;
 pub use chunk::Chunk;
-pub use free::{FreedInode, RemovedChunk};
+pub use free::{FreedInodes, RemovedChunk};
 pub use shape::{Cluster, InodeShape};
 pub use state::{AgInodes, InodeCounts, InodeOptions, VolumeInodes};
 pub use take::AllocInode;

@@ -69,19 +69,15 @@ fn none_found(tree: &'static str) -> Damage {
 ///
 /// # Errors
 /// Damage, where there is none: the AGI told that there is.
-pub fn in_free_tree<W: Walk>(walk: &W, store: &mut W::Store, wanted: Wanted) -> Result<Found<W>, W::Error> {
-    let mut at = walk.clone();
+pub fn in_free_tree<W: Walk>(walk: &mut W, store: &mut W::Store, wanted: Wanted) -> Result<Chunk, W::Error> {
     let found = match wanted.parent {
-        Some(parent) => nearest(at, store, parent)?,
-        None => match newest(&mut at, store, wanted)? {
-            Some(chunk) => Some((at, chunk)),
-            None => first(&mut at, store)?.map(|chunk| (at, chunk)),
+        Some(parent) => nearest(walk, store, parent)?,
+        None => match newest(walk, store, wanted)? {
+            Some(chunk) => Some(chunk),
+            None => first(walk, store)?,
         },
     };
-    match found.filter(|(_, chunk)| chunk.takable() != 0) {
-        Some(found) => Ok(found),
-        None => Err(walk.damaged(none_found("finobt"))),
-    }
+    found.filter(|chunk| chunk.takable() != 0).ok_or_else(|| walk.damaged(none_found("finobt")))
 }
 
 /// The newest chunk, if it has a free inode.
@@ -98,20 +94,15 @@ fn first<W: Walk>(walk: &mut W, store: &mut W::Store) -> Result<Option<Chunk>, W
 }
 
 /// The nearest chunk on either side.
-fn nearest<W: Walk>(mut left: W, store: &mut W::Store, parent: AgIno) -> Result<Option<Found<W>>, W::Error> {
-    let below = left.le(store, parent)?;
-    if let Some(chunk) = below
-        && chunk.index_of(parent).is_some()
-    {
-        return Ok(Some((left, chunk)));
+fn nearest<W: Walk>(walk: &mut W, store: &mut W::Store, parent: AgIno) -> Result<Option<Chunk>, W::Error> {
+    let Some(below) = walk.le(store, parent)? else { return walk.next(store) };
+    if below.index_of(parent).is_some() {
+        return Ok(Some(below));
     }
-    let mut right = left.clone();
-    let above = right.next(store)?;
-    Ok(match (below, above) {
-        (Some(below), Some(above)) if above.distance(parent) < below.distance(parent) => Some((right, above)),
-        (Some(below), _) => Some((left, below)),
-        (None, above) => above.map(|above| (right, above)),
-    })
+    match walk.next(store)? {
+        Some(above) if above.distance(parent) < below.distance(parent) => Ok(Some(above)),
+        _ => walk.prev(store),
+    }
 }
 
 /// Finds a chunk with a free inode in the tree of all chunks. `memory` is what the AG remembers from search to search.
@@ -285,7 +276,7 @@ mod tests {
     fn the_free_tree_gives_the_nearest_chunk() {
         let mut all = list(100, &[10, 40, 47]);
         all.chunks.retain(|chunk| chunk.free != 0);
-        let mut find = |wanted| start(in_free_tree(&Position(0), &mut all, wanted));
+        let mut find = |wanted| in_free_tree(&mut Position(0), &mut all, wanted).unwrap().start.get() / 64;
         let parent = |chunk: u32, index| near(chunk * 64 + index);
         let newest = |chunk: u32| Wanted { newest: Some(AgIno(chunk * 64)), parent: None };
         assert_eq!(find(parent(40, 63)), 40);
@@ -298,7 +289,7 @@ mod tests {
         assert_eq!(find(Wanted::default()), 10);
         let mut empty = list(0, &[]);
         for wanted in [parent(3, 3), Wanted::default()] {
-            assert!(in_free_tree(&Position(0), &mut empty, wanted).is_err());
+            assert!(in_free_tree(&mut Position(0), &mut empty, wanted).is_err());
         }
     }
 
@@ -352,7 +343,7 @@ mod tests {
             }
             let mut some = list(60, &free);
             some.chunks.retain(|chunk| chunk.free != 0);
-            let found = start(in_free_tree(&Position(0), &mut some, near(parent)));
+            let found = in_free_tree(&mut Position(0), &mut some, near(parent)).unwrap().start.get() / 64;
             let away = |n: &u32| Chunk::whole(AgIno(n * 64)).distance(AgIno(parent));
             prop_assert_eq!(free.iter().map(away).min(), Some(away(&found)));
         }

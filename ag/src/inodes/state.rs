@@ -5,17 +5,21 @@
 //! AGs while nobody changes them. Both change together with the AGI's bytes, before the commit: a change that is given
 //! up afterwards shuts the volume down.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use base::lock::{Mutex, Rank};
 use base::percpu::{self, Counter, PerCpu};
 use base::random::Random;
 use format::Damage;
+use format::checksum::Field;
 use format::geometry::Geometry;
 use format::superblock::RawSuperblock;
+use log::engine::Buffer;
 
 use super::choose::Rotor;
+use super::current::Current;
+use super::fresh::number_field;
 use super::search::GaveUp;
 use super::shape::{InodeShape, most_inodes};
 use crate::reservation::Bounds;
@@ -62,12 +66,22 @@ pub struct AgInodes {
     free: AtomicU32,
     /// Where the last search without a free inode tree gave up. Taken by who holds the AGI.
     memory: Mutex<Option<GaveUp>>,
+    /// The chunk that gave the last inode.
+    current: Mutex<Option<Current>>,
+    /// The AGI's buffer, as it was last found.
+    header: Mutex<Weak<Buffer>>,
 }
 
 impl Default for AgInodes {
     /// As before the AGI was read.
     fn default() -> Self {
-        Self { count: AtomicU32::new(0), free: AtomicU32::new(0), memory: Mutex::new(Rank::Leaf, None) }
+        Self {
+            count: AtomicU32::new(0),
+            free: AtomicU32::new(0),
+            memory: Mutex::new(Rank::Leaf, None),
+            current: Mutex::new(Rank::Leaf, None),
+            header: Mutex::new(Rank::Leaf, Weak::new()),
+        }
     }
 }
 
@@ -95,6 +109,28 @@ impl AgInodes {
     pub(super) fn remember(&self, memory: Option<GaveUp>) {
         *self.memory.lock() = memory;
     }
+
+    /// Takes the current chunk out: it is forgotten unless it is put back.
+    pub(super) fn take_current(&self) -> Option<Current> {
+        self.current.lock().take()
+    }
+
+    /// Another chunk may be the one that a search finds.
+    pub(super) fn forget_current(&self) {
+        self.take_current();
+    }
+
+    pub(super) fn put_current(&self, current: Current) {
+        *self.current.lock() = Some(current);
+    }
+
+    pub(super) fn header(&self) -> Option<Arc<Buffer>> {
+        self.header.lock().upgrade()
+    }
+
+    pub(super) fn set_header(&self, buffer: &Arc<Buffer>) {
+        *self.header.lock() = Arc::downgrade(buffer);
+    }
 }
 
 /// The inodes of a volume.
@@ -104,6 +140,7 @@ pub struct VolumeInodes {
     pub(super) rotor: Rotor,
     pub(super) random: Arc<Random>,
     pub(super) keep_chunks: bool,
+    pub(super) numbers: Field,
     /// The most levels of an inode tree.
     tree_levels: u32,
     /// The most that there may be; more, if there were more when the volume was opened.
@@ -169,6 +206,7 @@ impl VolumeInodes {
             rotor: Rotor::new(options.cpus, geometry.ag_count),
             random: Arc::clone(&options.random),
             keep_chunks: options.keep_chunks,
+            numbers: number_field(geometry),
             tree_levels: Bounds::derive(geometry).inodes.levels,
             most,
             room: Counter::new(most - allocated),

@@ -10,6 +10,7 @@ use log::engine::{Error, Transaction};
 use super::agi::Agi;
 use super::choose::{Need, Offer, Pass};
 use super::chunk::Chunk;
+use super::current::Current;
 use super::grow::Growth;
 use super::search::{self, Walk, Wanted};
 use super::tree::{Chunks, InodeKind};
@@ -58,6 +59,15 @@ impl Groups {
         let (home_ag, parent) = home.unwrap_or((AgNumber(0), AgIno(0)));
         let turn = if wanted.is_dir { inodes.rotor.turn() } else { inodes.rotor.near(home_ag) };
         let mut growth = Growth::default();
+        // What nearly always happens: a file goes to its directory's AG, which has free inodes.
+        let near = Attempt { parent: Some(parent), wait: true, pass: Pass::Any };
+        if !wanted.is_dir
+            && home.is_some()
+            && self.offer(home_ag).free_inodes > 0
+            && let Some(ino) = self.alloc_inode_in(tx, reservation, home_ag, near, &mut growth)?
+        {
+            return Ok(ino);
+        }
         for pass in Pass::ALL {
             if pass == Pass::Preferred && !wanted.is_dir {
                 continue;
@@ -114,7 +124,7 @@ impl Groups {
         growth: &mut Growth,
     ) -> Result<Option<Ino>, Error> {
         let agi = if attempt.wait {
-            Agi::read(tx, self.geometry(), ag)?
+            self.lock_agi(tx, ag)?
         } else {
             match Agi::try_read(tx, self.geometry(), ag)? {
                 Some(agi) => agi,
@@ -154,7 +164,10 @@ impl Groups {
         let (count, free) = (raw.count.get(), raw.freecount.get());
         let wanted = Wanted { parent, newest: Agi::newest(raw) };
         let ino = if self.geometry().features.finobt() {
-            self.take_by_free_tree(tx, agi, wanted)?
+            match self.take_of_current(tx, agi, parent)? {
+                Some(ino) => ino,
+                None => self.take_by_free_tree(tx, agi, wanted)?,
+            }
         } else {
             self.take_by_inode_tree(tx, agi, wanted)?
         };
@@ -167,17 +180,23 @@ impl Groups {
     }
 
     fn take_by_free_tree(&self, tx: &mut Transaction, agi: Agi, wanted: Wanted) -> Result<AgIno, Error> {
-        let (mut at, chunk) = search::in_free_tree(&Chunks::<FinoBt>::new(self, agi), tx, wanted)?;
+        let mut free = Chunks::<FinoBt>::new(self, agi);
+        let chunk = search::in_free_tree(&mut free, tx, wanted)?;
         let (ino, rest) = take_from(agi, chunk)?;
-        if rest.takable() == 0 {
-            at.delete(tx)?;
+        let used_up = rest.takable() == 0;
+        if used_up {
+            free.delete(tx)?;
         } else {
-            at.update(tx, &rest)?;
+            free.update(tx, &rest)?;
         }
         let mut all = Chunks::<InoBt>::new(self, agi);
         let found = all.eq(tx, chunk.start)?;
         expect_equal(agi, found, Some(&chunk))?;
         all.update(tx, &rest)?;
+        if let (false, Some(all), Some(free)) = (used_up, all.spot(tx), free.spot(tx)) {
+            let current = Current { parent: wanted.parent, chunk: rest, spots: (all, free) };
+            self.group_of(agi)?.inodes.put_current(current);
+        }
         Ok(ino)
     }
 
@@ -192,7 +211,7 @@ impl Groups {
     }
 }
 
-fn take_from(agi: Agi, mut chunk: Chunk) -> Result<(AgIno, Chunk), Error> {
+pub(super) fn take_from(agi: Agi, mut chunk: Chunk) -> Result<(AgIno, Chunk), Error> {
     let ino = chunk.take();
     let none = || agi.damage(Damage::new("inode chunk", "free", "a free inode", "none"));
     Ok((ino.ok_or_else(none)?, chunk))

@@ -14,8 +14,9 @@ use super::agi::Agi;
 use super::chunk::Chunk;
 use super::search::Walk;
 use super::space::Spare;
+use super::take::expect_equal;
 use crate::Groups;
-use crate::btree::{Cursor, Home, Kind, Root, Tree};
+use crate::btree::{Cursor, Home, Kind, Root, Spot, Tree};
 
 /// What differs between the inode tree and the free inode tree: where the AGI keeps their roots and sizes.
 pub(super) trait InodeKind: Kind<Record = InodeChunk, Search = u32> + 'static {
@@ -163,10 +164,37 @@ impl<'a, K: InodeKind> Chunks<'a, K> {
         self.cursor.insert(tx, &chunk.encode(self.sparse))
     }
 
+    /// Where the record at the position stands.
+    pub fn spot(&self, tx: &mut Transaction) -> Option<Spot> {
+        self.cursor.spot(tx)
+    }
+
     /// Removes the record at the position.
     pub fn delete(&mut self, tx: &mut Transaction) -> Result<(), Error> {
         self.cursor.delete(tx)
     }
+}
+
+/// Replaces a chunk's record where it stands; or, if it does not stand there any more, where a search finds it, which
+/// then is the spot.
+pub(super) fn update_at<K: InodeKind>(
+    (groups, agi): (&Groups, Agi),
+    tx: &mut Transaction,
+    spot: &mut Spot,
+    (from, to): (&InodeChunk, &InodeChunk),
+) -> Result<(), Error> {
+    let tree = InodeTree::<K> { groups, agi, spare: None, kind: PhantomData };
+    if spot.update(&tree, tx, (from, to)) {
+        return Ok(());
+    }
+    let mut walk = Chunks::<K>::new(groups, agi);
+    let (found, expected) = (walk.eq(tx, AgIno(from.startino.get()))?, walk.decode(Some(*from))?);
+    expect_equal(agi, found, expected.as_ref())?;
+    walk.cursor.update(tx, to)?;
+    if let Some(found) = walk.spot(tx) {
+        *spot = found;
+    }
+    Ok(())
 }
 
 impl<K: InodeKind> Walk for Chunks<'_, K> {
@@ -210,7 +238,7 @@ impl Groups {
         ag: AgNumber,
         start: AgIno,
     ) -> Result<Option<Chunk>, Error> {
-        let agi = Agi::read(tx, self.geometry(), ag)?;
+        let agi = self.lock_agi(tx, ag)?;
         let mut chunks = Chunks::<InoBt>::new(self, agi);
         let record = chunks.cursor.lookup_ge(tx, start.get())?;
         chunks.decode(record)

@@ -18,23 +18,39 @@ use crossbeam_utils::CachePadded;
 
 pub use counter::Counter;
 
+/// The machine is asked again after so many questions: a few changes of a file system.
+const TRUSTED: u32 = 64;
+
 thread_local! {
-    static PRETENDED: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// The CPU, and how often it may still be told without asking the machine.
+    static KNOWN: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// The CPU that this thread runs on, or the one that [`pretend`] told.
+/// The CPU that this thread ran on a moment ago, or the one that [`pretend`] told.
 #[inline]
 pub fn current() -> usize {
-    match PRETENDED.get() {
-        usize::MAX => rustix::thread::sched_getcpu(),
-        pretended => pretended,
+    let (cpu, trusted) = KNOWN.get();
+    match trusted {
+        0 => ask(),
+        u32::MAX => cpu,
+        trusted => {
+            KNOWN.set((cpu, trusted - 1));
+            cpu
+        }
     }
+}
+
+#[cold]
+fn ask() -> usize {
+    let cpu = rustix::thread::sched_getcpu();
+    KNOWN.set((cpu, TRUSTED));
+    cpu
 }
 
 /// From now on this thread says that it runs on `cpu`; `None` ends that. For tests that replay a run, and for showing
 /// what more CPUs would share.
 pub fn pretend(cpu: Option<usize>) {
-    PRETENDED.set(cpu.unwrap_or(usize::MAX));
+    KNOWN.set(cpu.map_or((0, 0), |cpu| (cpu, u32::MAX)));
 }
 
 /// How many CPUs this process may use now.

@@ -5,7 +5,7 @@ use format::dir::Space;
 use format::dir::data::NULL_BEST;
 use format::dir::edit::entry::NewEntry;
 use format::dir::edit::leaf::{self, Fit};
-use format::dir::edit::{free, room, single, slots};
+use format::dir::edit::{free, room, single};
 use format::dir::leaf::LEAFN_MAGIC;
 use format::edit::BlockMut;
 use format::ondisk::U16;
@@ -13,27 +13,22 @@ use format::ondisk::U16;
 use super::blocks::DirBlocks;
 use super::data::{Hit, Search};
 use super::error::Result;
-use super::{Directory, Found, NAME_EXISTS, NO_SUCH_NAME};
+use super::{Directory, Found, NO_SUCH_NAME};
 
 impl<B: DirBlocks> Directory<'_, B> {
-    pub(super) fn alone_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
+    pub(super) fn alone_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
         let wanted = self.wanted(name);
         let shape = self.leaf_shape(id)?;
-        match self.search(id, shape.slots, wanted)? {
-            Search::Hit(hit) => Ok(Some(hit)),
-            Search::Miss | Search::Beyond => Ok(None),
-        }
+        self.search(id, shape.slots, wanted)
     }
 
-    pub(super) fn alone_add(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
-        if self.alone_find(id, new.name)?.is_some() {
-            return Err(NAME_EXISTS);
-        }
-        self.alone_insert(id, new)
+    pub(super) fn alone_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
+        Ok(self.alone_search(id, name)?.hit())
     }
 
-    /// Adds a name that is not there: into the first block with room, else into a new one at the first hole.
-    pub(super) fn alone_insert(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
+    /// Adds a name that is not there, and whose leaf entry goes to `slot`: into the first block with room, else into a
+    /// new one at the first hole.
+    pub(super) fn alone_insert(&mut self, id: B::Id, slot: usize, new: NewEntry<'_>) -> Result<()> {
         let size = self.entry_size(new);
         let (fitting, hole, known) = self.look(id, |bytes| {
             let bests = leaf::bests(bytes)?;
@@ -45,7 +40,6 @@ impl<B: DirBlocks> Directory<'_, B> {
         let more_bests = usize::from(index == known);
         let hash = self.wanted(new.name).hash;
         let shape = self.leaf_shape(id)?;
-        let slot = self.look(id, |bytes| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash)))?;
         let fit = leaf::fit(&shape, more_bests);
         self.blocks.ensure_room(u32::from(fitting.is_none()) + u32::from(fit == Fit::Full))?;
         let slot = match fit {

@@ -61,6 +61,8 @@ pub trait DirBlocks {
     /// Sets it.
     fn set_size(&mut self, size: u64);
 
+    /// The logical block behind the last that is mapped; 0 where there is none.
+    fn end(&self) -> FileBlock;
     /// The first block at or behind `from` that is mapped.
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>>;
     /// The logical block behind the last that is mapped in front of `below`; 0 where there is none.
@@ -89,6 +91,8 @@ pub trait DirBlocks {
     fn bytes_mut(&mut self, id: Self::Id, range: Range<usize>) -> &mut [u8];
     /// Lets a block go that was not changed.
     fn release(&mut self, id: Self::Id);
+    /// Changes when the transaction let blocks go by itself.
+    fn epoch(&self) -> u32;
 }
 
 /// One block, for the functions that change its bytes.

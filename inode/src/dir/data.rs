@@ -32,10 +32,20 @@ pub(super) struct Hit<Id> {
 /// What a search in one leaf came to.
 pub(super) enum Search<Id> {
     Hit(Hit<Id>),
-    /// There is none.
-    Miss,
-    /// There is none in this leaf, whose last entry has the hash: the next may have it.
-    Beyond,
+    /// There is none. It would go here, in front of all with its hash.
+    Miss(usize),
+    /// The same, and the last entry of this leaf has the hash or a lower one: the next leaf may have it.
+    Beyond(usize),
+}
+
+impl<Id> Search<Id> {
+    /// The entry, if there is one.
+    pub fn hit(self) -> Option<Hit<Id>> {
+        match self {
+            Self::Hit(hit) => Some(hit),
+            Self::Miss(_) | Self::Beyond(_) => None,
+        }
+    }
 }
 
 /// A name and its hash.
@@ -62,7 +72,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         for slot in first..slots.count {
             let entry = self.look(leaf, |bytes| Ok(slots.view(bytes)?.get(slot).copied()))?;
             let Some(entry) = entry.filter(|entry| entry.hashval.get() == wanted.hash) else {
-                return Ok(Search::Miss);
+                return Ok(Search::Miss(first));
             };
             let pointer = entry.pointer();
             if pointer == DataPtr::NULL {
@@ -90,7 +100,7 @@ impl<B: DirBlocks> Directory<'_, B> {
                 return Ok(Search::Hit(Hit { found, data, index, offset, slot }));
             }
         }
-        Ok(Search::Beyond)
+        Ok(Search::Beyond(first))
     }
 
     /// Brings a block of entries in.

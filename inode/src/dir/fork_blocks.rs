@@ -122,6 +122,15 @@ impl<'a> ForkBlocks<'a> {
         })
     }
 
+    /// A block that was used lately.
+    fn known(&mut self, at: FileBlock, kind: Kind) -> Option<DirBlock> {
+        let found = self.state.recent()?.get(at)?;
+        let (ino, daddr) = (self.state.ino(), found.daddr());
+        let buffer = self.tx.rejoin(found)?;
+        let is_own = Self::owner(self.tx.bytes(buffer), kind) == Some(ino.get());
+        is_own.then_some(DirBlock { buffer, at: ForkBlock { ino, file_block: at, daddr } })
+    }
+
     /// The inode that a block says it belongs to.
     fn owner(bytes: &[u8], kind: Kind) -> Option<u64> {
         match kind {
@@ -169,6 +178,10 @@ impl DirBlocks for ForkBlocks<'_> {
         self.state.set_size(size);
     }
 
+    fn end(&self) -> FileBlock {
+        self.list().last().map_or(FileBlock(0), |last| last.end())
+    }
+
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>> {
         let list = self.list();
         Ok(list.get(list.index_at(from)).map(|extent| extent.offset.max(from)))
@@ -188,6 +201,9 @@ impl DirBlocks for ForkBlocks<'_> {
     }
 
     fn read(&mut self, at: FileBlock, kind: Kind) -> Result<DirBlock> {
+        if let Some(known) = self.known(at, kind) {
+            return Ok(known);
+        }
         let segments = self.segments(at)?;
         let ino = self.state.ino();
         let at = ForkBlock { ino, file_block: at, daddr: segments.daddr() };
@@ -199,6 +215,7 @@ impl DirBlocks for ForkBlocks<'_> {
             let found = owner.map_or_else(|| "none".to_owned(), |owner| owner.to_string());
             return Err(Error::damaged(at.place(), Damage::new("directory block", "owner", ino, found)));
         }
+        self.state.recent_mut().note(at.file_block, self.tx.edit(buffer).buffer());
         Ok(DirBlock { buffer, at })
     }
 
@@ -279,5 +296,9 @@ impl DirBlocks for ForkBlocks<'_> {
 
     fn release(&mut self, id: DirBlock) {
         self.tx.release(id.buffer);
+    }
+
+    fn epoch(&self) -> u32 {
+        self.tx.epoch()
     }
 }

@@ -12,7 +12,7 @@ use format::{Damage, Geometry, hash};
 
 use super::blocks::DirBlocks;
 use super::error::Result;
-use super::{Directory, FTYPE_DIRECTORY, Found, NAME_EXISTS, NO_SUCH_NAME};
+use super::{Directory, FTYPE_DIRECTORY, Found, NO_SUCH_NAME};
 
 impl<B: DirBlocks> Directory<'_, B> {
     fn local(&self) -> &[u8] {
@@ -45,10 +45,8 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(Found { ino: head.parent, ftype: FTYPE_DIRECTORY, pointer })
     }
 
-    pub(super) fn inside_add(&mut self, new: NewEntry<'_>) -> Result<()> {
-        if self.inside_find(new.name)?.is_some() {
-            return Err(NAME_EXISTS);
-        }
+    /// Adds a name that is not there.
+    pub(super) fn inside_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
         let mut bytes = self.local().to_vec();
         let capacity = self.blocks.local_capacity();
         let added = shortform::add(&mut bytes, self.geometry, capacity, new);
@@ -61,7 +59,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         let single = block.map_err(|damage| self.damaged(damage))? <= self.geometry.dir_block_size as usize;
         self.blocks.ensure_room(if single { 1 } else { 3 })?;
         let id = self.inside_to_single()?;
-        self.single_add(id, new)
+        self.single_insert(id, new)
     }
 
     pub(super) fn inside_remove(&mut self, name: &[u8]) -> Result<Found> {

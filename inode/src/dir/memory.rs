@@ -255,6 +255,11 @@ impl DirBlocks for Memory {
         self.size = size;
     }
 
+    fn end(&self) -> FileBlock {
+        let per_block = 1 << self.geometry.dir_block_log;
+        FileBlock(self.blocks.keys().next_back().map_or(0, |at| at + per_block))
+    }
+
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>> {
         Ok(self.blocks.range(from.get()..).next().map(|(at, _)| FileBlock(*at)))
     }
@@ -321,4 +326,8 @@ impl DirBlocks for Memory {
     }
 
     fn release(&mut self, _: u64) {}
+
+    fn epoch(&self) -> u32 {
+        0
+    }
 }

@@ -10,6 +10,8 @@
 //! | `tree`, `split`, `join` | leaves under nodes |
 //! | `table` | the room of each data block, in free blocks |
 //! | `data` | what all forms with data blocks share |
+//! | [`Vacancy`] | where a name would go that is not there |
+//! | `recent` | buffers that were used lately |
 //! | `read` | entries in the order of the disk |
 //!
 //! A directory takes the next form when an entry does not fit into the one it has, and goes back as soon as what is
@@ -35,10 +37,12 @@ mod fork_blocks;
 mod inside;
 mod join;
 mod read;
+pub(crate) mod recent;
 mod single;
 mod split;
 mod table;
 mod tree;
+mod vacancy;
 
 #[cfg(test)]
 mod fork_tests;
@@ -50,7 +54,6 @@ mod memory;
 mod tests;
 
 use base::{FileBlock, Ino, errno};
-use format::dir::edit::entry::NewEntry;
 use format::dir::edit::{leaf, shortform};
 use format::dir::leaf::{LEAF1_MAGIC, LEAFN_MAGIC};
 use format::dir::{DataPtr, Entry, Space};
@@ -59,6 +62,8 @@ use format::{Damage, Geometry, Place, dabtree};
 pub use blocks::{DirBlocks, Kind};
 pub use error::{Error, Result};
 pub use fork_blocks::{DirBlock, ForkBlocks};
+pub use format::dir::edit::entry::NewEntry;
+pub use vacancy::Vacancy;
 
 use blocks::Open;
 
@@ -87,7 +92,7 @@ enum Form<Id> {
     Inside,
     Single(Id),
     Alone(Id),
-    Tree,
+    Tree(Id),
 }
 
 /// A directory in a transaction.
@@ -139,23 +144,17 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
             Form::Inside => self.inside_lookup(name),
             Form::Single(id) => Ok(self.single_find(id, name)?.map(|hit| hit.found)),
             Form::Alone(id) => Ok(self.alone_find(id, name)?.map(|hit| hit.found)),
-            Form::Tree => Ok(self.tree_find(name)?.hit.map(|hit| hit.found)),
+            Form::Tree(root) => Ok(self.tree_find(root, name)?.hit.map(|hit| hit.found)),
         }
     }
 
     /// Adds a name.
     ///
     /// # Errors
-    /// `EEXIST`, `EINVAL` for what cannot be a name, `ENAMETOOLONG`; `ENOSPC` where a block cannot be had; damage.
+    /// As [`vacancy`](Self::vacancy) and [`add_at`](Self::add_at).
     pub fn add(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<()> {
-        verify_name(name)?;
-        let new = NewEntry { name, ino, ftype };
-        match self.form()? {
-            Form::Inside => self.inside_add(new),
-            Form::Single(id) => self.single_add(id, new),
-            Form::Alone(id) => self.alone_add(id, new),
-            Form::Tree => self.tree_add(new),
-        }
+        let vacancy = self.vacancy(name)?;
+        self.add_at(vacancy, NewEntry { name, ino, ftype })
     }
 
     /// Removes a name, and says what it was.
@@ -168,7 +167,7 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
             Form::Inside => self.inside_remove(name),
             Form::Single(id) => self.single_remove(id, name),
             Form::Alone(id) => self.alone_remove(id, name),
-            Form::Tree => self.tree_remove(name),
+            Form::Tree(root) => self.tree_remove(root, name),
         }
     }
 
@@ -191,7 +190,7 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
             }
             Form::Single(id) => self.single_find(id, name)?,
             Form::Alone(id) => self.alone_find(id, name)?,
-            Form::Tree => self.tree_find(name)?.hit,
+            Form::Tree(root) => self.tree_find(root, name)?.hit,
         };
         let hit = hit.ok_or(NO_SUCH_NAME)?;
         self.retarget(hit, ino, ftype)?;
@@ -233,22 +232,21 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
             return Ok(Form::Inside);
         }
         let root = self.root();
-        let beyond = self.blocks.next_mapped(root)?;
-        if beyond.is_none() {
+        let end = self.blocks.end();
+        if end <= root {
             return self.blocks.read(FileBlock(0), Kind::Data).map(Form::Single);
         }
         let id = self.blocks.read(root, Kind::Tree)?;
         if dabtree::magic(self.blocks.bytes(id)) != Some(LEAF1_MAGIC) {
-            return Ok(Form::Tree);
+            return Ok(Form::Tree(id));
         }
         // Blocks behind it would be lost with a change of form.
-        match self.blocks.next_mapped(FileBlock(root.get() + self.per_block()))? {
-            None => Ok(Form::Alone(id)),
-            Some(more) => {
-                let damage = Damage::new("directory", "extents", "one leaf block and no free block", more);
-                Err(self.damaged_at(id, damage))
-            }
+        if end.get() <= root.get() + self.per_block() {
+            return Ok(Form::Alone(id));
         }
+        let found = format_args!("blocks up to {end}");
+        let damage = Damage::new("directory", "extents", "one leaf block and no free block", found);
+        Err(self.damaged_at(id, damage))
     }
 
     /// The root of the tree, or the leaf alone.

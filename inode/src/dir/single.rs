@@ -6,7 +6,7 @@ use base::{FileBlock, Ino};
 use format::Geometry;
 use format::dir::data::DATA_MAGIC;
 use format::dir::edit::entry::{self, NewEntry};
-use format::dir::edit::{leaf, room, shortform, single};
+use format::dir::edit::{leaf, room, shortform, single, slots};
 use format::dir::leaf::LEAF1_MAGIC;
 use format::dir::{DataPtr, Entry};
 use format::ondisk::U16;
@@ -14,22 +14,21 @@ use format::ondisk::U16;
 use super::blocks::DirBlocks;
 use super::data::{Hit, Search};
 use super::error::Result;
-use super::{Directory, Found, NAME_EXISTS, NO_SUCH_NAME};
+use super::{Directory, Found, NO_SUCH_NAME};
 
 impl<B: DirBlocks> Directory<'_, B> {
-    pub(super) fn single_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
+    pub(super) fn single_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
         let wanted = self.wanted(name);
         let leaf = self.look(id, single::SingleLeaf::of)?;
-        match self.search(id, leaf.slots, wanted)? {
-            Search::Hit(hit) => Ok(Some(hit)),
-            Search::Miss | Search::Beyond => Ok(None),
-        }
+        self.search(id, leaf.slots, wanted)
     }
 
-    pub(super) fn single_add(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
-        if self.single_find(id, new.name)?.is_some() {
-            return Err(NAME_EXISTS);
-        }
+    pub(super) fn single_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
+        Ok(self.single_search(id, name)?.hit())
+    }
+
+    /// Adds a name that is not there.
+    pub(super) fn single_insert(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
         let (hash, size) = (self.wanted(new.name).hash, self.entry_size(new));
         let added = self.edit(id, |open, geometry| {
             let Some(offset) = single::insert(open, geometry, hash, size)? else { return Ok(false) };
@@ -42,7 +41,9 @@ impl<B: DirBlocks> Directory<'_, B> {
         let need = self.blocks_to_alone(id, size)?;
         self.blocks.ensure_room(need)?;
         let leaf = self.single_to_alone(id)?;
-        self.alone_insert(leaf, new)
+        let shape = self.leaf_shape(leaf)?;
+        let slot = self.look(leaf, |bytes| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash)))?;
+        self.alone_insert(leaf, slot, new)
     }
 
     pub(super) fn single_remove(&mut self, id: B::Id, name: &[u8]) -> Result<Found> {

@@ -11,7 +11,7 @@ use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
 use super::Directory;
 use super::blocks::DirBlocks;
 use super::error::{Error, Result};
-use super::tree::{Path, Step};
+use super::tree::{Nodes, Path, Step};
 
 impl<B: DirBlocks> Directory<'_, B> {
     /// Allocates the first free block of the leaf space.
@@ -71,7 +71,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// another.
     fn add_child(
         &mut self,
-        nodes: &mut Vec<Step<B::Id>>,
+        nodes: &mut Nodes<B::Id>,
         left_last: u32,
         (last, block): (u32, FileBlock),
     ) -> Result<()> {
@@ -94,7 +94,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Puts an entry behind the child that the last of `nodes` leads to; that node is full, and is split in halves.
-    fn split_node(&mut self, nodes: &mut Vec<Step<B::Id>>, new: NodeEntry) -> Result<()> {
+    fn split_node(&mut self, nodes: &mut Nodes<B::Id>, new: NodeEntry) -> Result<()> {
         let (right_block, right) = self.fresh_tree()?;
         if nodes.len() == 1 {
             self.lower_node_root(nodes)?;
@@ -116,7 +116,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Moves the leaf at the root into a new block, and makes the root a node above it. Returns the leaf there.
-    fn lower_leaf_root(&mut self, root: B::Id, nodes: &mut Vec<Step<B::Id>>) -> Result<Step<B::Id>> {
+    fn lower_leaf_root(&mut self, root: B::Id, nodes: &mut Nodes<B::Id>) -> Result<Step<B::Id>> {
         let (block, id) = self.fresh_tree()?;
         let entries = self.look(root, |bytes| leaf::entries_from(bytes, 0))?;
         let at = self.blocks.identity(id);
@@ -130,7 +130,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Moves the node at the root into a new block, and makes the root a node above it.
-    fn lower_node_root(&mut self, nodes: &mut Vec<Step<B::Id>>) -> Result<()> {
+    fn lower_node_root(&mut self, nodes: &mut Nodes<B::Id>) -> Result<()> {
         let Some(root) = nodes.first().copied() else { return Ok(()) };
         let level = self.look(root.id, node::NodeShape::of)?.level;
         if level >= MAX_DEPTH {
@@ -145,7 +145,10 @@ impl<B: DirBlocks> Directory<'_, B> {
         })?;
         let hash = entries.last().map_or(0, |entry| entry.hashval.get());
         let raised = self.raise_root(root.id, level + 1, hash, block)?;
-        nodes.splice(0..1, [raised, Step { block, id, index: root.index }]);
+        if let Some(first) = nodes.first_mut() {
+            *first = Step { block, id, ..root };
+        }
+        nodes.insert(0, raised);
         Ok(())
     }
 

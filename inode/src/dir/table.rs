@@ -17,15 +17,17 @@ impl<B: DirBlocks> Directory<'_, B> {
         FileBlock(first.get() + ((table as u64) << self.geometry.dir_block_log))
     }
 
-    /// The block with room for so many bytes that is nearest to the end: what is growing has it there.
-    pub(super) fn find_room(&mut self, size: usize) -> Result<Option<usize>> {
+    /// The block with room for so many bytes that is nearest to the end: what is growing has it there. With the free
+    /// block that tells so.
+    pub(super) fn find_room(&mut self, size: usize) -> Result<Option<(usize, B::Id)>> {
         let first = Space::Free.first_block(self.geometry);
-        let end = self.blocks.mapped_end(Space::Free.end_block(self.geometry))?;
-        let tables = end.get().saturating_sub(first.get()) >> self.geometry.dir_block_log;
+        let end = self.blocks.end().min(Space::Free.end_block(self.geometry));
+        let tables = (end.get().saturating_sub(first.get()) >> self.geometry.dir_block_log) as usize;
         let most = max_bests(self.geometry);
-        for table in (0..tables as usize).rev() {
+        for table in (0..tables).rev() {
             let block = self.free_block(table);
-            if self.blocks.next_mapped(block)? != Some(block) {
+            // The last one is what the map ends with.
+            if table + 1 < tables && self.blocks.next_mapped(block)? != Some(block) {
                 continue;
             }
             let id = self.read_table(block, table)?;
@@ -35,7 +37,7 @@ impl<B: DirBlocks> Directory<'_, B> {
                 Ok(free::bests(bytes)?.iter().rposition(fits))
             })?;
             if let Some(index) = found {
-                return Ok(Some(table * most + index));
+                return Ok(Some((table * most + index, id)));
             }
             self.blocks.release(id);
         }
@@ -58,6 +60,12 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn blocks_to_note(&mut self, index: usize) -> Result<u32> {
         let block = self.free_block(index / max_bests(self.geometry));
         Ok(u32::from(self.blocks.next_mapped(block)? != Some(block)))
+    }
+
+    /// Notes the room that is left of what [`find_room`](Self::find_room) has found.
+    pub(super) fn note_left(&mut self, (index, table): (usize, B::Id), best: u16) -> Result<()> {
+        let within = index % max_bests(self.geometry);
+        self.edit(table, |open, _| free::set(open, within, Some(best)).map(|_| ()))
     }
 
     /// Notes the room of a data block; `None`: it is gone. Free blocks come and go with that.

@@ -9,11 +9,12 @@ use format::dir::edit::entry::NewEntry;
 use format::dir::edit::{free, leaf, slots};
 use format::dir::leaf::LEAF1_MAGIC;
 use format::{Damage, ensure};
+use smallvec::SmallVec;
 
 use super::blocks::{DirBlocks, Kind};
 use super::data::{Hit, Search};
 use super::error::{Error, Result};
-use super::{Directory, Found, NAME_EXISTS, NO_SUCH_NAME};
+use super::{Directory, Found, NO_SUCH_NAME};
 
 /// A block on the way from the root to a leaf.
 #[derive(Clone, Copy)]
@@ -30,14 +31,17 @@ pub(super) struct Way<Id> {
     pub path: Path<Id>,
     /// The entry, if there is one.
     pub hit: Option<Hit<Id>>,
-    /// The leaf is the first that may hold the hash: a new entry goes there.
-    first: bool,
+    /// Where a new entry goes, if the leaf is the first that may hold the hash.
+    pub first: Option<usize>,
 }
+
+/// The nodes on a way, the root first. Two levels of them are above a million entries.
+pub(super) type Nodes<Id> = SmallVec<[Step<Id>; 2]>;
 
 /// The way from the root to a leaf.
 pub(super) struct Path<Id> {
     /// The root first.
-    pub nodes: Vec<Step<Id>>,
+    pub nodes: Nodes<Id>,
     pub leaf: Step<Id>,
 }
 
@@ -57,13 +61,12 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// chooses in each node.
     fn walk_down(
         &mut self,
-        nodes: &mut Vec<Step<B::Id>>,
-        mut block: FileBlock,
+        nodes: &mut Nodes<B::Id>,
+        (mut block, mut id): (FileBlock, B::Id),
         mut level: Option<u16>,
         pick: impl Fn(&[dabtree::NodeEntry]) -> usize,
     ) -> Result<Step<B::Id>> {
         loop {
-            let id = self.read_tree(block)?;
             let is_node = dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC);
             if !is_node {
                 self.look(id, |bytes| {
@@ -99,13 +102,14 @@ impl<B: DirBlocks> Directory<'_, B> {
             })?;
             nodes.push(step);
             (block, level) = (child, Some(below));
+            id = self.read_tree(block)?;
         }
     }
 
     /// Goes down to the first leaf that may hold a hash; to the last one where all hashes are smaller.
-    pub(super) fn descend(&mut self, hash: u32) -> Result<Path<B::Id>> {
-        let mut nodes = Vec::with_capacity(usize::from(MAX_DEPTH));
-        let root = self.root();
+    pub(super) fn descend(&mut self, root: B::Id, hash: u32) -> Result<Path<B::Id>> {
+        let mut nodes = Nodes::new();
+        let root = (self.root(), root);
         let pick =
             |entries: &[dabtree::NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
         let leaf = self.walk_down(&mut nodes, root, None, pick)?;
@@ -126,6 +130,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             if let Some(child) = child {
                 step.index = next;
                 path.nodes.truncate(up + 1);
+                let child = (child, self.read_tree(child)?);
                 path.leaf = self.walk_down(&mut path.nodes, child, Some(level - 1), |_| 0)?;
                 return Ok(true);
             }
@@ -135,55 +140,56 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Looks a name up.
-    pub(super) fn tree_find(&mut self, name: &[u8]) -> Result<Way<B::Id>> {
+    pub(super) fn tree_find(&mut self, root: B::Id, name: &[u8]) -> Result<Way<B::Id>> {
         let wanted = self.wanted(name);
-        let mut path = self.descend(wanted.hash)?;
+        let mut path = self.descend(root, wanted.hash)?;
+        let mut searched = 0;
         // As many leaves as there can be: a tree that leads in circles ends here.
-        let root = self.root();
-        let end = self.blocks.mapped_end(Space::Leaf.end_block(self.geometry))?;
-        let most = end.get().saturating_sub(root.get()) >> self.geometry.dir_block_log;
-        let mut first = true;
-        for _ in 0..most.max(1) {
+        while searched == 0 || searched < self.most_leaves()? {
             let slots = self.leaf_shape(path.leaf.id)?.slots;
+            let first = |slot| Some(slot).filter(|_| searched == 0);
             match self.search(path.leaf.id, slots, wanted)? {
-                Search::Hit(hit) => return Ok(Way { path, hit: Some(hit), first }),
-                Search::Miss => return Ok(Way { path, hit: None, first }),
-                Search::Beyond => {}
+                Search::Hit(hit) => return Ok(Way { path, hit: Some(hit), first: None }),
+                Search::Miss(slot) => return Ok(Way { path, hit: None, first: first(slot) }),
+                // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
+                Search::Beyond(slot) if !self.advance(&mut path)? => {
+                    return Ok(Way { path, hit: None, first: first(slot) });
+                }
+                Search::Beyond(_) => searched += 1,
             }
-            // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
-            if !self.advance(&mut path)? {
-                return Ok(Way { path, hit: None, first });
-            }
-            first = false;
         }
         Err(self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again")))
     }
 
-    pub(super) fn tree_add(&mut self, new: NewEntry<'_>) -> Result<()> {
-        let way = self.tree_find(new.name)?;
-        if way.hit.is_some() {
-            return Err(NAME_EXISTS);
-        }
-        if way.first {
-            return self.tree_insert_at(way.path, new);
-        }
-        self.tree_insert(new)
+    fn most_leaves(&mut self) -> Result<u64> {
+        let end = self.blocks.mapped_end(Space::Leaf.end_block(self.geometry))?;
+        Ok(end.get().saturating_sub(self.root().get()) >> self.geometry.dir_block_log)
     }
 
     /// Adds a name that is not there.
     pub(super) fn tree_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
-        let path = self.descend(self.wanted(new.name).hash)?;
-        self.tree_insert_at(path, new)
+        let hash = self.wanted(new.name).hash;
+        let root = self.read_tree(self.root())?;
+        let path = self.descend(root, hash)?;
+        let slots = self.leaf_shape(path.leaf.id)?.slots;
+        let slot = self.look(path.leaf.id, |bytes| Ok(slots::first_at_least(slots.view(bytes)?, hash)))?;
+        self.tree_insert_at(path, slot, new)
     }
 
-    /// The same, with the way to the first leaf that may hold the hash.
-    fn tree_insert_at(&mut self, mut path: Path<B::Id>, new: NewEntry<'_>) -> Result<()> {
+    /// The same, with the way to the first leaf that may hold the hash, and the slot there.
+    pub(super) fn tree_insert_at(
+        &mut self,
+        mut path: Path<B::Id>,
+        slot: usize,
+        new: NewEntry<'_>,
+    ) -> Result<()> {
         let hash = self.wanted(new.name).hash;
         let shape = self.leaf_shape(path.leaf.id)?;
         let full = leaf::fit(&shape, 0) == leaf::Fit::Full;
         let splits = if full { self.blocks_to_split(&path)? } else { 0 };
-        let (index, data) = match self.find_room(self.entry_size(new))? {
-            Some(index) => {
+        let room = self.find_room(self.entry_size(new))?;
+        let (index, data) = match room {
+            Some((index, _)) => {
                 self.blocks.ensure_room(splits)?;
                 (index, self.read_data(self.data_block(index))?)
             }
@@ -196,14 +202,16 @@ impl<B: DirBlocks> Directory<'_, B> {
             }
         };
         let (pointer, best) = self.put_entry(data, index, new)?;
-        self.note_room(index, Some(best))?;
-        let slot =
-            self.look(path.leaf.id, |bytes| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash)))?;
+        match room {
+            Some(room) => self.note_left(room, best)?,
+            None => self.note_room(index, Some(best))?,
+        }
         if full {
             return self.split_leaf(&mut path, slot, slots::entry(hash, pointer));
         }
         self.edit(path.leaf.id, |open, _| leaf::insert(open, hash, pointer, slot))?;
-        self.fix_leaf_hash(&path)
+        // In front of others, among none that are stale, the last stays what it is.
+        if slot < shape.slots.count && shape.stale == 0 { Ok(()) } else { self.fix_leaf_hash(&path) }
     }
 
     /// Blocks that the split of a leaf takes: one for each node that is full, too, and one for what was the root.
@@ -241,8 +249,8 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(())
     }
 
-    pub(super) fn tree_remove(&mut self, name: &[u8]) -> Result<Found> {
-        let Way { path, hit, .. } = self.tree_find(name)?;
+    pub(super) fn tree_remove(&mut self, root: B::Id, name: &[u8]) -> Result<Found> {
+        let Way { path, hit, .. } = self.tree_find(root, name)?;
         let hit = hit.ok_or(NO_SUCH_NAME)?;
         let best = self.take_entry(&hit)?;
         self.note_room(hit.index, best)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+mod remap;
 mod volume;
 
 use base::{AgIno, AgNumber, FileBlock, Ino, errno};

@@ -102,7 +102,7 @@ pub struct Content {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing was read yet.
+    /// Nothing was read yet: the bytes are zeros.
     Empty,
     /// The bytes are the block's.
     Valid,
@@ -147,6 +147,16 @@ impl Buffer {
     #[track_caller]
     pub fn lock(self: &Arc<Self>) -> BufferGuard {
         OwnedGuard::lock(Arc::clone(self), |buffer| &buffer.content)
+    }
+
+    /// Whether its lock is known by this rank.
+    pub(super) fn has_rank(&self, rank: Rank) -> bool {
+        self.content.has_rank(rank)
+    }
+
+    /// Waits for the lock, and keeps the buffer for it.
+    pub(super) fn into_lock(self: Arc<Self>) -> BufferGuard {
+        OwnedGuard::lock(self, |buffer| &buffer.content)
     }
 
     /// Takes the lock if nobody has it.

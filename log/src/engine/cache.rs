@@ -139,18 +139,29 @@ impl BufferCache {
         verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
     ) -> Result<BufferGuard, Error> {
         if matches!(guard.state(), State::Empty | State::Stale) {
-            let buffer = Arc::clone(guard.owner());
-            let mut start = 0;
-            for segment in buffer.segments().iter() {
-                let end = start + segment.bytes as usize;
-                let Some(bytes) = guard.bytes_mut().get_mut(start..end) else { break };
-                self.device.read_at(segment.daddr.get().saturating_mul(512), bytes)?;
-                start = end;
+            if let Err(error) = self.read(&mut guard, verify) {
+                guard.bytes_mut().fill(0);
+                return Err(error);
             }
-            verify(guard.bytes()).map_err(|damage| Error::damaged(Place::daddr(buffer.daddr()), damage))?;
             guard.set_state(State::Valid);
         }
         Ok(guard)
+    }
+
+    fn read(
+        &self,
+        guard: &mut BufferGuard,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<(), Error> {
+        let buffer = Arc::clone(guard.owner());
+        let mut start = 0;
+        for segment in buffer.segments().iter() {
+            let end = start + segment.bytes as usize;
+            let Some(bytes) = guard.bytes_mut().get_mut(start..end) else { break };
+            self.device.read_at(segment.daddr.get().saturating_mul(512), bytes)?;
+            start = end;
+        }
+        verify(guard.bytes()).map_err(|damage| Error::damaged(Place::daddr(buffer.daddr()), damage))
     }
 
     /// Bytes of all buffers in memory.
@@ -204,7 +215,7 @@ impl BufferCache {
     #[track_caller]
     pub(super) fn write_now(&self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
         let segments = Segments::from(at);
-        self.forget_freed(&segments);
+        self.forget_freed(&segments, rank);
         let mut guard = self.lock(&segments, rank)?;
         while guard.owner().is_flying() {
             drop(guard);
@@ -221,12 +232,12 @@ impl BufferCache {
         Ok(())
     }
 
-    /// Drops a buffer of another shape that begins at the same address, whose block was freed: the address is about to
-    /// get a new one.
-    pub(super) fn forget_freed(&self, segments: &Segments) {
+    /// Drops a buffer of another shape or rank that begins at the same address, whose block was freed: the address is
+    /// about to get a new one.
+    pub(super) fn forget_freed(&self, segments: &Segments, rank: Rank) {
         let key = segments.daddr().get();
         let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) else { return };
-        if buffer.segments() != segments {
+        if buffer.segments() != segments || !buffer.has_rank(rank) {
             self.drop_buffer(&buffer);
         }
     }

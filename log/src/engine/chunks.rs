@@ -35,6 +35,12 @@ impl Chunks {
         }
         let (first, last) = (range.start / CHUNK_BYTES, (end - 1) / CHUNK_BYTES);
         let used = last / 64 + 1;
+        // One word has all chunks of a buffer of 8 KiB.
+        if let (1, Some(word)) = (used, self.words.first_mut()) {
+            *word |= (u64::MAX << first) & (u64::MAX >> (63 - last));
+            self.used = self.used.max(1);
+            return;
+        }
         for n in first / 64..used {
             let from = first.saturating_sub(n * 64);
             let to = (last - n * 64).min(63);

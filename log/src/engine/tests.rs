@@ -137,6 +137,25 @@ fn what_a_failed_change_left_is_not_seen() {
     assert!(matches!(waiting.fresh(block(4), Rank::Buffer), Err(Error::ShutDown { .. })));
 }
 
+/// With blocks of 16 KiB a cluster of inodes is as large as a directory's block. One that was freed and became such a
+/// block kept the rank that its lock had had, and a debug build saw the AGI locked out of order behind it.
+#[test]
+fn a_block_that_is_used_anew_has_the_rank_of_its_new_use() {
+    let bench = Bench::new();
+    let mut tx = bench.begin();
+    let id = tx.fresh(block(5), Rank::Buffer).unwrap();
+    tx.bytes_mut(id, 0..4).copy_from_slice(b"IN__");
+    tx.commit(&mut []).unwrap();
+    let mut tx = bench.begin();
+    let id = tx.read(block(5), Rank::Buffer, good).unwrap();
+    tx.invalidate(id);
+    tx.commit(&mut []).unwrap();
+    bench.unlogged.write_home(&*bench.device).unwrap();
+    let mut tx = bench.begin();
+    tx.fresh(block(5), Rank::Fork).unwrap();
+    tx.read(block(1), Rank::Agi(0), good).unwrap();
+}
+
 #[test]
 fn a_freed_block_is_not_written_and_comes_back_empty() {
     let bench = Bench::new();

@@ -179,6 +179,8 @@ pub struct Transaction {
     busy: Vec<BusyExtent>,
     pub(super) deferred: Vec<Box<dyn Deferred>>,
     pub(super) resumed: Vec<Group>,
+    /// How often buffers were let go that the caller has not named.
+    epoch: u32,
     /// An earlier transaction of the chain was committed: what follows must be committed too.
     pub(super) rolled: bool,
 }
@@ -216,6 +218,7 @@ impl Transaction {
             busy: Vec::new(),
             deferred: Vec::new(),
             resumed: Vec::new(),
+            epoch: 0,
             rolled: false,
         }
     }
@@ -277,16 +280,35 @@ impl Transaction {
         let id = match self.joined(&at) {
             Some(id) => id,
             None => {
-                self.base.cache.forget_freed(&at);
+                self.base.cache.forget_freed(&at, rank);
                 let guard = self.base.cache.lock(&at, rank)?;
                 self.join(guard)?
             }
         };
         let edit = self.edit(id);
+        let zeros = edit.guard.state() == State::Empty;
         edit.guard.reset(State::Valid);
-        edit.guard.bytes_mut().fill(0);
+        if !zeros {
+            edit.guard.bytes_mut().fill(0);
+        }
         (edit.changed, edit.kind) = (Chunks::NONE, Kind::Normal);
         Ok(id)
+    }
+
+    /// Locks and joins a buffer that the caller has had before, without a look into the cache. `None` where it is not
+    /// the block's any more, or holds nothing: then [`read`](Self::read) finds what does.
+    pub fn rejoin(&mut self, buffer: Arc<Buffer>) -> Option<BufferId> {
+        let is = |edit: &Option<Edit>| edit.as_ref().is_some_and(|edit| Arc::ptr_eq(edit.buffer(), &buffer));
+        if let Some(at) = self.buffers.iter().position(is) {
+            let id = BufferId(at as u32); // a transaction has some dozens
+            return (self.edit(id).guard.state() == State::Valid).then_some(id);
+        }
+        buffer.touch();
+        let guard = buffer.into_lock();
+        if guard.state() != State::Valid {
+            return None;
+        }
+        self.join(guard).ok()
     }
 
     fn joined(&self, at: &Segments) -> Option<BufferId> {
@@ -384,11 +406,18 @@ impl Transaction {
 
     /// Unlocks every buffer that this transaction did not change, so that locks of lower ranks may be waited for.
     pub fn release_clean(&mut self) {
+        self.epoch += 1;
         for place in &mut self.buffers {
             if place.as_ref().is_some_and(|edit| !edit.is_dirty()) {
                 *place = None;
             }
         }
+    }
+
+    /// Changes when buffers were let go that the caller has not named: by [`roll`](Self::roll) and
+    /// [`release_clean`](Self::release_clean). Handles from before must then not be used.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// The buffer stays locked and joined when the transaction rolls.
@@ -463,6 +492,7 @@ impl Transaction {
     pub fn roll(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
         let again = self.reserves_next();
         self.write_out(locked, again)?;
+        self.epoch += 1;
         for place in &mut self.buffers {
             match place {
                 Some(edit) if edit.held => (edit.changed, edit.kind) = (Chunks::NONE, Kind::Normal),

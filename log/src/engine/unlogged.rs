@@ -64,7 +64,8 @@ impl Unlogged {
         for item in items {
             match Arc::clone(&item).flush(&mut batch) {
                 Flush::Queued => {}
-                Flush::Clean => item.core().set_lsn(None),
+                // An intent waits for its answer in a log, which there is none of.
+                Flush::Clean | Flush::Waits => item.core().set_lsn(None),
                 _ => left.push(item),
             }
         }

@@ -128,9 +128,7 @@ impl Target for Engine {
     }
 
     fn unmount(&self, volume: Open) -> Result<(), String> {
-        let Open { volume, held } = volume;
-        drop(held);
-        volume.unmount().map_err(|error| error.to_string())
+        volume.into_volume().unmount().map_err(|error| error.to_string())
     }
 
     fn judge(&self, device: Arc<dyn Device>, homes: &[u64], times: bool) -> Result<Vec<Seen>, String> {
@@ -148,6 +146,11 @@ impl Open {
     /// The volume itself.
     pub fn volume(&self) -> &Volume {
         &self.volume
+    }
+
+    /// The volume alone: what was held open is closed.
+    pub fn into_volume(self) -> Volume {
+        self.volume
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<u64, Held>> {

@@ -46,7 +46,8 @@ pub struct Shape {
     pub inodes: usize,
 }
 
-const BASE: Shape = Shape {
+/// The shape from which the others differ.
+pub const BASE: Shape = Shape {
     name: "default",
     size: 24 << 20,
     block_size: 4096,

@@ -6,6 +6,7 @@
 //! | [`names`] | directories, attributes, their index, symlinks, quota records |
 //! | [`journal`] | log records, operations and items |
 //! | [`volume`] | whole volumes, damaged at some places: read, checked, dumped, and their journal |
+//! | [`finish`] | whole volumes whose log asks for what cannot be |
 //! | [`images`], [`damage`] | small healthy volumes, and how an input damages them |
 //! | [`seeds`] | first inputs for all of them, from those volumes |
 //! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod damage;
+pub mod finish;
 pub mod images;
 pub mod input;
 pub mod journal;
@@ -55,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "log_item", run: journal::log_item },
     Target { name: "volume_read", run: volume::volume_read },
     Target { name: "volume_log", run: volume::volume_log },
+    Target { name: "volume_finish", run: finish::volume_finish },
     Target { name: "volume_check", run: volume::volume_check },
     Target { name: "volume_dump", run: volume::volume_dump },
 ];

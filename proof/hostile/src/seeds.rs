@@ -8,6 +8,7 @@ use format::log::BLOCK_BYTES;
 use format::log::operation::Operations;
 use format::log::record::RecordHeader;
 
+use crate::finish;
 use crate::images::{self, Image, Seal, Site};
 use crate::shape;
 
@@ -32,6 +33,9 @@ pub fn all() -> Seeds {
                 let head: &[u8] = if target == "volume_dump" { &[u8::MAX] } else { &[] };
                 seeds.edit(target, (head, number), index, image.site_bytes(*site));
             }
+        }
+        for kind in 0..finish::KINDS {
+            seeds.add("volume_finish", &[number, kind], &[&finish::seed(kind), &[number]]);
         }
         for (index, site) in
             image.records.iter().enumerate().filter(|_| usize::from(number) >= images::FIRST_DIRTY)

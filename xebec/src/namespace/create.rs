@@ -3,6 +3,7 @@
 use ag::AllocInode;
 use base::{Ino, errno};
 use format::inode::S_IFMT;
+use inode::dir::NewEntry;
 use inode::groups::GroupSpace;
 use inode::state::{InodeState, Time};
 use inode::{InodeRef, NewInode};
@@ -39,9 +40,7 @@ impl Volume {
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         let is_dir = matches!(new.kind, Kind::Directory);
-        if change.lookup(&mut dir, name)?.is_some() {
-            return Err(Error::refused(errno::EEXIST, "the name exists"));
-        }
+        let vacancy = change.vacancy(&mut dir, name)?;
         if is_dir && dir.nlink() >= MAX_LINKS {
             return Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"));
         }
@@ -56,7 +55,7 @@ impl Volume {
             _ => {}
         }
         let (ino, ftype) = (child.ino(), new.file_type().ftype());
-        change.directory(&mut dir, |dir| dir.add(name, ino, ftype))?;
+        change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
         if is_dir {
             let nlink = dir.nlink() + 1;
             dir.set_nlink(nlink);

@@ -3,6 +3,7 @@
 use base::{Ino, errno};
 use format::inode::FileType;
 use inode::InodeRef;
+use inode::dir::NewEntry;
 use inode::state::Time;
 
 use super::create::MAX_LINKS;
@@ -49,9 +50,7 @@ impl Volume {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         };
         expect_directory(&dir)?;
-        if change.lookup(&mut dir, name)?.is_some() {
-            return Err(Error::refused(errno::EEXIST, "the name exists"));
-        }
+        let vacancy = change.vacancy(&mut dir, name)?;
         if is_directory(&child) {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         }
@@ -66,7 +65,7 @@ impl Volume {
         if child.nlink() == 0 {
             inode::unlinked::remove(self.table.shared(), &mut change.tx, &mut child)?;
         }
-        change.directory(&mut dir, |dir| dir.add(name, ino, ftype))?;
+        change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
         let nlink = child.nlink() + 1;
         child.set_nlink(nlink);
         self.touch(&mut child, &[Time::Change]);

@@ -19,7 +19,7 @@ use log::engine::unlogged::Unlogged;
 use log::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
 use zerocopy::FromBytes;
 
-use crate::inodes::{AllocInode, Chunk, FreedInode, InodeOptions};
+use crate::inodes::{AllocInode, Chunk, FreedInodes, InodeOptions};
 use crate::{AllocRequest, BlockReservation, Costs, Groups, Near, Owner};
 
 /// A volume under test.
@@ -174,15 +174,15 @@ impl Bed {
     }
 
     /// Frees an inode in a transaction of its own.
-    pub fn free(&mut self, ino: Ino) -> FreedInode {
+    pub fn free(&mut self, ino: Ino) -> FreedInodes {
         assert!(self.used.remove(&ino), "inode {ino} was not in use");
         self.free_shared(ino).unwrap()
     }
 
     /// The same, without noting it.
-    pub fn free_shared(&self, ino: Ino) -> Result<FreedInode, Error> {
+    pub fn free_shared(&self, ino: Ino) -> Result<FreedInodes, Error> {
         let mut tx = self.begin();
-        let freed = self.groups.free_inode(&mut tx, ino)?;
+        let freed = self.groups.free_inodes(&mut tx, &[ino])?;
         tx.commit(&mut [])?;
         Ok(freed)
     }

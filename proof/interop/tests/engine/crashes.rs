@@ -105,7 +105,8 @@ fn recover(engine: &Engine, run: &Run, image: &Image) -> Result<Vec<Seen>, Strin
 
 /// Where the log lies.
 pub fn log_bytes(image: &Image) -> std::ops::Range<u64> {
-    let mut sector = vec![0; 512];
+    // As long as the longest sector.
+    let mut sector = vec![0; 32768];
     image.read(0, &mut sector);
     let geometry = Superblock::parse(&sector).unwrap().geometry;
     let start = geometry.fs_block_offset(geometry.log_start.unwrap()).unwrap();

@@ -41,6 +41,8 @@ pub struct Files {
     pub log: Option<PathBuf>,
     /// An empty folder to mount it on.
     pub mount: PathBuf,
+    /// The versions of `xfs_repair` that judge it.
+    pub judges: Vec<PathBuf>,
 }
 
 impl Files {
@@ -48,7 +50,7 @@ impl Files {
     pub fn new(folder: &Path, name: &str) -> Self {
         let mount = folder.join("mnt");
         std::fs::create_dir_all(&mount).unwrap();
-        Self { image: folder.join(name), log: None, mount }
+        Self { image: folder.join(name), log: None, mount, judges: vec![newer(), "/sbin/xfs_repair".into()] }
     }
 
     /// Has the kernel mount it, and a script do something there; `$mount` is where, its arguments are `$1` and so on.
@@ -83,26 +85,41 @@ impl Files {
     /// # Errors
     /// The complaint.
     pub fn repair(&self) -> Result<(), String> {
-        for program in [record::newer().join("xfs_repair"), "/sbin/xfs_repair".into()] {
-            let mut command = Command::new(&program);
-            // A volume of one AG has no second superblock to compare with; xfs_repair then asks to be told to go on.
-            command.args(["-n", "-f", "-o", "force_geometry"]);
-            if let Some(log) = &self.log {
-                command.arg("-l").arg(log);
-            }
-            let output = command.arg(&self.image).output().map_err(|error| error.to_string())?;
-            if output.status.code() != Some(0) {
-                let text = String::from_utf8_lossy(&output.stderr).into_owned()
-                    + &String::from_utf8_lossy(&output.stdout);
-                let chatter =
-                    |line: &&str| !line.trim_start().starts_with("- ") && !line.starts_with("Phase");
-                let said: Vec<&str> = text.lines().filter(chatter).take(12).collect();
-                let (program, exit) = (program.display(), output.status.code());
-                return Err(format!("{program} -n exits {exit:?}: {}", said.join("\n")));
-            }
-        }
-        Ok(())
+        self.judges.iter().try_for_each(|judge| self.ask(judge))
     }
+
+    /// What one `xfs_repair -n` complains of.
+    ///
+    /// # Errors
+    /// The complaint.
+    pub fn ask(&self, judge: &Path) -> Result<(), String> {
+        let mut command = Command::new(judge);
+        // A volume of one AG has no second superblock to compare with; xfs_repair then asks to be told to go on.
+        command.args(["-n", "-f", "-o", "force_geometry"]);
+        if let Some(log) = &self.log {
+            command.arg("-l").arg(log);
+        }
+        let output = command.arg(&self.image).output().map_err(|error| error.to_string())?;
+        if output.status.code() == Some(0) {
+            return Ok(());
+        }
+        let text =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        let said: Vec<&str> = text.lines().filter(|line| !is_chatter(line)).take(12).collect();
+        Err(format!("{} -n exits {:?}: {}", judge.display(), output.status.code(), said.join("\n")))
+    }
+}
+
+/// What every `xfs_repair` says.
+fn is_chatter(line: &str) -> bool {
+    let ordinary =
+        ["- ", "Phase", "No modify", "Cannot get host", "Repair may fail", "the image and the host"];
+    ordinary.iter().any(|start| line.trim_start().starts_with(start))
+}
+
+/// The newer `xfs_repair`.
+pub fn newer() -> PathBuf {
+    record::newer().join("xfs_repair")
 }
 
 /// What a manifest tells.

@@ -6,8 +6,9 @@
 //! | [`kernel`] | `xfs_repair -n`, and mounts by the kernel |
 //! | [`calls`], [`matrix`], [`rules`] | the kernel as a subject: the model's rules are Linux's, and Xebec's |
 //! | [`limits`] | as many links as there can be |
-//! | [`scenarios`] | each kind of work on each shape of volume |
+//! | [`scenarios`], [`volumes`] | each kind of work on each shape of volume |
 //! | [`crashes`] | a sample of crash states, recovered by the kernel |
+//! | [`log_device`] | the log on a device of its own |
 //! | [`relay`] | Xebec and the kernel in turn on one volume, each leaving a dirty log to the other |
 // A test says what it expects by panicking; clippy sees that in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -16,7 +17,9 @@ mod calls;
 mod crashes;
 mod kernel;
 mod limits;
+mod log_device;
 mod matrix;
 mod relay;
 mod rules;
 mod scenarios;
+mod volumes;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use base::time::Time;
 use block::{FileDevice, OpenOptions, RecordDevice};
 use crashsim::engine::{Engine, Open};
-use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, Run, State, Target, Worked, Workload, states, survived, work};
 use interop::needs;
 use interop::rng::Rng;
@@ -18,6 +17,7 @@ use model::{Aim, Generator, Kind, New, Seen, Session, Stepped, Subject, Ticks, T
 use crate::calls::Calls;
 use crate::crashes::log_bytes;
 use crate::kernel::{self, Files};
+use crate::volumes::{self, Fresh};
 
 /// What the inner test works on, and which round it is.
 const MOUNT: &str = "XEBEC_RELAY_MOUNT";
@@ -41,18 +41,18 @@ fn xebec_and_the_kernel_recover_each_others_logs() {
     if let Err(why) = needs::mounting() {
         return needs::skip("xebec_and_the_kernel_recover_each_others_logs", &why);
     }
-    let relay = |shape: &crashsim::shape::Shape| {
-        let engine = Engine { shape: shape.clone() };
-        relay(&engine).err().map(|why| format!("{}: {why}", engine.shape.name))
-    };
-    let wrong: Vec<String> = kernel::each(&SHAPES, relay).into_iter().flatten().collect();
+    let relay = |fresh: &Fresh| relay(fresh).err().map(|why| format!("{}: {why}", fresh.engine.shape.name));
+    let volumes = [volumes::crashed(), volumes::more()].into_iter().flatten().collect::<Vec<_>>();
+    let wrong: Vec<String> = kernel::each(&volumes, relay).into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn relay(engine: &Engine) -> Result<(), String> {
+fn relay(fresh: &Fresh) -> Result<(), String> {
+    let engine = &fresh.engine;
     let folder = kernel::scratch();
-    let (files, copy) = (Files::new(folder.path(), "volume"), Files::new(folder.path(), "copy"));
-    let mut image = engine.format()?;
+    let files = |name| Files { judges: fresh.judges.clone(), ..Files::new(folder.path(), name) };
+    let (files, copy) = (files("volume"), files("copy"));
+    let mut image = fresh.image.clone();
     let mut expected = None;
     for round in 0..ROUNDS {
         let told = |why| format!("round {round}: {why}");
@@ -65,10 +65,10 @@ fn relay(engine: &Engine) -> Result<(), String> {
         same(&recover(engine, cut.image)?, &recovered)
             .map_err(|why| told(format!("of Xebec's log: {why}")))?;
         // It was cut off in turn. This is what it makes of that itself, and what Xebec must make of it.
-        std::fs::copy(&files.image, &copy.image).map_err(|error| error.to_string())?;
+        image = read(&files.image)?;
+        image.save(&copy.image).map_err(|error| error.to_string())?;
         expected = Some(copy.show().map_err(told)?);
         copy.repair().map_err(|why| told(format!("after two recoveries by the kernel: {why}")))?;
-        image = read(&files.image)?;
     }
     let (device, volume) = open(engine, image)?;
     let seen = Seen::of_subject(&volume, volume.root(), true)?;
