@@ -61,7 +61,7 @@ fn checkpoints_of_many_records_are_read_back_with_buffers_of_any_size() {
         for round in 1..=12u64 {
             for n in 1..=400 {
                 let mut tx = log.begin(RESERVATION).unwrap();
-                assert_eq!(count_up(&mut tx, n), round);
+                assert_eq!(count_up(&mut tx, n).unwrap(), round);
                 let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
                 tx.bytes_mut(id, 1024..4096).fill(round as u8);
                 tx.commit(&mut []).unwrap();
@@ -94,7 +94,7 @@ fn a_reservation_that_is_too_small_shuts_the_volume_down_and_says_why() {
     let log = volume.open(&options(1));
     let mut tx = log.begin(LogReservation { bytes: 128, transactions: 1 }).unwrap();
     for n in 1..=8 {
-        count_up(&mut tx, n);
+        count_up(&mut tx, n).unwrap();
         let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
         tx.bytes_mut(id, 0..4096).fill(1);
     }

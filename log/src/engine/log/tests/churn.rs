@@ -32,7 +32,7 @@ impl Churn {
         let last = self.blocks.min(first + dice.below(3));
         for roll in 0..=dice.below(4) {
             for n in first..=last {
-                let value = count_up(&mut tx, n);
+                let value = count_up(&mut tx, n).unwrap();
                 self.counts[n as usize].fetch_max(value, Ordering::Relaxed);
                 let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
                 let start = 1024 + 128 * dice.below(20) as usize;

@@ -20,7 +20,7 @@ fn record(volume: &Volume, seed: u64) -> (Recording, Vec<Known>) {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let n = 1 + (dice >> 33) % 30;
         let mut tx = log.begin(RESERVATION).unwrap();
-        counts[n as usize] = count_up(&mut tx, n);
+        counts[n as usize] = count_up(&mut tx, n).unwrap();
         let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
         tx.bytes_mut(id, 1024..4096).fill(step as u8);
         tx.commit(&mut []).unwrap();

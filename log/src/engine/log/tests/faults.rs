@@ -38,7 +38,7 @@ fn work(log: &Arc<Log>, first: u64, forced: &mut [u64; 21]) -> Result<(), crate:
     for round in 0..400 {
         for n in first..first + 5 {
             let mut tx = log.begin(RESERVATION)?;
-            let value = count_up(&mut tx, n);
+            let value = count_up(&mut tx, n)?;
             let id = tx.read(place(n), Rank::Buffer, |_| Ok(()))?;
             tx.bytes_mut(id, 1024..4096).fill(round as u8);
             tx.commit(&mut [])?;

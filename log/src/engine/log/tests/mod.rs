@@ -101,18 +101,18 @@ fn make_blocks(device: &dyn Device, count: u64) {
 }
 
 /// Adds one to the counter of a block; gives the new value.
-fn count_up(tx: &mut Transaction, n: u64) -> u64 {
-    let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
+fn count_up(tx: &mut Transaction, n: u64) -> Result<u64, crate::engine::Error> {
+    let id = tx.read(place(n), Rank::Buffer, |_| Ok(()))?;
     let bytes = tx.bytes_mut(id, COUNTER..COUNTER + 8);
     let value = U64::view(bytes).unwrap().get() + 1;
     bytes.copy_from_slice(&value.to_be_bytes());
-    value
+    Ok(value)
 }
 
 /// Adds one to the counter of a block, in a transaction of its own.
 fn bump(log: &Arc<Log>, n: u64) -> u64 {
     let mut tx = log.begin(RESERVATION).unwrap();
-    let value = count_up(&mut tx, n);
+    let value = count_up(&mut tx, n).unwrap();
     tx.commit(&mut []).unwrap();
     value
 }
