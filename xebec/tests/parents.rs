@@ -89,10 +89,11 @@ fn step(volume: &Volume, dirs: &mut Vec<Ino>, random: &Random) {
             }
         }
         _ => {
-            if let Some((old, ino)) = any_name(volume, from, random) {
-                if volume.unlink(from, &old).is_err() && volume.rmdir(from, &old).is_ok() {
-                    dirs.retain(|dir| *dir != ino);
-                }
+            if let Some((old, ino)) = any_name(volume, from, random)
+                && volume.unlink(from, &old).is_err()
+                && volume.rmdir(from, &old).is_ok()
+            {
+                dirs.retain(|dir| *dir != ino);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Parent pointers: on volumes that have them, each name of a file is an attribute of the file, too, in the same
 //! transaction as the name.
 //!
-//! A removal is refused before it changes anything where it would take blocks that there are none of: so it comes before
-//! the name goes.
+//! A removal is refused before it changes anything where it would take blocks that there are none of: so it comes
+//! before the name goes.
 
 use base::Ino;
 use format::Damage;
