@@ -92,11 +92,11 @@ pub fn describe_intent(intent: &Intent) -> Fields {
             .with("maps", list(targets, |t| describe_map(t, intent::rmap::operation, intent::rmap::FLAGS))),
         Body::Bmap(targets) => fields
             .with("maps", list(targets, |t| describe_map(t, intent::bmap::operation, intent::bmap::FLAGS))),
-        Body::Attr { ino, operation, name, value_bytes } => fields
-            .number("ino", ino.get())
-            .text("operation", operation.words())
-            .with("name", Value::Name(name.clone()))
-            .number("value_bytes", *value_bytes as u64),
+        Body::Attr(change) => fields
+            .number("ino", change.ino.get())
+            .text("operation", change.operation.words())
+            .with("name", Value::Name(change.name.clone()))
+            .number("value_bytes", change.value.len() as u64),
         Body::Exchange(exchange) => describe_exchange(fields, exchange),
     }
 }

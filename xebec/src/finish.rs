@@ -13,7 +13,7 @@ use log::recovery::Intent;
 
 use crate::open::read_superblock;
 use crate::options::Options;
-use crate::{Error, Result, Volume, recover};
+use crate::{Error, Result, Volume};
 
 /// A volume whose unfinished operations are finished in memory.
 #[derive(Debug)]
@@ -24,8 +24,6 @@ pub struct Finished {
     pub log_device: Option<Arc<dyn Device>>,
     /// How many were finished.
     pub finished: usize,
-    /// Those that this version cannot finish, in the order of the log.
-    pub left: Vec<Intent>,
 }
 
 /// Metadata that is kept in memory meanwhile, in bytes.
@@ -41,9 +39,8 @@ pub fn finish_in_memory(
     external: Option<Arc<dyn Device>>,
     unfinished: &[Intent],
 ) -> Result<Finished> {
-    let (known, left): (Vec<_>, Vec<_>) = unfinished.iter().cloned().partition(recover::is_known);
-    if known.is_empty() {
-        return Ok(Finished { device, log_device: external, finished: 0, left });
+    if unfinished.is_empty() {
+        return Ok(Finished { device, log_device: external, finished: 0 });
     }
     let superblock = read_superblock(&*device)?;
     let unknown = superblock.raw.features().ro_compat & !features::RO_COMPAT_KNOWN;
@@ -59,8 +56,8 @@ pub fn finish_in_memory(
     let options =
         Options { seed: Some(0), cil_shards: Some(1), buffer_bytes: BUFFER_BYTES, ..Options::default() };
     let (volume, _) = Volume::start(&superblock, top.clone(), external.clone(), &[], &options)?;
-    known.iter().try_for_each(|intent| volume.finish(intent, None))?;
+    unfinished.iter().try_for_each(|intent| volume.finish(intent, None))?;
     volume.unmount()?;
     top.freeze();
-    Ok(Finished { device: top, log_device: external, finished: known.len(), left })
+    Ok(Finished { device: top, log_device: external, finished: unfinished.len() })
 }

@@ -80,7 +80,6 @@ impl Volume {
         expect_writable(&superblock, &*device)?;
         let (superblock, report) = replay(superblock, &device, external.as_deref())?;
         let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
-        recover::expect_known(intents)?;
         let (mut volume, unanswered) = Self::start(&superblock, device, external, intents, &options)?;
         volume.finish_intents(unanswered)?;
         let staging = if report.is_some() { volume.free_staging()? } else { 0 };
@@ -184,9 +183,6 @@ fn expect_writable(superblock: &Superblock, device: &dyn Device) -> Result<()> {
     } else if unknown != 0 {
         let names = features::names(unknown, features::ro_compat::ALL);
         format!("the volume uses features that this version can only read: {names}")
-    } else if features.parent() {
-        // Each name has an attribute in its file; changing one without the other would damage the volume.
-        "the volume keeps parent pointers, which this version can only read".to_owned()
     } else if features.metadir() {
         "the volume has a metadata directory, which this version can only read".to_owned()
     } else {

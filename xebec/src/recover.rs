@@ -18,27 +18,6 @@ pub(crate) struct Unanswered {
     adopted: Adopted,
 }
 
-/// Whether this version can carry an intent out.
-pub(crate) fn is_known(intent: &Intent) -> bool {
-    match intent.body {
-        Body::Free(_) | Body::Rmap(_) | Body::Refcount(_) | Body::Bmap(_) | Body::Exchange(_) => true,
-        Body::Attr { .. } => false,
-    }
-}
-
-/// Refuses intents that this version cannot carry out, before anything is written.
-pub(crate) fn expect_known(intents: &[Intent]) -> Result<()> {
-    match intents.iter().find(|intent| !is_known(intent)) {
-        Some(intent) => Err(Error::Unwritable {
-            why: format!(
-                "the log holds an unfinished operation that this version cannot finish: {intent} (mount the volume \
-                 with Linux once)"
-            ),
-        }),
-        None => Ok(()),
-    }
-}
-
 /// The places of the intents' records, which must stay.
 pub(crate) fn places(intents: &[Intent]) -> impl Iterator<Item = Lsn> {
     intents.iter().map(|intent| intent.lsn)
@@ -61,6 +40,10 @@ impl Volume {
 
     /// Does what one intent asks for. The log begins a new one where the old one's record is not kept.
     pub(crate) fn finish(&self, intent: &Intent, adopted: Option<Adopted>) -> Result<()> {
+        if let Body::Attr(change) = &intent.body {
+            let file = self.file(change.ino)?;
+            return self.finish_attribute(&file, change, adopted);
+        }
         let operations = self.operations(intent)?;
         let files = self.files(intent)?;
         let mut change = self.begin(self.reservations.intent)?;
@@ -92,7 +75,7 @@ impl Volume {
                 maps.iter().map(|map| inode::fork::deferred::recovered(shared, map)).collect()
             }
             Body::Exchange(exchange) => inode::exchange::recovered(shared, exchange).map(|one| vec![one]),
-            Body::Attr { .. } => Ok(Vec::new()),
+            Body::Attr(_) => Ok(Vec::new()),
         };
         Ok(operations?)
     }
@@ -126,6 +109,6 @@ impl Volume {
     }
 }
 
-fn damaged(ino: Ino, damage: Damage) -> Error {
+pub(crate) fn damaged(ino: Ino, damage: Damage) -> Error {
     EngineError::damaged(Place::ino(ino), damage).into()
 }

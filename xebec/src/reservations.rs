@@ -34,6 +34,8 @@ pub(crate) struct Reservations {
     pub attribute_blocks: u32,
     /// Blocks that one more name takes.
     pub name_blocks: u32,
+    /// Blocks that its parent pointer takes, or the end of one.
+    pub parent_blocks: u32,
     /// Blocks that a rename takes: two names, and a chunk for the whiteout.
     pub rename_blocks: u32,
     /// Blocks that a chunk of inodes takes, with its trees.
@@ -60,7 +62,15 @@ impl Reservations {
         // Every block of the way down may split or join; extents come from the same leaves of the space trees.
         let name = (MOST_FREED_BLOCKS + 3) * dir_block + EXTENT_LEVELS * block + costs.extent_alloc();
         // The value is mapped by, or gone from, at most as many leaves of the tree of extents as its blocks need.
+        let attribute_blocks =
+            most_new_blocks_of_attribute(geometry) + 2 * MOST_TREE_BLOCKS + (1 << geometry.dir_block_log);
         let attribute = most_changed_blocks(geometry) * block + 4 * EXTENT_LEVELS * block + VALUE_ITEMS;
+        // What a change of a name does to the attributes of the file.
+        let parent = match geometry.features.parent() {
+            true => most_changed_blocks(geometry) * block + 2 * EXTENT_LEVELS * block + costs.extent_alloc(),
+            false => 0,
+        };
+        let parent_blocks = if geometry.features.parent() { attribute_blocks } else { 0 };
         let unlinked = 2 * Costs::header(geometry.block_size) + Costs::buffer(geometry.sector_size);
         let taking = costs.inode_take() + name + 2 * inode;
         let chain =
@@ -74,27 +84,32 @@ impl Reservations {
                 costs.extent_free().max(inode::reservation::Reservations::of(geometry).map.bytes),
                 1,
             ),
-            create: chain(taking + costs.extent_alloc() + unlinked, 2),
-            link: chain(name + 2 * inode + unlinked, 2),
-            remove: chain(name + 2 * inode + unlinked, 2),
-            rename: chain(taking + name + 5 * inode + unlinked, 3),
+            create: chain(taking + costs.extent_alloc() + unlinked + parent, 2),
+            link: chain(name + 2 * inode + unlinked + parent, 2),
+            remove: chain(name + 2 * inode + unlinked + parent, 2),
+            // Of both inodes, a name goes and another may come; the whiteout has room for its own.
+            rename: chain(taking + name + 5 * inode + unlinked + 4 * parent, 3),
             attribute: chain(
                 attribute + dir_block + costs.extent_free() + costs.extent_alloc() + 2 * inode,
                 3,
             ),
-            attribute_blocks: most_new_blocks_of_attribute(geometry)
-                + 2 * MOST_TREE_BLOCKS
-                + (1 << geometry.dir_block_log),
+            attribute_blocks,
             name_blocks: new_name,
-            rename_blocks: 2 * new_name + chunk_blocks,
+            parent_blocks,
+            rename_blocks: 2 * new_name + chunk_blocks + 3 * parent_blocks,
             chunk_blocks,
             target_blocks: TARGET_BYTES.div_ceil(geometry.block_size),
         }
     }
 
+    /// Blocks that a name takes, or its end.
+    pub fn link_blocks(&self) -> u32 {
+        self.name_blocks + self.parent_blocks
+    }
+
     /// Blocks that making this file may take.
     pub fn create_blocks(&self, new: &New<'_>) -> u32 {
         let contents = if matches!(new.kind, Kind::Symlink(_)) { self.target_blocks } else { 0 };
-        self.name_blocks + self.chunk_blocks + contents
+        self.name_blocks + self.parent_blocks + self.chunk_blocks + contents
     }
 }

@@ -341,3 +341,64 @@ fn a_full_volume_refuses_and_keeps_what_it_has() {
     volume.unmount().unwrap();
     judge(&device);
 }
+
+/// The blocks of attributes on a device.
+fn attribute_blocks(device: &MemoryDevice, block_size: usize) -> Vec<u64> {
+    let is_one = |at: &u64| {
+        let mut bytes = vec![0; block_size];
+        device.read_at(*at, &mut bytes).unwrap();
+        matches!(
+            format::dabtree::magic(&bytes),
+            Some(format::attr::leaf::MAGIC | format::dabtree::NODE_MAGIC)
+        )
+    };
+    (0..device.size()).step_by(block_size).filter(is_one).collect()
+}
+
+/// Damage that no checksum tells of: refused, or not even noticed, but never a panic, and it ends.
+#[test]
+fn damaged_trees_are_survived() {
+    let device = make(&mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let volume = open(&device);
+    let ino = volume.create(volume.root(), b"it", &New::file()).unwrap();
+    for n in 0..500 {
+        let name = format!("user.{n}").into_bytes();
+        volume.set_attribute(ino, &name, &vec![1; n % 200], SetAttribute::Any).unwrap();
+    }
+    volume.set_attribute(ino, b"user.long", &[1; 9000], SetAttribute::Any).unwrap();
+    volume.unmount().unwrap();
+    let blocks = attribute_blocks(&device, 1024);
+    assert!(blocks.len() > 60, "{}", blocks.len());
+    let random = Random::seeded(9);
+    for _ in 0..150 {
+        let damaged = Arc::new(block::OverlayDevice::new(device.clone()));
+        for _ in 0..1 + below(&random, 4) {
+            // The root and its children as often as all leaves together.
+            let most = if below(&random, 2) == 0 { 3 } else { blocks.len() as u64 };
+            let at = blocks[below(&random, most) as usize];
+            let mut bytes = vec![0; 1024];
+            damaged.read_at(at, &mut bytes).unwrap();
+            for _ in 0..1 + below(&random, 6) {
+                let place =
+                    if below(&random, 2) == 0 { 56 + below(&random, 40) } else { below(&random, 1024) };
+                bytes[place as usize] = random.next_u64() as u8;
+            }
+            if let Some(stamp) = format::stamp::Stamp::of(&bytes) {
+                let lsn = stamp.lsn(&bytes).unwrap_or_default();
+                assert!(stamp.seal(&mut bytes, lsn));
+            }
+            damaged.write_at(at, &bytes, block::Durability::Buffered).unwrap();
+        }
+        let volume = Volume::open(damaged, Options::default()).unwrap();
+        drop(volume.list_attributes(ino));
+        for _ in 0..30 {
+            let name = format!("user.{}", below(&random, 600)).into_bytes();
+            drop(volume.get_attribute(ino, &name));
+            let value = vec![2; below(&random, 1200) as usize];
+            drop(match below(&random, 2) {
+                0 => volume.set_attribute(ino, &name, &value, SetAttribute::Any),
+                _ => volume.remove_attribute(ino, &name),
+            });
+        }
+    }
+}

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::edit::{self, Chmod, Chown, Ln, Mkdir, Mknod, Mv, On, Rm, Rmdir, Touch};
-use crate::commands::{cat, check, dump, extract, find, generate, info, log, ls, manifest, mkfs, stat, tree};
+use crate::commands::edit::{self, Chmod, Chown, Ln, Mkdir, Mknod, Mv, On, Rm, Rmdir, Setfattr, Touch};
+use crate::commands::{
+    cat, check, dump, extract, find, generate, getfattr, info, log, ls, manifest, mkfs, stat, tree,
+};
 use crate::output::exit_code;
 use crate::sizes;
 
@@ -63,6 +65,8 @@ pub enum Command {
     Log(log::Arguments),
     /// Show any structure, every field by name.
     Dump(dump::Arguments),
+    /// Show extended attributes.
+    Getfattr(getfattr::Arguments),
     /// Write one line of JSON per file, for comparison.
     Manifest(manifest::Arguments),
     /// Make directories.
@@ -81,6 +85,8 @@ pub enum Command {
     Chmod(On<Chmod>),
     /// Change owners and groups.
     Chown(On<Chown>),
+    /// Set and remove extended attributes.
+    Setfattr(On<Setfattr>),
     /// Make device nodes, named pipes and sockets.
     Mknod(On<Mknod>),
     /// Run many commands that change a volume in one session.
@@ -109,6 +115,7 @@ impl Command {
             Self::Check(arguments) => &arguments.image,
             Self::Log(arguments) => &arguments.image,
             Self::Dump(arguments) => &arguments.image,
+            Self::Getfattr(arguments) => &arguments.image,
             Self::Manifest(arguments) => &arguments.image,
             Self::Mkdir(on) => &on.image,
             Self::Touch(on) => &on.image,
@@ -118,6 +125,7 @@ impl Command {
             Self::Rmdir(on) => &on.image,
             Self::Chmod(on) => &on.image,
             Self::Chown(on) => &on.image,
+            Self::Setfattr(on) => &on.image,
             Self::Mknod(on) => &on.image,
             Self::Sh(arguments) => &arguments.image,
             Self::Replay(arguments) => &arguments.image,

@@ -29,6 +29,7 @@ mod owners;
 mod pipeline;
 mod sizes;
 mod times;
+mod values;
 mod walk;
 
 use std::process::ExitCode;

@@ -314,7 +314,7 @@ fn finished(
         match xebec::finish::finish_in_memory(device, log_device, &replay.left) {
             Ok(done) => {
                 (opened.device, opened.log_device) = (done.device, done.log_device);
-                (replay.finished, replay.left) = (done.finished, done.left);
+                (replay.finished, replay.left) = (done.finished, Vec::new());
             }
             Err(error) => replay.failure = Some(error.to_string()),
         }

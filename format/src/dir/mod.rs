@@ -146,7 +146,7 @@ pub fn entry_size(name_length: usize, geometry: &Geometry) -> usize {
 }
 
 /// A name that may stand in a directory, `.` and `..` apart.
-pub(crate) fn verify_name(structure: &'static str, name: &[u8]) -> Result<(), Damage> {
+pub fn verify_name(structure: &'static str, name: &[u8]) -> Result<(), Damage> {
     ensure!(!name.is_empty(), structure, "namelen", "1 to 255", 0);
     ensure!(
         !name.iter().any(|byte| matches!(byte, 0 | b'/')),

@@ -111,6 +111,13 @@ impl Attributes<'_> {
         self.room = self.room.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
     }
 
+    /// Whether the blocks of a leaf and of a value can both be unmapped without others that nobody reserved.
+    pub(super) fn frees_for_sure(&self) -> bool {
+        let spare = self.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.extents().len());
+        self.room >= MOST_TREE_BLOCKS
+            || (self.state.form(ForkKind::Attr) == Some(Form::Extents) && spare >= 2)
+    }
+
     /// Whether blocks can be unmapped and freed without others that nobody reserved.
     pub(super) fn can_free(&self, from: FileBlock, to: FileBlock) -> bool {
         if self.room >= MOST_TREE_BLOCKS {

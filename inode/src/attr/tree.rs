@@ -246,11 +246,12 @@ impl Attributes<'_> {
 
     /// Takes an attribute out, with the blocks of its value.
     pub(super) fn tree_take(&mut self, hit: Hit) -> Result<()> {
-        if let Some((block, length)) = hit.remote {
-            let count = format::attr::remote::block_count(length, self.geometry());
-            if !self.can_free(block, FileBlock(block.get() + u64::from(count))) {
-                return Err(Error::NoSpace { what: "removing an attribute" });
-            }
+        let last = hit.path.nodes.last().is_some()
+            && self.look(hit.path.leaf.block, |bytes, geometry| {
+                Ok(AttrLeaf::of(bytes, geometry)?.entries.len() == 1)
+            })?;
+        if (last || hit.remote.is_some()) && !self.frees_for_sure() {
+            return Err(Error::NoSpace { what: "removing an attribute" });
         }
         self.edit(hit.path.leaf.block, |open, geometry| edit::remove(open, geometry, hit.slot))?;
         if let Some((block, length)) = hit.remote {

@@ -135,6 +135,13 @@ impl Adopted {
         self.0.clone()
     }
 
+    /// Logs that what the intent asks for is done by this very transaction.
+    pub(super) fn done(self, tx: &mut Transaction, kind: ItemType) {
+        let regions = regions(kind, self.0.id, &[], false);
+        let intent = Mutex::new(Rank::Leaf, Some(self.0));
+        tx.log_item(Arc::new(DoneItem { core: ItemCore::default(), intent }), regions);
+    }
+
     /// The intent with what it asks for.
     pub(super) fn group(self, operations: Vec<Box<dyn Deferred>>) -> Group {
         Group { operations, intent: Some(self.0) }

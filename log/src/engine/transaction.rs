@@ -17,6 +17,7 @@ use std::sync::Arc;
 use base::Lsn;
 use base::lock::Rank;
 use format::damage::Damage;
+use format::log::item::ItemType;
 use smallvec::SmallVec;
 
 use super::buffer::{Buffer, BufferGuard, Extent, Segments, State, settle};
@@ -466,6 +467,11 @@ impl Transaction {
     /// To be done at the commit, as an intent asks that is in the log already; its done item goes with it.
     pub fn resume(&mut self, intent: Adopted, operations: Vec<Box<dyn Deferred>>) {
         self.resumed.push(intent.group(operations));
+    }
+
+    /// What an intent asks for that is in the log already was done in this transaction: its done item goes with it.
+    pub fn answer(&mut self, intent: Adopted, done: ItemType) {
+        intent.done(self, done);
     }
 
     pub(super) fn next_intent_id(&self) -> u64 {

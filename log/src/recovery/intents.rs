@@ -39,18 +39,45 @@ pub enum Body {
     /// Change a file's extent map.
     Bmap(Vec<MapTarget>),
     /// Change an extended attribute or a parent pointer.
-    Attr {
-        /// The inode.
-        ino: Ino,
-        /// What to do.
-        operation: AttrOperation,
-        /// The attribute's name, without its namespace.
-        name: Vec<u8>,
-        /// Bytes of its value.
-        value_bytes: usize,
-    },
+    Attr(Box<AttrChange>),
     /// Exchange ranges of two files.
     Exchange(Exchange),
+}
+
+/// A change of one attribute, as [`AttrIntent`] has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttrChange {
+    /// The inode.
+    pub ino: Ino,
+    /// Its generation, for parent pointers.
+    pub generation: u32,
+    /// What to do.
+    pub operation: AttrOperation,
+    /// Bits of the namespace.
+    pub namespace: u32,
+    /// The attribute's name, without its namespace's prefix.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// The name that a parent pointer gets.
+    pub new_name: Vec<u8>,
+    /// The value that a parent pointer gets.
+    pub new_value: Vec<u8>,
+}
+
+impl AttrChange {
+    fn of(intent: &AttrIntent<'_>) -> Self {
+        Self {
+            ino: intent.ino,
+            generation: intent.generation,
+            operation: intent.operation,
+            namespace: intent.namespace,
+            name: intent.name.to_vec(),
+            value: intent.value.to_vec(),
+            new_name: intent.new_name.unwrap_or_default().to_vec(),
+            new_value: intent.new_value.unwrap_or_default().to_vec(),
+        }
+    }
 }
 
 impl Intent {
@@ -64,8 +91,7 @@ impl Intent {
             ItemType::Bui => intent::parse_maps(region).map(|(id, list)| (id, Body::Bmap(list)))?,
             ItemType::Attri => {
                 let attr = AttrIntent::parse(item.regions())?;
-                let AttrIntent { id, ino, operation, name, value, .. } = attr;
-                (id, Body::Attr { ino, operation, name: name.to_vec(), value_bytes: value.len() })
+                (attr.id, Body::Attr(Box::new(AttrChange::of(&attr))))
             }
             ItemType::Xmi => {
                 Exchange::parse(region).map(|exchange| (exchange.id, Body::Exchange(exchange)))?
@@ -80,7 +106,7 @@ impl Intent {
         match &self.body {
             Body::Free(_) | Body::Rmap(_) | Body::Refcount(_) => Vec::new(),
             Body::Bmap(maps) => maps.iter().map(|map| Ino(map.owner)).collect(),
-            Body::Attr { ino, .. } => vec![*ino],
+            Body::Attr(change) => vec![change.ino],
             Body::Exchange(exchange) => exchange.files.to_vec(),
         }
     }

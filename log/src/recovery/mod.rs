@@ -46,7 +46,7 @@ mod split;
 use block::Device;
 use format::superblock::Superblock;
 
-pub use intents::{Body, Intent};
+pub use intents::{AttrChange, Body, Intent};
 pub use replay::{Context, Failure, FirstPass, Outcome, Registry, Replay};
 pub use report::{Problem, Report, Tally};
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`fill`] | fills a mounted volume with every structure that files can have |
 //! | [`stress`] | keeps a mounted volume busy until it is shut down under it: dirty logs |
+//! | [`attributes`] | random changes of extended attributes |
 //! | [`bulk`] | large plain trees, for benchmarks |
 //! | [`damage`] | damaged volumes, and what xfs_repair says of them |
 //! | [`needs`] | what tests need, and how they say that it is not there |
@@ -13,6 +14,7 @@
 //! `make-images` beside `src/` makes the images; the binary `interop` is what it calls.
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 pub mod bulk;
 pub mod damage;
 pub mod fill;

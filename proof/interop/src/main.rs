@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use interop::damage::{judge, record};
-use interop::{bulk, fill, stress, walk};
+use interop::{attributes, bulk, fill, stress, walk};
 
 #[derive(Parser)]
 #[command(about = "Fills, stresses and describes mounted volumes")]
@@ -27,6 +27,8 @@ enum Command {
     Fill(fill::Options),
     /// Work on the volume mounted at DIR until it is shut down.
     Stress(stress::Options),
+    /// Change extended attributes of the files in DIR.
+    Attributes(attributes::Options),
     /// Make a large plain tree under DIR.
     Bulk(bulk::Options),
     /// Damage small volumes a field at a time.
@@ -47,6 +49,7 @@ fn main() -> Result<()> {
         Command::Manifest { dir } => walk::write_manifest(&dir, BufWriter::new(std::io::stdout().lock())),
         Command::Fill(options) => fill::run(&options),
         Command::Stress(options) => stress::run(&options),
+        Command::Attributes(options) => attributes::run(&options),
         Command::Bulk(options) => bulk::run(&options),
         Command::Damage(Damage::Record(options)) => record::run(&options),
         Command::Damage(Damage::Judge(options)) => judge::run(&options),

@@ -8,6 +8,7 @@ use inode::groups::GroupSpace;
 use inode::state::{InodeState, Time};
 use inode::{InodeRef, NewInode};
 
+use super::parents::Parent;
 use crate::change::{Change, Locked, expect_directory, is_dots};
 use crate::new::{Kind, New};
 use crate::{Error, Result, Volume};
@@ -54,6 +55,7 @@ impl Volume {
             Kind::Symlink(target) => change.write_target(&mut child, target)?,
             _ => {}
         }
+        change.add_parent(&mut child, Parent::of(&dir), name)?;
         let (ino, ftype) = (child.ino(), new.file_type().ftype());
         change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
         if is_dir {

@@ -8,6 +8,7 @@ use inode::state::Time;
 
 use super::create::MAX_LINKS;
 use super::order::lock_all;
+use super::parents::Parent;
 use crate::change::{expect_directory, is_directory, is_dots};
 use crate::{Error, Result, Volume};
 
@@ -45,7 +46,7 @@ impl Volume {
     }
 
     fn try_give_name(&self, file: &InodeRef, dir: &InodeRef, name: &[u8], anonymous: bool) -> Result<()> {
-        let mut change = self.begin_taking(self.reservations.link, self.reservations.name_blocks)?;
+        let mut change = self.begin_taking(self.reservations.link, self.reservations.link_blocks())?;
         let [Some(mut dir), Some(mut child)] = lock_all([Some(dir), Some(file)]) else {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         };
@@ -65,6 +66,7 @@ impl Volume {
         if child.nlink() == 0 {
             inode::unlinked::remove(self.table.shared(), &mut change.tx, &mut child)?;
         }
+        change.add_parent(&mut child, Parent::of(&dir), name)?;
         change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
         let nlink = child.nlink() + 1;
         child.set_nlink(nlink);

@@ -9,6 +9,7 @@
 //! | [`remove`] | taking names away |
 //! | [`rename`] | moving names, with all flags |
 //! | [`handle`] | holding a file that may lose its last name; files without one |
+//! | `parents` | what a file knows of its names, where the volume has parent pointers |
 //! | `order` | in which order inodes are locked |
 
 pub mod create;
@@ -17,5 +18,6 @@ pub mod link;
 pub mod listing;
 pub mod lookup;
 mod order;
+mod parents;
 pub mod remove;
 pub mod rename;

@@ -4,6 +4,7 @@ use base::{Ino, errno};
 use inode::state::Time;
 
 use super::order::{Named, lock_named};
+use super::parents::Parent;
 use crate::change::{Change, Locked, is_directory, is_dots};
 use crate::{Error, Result, Volume};
 
@@ -36,7 +37,7 @@ impl Volume {
             return Err(self.refuse_dots(dir, errno::EISDIR, "is a directory"));
         }
         let dir_ref = self.inode(dir)?;
-        let mut change = self.begin_giving(self.reservations.remove, self.reservations.name_blocks)?;
+        let mut change = self.begin_giving(self.reservations.remove, self.reservations.link_blocks())?;
         let Named { mut dir, mut child, child_ref, .. } = lock_named(&mut change, &dir_ref, name)?;
         match (directory, is_directory(&child)) {
             (false, true) => return Err(Error::refused(errno::EISDIR, "is a directory")),
@@ -46,6 +47,7 @@ impl Volume {
         if directory {
             expect_empty(&mut change, &mut child, errno::ENOTEMPTY)?;
         }
+        change.remove_parent(&mut child, Parent::of(&dir), name)?;
         change.directory(&mut dir, |dir| dir.remove(name))?;
         if directory {
             let nlink = dir.nlink().saturating_sub(1);

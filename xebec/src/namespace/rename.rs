@@ -14,6 +14,7 @@ use inode::state::Time;
 
 use super::create::{MAX_LINKS, NO_DEVICE};
 use super::order::lock_all;
+use super::parents::Parent;
 use super::remove::expect_empty;
 use crate::change::{Change, Locked, expect_directory, is_directory, is_dots, parent_of};
 use crate::new::{Device, Kind, New};
@@ -190,7 +191,13 @@ impl Volume {
             let near = set.target.as_ref().map_or(set.from.ino(), |target| target.ino());
             whiteout = Some(change.make((&set.from, near), &WHITEOUT, NO_DEVICE, 1)?);
         }
+        change.remove_parents(&mut set, from_name, to_name)?;
         change.place(&mut set, to_name)?;
+        let (to, whiteout_parent) = (Parent::of(set.to()), Parent::of(&set.from));
+        change.add_parent(&mut set.source, to, to_name)?;
+        if let Some((_, new)) = &mut whiteout {
+            change.add_parent(new, whiteout_parent, from_name)?;
+        }
         let from = &mut set.from;
         match &whiteout {
             Some((_, new)) => {
@@ -324,6 +331,16 @@ impl Change<'_> {
         Ok(())
     }
 
+    /// Both inodes lose the names that they had.
+    fn remove_parents(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
+        let (from, to) = (Parent::of(&set.from), Parent::of(set.to()));
+        self.remove_parent(&mut set.source, from, from_name)?;
+        match &mut set.target {
+            Some(target) => self.remove_parent(target, to, to_name),
+            None => Ok(()),
+        }
+    }
+
     fn exchange(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
         let kind = |locked: &Locked| FileType::from_mode(locked.mode()).map_or(0, FileType::ftype);
         let Some((target_ino, target_kind)) = set.target.as_ref().map(|target| (target.ino(), kind(target)))
@@ -331,6 +348,12 @@ impl Change<'_> {
             return Ok(());
         };
         let (source_ino, source_kind) = (set.source.ino(), kind(&set.source));
+        self.remove_parents(set, from_name, to_name)?;
+        let (from, to) = (Parent::of(&set.from), Parent::of(set.to()));
+        self.add_parent(&mut set.source, to, to_name)?;
+        if let Some(target) = &mut set.target {
+            self.add_parent(target, from, from_name)?;
+        }
         self.directory(&mut set.from, |dir| dir.replace(from_name, target_ino, target_kind))?;
         self.directory(set.to(), |dir| dir.replace(to_name, source_ino, source_kind))?;
         let directory = FileType::Directory.ftype();

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use dump::request::Target;
 use dump::{GRAMMAR, Request};
 
 use crate::args::Global;
@@ -16,7 +17,7 @@ use crate::output::{Coded, Messages, Stdout, exit_code, write_json};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = format!("What can be shown:\n{GRAMMAR}\n\n\
     What is damaged is shown too: lines that begin with # say what is wrong with it. A dirty log is replayed in \
-    memory first; \
+    memory first, and shown itself as it is; \
     with --no-replay what is shown is what lies on the disk.\n\n\
     Examples:\n  xebec dump disk.xfs sb\n  xebec dump disk.xfs agf 0\n  xebec dump disk.xfs inode /etc/passwd\n  \
     xebec dump --json disk.xfs bnobt 2 1\n\n\
@@ -37,8 +38,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         error: anyhow::anyhow!("{error} (see `xebec dump --help`)"),
     })?;
     let messages = Messages::new(global, arguments.image.display().to_string());
-    let opened = open::open_damaged(&arguments.image, global, &messages)?;
-    let dumped = dump::dump_device(opened.device, &request)?;
+    // The log itself is shown as it lies: what was unfinished in it is finished in memory through the same blocks.
+    let device = match request.target {
+        Target::Log(_) => open::device(&arguments.image, global)?,
+        _ => open::open_damaged(&arguments.image, global, &messages)?.device,
+    };
+    let dumped = dump::dump_device(device, &request)?;
     if global.json {
         write_json(&dumped.to_json())?;
         return Ok(exit_code::OK);

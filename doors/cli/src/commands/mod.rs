@@ -7,6 +7,7 @@ pub mod edit;
 pub mod extract;
 pub mod find;
 pub mod generate;
+pub mod getfattr;
 pub mod info;
 pub mod log;
 pub mod ls;
@@ -31,6 +32,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Check(arguments) => check::run(&arguments, &global),
         Command::Log(arguments) => log::run(&arguments, &global),
         Command::Dump(arguments) => dump::run(&arguments, &global),
+        Command::Getfattr(arguments) => getfattr::run(&arguments, &global),
         Command::Manifest(arguments) => manifest::run(&arguments, &global),
         Command::Mkdir(on) => edit::run(&on, &global),
         Command::Touch(on) => edit::run(&on, &global),
@@ -40,6 +42,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Rmdir(on) => edit::run(&on, &global),
         Command::Chmod(on) => edit::run(&on, &global),
         Command::Chown(on) => edit::run(&on, &global),
+        Command::Setfattr(on) => edit::run(&on, &global),
         Command::Mknod(on) => edit::run(&on, &global),
         Command::Sh(arguments) => edit::shell::run(&arguments, &global),
         Command::Replay(arguments) => edit::replay::run(&arguments, &global),

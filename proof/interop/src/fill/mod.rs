@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rustix::fs::{CWD, Mode, OFlags};
 
+pub use dirs::equal_hash_name;
+
 use crate::rng::Rng;
 
 /// The volume to fill, and how.

@@ -6,6 +6,7 @@
 //! | `move_` | `mv` |
 //! | `remove` | `rm`, `rmdir` |
 //! | `change` | `chmod`, `chown` |
+//! | `attributes` | `setfattr` |
 //! | `mode` | the modes of `chmod`, in numbers and in letters |
 //! | `shell` | `sh`: many of them, from arguments or standard input |
 //! | `replay` | a dirty log, in place |
@@ -14,6 +15,7 @@
 //! Each of these commands is one type with its arguments and [`Edit::perform`]: the command line and `sh` run the same.
 //! The image is locked while it is open, and cleanly unmounted at the end, also after an error.
 
+mod attributes;
 mod change;
 mod make;
 mod mode;
@@ -30,6 +32,7 @@ use anyhow::Context as _;
 use clap::Args;
 use xebec::Volume;
 
+pub use attributes::Setfattr;
 pub use change::{Chmod, Chown};
 pub use make::{Ln, Mkdir, Mknod, Touch};
 pub use move_::Mv;

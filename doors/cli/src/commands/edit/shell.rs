@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use xebec::{Cookie, Volume};
 
-use super::{Chmod, Chown, Edit, Ln, Mkdir, Mknod, Mv, Rm, Rmdir, Touch};
+use super::{Chmod, Chown, Edit, Ln, Mkdir, Mknod, Mv, Rm, Rmdir, Setfattr, Touch};
 use crate::args::Global;
 use crate::names;
 use crate::open::{self, Writable};
@@ -16,7 +16,7 @@ use crate::open::{self, Writable};
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Each line is a command without `xebec` and without the image: mkdir, touch, ln, mv, rm, rmdir, \
-    chmod, chown, mknod, ls, sync, exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
+    chmod, chown, setfattr, mknod, ls, sync, exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
     Examples:\n  xebec sh disk.xfs -c 'mkdir /etc' -c 'touch /etc/motd'\n  xebec sh disk.xfs < commands.txt\n\n\
     Exit codes: 0 all done; 1 something failed; 2 wrong usage."
 )]
@@ -57,6 +57,8 @@ enum Command {
     Chmod(Chmod),
     /// Change owners.
     Chown(Chown),
+    /// Set and remove extended attributes.
+    Setfattr(Setfattr),
     /// Make device nodes, pipes and sockets.
     Mknod(Mknod),
     /// List a directory.
@@ -145,6 +147,7 @@ impl Session {
             Ok(Command::Rmdir(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Chmod(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Chown(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Setfattr(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Mknod(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Ls { path }) => {
                 if let Err(error) = list(volume, super::bytes(&path))? {

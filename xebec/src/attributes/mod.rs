@@ -9,6 +9,8 @@
 //!
 //! On volumes with parent pointers each name of a file is an attribute, too, which is not shown here.
 
+mod recover;
+
 use std::sync::atomic::Ordering;
 
 use base::{Daddr, Ino, errno, lock::Rank};
@@ -201,20 +203,14 @@ impl Volume {
         value: &[u8],
     ) -> Result<()> {
         let mut runs = Vec::new();
-        let set = change.stage(&state, value, &mut runs).and_then(|()| {
-            let length = value.len() as u32; // at most 64 KiB
-            change.attributes(&mut state, |attributes| {
-                attributes.set(key, &NewValue::Remote { runs: &runs, length })
-            })
-        });
-        match set {
-            // Nothing but the allocation was done.
-            Err(error) if error.errno() == errno::ENOSPC => {
-                let mut space = GroupSpace::for_data(&change.volume.groups, &mut change.blocks);
-                values::give_back(&mut change.tx, &mut space, state.ino(), &runs)?;
-                change.commit(&mut [&mut state])?;
-                return Err(error);
-            }
+        if let Err(error) = change.stage(&state, value, &mut runs) {
+            return change.unstage(state, &runs, error);
+        }
+        let length = value.len() as u32; // at most 64 KiB
+        let new = NewValue::Remote { runs: &runs, length };
+        match change.attributes(&mut state, |attributes| attributes.set(key, &new)) {
+            // Nothing was changed.
+            Err(error) if error.errno() == errno::ENOSPC => return change.unstage(state, &runs, error),
             other => other?,
         }
         self.touch(&mut state, &[Time::Change]);
@@ -310,6 +306,14 @@ impl Change<'_> {
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
         let mut attributes = Attributes::new(volume.table.shared(), &mut self.tx, &mut space, state, room)?;
         Ok(work(&mut attributes)?)
+    }
+
+    /// Gives the blocks of a value back that could not be set, and nothing else was done.
+    fn unstage(mut self, mut state: Locked, runs: &[inode::space::Run], error: Error) -> Result<()> {
+        let mut space = GroupSpace::for_data(&self.volume.groups, &mut self.blocks);
+        values::give_back(&mut self.tx, &mut space, state.ino(), runs)?;
+        self.commit(&mut [&mut state])?;
+        Err(error)
     }
 
     /// Takes blocks for a value and writes it there.

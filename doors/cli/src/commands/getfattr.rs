@@ -1,0 +1,104 @@
+//! `xebec getfattr`: the extended attributes of files.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use read::{AclNames, Inode, Last};
+
+use crate::args::Global;
+use crate::names;
+use crate::open::{self, Files, Image};
+use crate::output::Stdout;
+use crate::values;
+
+/// Arguments of `getfattr`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Without options the names are listed, of all namespaces. Values that are no text are written \
+    in base64, with 0s in front.\n\n\
+    Examples:\n  xebec getfattr disk.xfs -d /srv/file\n  xebec getfattr disk.xfs -n user.origin /srv/file\n  \
+    xebec getfattr disk.xfs --only-values -n security.selinux /etc/passwd\n\n\
+    Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
+)]
+pub struct Arguments {
+    /// The image.
+    pub image: PathBuf,
+    /// Only this attribute, with its value.
+    #[arg(short = 'n', long, value_name = "NAME")]
+    name: Option<OsString>,
+    /// The values, too.
+    #[arg(short, long)]
+    dump: bool,
+    /// The bare values alone.
+    #[arg(long)]
+    only_values: bool,
+    /// Of a symbolic link itself, not of what it leads to.
+    #[arg(long)]
+    no_dereference: bool,
+    /// Whose attributes.
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Runs `getfattr`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let image = open::open(&arguments.image, global)?;
+    let mut out = Stdout::raw();
+    let last = if arguments.no_dereference { Last::Keep } else { Last::Follow };
+    for (name, inode) in image.find_files(&arguments.files, last) {
+        let (attributes, errors) = read_all(&image, &inode, arguments);
+        for error in errors {
+            image.messages.fail(format_args!("{}: {error}", names::quoted(&name)));
+        }
+        show(&mut out, &name, &attributes, arguments)?;
+    }
+    out.flush()?;
+    Ok(image.messages.finish())
+}
+
+/// Names with values.
+type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn read_all(image: &Image, inode: &Inode, arguments: &Arguments) -> (Attributes, Vec<read::Error>) {
+    let (mut attributes, mut errors) = (Vec::new(), Vec::new());
+    if let Some(name) = &arguments.name {
+        match read::get_xattr(&image.volume, &inode.dinode(), name.as_bytes()) {
+            Ok(value) => attributes.push((name.as_bytes().to_vec(), value)),
+            Err(error) => errors.push(error),
+        }
+        return (attributes, errors);
+    }
+    let walked = read::for_each_xattr(&image.volume, &inode.dinode(), AclNames::Portable, |attribute| {
+        match attribute {
+            Ok(attribute) => attributes.push((attribute.name.to_vec(), attribute.value.to_vec())),
+            Err(error) => errors.push(error),
+        }
+        ControlFlow::Continue(())
+    });
+    errors.extend(walked.err());
+    attributes.sort();
+    (attributes, errors)
+}
+
+fn show(out: &mut Stdout, file: &[u8], attributes: &Attributes, arguments: &Arguments) -> io::Result<()> {
+    if arguments.only_values {
+        return attributes.iter().try_for_each(|(_, value)| out.write_all(value));
+    }
+    if attributes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "# file: {}", names::printable(file))?;
+    for (name, value) in attributes {
+        let name = names::printable(name);
+        if arguments.dump || arguments.name.is_some() {
+            writeln!(out, "{name}={}", values::encode(value))?;
+        } else {
+            writeln!(out, "{name}")?;
+        }
+    }
+    writeln!(out)
+}
