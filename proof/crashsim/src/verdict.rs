@@ -96,6 +96,10 @@ fn prefix(run: &Run, thread: usize, seen: &Seen, least: usize) -> Result<Survive
     if let (Some(fewest), Some(most)) = (fewest, most) {
         return Ok(Survived { fewest, most });
     }
+    let all = history.steps.len();
+    if history.tree_though_failed(seen).is_some_and(|tree| Seen::of_tree(&tree).fingerprint() == print) {
+        return Ok(Survived { fewest: all, most: all });
+    }
     let synced_away = history.prefixes(print, 0).next();
     let (nearest, differences) = history.nearest(seen, least);
     let steps = history.steps.len();

@@ -85,6 +85,23 @@ impl History {
         }
     }
 
+    /// The tree after all steps, the last one too, which failed though there was no reason to refuse it: a device that
+    /// fails leaves open whether a change is in the log. What it made has the number that is seen.
+    pub fn tree_though_failed(&self, seen: &Seen) -> Option<Tree> {
+        let (last, before) = self.steps.split_last().filter(|(last, _)| !last.done)?;
+        let mut tree = self.tree(before.len());
+        tree.judge(&last.operation).ok()?;
+        let made = match &last.operation {
+            Operation::Create { dir, name, .. } => Some((*dir, name)),
+            Operation::Rename { from, name, how: How::Whiteout(_), .. } => Some((*from, name)),
+            _ => None,
+        };
+        let number =
+            made.and_then(|(dir, name)| seen.files.get(&tree.node(dir)?.number)?.entries.get(name).copied());
+        tree.perform(&last.operation, last.now, number.unwrap_or(0)).ok()?;
+        Some(tree)
+    }
+
     /// The prefix at or above `least` that differs least from what is seen, and how, for a message.
     pub fn nearest(&self, seen: &Seen, least: usize) -> (usize, Vec<String>) {
         let mut tree = self.tree(least);
