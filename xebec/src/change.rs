@@ -6,7 +6,7 @@ use ag::BlockReservation;
 use base::{Ino, errno};
 use format::dir::{DataPtr, Entry};
 use format::inode::FileType;
-use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Vacancy};
+use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Standing, Vacancy};
 use inode::groups::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
 use log::engine::{LogReservation, Loggable, Transaction};
@@ -49,6 +49,11 @@ impl<'v> Change<'v> {
         self.directory(dir, |dir| dir.vacancy(name))
     }
 
+    /// Looks a name up that must exist, and keeps its blocks.
+    pub fn standing(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Standing<DirBlock>> {
+        self.directory(dir, |dir| dir.standing(name))?.ok_or_else(no_such_file)
+    }
+
     /// Looks a name up and lets all of its blocks go again, so that the locks of other inodes may be waited for.
     pub fn lookup(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Option<Found>> {
         let found = self.directory(dir, |dir| dir.lookup(name))?;
@@ -58,7 +63,7 @@ impl<'v> Change<'v> {
 
     /// The same where the name must exist.
     pub fn find(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Found> {
-        self.lookup(dir, name)?.ok_or(Error::refused(errno::ENOENT, "no such file or directory"))
+        self.lookup(dir, name)?.ok_or_else(no_such_file)
     }
 }
 
@@ -128,6 +133,10 @@ impl Volume {
     pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::Time]) {
         state.set_times(times, self.table.shared().now());
     }
+}
+
+fn no_such_file() -> Error {
+    Error::refused(errno::ENOENT, "no such file or directory")
 }
 
 /// Refuses what is not a directory, or one that was removed while somebody still used it.

@@ -226,6 +226,17 @@ pub fn with_find_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
+/// `setfattr` as people write it: its `-v` is not that of all commands, but the value.
+pub fn with_setfattr_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let Some(command) = arguments.iter().position(|argument| argument == "setfattr") else {
+        return arguments;
+    };
+    for argument in arguments.iter_mut().skip(command + 1).filter(|argument| *argument == "-v") {
+        *argument = OsString::from("--value");
+    }
+    arguments
+}
+
 /// Prints what clap has to say: help on standard output, errors of usage on standard error.
 pub fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // A closed pipe is not worth another message.
@@ -263,5 +274,8 @@ mod tests {
             ["xebec", "find", "a.img", "--name", "-x", "--type", "f"]
         );
         assert_eq!(spell(&["xebec", "ls", "-ls"]), ["xebec", "ls", "-ls"]);
+        let given = ["xebec", "setfattr", "a.img", "-n", "user.a", "-v", "b", "/f"].map(OsString::from);
+        let spelled = with_setfattr_spelling(given.to_vec());
+        assert!(spelled.contains(&"--value".into()) && Cli::try_parse_from(spelled).is_ok());
     }
 }

@@ -41,7 +41,7 @@ use clap::Parser as _;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = args::with_find_spelling(std::env::args_os().collect());
+    let arguments = args::with_setfattr_spelling(args::with_find_spelling(std::env::args_os().collect()));
     let arguments = match args::Cli::try_parse_from(&arguments) {
         Ok(arguments) => arguments,
         Err(error) => return args::usage(&error, &arguments),

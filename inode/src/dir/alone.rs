@@ -10,10 +10,10 @@ use format::dir::leaf::LEAFN_MAGIC;
 use format::edit::BlockMut;
 use format::ondisk::U16;
 
+use super::Directory;
 use super::blocks::DirBlocks;
 use super::data::{Hit, Search};
 use super::error::Result;
-use super::{Directory, Found, NO_SUCH_NAME};
 
 impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn alone_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
@@ -67,8 +67,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         })
     }
 
-    pub(super) fn alone_remove(&mut self, id: B::Id, name: &[u8]) -> Result<Found> {
-        let hit = self.alone_find(id, name)?.ok_or(NO_SUCH_NAME)?;
+    pub(super) fn alone_remove(&mut self, id: B::Id, hit: Hit<B::Id>) -> Result<()> {
         let best = self.take_entry(&hit)?;
         self.edit(id, |open, _| {
             leaf::remove(open, hit.slot)?;
@@ -77,8 +76,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         if best.is_none() {
             self.trim_bests(id)?;
         }
-        self.alone_to_single(id)?;
-        Ok(hit.found)
+        self.alone_to_single(id)
     }
 
     /// The table ends with the last block that is there.

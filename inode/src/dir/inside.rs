@@ -20,7 +20,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// The entry of that name: its first byte, and what it says.
-    fn inside_find(&self, name: &[u8]) -> Result<Option<(usize, Found)>> {
+    pub(super) fn inside_find(&self, name: &[u8]) -> Result<Option<(usize, Found)>> {
         let geometry = self.geometry;
         for found in shortform::walk(self.local(), geometry).map_err(|damage| self.damaged(damage))? {
             let found = found.map_err(|damage| self.damaged(damage))?;
@@ -31,14 +31,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(None)
     }
 
-    pub(super) fn inside_lookup(&self, name: &[u8]) -> Result<Option<Found>> {
-        if name == b".." {
-            return self.inside_parent().map(Some);
-        }
-        Ok(self.inside_find(name)?.map(|(_, found)| found))
-    }
-
-    fn inside_parent(&self) -> Result<Found> {
+    pub(super) fn inside_parent(&self) -> Result<Found> {
         let head = shortform::Head::of(self.local()).map_err(|damage| self.damaged(damage))?;
         let offset = data::HEADER_SIZE + entry_size(1, self.geometry);
         let pointer = DataPtr::new(FileBlock(0), offset, self.geometry);
@@ -62,12 +55,11 @@ impl<B: DirBlocks> Directory<'_, B> {
         self.single_insert(id, new)
     }
 
-    pub(super) fn inside_remove(&mut self, name: &[u8]) -> Result<Found> {
-        let (start, found) = self.inside_find(name)?.ok_or(NO_SUCH_NAME)?;
+    /// Removes the entry that begins at a byte.
+    pub(super) fn inside_remove(&mut self, start: usize) -> Result<()> {
         let mut bytes = self.local().to_vec();
         shortform::remove(&mut bytes, self.geometry, start).map_err(|damage| self.damaged(damage))?;
-        self.blocks.set_local(&bytes)?;
-        Ok(found)
+        self.blocks.set_local(&bytes)
     }
 
     /// Gives a name another inode. `None`, with nothing changed, where a wider number does not fit.

@@ -10,7 +10,7 @@
 //! | `tree`, `split`, `join` | leaves under nodes |
 //! | `table` | the room of each data block, in free blocks |
 //! | `data` | what all forms with data blocks share |
-//! | [`Vacancy`] | where a name would go that is not there |
+//! | [`Standing`], [`Vacancy`] | where a name stands; where it would go that is not there |
 //! | `recent` | buffers that were used lately |
 //! | `read` | entries in the order of the disk |
 //!
@@ -40,6 +40,7 @@ mod read;
 pub(crate) mod recent;
 mod single;
 mod split;
+mod standing;
 mod table;
 mod tree;
 mod vacancy;
@@ -63,6 +64,7 @@ pub use blocks::{DirBlocks, Kind};
 pub use error::{Error, Result};
 pub use fork_blocks::{DirBlock, ForkBlocks};
 pub use format::dir::edit::entry::NewEntry;
+pub use standing::Standing;
 pub use vacancy::Vacancy;
 
 use blocks::Open;
@@ -130,22 +132,14 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     /// # Errors
     /// `ENAMETOOLONG`, damage, and what the device reports.
     pub fn lookup(&mut self, name: &[u8]) -> Result<Option<Found>> {
-        if name.len() > 255 {
-            return Err(Error::Refused {
-                errno: errno::ENAMETOOLONG,
-                why: "the name is longer than 255 bytes",
-            });
-        }
         if name == b"." {
             let pointer = DataPtr::new(FileBlock(0), format::dir::data::HEADER_SIZE, self.geometry);
             return Ok(Some(Found { ino: self.blocks.ino(), ftype: FTYPE_DIRECTORY, pointer }));
         }
-        match self.form()? {
-            Form::Inside => self.inside_lookup(name),
-            Form::Single(id) => Ok(self.single_find(id, name)?.map(|hit| hit.found)),
-            Form::Alone(id) => Ok(self.alone_find(id, name)?.map(|hit| hit.found)),
-            Form::Tree(root) => Ok(self.tree_find(root, name)?.hit.map(|hit| hit.found)),
+        if name == b".." && self.blocks.local().is_some() {
+            return self.inside_parent().map(Some);
         }
+        Ok(self.standing(name)?.map(|place| place.found()))
     }
 
     /// Adds a name.
@@ -163,12 +157,8 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     /// `ENOENT`, `EINVAL` for `.` and `..`, damage.
     pub fn remove(&mut self, name: &[u8]) -> Result<Found> {
         verify_name(name)?;
-        match self.form()? {
-            Form::Inside => self.inside_remove(name),
-            Form::Single(id) => self.single_remove(id, name),
-            Form::Alone(id) => self.alone_remove(id, name),
-            Form::Tree(root) => self.tree_remove(root, name),
-        }
+        let place = self.standing(name)?.ok_or(NO_SUCH_NAME)?;
+        self.remove_at(place, name)
     }
 
     /// Gives a name, which may be `..`, another inode, and says what it was.

@@ -14,7 +14,7 @@ use format::ondisk::U16;
 use super::blocks::DirBlocks;
 use super::data::{Hit, Search};
 use super::error::Result;
-use super::{Directory, Found, NO_SUCH_NAME};
+use super::{Directory, Found};
 
 impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn single_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
@@ -46,14 +46,12 @@ impl<B: DirBlocks> Directory<'_, B> {
         self.alone_insert(leaf, slot, new)
     }
 
-    pub(super) fn single_remove(&mut self, id: B::Id, name: &[u8]) -> Result<Found> {
-        let hit = self.single_find(id, name)?.ok_or(NO_SUCH_NAME)?;
+    pub(super) fn single_remove(&mut self, id: B::Id, hit: Hit<B::Id>) -> Result<()> {
         self.edit(id, |open, geometry| {
             single::remove(open, hit.slot)?;
             entry::remove(open, geometry, hit.offset)
         })?;
-        self.single_to_inside(id)?;
-        Ok(hit.found)
+        self.single_to_inside(id)
     }
 
     /// Moves what is left into the inode, if it fits there.

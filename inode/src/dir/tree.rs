@@ -11,10 +11,10 @@ use format::dir::leaf::LEAF1_MAGIC;
 use format::{Damage, ensure};
 use smallvec::SmallVec;
 
+use super::Directory;
 use super::blocks::{DirBlocks, Kind};
 use super::data::{Hit, Search};
 use super::error::{Error, Result};
-use super::{Directory, Found, NO_SUCH_NAME};
 
 /// A block on the way from the root to a leaf.
 #[derive(Clone, Copy)]
@@ -249,15 +249,12 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(())
     }
 
-    pub(super) fn tree_remove(&mut self, root: B::Id, name: &[u8]) -> Result<Found> {
-        let Way { path, hit, .. } = self.tree_find(root, name)?;
-        let hit = hit.ok_or(NO_SUCH_NAME)?;
+    pub(super) fn tree_remove(&mut self, path: Path<B::Id>, hit: Hit<B::Id>) -> Result<()> {
         let best = self.take_entry(&hit)?;
         self.note_room(hit.index, best)?;
         self.edit(path.leaf.id, |open, _| leaf::remove(open, hit.slot))?;
         self.join_leaf(path)?;
-        self.tree_to_alone()?;
-        Ok(hit.found)
+        self.tree_to_alone()
     }
 
     /// Puts the table of room back into the leaf, if there is but one leaf and both fit into it; and then on to smaller

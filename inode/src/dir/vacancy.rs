@@ -35,7 +35,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             Search::Miss(slot) | Search::Beyond(slot) => Ok(slot),
         };
         let place = match self.form()? {
-            Form::Inside => match self.inside_lookup(name)? {
+            Form::Inside => match self.inside_find(name)? {
                 Some(_) => return Err(NAME_EXISTS),
                 None => Place::Inside,
             },

@@ -6,6 +6,7 @@
 
 use base::Ino;
 use inode::InodeRef;
+use inode::dir::{DirBlock, Standing};
 
 use crate::Result;
 use crate::change::{Change, Locked, expect_directory};
@@ -16,33 +17,35 @@ pub(super) struct Named {
     /// A hold on the child, to be dropped after its lock.
     pub child_ref: InodeRef,
     pub child: Locked,
+    /// Where the name stands in the directory.
+    pub place: Standing<DirBlock>,
 }
 
 /// Locks a directory and the inode that `name` stands for.
 pub(super) fn lock_named(change: &mut Change<'_>, dir_ref: &InodeRef, name: &[u8]) -> Result<Named> {
     let mut dir = dir_ref.lock();
     expect_directory(&dir)?;
-    let mut found = change.find(&mut dir, name)?;
+    let mut place = change.standing(&mut dir, name)?;
     loop {
-        let child_ref = change.volume.inode(found.ino)?;
-        if let Some(child) = lock_behind(&dir, &child_ref) {
-            return Ok(Named { dir, child_ref, child });
+        let child_ref = change.volume.inode(place.found().ino)?;
+        if let Some(child) = child_ref.try_lock() {
+            return Ok(Named { dir, child_ref, child, place });
+        }
+        // Who waits for an inode keeps no blocks: the place is found again.
+        change.tx.release_clean();
+        if child_ref.ino() > dir.ino() {
+            let child = child_ref.lock();
+            return Ok(Named { dir, child_ref, child, place });
         }
         drop(dir);
         let child = child_ref.lock();
         dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let again = change.find(&mut dir, name)?;
-        if again.ino == found.ino {
-            return Ok(Named { dir, child_ref, child });
+        place = change.standing(&mut dir, name)?;
+        if place.found().ino == child.ino() {
+            return Ok(Named { dir, child_ref, child, place });
         }
-        found = again;
     }
-}
-
-/// Locks an inode by a thread that holds `held`: waits if that is in order.
-fn lock_behind(held: &Locked, inode: &InodeRef) -> Option<Locked> {
-    if inode.ino() > held.ino() { Some(inode.lock()) } else { inode.try_lock() }
 }
 
 /// Locks several inodes in order; the same inode may be named more than once. Gives them in the order of `inodes`,

@@ -38,7 +38,7 @@ impl Volume {
         }
         let dir_ref = self.inode(dir)?;
         let mut change = self.begin_giving(self.reservations.remove, self.reservations.link_blocks())?;
-        let Named { mut dir, mut child, child_ref, .. } = lock_named(&mut change, &dir_ref, name)?;
+        let Named { mut dir, mut child, child_ref, place } = lock_named(&mut change, &dir_ref, name)?;
         match (directory, is_directory(&child)) {
             (false, true) => return Err(Error::refused(errno::EISDIR, "is a directory")),
             (true, false) => return Err(Error::refused(errno::ENOTDIR, "not a directory")),
@@ -48,7 +48,7 @@ impl Volume {
             expect_empty(&mut change, &mut child, errno::ENOTEMPTY)?;
         }
         change.remove_parent(&mut child, Parent::of(&dir), name)?;
-        change.directory(&mut dir, |dir| dir.remove(name))?;
+        change.directory(&mut dir, |dir| dir.remove_at(place, name))?;
         if directory {
             let nlink = dir.nlink().saturating_sub(1);
             dir.set_nlink(nlink);

@@ -23,8 +23,8 @@ pub struct Setfattr {
     /// The attribute to set.
     #[arg(short, long, value_name = "NAME", required_unless_present = "remove")]
     name: Option<OsString>,
-    /// Its value (empty).
-    #[arg(short, long, value_name = "VALUE", requires = "name", allow_hyphen_values = true)]
+    /// Its value (empty); -v for short.
+    #[arg(long, value_name = "VALUE", requires = "name", allow_hyphen_values = true)]
     value: Option<OsString>,
     /// The attribute to remove.
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]

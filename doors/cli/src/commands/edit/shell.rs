@@ -1,5 +1,6 @@
 //! `xebec sh`: many commands in one session.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use xebec::{Cookie, Volume};
 
 use super::{Chmod, Chown, Edit, Ln, Mkdir, Mknod, Mv, Rm, Rmdir, Setfattr, Touch};
-use crate::args::Global;
+use crate::args::{Global, with_setfattr_spelling};
 use crate::names;
 use crate::open::{self, Writable};
 
@@ -133,7 +134,8 @@ impl Session {
                 return Ok(false);
             }
         };
-        let words: Vec<_> = words.into_iter().take_while(|word| !word.starts_with('#')).collect();
+        let words = words.into_iter().take_while(|word| !word.starts_with('#')).map(OsString::from);
+        let words = with_setfattr_spelling(words.collect());
         if words.is_empty() {
             return Ok(true);
         }
