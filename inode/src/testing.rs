@@ -137,7 +137,7 @@ impl Space for TestSpace<'_> {
         for at in (extent.start.get()..).take(extent.count as usize) {
             // Blocks that were unmapped elsewhere keep their owner until now.
             let before = ledger.used.insert(at, owner);
-            if !before.is_some_and(|before| !before.tree) || !ledger.mapped.insert(at) {
+            if before.is_none_or(|before| before.tree) || !ledger.mapped.insert(at) {
                 // What an intent asks for can be wrong.
                 return Err(Error::Refused { errno: base::errno::EFSCORRUPTED, why: "not mapped to be" });
             }

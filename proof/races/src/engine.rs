@@ -13,12 +13,15 @@ pub mod sizes;
 pub mod error {
     /// Why a log's sizes are impossible.
     #[derive(Debug)]
-    pub struct Error(pub String);
+    pub enum Error {
+        /// In words.
+        Log(String),
+    }
 
     impl Error {
         /// With the reason in words.
         pub fn log(why: String) -> Self {
-            Self(why)
+            Self::Log(why)
         }
     }
 }
