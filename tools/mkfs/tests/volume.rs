@@ -195,6 +195,9 @@ fn what_cannot_be_is_refused_by_the_name_of_the_option() {
     assert_eq!(refused(64 * MIB, Options { log: log(MIB), ..default() }), "-l size");
     assert_eq!(refused(64 * MIB, Options { log: log(60 * MIB), ..default() }), "-l size");
     assert_eq!(refused(1 << 30, Options { log: log(1), ..default() }), "-l size");
+    // As `mkfs.xfs` does: `xfs_repair` would miss the root directory behind the log.
+    let striped = LogOptions { stripe_unit: Some(256 << 10), ..LogOptions::default() };
+    assert_eq!(refused(64 * MIB, Options { ag_count: Some(1), log: striped, ..default() }), "-l su");
     let late = Timestamp { seconds: 1 << 40, nanoseconds: 0 };
     assert_eq!(refused(64 * MIB, Options { time: late, ..default() }), "-m bigtime");
 }

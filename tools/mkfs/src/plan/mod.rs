@@ -107,6 +107,14 @@ impl Plan {
                 "the first AG has no room for the first inodes: the volume is too small",
             )
         })?;
+        // Whoever looks for the root directory computes its place with the log before it.
+        if plan.log.place.is_some_and(|(ag, start)| ag == 0 && plan.first_chunk < start) {
+            return Err(MkfsError::option(
+                "-l su",
+                "aligned to it, the log leaves room before itself for the first inodes, which are expected behind it: \
+                 take a smaller one, or more than one AG",
+            ));
+        }
         Ok(plan)
     }
 
