@@ -125,16 +125,5 @@ impl fmt::Display for LogError {
     }
 }
 
-impl std::error::Error for LogError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Device(error) => Some(error),
-            Self::NoHead { damage, .. }
-            | Self::Record { damage, .. }
-            | Self::Writer { damage, .. }
-            | Self::Transaction { damage, .. }
-            | Self::Item { damage, .. } => Some(damage),
-            Self::NoLogDevice | Self::Size { .. } => None,
-        }
-    }
-}
+/// The message tells all causes, so there is none below it.
+impl std::error::Error for LogError {}

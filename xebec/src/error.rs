@@ -66,12 +66,5 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Change(error) => Some(error),
-            Self::Journal(error) => Some(error),
-            Self::Unwritable { .. } => None,
-        }
-    }
-}
+/// The message tells all causes, so there is none below it.
+impl std::error::Error for Error {}

@@ -103,12 +103,5 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Device(error) => Some(error),
-            Self::Damaged { damage, .. } => Some(damage),
-            _ => None,
-        }
-    }
-}
+/// The message tells all causes, so there is none below it.
+impl std::error::Error for Error {}

@@ -50,15 +50,8 @@ impl fmt::Display for MkfsError {
     }
 }
 
-impl std::error::Error for MkfsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Device(error) => Some(error),
-            Self::Refused(refusal) => Some(refusal),
-            Self::Option { .. } => None,
-        }
-    }
-}
+/// The message tells all causes, so there is none below it.
+impl std::error::Error for MkfsError {}
 
 impl From<DeviceError> for MkfsError {
     fn from(error: DeviceError) -> Self {
