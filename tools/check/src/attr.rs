@@ -146,7 +146,9 @@ impl Subject<'_> {
             return;
         }
         run.hash = hash;
-        run.keys.extend(alike.iter().filter_map(|entry| leaf.attr(entry).ok()).map(|attr| key(&attr)));
+        // What a change left that was cut off stands beside what it was to be replaced by, or to replace.
+        let whole = alike.iter().filter_map(|entry| leaf.attr(entry).ok()).filter(|attr| !attr.incomplete);
+        run.keys.extend(whole.map(|attr| key(&attr)));
         run.keys.sort_unstable();
         if run.keys.windows(2).any(|pair| matches!(pair, [left, right] if left == right)) {
             let found = format!("one twice, of hash {hash:#x}");
