@@ -128,11 +128,7 @@ impl Deferred for Operation {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.target.owner.to_le_bytes());
-        out.extend_from_slice(&self.target.start.get().to_le_bytes());
-        out.extend_from_slice(&self.target.offset.get().to_le_bytes());
-        out.extend_from_slice(&self.target.blocks.to_le_bytes());
-        out.extend_from_slice(&self.target.flags.to_le_bytes());
+        self.target.write(out);
     }
 
     fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {

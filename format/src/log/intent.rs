@@ -173,6 +173,15 @@ impl MapTarget {
     pub fn operation(&self) -> u32 {
         self.flags & OPERATION_MASK
     }
+
+    /// Appends it as an intent lists it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.owner.to_le_bytes());
+        out.extend_from_slice(&self.start.get().to_le_bytes());
+        out.extend_from_slice(&self.offset.get().to_le_bytes());
+        out.extend_from_slice(&self.blocks.to_le_bytes());
+        out.extend_from_slice(&self.flags.to_le_bytes());
+    }
 }
 
 /// An extent whose reference count changes.
