@@ -8,7 +8,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::fill::equal_hash_name;
-use crate::rng::Rng;
+use model::Rng;
 
 /// What to do.
 #[derive(Debug, Args)]

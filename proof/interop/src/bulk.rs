@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
-use crate::rng::Rng;
+use model::Rng;
 
 /// The shape of the tree.
 #[derive(clap::Args)]

@@ -9,7 +9,6 @@
 //! | [`damage`] | damaged volumes, and what xfs_repair says of them |
 //! | [`needs`] | what tests need, and how they say that it is not there |
 //! | [`walk`] | the kernel's side of the manifest |
-//! | [`rng`] | the seed of it all |
 //!
 //! `make-images` beside `src/` makes the images; the binary `interop` is what it calls.
 #![forbid(unsafe_code)]
@@ -19,6 +18,5 @@ pub mod bulk;
 pub mod damage;
 pub mod fill;
 pub mod needs;
-pub mod rng;
 pub mod stress;
 pub mod walk;

@@ -13,7 +13,7 @@ use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
-use crate::rng::Rng;
+use model::Rng;
 
 /// The volume, and how to work on it.
 #[derive(clap::Args)]

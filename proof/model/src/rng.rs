@@ -41,6 +41,26 @@ impl Rng {
         n != 0 && self.below(n.into()) == 0
     }
 
+    /// `len` bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(len + 8);
+        while out.len() < len {
+            out.extend_from_slice(&self.next_u64().to_le_bytes());
+        }
+        out.truncate(len);
+        out
+    }
+
+    /// A name of `len` letters and digits that starts with `prefix`, cut to `len`.
+    pub fn name(&mut self, prefix: &str, len: usize) -> Vec<u8> {
+        let mut out = prefix.as_bytes().to_vec();
+        while out.len() < len {
+            out.extend(self.pick(b"abcdefghijklmnopqrstuvwxyz0123456789"));
+        }
+        out.truncate(len);
+        out
+    }
+
     /// One of them.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.index(of.len()))

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::places::{Place, places};
 use super::{Case, Verdict, Volume, check, store};
-use crate::rng::Rng;
+use model::Rng;
 
 /// The changes that xfs_db knows.
 const VERBS: [&str; 8] = ["zeroes", "ones", "firstbit", "middlebit", "lastbit", "add", "sub", "random"];

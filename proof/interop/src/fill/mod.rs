@@ -26,7 +26,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 pub use dirs::equal_hash_name;
 
-use crate::rng::Rng;
+use model::Rng;
 
 /// The volume to fill, and how.
 #[derive(clap::Args)]

@@ -13,7 +13,7 @@ use block::{FileDevice, OpenError, OpenOptions};
 use interop::attributes::Change;
 use interop::damage::record;
 use interop::needs;
-use interop::rng::Rng;
+use model::Rng;
 use read::manifest::{self, Record};
 use xebec::{Kind, New, Options, SetAttribute, Volume};
 

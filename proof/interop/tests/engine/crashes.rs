@@ -15,7 +15,7 @@ use crashsim::{
 };
 use format::superblock::Superblock;
 use interop::needs;
-use interop::rng::Rng;
+use model::Rng;
 use model::Seen;
 
 use crate::kernel::{self, Files};

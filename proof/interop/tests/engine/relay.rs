@@ -11,7 +11,7 @@ use block::{FileDevice, OpenOptions, RecordDevice};
 use crashsim::engine::{Engine, Open};
 use crashsim::{Builder, Image, ImageDevice, Run, State, Target, Worked, Workload, states, survived, work};
 use interop::needs;
-use interop::rng::Rng;
+use model::Rng;
 use model::{Aim, Generator, Kind, New, Seen, Session, Stepped, Subject, Ticks, Tolerance};
 
 use crate::calls::Calls;
