@@ -2,14 +2,18 @@
 //! witness.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::random::Random;
 use base::{Ino, errno};
 use block::{Device, MemoryDevice};
 use xebec::{Kind, New, Options, SetAttribute, Volume};
+
+use common::judge;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -21,24 +25,6 @@ fn make(options: &mkfs::Options) -> Arc<MemoryDevice> {
 
 fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Options::default()).unwrap()
-}
-
-#[derive(Default)]
-struct Findings(Mutex<Vec<String>>);
-
-impl check::Observer for Findings {
-    fn finding(&self, finding: &check::Finding) {
-        self.0.lock().unwrap().push(finding.to_string());
-    }
-}
-
-/// No finding of the checker.
-#[track_caller]
-fn judge(device: &Arc<MemoryDevice>) {
-    let findings = Findings::default();
-    check::check(&**device, &check::Options { threads: 1, ..check::Options::default() }, &findings).unwrap();
-    let findings = findings.0.into_inner().unwrap();
-    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 /// What the reader shows of a file on a volume that was unmounted.

@@ -1,30 +1,16 @@
 //! Names on a volume with parent pointers: the checker compares these with the directories.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
-use std::sync::{Arc, Mutex};
+mod common;
+
+use std::sync::Arc;
 
 use base::Ino;
 use base::random::Random;
 use block::MemoryDevice;
 use xebec::{Cookie, Kind, New, Options, Rename, SetAttribute, Volume};
 
-#[derive(Default)]
-struct Findings(Mutex<Vec<String>>);
-
-impl check::Observer for Findings {
-    fn finding(&self, finding: &check::Finding) {
-        self.0.lock().unwrap().push(finding.to_string());
-    }
-}
-
-/// No finding of the checker.
-#[track_caller]
-fn judge(device: &Arc<MemoryDevice>) {
-    let findings = Findings::default();
-    check::check(&**device, &check::Options { threads: 1, ..check::Options::default() }, &findings).unwrap();
-    let findings = findings.0.into_inner().unwrap();
-    assert!(findings.is_empty(), "{}", findings.join("\n"));
-}
+use common::judge;
 
 fn name(random: &Random) -> Vec<u8> {
     let n = random.next_u64() % 30;

@@ -1,12 +1,16 @@
 //! Volumes in memory: changed, unmounted, judged by the checker, and read back by the reader.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::Ino;
 use block::MemoryDevice;
 use xebec::{Cookie, Device as Numbers, Kind, New, Options, Rename, SetMetadata, Volume};
+
+use common::judge;
 
 fn make(options: mkfs::Options) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -16,24 +20,6 @@ fn make(options: mkfs::Options) -> Arc<MemoryDevice> {
 
 fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Options::default()).unwrap()
-}
-
-/// Keeps what the checker finds.
-#[derive(Default)]
-struct Findings(Mutex<Vec<String>>);
-
-impl check::Observer for Findings {
-    fn finding(&self, finding: &check::Finding) {
-        self.0.lock().unwrap().push(finding.to_string());
-    }
-}
-
-/// No finding of the checker.
-fn judge(device: &Arc<MemoryDevice>) {
-    let findings = Findings::default();
-    check::check(&**device, &check::Options { threads: 1, ..check::Options::default() }, &findings).unwrap();
-    let findings = findings.0.into_inner().unwrap();
-    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 /// Names in a directory, but for `.` and `..`.
