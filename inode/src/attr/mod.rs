@@ -7,7 +7,7 @@
 //! | `inside` | within the inode |
 //! | `tree`, `split`, `join` | leaves, alone or under nodes |
 //! | `blocks` | blocks of the fork |
-//! | `inactive` | what comes before the blocks of a removed file are freed
+//! | `inactive` | what comes before the blocks of a removed file are freed |
 //! | [`remote`] | values in blocks of their own |
 //!
 //! Attributes take the next form when one does not fit into the one they have, and go back as soon as what is left

@@ -1,14 +1,15 @@
 //! What all log items share, and what a commit leaves of one for the log.
 //!
 //! # Invariants
-//! - A commit never waits for a push. An item keeps up to two snapshots: that of the checkpoint being built, and that
-//!   of the one before it, if its push has not fetched it yet. A third cannot be needed: a push fetches all its
+//! - A commit never waits for a push to end. An item keeps up to two snapshots: that of the checkpoint being built, and
+//!   that of the one before it, if its push has not fetched it yet. A third cannot be needed: a push fetches all its
 //!   snapshots before the next checkpoint is closed.
 //! - An item is pinned once for each checkpoint that it is part of and that is not stable.
 //!
 //! # Locking
-//! [`ItemCore`]'s slots have rank `ItemSlot`, held for the exchange of a pointer. What is formatted is protected by the
-//! item's own lock (a buffer's, an inode's), which the committing transaction holds.
+//! [`ItemCore`]'s slots have rank `ItemSlot`: a commit holds it while it formats, a push while it takes a snapshot out,
+//! so they meet at most once in a checkpoint, for that long. What is formatted is protected by the item's own lock (a
+//! buffer's, an inode's), which the committing transaction holds.
 
 use std::fmt::Debug;
 use std::sync::Arc;

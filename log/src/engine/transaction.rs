@@ -52,7 +52,6 @@ pub struct Edit {
     guard: BufferGuard,
     changed: Chunks,
     held: bool,
-    /// Unlocked early: the place stays empty.
     kind: Kind,
 }
 
@@ -175,6 +174,7 @@ const USUAL: usize = 8;
 pub struct Transaction {
     base: Arc<Base>,
     ticket: Option<Ticket>,
+    /// One that was unlocked early leaves its place empty.
     buffers: Vec<Option<Edit>>,
     items: SmallVec<[Plain; 1]>,
     busy: Vec<BusyExtent>,
