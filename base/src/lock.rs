@@ -103,6 +103,16 @@ mod held {
     }
 }
 
+/// Panics in a debug build where waiting for a lock of this rank would be a step back: for who tries such locks first,
+/// and waits for one only if others hold them all, so that the order does not depend on who is quick.
+#[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
+#[inline]
+#[track_caller]
+pub fn may_wait(rank: Rank) {
+    #[cfg(debug_assertions)]
+    held::check(rank);
+}
+
 /// A rank that only debug builds keep.
 #[derive(Clone, Copy)]
 struct Kept {

@@ -118,6 +118,15 @@ pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
     Ok(())
 }
 
+/// Takes the lock of the list that an inode is on, for who takes AGFs before it takes the inode [off](remove).
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Device`].
+pub fn lock(shared: &Shared, tx: &mut Transaction, ino: Ino) -> Result<(), Error> {
+    let (ag, _) = locate(shared, ino)?;
+    read_agi(shared, tx, ag).map(|_| ())
+}
+
 /// Takes an inode off its list: it gets a name again, or is being freed.
 ///
 /// # Errors

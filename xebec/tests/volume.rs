@@ -207,6 +207,24 @@ fn a_file_without_a_name_lives_as_long_as_it_is_held() {
     assert_eq!(names(&open(&device), root).len(), 1);
 }
 
+/// Such a file was taken off its list first, which locks the clusters of its neighbours there, and an AGF was waited
+/// for behind them when the directory grew.
+#[test]
+fn files_without_names_get_names_in_directories_that_grow() {
+    let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+    let volume = open(&device);
+    let root = volume.root();
+    // More than there are lists in an AG, so that each has neighbours.
+    let files: Vec<_> = (0..300).map(|_| volume.anonymous(root, &New::file()).unwrap()).collect();
+    for (n, file) in files.iter().enumerate() {
+        volume.link_handle(file, root, format!("{n:0100}").as_bytes()).unwrap();
+    }
+    assert_eq!(names(&volume, root).len(), files.len());
+    drop(files);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
 #[test]
 fn what_was_synced_survives_and_a_crash_leaves_a_whole_volume() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });

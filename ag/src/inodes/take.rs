@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use base::lock::{Rank, may_wait};
 use base::{AgIno, AgNumber, Ino};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
@@ -54,6 +55,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         wanted: AllocInode,
     ) -> Result<Ino, Error> {
+        may_wait(Rank::Agi(0));
         let inodes = self.inodes();
         let home = self.geometry().split_ino(wanted.parent);
         let (home_ag, parent) = home.unwrap_or((AgNumber(0), AgIno(0)));

@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
+use base::lock::{Rank, may_wait};
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, CntBt, FreeExtent};
 use log::engine::{Error, Transaction};
@@ -90,6 +91,9 @@ impl Groups {
     ) -> Result<(FsBlock, u32), Error> {
         let (first, only, near, exact) = self.first_group(request.near)?;
         let count = if only { 1 } else { self.geometry().ag_count };
+        if reservation.highest.is_none() {
+            may_wait(Rank::Agf(if only { first.get() } else { 0 }));
+        }
         let want = |group: u32| Want {
             near: near.filter(|_| group == first.get()),
             exact,

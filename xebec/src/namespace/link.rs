@@ -63,11 +63,17 @@ impl Volume {
         }
         let ftype = FileType::from_mode(child.mode()).map_or(0, FileType::ftype);
         let ino = child.ino();
-        if child.nlink() == 0 {
-            inode::unlinked::remove(self.table.shared(), &mut change.tx, &mut child)?;
+        let shared = self.table.shared();
+        let nameless = child.nlink() == 0;
+        // The AGI comes before the AGFs from which the name's directory may grow, and those before inode clusters.
+        if nameless {
+            inode::unlinked::lock(shared, &mut change.tx, ino)?;
         }
         change.add_parent(&mut child, Parent::of(&dir), name)?;
         change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
+        if nameless {
+            inode::unlinked::remove(shared, &mut change.tx, &mut child)?;
+        }
         let nlink = child.nlink() + 1;
         child.set_nlink(nlink);
         self.touch(&mut child, &[Time::Change]);
