@@ -10,6 +10,7 @@
 //! | [`Session`], [`History`], [`Step`], [`Ticks`] | subject and model in step, and the record of it |
 //! | [`Generator`], [`Aim`], [`Styles`], [`names`] | random operations |
 //! | [`standin`] | a subject that is the model itself, to try the judges on |
+//! | [`contents`] | the same for what files hold |
 //! | [`clock`] | a clock that each thread sets |
 //! | [`Rng`] | the seed of it all |
 //!
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod contents;
 mod facts;
 mod generate;
 pub mod names;

@@ -1,0 +1,20 @@
+//! A model of what files hold: every call on contents, random ones, and what must be read afterwards.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`Call`], [`Reserve`] | one call, as a value |
+//! | [`Bytes`] | the contents of one file |
+//! | [`Files`], [`Outcome`] | several of them, and what a call does to them |
+//! | [`Calls`] | random calls, mostly sensible ones, around every boundary |
+
+mod bytes;
+mod call;
+mod files;
+mod generate;
+#[cfg(test)]
+mod tests;
+
+pub use bytes::{Bytes, PIECE};
+pub use call::{Call, Reserve};
+pub use files::{Files, Outcome};
+pub use generate::{Calls, fill};
