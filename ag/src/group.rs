@@ -7,8 +7,8 @@
 //!   what is reserved already.
 //!
 //! # Locking
-//! An [`OpenAg`] is proof that the transaction holds the AGF. The busy extents have a lock of their own, of rank
-//! `Group`, held for a lookup.
+//! An [`OpenAg`] is proof that the transaction holds the AGF. Busy and claimed blocks have a lock of their own, of
+//! rank `Group`, held for a lookup.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use log::engine::target::StableHook;
 use log::engine::{BufferId, BusyExtent, Error, Extent, Transaction};
 
 use crate::inodes::{AgInodes, InodeOptions, VolumeInodes};
-use crate::space::busy::Busy;
+use crate::space::busy::Unusable;
 use crate::space::reservation::{BlockReservation, Reserve};
 
 /// The offset of a field of the AGF.
@@ -55,9 +55,12 @@ pub struct Group {
     pub(crate) metadata: Reserve,
     /// For the reverse-mapping tree, whose blocks come from the AGFL.
     pub(crate) mappings: Reserve,
-    pub(crate) busy: Mutex<Busy>,
+    /// Busy and claimed blocks.
+    pub(crate) unusable: Mutex<Unusable>,
     /// How many busy extents there are: a look without the lock.
     pub(crate) busy_count: AtomicU32,
+    /// How many blocks are claimed: the same. It is no smaller than what the claims hold.
+    pub(crate) claimed: AtomicU32,
 }
 
 /// Every allocation group of a volume.
@@ -200,8 +203,9 @@ impl Group {
             inodes: AgInodes::default(),
             metadata: Reserve::default(),
             mappings: Reserve::default(),
-            busy: Mutex::new(Rank::Group, Busy::default()),
+            unusable: Mutex::new(Rank::Group, Unusable::default()),
             busy_count: AtomicU32::new(0),
+            claimed: AtomicU32::new(0),
         }
     }
 

@@ -38,4 +38,5 @@ pub use inodes::{AllocInode, FreedInodes, InodeOptions};
 pub use owner::Owner;
 pub use reservation::Costs;
 pub use space::alloc::{AllocRequest, Near};
+pub use space::claim::{Claim, ClaimRequest};
 pub use space::reservation::BlockReservation;

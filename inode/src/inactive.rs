@@ -251,6 +251,10 @@ fn empty(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
         unlinked::remove(shared, &mut tx, &mut locked)?;
         return tx.commit(&mut [&mut locked]).map(|()| false);
     }
+    // Contents that are still to be written would be written into blocks of others.
+    if let Some(attached) = inode.attachment() {
+        attached.forget();
+    }
     attr::inactive::cut_off(shared, inode)?;
     for kind in [ForkKind::Data, ForkKind::Attr] {
         while free_step(shared, inode, kind)? {}

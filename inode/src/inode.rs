@@ -5,6 +5,7 @@
 //! | [`Inode`] | the inode, shared by the table, users, the log and the active item list |
 //! | [`InodeRef`] | a user's hold on it: while one exists, an unlinked file keeps its contents |
 //! | [`LockedInode`] | the proof that a thread holds its lock, and what it hands to a commit |
+//! | [`Attached`] | what an upper rung keeps with an inode: contents in memory |
 //!
 //! # Invariants
 //! - One object per inode number: the table sees to that, and drops only what nobody else holds.
@@ -13,7 +14,8 @@
 //! - The unlinked link of the disk is not the inode's: it belongs to the cluster's buffer, and a write home keeps it.
 //!
 //! # Locking
-//! The state has rank `Inode`. The pusher of the active item list only tries it.
+//! The state has rank `Inode`. The pusher of the active item list only tries it. The slot for what is attached has rank
+//! `Leaf`, and what was taken out of it is dropped without a lock.
 
 use std::any::Any;
 use std::fmt;
@@ -41,6 +43,17 @@ const FREE: u32 = 1 << 29;
 const HOMELESS: u32 = 1 << 28;
 const USERS: u32 = HOMELESS - 1;
 
+/// What an upper rung keeps with an inode. It must not hold the inode itself, or nobody would ever drop either.
+pub trait Attached: Any + Send + Sync {
+    /// The file is about to be freed, and nobody uses it: whatever is to be written is not, and what was reserved for
+    /// it goes back. Called without a lock, before the file's blocks are freed; the slot is emptied later.
+    fn forget(&self);
+
+    /// Whether the inode must stay in memory for it: it holds what is not written yet. Called with a lock of rank `Cache`
+    /// held: it looks at a number, and waits for nothing.
+    fn is_needed(&self) -> bool;
+}
+
 /// See the module.
 pub struct Inode {
     ino: Ino,
@@ -56,6 +69,7 @@ pub struct Inode {
     life: AtomicU32,
     /// Used since the table last looked for what it can drop.
     used: AtomicBool,
+    attached: Mutex<Option<Arc<dyn Attached>>>,
     state: Mutex<InodeState>,
 }
 
@@ -72,6 +86,7 @@ impl Inode {
             failed: AtomicU32::new(0),
             life: AtomicU32::new(life),
             used: AtomicBool::new(true),
+            attached: Mutex::new(Rank::Leaf, None),
             state: Mutex::new(Rank::Inode, state),
         })
     }
@@ -105,8 +120,30 @@ impl Inode {
         Some(LockedInode { state })
     }
 
+    /// What is attached to it.
+    pub fn attachment(&self) -> Option<Arc<dyn Attached>> {
+        self.attached.lock().clone()
+    }
+
+    /// Attaches something, unless something is attached already; gives what is. The caller has a hold on the inode.
+    pub fn attach(&self, new: Arc<dyn Attached>) -> Arc<dyn Attached> {
+        let mut slot = self.attached.lock();
+        if let Some(there) = &*slot {
+            let there = Arc::clone(there);
+            drop(slot);
+            return there;
+        }
+        *slot = Some(Arc::clone(&new));
+        new
+    }
+
+    /// Empties the slot.
+    pub(crate) fn detach(&self) -> Option<Arc<dyn Attached>> {
+        self.attached.lock().take()
+    }
+
     /// A hold on it; `None` where it is free, or about to be.
-    pub(crate) fn acquire(self: &Arc<Self>) -> Option<InodeRef> {
+    pub fn acquire(self: &Arc<Self>) -> Option<InodeRef> {
         let before = self.life.fetch_add(1, Ordering::AcqRel);
         if before & (QUEUED | FREE) != 0 {
             self.life.fetch_sub(1, Ordering::AcqRel);
@@ -124,6 +161,7 @@ impl Inode {
 
     /// It is free from now on.
     pub(crate) fn end_life(&self) {
+        drop(self.detach());
         self.life.fetch_or(FREE, Ordering::AcqRel);
         self.life.fetch_and(!(ORPHAN | QUEUED), Ordering::AcqRel);
     }
@@ -159,6 +197,7 @@ impl Inode {
             && self.core.lsn().is_none()
             && !self.core.is_pinned()
             && self.failed.load(Ordering::Acquire) == 0
+            && self.attached.lock().as_ref().is_none_or(|attached| !attached.is_needed())
     }
 
     /// Notes that it is in use; a store only if it was not noted yet.

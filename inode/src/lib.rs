@@ -60,7 +60,7 @@ pub mod unlinked;
 pub use extents::ExtentList;
 pub use fork::Fork;
 pub use fresh::NewInode;
-pub use inode::{Inode, InodeRef, LockedInode};
+pub use inode::{Attached, Inode, InodeRef, LockedInode};
 pub use shared::Shared;
 pub use state::{Features, InodeState};
 pub use table::InodeTable;

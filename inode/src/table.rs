@@ -3,6 +3,7 @@
 //! # Invariants
 //! - A number has one object at a time. An object is dropped only when the table alone holds it, which cannot change
 //!   while the table's part is locked.
+//! - What is attached to an inode goes with it, after the table's part was unlocked.
 //! - An inode that was read while an object of its part was dropped is read again: what was dropped may have been
 //!   written in between.
 //!
@@ -23,7 +24,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::cluster;
 use crate::fresh::NewInode;
-use crate::inode::{Inode, InodeRef, LockedInode};
+use crate::inode::{Attached, Inode, InodeRef, LockedInode};
 use crate::shared::{Local, Shared};
 use crate::state::InodeState;
 
@@ -57,6 +58,9 @@ pub(crate) struct Part {
     /// How many were dropped: tells whether what was read meanwhile may be old.
     dropped: u64,
 }
+
+/// What was attached to inodes that were dropped: itself dropped when the part is unlocked.
+type Freed = Vec<Arc<dyn Attached>>;
 
 /// What a look into a part found.
 enum Look {
@@ -139,14 +143,22 @@ impl InodeTable {
     pub fn shrink(&self) -> usize {
         let mut dropped = 0;
         for part in &self.shared.index.parts {
+            let mut freed = Freed::new();
             let mut part = part.lock();
             let before = part.inodes.len();
-            part.inodes.retain(|_, inode| !inode.is_idle());
+            part.inodes.retain(|_, inode| {
+                let idle = inode.is_idle();
+                if idle {
+                    freed.extend(inode.detach());
+                }
+                !idle
+            });
             let gone = before - part.inodes.len();
             part.dropped += gone as u64;
             let Part { inodes, order, .. } = &mut *part;
             order.retain(|ino| inodes.contains_key(ino));
             dropped += gone;
+            drop(part);
         }
         dropped
     }
@@ -158,6 +170,7 @@ impl InodeTable {
     /// Puts an inode in, unless there is one by now; gives the one that is there. `None` where inodes were dropped
     /// since `dropped` was seen: what was read may be old.
     fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
+        let mut freed = Freed::new();
         let mut part = self.shared.index.part(inode.ino()).lock();
         if let Some(there) = part.inodes.get(&inode.ino().get()) {
             return Some(Arc::clone(there));
@@ -165,7 +178,8 @@ impl InodeTable {
         if dropped.is_some_and(|dropped| dropped != part.dropped) {
             return None;
         }
-        part.put(&inode, self.part_most);
+        part.put(&inode, self.part_most, &mut freed);
+        drop(part);
         Some(inode)
     }
 
@@ -212,13 +226,15 @@ impl Index {
         part_most: usize,
         make: impl FnOnce() -> Result<Arc<Inode>, Error>,
     ) -> Result<Arc<Inode>, Error> {
+        let mut freed = Freed::new();
         let mut part = self.part(ino).lock();
         if let Some(inode) = part.inodes.get(&ino.get()) {
             inode.touch();
             return Ok(Arc::clone(inode));
         }
         let inode = make()?;
-        part.put(&inode, part_most);
+        part.put(&inode, part_most, &mut freed);
+        drop(part);
         Ok(inode)
     }
 
@@ -246,16 +262,16 @@ impl Drop for InodeTable {
 
 impl Part {
     /// Puts an inode in, beyond `most` in exchange for others.
-    fn put(&mut self, inode: &Arc<Inode>, most: usize) {
+    fn put(&mut self, inode: &Arc<Inode>, most: usize, freed: &mut Freed) {
         if self.inodes.len() >= most {
-            self.make_room();
+            self.make_room(freed);
         }
         self.order.push_back(inode.ino().get());
         self.inodes.insert(inode.ino().get(), Arc::clone(inode));
     }
 
     /// Drops some inodes that were not used lately.
-    fn make_room(&mut self) {
+    fn make_room(&mut self, freed: &mut Freed) {
         for _ in 0..LOOKS.min(self.order.len()) {
             let Some(ino) = self.order.pop_front() else { return };
             let Some(inode) = self.inodes.get(&ino) else { continue };
@@ -263,6 +279,7 @@ impl Part {
                 self.order.push_back(ino);
                 continue;
             }
+            freed.extend(inode.detach());
             self.inodes.remove(&ino);
             self.dropped += 1;
         }

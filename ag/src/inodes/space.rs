@@ -173,6 +173,7 @@ impl Group {
     /// Free blocks that nothing is set aside for.
     pub(super) fn unreserved_blocks(&self) -> u32 {
         let kept = self.metadata.left().saturating_add(self.mappings.left());
+        let kept = kept.saturating_add(self.claimed.load(Relaxed));
         self.freeblks.load(Relaxed).saturating_sub(kept)
     }
 }

@@ -132,7 +132,7 @@ impl Groups {
     }
 
     /// The group to begin with; whether it is the only one; the block to be near; whether exactly there.
-    fn first_group(&self, near: Near) -> Result<(AgNumber, bool, Option<u32>, bool), Error> {
+    pub(super) fn first_group(&self, near: Near) -> Result<(AgNumber, bool, Option<u32>, bool), Error> {
         let place = |block| self.of_block(block, 1).map(|(group, at)| (group.ag, at.get()));
         Ok(match near {
             Near::Ag(ag) => (ag, false, None, false),
@@ -150,16 +150,18 @@ impl Groups {
 
 impl Group {
     /// Whether a look at the group is worth its lock.
-    fn may_have(&self, want: &Want) -> bool {
-        self.longest.load(Relaxed) >= want.min
+    pub(super) fn may_have(&self, want: &Want) -> bool {
+        let unclaimed = self.freeblks.load(Relaxed).saturating_sub(self.claimed.load(Relaxed));
+        self.longest.load(Relaxed).min(unclaimed) >= want.min
     }
 }
 
 impl OpenAg<'_> {
     /// Whether the group can give `count` blocks and still keep what its trees need. `own` blocks are for those trees.
-    fn has_room(&self, tx: &Transaction, count: u32, own: u32) -> bool {
+    pub(super) fn has_room(&self, tx: &Transaction, count: u32, own: u32) -> bool {
         let kept = self.list_need(tx)
-            + (self.group.metadata.left() + self.group.mappings.left()).saturating_sub(own);
+            + (self.group.metadata.left() + self.group.mappings.left()).saturating_sub(own)
+            + self.group.claimed.load(Relaxed);
         let have = u64::from(self.get(tx, agf!(freeblks))) + u64::from(self.get(tx, agf!(flcount)));
         have >= u64::from(kept) + u64::from(count)
     }
@@ -346,11 +348,7 @@ impl OpenAg<'_> {
                 best = Some(Found { free: whole, at, count });
             }
         };
-        if busy_too {
-            part(whole.0, whole.1);
-        } else {
-            self.group.clear_parts(whole.0, whole.1, &mut part);
-        }
+        self.group.clear_parts(whole, busy_too, &mut part);
         best
     }
 }

@@ -10,7 +10,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use base::AgBlock;
 use log::engine::{BusyExtent, Transaction};
 
+use super::claim::Claims;
 use crate::group::Group;
+
+/// Free blocks of one group that are not for everybody.
+#[derive(Debug, Default)]
+pub struct Unusable {
+    pub(crate) busy: Busy,
+    pub(crate) claims: Claims,
+}
 
 /// The busy extents of one group. The same blocks can be freed more than once before the first freeing is stable.
 #[derive(Debug, Default)]
@@ -59,23 +67,36 @@ impl Group {
     /// Blocks of this group were freed by the transaction.
     pub(crate) fn busy(&self, tx: &mut Transaction, at: AgBlock, count: u32) {
         tx.busy(BusyExtent { start: self.fs_block(at), blocks: count });
-        self.busy.lock().insert(at.get(), count);
+        self.unusable.lock().busy.insert(at.get(), count);
         self.busy_count.fetch_add(1, Relaxed);
     }
 
     /// The freeing of blocks is stable.
     pub(crate) fn not_busy(&self, at: AgBlock, count: u32) {
-        self.busy.lock().remove(at.get(), count);
+        self.unusable.lock().busy.remove(at.get(), count);
         self.busy_count.fetch_sub(1, Relaxed);
     }
 
-    /// Hands every part of an extent that is not busy to `each`, in order.
-    pub(crate) fn clear_parts(&self, start: u32, count: u32, each: &mut dyn FnMut(u32, u32)) {
-        if self.busy_count.load(Relaxed) == 0 {
-            each(start, count);
-        } else {
-            self.busy.lock().clear(start, start.saturating_add(count), each);
+    /// Hands every part of an extent that nobody has claimed, and that is not busy unless such blocks will do, to
+    /// `each`, in order.
+    pub(crate) fn clear_parts(
+        &self,
+        (start, count): (u32, u32),
+        busy_too: bool,
+        each: &mut dyn FnMut(u32, u32),
+    ) {
+        let busy_matters = !busy_too && self.busy_count.load(Relaxed) > 0;
+        if !busy_matters && self.claimed.load(Relaxed) == 0 {
+            return each(start, count);
         }
+        let unusable = self.unusable.lock();
+        unusable.claims.clear(start, start.saturating_add(count), &mut |start, count| {
+            if busy_matters {
+                unusable.busy.clear(start, start + count, each);
+            } else {
+                each(start, count);
+            }
+        });
     }
 }
 

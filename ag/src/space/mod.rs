@@ -9,6 +9,7 @@
 //! | [`free`] | freeing, deferred behind an intent |
 //! | [`reservation`] | blocks promised to users, and set aside for the growth of trees |
 //! | [`busy`] | blocks that were freed, and must not be used before that is stable |
+//! | [`claim`] | free blocks that are kept for data on its way |
 //!
 //! # Invariants
 //! - Before free space changes, the AGFL holds what the worst case of that change takes from it.
@@ -18,6 +19,7 @@
 pub mod alloc;
 pub mod busy;
 pub mod change;
+pub mod claim;
 pub mod free;
 pub mod freelist;
 pub mod reservation;

@@ -1,6 +1,7 @@
 //! One object per inode, whoever asks, and none for those that are free.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::errno;
 use log::engine::Loggable;
@@ -78,4 +79,57 @@ fn a_child_takes_over_what_its_directory_says() {
     assert_eq!((dir.mode(), dir.dinode().project()), (0o042_700, 5));
     assert_ne!(dir.core().flags.get() & format::inode::flags::PROJINHERIT, 0);
     assert_eq!(make(0o020_600).read().device(), Some(3));
+}
+
+/// Contents that somebody keeps with an inode, as a test knows them.
+#[derive(Default)]
+struct Contents {
+    dirty: AtomicBool,
+    forgotten: AtomicBool,
+}
+
+impl crate::Attached for Contents {
+    fn forget(&self) {
+        self.forgotten.store(true, Relaxed);
+        self.dirty.store(false, Relaxed);
+    }
+
+    fn is_needed(&self) -> bool {
+        self.dirty.load(Relaxed)
+    }
+}
+
+#[test]
+fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
+    let bench = Bench::new();
+    let (inode, locked) = bench.create(0o100_644);
+    drop(locked);
+    let ino = inode.ino();
+    let contents = Arc::new(Contents::default());
+    inode.attach(contents.clone());
+    inode.attach(Arc::new(Contents::default()));
+    assert_eq!(Arc::strong_count(&contents), 2, "the first one stays");
+    contents.dirty.store(true, Relaxed);
+    drop(inode);
+    bench.write_home();
+    assert_eq!((bench.table.shrink(), bench.table.len()), (0, 1));
+    contents.dirty.store(false, Relaxed);
+    assert_eq!((bench.table.shrink(), bench.table.len()), (1, 0));
+    assert_eq!(Arc::strong_count(&contents), 1, "they went with the inode");
+    // A file that is removed forgets what it had to write.
+    let inode = bench.table.get(ino).unwrap();
+    contents.dirty.store(true, Relaxed);
+    inode.attach(contents.clone());
+    let mut locked = inode.lock();
+    let mut tx = bench.begin();
+    locked.set_nlink(0);
+    crate::unlinked::insert(bench.shared(), &mut tx, &mut locked).unwrap();
+    tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+    drop(locked);
+    let workers = crate::inactive::Workers::start(bench.shared()).unwrap();
+    drop(inode);
+    bench.shared().inactive.drain().unwrap();
+    drop(workers);
+    assert!(contents.forgotten.load(Relaxed) && bench.groups.is_free(ino));
+    assert_eq!(Arc::strong_count(&contents), 1, "the slot is empty for the next life");
 }

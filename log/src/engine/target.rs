@@ -114,6 +114,14 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// is.
     fn written_past_log(&self) {}
 
+    /// Makes everything stable that was committed so far. The caller holds no lock of rank `Group` or above.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    fn force(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Whether the record at `lsn` lies in the older half of a log that is at least half full: the tail will soon want
     /// to move past it.
     fn is_near_tail(&self, lsn: Lsn) -> bool {

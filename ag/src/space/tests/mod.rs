@@ -5,8 +5,10 @@
 //! | `random` | random allocations and frees, with both trees, the counters, the checker and `xfs_repair` as judges |
 //! | `hostile` | damaged headers, lists and trees |
 //! | `full` | volumes without space, busy blocks, reservations |
+//! | `claims` | blocks that are kept for data on its way, with a model of who owns which block |
 //! | `threads` | many threads on one volume |
 
+mod claims;
 mod full;
 mod hostile;
 mod random;

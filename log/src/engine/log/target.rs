@@ -84,6 +84,10 @@ impl CommitTarget for Shared {
         self.past_log.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
 
+    fn force(&self) -> Result<(), Error> {
+        self.force_to(self.cil.progress.current())
+    }
+
     fn is_near_tail(&self, lsn: Lsn) -> bool {
         let (head, half) = (self.grant.head(), self.grant.largest() / 2);
         head > self.grant.tail() + half && self.iclogs.ring().position(lsn) + half < head
