@@ -54,6 +54,14 @@ impl Files {
         self.files.is_empty()
     }
 
+    /// Takes over what was found in a range of a file, and its size.
+    pub fn take_over(&mut self, file: usize, at: u64, found: &[u8], size: u64) {
+        self.files[file].set_size(size);
+        self.files[file].zero(at, at.saturating_add(found.len() as u64));
+        self.files[file].write(at, found);
+        self.files[file].set_size(size);
+    }
+
     /// Does it, and tells what must come of it.
     pub fn apply(&mut self, call: &Call) -> Outcome {
         match *call {
@@ -111,18 +119,26 @@ impl Files {
 
     fn share(&mut self, from: (usize, u64), to: (usize, u64), length: u64, equal: bool) -> Outcome {
         let (source, target) = (&self.files[from.0], &self.files[to.0]);
+        // No length is all of it to share, and nothing to compare.
+        let length = match length {
+            0 if from.1 > source.size() => return Outcome::Refused(EINVAL),
+            0 if equal || from.1 == source.size() => return Outcome::Done,
+            0 => source.size() - from.1,
+            length => length,
+        };
         let (source_end, target_end) = (from.1 + length, to.1 + length);
         let aligned = |n: u64| n.is_multiple_of(self.block);
         let overlaps = from.0 == to.0 && from.1 < target_end && to.1 < source_end;
         let beyond = source_end > source.size() || (equal && target_end > target.size());
         // A last, partial block is shared only where it becomes the target's last one, too.
         let ends = aligned(length) || (source_end == source.size() && target_end >= target.size());
-        if length == 0 || !aligned(from.1) || !aligned(to.1) || overlaps || beyond || !ends {
+        if !aligned(from.1) || !aligned(to.1) || overlaps || beyond || !(ends || equal) {
             return Outcome::Refused(EINVAL);
         }
         let bytes = source.read(from.1, length);
         if equal {
-            return if target.read(to.1, length) == bytes { Outcome::Done } else { Outcome::Refused(EBADE) };
+            let same = ends && target.read(to.1, length) == bytes;
+            return if same { Outcome::Done } else { Outcome::Refused(EBADE) };
         }
         self.files[to.0].write(to.1, &bytes);
         Outcome::Done

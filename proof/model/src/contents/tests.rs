@@ -31,6 +31,10 @@ fn plain(bytes: &mut Vec<u8>, call: &Call) {
             }
         }
         Call::Clone { from_at, to_at, length, .. } => {
+            let length = if length == 0 { bytes.len() as u64 - from_at } else { length };
+            if length == 0 {
+                return;
+            }
             let piece = bytes[from_at as usize..(from_at + length) as usize].to_vec();
             let end = (to_at + length) as usize;
             if bytes.len() < end {
