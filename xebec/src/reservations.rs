@@ -22,6 +22,8 @@ pub(crate) struct Reservations {
     pub intent: LogReservation,
     /// An inode and a name.
     pub create: LogReservation,
+    /// The same, and the access control lists that the inode takes over.
+    pub create_with_lists: LogReservation,
     /// A name.
     pub link: LogReservation,
     /// Taking a name away.
@@ -71,6 +73,7 @@ impl Reservations {
             false => 0,
         };
         let parent_blocks = if geometry.features.parent() { attribute_blocks } else { 0 };
+        let create_extra = costs.extent_alloc() + parent;
         let unlinked = 2 * Costs::header(geometry.block_size) + Costs::buffer(geometry.sector_size);
         let taking = costs.inode_take() + name + 2 * inode;
         let chain =
@@ -84,7 +87,8 @@ impl Reservations {
                 costs.extent_free().max(inode::reservation::Reservations::of(geometry).map.bytes),
                 1,
             ),
-            create: chain(taking + costs.extent_alloc() + unlinked + parent, 2),
+            create: chain(taking + create_extra + unlinked, 2),
+            create_with_lists: chain(taking + create_extra + unlinked + 2 * attribute, 2),
             link: chain(name + 2 * inode + unlinked + parent, 2),
             remove: chain(name + 2 * inode + unlinked + parent, 2),
             // Of both inodes, a name goes and another may come; the whiteout has room for its own.

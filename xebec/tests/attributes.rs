@@ -239,6 +239,51 @@ fn access_control_lists_go_with_the_permission_bits() {
 
 /// Whatever an inode is full of must make room.
 #[test]
+fn new_files_take_over_the_default_list_of_their_directory() {
+    for parent in [false, true] {
+        let device = make(&mkfs::Options { parent, ..mkfs::Options::default() });
+        let volume = open(&device);
+        let dir = volume.create(volume.root(), b"dir", &New::directory()).unwrap();
+        let (access, default) = (b"system.posix_acl_access", b"system.posix_acl_default");
+        const NOBODY: u32 = u32::MAX;
+        let lists = |group: u16| {
+            list(&[(1, 7, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (0x10, group, NOBODY), (0x20, 1, NOBODY)])
+        };
+        volume.set_attribute(dir, default, &lists(7), SetAttribute::Any).unwrap();
+        let new = New { permissions: 0o664, ..New::file() };
+        let file = volume.create(dir, b"file", &new).unwrap();
+        // What the file does not ask for is masked; what it does, and the list does not give, is gone.
+        let masked =
+            list(&[(1, 6, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (0x10, 6, NOBODY), (0x20, 0, NOBODY)]);
+        assert_eq!(volume.get_attribute(file, access).unwrap(), masked);
+        assert_eq!(volume.metadata(file).unwrap().permissions, 0o660);
+        assert!(volume.get_attribute(file, default).is_err());
+        let below = volume.create(dir, b"below", &New { permissions: 0o750, ..New::directory() }).unwrap();
+        assert_eq!(volume.get_attribute(below, default).unwrap(), lists(7));
+        assert_eq!(volume.metadata(below).unwrap().permissions, 0o750);
+        let link = volume.create(dir, b"link", &New::symlink(b"file")).unwrap();
+        assert_eq!(volume.list_attributes(link).unwrap(), [b""; 0]);
+        let held = volume.anonymous(dir, &new).unwrap();
+        assert_eq!(volume.get_attribute(held.ino(), access).unwrap(), masked);
+        // Three entries are no more than a mode.
+        volume
+            .set_attribute(
+                below,
+                default,
+                &list(&[(1, 7, NOBODY), (4, 4, NOBODY), (0x20, 0, NOBODY)]),
+                SetAttribute::Any,
+            )
+            .unwrap();
+        let plain = volume.create(below, b"plain", &New { permissions: 0o666, ..New::file() }).unwrap();
+        assert_eq!(volume.list_attributes(plain).unwrap(), [b""; 0]);
+        assert_eq!(volume.metadata(plain).unwrap().permissions, 0o640);
+        drop(held);
+        volume.unmount().unwrap();
+        judge(&device);
+    }
+}
+
+#[test]
 fn a_full_inode_makes_room_for_attributes() {
     let device = make(&mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
     let mut volume = open(&device);

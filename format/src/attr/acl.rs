@@ -136,9 +136,9 @@ fn verify_linux(entries: &[LinuxEntry]) -> Result<(), Damage> {
     Ok(())
 }
 
-/// A list that Linux programs gave, for the disk.
+/// A list that governs access, for the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FromLinux {
+pub struct Stored {
     /// The value on disk.
     pub value: Vec<u8>,
     /// The nine permission bits that say the same, as far as they can.
@@ -149,7 +149,7 @@ pub struct FromLinux {
 
 /// The value on disk, from the form for Linux programs. A list without entries is one that is to be removed: it has no
 /// owner, and is refused here.
-pub fn from_linux(list: &[u8]) -> Result<FromLinux, Damage> {
+pub fn from_linux(list: &[u8]) -> Result<Stored, Damage> {
     let entries = linux_entries(list)?;
     verify_linux(&entries)?;
     let mut value = AclHeader { acl_cnt: U32::new(entries.len() as u32) }.as_bytes().to_vec();
@@ -166,7 +166,30 @@ pub fn from_linux(list: &[u8]) -> Result<FromLinux, Damage> {
     let perm = |wanted: u32| entries.iter().find(|entry| entry.0 == wanted).map(|entry| entry.1);
     let group = perm(tag::MASK).or(perm(tag::GROUP_OBJ)).unwrap_or(0);
     let (user, other) = (perm(tag::USER_OBJ).unwrap_or(0), perm(tag::OTHER).unwrap_or(0));
-    Ok(FromLinux { value, permissions: user << 6 | group << 3 | other, is_mode: entries.len() == 3 })
+    Ok(Stored { value, permissions: user << 6 | group << 3 | other, is_mode: entries.len() == 3 })
+}
+
+/// The list of a new file whose directory has `default`, as a value on disk: what is asked for in `permissions` (the
+/// lower nine bits), and the list allows. A mask stands in for the group, as everywhere.
+pub fn inherited(default: &[u8], permissions: u16) -> Result<Stored, Damage> {
+    let mut list = entries(default)?.to_vec();
+    let has_mask = list.iter().any(|entry| entry.ae_tag.get() == tag::MASK);
+    let group = if has_mask { tag::MASK } else { tag::GROUP_OBJ };
+    let mut granted = 0;
+    for entry in &mut list {
+        let shift = match entry.ae_tag.get() {
+            tag::USER_OBJ => 6,
+            tag::OTHER => 0,
+            tag if tag == group => 3,
+            _ => continue,
+        };
+        let perm = entry.ae_perm.get() & permissions >> shift & 7;
+        entry.ae_perm = U16::new(perm);
+        granted |= perm << shift;
+    }
+    let mut value = AclHeader { acl_cnt: U32::new(list.len() as u32) }.as_bytes().to_vec();
+    value.extend_from_slice(list.as_bytes());
+    Ok(Stored { value, permissions: granted, is_mode: list.len() == 3 })
 }
 
 /// The form for Linux programs, from the value on disk.

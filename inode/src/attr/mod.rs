@@ -73,7 +73,7 @@ pub struct Key<'n> {
 
 impl<'n> Key<'n> {
     /// An attribute that is no parent pointer.
-    pub fn new(namespace: Namespace, name: &'n [u8]) -> Self {
+    pub const fn new(namespace: Namespace, name: &'n [u8]) -> Self {
         Self { namespace, name, parent: None }
     }
 

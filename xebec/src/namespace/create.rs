@@ -8,6 +8,7 @@ use inode::groups::GroupSpace;
 use inode::state::{InodeState, Time};
 use inode::{InodeRef, NewInode};
 
+use super::inherit::With;
 use super::parents::Parent;
 use crate::change::{Change, Locked, expect_directory, is_dots};
 use crate::new::{Kind, New};
@@ -33,13 +34,20 @@ impl Volume {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
         }
         let dir = self.inode(dir)?;
-        self.with_room(|| self.try_create(&dir, name, new, device))
+        self.inheriting(|with| self.try_create(&dir, name, (new, device), with))
     }
 
-    fn try_create(&self, dir_ref: &InodeRef, name: &[u8], new: &New<'_>, device: u32) -> Result<Ino> {
-        let mut change = self.begin_taking(self.reservations.create, self.reservations.create_blocks(new))?;
+    fn try_create(
+        &self,
+        dir_ref: &InodeRef,
+        name: &[u8],
+        (new, device): (&New<'_>, u32),
+        with: With,
+    ) -> Result<Option<Ino>> {
+        let mut change = self.begin_new(new, with)?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
+        let Some(inherited) = change.inherited(&mut dir, new, with)? else { return Ok(None) };
         let is_dir = matches!(new.kind, Kind::Directory);
         let vacancy = change.vacancy(&mut dir, name)?;
         if is_dir && dir.nlink() >= MAX_LINKS {
@@ -55,6 +63,7 @@ impl Volume {
             Kind::Symlink(target) => change.write_target(&mut child, target)?,
             _ => {}
         }
+        change.bequeath(&mut child, &inherited)?;
         change.add_parent(&mut child, Parent::of(&dir), name)?;
         let (ino, ftype) = (child.ino(), new.file_type().ftype());
         change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
@@ -65,7 +74,7 @@ impl Volume {
         self.touch(&mut dir, &[Time::Modify, Time::Change]);
         change.commit(&mut [&mut dir, &mut child])?;
         drop((child, child_ref));
-        Ok(ino)
+        Ok(Some(ino))
     }
 }
 

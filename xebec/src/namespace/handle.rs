@@ -4,6 +4,7 @@ use base::Ino;
 use inode::InodeRef;
 
 use super::create;
+use super::inherit::With;
 use crate::change::expect_directory;
 use crate::new::{Kind, New};
 use crate::{Error, Result, Volume};
@@ -37,19 +38,21 @@ impl Volume {
             return Err(Error::refused(base::errno::EINVAL, "only a regular file can be without a name"));
         }
         let dir = self.inode(dir)?;
-        self.with_room(|| self.try_anonymous(&dir, new))
+        self.inheriting(|with| self.try_anonymous(&dir, new, with))
     }
 
-    fn try_anonymous(&self, dir_ref: &InodeRef, new: &New<'_>) -> Result<Handle> {
-        let mut change = self.begin_taking(self.reservations.create, self.reservations.create_blocks(new))?;
-        let dir = dir_ref.lock();
+    fn try_anonymous(&self, dir_ref: &InodeRef, new: &New<'_>, with: With) -> Result<Option<Handle>> {
+        let mut change = self.begin_new(new, with)?;
+        let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
+        let Some(inherited) = change.inherited(&mut dir, new, with)? else { return Ok(None) };
         let (held, mut child) = change.make((&dir, dir.ino()), new, create::NO_DEVICE, 0)?;
         drop(dir);
+        change.bequeath(&mut child, &inherited)?;
         inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut child)?;
         change.commit(&mut [&mut child])?;
         drop(child);
-        Ok(Handle(held))
+        Ok(Some(Handle(held)))
     }
 
     /// Gives a file that is held a name; it may have none so far.

@@ -10,10 +10,12 @@
 //! | [`rename`] | moving names, with all flags |
 //! | [`handle`] | holding a file that may lose its last name; files without one |
 //! | `parents` | what a file knows of its names, where the volume has parent pointers |
+//! | `inherit` | access control lists that a new file takes over |
 //! | `order` | in which order inodes are locked |
 
 pub mod create;
 pub mod handle;
+mod inherit;
 pub mod link;
 pub mod listing;
 pub mod lookup;
