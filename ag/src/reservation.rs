@@ -33,6 +33,10 @@ const CHUNK: u32 = 128;
 /// An extent free item: its head, and one extent.
 const FREE_ITEM_HEAD: u32 = 16;
 const FREE_ITEM_EXTENT: u32 = 16;
+/// Extents whose reference counts are changed in one transaction.
+const COUNTED_EXTENTS: u32 = 2;
+/// Records of reference counts that are changed for one of them.
+const COUNTS_AT_ONCE: u32 = 8;
 /// Extents that are freed in one transaction.
 const FREED_EXTENTS: u32 = 4;
 
@@ -166,7 +170,7 @@ impl Costs {
     ///
     /// By block, an extent changes one record, and may add or remove one; by size, it moves one and may add or remove
     /// another; so do blocks for the AGFL, and its reverse mappings.
-    fn space(&self, extents: u32) -> u32 {
+    pub fn space(&self, extents: u32) -> u32 {
         let Bounds { free_space, rmap, .. } = self.bounds;
         let headers = 2 * Self::buffer(self.sector);
         let (extents, list) = (2 * extents, 2);
@@ -189,6 +193,16 @@ impl Costs {
     /// Freeing as many extents as one transaction does, each in an AG of its own.
     pub fn extent_free(&self) -> u32 {
         FREED_EXTENTS * self.space(1) + Self::intents(FREED_EXTENTS)
+    }
+
+    /// Changing the reference counts of as many extents as one transaction does, with the blocks that the tree takes:
+    /// of each at most [`COUNTS_AT_ONCE`] records go, and as many come, and two more.
+    pub fn owners(&self) -> u32 {
+        let Bounds { refcount, .. } = self.bounds;
+        let changes = 2 * (COUNTS_AT_ONCE + 1);
+        COUNTED_EXTENTS
+            * (self.tree(refcount, changes, COUNTS_AT_ONCE) + self.space(1) + refcount.levels * self.block)
+            + Self::intents(COUNTED_EXTENTS + 2 * COUNTS_AT_ONCE)
     }
 
     /// Allocating a chunk of inodes: its blocks, the inode creation item, a record in both inode trees with blocks from

@@ -49,8 +49,8 @@ pub trait Attached: Any + Send + Sync {
     /// it goes back. Called without a lock, before the file's blocks are freed; the slot is emptied later.
     fn forget(&self);
 
-    /// Whether the inode must stay in memory for it: it holds what is not written yet. Called with a lock of rank `Cache`
-    /// held: it looks at a number, and waits for nothing.
+    /// Whether the inode must stay in memory for it: it holds what is not written yet. Called with a lock of rank
+    /// `Cache` held: it looks at a number, and waits for nothing.
     fn is_needed(&self) -> bool;
 }
 

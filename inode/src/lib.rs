@@ -8,6 +8,7 @@
 //! | [`table`] | all inodes in memory, by number |
 //! | [`fresh`] | how a new inode begins |
 //! | [`fork`], [`extents`] | where a file's blocks lie: on disk, and as a list in memory |
+//! | [`contents`] | changes of a file's map: what a write ends with, truncating, punching, shifting, sharing |
 //! | [`exchange`] | ranges of two files exchanged |
 //! | [`symlink`] | targets of symlinks |
 //! | [`attr`] | extended attributes, through all their forms |
@@ -35,6 +36,7 @@
 
 pub mod attr;
 pub mod cluster;
+pub mod contents;
 pub mod dir;
 pub mod exchange;
 pub mod extents;

@@ -3,10 +3,13 @@
 //! Every block that a change may log is counted whole, with the words that name its chunks. This is more than is ever
 //! used at once; what is not used is given back at the commit.
 
+use ag::Costs;
+use ag::reservation::Bound;
 use format::Geometry;
 use format::btree::{BmBt, BnoBt, Btree, InoBt, MAX_LEVELS, RmapBt};
 use log::engine::LogReservation;
 
+use crate::contents::{CHANGES_AT_ONCE, FINISHED_AT_ONCE, RUNS_AT_ONCE};
 use crate::inactive::FREED_AT_ONCE;
 
 /// Bytes around a logged block: its format with the map of chunks, and operation headers of a few regions.
@@ -28,6 +31,10 @@ pub struct Reservations {
     pub map: LogReservation,
     /// Blocks that a fork's tree may take when one extent is mapped or unmapped.
     pub map_blocks: u32,
+    /// A step of changing the map of a file's contents, with what follows it.
+    pub contents: LogReservation,
+    /// The same for several small files at once, whose maps are in their inodes.
+    pub small_files: LogReservation,
     /// Freeing inodes that are on a list of unlinked ones, as many as are freed at once.
     pub free_inodes: LogReservation,
     /// Setting one bucket of an AGI.
@@ -68,6 +75,19 @@ impl Reservations {
         let map_levels = levels_of::<BmBt>(geometry, geometry.blocks.min(1 << 32));
         let extent_map = tree(map_levels);
         let inode_trees = 2 * tree(levels_of::<InoBt>(geometry, group >> 2));
+        let costs = Costs::derive(geometry);
+        // Each link of a chain frees, counts, or writes reverse mappings down; none is larger.
+        let link = costs.largest().max(costs.owners());
+        let chain = |bytes: u32, transactions| LogReservation { bytes: bytes.max(link), transactions };
+        // Of a map, so many records change; each may be two. Blocks for its tree, and claimed ones, come from one AG.
+        let bound = Bound { levels: map_levels, blocks: u64::MAX };
+        let changes = CHANGES_AT_ONCE;
+        let contents = 2 * inode
+            + costs.tree(bound, 2 * changes, changes)
+            + costs.space(2 + map_levels)
+            + 4 * changes * INTENT;
+        let files = FINISHED_AT_ONCE as u32;
+        let small_files = files * (inode + 2 * INTENT) + costs.space(RUNS_AT_ONCE as u32);
         let once = |bytes| LogReservation { bytes, transactions: 1 };
         let metadata_blocks = 16 * (BLOCK_EXTRA + 64);
         Self {
@@ -83,6 +103,8 @@ impl Reservations {
                 transactions: 1,
             },
             map_blocks: map_levels + 1,
+            contents: chain(contents, 3),
+            small_files: chain(small_files, 3),
             free_inodes: LogReservation {
                 bytes: FREED_AT_ONCE as u32 * (inode + cluster_link)
                     + headers

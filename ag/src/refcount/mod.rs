@@ -6,6 +6,7 @@
 //! | this file | changing the counts of a range under an AGF |
 //! | [`counts`] | what a change makes of the records: a pure function |
 //! | [`deferred`] | the same after a transaction, behind an intent (CUI) with its done item (CUD) |
+//! | [`sharing`] | which blocks are shared |
 //! | `staging` | freeing what a crash left of copy-on-write staging |
 //!
 //! A block without a record is owned once, or free. Staging has records of its own, with a count of 1 and the highest
@@ -16,6 +17,7 @@
 
 pub mod counts;
 pub mod deferred;
+pub mod sharing;
 mod staging;
 #[cfg(test)]
 mod tests;

@@ -51,7 +51,17 @@ impl<'g> BlockReservation<'g> {
         Self { free, left: count, highest: None }
     }
 
-    /// The transaction rolled, and holds no AGF any more.
+    /// Takes more, so that at least so many are left. `false`, with nothing changed, where there are not so many.
+    pub fn top_up(&mut self, least: u32) -> bool {
+        let missing = least.saturating_sub(self.left);
+        let has = missing == 0 || self.free.try_sub(missing.into());
+        if has {
+            self.left += missing;
+        }
+        has
+    }
+
+    /// The transaction rolled, or ended, and holds no AGF any more.
     pub fn rolled(&mut self) {
         self.highest = None;
     }

@@ -107,6 +107,21 @@ impl<'a> Fork<'a> {
         (least, most): (u32, u32),
         unwritten: bool,
     ) -> Result<Extent, Error> {
+        self.allocate_aligned(tx, space, at, (least, most, 1), unwritten)
+    }
+
+    /// The same, beginning at a block whose number within its group is a multiple of the third number, where possible.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn allocate_aligned(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        at: FileBlock,
+        (least, most, align): (u32, u32, u32),
+        unwritten: bool,
+    ) -> Result<Extent, Error> {
         let index = self.list().index_at(at);
         let before = index.checked_sub(1).and_then(|before| self.list().get(before));
         let near = match (before, self.list().get(index)) {
@@ -115,8 +130,13 @@ impl<'a> Fork<'a> {
             (None, None) => None,
         };
         let most = most.min(MAX_EXTENT_BLOCKS as u32).max(least);
-        let want = Want { near: near.map(Into::into), most, least, align: 1 };
-        let run = space.allocate(tx, self.owner(false), want)?;
+        let want = Want { near: near.map(Into::into), most, least, align };
+        let run = match space.allocate(tx, self.owner(false), want) {
+            Err(Error::NoSpace { .. }) if align > 1 => {
+                space.allocate(tx, self.owner(false), Want { align: 1, ..want })?
+            }
+            run => run?,
+        };
         let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten };
         self.map(tx, space, extent)?;
         Ok(extent)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 mod remap;
-mod volume;
+pub(crate) mod volume;
 
 use base::{AgIno, AgNumber, FileBlock, Ino, errno};
 use block::{Device, Durability};

@@ -23,11 +23,11 @@ use crate::inactive::Workers;
 use crate::inode::InodeRef;
 use crate::{InodeTable, NewInode, Shared, symlink, unlinked};
 
-struct Volume {
-    device: Arc<MemoryDevice>,
-    target: Arc<Unlogged>,
-    groups: Arc<Groups>,
-    table: InodeTable,
+pub(crate) struct Volume {
+    pub device: Arc<MemoryDevice>,
+    pub target: Arc<Unlogged>,
+    pub groups: Arc<Groups>,
+    pub table: InodeTable,
 }
 
 #[derive(Default)]
@@ -40,14 +40,19 @@ impl check::Observer for Findings {
 }
 
 impl Volume {
-    fn new(options: &mkfs::Options) -> Self {
+    pub fn new(options: &mkfs::Options) -> Self {
         let device = Arc::new(MemoryDevice::new(64 << 20));
         let geometry = mkfs::format(&*device, options).unwrap();
         Self::open(device, geometry)
     }
 
     fn open(device: Arc<MemoryDevice>, geometry: Geometry) -> Self {
-        let cache = Arc::new(BufferCache::new(device.clone(), 64 << 20));
+        Self::open_on(device.clone(), device, geometry)
+    }
+
+    /// The same, where what is read comes through another device.
+    pub fn open_on(reads: Arc<dyn Device>, device: Arc<MemoryDevice>, geometry: Geometry) -> Self {
+        let cache = Arc::new(BufferCache::new(reads, 64 << 20));
         let nowhere: Arc<dyn CommitTarget> = Arc::new(Unlogged::new(None));
         let groups = Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry).unwrap();
         let groups = Arc::new(groups);
@@ -57,23 +62,23 @@ impl Volume {
         Self { device, target, groups, table: InodeTable::new(Arc::new(shared), 1 << 16) }
     }
 
-    fn reopened(self) -> Self {
+    pub fn reopened(self) -> Self {
         self.target.write_home(&*self.device).unwrap();
         let geometry = self.groups.geometry().clone();
         Self::open(self.device.clone(), geometry)
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<Shared> {
         self.table.shared()
     }
 
-    fn begin(&self) -> Transaction {
+    pub fn begin(&self) -> Transaction {
         let bytes = Costs::derive(self.groups.geometry()).largest() + (128 << 10);
         self.shared().begin(LogReservation { bytes, transactions: 3 }).unwrap()
     }
 
     /// An anonymous file.
-    fn create(&self, mode: u16) -> InodeRef {
+    pub fn create(&self, mode: u16) -> InodeRef {
         let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode()).unwrap();
         let mut tx = self.begin();
         let parent = self.groups.geometry().root;
@@ -111,7 +116,7 @@ impl Volume {
     }
 
     /// Writes all home, and asks the checker.
-    fn judge(&self) {
+    pub fn judge(&self) {
         // Without a journal, nobody answers intents: they stay.
         self.target.write_home(&*self.device).unwrap();
         let counts = self.groups.inodes().counts();
@@ -133,7 +138,7 @@ impl Volume {
     }
 }
 
-fn options(block_size: u32, change: impl FnOnce(&mut mkfs::Options)) -> mkfs::Options {
+pub(crate) fn options(block_size: u32, change: impl FnOnce(&mut mkfs::Options)) -> mkfs::Options {
     let mut options = mkfs::Options { block_size, ag_count: Some(2), ..mkfs::Options::default() };
     change(&mut options);
     options

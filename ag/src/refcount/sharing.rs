@@ -1,0 +1,86 @@
+//! Which blocks are shared.
+
+use base::{AgBlock, FsBlock};
+use format::btree::{REFCOUNT_COW, RefcountBt};
+use log::engine::{Error, Transaction};
+
+use super::Domain;
+use super::counts::Counted;
+use crate::group::{Groups, OpenAg};
+
+/// A part of an extent of which all blocks are shared, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Blocks of the extent before it.
+    pub skip: u32,
+    /// Blocks.
+    pub count: u32,
+    /// Whether several files, or one in several places, have them.
+    pub shared: bool,
+}
+
+impl Groups {
+    /// Cuts an extent into parts that are shared and parts that are not, in order. All that `tx`, a reader, joins is
+    /// released again.
+    ///
+    /// # Errors
+    /// Damage; what reading meets.
+    ///
+    /// # Locking
+    /// The AGF of the extent's group.
+    pub fn shared_parts(&self, tx: &mut Transaction, start: FsBlock, count: u32) -> Result<Vec<Part>, Error> {
+        let (group, at) = self.of_block(start, count)?;
+        if !self.geometry().features.reflink() {
+            return Ok(vec![Part { skip: 0, count, shared: false }]);
+        }
+        let open = group.lock(tx)?;
+        let parts = open.shared_parts(tx, at, count);
+        tx.release_clean();
+        parts
+    }
+}
+
+impl OpenAg<'_> {
+    fn shared_parts(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<Vec<Part>, Error> {
+        let (first, end) = (at.get(), at.get() + count);
+        let mut parts = Vec::new();
+        let mut done = first;
+        let mut put = |done: &mut u32, to: u32, shared: bool| {
+            if to > *done {
+                parts.push(Part { skip: *done - first, count: to - *done, shared });
+                *done = to;
+            }
+        };
+        let mut cursor = self.cursor::<RefcountBt>();
+        let mut next = match cursor.lookup_le(tx, first)? {
+            Some(record) => Some(record),
+            None => cursor.next(tx)?,
+        };
+        let mut before: Option<Counted> = None;
+        while let Some(record) = next.filter(|record| record.startblock.get() & REFCOUNT_COW == 0) {
+            // Each record lies behind the one before, so this ends.
+            let counted = self.counted(&record, Domain::Shared, before.as_ref())?;
+            if counted.start >= end {
+                break;
+            }
+            put(&mut done, counted.start.max(first), false);
+            put(&mut done, counted.end().min(end), true);
+            before = Some(counted);
+            next = cursor.next(tx)?;
+        }
+        put(&mut done, end, false);
+        Ok(join(parts))
+    }
+}
+
+/// Neighbours that are both shared, by different numbers of files, are one part.
+fn join(parts: Vec<Part>) -> Vec<Part> {
+    let mut joined: Vec<Part> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match joined.last_mut().filter(|last| last.shared == part.shared) {
+            Some(last) => last.count += part.count,
+            None => joined.push(part),
+        }
+    }
+    joined
+}

@@ -1,0 +1,256 @@
+//! What a write ends with: its blocks are mapped, or marked as written, and the size moves.
+//!
+//! # Invariants
+//! - The data is on the device, or on its way there past the log: the checkpoint that holds these transactions flushes
+//!   the device before it becomes stable.
+//! - The size on disk moves with the last step of a file, so it never stands behind blocks that are not written.
+
+use std::sync::Arc;
+
+use ag::{Claim, Groups, Owner};
+use base::FileBlock;
+use format::extent::Extent;
+use format::inode::ForkKind;
+use format::timestamp::Timestamp;
+use log::engine::{Error, Loggable};
+use smallvec::SmallVec;
+
+use super::step::{File, Step, expect_map, list, pieces, shares};
+use super::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE, TOO_FAR};
+use crate::fork::Fork;
+use crate::groups::GroupSpace;
+use crate::inode::{Inode, LockedInode};
+use crate::shared::Shared;
+use crate::state::{Form, InodeState, Time};
+
+/// A range of a file that has been written.
+#[derive(Debug)]
+pub struct Written {
+    /// The first block.
+    pub at: FileBlock,
+    /// Blocks.
+    pub count: u32,
+    /// Where they lie now: as many blocks. Whatever was mapped before is unmapped and given back. `None` where the
+    /// file's own unwritten blocks were written in their place; what of them was written before stays as it is.
+    pub claim: Option<Claim>,
+}
+
+/// A file of which something has been written.
+#[derive(Debug)]
+pub struct Finish {
+    /// The file. The caller has a hold on it.
+    pub inode: Arc<Inode>,
+    /// What was written: ranges that do not overlap. Done ones are taken out.
+    pub written: Vec<Written>,
+    /// The size that the disk shall know of, if it is larger than what it knows: nothing before it is unwritten.
+    pub size: Option<u64>,
+    /// When the contents changed, if the inode is to be told.
+    pub modified: Option<Timestamp>,
+    /// Blocks that were reserved for this, by [`BlockReservation::give`](ag::BlockReservation::give): those that are
+    /// claimed, and [`Reservations::map_blocks`](crate::reservation::Reservations::map_blocks) for the tree of the map.
+    /// What is not used goes back.
+    pub reserved: u32,
+}
+
+/// Finishes writes. Several small files are finished in one transaction, where their claims lie in one allocation group
+/// and touch: so they are best handed over in the order of their inodes, with claims in the same order. Sorts them by
+/// inode.
+///
+/// # Errors
+/// Damage, a volume that was shut down. What was not done stays in `files`, with its claims; the blocks that were
+/// reserved are given back all the same.
+pub fn finish(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> Result<(), Error> {
+    shared.target.written_past_log();
+    files.sort_by_key(|file| file.inode.ino());
+    let mut rest = files;
+    while !rest.is_empty() {
+        let small = leading_small(rest);
+        let mut done = 0;
+        if small > 1 {
+            done = finish_small(shared, groups, rest.get_mut(..small).unwrap_or_default())?;
+        }
+        if let (0, Some(first)) = (done, rest.first_mut()) {
+            finish_alone(shared, groups, first)?;
+            done = 1;
+        }
+        rest = rest.get_mut(done..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// How many from the first on may share a transaction, as far as can be seen without their locks.
+fn leading_small(files: &[Finish]) -> usize {
+    let ag = |file: &Finish| Some(file.written.first()?.claim.as_ref()?.ag());
+    let group = files.iter().find_map(ag);
+    let mut last = None;
+    let fits = |file: &&Finish| {
+        let in_group = ag(file).is_none_or(|ag| Some(ag) == group);
+        let ascends = last.replace(file.inode.ino()) < Some(file.inode.ino());
+        file.written.len() <= 1 && in_group && ascends
+    };
+    files.iter().take(FINISHED_AT_ONCE).take_while(fits).count()
+}
+
+/// Whether a file's map lies in its inode and will, and the write changes one place of it that needs no blocks freed.
+fn is_small(shared: &Shared, state: &mut InodeState, written: Option<&Written>) -> Result<bool, Error> {
+    expect_map(state)?;
+    let fits = state.form(ForkKind::Data) == Some(Form::Extents);
+    let most = state.inline_extents_max(ForkKind::Data);
+    let extents = list(shared, state)?;
+    let Some(written) = written else { return Ok(true) };
+    let to = FileBlock(written.at.get() + u64::from(written.count));
+    let simple = match &written.claim {
+        Some(claim) => claim.count() == written.count && extents.last_in(written.at, to).is_none(),
+        None => extents.find(written.at).is_some_and(|extent| to <= extent.end()),
+    };
+    Ok(fits && simple && extents.len() + 2 <= most)
+}
+
+/// Finishes as many files from the first on as can be in one transaction; how many.
+fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> Result<usize, Error> {
+    let mut tx = shared.begin(shared.reservations.small_files)?;
+    let mut locked: SmallVec<[LockedInode; FINISHED_AT_ONCE]> = SmallVec::new();
+    let (mut runs, mut end) = (0, None);
+    for file in files.iter() {
+        let mut inode = file.inode.lock();
+        let written = file.written.first();
+        if let Some(claim) = written.and_then(|written| written.claim.as_ref()) {
+            runs += usize::from(end != Some(claim.start().get()));
+            end = Some(claim.start().get() + u64::from(claim.count()));
+        }
+        if runs > RUNS_AT_ONCE || !is_small(shared, &mut inode, written)? {
+            break;
+        }
+        locked.push(inode);
+    }
+    let files = files.get_mut(..locked.len()).unwrap_or_default();
+    if files.is_empty() {
+        return Ok(0);
+    }
+    let reserved = files.iter_mut().map(|file| std::mem::take(&mut file.reserved)).sum();
+    let mut blocks = groups.given_blocks(reserved);
+    let mut extents: SmallVec<[Option<Extent>; FINISHED_AT_ONCE]> = SmallVec::new();
+    let mut claims: SmallVec<[Claim; FINISHED_AT_ONCE]> = SmallVec::new();
+    for file in files.iter_mut() {
+        let claim = file.written.first_mut().and_then(|written| Some((written.at, written.claim.take()?)));
+        extents.push(claim.as_ref().map(|(at, claim)| extent_of(*at, claim)));
+        claims.extend(claim.map(|(_, claim)| claim));
+    }
+    groups.take_claimed(&mut tx, &mut blocks, claims, Owner::Mapped)?;
+    for ((file, inode), extent) in files.iter_mut().zip(&mut locked).zip(extents) {
+        let mut space = GroupSpace::for_data(groups, &mut blocks);
+        let mut fork = Fork::open(shared, inode, ForkKind::Data)?;
+        match (extent, file.written.first()) {
+            (Some(extent), _) => fork.map(&mut tx, &mut space, extent)?,
+            (None, Some(written)) => {
+                let to = FileBlock(written.at.get() + u64::from(written.count));
+                fork.mark(&mut tx, &mut space, (written.at, to), false)?;
+            }
+            (None, None) => {}
+        }
+        conclude(file, inode);
+        file.written.clear();
+    }
+    let mut changed: SmallVec<[&mut dyn Loggable; FINISHED_AT_ONCE]> = SmallVec::new();
+    changed.extend(locked.iter_mut().map(|inode| inode as &mut dyn Loggable));
+    tx.commit(&mut changed)?;
+    Ok(files.len())
+}
+
+/// The mapping that a claim becomes.
+fn extent_of(at: FileBlock, claim: &Claim) -> Extent {
+    Extent { offset: at, start: claim.start(), count: claim.count().into(), unwritten: false }
+}
+
+/// Size and times, when all is mapped.
+fn conclude(file: &Finish, state: &mut InodeState) {
+    if let Some(size) = file.size.filter(|size| *size > state.size()) {
+        state.set_size(size);
+    }
+    if let Some(time) = file.modified {
+        state.set_times(&[Time::Modify, Time::Change], time);
+    }
+}
+
+/// Finishes one file in as many transactions as it takes.
+fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> Result<(), Error> {
+    let inode = Arc::clone(&finish.inode);
+    let file = File { shared, groups, inode: &inode };
+    let mut blocks = groups.given_blocks(std::mem::take(&mut finish.reserved));
+    loop {
+        let mut step = file.begin(blocks)?;
+        if let Some(written) = finish.written.first_mut() {
+            step.write(written)?;
+            if written.count == 0 {
+                finish.written.remove(0);
+            }
+        }
+        let is_last = finish.written.is_empty();
+        if is_last {
+            conclude(finish, &mut step.locked);
+        }
+        blocks = step.commit()?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Does as much of a range as one transaction may, from its beginning; the range is what is left then.
+    fn write(&mut self, written: &mut Written) -> Result<(), Error> {
+        let to = FileBlock(written.at.get() + u64::from(written.count));
+        let (found, end) = pieces(self.list()?, (written.at, to), PIECES_AT_ONCE);
+        let count = (end.get() - written.at.get()) as u32; // a part of so many
+        let mapped = found.iter().filter_map(|(at, piece)| Some((*at, piece.count, piece.mapping?)));
+        match &mut written.claim {
+            Some(claim) => {
+                // All of a range is claimed; if less is, what is left over is not mapped.
+                let part = claim.take_front(count);
+                let old = mapped.map(|(at, count, _)| (at, FileBlock(at.get() + count)));
+                self.replace(written.at, part, old)?;
+            }
+            None => {
+                self.has_room_for(2 * PIECES_AT_ONCE)?;
+                for (at, count, (_, unwritten)) in mapped {
+                    let range = (at, FileBlock(at.get() + count));
+                    if unwritten {
+                        self.edit(|fork, tx, space| fork.mark(tx, space, range, false))?;
+                    }
+                }
+            }
+        }
+        (written.at, written.count) = (end, written.count - count);
+        Ok(())
+    }
+
+    /// Maps claimed blocks where `old` ranges are mapped, each by one extent, or nothing is.
+    fn replace(
+        &mut self,
+        at: FileBlock,
+        claim: Claim,
+        old: impl Iterator<Item = (FileBlock, FileBlock)>,
+    ) -> Result<(), Error> {
+        if claim.count() == 0 {
+            return Ok(());
+        }
+        self.has_room_for(3)?;
+        // Whoever reserved less than the tree of the map may take gets more of it here, if there is more.
+        self.blocks.top_up(claim.count() + self.file.shared.reservations.map_blocks);
+        let extent = extent_of(at, &claim);
+        let groups = self.file.groups;
+        groups.take_claimed(&mut self.tx, &mut self.blocks, [claim], Owner::Mapped)?;
+        let shared = shares(&self.locked);
+        for range in old {
+            self.edit(|fork, tx, space| fork.free(tx, space, range, shared))?;
+        }
+        self.edit(|fork, tx, space| fork.map(tx, space, extent))
+    }
+
+    /// Refuses a change that the counter of extents could not tell.
+    pub(super) fn has_room_for(&mut self, extents: usize) -> Result<(), Error> {
+        let most = if self.file.shared.features.nrext64 { (1 << 48) - 1 } else { i32::MAX as u64 };
+        let count = (self.list()?.len() + extents) as u64;
+        if count > most { Err(TOO_FAR) } else { Ok(()) }
+    }
+}

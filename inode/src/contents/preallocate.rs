@@ -1,0 +1,145 @@
+//! Unwritten blocks: room for what will be written.
+
+use std::sync::Arc;
+
+use ag::Groups;
+use base::FileBlock;
+use format::extent::{MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
+use format::inode::{flags, flags2};
+use format::ondisk::U16;
+use log::engine::Error;
+
+use super::step::{File, pieces, shares};
+use super::{PIECES_AT_ONCE, TOO_FAR, punch};
+use crate::inode::Inode;
+use crate::shared::Shared;
+use crate::state::InodeState;
+
+/// Fills the holes of a range with unwritten blocks, and makes the file at least `size` bytes long, if that is given.
+/// A file with a hint for the size of its extents gets them in such units. The times move, and the file is marked as
+/// preallocated: what lies behind its end then stays ([`trim`](super::trim)).
+///
+/// # Errors
+/// No space: what could be allocated stays, as with Linux. `EFBIG`; `EINVAL` where it is no regular file; damage, a
+/// volume that was shut down.
+pub fn preallocate(
+    shared: &Shared,
+    groups: &Arc<Groups>,
+    inode: &Arc<Inode>,
+    (from, to): (FileBlock, FileBlock),
+    size: Option<u64>,
+) -> Result<(), Error> {
+    if to.get() > MAX_FILE_BLOCKS || size.is_some_and(|size| size > i64::MAX as u64) {
+        return Err(TOO_FAR);
+    }
+    let file = File { shared, groups, inode };
+    let unit = hint(&inode.read());
+    let (from, to) = aligned(from, to, unit);
+    while let Some((at, count)) = file.look(|list| hole_in(list, from, to))? {
+        let most = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(unit)) as u32; // 21 bits
+        match fill(file, at, most, unit) {
+            // Blocks that were just freed are not for data before that is stable.
+            Err(Error::NoSpace { .. }) if groups.has_busy() => {
+                shared.target.force()?;
+                fill(file, at, most, unit)?;
+            }
+            done => done?,
+        }
+    }
+    let mut step = file.giving()?;
+    step.modified();
+    mark_preallocated(&mut step.locked);
+    if let Some(size) = size.filter(|size| *size > step.locked.size()) {
+        step.locked.set_size(size);
+    }
+    step.commit().map(drop)
+}
+
+/// The unit in blocks in which a file's extents shall be; 1 for any.
+fn hint(state: &InodeState) -> u32 {
+    let core = state.core();
+    let is_set = core.flags.get() & flags::EXTSIZE != 0;
+    let copied =
+        core.flags2.get() & (flags2::REFLINK | flags2::COWEXTSIZE) == flags2::REFLINK | flags2::COWEXTSIZE;
+    let unit = match (is_set, copied) {
+        (true, _) => core.extsize.get(),
+        (false, true) => core.cowextsize.get(),
+        (false, false) => 1,
+    };
+    if (1..=MAX_EXTENT_BLOCKS as u32).contains(&unit) { unit } else { 1 }
+}
+
+/// The range in whole units, as far as a file can reach.
+fn aligned(from: FileBlock, to: FileBlock, unit: u32) -> (FileBlock, FileBlock) {
+    let unit = u64::from(unit);
+    let end = to.get().checked_next_multiple_of(unit).unwrap_or(to.get()).min(MAX_FILE_BLOCKS);
+    (FileBlock(from.get() - from.get() % unit), FileBlock(end.max(to.get())))
+}
+
+/// The first hole of a range: where it begins, and its blocks within the range.
+fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(FileBlock, u64)> {
+    let at = list.first_hole(from, 1);
+    (at < to).then(|| (at, list.piece(at, to).count))
+}
+
+/// Maps the beginning of a hole to new unwritten blocks.
+fn fill(file: File<'_>, at: FileBlock, most: u32, unit: u32) -> Result<(), Error> {
+    let room = file.shared.reservations.map_blocks;
+    let mut step = file.taking(most.saturating_add(room))?;
+    step.has_room_for(1)?;
+    // Where the space is in pieces, the hole is filled in pieces.
+    let allocated = step.edit(|fork, tx, space| fork.allocate_aligned(tx, space, at, (1, most, unit), true));
+    match allocated {
+        Ok(_) => {
+            mark_preallocated(&mut step.locked);
+            step.commit().map(drop)
+        }
+        // The group's own list of blocks may have been refilled: that is a change, and a whole one.
+        Err(error @ Error::NoSpace { .. }) if !step.locked.is_changed() => {
+            step.commit()?;
+            Err(error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn mark_preallocated(state: &mut InodeState) {
+    let old = state.core().flags.get();
+    if old & flags::PREALLOC == 0 {
+        state.edit().flags = U16::new(old | flags::PREALLOC);
+    }
+}
+
+/// Makes whole blocks of a range read as zeros without writing them: all of it is mapped and unwritten afterwards.
+/// Shared blocks are given up. The rest is as with [`preallocate`].
+///
+/// # Errors
+/// As [`preallocate`], and [`punch`].
+pub fn zero(
+    shared: &Shared,
+    groups: &Arc<Groups>,
+    inode: &Arc<Inode>,
+    (from, to): (FileBlock, FileBlock),
+    size: Option<u64>,
+) -> Result<(), Error> {
+    let file = File { shared, groups, inode };
+    if shares(&inode.read()) {
+        punch(shared, groups, inode, from, to)?;
+        return preallocate(shared, groups, inode, (from, to), size);
+    }
+    let mut at = from;
+    while at < to {
+        let mut step = file.taking(shared.reservations.map_blocks)?;
+        step.has_room_for(2 * PIECES_AT_ONCE)?;
+        let (found, end) = pieces(step.list()?, (at, to), PIECES_AT_ONCE);
+        for (at, piece) in found {
+            if let Some((_, false)) = piece.mapping {
+                let range = (at, FileBlock(at.get() + piece.count));
+                step.edit(|fork, tx, space| fork.mark(tx, space, range, true))?;
+            }
+        }
+        step.commit()?;
+        at = end;
+    }
+    preallocate(shared, groups, inode, (from, to), size)
+}

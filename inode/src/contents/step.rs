@@ -1,0 +1,160 @@
+//! One transaction on one file: what changes of contents consist of.
+
+use std::sync::Arc;
+
+use ag::{BlockReservation, Groups};
+use base::FileBlock;
+use format::inode::{FileType, ForkKind, flags2};
+use format::ondisk::U64;
+use log::engine::{Error, Transaction};
+
+use super::{NOT_A_MAP, PIECES_AT_ONCE};
+use crate::extents::{ExtentList, Piece};
+use crate::fork::Fork;
+use crate::groups::GroupSpace;
+use crate::inode::{Inode, LockedInode};
+use crate::shared::Shared;
+use crate::space::Space;
+use crate::state::{Form, InodeState, Time};
+
+/// A file whose contents are worked on.
+#[derive(Clone, Copy)]
+pub(super) struct File<'a> {
+    pub shared: &'a Shared,
+    pub groups: &'a Arc<Groups>,
+    pub inode: &'a Arc<Inode>,
+}
+
+/// A transaction with the blocks that it may take, and the file, locked.
+pub(super) struct Step<'a> {
+    pub file: File<'a>,
+    pub tx: Transaction,
+    pub blocks: BlockReservation<'a>,
+    pub locked: LockedInode,
+}
+
+/// Whether the file may have blocks that others have, too.
+pub(super) fn shares(state: &InodeState) -> bool {
+    state.core().flags2.get() & flags2::REFLINK != 0
+}
+
+/// Says that a file may share blocks, or that it shares none.
+pub(super) fn set_shares(state: &mut InodeState, shares: bool) {
+    let old = state.core().flags2.get();
+    let new = if shares { old | flags2::REFLINK } else { old & !flags2::REFLINK };
+    if new != old {
+        state.edit().flags2 = U64::new(new);
+    }
+}
+
+/// A file that keeps its contents in blocks.
+pub(super) fn expect_map(state: &InodeState) -> Result<(), Error> {
+    let maps = matches!(state.form(ForkKind::Data), Some(Form::Extents | Form::Btree));
+    let regular = FileType::from_mode(state.mode()) == Some(FileType::Regular);
+    if maps && regular { Ok(()) } else { Err(NOT_A_MAP) }
+}
+
+/// The extents of a file, read if they were not in memory.
+pub(super) fn list<'s>(shared: &Shared, state: &'s mut InodeState) -> Result<&'s ExtentList, Error> {
+    const EMPTY: &ExtentList = &ExtentList::new();
+    Fork::open(shared, state, ForkKind::Data)?;
+    Ok(state.list(ForkKind::Data).unwrap_or(EMPTY))
+}
+
+impl<'a> File<'a> {
+    /// Begins a step that may take so many blocks.
+    ///
+    /// # Errors
+    /// No space, with nothing changed.
+    pub fn taking(self, blocks: u32) -> Result<Step<'a>, Error> {
+        self.begin(self.groups.reserve_blocks(blocks)?)
+    }
+
+    /// Begins a step that changes few records of the map, and does not split any: it takes blocks for the map's tree if
+    /// there are any.
+    pub fn giving(self) -> Result<Step<'a>, Error> {
+        let wanted = self.groups.reserve_blocks(self.shared.reservations.map_blocks);
+        self.begin(wanted.or_else(|_| self.groups.reserve_blocks(0))?)
+    }
+
+    /// Begins a step with blocks that were reserved before.
+    pub fn begin(self, mut blocks: BlockReservation<'a>) -> Result<Step<'a>, Error> {
+        blocks.rolled();
+        let tx = self.shared.begin(self.shared.reservations.contents)?;
+        let mut locked = self.inode.lock();
+        expect_map(&locked)?;
+        // Before anything changes: reading it may fail.
+        list(self.shared, &mut locked)?;
+        Ok(Step { file: self, tx, blocks, locked })
+    }
+
+    /// Looks at the extents.
+    pub fn look<R>(self, look: impl FnOnce(&ExtentList) -> R) -> Result<R, Error> {
+        let mut locked = self.inode.lock();
+        expect_map(&locked)?;
+        Ok(look(list(self.shared, &mut locked)?))
+    }
+}
+
+impl<'a> Step<'a> {
+    /// The extents.
+    pub fn list(&mut self) -> Result<&ExtentList, Error> {
+        list(self.file.shared, &mut self.locked)
+    }
+
+    /// Changes the map.
+    pub fn edit<R>(
+        &mut self,
+        work: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn Space) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut space = GroupSpace::for_data(self.file.groups, &mut self.blocks);
+        let mut fork = Fork::open(self.file.shared, &mut self.locked, ForkKind::Data)?;
+        work(&mut fork, &mut self.tx, &mut space)
+    }
+
+    /// What a user asked for changes the contents: the times move, and nobody runs the file as somebody else.
+    pub fn modified(&mut self) {
+        let now = self.file.shared.now();
+        self.locked.set_times(&[Time::Modify, Time::Change], now);
+        super::drop_set_id(&mut self.locked);
+    }
+
+    /// Unmaps the last pieces of a range and gives their blocks back; whether there are more.
+    pub fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<bool, Error> {
+        let shared = shares(&self.locked);
+        for _ in 0..PIECES_AT_ONCE {
+            let Some(last) = self.list()?.last_in(from, to) else { return Ok(false) };
+            self.edit(|fork, tx, space| fork.free(tx, space, (last.offset, last.end()), shared))?;
+        }
+        if shared && self.list()?.is_empty() {
+            set_shares(&mut self.locked, false);
+        }
+        Ok(self.list()?.last_in(from, to).is_some())
+    }
+
+    /// Ends it; gives what is left of the blocks.
+    pub fn commit(mut self) -> Result<BlockReservation<'a>, Error> {
+        self.tx.commit(&mut [&mut self.locked])?;
+        Ok(self.blocks)
+    }
+}
+
+/// The pieces of a range from its beginning on, as many as have no more than `most` mapped ones among them; and the
+/// block behind them.
+pub(super) fn pieces(
+    list: &ExtentList,
+    (from, to): (FileBlock, FileBlock),
+    most: usize,
+) -> (Vec<(FileBlock, Piece)>, FileBlock) {
+    let (mut found, mut at, mut mapped) = (Vec::new(), from, 0);
+    while at < to {
+        let piece = list.piece(at, to);
+        mapped += usize::from(piece.mapping.is_some());
+        if mapped > most || piece.count == 0 {
+            break;
+        }
+        found.push((at, piece));
+        at = FileBlock(at.get() + piece.count);
+    }
+    (found, at)
+}

@@ -1,0 +1,256 @@
+//! Files on a volume, with a model of their maps: one entry per block.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use ag::{ClaimRequest, Near};
+use base::{AgNumber, FileBlock, FsBlock};
+use log::engine::Error;
+
+use crate::contents::{
+    self, Finish, Share, Written, collapse, finish, insert, preallocate, punch, set_size, share, trim, zero,
+};
+use crate::inode::{Inode, InodeRef};
+use crate::tests::volume::Volume;
+
+/// Numbers that look random and are the same in each run.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        base::random::mix(self.0) % limit.max(1)
+    }
+}
+
+/// Each mapped block with its disk block and whether it is unwritten; no disk block where the model cannot know it yet.
+pub type Model = BTreeMap<u64, (Option<u64>, bool)>;
+
+#[derive(Default)]
+pub struct Known {
+    pub map: Model,
+    pub size: u64,
+}
+
+pub struct Bed {
+    pub volume: Volume,
+    pub files: Vec<InodeRef>,
+    pub known: Vec<Known>,
+    pub numbers: Numbers,
+}
+
+impl Bed {
+    pub fn new(options: &mkfs::Options, files: usize, seed: u64) -> Self {
+        let volume = Volume::new(options);
+        let files: Vec<_> = (0..files).map(|_| volume.create(0o100_644)).collect();
+        let known = files.iter().map(|_| Known::default()).collect();
+        Self { volume, files, known, numbers: Numbers(seed << 32) }
+    }
+
+    pub fn block_size(&self) -> u64 {
+        self.volume.groups.geometry().block_size.into()
+    }
+
+    pub fn inode(&self, file: usize) -> Arc<Inode> {
+        Arc::clone(&self.files[file])
+    }
+
+    pub fn claim(&mut self, min: u32, max: u32) -> Result<ag::Claim, Error> {
+        let ag = AgNumber(self.numbers.below(2) as u32);
+        let near = match self.numbers.below(3) {
+            0 => Near::Ag(ag),
+            _ => Near::Block(self.volume.groups.geometry().fs_block(ag, base::AgBlock(500))),
+        };
+        let request = ClaimRequest { near, min, max, align: 1 };
+        contents::claim(self.volume.shared(), &self.volume.groups, &request)
+    }
+
+    /// Reserves what finishing takes; hands it over.
+    pub fn reserve(&self, blocks: u32) -> Result<u32, Error> {
+        let most = blocks + self.volume.shared().reservations.map_blocks;
+        self.volume.groups.reserve_blocks(most).map(|mut reserved| reserved.give(most))
+    }
+
+    /// Writes a range to new blocks.
+    pub fn write(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+        let reserved = self.reserve(count as u32)?;
+        let mut written = Vec::new();
+        let mut done = 0;
+        while done < count {
+            let claim = self.claim(1, (count - done) as u32)?;
+            let length = u64::from(claim.count());
+            for n in 0..length {
+                let there = Some(claim.start().get() + n);
+                self.known[file].map.insert(at + done + n, (there, false));
+            }
+            written.push(Written { at: FileBlock(at + done), count: claim.count(), claim: Some(claim) });
+            done += length;
+        }
+        let size = (at + count) * self.block_size() - 1;
+        self.known[file].size = self.known[file].size.max(size);
+        let inode = self.inode(file);
+        let finish = Finish { inode, written, size: Some(size), modified: None, reserved };
+        contents::finish(self.volume.shared(), &self.volume.groups, &mut [finish])
+    }
+
+    /// Writes unwritten blocks in their place.
+    pub fn fill(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+        let reserved = self.reserve(0)?;
+        let mut ranges: Vec<Written> = Vec::new();
+        for (block, (_, unwritten)) in self.known[file].map.range_mut(at..at + count) {
+            *unwritten = false;
+            match ranges.last_mut().filter(|last| last.at.get() + u64::from(last.count) == *block) {
+                Some(last) => last.count += 1,
+                None => ranges.push(Written { at: FileBlock(*block), count: 1, claim: None }),
+            }
+        }
+        let inode = self.inode(file);
+        let mut files = [Finish { inode, written: ranges, size: None, modified: None, reserved }];
+        finish(self.volume.shared(), &self.volume.groups, &mut files)
+    }
+
+    /// Writes one run to many files at once.
+    pub fn write_small(&mut self, at: u64, count: u32) -> Result<(), Error> {
+        let total = count * self.files.len() as u32;
+        let mut claim = self.claim(total, total)?;
+        let mut files = Vec::new();
+        let size = (at + u64::from(count)) * self.block_size();
+        for file in 0..self.files.len() {
+            let part = claim.take_front(count);
+            for n in 0..u64::from(count) {
+                self.known[file].map.insert(at + n, (Some(part.start().get() + n), false));
+            }
+            self.known[file].size = self.known[file].size.max(size);
+            let written = vec![Written { at: FileBlock(at), count, claim: Some(part) }];
+            let reserved = self.reserve(count)?;
+            files.push(Finish {
+                inode: self.inode(file),
+                written,
+                size: Some(size),
+                modified: None,
+                reserved,
+            });
+        }
+        finish(self.volume.shared(), &self.volume.groups, &mut files)
+    }
+
+    pub fn set_size(&mut self, file: usize, size: u64) -> Result<(), Error> {
+        let from = size.div_ceil(self.block_size());
+        let known = &mut self.known[file];
+        if size < known.size {
+            known.map.split_off(&from);
+        }
+        known.size = size;
+        set_size(self.volume.shared(), &self.volume.groups, &self.inode(file), size)
+    }
+
+    pub fn punch(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+        self.known[file].map.retain(|block, _| !(at..at + count).contains(block));
+        let range = (FileBlock(at), FileBlock(at + count));
+        punch(self.volume.shared(), &self.volume.groups, &self.inode(file), range.0, range.1)
+    }
+
+    pub fn preallocate(&mut self, file: usize, at: u64, count: u64, size: Option<u64>) -> Result<(), Error> {
+        let known = &mut self.known[file];
+        for block in at..at + count {
+            known.map.entry(block).or_insert((None, true));
+        }
+        known.size = known.size.max(size.unwrap_or(0));
+        let range = (FileBlock(at), FileBlock(at + count));
+        preallocate(self.volume.shared(), &self.volume.groups, &self.inode(file), range, size)
+    }
+
+    pub fn zero(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+        // Where blocks may be shared, they are given up, and the model learns where the new ones lie.
+        let shares = crate::contents::step::shares(&self.files[file].read());
+        let known = &mut self.known[file];
+        for block in at..at + count {
+            let there = known.map.entry(block).or_insert((None, true));
+            *there = (there.0.filter(|_| !shares), true);
+        }
+        let range = (FileBlock(at), FileBlock(at + count));
+        zero(self.volume.shared(), &self.volume.groups, &self.inode(file), range, None)
+    }
+
+    pub fn collapse(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+        let bytes = count * self.block_size();
+        let known = &mut self.known[file];
+        let behind = known.map.split_off(&at).split_off(&(at + count));
+        known.map.extend(behind.into_iter().map(|(block, there)| (block - count, there)));
+        known.size -= bytes;
+        collapse(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(at), count)
+    }
+
+    pub fn insert(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+        let bytes = count * self.block_size();
+        let known = &mut self.known[file];
+        let behind = known.map.split_off(&at);
+        known.map.extend(behind.into_iter().map(|(block, there)| (block + count, there)));
+        known.size += bytes;
+        insert(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(at), count)
+    }
+
+    pub fn share(
+        &mut self,
+        (source, from): (usize, u64),
+        (target, to): (usize, u64),
+        count: u64,
+    ) -> Result<(), Error> {
+        for n in 0..count {
+            match self.known[source].map.get(&(from + n)).copied() {
+                Some((there, false)) => self.known[target].map.insert(to + n, (there, false)),
+                _ => self.known[target].map.remove(&(to + n)),
+            };
+        }
+        let size = (to + count) * self.block_size();
+        self.known[target].size = self.known[target].size.max(size);
+        let (source, target) = (self.inode(source), self.inode(target));
+        let (from, to) = (FileBlock(from), FileBlock(to));
+        let what = Share { source: &source, from, target: &target, to, count, size: Some(size) };
+        share(self.volume.shared(), &self.volume.groups, &what)
+    }
+
+    pub fn trim(&mut self, file: usize, end: u64) -> Result<bool, Error> {
+        let flags = self.files[file].read().core().flags.get();
+        if flags & format::inode::flags::PREALLOC == 0 {
+            self.known[file].map.split_off(&end);
+        }
+        trim(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(end))
+    }
+
+    /// Compares the maps and sizes with the model, which learns where new blocks lie; and who shares what.
+    pub fn compare(&mut self) {
+        let mut owners: HashMap<u64, u32> = HashMap::new();
+        let mut told: HashMap<u64, bool> = HashMap::new();
+        for (inode, known) in self.files.iter().zip(&mut self.known) {
+            let mut found = Model::new();
+            let mut last = None;
+            let (shared, groups) = (self.volume.shared(), &self.volume.groups);
+            contents::map(shared, groups, inode, FileBlock(0), FileBlock(u64::MAX), &mut |mapped| {
+                assert!(last < Some(mapped.extent.offset), "in order");
+                last = Some(mapped.extent.offset);
+                for n in 0..mapped.extent.count {
+                    let at = mapped.extent.start.get() + n;
+                    found.insert(mapped.extent.offset.get() + n, (Some(at), mapped.extent.unwritten));
+                    *owners.entry(at).or_default() += 1;
+                    told.insert(at, mapped.shared);
+                }
+            })
+            .unwrap();
+            for (block, there) in &mut known.map {
+                there.0 = there.0.or(found.get(block).and_then(|there| there.0));
+            }
+            assert_eq!(found, known.map, "{inode:?}");
+            assert_eq!(inode.read().size(), known.size, "{inode:?}");
+        }
+        for (block, is_shared) in told {
+            assert_eq!(is_shared, owners[&block] > 1, "block {:#x}", FsBlock(block));
+        }
+    }
+
+    pub fn judge(&mut self) {
+        self.compare();
+        assert_eq!(self.volume.groups.claimed(), 0);
+        self.volume.judge();
+    }
+}

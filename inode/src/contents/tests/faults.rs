@@ -1,0 +1,132 @@
+//! No space, failing reads, and the machine stopping between steps.
+
+use std::sync::Arc;
+
+use base::{FileBlock, errno};
+use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
+use log::engine::{CommitTarget, Error};
+
+use super::bed::Bed;
+use crate::contents::step::{File, list};
+use crate::contents::{map, preallocate, punch, set_size};
+use crate::tests::volume::{Volume, options};
+
+/// Takes all but so many blocks away.
+fn leave(bed: &Bed, blocks: u64) -> u32 {
+    let most = bed.volume.groups.available().saturating_sub(blocks) as u32;
+    bed.volume.groups.reserve_blocks(most).unwrap().give(most)
+}
+
+#[test]
+fn without_space_a_call_fails_and_the_volume_goes_on() {
+    for (block_size, left) in [(1024, 0), (1024, 3), (4096, 0), (1024, 12), (4096, 9)] {
+        let mut bed = Bed::new(&options(block_size, |_| {}), 3, left);
+        for n in 0..60 {
+            bed.write(0, n * 3, 2).unwrap();
+        }
+        bed.preallocate(1, 0, 300, None).unwrap();
+        bed.judge();
+        let taken = leave(&bed, left);
+        let mut refused = 0;
+        for n in 0..40 {
+            // What a call could not do, it says; the model does not know how far it came.
+            let calls = [
+                bed.punch(1, n * 5, 1),
+                bed.preallocate(2, n * 20, 15, None),
+                bed.share((0, 0), (2, n * 9), 9),
+                bed.fill(1, n * 5 + 2, 1),
+                bed.zero(0, n * 3, 1),
+                bed.write(2, n * 7, 3),
+            ];
+            for error in calls.into_iter().filter_map(Result::err) {
+                assert_eq!(error.errno(), errno::ENOSPC, "{error}");
+                refused += 1;
+            }
+            bed.volume.target.check().unwrap();
+        }
+        assert!(refused > 0);
+        bed.volume.judge();
+        // What only gives back goes on.
+        for file in 0..3 {
+            bed.set_size(file, 1 << 20).unwrap();
+            bed.set_size(file, 0).unwrap();
+        }
+        bed.volume.judge();
+        drop(bed.volume.groups.given_blocks(taken));
+    }
+}
+
+#[test]
+fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
+    for steps in [0, 1, 5, 30] {
+        let mut bed = Bed::new(&options(1024, |_| {}), 1, 3);
+        for n in 0..150 {
+            bed.write(0, n * 2, 1).unwrap();
+        }
+        let inode = bed.inode(0);
+        let file = File { shared: bed.volume.shared(), groups: &bed.volume.groups, inode: &inode };
+        for n in 0..=steps {
+            let mut step = file.giving().unwrap();
+            if n == 0 {
+                step.locked.set_size(1024);
+            } else {
+                assert!(step.unmap(FileBlock(1), FileBlock(1 << 54)).unwrap());
+            }
+            step.commit().unwrap();
+        }
+        let held = bed.files.remove(0);
+        bed.volume.judge();
+        // The machine stops: nothing but what is on the disk stays.
+        let volume = bed.volume.reopened();
+        volume.judge();
+        let ino = held.ino();
+        let again = volume.table.get(ino).unwrap();
+        assert_eq!(again.read().size(), 1024);
+        let left = list(volume.shared(), &mut again.lock()).unwrap().len();
+        assert_eq!(left, 150 - 2 * steps);
+        // Whoever truncates it again ends it.
+        set_size(volume.shared(), &volume.groups, &again, 0).unwrap();
+        assert_eq!(again.read().nblocks(), 0);
+        volume.judge();
+    }
+}
+
+/// Reads and changes of every kind.
+fn work(volume: &Volume, inos: &[base::Ino]) -> Result<(), Error> {
+    let files: Vec<_> = inos.iter().map(|ino| volume.table.get(*ino)).collect::<Result<_, _>>()?;
+    let (shared, groups) = (volume.shared(), &volume.groups);
+    punch(shared, groups, &files[0], FileBlock(100), FileBlock(130))?;
+    preallocate(shared, groups, &files[1], (FileBlock(0), FileBlock(50)), None)?;
+    set_size(shared, groups, &files[0], 3000)?;
+    let mut seen = 0;
+    map(shared, groups, &files[1], FileBlock(0), FileBlock(1 << 40), &mut |_| seen += 1)
+}
+
+#[test]
+fn failing_reads_are_told_or_end_the_volume() {
+    let mut bed = Bed::new(&options(1024, |_| {}), 2, 9);
+    for n in 0..300 {
+        bed.write(0, n * 2, 1).unwrap();
+    }
+    bed.share((0, 0), (1, 0), 200).unwrap();
+    bed.judge();
+    let inos: Vec<_> = bed.files.iter().map(|file| file.ino()).collect();
+    let geometry = bed.volume.groups.geometry().clone();
+    let mut good = vec![0; bed.volume.device.size() as usize];
+    bed.volume.device.read_at(0, &mut good).unwrap();
+    let mut failed = 0;
+    for nth in 0..60 {
+        let device = Arc::new(MemoryDevice::from_bytes(&good));
+        let faulty = Arc::new(FaultDevice::new(device.clone(), []));
+        let volume = Volume::open_on(faulty.clone(), device, geometry.clone());
+        faulty.set_faults([Fault::io_error(Operation::Read, When::Nth(nth))]);
+        match work(&volume, &inos) {
+            Ok(()) => volume.judge(),
+            Err(error) => {
+                failed += 1;
+                assert_eq!(error.errno(), errno::EIO, "{error}");
+            }
+        }
+    }
+    assert!(failed > 3, "{failed} of 60 reads mattered");
+}

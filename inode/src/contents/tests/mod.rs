@@ -1,0 +1,13 @@
+//! Tests of changes of contents on whole volumes. A new one belongs to
+//!
+//! | module | subject |
+//! |---|---|
+//! | `bed` | files with a model of their maps |
+//! | `random` | random changes of every kind, with the model and the checker as judges |
+//! | `rules` | what is refused, and what flags and times become |
+//! | `faults` | no space, failing reads, and the machine stopping between steps |
+
+mod bed;
+mod faults;
+mod random;
+mod rules;

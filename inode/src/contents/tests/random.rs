@@ -1,0 +1,87 @@
+//! Random changes of every kind.
+
+use super::bed::Bed;
+use crate::tests::volume::options;
+
+/// Files reach so far, in blocks: enough for trees of several levels with small blocks.
+const BLOCKS: u64 = 700;
+
+fn change(bed: &mut Bed, can_share: bool) {
+    let file = bed.numbers.below(bed.files.len() as u64) as usize;
+    let at = bed.numbers.below(BLOCKS);
+    let count = 1 + match bed.numbers.below(4) {
+        0 => bed.numbers.below(BLOCKS / 4),
+        1 => bed.numbers.below(20),
+        _ => bed.numbers.below(3),
+    };
+    let size = bed.known[file].size;
+    let blocks = size / bed.block_size();
+    let done = match bed.numbers.below(14) {
+        0..3 => bed.write(file, at, count),
+        // Many single blocks, each a hole apart: the map becomes a tree.
+        3 => (0..30).try_for_each(|n| bed.write(file, (at + n * 2) % BLOCKS, 1)),
+        4 => bed.fill(file, at, count),
+        5 => bed.set_size(file, (at + count) * 1000),
+        6 => bed.punch(file, at, count),
+        7 => bed.preallocate(file, at, count, count.is_multiple_of(2).then_some((at + count) * 1024)),
+        8 => bed.zero(file, at, count),
+        9 if at + count < blocks => bed.collapse(file, at, count),
+        10 if at < blocks && size < 4 << 20 => bed.insert(file, at, 1 + count % 40),
+        11 if can_share => {
+            let source = bed.numbers.below(bed.files.len() as u64) as usize;
+            let from = bed.numbers.below(BLOCKS);
+            if source == file && from.abs_diff(at) < count {
+                return;
+            }
+            bed.share((source, from), (file, at), count)
+        }
+        12 => bed.trim(file, at).map(drop),
+        13 => bed.write_small(at, 1 + (count % 3) as u32),
+        _ => Ok(()),
+    };
+    done.unwrap();
+}
+
+fn run(options: &mkfs::Options, seed: u64, changes: u32) {
+    let mut bed = Bed::new(options, 5, seed);
+    for n in 0..changes {
+        change(&mut bed, options.reflink);
+        bed.compare();
+        if n % 40 == 39 {
+            bed.judge();
+        }
+    }
+    bed.judge();
+    for file in 0..bed.files.len() {
+        bed.set_size(file, 0).unwrap();
+        // What lies behind the end of a file that was empty.
+        bed.punch(file, 0, 1 << 40).unwrap();
+    }
+    bed.judge();
+    assert!(bed.files.iter().all(|file| file.read().nblocks() == 0));
+}
+
+#[test]
+fn small_blocks_with_every_tree() {
+    run(&options(1024, |_| {}), 1, 400);
+}
+
+#[test]
+fn usual_blocks_with_every_tree() {
+    run(&options(4096, |_| {}), 2, 400);
+}
+
+#[test]
+fn small_blocks_without_the_newer_trees() {
+    run(&options(1024, |options| (options.rmapbt, options.reflink) = (false, false)), 3, 400);
+}
+
+#[test]
+fn sharing_without_reverse_mappings() {
+    run(&options(1024, |options| (options.rmapbt, options.reflink) = (false, true)), 4, 400);
+}
+
+#[test]
+fn reverse_mappings_without_sharing() {
+    run(&options(4096, |options| (options.rmapbt, options.reflink) = (true, false)), 5, 400);
+}

@@ -1,0 +1,144 @@
+//! What is refused, and what flags and times become.
+
+use base::{FileBlock, errno};
+use format::inode::flags;
+use format::timestamp::Timestamp;
+use log::engine::Error;
+
+use super::bed::Bed;
+use crate::contents::{Finish, Share, collapse, finish, insert, punch, set_size, share};
+use crate::state::Time;
+use crate::tests::volume::options;
+
+fn bed() -> Bed {
+    Bed::new(&options(1024, |_| {}), 3, 77)
+}
+
+#[test]
+fn ranges_that_linux_refuses_are_refused() {
+    let mut bed = bed();
+    bed.write(0, 0, 10).unwrap();
+    let (shared, groups, inode) = (bed.volume.shared().clone(), bed.volume.groups.clone(), bed.inode(0));
+    let errno = |done: Result<(), Error>| done.unwrap_err().errno();
+    assert_eq!(errno(collapse(&shared, &groups, &inode, FileBlock(5), 5)), errno::EINVAL);
+    assert_eq!(errno(collapse(&shared, &groups, &inode, FileBlock(5), u64::MAX)), errno::EINVAL);
+    assert_eq!(errno(insert(&shared, &groups, &inode, FileBlock(10), 1)), errno::EINVAL);
+    assert_eq!(errno(insert(&shared, &groups, &inode, FileBlock(1), 1 << 53)), errno::EFBIG);
+    assert_eq!(errno(set_size(&shared, &groups, &inode, 1 << 63)), errno::EFBIG);
+    let same =
+        Share { source: &inode, from: FileBlock(0), target: &inode, to: FileBlock(4), count: 5, size: None };
+    assert_eq!(errno(share(&shared, &groups, &same)), errno::EINVAL);
+    let far = Share { to: FileBlock(u64::MAX - 2), ..same };
+    assert_eq!(errno(share(&shared, &groups, &far)), errno::EFBIG);
+    let link = bed.volume.create(0o140_777);
+    assert_eq!(errno(punch(&shared, &groups, &link, FileBlock(0), FileBlock(1))), errno::EINVAL);
+    bed.judge();
+    let mut plain = Bed::new(&options(1024, |options| options.reflink = false), 2, 7);
+    plain.write(0, 0, 3).unwrap();
+    assert_eq!(plain.share((0, 0), (1, 0), 3).unwrap_err().errno(), errno::EOPNOTSUPP);
+}
+
+#[test]
+fn a_file_of_the_greatest_size_has_a_last_block() {
+    let mut bed = bed();
+    let last = (i64::MAX as u64) / 1024;
+    bed.write(0, last, 1).unwrap();
+    assert_eq!(bed.known[0].size, i64::MAX as u64);
+    bed.preallocate(0, last - 3, 4, None).unwrap();
+    bed.judge();
+    bed.set_size(0, 5).unwrap();
+    bed.set_size(0, i64::MAX as u64).unwrap();
+    bed.judge();
+}
+
+#[test]
+fn the_size_on_disk_only_grows_when_a_write_is_finished() {
+    let mut bed = bed();
+    bed.write(0, 0, 10).unwrap();
+    let size = bed.known[0].size;
+    let inode = bed.inode(0);
+    let time = Timestamp { seconds: 1234, nanoseconds: 5 };
+    let mut files = [Finish { inode, written: Vec::new(), size: Some(7), modified: Some(time), reserved: 0 }];
+    finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
+    let state = bed.files[0].read();
+    assert_eq!((state.size(), state.dinode().times().modify.seconds), (size, 1234));
+}
+
+#[test]
+fn what_a_user_asks_for_moves_the_times_and_ends_running_as_the_owner() {
+    type Change = fn(&mut Bed) -> Result<(), Error>;
+    let mut bed = bed();
+    bed.write(0, 0, 20).unwrap();
+    let old = Timestamp { seconds: 5, nanoseconds: 0 };
+    let changes: [Change; 7] = [
+        |bed| bed.set_size(0, 19_000),
+        |bed| bed.punch(0, 2, 1),
+        |bed| bed.preallocate(0, 2, 1, None),
+        |bed| bed.zero(0, 3, 2),
+        |bed| bed.collapse(0, 3, 2),
+        |bed| bed.insert(0, 3, 2),
+        |bed| bed.share((0, 0), (0, 100), 2),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let tx = bed.volume.begin();
+        let mut locked = bed.files[0].lock();
+        locked.set_mode(0o106_755);
+        locked.set_times(&[Time::Modify, Time::Change], old);
+        tx.commit(&mut [&mut locked]).unwrap();
+        drop(locked);
+        change(&mut bed).unwrap();
+        let state = bed.files[0].read();
+        assert_eq!(state.mode(), 0o100_755, "change {n}");
+        let times = state.dinode().times();
+        assert!(times.modify.seconds > 5 && times.change.seconds > 5, "change {n}");
+    }
+    bed.judge();
+}
+
+#[test]
+fn preallocated_blocks_behind_the_end_stay_and_others_are_trimmed() {
+    let mut bed = bed();
+    bed.write(0, 0, 4).unwrap();
+    bed.write(1, 0, 4).unwrap();
+    bed.preallocate(0, 4, 10, None).unwrap();
+    assert!(!bed.trim(0, 4).unwrap());
+    assert_ne!(bed.files[0].read().core().flags.get() & flags::PREALLOC, 0);
+    // What a writer has put there without being asked to.
+    bed.write(1, 10, 3).unwrap();
+    assert!(bed.trim(1, 4).unwrap());
+    assert!(!bed.trim(1, 4).unwrap());
+    bed.judge();
+}
+
+#[test]
+fn a_hint_rounds_what_is_preallocated() {
+    let mut bed = bed();
+    let tx = bed.volume.begin();
+    let mut locked = bed.files[0].lock();
+    let core = locked.edit();
+    core.extsize.set(16);
+    core.flags.set(flags::EXTSIZE);
+    tx.commit(&mut [&mut locked]).unwrap();
+    drop(locked);
+    for block in 16..32 {
+        bed.known[0].map.insert(block, (None, true));
+    }
+    bed.preallocate(0, 20, 3, None).unwrap();
+    bed.judge();
+    let start = bed.known[0].map[&16].0.unwrap();
+    let (_, at) = bed.volume.groups.geometry().split_fs_block(start.into()).unwrap();
+    assert_eq!(at.get() % 16, 0);
+}
+
+#[test]
+fn small_files_are_finished_together() {
+    let mut bed = Bed::new(&options(4096, |_| {}), 8, 5);
+    bed.write_small(0, 1).unwrap();
+    bed.judge();
+    let starts: Vec<u64> = bed.known.iter().map(|known| known.map[&0].0.unwrap()).collect();
+    assert!(starts.windows(2).all(|pair| pair[0] + 1 == pair[1]), "one run: {starts:?}");
+    let available = bed.volume.groups.available();
+    bed.write_small(0, 1).unwrap();
+    bed.judge();
+    assert_eq!(bed.volume.groups.available(), available, "what was replaced is given back");
+}
