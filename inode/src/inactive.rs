@@ -292,10 +292,14 @@ const S_IFREG: u16 = 0o100_000;
 
 /// Unmaps and frees the last extents of a fork; whether there may be more.
 fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool, Error> {
-    if !maps_something(shared, &mut inode.lock(), kind)? {
+    let mut locked = inode.lock();
+    if !maps_something(shared, &mut locked, kind)? {
         return Ok(false);
     }
-    let mut tx = shared.begin(shared.reservations.unmap)?;
+    let may_share = Freeing::of(shared, &locked, kind).may_share;
+    drop(locked);
+    let reservations = &shared.reservations;
+    let mut tx = shared.begin(if may_share { reservations.unmap_shared } else { reservations.unmap })?;
     let mut locked = inode.lock();
     let shape = Freeing::of(shared, &locked, kind);
     let mut space = shared.groups.space(0)?;

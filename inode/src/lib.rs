@@ -14,6 +14,7 @@
 //! | [`attr`] | extended attributes, through all their forms |
 //! | [`dir`] | directories, through all their forms |
 //! | [`unlinked`], [`inactive`] | files without a name, and how they are freed in the background |
+//! | [`settings`] | flags, hints and the project, as users set them |
 //! | [`shared`] | what all inodes of a volume share |
 //! | [`space`], [`groups`] | what is needed of the allocation groups, and how they give it |
 //! | [`reservation`] | how much log space changes need |
@@ -48,6 +49,7 @@ pub mod inode;
 mod literal;
 mod record;
 pub mod reservation;
+pub mod settings;
 pub mod shared;
 pub mod space;
 pub mod state;
@@ -63,6 +65,7 @@ pub use extents::ExtentList;
 pub use fork::Fork;
 pub use fresh::NewInode;
 pub use inode::{Attached, Inode, InodeRef, LockedInode};
+pub use settings::Settings;
 pub use shared::Shared;
 pub use state::{Features, InodeState};
 pub use table::InodeTable;

@@ -27,6 +27,8 @@ pub struct Reservations {
     pub inode: LogReservation,
     /// Unmapping up to two extents of a fork and freeing them.
     pub unmap: LogReservation,
+    /// The same where files may share them.
+    pub unmap_shared: LogReservation,
     /// Changing the map of one fork, after an intent, with what follows it; or a step of exchanging two files' ranges.
     pub map: LogReservation,
     /// Blocks that a fork's tree may take when one extent is mapped or unmapped.
@@ -97,6 +99,7 @@ impl Reservations {
                 bytes: inode + extent_map + metadata_blocks + 2 * (headers + free_extent),
                 transactions: 3,
             },
+            unmap_shared: chain(inode + extent_map, 3),
             // Two inodes, a tree that takes a block for each of its levels, and intents: of an exchange there are six.
             map: LogReservation {
                 bytes: 2 * inode + extent_map + 2 * (headers + free_extent) + 8 * INTENT,

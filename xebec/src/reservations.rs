@@ -84,7 +84,10 @@ impl Reservations {
             inode: LogReservation { bytes: inode, transactions: 1 },
             superblock: LogReservation { bytes: Costs::buffer(geometry.sector_size), transactions: 1 },
             intent: chain(
-                costs.extent_free().max(inode::reservation::Reservations::of(geometry).map.bytes),
+                costs
+                    .extent_free()
+                    .max(costs.owners())
+                    .max(inode::reservation::Reservations::of(geometry).map.bytes),
                 1,
             ),
             create: chain(taking + create_extra + unlinked, 2),

@@ -118,7 +118,8 @@ fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> 
             runs += usize::from(end != Some(claim.start().get()));
             end = Some(claim.start().get() + u64::from(claim.count()));
         }
-        if runs > RUNS_AT_ONCE || !is_small(shared, &mut inode, written)? {
+        // What is wrong with a file is told when it is finished alone.
+        if runs > RUNS_AT_ONCE || !matches!(is_small(shared, &mut inode, written), Ok(true)) {
             break;
         }
         locked.push(inode);

@@ -34,7 +34,7 @@ pub(super) struct Step<'a> {
 }
 
 /// Whether the file may have blocks that others have, too.
-pub(super) fn shares(state: &InodeState) -> bool {
+pub(crate) fn shares(state: &InodeState) -> bool {
     state.core().flags2.get() & flags2::REFLINK != 0
 }
 

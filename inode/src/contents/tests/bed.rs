@@ -33,7 +33,7 @@ pub struct Known {
 }
 
 pub struct Bed {
-    pub volume: Volume,
+    pub volume: Arc<Volume>,
     pub files: Vec<InodeRef>,
     pub known: Vec<Known>,
     pub numbers: Numbers,
@@ -41,7 +41,12 @@ pub struct Bed {
 
 impl Bed {
     pub fn new(options: &mkfs::Options, files: usize, seed: u64) -> Self {
-        let volume = Volume::new(options);
+        Self::on(&Arc::new(Volume::new(options)), files, seed)
+    }
+
+    /// Further files of a volume, of which the others know nothing.
+    pub fn on(volume: &Arc<Volume>, files: usize, seed: u64) -> Self {
+        let volume = Arc::clone(volume);
         let files: Vec<_> = (0..files).map(|_| volume.create(0o100_644)).collect();
         let known = files.iter().map(|_| Known::default()).collect();
         Self { volume, files, known, numbers: Numbers(seed << 32) }

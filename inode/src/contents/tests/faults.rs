@@ -77,7 +77,7 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
         let held = bed.files.remove(0);
         bed.volume.judge();
         // The machine stops: nothing but what is on the disk stays.
-        let volume = bed.volume.reopened();
+        let volume = Arc::into_inner(bed.volume).unwrap().reopened();
         volume.judge();
         let ino = held.ino();
         let again = volume.table.get(ino).unwrap();

@@ -5,9 +5,11 @@
 //! | `bed` | files with a model of their maps |
 //! | `random` | random changes of every kind, with the model and the checker as judges |
 //! | `rules` | what is refused, and what flags and times become |
+//! | `linux` | what `xfs_repair` and the kernel find |
 //! | `faults` | no space, failing reads, and the machine stopping between steps |
 
 mod bed;
 mod faults;
+mod linux;
 mod random;
 mod rules;

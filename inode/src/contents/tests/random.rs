@@ -1,12 +1,15 @@
 //! Random changes of every kind.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use super::bed::Bed;
-use crate::tests::volume::options;
+use crate::tests::volume::{Volume, options};
 
 /// Files reach so far, in blocks: enough for trees of several levels with small blocks.
 const BLOCKS: u64 = 700;
 
-fn change(bed: &mut Bed, can_share: bool) {
+pub fn change(bed: &mut Bed, can_share: bool) {
     let file = bed.numbers.below(bed.files.len() as u64) as usize;
     let at = bed.numbers.below(BLOCKS);
     let count = 1 + match bed.numbers.below(4) {
@@ -84,4 +87,39 @@ fn sharing_without_reverse_mappings() {
 #[test]
 fn reverse_mappings_without_sharing() {
     run(&options(4096, |options| (options.rmapbt, options.reflink) = (true, false)), 5, 400);
+}
+
+#[test]
+fn threads_with_files_of_their_own_on_one_volume() {
+    let volume = Arc::new(Volume::new(&options(1024, |_| {})));
+    let mut beds: Vec<_> = (0..4).map(|seed| Bed::on(&volume, 3, 100 + seed)).collect();
+    let all: Vec<_> = beds.iter().flat_map(|bed| bed.files.clone()).collect();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // All else of an inode may change at any time.
+        scope.spawn(|| {
+            for inode in all.iter().cycle().take_while(|_| !ends.load(Relaxed)) {
+                let tx = volume.shared().begin(volume.shared().reservations.inode).unwrap();
+                let mut locked = inode.lock();
+                locked.set_owner(7, 8);
+                tx.commit(&mut [&mut locked]).unwrap();
+            }
+        });
+        let threads: Vec<_> = beds
+            .iter_mut()
+            .map(|bed| {
+                scope.spawn(|| {
+                    for _ in 0..150 {
+                        change(bed, true);
+                        bed.compare();
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        ends.store(true, Relaxed);
+        ended.into_iter().for_each(|ended| ended.unwrap());
+    });
+    beds.iter_mut().for_each(Bed::compare);
+    volume.judge();
 }

@@ -1,0 +1,134 @@
+//! What `xfs_repair` and the kernel find of files after random changes: their contents, and that all blocks come back.
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use block::{Device, Durability};
+
+use super::bed::Bed;
+use super::random::change;
+use crate::dir::{Directory, ForkBlocks};
+use crate::groups::GroupSpace;
+use crate::inode::InodeRef;
+use crate::tests::volume::{Volume, options};
+use crate::unlinked;
+
+/// Where the newer xfsprogs are, if they are.
+const NEWER: &str = "/opt/xebec-judges/bin";
+/// The number of regular files in directories.
+const REGULAR: u8 = 1;
+
+/// Gives a file a name in the root.
+fn name(volume: &Volume, inode: &InodeRef, name: &str) {
+    let geometry = volume.groups.geometry();
+    let root = volume.table.get(geometry.root).unwrap();
+    let mut blocks = volume.groups.reserve_blocks(20).unwrap();
+    let mut tx = volume.begin();
+    let (mut dir, mut child) = (root.lock(), inode.lock());
+    unlinked::remove(volume.shared(), &mut tx, &mut child).unwrap();
+    child.set_nlink(1);
+    let mut space = GroupSpace::for_metadata(&volume.groups, &mut blocks);
+    let mut fork = ForkBlocks::new(volume.shared(), &mut tx, &mut space, &mut dir, 10).unwrap();
+    Directory::new(geometry, &mut fork).add(name.as_bytes(), inode.ino(), REGULAR).unwrap();
+    tx.commit(&mut [&mut dir, &mut child]).unwrap();
+}
+
+/// What a block of the device holds that a file maps as written.
+fn pattern(block: u64, size: u64) -> Vec<u8> {
+    block.to_le_bytes().into_iter().cycle().take(size as usize).collect()
+}
+
+/// Fills the blocks that files map; gives the contents that they then have.
+fn fill(bed: &Bed) -> Vec<Vec<u8>> {
+    let (geometry, size) = (bed.volume.groups.geometry(), bed.block_size());
+    let contents = bed.known.iter().map(|known| {
+        let mut contents = vec![0; known.size as usize];
+        for (at, (block, unwritten)) in &known.map {
+            let bytes = pattern(block.unwrap(), size);
+            let place = geometry.fs_block_offset(block.unwrap().into()).unwrap();
+            bed.volume.device.write_at(place, &bytes, Durability::Buffered).unwrap();
+            let end = contents.len();
+            let here = ((at * size) as usize).min(end)..((at + 1) * size) as usize;
+            if let (false, Some(target)) = (unwritten, contents.get_mut(here.start..here.end.min(end))) {
+                target.copy_from_slice(&bytes[..target.len()]);
+            }
+        }
+        contents
+    });
+    contents.collect()
+}
+
+fn shell(script: &str, folder: &Path) -> bool {
+    let done =
+        Command::new("unshare").args(["-m", "sh", "-ec", script]).current_dir(folder).output().unwrap();
+    let _ = std::io::stderr().write_all(&done.stderr);
+    done.status.success()
+}
+
+fn repair(image: &Path) {
+    let newer = Path::new(NEWER).join("xfs_repair");
+    let tool = if newer.exists() { newer } else { PathBuf::from("xfs_repair") };
+    let done = Command::new(tool).args(["-n", "-o", "force_geometry"]).arg(image).output().unwrap();
+    let told = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{told}");
+}
+
+/// Why the kernel cannot be asked, if it cannot.
+fn missing() -> Option<&'static str> {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let tools = ["xfs_repair", "unshare", "cmp"];
+    let has = |tool: &&str| Command::new(tool).arg("-V").output().is_ok();
+    match (root, Path::new("/dev/loop-control").exists(), tools.iter().all(has)) {
+        (false, ..) => Some("mounting needs root"),
+        (_, false, _) => Some("there are no loop devices"),
+        (_, _, false) => Some("xfsprogs, util-linux or diffutils are not installed: run .ci/install"),
+        _ => None,
+    }
+}
+
+fn run(options: &mkfs::Options, seed: u64) {
+    if let Some(why) = missing() {
+        let strict = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!strict, "{why}");
+        let _ = writeln!(std::io::stderr().lock(), "\nSKIPPED contents judged by Linux: {why}");
+        return;
+    }
+    let mut bed = Bed::new(options, 5, seed);
+    for n in 0..5 {
+        name(&bed.volume, &bed.files[n], &format!("file{n}"));
+    }
+    (0..250).for_each(|_| change(&mut bed, options.reflink));
+    bed.judge();
+    let contents = fill(&bed);
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let mut bytes = vec![0; bed.volume.device.size() as usize];
+    bed.volume.device.read_at(0, &mut bytes).unwrap();
+    std::fs::write(&image, bytes).unwrap();
+    for (n, contents) in contents.iter().enumerate() {
+        std::fs::write(folder.path().join(format!("file{n}")), contents).unwrap();
+    }
+    repair(&image);
+    let compare = "mkdir m; mount -o loop,nouuid image m; for n in 0 1 2 3 4; do cmp file$n m/file$n; done;";
+    // What the kernel makes of it: it writes, and takes all away.
+    let change = "echo more >> m/file0; rm m/file*; umount m; rmdir m";
+    assert!(shell(&format!("{compare} {change}"), folder.path()), "seed {seed}");
+    repair(&image);
+}
+
+#[test]
+fn small_blocks_with_every_tree() {
+    run(&options(1024, |_| {}), 21);
+}
+
+#[test]
+fn usual_blocks_with_every_tree() {
+    run(&options(4096, |_| {}), 22);
+}
+
+#[test]
+fn usual_blocks_without_the_newer_trees() {
+    run(&options(4096, |options| (options.rmapbt, options.reflink) = (false, false)), 23);
+}
