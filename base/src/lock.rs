@@ -5,9 +5,11 @@
 //! What each rank protects, and why the order is this one, is told in `docs/locking.md`.
 //!
 //! # Invariants
-//! - [`Mutex::lock`] takes a rank above every rank that the thread holds; within `Inode` and `Buffer` several may be
-//!   held, in an order that their users keep.
+//! - [`Mutex::lock`] takes a rank above every rank that the thread holds; within `FileIo`, `Layout`, `Inode`,
+//!   `Buffer` and `Folio` several may be held, in an order that their users keep.
 //! - [`Mutex::try_lock`] may be called in any order, because it never waits.
+
+mod rw;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,6 +19,8 @@ use std::sync::Arc;
 
 use parking_lot::RawMutex;
 
+pub use rw::{OwnedRead, OwnedWrite, ReadGuard, RwLock, WriteGuard};
+
 /// The place of a lock in the one order in which locks are taken: the table of all of them, first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
@@ -24,6 +28,15 @@ pub enum Rank {
     Volume,
     /// Renaming a directory to another parent.
     Rename,
+    /// Writing back many files of a volume: one pass at a time.
+    Pass,
+    /// Writers of one file and changes of its size. Several: by inode number.
+    FileIo,
+    /// Writing one file back: one thread at a time. Several: tried.
+    Flush,
+    /// A file's map and what is written by it: shared by who reads or writes by the map, alone for who changes it.
+    /// Several: by inode number, or tried.
+    Layout,
     /// One file's metadata. Several: parents before children, else by number.
     Inode,
     /// A block of one file: of a directory, an extent map, a symlink. Only who holds the file's own lock waits for it,
@@ -52,6 +65,8 @@ pub enum Rank {
     Ail,
     /// Threads that wait for log space.
     Grant,
+    /// Bytes of a file in memory. Several: by inode number and offset.
+    Folio,
     /// One part of a cache's index, or a queue of background work.
     Cache,
     /// Held for a few instructions, with nothing taken under it.
@@ -60,10 +75,15 @@ pub enum Rank {
 
 #[cfg(debug_assertions)]
 impl Rank {
+    /// Whether a thread may hold more than one lock of this rank, in an order that their users keep.
+    fn several(self) -> bool {
+        matches!(self, Self::FileIo | Self::Layout | Self::Inode | Self::Buffer | Self::Folio)
+    }
+
     /// Whether `next` may be waited for by a thread that holds `self`.
     fn admits(self, next: Self) -> bool {
         let any_order = self == Self::Fork || next == Self::Fork;
-        any_order || self < next || (self == next && matches!(self, Self::Inode | Self::Buffer))
+        any_order || self < next || (self == next && self.several())
     }
 }
 

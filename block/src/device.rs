@@ -123,6 +123,20 @@ pub trait Device: Send + Sync {
         writes.iter().try_for_each(|write| self.write_at(write.offset, write.buf, Durability::Buffered))
     }
 
+    /// Writes parts that follow each other from `offset` on, with one operation where the medium can, as
+    /// [`Durability::Buffered`].
+    ///
+    /// # Errors
+    /// As [`Device::write_at`]; parts may then have been written.
+    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        let mut at = offset;
+        parts.iter().try_for_each(|part| {
+            self.write_at(at, part, Durability::Buffered)?;
+            at = at.saturating_add(part.len() as u64);
+            Ok(())
+        })
+    }
+
     /// The path and the chain of containers, for messages: `disk.qcow2 (qcow2), partition 2`.
     fn describe(&self) -> String;
 }
@@ -223,6 +237,9 @@ macro_rules! forward_device {
             }
             fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
                 (**self).write_many(writes)
+            }
+            fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+                (**self).write_vectored(offset, parts)
             }
             fn describe(&self) -> String {
                 (**self).describe()

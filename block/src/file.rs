@@ -333,6 +333,29 @@ impl Device for FileDevice {
         Ok(length == 0 || punch(&self.file, offset, length))
     }
 
+    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        let one_by_one = || {
+            let mut at = offset;
+            parts.iter().try_for_each(|part| {
+                self.write_at(at, part, Durability::Buffered)?;
+                at = at.saturating_add(part.len() as u64);
+                Ok(())
+            })
+        };
+        let length = parts.iter().map(|part| part.len()).sum();
+        check_range(self, Operation::Write, offset, length)?;
+        let lies_well = parts.iter().all(|part| !self.needs_bounce(offset, part));
+        if parts.len() < 2 || !lies_well || !self.writable {
+            return one_by_one();
+        }
+        let slices: Vec<_> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+        // What did not come whole is written once more: that gives the rest, or the error with its place.
+        match rustix::io::pwritev(&self.file, &slices, offset) {
+            Ok(written) if written == length => Ok(()),
+            _ => one_by_one(),
+        }
+    }
+
     fn describe(&self) -> String {
         self.path.display().to_string()
     }

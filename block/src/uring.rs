@@ -332,6 +332,10 @@ impl Device for UringDevice {
         rest.try_for_each(|(write, _)| self.write_at(write.offset, write.buf, Durability::Buffered))
     }
 
+    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        self.file.write_vectored(offset, parts)
+    }
+
     fn describe(&self) -> String {
         self.file.describe()
     }

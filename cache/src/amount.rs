@@ -1,0 +1,81 @@
+//! A sum that all CPUs change and that must be cheap to look at: bytes in memory, dirty bytes.
+//!
+//! # Invariants
+//! What [`Amount::get`] tells is off by a batch for each CPU at most.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use base::percpu::{self, PerCpu};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Amount {
+    common: AtomicI64,
+    parts: PerCpu<AtomicI64>,
+    batch: i64,
+}
+
+impl Amount {
+    /// Zero, for a limit of `limit`: looks are exact to a sixteenth of that.
+    pub fn new(limit: u64) -> Self {
+        let cpus = percpu::available();
+        let batch = signed(limit) / 16 / cpus as i64;
+        Self {
+            common: AtomicI64::new(0),
+            parts: PerCpu::new(cpus, |_| AtomicI64::new(0)),
+            batch: batch.min(1 << 20),
+        }
+    }
+
+    fn change(&self, by: i64) {
+        let (_, part) = self.parts.local();
+        let now = part.fetch_add(by, Relaxed) + by;
+        if now.abs() > self.batch {
+            self.common.fetch_add(part.swap(0, Relaxed), Relaxed);
+        }
+    }
+
+    pub fn add(&self, by: u64) {
+        self.change(signed(by));
+    }
+
+    pub fn sub(&self, by: u64) {
+        self.change(-signed(by));
+    }
+
+    /// About the sum.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        u64::try_from(self.common.load(Relaxed)).unwrap_or(0)
+    }
+
+    /// The sum, exact while nobody changes it.
+    pub fn exact(&self) -> u64 {
+        let parts: i64 = self.parts.iter().map(|part| part.load(Relaxed)).sum();
+        u64::try_from(self.common.load(Relaxed) + parts).unwrap_or(0)
+    }
+}
+
+fn signed(by: u64) -> i64 {
+    i64::try_from(by).unwrap_or(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_is_exact_and_a_look_nearly_so() {
+        let amount = Amount::new(1 << 20);
+        for cpu in 0..1000usize {
+            percpu::pretend(Some(cpu));
+            amount.add(4096);
+            if cpu % 4 == 0 {
+                amount.sub(4096);
+            }
+        }
+        percpu::pretend(None);
+        assert_eq!(amount.exact(), 750 * 4096);
+        assert!(amount.get().abs_diff(750 * 4096) <= (1 << 20) / 16);
+    }
+}

@@ -1,0 +1,177 @@
+//! What the cache needs of what lies below: a narrow door, so that it is tested on a simple volume in memory, too.
+
+use std::fmt::Debug;
+
+use base::{FsBlock, Ino};
+use block::Device;
+use log::engine::Error;
+
+/// What a block of a file is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing is mapped.
+    Hole,
+    /// Blocks that were never written: they read as zeros.
+    Unwritten,
+    /// Blocks with contents.
+    Written,
+}
+
+/// The beginning of a range of a file, all of it alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first block of the file.
+    pub at: u64,
+    /// Blocks: at least 1.
+    pub count: u64,
+    /// What they are.
+    pub kind: Kind,
+    /// Where the first lies; of no meaning for a hole.
+    pub start: FsBlock,
+    /// Other files map the blocks as well: they must not be written where they lie.
+    pub shared: bool,
+}
+
+impl Mapping {
+    /// The block of the file behind the last.
+    pub fn end(&self) -> u64 {
+        self.at + self.count
+    }
+
+    /// Whether contents go to blocks that are not mapped yet.
+    pub fn needs_blocks(&self) -> bool {
+        self.kind == Kind::Hole || self.shared
+    }
+
+    /// Where a block of the range lies.
+    pub fn place(&self, block: u64) -> FsBlock {
+        FsBlock(self.start.get() + (block - self.at))
+    }
+}
+
+/// Free blocks that are kept for somebody. Dropped, they are free for all again.
+pub trait Claimed: Send + Sync + Debug {
+    /// The first.
+    fn start(&self) -> FsBlock;
+
+    /// How many.
+    fn count(&self) -> u64;
+
+    /// Splits so many off at the front, or all there are.
+    #[must_use = "what is split off is given back when it is dropped"]
+    fn take_front(&mut self, count: u64) -> Self;
+}
+
+/// Which blocks are to be claimed.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// The first block of the file that they are for.
+    pub at: u64,
+    /// As near behind this block as possible; else where the file's blocks belong.
+    pub near: Option<FsBlock>,
+    /// Blocks that are of use; fewer may be claimed, but one.
+    pub most: u64,
+}
+
+/// A range of a file whose contents have reached the device.
+#[derive(Debug)]
+pub struct Written<C> {
+    /// The first block of the file.
+    pub at: u64,
+    /// Blocks.
+    pub count: u64,
+    /// The claimed blocks that they were written to, as many. `None`: the file's own unwritten blocks.
+    pub claim: Option<C>,
+}
+
+/// What is to be finished of one file.
+#[derive(Debug)]
+pub struct Finish<'f, B: Backing> {
+    /// The file.
+    pub file: &'f B::File,
+    /// In order.
+    pub written: Vec<Written<B::Claim>>,
+    /// The size on disk, if it is to be moved up.
+    pub size: Option<u64>,
+    /// Blocks that are reserved for this: those that were claimed, and a share for the tree. What is left afterwards is
+    /// left here.
+    pub reserved: u64,
+}
+
+/// A volume below.
+///
+/// # Locking
+/// All of it may wait for inodes and allocation groups, but for what says otherwise. The cache holds no folio then.
+pub trait Backing: Send + Sync + Debug + Sized + 'static {
+    /// A file, without keeping it in memory.
+    type File: Send + Sync + Debug;
+    /// Claimed blocks.
+    type Claim: Claimed;
+
+    /// Base-2 logarithm of the block size in bytes: 10 to 16.
+    fn block_log(&self) -> u32;
+
+    /// What blocks lie on.
+    fn device(&self) -> &dyn Device;
+
+    /// Where a block lies on the device, in bytes.
+    fn device_offset(&self, block: FsBlock) -> u64;
+
+    /// The file's number. Waits for nothing.
+    fn ino(&self, file: &Self::File) -> Ino;
+
+    /// Files of one group want to lie together, and apart from those of others. Waits for nothing.
+    fn group(&self, file: &Self::File) -> u64;
+
+    /// The size on disk, in bytes.
+    ///
+    /// # Errors
+    /// The file is in memory no more.
+    fn size(&self, file: &Self::File) -> Result<u64, Error>;
+
+    /// What the beginning of a range of blocks is; no more than `count` blocks are told.
+    ///
+    /// # Errors
+    /// The map may be damaged, or its blocks may not be readable.
+    fn map(&self, file: &Self::File, at: u64, count: u64) -> Result<Mapping, Error>;
+
+    /// Sets free blocks of the volume aside. Waits for no inode and no group.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    fn reserve(&self, blocks: u64) -> Result<(), Error>;
+
+    /// Gives back what was set aside. Waits for no inode and no group.
+    fn unreserve(&self, blocks: u64);
+
+    /// Blocks that the tree of a file's map may need for one write.
+    fn tree_share(&self) -> u64;
+
+    /// Keeps free blocks for a file. The caller has reserved as many as it wants.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; what must be read may be damaged.
+    fn claim(&self, file: &Self::File, want: &Want) -> Result<Self::Claim, Error>;
+
+    /// Takes claimed blocks out of free space and maps them as written, frees what was mapped there before, marks
+    /// unwritten blocks as written, and moves sizes up; for several files in one transaction if there are more.
+    ///
+    /// # Errors
+    /// Whatever can happen to a transaction; the claims are gone then, and what is reserved stays with the caller.
+    fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error>;
+
+    /// Sets the size on disk, and frees the blocks behind the one in which it ends.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    fn set_size(&self, file: &Self::File, size: u64) -> Result<(), Error>;
+
+    /// Notes that the file's contents are changed now: called at most once a tick of the clock, before the change.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    fn touch(&self, file: &Self::File) -> Result<(), Error> {
+        let _ = file;
+        Ok(())
+    }
+}

@@ -1,0 +1,333 @@
+//! The contents of one file in memory.
+//!
+//! | part | is |
+//! |---|---|
+//! | [`Contents`] | the file's folios, sizes and locks; found through its inode |
+//! | `read`, `write` | bytes out of folios and into them |
+//! | `change` | truncation, and the frame for other changes of the map |
+//! | `direct` | past the folios |
+//! | `pass` | how it is written back |
+//!
+//! # Invariants
+//! - `disk_size <= size` but for a moment of truncation; the size on disk is never beyond the first byte that is not
+//!   written (see docs/contents.md).
+//! - `map_seq` moves before a block whose place changed can be read by its place: whoever asked the map before, and
+//!   finds it moved once a folio is locked, asks again.
+//!
+//! # Locking
+//! `io` > `flushing` > `layout` > inodes and groups > folios > `index`. The index is one lock with a tree below it,
+//! held for one look: readers of one file meet on its word, though never for long. The many-core form replaces it by a
+//! radix tree that is read without a store; nothing outside `look` and `folio` knows of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64 as Seq, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::lock::{Mutex, OwnedRead, OwnedWrite, Rank, RwLock};
+use log::engine::Error;
+
+use crate::ahead::Ahead;
+use crate::backing::{Backing, Mapping};
+use crate::cache::Cache;
+use crate::errors::Errors;
+use crate::folio::{FOLIO_LOG, Folio, FolioRead, FolioWrite};
+use crate::read::Stream;
+
+/// See the module.
+pub struct Contents<B: Backing> {
+    pub(crate) me: Weak<Self>,
+    pub(crate) cache: Arc<Cache<B>>,
+    pub(crate) file: B::File,
+    pub(crate) size: AtomicU64,
+    pub(crate) disk_size: AtomicU64,
+    /// Writers, and changes of the size.
+    pub(crate) io: Mutex<()>,
+    /// Who writes the file back.
+    pub(crate) flushing: Mutex<()>,
+    /// See docs/contents.md.
+    pub(crate) layout: RwLock<()>,
+    index: RwLock<BTreeMap<u64, Arc<Folio<B>>>>,
+    pub(crate) map_seq: Seq,
+    account: Mutex<Account>,
+    /// Blocks that are dirty.
+    pub(crate) dirty_blocks: AtomicI64,
+    /// It is in the volume's list of dirty files, or a pass has it.
+    pub(crate) listed: AtomicBool,
+    pub(crate) errors: Errors,
+    pub(crate) ahead: Mutex<Option<Ahead<B>>>,
+    pub(crate) stream: Stream,
+    /// The tick of the clock at which the file's times were last touched.
+    tick: AtomicU64,
+}
+
+/// What is set aside for a file.
+#[derive(Debug, Default)]
+struct Account {
+    /// Blocks, as many as folios have bits for, or a little more while one is about to be set.
+    blocks: u64,
+    /// For the tree of the map.
+    tree: u64,
+}
+
+impl<B: Backing> fmt::Debug for Contents<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Contents({:?}, {} bytes)", self.file, self.size())
+    }
+}
+
+impl<B: Backing> Contents<B> {
+    /// The contents of a file, nothing of them in memory yet. There must be one such object for a file: it is kept with
+    /// the inode.
+    ///
+    /// # Errors
+    /// What telling the file's size meets.
+    pub fn new(cache: &Arc<Cache<B>>, file: B::File) -> Result<Arc<Self>, Error> {
+        let size = cache.below.size(&file)?;
+        let cache = Arc::clone(cache);
+        Ok(Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            cache,
+            file,
+            size: AtomicU64::new(size),
+            disk_size: AtomicU64::new(size),
+            io: Mutex::new(Rank::FileIo, ()),
+            flushing: Mutex::new(Rank::Flush, ()),
+            layout: RwLock::new(Rank::Layout, ()),
+            index: RwLock::new(Rank::Cache, BTreeMap::new()),
+            map_seq: Seq::new(0),
+            account: Mutex::new(Rank::Leaf, Account::default()),
+            dirty_blocks: AtomicI64::new(0),
+            listed: AtomicBool::new(false),
+            errors: Errors::default(),
+            ahead: Mutex::new(Rank::Leaf, None),
+            stream: Stream::default(),
+            tick: AtomicU64::new(0),
+        }))
+    }
+
+    /// The file below.
+    pub fn file(&self) -> &B::File {
+        &self.file
+    }
+
+    /// The volume's cache.
+    pub fn cache(&self) -> &Arc<Cache<B>> {
+        &self.cache
+    }
+
+    /// The size that readers and writers see, in bytes.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Whether it holds what is not on the disk yet, so that its inode must stay in memory. Looks at a number.
+    pub fn is_needed(&self) -> bool {
+        self.listed.load(SeqCst) || self.dirty_blocks.load(SeqCst) > 0
+    }
+
+    /// Blocks of the volume that are set aside for what is dirty here, for telling how much the file takes.
+    pub fn reserved_blocks(&self) -> u64 {
+        self.account.lock().blocks
+    }
+
+    #[inline]
+    pub(crate) fn block_log(&self) -> u32 {
+        self.cache.block_log
+    }
+
+    #[inline]
+    pub(crate) fn block_size(&self) -> u64 {
+        1 << self.cache.block_log
+    }
+
+    /// Blocks of a folio.
+    pub(crate) fn folio_blocks(&self) -> u64 {
+        1 << (FOLIO_LOG - self.block_log())
+    }
+
+    /// A folio that is in memory.
+    #[inline]
+    pub(crate) fn look(&self, index: u64) -> Option<Arc<Folio<B>>> {
+        self.index.read().get(&index).map(Arc::clone)
+    }
+
+    /// A folio, made if there is none.
+    pub(crate) fn folio(&self, index: u64) -> Arc<Folio<B>> {
+        if let Some(folio) = self.look(index) {
+            return folio;
+        }
+        let mut made = false;
+        let folio = {
+            let mut folios = self.index.write();
+            let folio = folios.entry(index).or_insert_with(|| {
+                made = true;
+                Arc::new(Folio::new(Weak::clone(&self.me), index))
+            });
+            Arc::clone(folio)
+        };
+        if made {
+            self.cache.remember(&folio);
+        }
+        folio
+    }
+
+    /// The first folio at or behind a place.
+    pub(crate) fn next_folio(&self, from: u64) -> Option<Arc<Folio<B>>> {
+        self.index.read().range(from..).next().map(|(_, folio)| Arc::clone(folio))
+    }
+
+    /// Drops a folio whose lock for writing is held.
+    pub(crate) fn drop_folio(&self, folio: &Folio<B>, state: &mut crate::folio::State) {
+        state.gone = true;
+        self.cache.memory.sub(state.capacity() as u64);
+        self.index.write().remove(&folio.index);
+    }
+
+    /// Locks a folio for writing; `None` where it was dropped meanwhile.
+    #[track_caller]
+    pub(crate) fn lock(folio: &Arc<Folio<B>>) -> Option<FolioWrite<B>> {
+        let locked = OwnedWrite::lock(Arc::clone(folio), |folio| &folio.state);
+        (!locked.gone).then_some(locked)
+    }
+
+    /// Locks a folio for reading; `None` where it was dropped meanwhile.
+    #[track_caller]
+    pub(crate) fn lock_read(folio: &Arc<Folio<B>>) -> Option<FolioRead<B>> {
+        let locked = OwnedRead::lock(Arc::clone(folio), |folio| &folio.state);
+        (!locked.gone).then_some(locked)
+    }
+
+    /// What the blocks `from..to` are, all of them, in order.
+    pub(crate) fn mapped(&self, from: u64, to: u64) -> Result<Vec<Mapping>, Error> {
+        let mut found = Vec::new();
+        let mut at = from;
+        while at < to {
+            let mut next = self.cache.below.map(&self.file, at, to - at)?;
+            next.count = next.count.clamp(1, to - at);
+            at = next.end();
+            found.push(next);
+        }
+        Ok(found)
+    }
+
+    /// The map is about to change, or has: whoever asked it before must ask again.
+    pub(crate) fn map_changed(&self) {
+        self.map_seq.fetch_add(1, SeqCst);
+    }
+
+    /// Sets blocks aside, and a share for the tree unless there is one.
+    pub(crate) fn set_aside(&self, blocks: u64) -> Result<(), Error> {
+        let below = &self.cache.below;
+        let lacking = below.tree_share().saturating_sub(self.account.lock().tree);
+        if blocks + lacking > 0 && below.reserve(blocks + lacking).is_err() {
+            self.cache.give_back_ahead();
+            below.reserve(blocks + lacking)?;
+        }
+        let mut account = self.account.lock();
+        account.blocks += blocks;
+        account.tree += lacking;
+        Ok(())
+    }
+
+    /// Gives blocks back that were set aside; the tree's share stays until the file is clean.
+    pub(crate) fn give_back(&self, blocks: u64) {
+        if blocks > 0 {
+            let mut account = self.account.lock();
+            account.blocks = account.blocks.saturating_sub(blocks);
+            drop(account);
+            self.cache.below.unreserve(blocks);
+        }
+    }
+
+    /// Takes the share for the tree out, to be spent.
+    pub(crate) fn take_tree_share(&self) -> u64 {
+        std::mem::take(&mut self.account.lock().tree)
+    }
+
+    /// Takes blocks out, to be spent.
+    pub(crate) fn spend(&self, blocks: u64) {
+        let mut account = self.account.lock();
+        account.blocks = account.blocks.saturating_sub(blocks);
+    }
+
+    /// Puts back what was not spent. What is not needed is given back to the volume.
+    pub(crate) fn put_back(&self, blocks: u64, tree: u64) {
+        let share = self.cache.below.tree_share();
+        let mut account = self.account.lock();
+        account.blocks += blocks;
+        account.tree += tree;
+        let most = if account.blocks > 0 || self.dirty_blocks.load(SeqCst) > 0 { share } else { 0 };
+        let surplus = account.tree.saturating_sub(most);
+        let lacking = most.saturating_sub(account.tree);
+        account.tree -= surplus;
+        drop(account);
+        if surplus > 0 {
+            self.cache.below.unreserve(surplus);
+        }
+        // Where there is nothing left, the next transaction has only what its own needs leave.
+        if lacking > 0 && self.cache.below.reserve(lacking).is_ok() {
+            self.account.lock().tree += lacking;
+        }
+    }
+
+    /// Blocks became dirty: the volume learns of it.
+    pub(crate) fn dirtied(&self, blocks: u64) {
+        if blocks == 0 {
+            return;
+        }
+        self.dirty_blocks.fetch_add(blocks as i64, SeqCst);
+        self.cache.dirty.add(blocks << self.block_log());
+        self.list(self.cache.now());
+    }
+
+    /// Enters the volume's list of dirty files, unless it is there.
+    pub(crate) fn list(&self, since: u64) {
+        if !self.listed.swap(true, SeqCst)
+            && let Some(me) = self.me.upgrade()
+        {
+            self.cache.list(me, since);
+        }
+    }
+
+    /// The times of the file are touched once a tick.
+    pub(crate) fn touch(&self) -> Result<(), Error> {
+        let tick = self.cache.tick();
+        if self.tick.load(Ordering::Relaxed) != tick {
+            self.cache.below.touch(&self.file)?;
+            self.tick.store(tick, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The file is about to be freed: nothing of it is written any more, and what was set aside for it goes back.
+    pub fn forget(&self) {
+        let _io = self.io.lock();
+        let _layout = self.layout.write();
+        self.size.store(0, Ordering::Release);
+        self.drop_range(0, u64::MAX, true);
+        self.give_back_claim();
+        self.put_back(0, 0);
+    }
+}
+
+impl<B: Backing> Drop for Contents<B> {
+    fn drop(&mut self) {
+        let log = self.block_log();
+        for folio in std::mem::take(self.index.get_mut()).into_values() {
+            // Whoever looks for something to drop may have it in hand, and finds no owner.
+            let mut state = folio.state.write();
+            state.gone = true;
+            self.cache.memory.sub(state.capacity() as u64);
+            self.cache.dirty.sub(u64::from(state.dirty.count_ones()) << log);
+        }
+        self.give_back_claim();
+        let account = self.account.get_mut();
+        let blocks = account.blocks + account.tree;
+        if blocks > 0 {
+            self.cache.below.unreserve(blocks);
+        }
+    }
+}

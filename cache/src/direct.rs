@@ -1,0 +1,178 @@
+//! Past the folios: what the user hands over goes to the device as it is.
+//!
+//! # Invariants
+//! - What is in memory of the range is written before, so that a direct read sees it and a direct write is not undone
+//!   by it; after a direct write nothing of the range is in memory.
+//! - New blocks are claimed, written, and mapped last, as in writeback.
+//!
+//! # Locking
+//! Reads and overwrites hold `layout` shared; a write of new blocks holds it alone.
+
+use std::sync::atomic::Ordering::{Release, SeqCst};
+
+use block::Durability;
+use log::engine::Error;
+
+use crate::backing::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
+use crate::contents::Contents;
+
+impl<B: Backing> Contents<B> {
+    /// Whether a direct transfer may have this shape.
+    fn check_direct(&self, offset: u64, length: usize) -> Result<(), Error> {
+        let unit = u64::from(self.cache.below.device().logical_sector_size());
+        if offset.is_multiple_of(unit) && (length as u64).is_multiple_of(unit) {
+            return Ok(());
+        }
+        let why =
+            "direct transfers are of whole sectors of the device (align offset and length, or do without)";
+        Err(Error::Refused { errno: base::errno::EINVAL, why })
+    }
+
+    /// Fills `buf` from the device; how many bytes there were before the end of the file. Offset and length are
+    /// multiples of the device's sector.
+    ///
+    /// # Errors
+    /// `EINVAL` for another shape; what writing back, the map and the device meet.
+    pub fn direct_read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        self.check_direct(offset, buf.len())?;
+        let end = offset.saturating_add(buf.len() as u64);
+        let block = self.block_size();
+        self.flush_range(offset & !(block - 1), end.min(self.size()).next_multiple_of(block))?;
+        let _layout = self.layout.read();
+        let size = self.size();
+        if offset >= size {
+            return Ok(0);
+        }
+        let length = (size - offset).min(buf.len() as u64) as usize;
+        let end = offset + length as u64;
+        let log = self.block_log();
+        for part in self.mapped(offset >> log, end.next_multiple_of(block) >> log)? {
+            let (from, to) = ((part.at << log).max(offset), (part.end() << log).min(end));
+            let target = buf.get_mut((from - offset) as usize..(to - offset) as usize).unwrap_or(&mut []);
+            match part.kind {
+                Kind::Written => {
+                    let place = self.cache.below.device_offset(part.start) + (from - (part.at << log));
+                    self.cache.below.device().read_at(place, target)?;
+                }
+                Kind::Hole | Kind::Unwritten => target.fill(0),
+            }
+        }
+        Ok(length)
+    }
+
+    /// Writes `buf` to the device. Offset and length are multiples of the device's sector. Where only a part of a new
+    /// block is written, the write goes through memory and is written back at once.
+    ///
+    /// # Errors
+    /// As [`direct_read`](Self::direct_read); `ENOSPC`, `EFBIG`.
+    pub fn direct_write(&self, offset: u64, buf: &[u8]) -> Result<usize, Error> {
+        self.check_direct(offset, buf.len())?;
+        let length = buf.len() as u64;
+        if length == 0 {
+            return Ok(0);
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= crate::write::MAX_FILE_BYTES);
+        let Some(end) = end else {
+            return Err(Error::Refused { errno: base::errno::EFBIG, why: "a file ends at 2^63 - 1 bytes" });
+        };
+        let block = self.block_size();
+        let whole = offset.is_multiple_of(block) && length.is_multiple_of(block);
+        {
+            let _io = self.io.lock();
+            self.touch()?;
+            if offset > self.size() {
+                self.zero_old_tail()?;
+            }
+            // The size on disk passes nothing that is not written.
+            let first = if end > self.size() { self.disk_size.load(SeqCst).min(offset) } else { offset };
+            self.flush_range(first & !(block - 1), end.next_multiple_of(block))?;
+            if end <= self.size() && self.overwrite(offset, buf)? {
+                self.drop_range(offset, end, false);
+                return Ok(buf.len());
+            }
+            if whole {
+                self.write_new(offset, buf)?;
+                return Ok(buf.len());
+            }
+        }
+        let written = self.write(offset, buf)?;
+        self.flush_range(offset & !(block - 1), end)?;
+        Ok(written)
+    }
+
+    /// Writes over blocks that are the file's own and written; `false` where one is not.
+    fn overwrite(&self, offset: u64, buf: &[u8]) -> Result<bool, Error> {
+        let _layout = self.layout.read();
+        let (log, end) = (self.block_log(), offset + buf.len() as u64);
+        let map = self.mapped(offset >> log, end.next_multiple_of(self.block_size()) >> log)?;
+        if map.iter().any(|part| part.kind != Kind::Written || part.shared) {
+            return Ok(false);
+        }
+        for part in &map {
+            let (from, to) = ((part.at << log).max(offset), (part.end() << log).min(end));
+            let piece = buf.get((from - offset) as usize..(to - offset) as usize).unwrap_or(&[]);
+            let place = self.cache.below.device_offset(part.start) + (from - (part.at << log));
+            self.cache.below.device().write_at(place, piece, Durability::Buffered)?;
+        }
+        Ok(true)
+    }
+
+    /// Writes whole blocks of which some are new.
+    fn write_new(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        let _layout = self.layout.write();
+        self.map_changed();
+        let (log, end) = (self.block_log(), offset + buf.len() as u64);
+        self.drop_range(offset, end, false);
+        let map = self.mapped(offset >> log, end >> log)?;
+        let new = map.iter().filter(|part| part.needs_blocks()).map(|part| part.count).sum();
+        self.set_aside(new)?;
+        self.spend(new);
+        let written = self.write_parts(offset, buf, &map);
+        let mut left = new + self.take_tree_share();
+        let result = written.and_then(|written| {
+            let size = (end > self.disk_size.load(SeqCst)).then_some(end);
+            let mut finish = [Finish { file: &self.file, written, size, reserved: left }];
+            let result = self.cache.below.finish(&mut finish);
+            left = finish.first().map_or(0, |finish| finish.reserved);
+            result?;
+            if let Some(size) = size {
+                self.disk_size.store(size, SeqCst);
+            }
+            if end > self.size() {
+                self.size.store(end, Release);
+            }
+            Ok(())
+        });
+        self.put_back(0, left);
+        self.map_changed();
+        result
+    }
+
+    /// Writes every part to where it goes: in place, or to claimed blocks. What changes the map of it.
+    fn write_parts(&self, offset: u64, buf: &[u8], map: &[Mapping]) -> Result<Vec<Written<B::Claim>>, Error> {
+        let (log, below) = (self.block_log(), &self.cache.below);
+        let mut written = Vec::new();
+        let mut near = None;
+        for part in map {
+            let mut at = part.at;
+            while at < part.end() {
+                let most = part.end() - at;
+                let claim = match part.needs_blocks() {
+                    true => Some(below.claim(&self.file, &Want { at, near, most })?),
+                    false => None,
+                };
+                let count = claim.as_ref().map_or(most, |claim| claim.count().clamp(1, most));
+                let start = claim.as_ref().map_or_else(|| part.place(at), Claimed::start);
+                let from = ((at << log) - offset) as usize;
+                let piece = buf.get(from..from + ((count as usize) << log)).unwrap_or(&[]);
+                below.device().write_at(below.device_offset(start), piece, Durability::Buffered)?;
+                near = Some(base::FsBlock(start.get() + count));
+                if claim.is_some() || part.kind == Kind::Unwritten {
+                    written.push(Written { at, count, claim });
+                }
+                at += count;
+            }
+        }
+        Ok(written)
+    }
+}

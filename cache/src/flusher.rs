@@ -1,0 +1,185 @@
+//! When is written back: by a thread of the volume, and by who syncs.
+//!
+//! # Invariants
+//! - A sync writes what was dirty when it was called: one sweep over the files that were in the lists. What becomes
+//!   dirty meanwhile enters the lists anew and is not waited for, so that a steady writer cannot keep it.
+//! - Who syncs while another does waits for the next sweep, which all who came meanwhile share.
+//! - A clean file costs nothing: it is in no list.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use base::lock::{Condvar, Mutex, Rank};
+use log::engine::Error;
+
+use crate::backing::Backing;
+use crate::cache::{Cache, Listed};
+
+/// Wakes the flusher. It stays rung until it is heard.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    state: Mutex<(bool, bool)>, // rung, to end
+    rung: Condvar,
+    quiet: std::sync::atomic::AtomicBool,
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        let state = Mutex::new(Rank::Leaf, (false, false));
+        Self { state, rung: Condvar::new(), quiet: std::sync::atomic::AtomicBool::new(true) }
+    }
+}
+
+impl Bell {
+    /// Rings, unless it is rung.
+    pub fn ring(&self) {
+        if self.quiet.swap(false, Relaxed) {
+            self.state.lock().0 = true;
+            self.rung.notify_one();
+        }
+    }
+
+    fn end(&self) {
+        self.state.lock().1 = true;
+        self.rung.notify_one();
+    }
+
+    /// Waits until it is rung or so long; `false` where the end has come.
+    fn wait(&self, longest: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.0 && !state.1 {
+            match longest.is_zero() {
+                true => self.rung.wait(&mut state),
+                false => drop(self.rung.wait_for(&mut state, longest)),
+            }
+        }
+        state.0 = false;
+        self.quiet.store(true, Relaxed);
+        !state.1
+    }
+}
+
+/// Sweeps that syncs wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Syncs {
+    running: bool,
+    started: u64,
+    finished: u64,
+    failed: Option<Error>,
+}
+
+/// The thread that writes a volume back. Dropped, it ends, with what is dirty left as it is.
+#[derive(Debug)]
+pub struct Flusher<B: Backing> {
+    cache: Arc<Cache<B>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<B: Backing> Flusher<B> {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// `ENOMEM` where the system gives no thread.
+    pub fn start(cache: &Arc<Cache<B>>) -> Result<Self, Error> {
+        let own = Arc::clone(cache);
+        let thread = std::thread::Builder::new().name("xebec-flusher".into()).spawn(move || own.flush_on());
+        let thread = thread.map_err(|_| Error::Refused {
+            errno: base::errno::ENOMEM,
+            why: "the system gives no thread for writing back (raise its limit of threads)",
+        })?;
+        cache.pace.flusher.store(true, Relaxed);
+        Ok(Self { cache: Arc::clone(cache), thread: Some(thread) })
+    }
+}
+
+impl<B: Backing> Drop for Flusher<B> {
+    fn drop(&mut self) {
+        self.cache.pace.flusher.store(false, Relaxed);
+        self.cache.bell.end();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has nothing more to say.
+            let _ = thread.join();
+        }
+        self.cache.pace.wrote(0);
+    }
+}
+
+impl<B: Backing> Cache<B> {
+    /// The flusher's life.
+    fn flush_on(&self) {
+        while self.bell.wait(Duration::from_millis(self.options.interval_ms)) {
+            while self.work() {}
+        }
+    }
+
+    /// Writes back what is old, or everything where there is too much; whether there is more to do at once.
+    ///
+    /// The flusher calls it; tests with a clock of their own do, too.
+    pub fn work(&self) -> bool {
+        let pass = self.pass.lock();
+        let all = self.dirty.exact() > self.limits.background || self.memory.get() > self.limits.memory;
+        let mut files = self.take_listed();
+        if !all {
+            let expired = self.now().saturating_sub(self.options.expire_s.saturating_mul(1_000_000_000));
+            let (old, young): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.since <= expired);
+            young.into_iter().for_each(|file| self.put_listed(file));
+            files = old;
+        }
+        let (written, failed) = self.sweep(files);
+        drop(pass);
+        self.trim_ahead();
+        written > 0 && failed.is_none() && self.dirty.exact() > self.limits.background
+    }
+
+    /// Writes back everything that is dirty now; how many bytes, and the first failure.
+    pub(crate) fn write_back_all(&self) -> (u64, Option<Error>) {
+        let _pass = self.pass.lock();
+        let files = self.take_listed();
+        self.sweep(files)
+    }
+
+    /// Writes what is dirty, because it holds more blocks than it will need; whether trying again makes sense.
+    pub(crate) fn ease(&self) -> bool {
+        self.give_back_ahead();
+        self.write_back_all().0 > 0
+    }
+
+    /// Writes all contents that were dirty when it was called, and waits. The caller forces the log afterwards.
+    ///
+    /// # Errors
+    /// The first failure of the sweep. What failed stays dirty, and is told by each file's `fsync`.
+    pub fn sync_all(&self) -> Result<(), Error> {
+        let mut syncs = self.syncs.lock();
+        let mine = syncs.started + 1;
+        while syncs.finished < mine {
+            if syncs.running {
+                self.synced.wait(&mut syncs);
+                continue;
+            }
+            syncs.running = true;
+            syncs.started += 1;
+            drop(syncs);
+            let (_, failed) = self.write_back_all();
+            syncs = self.syncs.lock();
+            syncs.running = false;
+            syncs.finished = syncs.started;
+            syncs.failed = failed;
+            self.synced.notify_all();
+        }
+        syncs.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Sweeps over files and measures.
+    fn sweep(&self, files: Vec<Listed<B>>) -> (u64, Option<Error>) {
+        if files.is_empty() {
+            return (0, None);
+        }
+        let begin = self.now();
+        let (written, failed) = self.write_files(files);
+        self.counters.passes.add();
+        self.pace.passed(written, self.now().saturating_sub(begin), failed.is_some());
+        (written, failed)
+    }
+}

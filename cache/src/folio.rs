@@ -1,0 +1,207 @@
+//! A piece of a file in memory: its bytes, and what is known of each block.
+//!
+//! # Invariants
+//! - A dirty block is valid; a reserved block is dirty or in writeback; a block in writeback is valid.
+//! - Bytes of a block that is not valid mean nothing; they are set before it becomes valid.
+//! - Behind the end of the file, the bytes of valid blocks are zero whenever the lock is free.
+//! - A folio that is `gone` is in no index: whoever finds it so looks again.
+
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use base::lock::{OwnedRead, OwnedWrite, Rank, RwLock};
+use block::AlignedBuf;
+
+use crate::backing::Backing;
+use crate::contents::Contents;
+
+/// Base-2 logarithm of the bytes of a file that one folio covers. No block is larger.
+pub const FOLIO_LOG: u32 = 16;
+/// Bytes of a file that one folio covers.
+pub const FOLIO_BYTES: usize = 1 << FOLIO_LOG;
+/// The least memory that a folio takes.
+const LEAST_BYTES: usize = 4096;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Folio<B: Backing> {
+    /// Whose it is: for who drops it.
+    pub owner: Weak<Contents<B>>,
+    /// Its place in the file, in folios.
+    pub index: u64,
+    /// Used since it was last looked at for dropping.
+    used: AtomicBool,
+    pub state: RwLock<State>,
+}
+
+/// A folio, locked for reading.
+pub(crate) type FolioRead<B> = OwnedRead<Folio<B>, State>;
+/// A folio, locked for writing.
+pub(crate) type FolioWrite<B> = OwnedWrite<Folio<B>, State>;
+
+/// What a folio's lock protects: a bit for each block in every mask.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    bytes: Option<AlignedBuf>,
+    /// The bytes are those of the file.
+    pub valid: u64,
+    /// They are newer than the disk's, and not on their way to it.
+    pub dirty: u64,
+    /// A free block of the volume was set aside for each.
+    pub reserved: u64,
+    /// They are on their way to the disk.
+    pub writeback: u64,
+    /// Dropped from its file.
+    pub gone: bool,
+}
+
+/// The bits of blocks `from..to`.
+pub(crate) fn bits(from: u64, to: u64) -> u64 {
+    let below = |n: u64| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
+    below(to) & !below(from)
+}
+
+/// The bits of the blocks that bytes `from..to` touch.
+pub(crate) fn touched(from: usize, to: usize, block_log: u32) -> u64 {
+    let size = 1usize << block_log;
+    bits((from >> block_log) as u64, (to.max(from).next_multiple_of(size) >> block_log) as u64)
+}
+
+/// The runs of set bits, as first and one behind.
+pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (u64, u64)> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let from = u64::from(mask.trailing_zeros());
+        let to = from + u64::from((mask >> from).trailing_ones());
+        mask &= !bits(from, to);
+        Some((from, to))
+    })
+}
+
+impl<B: Backing> Folio<B> {
+    pub fn new(owner: Weak<Contents<B>>, index: u64) -> Self {
+        let state = RwLock::new(Rank::Folio, State::default());
+        Self { owner, index, used: AtomicBool::new(false), state }
+    }
+
+    /// Notes that it is in use; a store only if it was not noted yet.
+    #[inline]
+    pub fn touch(&self) {
+        if !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+    }
+
+    /// Whether it was used since the last call.
+    pub fn forget_use(&self) -> bool {
+        self.used.swap(false, Relaxed)
+    }
+
+    /// Its first byte in the file.
+    pub fn offset(&self) -> u64 {
+        self.index << FOLIO_LOG
+    }
+}
+
+impl State {
+    /// Memory that it takes.
+    pub fn capacity(&self) -> usize {
+        self.bytes.as_ref().map_or(0, |bytes| bytes.len())
+    }
+
+    /// Makes room for the first `bytes` bytes; how much memory that takes more.
+    pub fn grow(&mut self, bytes: usize) -> usize {
+        let before = self.capacity();
+        if bytes <= before {
+            return 0;
+        }
+        let size = bytes.next_power_of_two().clamp(LEAST_BYTES, FOLIO_BYTES);
+        let mut larger = AlignedBuf::zeroed(size);
+        if let (Some(old), Some(target)) = (&self.bytes, larger.get_mut(..before)) {
+            target.copy_from_slice(old);
+        }
+        self.bytes = Some(larger);
+        size - before
+    }
+
+    /// Bytes, as far as there is memory for them.
+    #[inline]
+    pub fn bytes(&self, from: usize, to: usize) -> &[u8] {
+        self.bytes.as_ref().and_then(|bytes| bytes.get(from..to)).unwrap_or(&[])
+    }
+
+    /// The same for changing them.
+    #[inline]
+    pub fn bytes_mut(&mut self, from: usize, to: usize) -> &mut [u8] {
+        self.bytes.as_mut().and_then(|bytes| bytes.get_mut(from..to)).unwrap_or(&mut [])
+    }
+
+    /// All of its bytes.
+    pub fn all_mut(&mut self) -> &mut [u8] {
+        self.bytes.as_deref_mut().unwrap_or(&mut [])
+    }
+
+    /// Makes blocks valid that are not, with zeros.
+    pub fn validate_with_zeros(&mut self, mask: u64, block_log: u32) {
+        for (from, to) in runs(mask & !self.valid) {
+            self.bytes_mut((from as usize) << block_log, (to as usize) << block_log).fill(0);
+        }
+        self.valid |= mask;
+    }
+
+    /// Zeros the bytes from `from` on, where there is memory for them.
+    pub fn zero_from(&mut self, from: usize) {
+        let end = self.capacity();
+        if from < end {
+            self.bytes_mut(from, end).fill(0);
+        }
+    }
+
+    /// Whether it may be dropped: nothing of it is newer than the disk.
+    pub fn is_clean(&self) -> bool {
+        self.dirty | self.writeback | self.reserved == 0
+    }
+
+    #[cfg(debug_assertions)]
+    pub fn check(&self) {
+        assert_eq!(self.dirty & !self.valid, 0, "a dirty block is valid");
+        assert_eq!(self.writeback & !self.valid, 0, "a block in writeback is valid");
+        assert_eq!(
+            self.reserved & !(self.dirty | self.writeback),
+            0,
+            "a reserved block is dirty or in writeback"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_of_ranges_and_their_runs() {
+        assert_eq!(bits(0, 64), u64::MAX);
+        assert_eq!(bits(3, 5), 0b11000);
+        assert_eq!(bits(63, 64), 1 << 63);
+        assert_eq!(touched(0, 1, 12), 1);
+        assert_eq!(touched(4095, 4097, 12), 3);
+        assert_eq!(touched(0, FOLIO_BYTES, 16), 1);
+        assert_eq!(touched(1024, 2048, 10), 2);
+        assert_eq!(runs(0b1101_1000_0001).collect::<Vec<_>>(), [(0, 1), (7, 9), (10, 12)]);
+        assert_eq!(runs(u64::MAX).collect::<Vec<_>>(), [(0, 64)]);
+        assert_eq!(runs(0).count(), 0);
+    }
+
+    #[test]
+    fn memory_grows_with_use_and_keeps_its_bytes() {
+        let mut state = State::default();
+        assert_eq!(state.grow(1), 4096);
+        state.bytes_mut(0, 3).copy_from_slice(b"abc");
+        assert_eq!(state.grow(4096), 0);
+        assert_eq!(state.grow(4097), 4096);
+        assert_eq!(state.grow(FOLIO_BYTES), FOLIO_BYTES - 8192);
+        assert_eq!(state.bytes(0, 4), b"abc\0");
+    }
+}

@@ -1,0 +1,534 @@
+//! A volume in memory that remembers who owns which block, and cannot be fooled: the [`Backing`] of the tests.
+//!
+//! It panics when a block gets two owners, and when data goes to a block that is neither claimed nor mapped. Blocks
+//! that are freed stay busy until the log is forced, and all maps since then are kept: each of them may be what a power
+//! cut leaves. Any call, read or write can be made to fail.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{FsBlock, Ino, errno};
+use block::{Device, DeviceError, Durability, MemoryDevice, Operation};
+use log::engine::Error;
+
+use crate::backing::{Backing, Claimed, Finish, Kind, Mapping, Want};
+
+/// What can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    Map,
+    Claim,
+    Finish,
+    SetSize,
+    Reserve,
+    Read,
+    Write,
+}
+
+/// How many kinds of [`Op`] there are.
+pub const OPS: [Op; 7] = [Op::Map, Op::Claim, Op::Finish, Op::SetSize, Op::Reserve, Op::Read, Op::Write];
+
+/// Calls of one kind: how many are left before one fails, and how many fail from then on.
+#[derive(Debug)]
+struct Fuse {
+    left: AtomicI64,
+    failing: AtomicI64,
+    calls: AtomicU64,
+}
+
+/// Who owns a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Free,
+    Busy,
+    Claimed,
+    /// So many files map it.
+    Mapped(u32),
+}
+
+/// A block of a file: where, and whether it was written.
+type Map = BTreeMap<u64, (u64, bool)>;
+
+/// What the disk says of a file.
+#[derive(Clone, Debug, Default)]
+pub struct OnDisk {
+    pub map: Map,
+    pub size: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<u64, OnDisk>,
+    owners: Vec<Owner>,
+    reserved: u64,
+    /// What a power cut may leave: the files as of every transaction since the last force.
+    history: Vec<BTreeMap<u64, OnDisk>>,
+}
+
+/// What all parts of the volume share.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    fuses: [Fuse; OPS.len()],
+    medium: MemoryDevice,
+    block_log: u32,
+    /// Device writes, however long.
+    writes: AtomicU64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    shared: Arc<Shared>,
+    /// Claims are no longer than this.
+    longest_claim: u64,
+    keeps_history: bool,
+}
+
+/// A claim on it.
+pub struct TestClaim {
+    shared: Arc<Shared>,
+    start: u64,
+    count: u64,
+}
+
+impl fmt::Debug for TestClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.start, self.count)
+    }
+}
+
+impl Claimed for TestClaim {
+    fn start(&self) -> FsBlock {
+        FsBlock(self.start)
+    }
+
+    fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn take_front(&mut self, count: u64) -> Self {
+        let count = count.min(self.count);
+        let front = Self { shared: Arc::clone(&self.shared), start: self.start, count };
+        self.start += count;
+        self.count -= count;
+        front
+    }
+}
+
+impl Drop for TestClaim {
+    fn drop(&mut self) {
+        // Taken over by a file, under the lock.
+        if self.count == 0 {
+            return;
+        }
+        let mut state = self.shared.lock();
+        for block in self.start..self.start + self.count {
+            let owner = &mut state.owners[block as usize];
+            assert_eq!(*owner, Owner::Claimed, "a claim is given back once");
+            *owner = Owner::Free;
+        }
+    }
+}
+
+fn failure() -> Error {
+    Error::Refused { errno: errno::EIO, why: "a test makes it fail" }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn strike(&self, op: Op) -> Result<(), Error> {
+        let fuse = &self.fuses[op as usize];
+        fuse.calls.fetch_add(1, SeqCst);
+        if fuse.left.fetch_sub(1, SeqCst) <= 0 && fuse.failing.fetch_sub(1, SeqCst) > 0 {
+            return Err(failure());
+        }
+        Ok(())
+    }
+
+    fn device_error(&self, what: Operation, offset: u64, length: usize) -> DeviceError {
+        let source = std::io::Error::from_raw_os_error(errno::EIO);
+        DeviceError::Io { device: "test".into(), what, offset, length: length as u64, source }
+    }
+
+    /// Data goes to blocks that are on their way to a file, or that one file alone has.
+    fn check_write(&self, offset: u64, length: u64) {
+        let state = self.lock();
+        for block in offset >> self.block_log..=(offset + length - 1) >> self.block_log {
+            let owner = state.owners[block as usize];
+            assert!(
+                matches!(owner, Owner::Claimed | Owner::Mapped(1)),
+                "data goes to block {block}, which is {owner:?}"
+            );
+        }
+    }
+}
+
+impl Device for Shared {
+    fn size(&self) -> u64 {
+        self.medium.size()
+    }
+
+    fn logical_sector_size(&self) -> u32 {
+        512
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.strike(Op::Read).map_err(|_| self.device_error(Operation::Read, offset, buf.len()))?;
+        self.medium.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+        assert!(!buf.is_empty(), "an empty write");
+        self.check_write(offset, buf.len() as u64);
+        self.writes.fetch_add(1, SeqCst);
+        self.strike(Op::Write).map_err(|_| self.device_error(Operation::Write, offset, buf.len()))?;
+        self.medium.write_at(offset, buf, how)
+    }
+
+    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        self.write_at(offset, &parts.concat(), Durability::Buffered)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        "test".into()
+    }
+}
+
+impl Volume {
+    /// With so many blocks of `1 << block_log` bytes.
+    pub fn new(block_log: u32, blocks: u64) -> Self {
+        let fuse =
+            || Fuse { left: AtomicI64::new(i64::MAX), failing: AtomicI64::new(0), calls: AtomicU64::new(0) };
+        // The first block is nobody's, as on every volume.
+        let mut owners = vec![Owner::Free; blocks as usize];
+        owners[0] = Owner::Busy;
+        let state = State { owners, ..State::default() };
+        let shared = Shared {
+            state: Mutex::new(state),
+            fuses: std::array::from_fn(|_| fuse()),
+            medium: MemoryDevice::new(blocks << block_log),
+            block_log,
+            writes: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared), longest_claim: u64::MAX, keeps_history: false }
+    }
+
+    /// The same, which gives no claim longer than this.
+    pub fn with_longest_claim(self, longest_claim: u64) -> Self {
+        Self { longest_claim, ..self }
+    }
+
+    /// The same, which remembers what power cuts may leave.
+    pub fn with_history(self) -> Self {
+        Self { keeps_history: true, ..self }
+    }
+
+    /// After so many more calls, so many fail.
+    pub fn fail(&self, op: Op, after: i64, times: i64) {
+        let fuse = &self.shared.fuses[op as usize];
+        fuse.failing.store(times, SeqCst);
+        fuse.left.store(after, SeqCst);
+    }
+
+    /// Nothing fails any more.
+    pub fn heal(&self) {
+        OPS.iter().for_each(|op| self.fail(*op, i64::MAX, 0));
+    }
+
+    /// Calls of a kind so far.
+    pub fn calls(&self, op: Op) -> u64 {
+        self.shared.fuses[op as usize].calls.load(SeqCst)
+    }
+
+    /// Device writes so far.
+    pub fn writes(&self) -> u64 {
+        self.shared.writes.load(SeqCst)
+    }
+
+    /// What the disk says of a file.
+    pub fn on_disk(&self, ino: u64) -> OnDisk {
+        self.shared.lock().files.get(&ino).cloned().unwrap_or_default()
+    }
+
+    /// Everything that a power cut at this moment may leave.
+    pub fn cuts(&self) -> Vec<BTreeMap<u64, OnDisk>> {
+        let state = self.shared.lock();
+        state.history.iter().cloned().chain([state.files.clone()]).collect()
+    }
+
+    /// The bytes of a file as the disk has them.
+    pub fn contents(&self, file: &OnDisk) -> Vec<u8> {
+        let block = 1usize << self.shared.block_log;
+        let mut bytes = vec![0; file.size as usize];
+        for (n, piece) in bytes.chunks_mut(block).enumerate() {
+            if let Some((place, true)) = file.map.get(&(n as u64)) {
+                self.shared.medium.read_at(place << self.shared.block_log, piece).unwrap();
+            }
+        }
+        bytes
+    }
+
+    /// The log is forced: what was freed can be used again.
+    pub fn force(&self) {
+        let mut state = self.shared.lock();
+        state.history.clear();
+        state
+            .owners
+            .iter_mut()
+            .skip(1)
+            .filter(|owner| **owner == Owner::Busy)
+            .for_each(|owner| *owner = Owner::Free);
+    }
+
+    /// Nothing is set aside or claimed any more, and every mapped block is a file's.
+    pub fn check_quiet(&self) {
+        let state = self.shared.lock();
+        assert_eq!(state.reserved, 0, "blocks stay set aside");
+        let mut counts = vec![0; state.owners.len()];
+        state
+            .files
+            .values()
+            .flat_map(|file| file.map.values())
+            .for_each(|(place, _)| counts[*place as usize] += 1);
+        for (block, owner) in state.owners.iter().enumerate() {
+            match owner {
+                Owner::Mapped(count) => assert_eq!(*count, counts[block], "owners of block {block}"),
+                Owner::Claimed => panic!("block {block} stays claimed"),
+                Owner::Free | Owner::Busy => {
+                    assert_eq!(counts[block], 0, "block {block} is mapped and {owner:?}")
+                }
+            }
+        }
+    }
+
+    /// Changes the map of a file as one transaction.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.shared.lock();
+        if self.keeps_history {
+            let now = state.files.clone();
+            state.history.push(now);
+        }
+        change(&mut state)
+    }
+
+    /// Unmaps blocks of a file.
+    pub fn punch(&self, ino: u64, from: u64, to: u64) {
+        self.change(|state| {
+            let file = state.files.entry(ino).or_default();
+            let blocks: Vec<u64> = file.map.range(from..to.max(from)).map(|(block, _)| *block).collect();
+            let places: Vec<_> = blocks.iter().filter_map(|block| file.map.remove(block)).collect();
+            places.into_iter().for_each(|(place, _)| state.free(place));
+        });
+    }
+
+    /// Maps unwritten blocks where a file has a hole.
+    pub fn allocate(&self, ino: u64, from: u64, to: u64) -> bool {
+        self.change(|state| {
+            for block in from..to {
+                if state.files.entry(ino).or_default().map.contains_key(&block) {
+                    continue;
+                }
+                let free = state.owners.iter().filter(|owner| **owner == Owner::Free).count() as u64;
+                let place = state.owners.iter().position(|owner| *owner == Owner::Free);
+                let Some(place) = place.filter(|_| free > state.reserved) else { return false };
+                state.owners[place] = Owner::Mapped(1);
+                state.files.entry(ino).or_default().map.insert(block, (place as u64, false));
+            }
+            true
+        })
+    }
+
+    /// The second file shares blocks of the first at the same place, in place of its own.
+    pub fn share(&self, from_ino: u64, to_ino: u64, from: u64, to: u64) {
+        self.punch(to_ino, from, to);
+        self.change(|state| {
+            let source: Vec<_> = state
+                .files
+                .entry(from_ino)
+                .or_default()
+                .map
+                .range(from..to)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|(block, place)| (*block, *place))
+                .collect();
+            for (block, (place, written)) in source.into_iter().filter(|(_, (_, written))| *written) {
+                let Owner::Mapped(count) = &mut state.owners[place as usize] else { panic!("not mapped") };
+                *count += 1;
+                state.files.entry(to_ino).or_default().map.insert(block, (place, written));
+            }
+        });
+    }
+}
+
+impl State {
+    fn free(&mut self, place: u64) {
+        let owner = &mut self.owners[place as usize];
+        *owner = match *owner {
+            Owner::Mapped(1) => Owner::Busy,
+            Owner::Mapped(count) => Owner::Mapped(count - 1),
+            other => panic!("block {place} is unmapped, and was {other:?}"),
+        };
+    }
+
+    fn usable(&self) -> u64 {
+        let usable = |owner: &&Owner| matches!(owner, Owner::Free | Owner::Busy | Owner::Claimed);
+        self.owners.iter().skip(1).filter(usable).count() as u64
+    }
+}
+
+impl Backing for Volume {
+    type File = u64;
+    type Claim = TestClaim;
+
+    fn block_log(&self) -> u32 {
+        self.shared.block_log
+    }
+
+    fn device(&self) -> &dyn Device {
+        &*self.shared
+    }
+
+    fn device_offset(&self, block: FsBlock) -> u64 {
+        block.get() << self.shared.block_log
+    }
+
+    fn ino(&self, file: &u64) -> Ino {
+        Ino(*file)
+    }
+
+    fn group(&self, file: &u64) -> u64 {
+        file >> 20
+    }
+
+    fn size(&self, file: &u64) -> Result<u64, Error> {
+        Ok(self.on_disk(*file).size)
+    }
+
+    fn map(&self, file: &u64, at: u64, count: u64) -> Result<Mapping, Error> {
+        self.shared.strike(Op::Map)?;
+        base::lock::may_wait(base::lock::Rank::Inode);
+        let state = self.shared.lock();
+        let none = Map::new();
+        let map = state.files.get(file).map_or(&none, |file| &file.map);
+        let Some((place, written)) = map.get(&at).copied() else {
+            let next = map.range(at..).next().map_or(at + count, |(next, _)| *next);
+            let count = (next - at).min(count);
+            return Ok(Mapping { at, count, kind: Kind::Hole, start: FsBlock(0), shared: false });
+        };
+        let is_shared = |place: u64| matches!(state.owners[place as usize], Owner::Mapped(2..));
+        let alike = |n: &u64| {
+            map.get(&(at + n)).is_some_and(|(next, as_written)| {
+                *next == place + n && *as_written == written && is_shared(*next) == is_shared(place)
+            })
+        };
+        let count = (1..count).take_while(alike).count() as u64 + 1;
+        let kind = if written { Kind::Written } else { Kind::Unwritten };
+        Ok(Mapping { at, count, kind, start: FsBlock(place), shared: is_shared(place) })
+    }
+
+    fn reserve(&self, blocks: u64) -> Result<(), Error> {
+        let no_space = Error::NoSpace { what: "a test" };
+        self.shared.strike(Op::Reserve).map_err(|_| no_space.clone())?;
+        let mut state = self.shared.lock();
+        if state.usable() < state.reserved + blocks {
+            return Err(no_space);
+        }
+        state.reserved += blocks;
+        Ok(())
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        let mut state = self.shared.lock();
+        assert!(state.reserved >= blocks, "{blocks} of {} are given back", state.reserved);
+        state.reserved -= blocks;
+    }
+
+    fn tree_share(&self) -> u64 {
+        2
+    }
+
+    fn claim(&self, _file: &u64, want: &Want) -> Result<TestClaim, Error> {
+        self.shared.strike(Op::Claim)?;
+        base::lock::may_wait(base::lock::Rank::Agf(0));
+        assert!(want.most > 0);
+        for forced in [false, true] {
+            if forced {
+                self.force();
+            }
+            let mut state = self.shared.lock();
+            let total = state.owners.len();
+            let near = want.near.map_or(1, |near| near.get() as usize);
+            let start = (near..total).chain(1..near.min(total)).find(|at| state.owners[*at] == Owner::Free);
+            let Some(start) = start else { continue };
+            let most = want.most.min(self.longest_claim) as usize;
+            let count =
+                state.owners[start..].iter().take(most).take_while(|owner| **owner == Owner::Free).count();
+            state.owners[start..start + count].fill(Owner::Claimed);
+            let shared = Arc::clone(&self.shared);
+            return Ok(TestClaim { shared, start: start as u64, count: count as u64 });
+        }
+        panic!("nothing is free, though {} blocks were set aside", self.shared.lock().reserved);
+    }
+
+    fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error> {
+        base::lock::may_wait(base::lock::Rank::Inode);
+        if let Err(error) = self.shared.strike(Op::Finish) {
+            files.iter_mut().for_each(|finish| finish.written.clear());
+            return Err(error);
+        }
+        self.change(|state| {
+            for finish in files {
+                for mut part in std::mem::take(&mut finish.written) {
+                    let Some(claim) = &mut part.claim else {
+                        let file = state.files.entry(*finish.file).or_default();
+                        for block in part.at..part.at + part.count {
+                            file.map.get_mut(&block).expect("an unwritten block").1 = true;
+                        }
+                        continue;
+                    };
+                    assert_eq!(claim.count, part.count);
+                    for n in 0..part.count {
+                        let place = claim.start + n;
+                        let owner = &mut state.owners[place as usize];
+                        assert_eq!(*owner, Owner::Claimed, "block {place} becomes a file's");
+                        *owner = Owner::Mapped(1);
+                        let file = state.files.entry(*finish.file).or_default();
+                        if let Some((old, _)) = file.map.insert(part.at + n, (place, true)) {
+                            state.free(old);
+                        }
+                    }
+                    claim.count = 0;
+                    assert!(finish.reserved >= part.count, "blocks are mapped that were not set aside");
+                    finish.reserved -= part.count;
+                    state.reserved -= part.count;
+                }
+                let file = state.files.entry(*finish.file).or_default();
+                file.size = finish.size.unwrap_or(file.size);
+            }
+        });
+        Ok(())
+    }
+
+    fn set_size(&self, file: &u64, size: u64) -> Result<(), Error> {
+        self.shared.strike(Op::SetSize)?;
+        let ino = *file;
+        self.punch(ino, size.div_ceil(1 << self.shared.block_log), u64::MAX);
+        self.shared.lock().files.entry(ino).or_default().size = size;
+        Ok(())
+    }
+}
