@@ -28,26 +28,6 @@ impl Record {
         Ok(Self { header, bytes })
     }
 
-    /// Reads and verifies the record at log block `at`, of which at most `most` blocks may be read.
-    pub fn read(area: &LogArea<'_>, at: u32, most: u32) -> Result<Result<Self, Damage>, LogError> {
-        // Most records are short: one read of 32 KiB and its header is often the only one.
-        const FIRST_READ: u32 = 65;
-        let most = most.min(area.blocks()).min(MAX_BLOCKS);
-        let mut bytes = area.read_blocks(at, most.min(FIRST_READ))?;
-        let header = match RecordHeader::parse(&bytes, at) {
-            Ok(header) => header,
-            Err(damage) => return Ok(Err(damage)),
-        };
-        if header.blocks() > most {
-            let need = header.blocks() as usize * BLOCK_BYTES;
-            return Ok(Err(Damage::short("log record", need, most as usize * BLOCK_BYTES)));
-        }
-        if header.blocks() > FIRST_READ {
-            bytes = area.read_blocks(at, header.blocks())?;
-        }
-        Ok(Self::verify(&bytes, at))
-    }
-
     /// The data: operations, and behind them padding.
     pub fn data(&self) -> &[u8] {
         let start = self.header.header_blocks as usize * BLOCK_BYTES;
@@ -72,12 +52,16 @@ pub struct Records<'a> {
     area: &'a LogArea<'a>,
     at: u32,
     left: u32,
+    /// Blocks that were read at once: many short records, or one of the longest.
+    window: Vec<u8>,
+    /// Bytes of it that lie behind: the rest begins at `at`.
+    passed: usize,
 }
 
 impl<'a> Records<'a> {
     /// The records in the `length` blocks from `tail` on.
     pub fn new(area: &'a LogArea<'a>, tail: u32, length: u32) -> Self {
-        Self { area, at: tail, left: length.min(area.blocks()) }
+        Self { area, at: tail, left: length.min(area.blocks()), window: Vec::new(), passed: 0 }
     }
 
     /// Ends the walk.
@@ -86,13 +70,45 @@ impl<'a> Records<'a> {
     }
 
     fn step(&mut self) -> Result<Record, LogError> {
-        let record = Record::read(self.area, self.at, self.left)?
-            .map_err(|damage| LogError::Record { block: self.at, damage })?;
+        let at = self.at;
+        let record = self.read()?.map_err(|damage| LogError::Record { block: at, damage })?;
         // Every record has at least its header, so the walk always moves on.
         let blocks = record.header.blocks();
-        self.at = self.area.advance(self.at, blocks);
+        self.at = self.area.advance(at, blocks);
         self.left = self.left.saturating_sub(blocks);
+        self.passed += blocks as usize * BLOCK_BYTES;
         Ok(record)
+    }
+
+    /// Verifies the record at hand, of which as many blocks may be read as are left.
+    fn read(&mut self) -> Result<Result<Record, Damage>, LogError> {
+        let most = self.left.min(MAX_BLOCKS);
+        if self.ahead().is_empty() {
+            self.fill(most)?;
+        }
+        let blocks = match RecordHeader::parse(self.ahead(), self.at) {
+            Ok(header) => header.blocks(),
+            Err(damage) => return Ok(Err(damage)),
+        };
+        let length = |blocks: u32| blocks as usize * BLOCK_BYTES;
+        if blocks > most {
+            return Ok(Err(Damage::short("log record", length(blocks), length(most))));
+        }
+        if length(blocks) > self.ahead().len() {
+            self.fill(most)?;
+        }
+        Ok(Record::verify(self.ahead(), self.at))
+    }
+
+    /// What was read and lies ahead.
+    fn ahead(&self) -> &[u8] {
+        self.window.get(self.passed..).unwrap_or(&[])
+    }
+
+    fn fill(&mut self, most: u32) -> Result<(), LogError> {
+        self.window.resize(most as usize * BLOCK_BYTES, 0);
+        self.passed = 0;
+        self.area.read(self.at, &mut self.window)
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use block::{Device, OverlayDevice};
 use format::features;
+use log::Journal;
+use log::engine::log::Ends;
 use log::recovery::Intent;
 
 use crate::open::read_superblock;
@@ -55,7 +57,9 @@ pub fn finish_in_memory(
     // One thread works, and what it chooses by chance is the same each time.
     let options =
         Options { seed: Some(0), cil_shards: Some(1), buffer_bytes: BUFFER_BYTES, ..Options::default() };
-    let (volume, _) = Volume::start(&superblock, top.clone(), external.clone(), &[], &options)?;
+    let ends = Ends::of(&Journal::open(&superblock, &*top, external.as_deref())?);
+    let devices = (top.clone() as Arc<dyn Device>, external.clone());
+    let (volume, _) = Volume::start(&superblock, devices, ends, &[], &options)?;
     unfinished.iter().try_for_each(|intent| volume.finish(intent, None))?;
     volume.unmount()?;
     top.freeze();

@@ -78,9 +78,10 @@ impl Volume {
         let external = options.log_device.clone();
         let superblock = read_superblock(&*device)?;
         expect_writable(&superblock, &*device)?;
-        let (superblock, report) = replay(superblock, &device, external.as_deref())?;
+        let (superblock, report, ends) = replay(superblock, &device, external.as_deref())?;
         let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
-        let (mut volume, unanswered) = Self::start(&superblock, device, external, intents, &options)?;
+        let ends = ends.keeping(recover::places(intents));
+        let (mut volume, unanswered) = Self::start(&superblock, (device, external), ends, intents, &options)?;
         volume.finish_intents(unanswered)?;
         let staging = if report.is_some() { volume.free_staging()? } else { 0 };
         // A clean volume has none, unless it was unmounted by somebody in a hurry.
@@ -105,14 +106,11 @@ impl Volume {
     /// The volume whose log's changes are in their places, with the records of these intents kept in the log.
     pub(crate) fn start(
         superblock: &Superblock,
-        device: Arc<dyn Device>,
-        external: Option<Arc<dyn Device>>,
+        (device, external): (Arc<dyn Device>, Option<Arc<dyn Device>>),
+        ends: Ends,
         intents: &[Intent],
         options: &Options,
     ) -> Result<(Self, Vec<Unanswered>)> {
-        let journal = Journal::open(superblock, &*device, external.as_deref())?;
-        let ends = Ends::of(&journal).keeping(recover::places(intents));
-        drop(journal);
         let hook = Arc::new(Freed::default());
         let freed = Some(hook.clone() as Arc<dyn StableHook>);
         let log = Log::start(superblock, device, external, ends, freed, &options.log())?;
@@ -191,18 +189,19 @@ fn expect_writable(superblock: &Superblock, device: &dyn Device) -> Result<()> {
     Err(Error::Unwritable { why: format!("{}: {why}", device.describe()) })
 }
 
-/// Recovers a dirty log in place.
+/// Recovers a dirty log in place, and tells where it ends: recovery does not change that.
 fn replay(
     superblock: Superblock,
     device: &Arc<dyn Device>,
     external: Option<&dyn Device>,
-) -> Result<(Superblock, Option<Report>)> {
+) -> Result<(Superblock, Option<Report>, Ends)> {
     let journal = Journal::open(&superblock, &**device, external)?;
+    let ends = Ends::of(&journal);
     if journal.dirty().is_none() {
-        return Ok((superblock, None));
+        return Ok((superblock, None, ends));
     }
     let (registry, options) = (log::Registry::default(), log::Options::default());
     let report = log::recover(&journal, &superblock, &**device, &registry, &options)?;
     let superblock = if report.superblock_replayed { read_superblock(&**device)? } else { superblock };
-    Ok((superblock, Some(report)))
+    Ok((superblock, Some(report), ends))
 }

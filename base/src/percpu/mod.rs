@@ -13,6 +13,7 @@
 mod counter;
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 
@@ -53,9 +54,10 @@ pub fn pretend(cpu: Option<usize>) {
     KNOWN.set(cpu.map_or((0, 0), |cpu| (cpu, u32::MAX)));
 }
 
-/// How many CPUs this process may use now.
+/// How many CPUs this process could use when it asked first: finding out costs more than opening a small volume.
 pub fn available() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CPUS: OnceLock<usize> = OnceLock::new();
+    *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// One `T` for each CPU.
