@@ -1,4 +1,4 @@
-//! A volume's bytes in pages that copies share, so that ten thousand crash states cost what they differ in.
+//! A volume's bytes in pages that copies share, so that a million crash states cost what they differ in.
 //!
 //! # Locking
 //! [`ImageDevice`] has one lock around its pages, held for a copy of bytes. Crash states are small and each is worked
@@ -12,21 +12,28 @@ use std::sync::{Arc, PoisonError, RwLock};
 use block::{Device, DeviceError, Durability, Operation};
 
 const PAGE: usize = 4096;
+/// Pages that copies count together.
+const RUN: usize = 32;
 
-type Page = Arc<[u8; PAGE]>;
+static ZEROS: [u8; PAGE] = [0; PAGE];
 
-/// The bytes of a device. A copy is one counter per page; a write then copies the pages that it touches.
+/// A page; `None` where all of it is zero.
+type Page = Option<Arc<[u8; PAGE]>>;
+type Run = Arc<[Page; RUN]>;
+
+/// The bytes of a device. A copy is one counter for each run of pages; a write then copies the pages that it changes.
 #[derive(Clone)]
 pub struct Image {
     size: u64,
-    pages: Vec<Page>,
+    runs: Vec<Run>,
 }
 
 impl Image {
     /// All zeros.
     pub fn new(size: u64) -> Self {
-        let zeros: Page = Arc::new([0; PAGE]);
-        Self { size, pages: vec![zeros; size.div_ceil(PAGE as u64) as usize] }
+        let zeros: Run = Arc::new([const { None }; RUN]);
+        let runs = size.div_ceil((PAGE * RUN) as u64) as usize;
+        Self { size, runs: vec![zeros; runs] }
     }
 
     /// What a device holds.
@@ -62,7 +69,7 @@ impl Image {
             let (page, start) = ((at / PAGE as u64) as usize, (at % PAGE as u64) as usize);
             let length = (bytes.len() - done).min(PAGE - start);
             let piece = &mut bytes[done..done + length];
-            match self.pages.get(page) {
+            match self.page(page) {
                 Some(page) => piece.copy_from_slice(&page[start..start + length]),
                 None => piece.fill(0),
             }
@@ -77,11 +84,20 @@ impl Image {
             let at = offset + done as u64;
             let (page, start) = ((at / PAGE as u64) as usize, (at % PAGE as u64) as usize);
             let length = (bytes.len() - done).min(PAGE - start);
-            if let Some(page) = self.pages.get_mut(page) {
-                Arc::make_mut(page)[start..start + length].copy_from_slice(&bytes[done..done + length]);
+            let piece = &bytes[done..done + length];
+            // What changes nothing costs nothing: much of what a recovery writes is there already.
+            let there = self.page(page).unwrap_or(&ZEROS);
+            if there[start..start + length] != *piece && at < self.size {
+                let pages = Arc::make_mut(&mut self.runs[page / RUN]);
+                let page = pages[page % RUN].get_or_insert_with(|| Arc::new([0; PAGE]));
+                Arc::make_mut(page)[start..start + length].copy_from_slice(piece);
             }
             done += length;
         }
+    }
+
+    fn page(&self, page: usize) -> Option<&[u8; PAGE]> {
+        self.runs.get(page / RUN)?[page % RUN].as_deref()
     }
 
     /// Writes them to a file, with holes where all is zero.
@@ -91,9 +107,9 @@ impl Image {
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         let file = File::create(path)?;
         file.set_len(self.size)?;
-        for (page, offset) in self.pages.iter().zip((0..self.size).step_by(PAGE)) {
+        for (page, offset) in self.runs.iter().flat_map(|run| &**run).zip((0..self.size).step_by(PAGE)) {
             let length = (self.size - offset).min(PAGE as u64) as usize;
-            if page.iter().any(|byte| *byte != 0) {
+            if let Some(page) = page {
                 file.write_all_at(&page[..length], offset)?;
             }
         }

@@ -13,6 +13,9 @@ use crashsim::engine::Engine;
 use crashsim::shape::{SHAPES, Shape};
 use crashsim::{Builder, Choice, Counts, Depth, Wrong, judge, judge_run, keep, one, run, standard, states};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(about = "Cuts the power at every write of a run, and judges what is left")]
 struct Args {

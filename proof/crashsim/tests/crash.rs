@@ -1,5 +1,5 @@
 //! The standard campaign, as far as CI has time: at least 10,000 crash states over all shapes. A million and more:
-//! `cargo run --release -p xebec-crashsim -- --runs 1000000 --states 1000000`.
+//! see CONTRIBUTING.md.
 
 use std::time::{Duration, Instant};
 
