@@ -28,7 +28,7 @@ pub(crate) struct Reservations {
     pub link: LogReservation,
     /// Taking a name away.
     pub remove: LogReservation,
-    /// Two names, and the inode of a whiteout.
+    /// Two names, of which one may get a whiteout.
     pub rename: LogReservation,
     /// An attribute.
     pub attribute: LogReservation,
@@ -38,7 +38,7 @@ pub(crate) struct Reservations {
     pub name_blocks: u32,
     /// Blocks that its parent pointer takes, or the end of one.
     pub parent_blocks: u32,
-    /// Blocks that a rename takes: two names, and a chunk for the whiteout.
+    /// Blocks that a rename takes: two names.
     pub rename_blocks: u32,
     /// Blocks that a chunk of inodes takes, with its trees.
     chunk_blocks: u32,
@@ -94,8 +94,9 @@ impl Reservations {
             create_with_lists: chain(taking + create_extra + unlinked + 2 * attribute, 2),
             link: chain(name + 2 * inode + unlinked + parent, 2),
             remove: chain(name + 2 * inode + unlinked + parent, 2),
-            // Of both inodes, a name goes and another may come; the whiteout has room for its own.
-            rename: chain(taking + name + 5 * inode + unlinked + 4 * parent, 3),
+            // Of both inodes, a name goes and another may come; the whiteout has room for its own. One comes on a list
+            // of unlinked inodes, the whiteout leaves one.
+            rename: chain(2 * name + 5 * inode + 2 * unlinked + 4 * parent, 2),
             attribute: chain(
                 attribute + dir_block + costs.extent_free() + costs.extent_alloc() + 2 * inode,
                 3,
@@ -103,7 +104,7 @@ impl Reservations {
             attribute_blocks,
             name_blocks: new_name,
             parent_blocks,
-            rename_blocks: 2 * new_name + chunk_blocks + 3 * parent_blocks,
+            rename_blocks: 2 * new_name + 3 * parent_blocks,
             chunk_blocks,
             target_blocks: TARGET_BYTES.div_ceil(geometry.block_size),
         }

@@ -47,6 +47,10 @@ impl Volume {
         if directory {
             expect_empty(&mut change, &mut child, errno::ENOTEMPTY)?;
         }
+        // The AGI comes before the AGFs from which a tree of extents may grow as blocks go out of its middle.
+        if directory || child.nlink() <= 1 {
+            inode::unlinked::lock(self.table.shared(), &mut change.tx, child.ino())?;
+        }
         change.remove_parent(&mut child, Parent::of(&dir), name)?;
         change.directory(&mut dir, |dir| dir.remove_at(place, name))?;
         if directory {

@@ -3,7 +3,9 @@
 //! # Locking
 //! A directory that gets another parent changes the tree of directories: such renames of a volume take turns (rank
 //! `Rename`), so that the path upwards, which tells whether a directory would come to lie in itself, stands still.
-//! All inodes are then locked together in order, and both names are looked at once more.
+//! All inodes are then locked together in order, and both names are looked at once more. A whiteout is made before, in
+//! a change of its own, as a file without a name: so it is known which AGIs a rename needs, and they are locked first,
+//! ascending. Where the rename does not come to be, the whiteout is freed as every file without a name is.
 
 use base::lock::MutexGuard;
 use base::{Ino, errno};
@@ -53,6 +55,8 @@ struct Set {
     to: Option<Locked>,
     source: Locked,
     target: Option<Locked>,
+    /// What the old name stands for afterwards; it has no name yet.
+    whiteout: Option<Locked>,
 }
 
 impl Volume {
@@ -69,13 +73,17 @@ impl Volume {
         let (from_ref, to_ref) = (self.inode(from)?, self.inode(to)?);
         let (from, to) = (Name { dir: &from_ref, name: from_name }, Name { dir: &to_ref, name: to_name });
         // A cheap first look tells whether a directory moves; what was seen is verified under all locks.
-        let mut moves_directory = false;
+        let (mut moves_directory, mut whiteout) = (false, None);
         loop {
             let turn = moves_directory.then(|| self.rename.lock());
-            match self.with_room(|| self.try_rename(from, to, how, turn.as_ref()))? {
+            match self.with_room(|| self.try_rename(from, to, how, (turn.as_ref(), whiteout.as_ref())))? {
                 Tried::Done => return Ok(()),
                 Tried::Changed => {}
                 Tried::MovesDirectory => moves_directory = true,
+                Tried::NeedsWhiteout => {
+                    drop(turn);
+                    whiteout = Some(self.with_room(|| self.make_whiteout(from.dir))?);
+                }
             }
         }
     }
@@ -97,7 +105,7 @@ impl Volume {
         from: Name<'_>,
         to: Name<'_>,
         how: Rename,
-        turn: Option<&MutexGuard<'_, ()>>,
+        (turn, whiteout): (Option<&MutexGuard<'_, ()>>, Option<&InodeRef>),
     ) -> Result<Tried> {
         let mut change = self.begin_taking(self.reservations.rename, self.reservations.rename_blocks)?;
         let source = change.see(from)?.ok_or_else(|| missing(to.dir))?;
@@ -105,6 +113,9 @@ impl Volume {
         verify(how, target.as_ref())?;
         if target.as_ref().is_some_and(|target| target.found.ino == source.found.ino) {
             return Ok(Tried::Done);
+        }
+        if how == Rename::Whiteout && whiteout.is_none() {
+            return Ok(Tried::NeedsWhiteout);
         }
         let across = from.dir.ino() != to.dir.ino();
         let directory = |seen: &Seen| is_directory(&seen.inode.read());
@@ -116,24 +127,38 @@ impl Volume {
             self.expect_no_loop(from, to, &source, target.as_ref(), how)?;
         }
         let target_ref = target.as_ref().map(|target| &target.inode);
-        let [Some(from_dir), to_dir, Some(locked), target_locked] =
-            lock_all([Some(from.dir), Some(to.dir), Some(&source.inode), target_ref])
+        let [Some(from_dir), to_dir, Some(locked), target_locked, whiteout] =
+            lock_all([Some(from.dir), Some(to.dir), Some(&source.inode), target_ref, whiteout])
         else {
             return Err(Error::refused(errno::EINVAL, "a directory cannot be moved into itself"));
         };
         if target.is_some() && target_locked.is_none() {
             return Err(Error::refused(errno::ENOTEMPTY, "the directory is not empty"));
         }
-        let mut set = Set { from: from_dir, to: to_dir, source: locked, target: target_locked };
+        let mut set = Set { from: from_dir, to: to_dir, source: locked, target: target_locked, whiteout };
         if !change.still(&mut set, from.name, to.name, (&source, target.as_ref()))? {
             return Ok(Tried::Changed);
         }
         match how {
             Rename::Exchange => change.exchange(&mut set, from.name, to.name)?,
-            _ => return self.move_name(change, set, (from.name, to.name), how == Rename::Whiteout),
+            _ => change.move_name(&mut set, from.name, to.name)?,
         }
-        let Set { mut from, mut to, mut source, mut target } = set;
-        commit(change, [Some(&mut from), to.as_mut(), Some(&mut source), target.as_mut(), None])
+        let Set { mut from, mut to, mut source, mut target, mut whiteout } = set;
+        commit(change, [Some(&mut from), to.as_mut(), Some(&mut source), target.as_mut(), whiteout.as_mut()])
+    }
+
+    /// Makes a whiteout without a name. It inherits nothing from its directory.
+    fn make_whiteout(&self, dir_ref: &InodeRef) -> Result<InodeRef> {
+        let blocks = self.reservations.create_blocks(&WHITEOUT);
+        let mut change = self.begin_taking(self.reservations.create, blocks)?;
+        let dir = dir_ref.lock();
+        expect_directory(&dir)?;
+        let (held, mut whiteout) = change.make((&dir, dir.ino()), &WHITEOUT, NO_DEVICE, 0)?;
+        drop(dir);
+        inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut whiteout)?;
+        change.commit(&mut [&mut whiteout])?;
+        drop(whiteout);
+        Ok(held)
     }
 
     /// Refuses to move a directory below itself. The caller has its turn: no directory changes its parent meanwhile.
@@ -176,43 +201,6 @@ impl Volume {
             at = self.inode(parent)?;
         }
     }
-
-    fn move_name(
-        &self,
-        mut change: Change<'_>,
-        mut set: Set,
-        (from_name, to_name): (&[u8], &[u8]),
-        leave_whiteout: bool,
-    ) -> Result<Tried> {
-        expect_replaceable(&mut change, &mut set)?;
-        let mut whiteout = None;
-        if leave_whiteout {
-            // Near to what loses its name, whose list of unlinked inodes may be changed: so it is one AGI for both.
-            let near = set.target.as_ref().map_or(set.from.ino(), |target| target.ino());
-            whiteout = Some(change.make((&set.from, near), &WHITEOUT, NO_DEVICE, 1)?);
-        }
-        change.remove_parents(&mut set, from_name, to_name)?;
-        change.place(&mut set, to_name)?;
-        let (to, whiteout_parent) = (Parent::of(set.to()), Parent::of(&set.from));
-        change.add_parent(&mut set.source, to, to_name)?;
-        if let Some((_, new)) = &mut whiteout {
-            change.add_parent(new, whiteout_parent, from_name)?;
-        }
-        let from = &mut set.from;
-        match &whiteout {
-            Some((_, new)) => {
-                let (ino, ftype) = (new.ino(), FileType::CharDevice.ftype());
-                change.directory(from, |dir| dir.replace(from_name, ino, ftype))?;
-            }
-            None => {
-                change.directory(from, |dir| dir.remove(from_name))?;
-            }
-        }
-        change.touch_all(&mut set);
-        let Set { mut from, mut to, mut source, mut target } = set;
-        let whiteout = whiteout.as_mut().map(|(_, locked)| locked);
-        commit(change, [Some(&mut from), to.as_mut(), Some(&mut source), target.as_mut(), whiteout])
-    }
 }
 
 /// How far a rename came.
@@ -222,6 +210,8 @@ enum Tried {
     Changed,
     /// It must have its turn.
     MovesDirectory,
+    /// It must be given a whiteout.
+    NeedsWhiteout,
 }
 
 const WHITEOUT: New<'static> =
@@ -305,15 +295,57 @@ impl Change<'_> {
         Ok(source == Some(seen.0.found.ino) && target == seen.1.map(|seen| seen.found.ino))
     }
 
-    /// Puts the source at the new name; what was there loses it.
+    fn move_name(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
+        expect_replaceable(self, set)?;
+        self.lock_lists(set)?;
+        self.remove_parents(set, from_name, to_name)?;
+        self.place(set, to_name)?;
+        let (from, to) = (Parent::of(&set.from), Parent::of(set.to()));
+        self.add_parent(&mut set.source, to, to_name)?;
+        match &mut set.whiteout {
+            Some(whiteout) => {
+                self.add_parent(whiteout, from, from_name)?;
+                let (ino, ftype) = (whiteout.ino(), FileType::CharDevice.ftype());
+                self.directory(&mut set.from, |dir| dir.replace(from_name, ino, ftype))?;
+            }
+            None => {
+                self.directory(&mut set.from, |dir| dir.remove(from_name))?;
+            }
+        }
+        // Last, as nobody who has locked clusters of inodes waits for an AGF.
+        if let Some(target) = &mut set.target {
+            self.drop_link(target, is_directory(&set.source))?;
+        }
+        if let Some(whiteout) = &mut set.whiteout {
+            inode::unlinked::remove(self.volume.table.shared(), &mut self.tx, whiteout)?;
+            whiteout.set_nlink(1);
+            self.volume.touch(whiteout, &[Time::Change]);
+        }
+        self.touch_all(set);
+        Ok(())
+    }
+
+    /// Locks the AGIs of the lists that the whiteout is taken off, and the target comes on: before any AGF.
+    fn lock_lists(&mut self, set: &Set) -> Result<()> {
+        let loses_last = |target: &&Locked| is_directory(target) || target.nlink() <= 1;
+        let target = set.target.as_ref().filter(loses_last).map(|target| target.ino());
+        let mut listed = [set.whiteout.as_ref().map(|whiteout| whiteout.ino()), target];
+        // A number begins with that of its AG.
+        listed.sort_unstable();
+        for ino in listed.into_iter().flatten() {
+            inode::unlinked::lock(self.volume.table.shared(), &mut self.tx, ino)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the source at the new name, which what was there is still to lose.
     fn place(&mut self, set: &mut Set, to_name: &[u8]) -> Result<()> {
         let (ino, directory) = (set.source.ino(), is_directory(&set.source));
         let ftype = FileType::from_mode(set.source.mode()).map_or(0, FileType::ftype);
-        match &mut set.target {
-            Some(target) => {
+        match &set.target {
+            Some(_) => {
                 let to = set.to.as_mut().unwrap_or(&mut set.from);
                 self.directory(to, |dir| dir.replace(to_name, ino, ftype))?;
-                self.drop_link(target, directory)?;
                 if directory {
                     change_links(to, -1);
                 }
