@@ -14,7 +14,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use base::lock::{Mutex, Rank};
+use base::lock::{Mutex, Rank, may_wait};
 use base::percpu::Counter;
 use base::{AgBlock, AgNumber, FsBlock};
 use format::agf::RawAgf;
@@ -248,6 +248,27 @@ impl Group {
             RawAgf::verify(bytes, geometry, self.ag).map(drop)
         })?;
         agf.map(|agf| self.open(tx, agf)).transpose()
+    }
+
+    /// The same for a deferred operation. In its first turn it only tries, as operations before it may hold the AGF of
+    /// a higher group; where that is in vain, its second turn is the first in a transaction of its own, and `waits`.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    #[track_caller]
+    pub fn lock_in_turn<'g>(
+        self: &'g Arc<Self>,
+        tx: &mut Transaction,
+        waits: bool,
+    ) -> Result<Option<OpenAg<'g>>, Error> {
+        if waits {
+            return self.lock(tx).map(Some);
+        }
+        if tx.buffers() == 0 {
+            // As it will be in the second turn.
+            may_wait(Rank::Agf(self.ag.get()));
+        }
+        self.try_lock(tx)
     }
 
     fn open<'g>(self: &'g Arc<Self>, tx: &mut Transaction, agf: BufferId) -> Result<OpenAg<'g>, Error> {

@@ -102,7 +102,7 @@ impl Groups {
             return Err(Error::damaged(Place::block(group.ag, at), damage));
         };
         let group = Arc::clone(group);
-        Ok(Box::new(Operation { group, at, count: target.blocks, change, waits: true }))
+        Ok(Box::new(Operation { group, at, count: target.blocks, change, waits: false }))
     }
 }
 
@@ -126,8 +126,7 @@ impl Deferred for Operation {
     }
 
     fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
-        let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
-        let Some(open) = open else {
+        let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
             self.waits = true;
             return Ok(Progress::Again);
         };

@@ -97,7 +97,7 @@ impl Groups {
                 Damage::new("reverse mapping to change", "flags", "an operation", target.operation());
             return Err(Error::damaged(Place::block(group.ag, at), damage));
         }
-        Ok(Box::new(Operation { group: Arc::clone(group), at, target: *target, waits: true }))
+        Ok(Box::new(Operation { group: Arc::clone(group), at, target: *target, waits: false }))
     }
 }
 
@@ -132,8 +132,7 @@ impl Deferred for Operation {
     }
 
     fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
-        let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
-        let Some(open) = open else {
+        let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
             self.waits = true;
             return Ok(Progress::Again);
         };

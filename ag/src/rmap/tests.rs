@@ -140,3 +140,28 @@ fn recovery_removes_whatever_mapping_there_is() {
     volume.check(&[]);
     assert!(matches!(free(first.get(), 4), Err(Error::Damaged { .. })), "freed twice");
 }
+
+/// What recovery found was waited for at once, operation after operation: an intent that lists an extent of a higher
+/// group before one of a lower group made recovery wait for AGFs in the wrong order.
+#[test]
+fn a_recovered_intent_may_list_groups_in_any_order() {
+    let Some(volume) = Volume::make(64, "-d agcount=2 -b size=1024 -m rmapbt=1") else { return };
+    let total = volume.total(&[]);
+    let mut reservation = volume.groups.reserve_blocks(20).unwrap();
+    let mut of_group = |ag| {
+        let near = Near::OnlyAg(AgNumber(ag));
+        let request = AllocRequest { near, min: 10, max: 10, align: 1, owner: Owner::InodeTree, data: false };
+        let taken = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request));
+        reservation.rolled();
+        taken.unwrap().0
+    };
+    let extents = [of_group(1), of_group(0)];
+    let mut tx = volume.begin();
+    for start in extents {
+        tx.defer(volume.groups.recovered_free(start, 10).unwrap());
+    }
+    tx.commit(&mut []).unwrap();
+    drop(reservation);
+    assert_eq!(volume.total(&[]), total);
+    volume.check(&[]);
+}

@@ -62,7 +62,7 @@ impl Groups {
     pub fn recovered_free(&self, start: FsBlock, count: u32) -> Result<Box<dyn Deferred>, Error> {
         let (group, at) = self.of_block(start, count)?;
         let (group, source) = (Arc::clone(group), Source::Users);
-        Ok(Box::new(Free { group, at, count, owner: Owner::Unknown, source, waits: true }))
+        Ok(Box::new(Free { group, at, count, owner: Owner::Unknown, source, waits: false }))
     }
 }
 
@@ -127,8 +127,7 @@ impl Deferred for Free {
     }
 
     fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
-        let open = if self.waits { Some(self.group.lock(tx)?) } else { self.group.try_lock(tx)? };
-        let Some(open) = open else {
+        let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
             self.waits = true;
             return Ok(Progress::Again);
         };
