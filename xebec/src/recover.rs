@@ -35,7 +35,10 @@ impl Volume {
 
     /// Does what the intents ask for, in the order of the log.
     pub(crate) fn finish_intents(&self, intents: Vec<Unanswered>) -> Result<()> {
-        intents.into_iter().try_for_each(|Unanswered { intent, adopted }| self.finish(&intent, Some(adopted)))
+        let mut intents = intents.into_iter();
+        intents.try_for_each(|Unanswered { intent, adopted }| self.finish(&intent, Some(adopted)))?;
+        self.log.answered();
+        Ok(())
     }
 
     /// Does what one intent asks for. The log begins a new one where the old one's record is not kept.

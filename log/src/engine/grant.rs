@@ -161,6 +161,12 @@ impl Grant {
         self.take(bytes, self.largest())
     }
 
+    /// Reserves `bytes` of the whole log, as a transaction that rolls may, if so many more are left for its rolling.
+    pub fn try_reserve_of_all(&self, bytes: u64, more: u64) -> bool {
+        self.gather();
+        self.take(bytes, self.limit.saturating_sub(more))
+    }
+
     /// Puts space into this CPU's stock, unless somebody waits for it.
     fn put_in_stock(&self, bytes: u64) {
         self.stocks.local().1.fetch_add(bytes, SeqCst);

@@ -22,6 +22,7 @@ mod shared;
 mod target;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -183,11 +184,18 @@ impl Log {
 
     /// Keeps an intent's record in the log until a transaction that [resumes](Transaction::resume) it has answered it:
     /// one that recovery found unanswered, and for which [`Ends::keeping`] made room. To be called before the first
-    /// transaction.
+    /// transaction. Until [`Log::answered`], one thread alone begins transactions, and what the log has no space for is
+    /// an error: it would wait for itself.
     pub fn adopt(&self, lsn: Lsn, id: u64) -> Adopted {
+        self.shared.answering.store(true, Relaxed);
         let adopted = Adopted::new(id);
         self.shared.ail.adopt(adopted.item(), lsn);
         adopted
+    }
+
+    /// All intents that were adopted are answered.
+    pub fn answered(&self) {
+        self.shared.answering.store(false, Relaxed);
     }
 
     /// Begins a transaction: waits for log space. The caller holds no lock that the tail may wait for.

@@ -32,6 +32,8 @@ pub struct Shared {
     hook: Option<Arc<dyn StableHook>>,
     shut: AtomicBool,
     cause: OnceLock<Arc<str>>,
+    /// Intents from before keep the tail where it is, until the one thread that works has answered them.
+    pub answering: AtomicBool,
     /// The identifier of the next intent.
     pub next_intent: AtomicU64,
     /// How many batches were written home, and how many of these a flush has covered.
@@ -119,6 +121,7 @@ impl Shared {
             hook,
             shut: AtomicBool::new(false),
             cause: OnceLock::new(),
+            answering: AtomicBool::new(false),
             // Unlike all from before: those began at an earlier head, and each takes more than a byte of the log.
             next_intent: AtomicU64::new(head.get() << 16),
             home_written: AtomicU64::new(0),

@@ -41,9 +41,34 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// While intents from before are answered, nobody but the caller can move the tail: so nobody is waited for. The
+    /// whole log may be used, but for what the chain logs as it rolls.
+    #[cold]
+    fn begin_answering(&self, ticket: Ticket) -> Result<Ticket, Error> {
+        let held = ticket.held();
+        if self.grant.try_reserve_of_all(held, ticket.account.unit) {
+            return Ok(ticket);
+        }
+        // What the last answers were needed for goes as soon as they are stable.
+        self.force_to(self.cil.progress.current())?;
+        if self.grant.try_reserve_of_all(held, ticket.account.unit) {
+            return Ok(ticket);
+        }
+        Err(Error::log(format!(
+            "the log is full of operations that a power cut left unfinished, and of {} bytes none are left to finish \
+             the first of them with: mount the volume with Linux once, or repair it",
+            self.iclogs.ring().bytes()
+        )))
+    }
+}
+
 impl CommitTarget for Shared {
     fn begin(&self, reservation: LogReservation) -> Result<Ticket, Error> {
         let ticket = self.ticket(reservation)?;
+        if self.answering.load(Ordering::Relaxed) {
+            return self.begin_answering(ticket);
+        }
         self.grant.reserve(ticket.held(), self).map_err(|halt| self.halt(halt))?;
         Ok(ticket)
     }

@@ -2,12 +2,14 @@
 //!
 //! | file | asks |
 //! |---|---|
+//! | `answering` | are intents from before answered though the log is full |
 //! | `basics` | is what was forced in the log; is a log that was unmounted clean; do records of all sizes come back |
 //! | `reservation` | is every byte of the log reserved, whatever is committed and however it is cut |
 //! | `churn` | many threads, a log kept nearly full: does space run out, does anybody hang |
 //! | `faults` | what happens when the log or the data device fails |
 //! | `cuts` | is everything that was forced there after a power cut, whatever it left |
 
+mod answering;
 mod basics;
 mod churn;
 mod cuts;
