@@ -1,0 +1,239 @@
+//! Threads that work on the same names in the same directories: nobody can say what each answer must be, but none
+//! waits for ever, no lock is taken out of its order, and the volume is sound, whether it was unmounted or cut off.
+//!
+//! `XEBEC_TOGETHER_SECONDS=600 cargo test -p xebec-crashsim --test together` goes on for so long; a failure names the
+//! seed, though not the timing of the threads.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base::{Ino, errno};
+use block::Device;
+use crashsim::engine::{Engine, check};
+use crashsim::shape::{SHAPES, Shape};
+use crashsim::{Image, ImageDevice, Target};
+use model::Rng;
+use xebec::{Cookie, Error, Handle, Kind, New, Rename, SetAttribute, SetMetadata, Volume};
+
+const THREADS: u64 = 4;
+/// Directories that are remembered: the rest is found no more, and stays.
+const DIRECTORIES: usize = 12;
+/// If nobody comes to an end with anything for so long, somebody waits for ever.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What the threads share.
+struct Together {
+    volume: Volume,
+    directories: Mutex<Vec<Ino>>,
+    done: AtomicU64,
+    over: AtomicBool,
+}
+
+/// One thread.
+struct Worker<'t> {
+    together: &'t Together,
+    rng: Rng,
+    handles: Vec<Handle>,
+}
+
+impl Worker<'_> {
+    fn directory(&mut self) -> Ino {
+        let directories = self.together.directories.lock().unwrap();
+        directories[self.rng.index(directories.len())]
+    }
+
+    /// One of a few names; some so long that directories soon change their form.
+    fn name(&mut self) -> Vec<u8> {
+        match self.rng.below(3) {
+            0 => format!("{:0220}", self.rng.below(30)).into_bytes(),
+            _ => format!("{}", self.rng.below(16)).into_bytes(),
+        }
+    }
+
+    fn make(&mut self) -> Result<(), Error> {
+        let (dir, name) = (self.directory(), self.name());
+        let target = [b't'; 900];
+        let kind = match self.rng.below(12) {
+            0 | 1 => Kind::Directory,
+            2 => Kind::Symlink(&target),
+            3 => Kind::Fifo,
+            _ => Kind::File,
+        };
+        let ino = self.together.volume.create(dir, &name, &New { kind, ..New::file() })?;
+        if kind == Kind::Directory {
+            let mut directories = self.together.directories.lock().unwrap();
+            if directories.len() < DIRECTORIES {
+                directories.push(ino);
+            } else {
+                let at = 1 + self.rng.index(DIRECTORIES - 1);
+                directories[at] = ino;
+            }
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self) -> Result<(), Error> {
+        let (from, to) = (self.directory(), self.directory());
+        let how = match self.rng.below(8) {
+            0 | 1 => Rename::Exchange,
+            2 | 3 => Rename::Whiteout,
+            4 => Rename::NoReplace,
+            _ => Rename::Replace,
+        };
+        let (from_name, to_name) = (self.name(), self.name());
+        self.together.volume.rename(from, &from_name, to, &to_name, how)
+    }
+
+    fn hold(&mut self) -> Result<(), Error> {
+        let (dir, name) = (self.directory(), self.name());
+        let volume = &self.together.volume;
+        if self.handles.len() > 5 {
+            self.handles.swap_remove(self.rng.index(6));
+        }
+        let handle = match self.rng.below(3) {
+            0 => volume.anonymous(dir, &New::file())?,
+            1 => volume.open_ino(volume.lookup(dir, &name)?)?,
+            _ => {
+                let Some(handle) = self.handles.pop() else { return Ok(()) };
+                return volume.link_handle(&handle, dir, &name);
+            }
+        };
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    fn change(&mut self) -> Result<(), Error> {
+        let (dir, name) = (self.directory(), self.name());
+        let volume = &self.together.volume;
+        let ino = volume.lookup(dir, &name)?;
+        match self.rng.below(4) {
+            0 => {
+                volume.set_metadata(ino, &SetMetadata { permissions: Some(0o600), ..SetMetadata::default() })
+            }
+            1 => {
+                let value = vec![7; self.rng.index(3000)];
+                let attribute = format!("user.{}", self.rng.below(4));
+                volume.set_attribute(ino, attribute.as_bytes(), &value, SetAttribute::Any)
+            }
+            2 => volume.remove_attribute(ino, format!("user.{}", self.rng.below(4)).as_bytes()),
+            _ => volume.list_attributes(ino).map(drop),
+        }
+    }
+
+    fn look(&mut self) -> Result<(), Error> {
+        let dir = self.directory();
+        let volume = &self.together.volume;
+        let mut found = Vec::new();
+        let mut give = |entry: xebec::Entry<'_>| {
+            found.push(entry.ino);
+            true
+        };
+        volume.read_dir(dir, Cookie::default(), &mut give)?;
+        // They may be gone by now.
+        found.into_iter().take(8).for_each(|ino| drop(volume.metadata(ino)));
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        match self.rng.below(100) {
+            0..30 => self.make(),
+            30..50 => {
+                let (dir, name) = (self.directory(), self.name());
+                self.together.volume.unlink(dir, &name)
+            }
+            50..55 => {
+                let (dir, name) = (self.directory(), self.name());
+                self.together.volume.rmdir(dir, &name)
+            }
+            55..75 => self.rename(),
+            75..80 => {
+                let (dir, name) = (self.directory(), self.name());
+                let ino = self.together.volume.lookup(dir, &name)?;
+                let (dir, name) = (self.directory(), self.name());
+                self.together.volume.link(ino, dir, &name)
+            }
+            80..88 => self.hold(),
+            88..95 => self.change(),
+            95..99 => self.look(),
+            _ => self.together.volume.sync(),
+        }
+    }
+
+    fn work(mut self, steps: u64, what: &str) {
+        for step in 0..steps {
+            if let Err(error) = self.step() {
+                // Two threads may do anything to each other, but for this.
+                let broken = [errno::EIO, errno::EFSCORRUPTED].contains(&error.errno());
+                assert!(!broken, "{what}, step {step}: {error}");
+            }
+            self.together.done.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Ends the program where nothing happens any more.
+fn watch(together: &Together, what: &str) {
+    let (mut last, mut since) = (0, Instant::now());
+    while !together.over.load(Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+        let done = together.done.load(Relaxed);
+        if done != last {
+            (last, since) = (done, Instant::now());
+        } else if since.elapsed() > PATIENCE {
+            eprintln!("{what}: everybody waits, after {done} operations");
+            std::process::abort();
+        }
+    }
+}
+
+fn run(shape: &Shape, parent: bool, seed: u64, steps: u64) {
+    let what = format!("seed {seed} ({}, parent pointers: {parent})", shape.name);
+    let engine = Engine { shape: shape.clone() };
+    let device = Arc::new(ImageDevice::new(Image::new(shape.size)));
+    let log = if parent { mkfs::LogOptions::default() } else { shape.mkfs().log };
+    mkfs::format(&*device, &mkfs::Options { parent, log, ..shape.mkfs() }).unwrap();
+    let volume = Volume::open(device.clone(), engine.options()).unwrap();
+    let directories = Mutex::new(vec![volume.root()]);
+    let together = Together { volume, directories, done: AtomicU64::new(0), over: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(&together, &what));
+        let workers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let rng = Rng::part(seed, thread);
+                let worker = Worker { together: &together, rng, handles: Vec::new() };
+                let what = &what;
+                scope.spawn(move || worker.work(steps, what))
+            })
+            .collect();
+        let ended: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        together.over.store(true, Relaxed);
+        watcher.join().unwrap();
+        assert!(ended.iter().all(Result::is_ok), "{what}: a thread panicked");
+    });
+    let device: Arc<dyn Device> = device;
+    if seed.is_multiple_of(2) {
+        together.volume.unmount().unwrap_or_else(|error| panic!("{what}: {error}"));
+    } else {
+        drop(together);
+        let volume = engine.open(device.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        engine.unmount(volume).unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+    check(&*device).unwrap_or_else(|found| panic!("{what}: {found}"));
+}
+
+#[test]
+fn threads_that_meet_on_every_name_leave_a_sound_volume() {
+    for (shape, seed) in SHAPES.iter().zip(1..) {
+        run(shape, seed % 3 == 0, seed, 1500);
+        run(shape, seed % 3 == 1, seed + 1, 1500);
+    }
+    let seconds = std::env::var("XEBEC_TOGETHER_SECONDS").ok().and_then(|text| text.parse().ok());
+    let (began, limit) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(0)));
+    let mut seed = 100u64;
+    while began.elapsed() < limit {
+        run(&SHAPES[seed as usize % SHAPES.len()], seed.is_multiple_of(5), seed, 4000);
+        seed += 1;
+    }
+}
