@@ -8,6 +8,8 @@ pub const ENOENT: i32 = 2;
 pub const EIO: i32 = 5;
 /// Something is too long.
 pub const E2BIG: i32 = 7;
+/// Not open for this.
+pub const EBADF: i32 = 9;
 /// Out of memory, or over a memory budget.
 pub const ENOMEM: i32 = 12;
 /// Not allowed.
@@ -16,6 +18,8 @@ pub const EACCES: i32 = 13;
 pub const EBUSY: i32 = 16;
 /// File exists.
 pub const EEXIST: i32 = 17;
+/// Not on one volume.
+pub const EXDEV: i32 = 18;
 /// A path component is not a directory.
 pub const ENOTDIR: i32 = 20;
 /// The object is a directory.
@@ -38,6 +42,8 @@ pub const ENAMETOOLONG: i32 = 36;
 pub const ENOTEMPTY: i32 = 39;
 /// Too many levels of symbolic links.
 pub const ELOOP: i32 = 40;
+/// What should be equal differs.
+pub const EBADE: i32 = 52;
 /// No such extended attribute.
 pub const ENODATA: i32 = 61;
 /// Operation not supported.

@@ -1,5 +1,6 @@
 //! What is mapped.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ag::Groups;
@@ -27,7 +28,7 @@ pub struct Mapped {
 }
 
 /// Visits what is mapped of `from..to`, in order; holes are left out. Extents are cut at the ends of the range, and
-/// where sharing begins or ends. No lock is held while `visit` runs.
+/// where sharing begins or ends. No lock is held while `visit` runs; it may end the visit.
 ///
 /// # Errors
 /// Damage; what reading meets. A file that maps nothing, because it is local or special, has no extents.
@@ -37,7 +38,7 @@ pub fn map(
     inode: &Arc<Inode>,
     from: FileBlock,
     to: FileBlock,
-    visit: &mut dyn FnMut(Mapped),
+    visit: &mut dyn FnMut(Mapped) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     let mut at = from;
     while at < to {
@@ -53,10 +54,13 @@ pub fn map(
         drop(locked);
         for extent in &found {
             at = extent.end();
-            if may_share && !extent.unwritten {
-                visit_parts(shared, groups, extent, visit)?;
+            let more = if may_share && !extent.unwritten {
+                visit_parts(shared, groups, extent, visit)?
             } else {
-                visit(Mapped { extent: *extent, shared: false });
+                visit(Mapped { extent: *extent, shared: false })
+            };
+            if more.is_break() {
+                return Ok(());
             }
         }
         if found.len() < LOOKED_AT_ONCE {
@@ -70,8 +74,8 @@ fn visit_parts(
     shared: &Shared,
     groups: &Groups,
     extent: &Extent,
-    visit: &mut dyn FnMut(Mapped),
-) -> Result<(), Error> {
+    visit: &mut dyn FnMut(Mapped) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Error> {
     let count = extent.count as u32; // 21 bits
     for part in groups.shared_parts(&mut shared.reader(), extent.start, count)? {
         let skip = u64::from(part.skip);
@@ -81,9 +85,11 @@ fn visit_parts(
             count: part.count.into(),
             unwritten: extent.unwritten,
         };
-        visit(Mapped { extent: piece, shared: part.shared });
+        if visit(Mapped { extent: piece, shared: part.shared }).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 /// What of an extent lies between two blocks; some of it does.

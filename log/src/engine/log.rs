@@ -233,6 +233,16 @@ impl Log {
         self.shared.force_to(checkpoint)
     }
 
+    /// The same, and everything that was written past the log, whether a change refers to it or not.
+    ///
+    /// # Errors
+    /// As [`force`](Self::force).
+    pub fn force_all(&self) -> Result<(), Error> {
+        self.shared.written_past_log();
+        self.force()?;
+        self.shared.flush_past_log()
+    }
+
     /// The last checkpoint that is stable.
     pub fn stable(&self) -> u64 {
         self.shared.cil.progress.stable()

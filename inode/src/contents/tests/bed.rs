@@ -240,6 +240,7 @@ impl Bed {
                     *owners.entry(at).or_default() += 1;
                     told.insert(at, mapped.shared);
                 }
+                std::ops::ControlFlow::Continue(())
             })
             .unwrap();
             for (block, there) in &mut known.map {

@@ -1,5 +1,6 @@
 //! No space, failing reads, and the machine stopping between steps.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{FileBlock, errno};
@@ -99,7 +100,10 @@ fn work(volume: &Volume, inos: &[base::Ino]) -> Result<(), Error> {
     preallocate(shared, groups, &files[1], (FileBlock(0), FileBlock(50)), None)?;
     set_size(shared, groups, &files[0], 3000)?;
     let mut seen = 0;
-    map(shared, groups, &files[1], FileBlock(0), FileBlock(1 << 40), &mut |_| seen += 1)
+    map(shared, groups, &files[1], FileBlock(0), FileBlock(1 << 40), &mut |_| {
+        seen += 1;
+        ControlFlow::Continue(())
+    })
 }
 
 #[test]

@@ -223,6 +223,16 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Makes stable what was written past the log, unless a record of the log has done so.
+    pub fn flush_past_log(&self) -> Result<(), Error> {
+        if self.has_written_past_log() {
+            self.flush_data(true).map_err(|halt| self.halt(halt))?;
+        }
+        Ok(())
+    }
+}
+
 impl Host for Shared {
     fn tail(&self) -> Lsn {
         self.ail.tail()
