@@ -8,6 +8,7 @@
 //! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
 //! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
 //! | [`attributes`] | extended attributes |
+//! | [`file`] | contents of files |
 //! | [`paths`] | the same by path |
 //! | [`statistics`] | space, inodes, and what the journal did |
 //! | [`error`] | what can go wrong, each with an errno |
@@ -26,7 +27,9 @@
 
 pub mod attributes;
 mod change;
+mod contents;
 pub mod error;
+pub mod file;
 pub mod finish;
 pub mod metadata;
 pub mod namespace;
@@ -41,6 +44,7 @@ mod volume;
 
 pub use attributes::SetAttribute;
 pub use error::Error;
+pub use file::{File, OpenOptions};
 pub use metadata::{Metadata, SetMetadata};
 pub use namespace::handle::Handle;
 pub use namespace::listing::{Cookie, Entry};

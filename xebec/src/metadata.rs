@@ -7,6 +7,7 @@ use format::timestamp::Timestamp;
 use inode::state::{self, InodeState};
 
 use crate::change::Locked;
+use crate::contents::in_memory;
 use crate::new::Device;
 use crate::{Error, Result, Volume};
 
@@ -105,7 +106,11 @@ impl Volume {
     /// `ENOENT` where the inode is free; damage.
     pub fn metadata(&self, ino: Ino) -> Result<Metadata> {
         let inode = self.inode(ino)?;
-        let known = Metadata::of(&inode.read());
+        let mut known = Metadata::of(&inode.read());
+        if let (Some(known), Some(contents)) = (&mut known, in_memory(&inode)) {
+            // What is not written yet counts as if it were.
+            (known.size, known.blocks) = (contents.size(), known.blocks + contents.reserved_blocks());
+        }
         known.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))
     }
 

@@ -16,6 +16,7 @@ use ag::Groups;
 use base::AgNumber;
 use base::lock::{Mutex, Rank};
 use block::{Device, OverlayDevice};
+use cache::{Cache, Flusher};
 use format::superblock::Superblock;
 use format::{Damage, features};
 use inode::InodeTable;
@@ -26,6 +27,7 @@ use log::engine::{BusyExtent, CommitTarget, Transaction};
 use log::recovery::Intent;
 use log::{Journal, Report};
 
+use crate::contents::Below;
 use crate::options::Options;
 use crate::recover::Unanswered;
 use crate::reservations::Reservations;
@@ -113,12 +115,17 @@ impl Volume {
     ) -> Result<(Self, Vec<Unanswered>)> {
         let hook = Arc::new(Freed::default());
         let freed = Some(hook.clone() as Arc<dyn StableHook>);
-        let log = Log::start(superblock, device, external, ends, freed, &options.log())?;
+        let log = Log::start(superblock, Arc::clone(&device), external, ends, freed, &options.log())?;
         let unanswered = Self::adopt(&log, intents);
-        Ok((Self::stand(superblock, log, &hook, options)?, unanswered))
+        Ok((Self::stand(superblock, (log, device), &hook, options)?, unanswered))
     }
 
-    fn stand(superblock: &Superblock, log: Arc<Log>, hook: &Freed, options: &Options) -> Result<Self> {
+    fn stand(
+        superblock: &Superblock,
+        (log, device): (Arc<Log>, Arc<dyn Device>),
+        hook: &Freed,
+        options: &Options,
+    ) -> Result<Self> {
         let geometry = superblock.geometry.clone();
         let target: Arc<dyn CommitTarget> = log.clone();
         let buffers = Arc::clone(log.buffers());
@@ -136,9 +143,13 @@ impl Volume {
         );
         let table = InodeTable::new(Arc::new(shared), options.inodes);
         let geometry_version = geometry.features.version;
-        let workers = Workers::start(table.shared()).map_err(|error| Error::Unwritable {
-            why: format!("no thread can be started to free removed files: {error}"),
+        let cache = Cache::new(Below::new(table.shared(), &groups, device), options.for_contents());
+        let no_thread = |why: String| Error::Unwritable { why };
+        let flusher = Flusher::start(&cache).map_err(|error| {
+            no_thread(format!("no thread can be started to write contents back: {error}"))
         })?;
+        let workers = Workers::start(table.shared())
+            .map_err(|error| no_thread(format!("no thread can be started to free removed files: {error}")))?;
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),
             geometry,
@@ -148,6 +159,8 @@ impl Volume {
             has_attributes: (geometry_version & format::features::version::ATTR != 0).into(),
             rename: Mutex::new(Rank::Rename, ()),
             recovered: None,
+            cache,
+            _flusher: flusher,
             _workers: workers,
         })
     }

@@ -26,6 +26,8 @@ pub struct Options {
     pub log_buffer_bytes: Option<u32>,
     /// Bytes of metadata blocks that are kept in memory; more if they are in use.
     pub buffer_bytes: usize,
+    /// How contents of files are kept and written back. Its clock is [`clock`](Self::clock).
+    pub contents: cache::Options,
     /// Inodes that are kept in memory; more if they are in use.
     pub inodes: usize,
     /// Chunks of which all inodes are free stay, rather than give their blocks back.
@@ -42,6 +44,7 @@ impl Default for Options {
             log_buffers: 8,
             log_buffer_bytes: None,
             buffer_bytes: 256 << 20,
+            contents: cache::Options::default(),
             inodes: 256 << 10,
             keep_inode_chunks: false,
         }
@@ -56,6 +59,10 @@ impl Options {
     pub(crate) fn for_inodes(&self, superblock: &RawSuperblock) -> InodeOptions {
         let random = Arc::new(self.random());
         InodeOptions { keep_chunks: self.keep_inode_chunks, random, ..InodeOptions::of(superblock) }
+    }
+
+    pub(crate) fn for_contents(&self) -> cache::Options {
+        cache::Options { clock: Arc::clone(&self.clock), ..self.contents.clone() }
     }
 
     pub(crate) fn log(&self) -> journal::Options {

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use ag::Groups;
 use base::lock::Mutex;
 use base::{Daddr, lock::Rank};
+use cache::{Cache, Flusher};
 use format::Geometry;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
@@ -18,6 +19,7 @@ use log::engine::{BufferId, Extent, Transaction};
 use zerocopy::FromBytes;
 
 use crate::Result;
+use crate::contents::Below;
 use crate::open::Recovery;
 use crate::reservations::Reservations;
 
@@ -37,6 +39,10 @@ pub struct Volume {
     /// Renames of directories across parents take turns.
     pub(crate) rename: Mutex<()>,
     pub(crate) recovered: Option<Recovery>,
+    /// Contents of files.
+    pub(crate) cache: Arc<Cache<Below>>,
+    /// Writes them back; ends when the volume does.
+    pub(crate) _flusher: Flusher<Below>,
     /// Free removed files; end when the volume does.
     pub(crate) _workers: Workers,
 }
@@ -57,7 +63,8 @@ impl Volume {
     /// # Errors
     /// `EIO` where the log cannot be written: the volume is then shut down.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.log.force()?)
+        self.cache.sync_all()?;
+        Ok(self.log.force_all()?)
     }
 
     /// Stops everything at once, as a power cut would: nothing more is written.
@@ -65,11 +72,14 @@ impl Volume {
         self.table.shared().target.shut_down("it was asked for");
     }
 
-    /// Ends cleanly: files that were removed are freed, everything is in its place, and the log is empty.
+    /// Ends cleanly: contents are written, files that were removed are freed, everything is in its place, and the log
+    /// is empty.
     ///
     /// # Errors
-    /// `EIO` where something could not be written: the next opening then recovers the volume from its log.
+    /// `EIO` where something could not be written: the next opening then recovers the volume from its log. Contents
+    /// that could not be written are lost.
     pub fn unmount(self) -> Result<()> {
+        self.cache.sync_all()?;
         self.table.shared().inactive.drain()?;
         self.write_counters()?;
         Ok(self.log.unmount()?)

@@ -18,6 +18,10 @@ impl Handle {
     pub fn ino(&self) -> Ino {
         self.0.ino()
     }
+
+    pub(crate) fn inode(&self) -> &InodeRef {
+        &self.0
+    }
 }
 
 impl Volume {

@@ -1,0 +1,131 @@
+//! How a file is opened.
+
+use base::{Ino, errno};
+use format::inode::flags;
+
+use super::{Access, File};
+use crate::{Error, New, Result, Volume};
+
+/// How to open a file, in the manner of [`std::fs::OpenOptions`].
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    access: Access,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: Option<u16>,
+    no_follow: bool,
+}
+
+impl OpenOptions {
+    /// Nothing is asked for yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// For reading.
+    pub fn read(&mut self, read: bool) -> &mut Self {
+        self.access.read = read;
+        self
+    }
+
+    /// For writing.
+    pub fn write(&mut self, write: bool) -> &mut Self {
+        self.access.write = write;
+        self
+    }
+
+    /// For writing, always at the end.
+    pub fn append(&mut self, append: bool) -> &mut Self {
+        (self.access.append, self.access.write) = (append, append || self.access.write);
+        self
+    }
+
+    /// Cut off at its beginning.
+    pub fn truncate(&mut self, truncate: bool) -> &mut Self {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Made if it does not exist.
+    pub fn create(&mut self, create: bool) -> &mut Self {
+        self.create = create;
+        self
+    }
+
+    /// Made; it must not exist.
+    pub fn create_new(&mut self, create_new: bool) -> &mut Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Permission bits of one that is made; 0644 if nothing is said.
+    pub fn mode(&mut self, mode: u16) -> &mut Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Past the cache: every transfer goes to the device before it returns, in whole sectors of it.
+    pub fn direct(&mut self, direct: bool) -> &mut Self {
+        self.access.direct = direct;
+        self
+    }
+
+    /// Every write survives a power cut when it returns.
+    pub fn sync(&mut self, sync: bool) -> &mut Self {
+        self.access.sync = sync;
+        self
+    }
+
+    /// A symbolic link at the end of the path is not followed: it is refused.
+    pub fn no_follow(&mut self, no_follow: bool) -> &mut Self {
+        self.no_follow = no_follow;
+        self
+    }
+
+    /// Opens the file that a path leads to.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `EISDIR`, `ENOTDIR`, `ELOOP`, `EPERM` for a file that is immutable or may only be appended
+    /// to, and what making a file may meet.
+    pub fn open<'v>(&self, volume: &'v Volume, path: &[u8]) -> Result<File<'v>> {
+        if self.create || self.create_new {
+            let made = volume.resolve_parent(path).and_then(|(dir, name)| {
+                let permissions = self.mode.unwrap_or(New::file().permissions);
+                volume.create(dir, name, &New { permissions, ..New::file() })
+            });
+            match made {
+                Ok(ino) => return self.open_ino(volume, ino),
+                Err(error) if error.errno() == errno::EEXIST && !self.create_new => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let ino = volume.resolve(path, !self.no_follow)?;
+        if self.no_follow && volume.metadata(ino)?.file_type == format::inode::FileType::Symlink {
+            return Err(Error::refused(errno::ELOOP, "is a symbolic link"));
+        }
+        self.open_ino(volume, ino)
+    }
+
+    /// Opens a file by its number.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_ino<'v>(&self, volume: &'v Volume, ino: Ino) -> Result<File<'v>> {
+        let handle = volume.open_ino(ino)?;
+        if self.access.write {
+            let flags = handle.inode().read().core().flags.get();
+            if flags & flags::IMMUTABLE != 0 {
+                return Err(Error::refused(errno::EPERM, "the file is immutable"));
+            }
+            if flags & flags::APPEND != 0 && (!self.access.append || self.truncate) {
+                return Err(Error::refused(errno::EPERM, "the file may only be appended to"));
+            }
+        }
+        let file = File::new(volume, handle, self.access)?;
+        if self.truncate && self.access.write && !file.is_empty() {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+}

@@ -1,0 +1,243 @@
+//! Blocks that files share: reflinks, deduplication, and the end of it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use ag::{ClaimRequest, Groups, Near};
+use base::{FileBlock, FsBlock, errno};
+use block::Durability;
+use cache::Edges;
+use inode::contents::{self, Finish, Mapped, Share, Written};
+use inode::inode::Inode;
+use inode::shared::Shared;
+use log::engine::Error as EngineError;
+
+use super::File;
+use super::reserve::end_of;
+use crate::contents::Contents;
+use crate::{Error, Result};
+
+/// Bytes that are compared, or copied, at once.
+const AT_ONCE: u64 = 1 << 20;
+
+/// Two ranges of the same length.
+#[derive(Clone, Copy)]
+struct Ranges {
+    from: u64,
+    to: u64,
+    length: u64,
+}
+
+impl File<'_> {
+    /// Makes a range of this file share the blocks of another range, of another file of the volume or of this one: the
+    /// contents are the same from then on, until one of them is written. No length stands for all up to the end of
+    /// `source`.
+    ///
+    /// # Errors
+    /// `EBADF`; `EXDEV` for another volume; `EINVAL` where the ranges overlap, do not begin at blocks, or end within
+    /// one that is not the last of both files; `EOPNOTSUPP` where the volume cannot share; `ENOSPC`; damage.
+    pub fn clone_range(&self, source: &File<'_>, from: u64, to: u64, length: u64) -> Result<()> {
+        let Some(ranges) = self.ranges_to_share(source, Ranges { from, to, length }, false)? else {
+            return Ok(());
+        };
+        self.share(source, ranges, false)
+    }
+
+    /// The same where both ranges hold the same bytes already.
+    ///
+    /// # Errors
+    /// `EBADE` where they differ, in which case nothing is shared; as [`clone_range`](Self::clone_range).
+    pub fn dedupe_range(&self, source: &File<'_>, from: u64, to: u64, length: u64) -> Result<()> {
+        let Some(ranges) = self.ranges_to_share(source, Ranges { from, to, length }, true)? else {
+            return Ok(());
+        };
+        self.share(source, ranges, true)
+    }
+
+    fn share(&self, source: &File<'_>, ranges: Ranges, equal: bool) -> Result<()> {
+        let Ranges { from, to, length } = ranges;
+        let block_log = self.volume.geometry.block_log;
+        let frame = |contents, at: u64| (contents, at..at + length);
+        self.volume.with_room(|| {
+            Contents::change_maps(frame(&source.contents, from), frame(&self.contents, to), |_, change| {
+                if equal && !self.holds_the_same(source, ranges)? {
+                    return Err(EngineError::Refused { errno: errno::EBADE, why: "the ranges differ" });
+                }
+                let size = change.size().max(to + length);
+                contents::share(
+                    self.shared(),
+                    self.groups(),
+                    &Share {
+                        source: source.inode(),
+                        from: FileBlock(from >> block_log),
+                        target: self.inode(),
+                        to: FileBlock(to >> block_log),
+                        count: length.div_ceil(1 << block_log),
+                        size: Some(size),
+                    },
+                )?;
+                change.set_size(size);
+                Ok(())
+            })?;
+            Ok(())
+        })?;
+        self.written()
+    }
+
+    /// The ranges with their real length; `None` where there is nothing to do.
+    fn ranges_to_share(&self, source: &File<'_>, ranges: Ranges, equal: bool) -> Result<Option<Ranges>> {
+        self.expect_changeable()?;
+        source.expect(source.access.read, "reading")?;
+        if !std::ptr::eq(self.volume, source.volume) {
+            return Err(Error::refused(errno::EXDEV, "files of different volumes cannot share blocks"));
+        }
+        if !self.volume.geometry.features.reflink() {
+            let why = "the volume was made without the reflink feature: files cannot share blocks";
+            return Err(Error::refused(errno::EOPNOTSUPP, why));
+        }
+        let Ranges { from, to, length } = ranges;
+        let (size, own_size) = (source.len(), self.len());
+        let length = match length {
+            0 if from > size => {
+                return Err(Error::refused(errno::EINVAL, "the range begins behind the end of the file"));
+            }
+            0 if equal || from == size => return Ok(None),
+            0 => size - from,
+            length => length,
+        };
+        let (end, own_end) = (end_of(from, length)?, end_of(to, length)?);
+        let whole = |at: u64| at.is_multiple_of(self.volume.geometry.block_size.into());
+        let invalid = |why| Err(Error::refused(errno::EINVAL, why));
+        if !whole(from) || !whole(to) {
+            return invalid("the ranges do not begin at blocks");
+        }
+        if end > size || (equal && own_end > own_size) {
+            return invalid("the range reaches behind the end of the file");
+        }
+        if self.ino() == source.ino() && from < own_end && to < end {
+            return invalid("the ranges overlap");
+        }
+        let ends_both = end == size && own_end >= own_size;
+        match (whole(length) || ends_both, equal) {
+            (true, _) => Ok(Some(Ranges { from, to, length })),
+            (false, true) => Err(Error::refused(errno::EBADE, "the ranges end within a block")),
+            (false, false) => invalid("the ranges end within a block that is not the last of both files"),
+        }
+    }
+
+    /// Whether two ranges hold the same bytes. Both are on the device, and their files' maps do not change meanwhile.
+    fn holds_the_same(
+        &self,
+        source: &File<'_>,
+        Ranges { from, to, length }: Ranges,
+    ) -> std::result::Result<bool, EngineError> {
+        let mut done = 0;
+        while done < length {
+            let count = (length - done).min(AT_ONCE) as usize;
+            if source.on_device(from + done, count)? != self.on_device(to + done, count)? {
+                return Ok(false);
+            }
+            done += count as u64;
+        }
+        Ok(true)
+    }
+
+    /// Bytes of the file as they are on the device. `at` is the beginning of a block.
+    fn on_device(&self, at: u64, count: usize) -> std::result::Result<Vec<u8>, EngineError> {
+        let log = self.volume.geometry.block_log;
+        let first = FileBlock(at >> log);
+        let end = FileBlock((at + count as u64).div_ceil(1 << log));
+        let mut bytes = vec![0; ((end.get() - first.get()) << log) as usize]; // at most a block more than asked for
+        let mut extents = Vec::new();
+        contents::map(self.shared(), self.groups(), self.inode(), first, end, &mut |found| {
+            extents.push(found.extent);
+            ControlFlow::Continue(())
+        })?;
+        for extent in extents.iter().filter(|extent| !extent.unwritten) {
+            let start = ((extent.offset.get() - first.get()) << log) as usize;
+            let target = bytes.get_mut(start..start + (extent.count << log) as usize).unwrap_or_default();
+            self.volume.device().read_at(self.place(extent.start), target)?;
+        }
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// Where a block lies on the device.
+    fn place(&self, block: FsBlock) -> u64 {
+        self.volume.geometry.fs_block_offset(block).unwrap_or(u64::MAX)
+    }
+
+    /// Gives the file blocks of its own where it shares them, and holes blocks, as [`allocate`](Self::allocate) does.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); `EIO`.
+    pub fn unshare_range(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
+        self.expect(self.access.write, "writing")?;
+        let end = end_of(offset, length)?;
+        let block = u64::from(self.volume.geometry.block_size);
+        self.volume.with_room(|| {
+            self.contents.change_map(offset..end, Edges::Keep, |change| {
+                let mut pieces = Vec::new();
+                let last = FileBlock(end.min(change.size()).div_ceil(block));
+                let (from, visit) = (FileBlock(offset / block), &mut |found: Mapped| {
+                    pieces.push(found);
+                    ControlFlow::Continue(())
+                });
+                contents::map(self.shared(), self.groups(), self.inode(), from, last, visit)?;
+                for piece in pieces.into_iter().filter(|piece| piece.shared && !piece.extent.unwritten) {
+                    self.copy(&piece)?;
+                }
+                let size = change.size().max(end);
+                if !keep_size && size > change.size() {
+                    contents::set_size(self.shared(), self.groups(), self.inode(), size)?;
+                    change.set_size(size);
+                }
+                Ok(())
+            })?;
+            Ok(())
+        })?;
+        self.written()
+    }
+
+    /// Copies blocks to such as nobody else has.
+    fn copy(&self, piece: &Mapped) -> std::result::Result<(), EngineError> {
+        let (shared, groups, log) = (self.shared(), self.groups(), self.volume.geometry.block_log);
+        let mut done = 0;
+        while done < piece.extent.count {
+            let most = (piece.extent.count - done).min(AT_ONCE >> log) as u32; // at most 1024
+            let room = shared.reservations.map_blocks;
+            let mut reserved = groups.reserve_blocks(most + room)?;
+            let near = Near::Block((piece.extent.start.get() + done).into());
+            let request = ClaimRequest { near, min: 1, max: most, align: 1 };
+            let claim = contents::claim(shared, groups, &request)?;
+            let count = claim.count();
+            let mut bytes = vec![0; (count as usize) << log];
+            let device = self.volume.device();
+            device.read_at(self.place((piece.extent.start.get() + done).into()), &mut bytes)?;
+            device.write_at(self.place(claim.start()), &bytes, Durability::Buffered)?;
+            let at = FileBlock(piece.extent.offset.get() + done);
+            let finish = Finish {
+                inode: Arc::clone(self.inode()),
+                written: vec![Written { at, count, claim: Some(claim) }],
+                size: None,
+                modified: Some(shared.now()),
+                reserved: reserved.give(most + room),
+            };
+            contents::finish(shared, groups, &mut [finish])?;
+            done += u64::from(count);
+        }
+        Ok(())
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        self.volume.table.shared()
+    }
+
+    pub(super) fn groups(&self) -> &Arc<Groups> {
+        &self.volume.groups
+    }
+
+    pub(super) fn inode(&self) -> &Arc<Inode> {
+        self.handle.inode()
+    }
+}

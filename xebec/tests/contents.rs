@@ -1,0 +1,207 @@
+//! Contents of files against their model, in the manner of `fsx`: every call mixed, every read compared, the checker
+//! and the reader as second witnesses. For longer: `XEBEC_FSX_SECONDS=3600 cargo test --release -p xebec --test
+//! contents`; another seed: `XEBEC_FSX_SEED=7`.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block::MemoryDevice;
+use model::contents::{Calls, Excused, OpenFile, Reserve, Session, Subject};
+use model::{Answer, Failure};
+use xebec::{File, OpenOptions, Options, Volume};
+
+use common::judge;
+
+/// A volume as the model's subject.
+struct Files<'v>(&'v Volume);
+
+/// A file, open twice: with and without the cache.
+struct Open<'v> {
+    file: File<'v>,
+    direct: File<'v>,
+}
+
+fn failed(error: xebec::Error) -> Failure {
+    Failure { errno: error.errno(), message: error.to_string() }
+}
+
+impl<'v> Subject for Files<'v> {
+    type File = Open<'v>;
+
+    fn open(&self, name: &str) -> Answer<Open<'v>> {
+        let open = |direct| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).direct(direct);
+            options.open(self.0, name.as_bytes()).map_err(failed)
+        };
+        Ok(Open { file: open(false)?, direct: open(true)? })
+    }
+
+    fn sync(&self) -> Answer<()> {
+        self.0.sync().map_err(failed)
+    }
+}
+
+impl OpenFile for Open<'_> {
+    fn read(&self, at: u64, length: u64, direct: bool) -> Answer<Vec<u8>> {
+        let length = length.min(self.file.len().saturating_sub(at).next_multiple_of(65536));
+        let mut bytes = vec![0xee; length as usize];
+        let from = if direct { &self.direct } else { &self.file };
+        let read = from.read_at(&mut bytes, at).map_err(failed)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8], direct: bool) -> Answer<()> {
+        let to = if direct { &self.direct } else { &self.file };
+        let mut done = 0;
+        while done < bytes.len() {
+            done += to.write_at(&bytes[done..], at + done as u64).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn append(&self, bytes: &[u8]) -> Answer<()> {
+        self.file.append(bytes).map(drop).map_err(failed)
+    }
+
+    fn size(&self) -> Answer<u64> {
+        let told = self.file.metadata().map_err(failed)?.size;
+        assert_eq!(told, self.file.len());
+        Ok(told)
+    }
+
+    fn set_size(&self, size: u64) -> Answer<()> {
+        self.file.set_len(size).map_err(failed)
+    }
+
+    fn reserve(&self, what: Reserve, at: u64, length: u64, keep: bool) -> Answer<()> {
+        let file = &self.file;
+        match what {
+            Reserve::Allocate => file.allocate(at, length, keep),
+            Reserve::Punch => file.punch_hole(at, length),
+            Reserve::Zero => file.zero_range(at, length, keep),
+            Reserve::Collapse => file.collapse_range(at, length),
+            Reserve::Insert => file.insert_range(at, length),
+            Reserve::Unshare => file.unshare_range(at, length, keep),
+        }
+        .map_err(failed)
+    }
+
+    fn share(&self, from: &Self, from_at: u64, to_at: u64, length: u64, equal: bool) -> Answer<()> {
+        let done = match equal {
+            true => self.file.dedupe_range(&from.file, from_at, to_at, length),
+            false => self.file.clone_range(&from.file, from_at, to_at, length),
+        };
+        done.map_err(failed)
+    }
+
+    fn seek(&self, at: u64, data: bool) -> Answer<Option<u64>> {
+        if data { self.file.seek_data(at) } else { self.file.seek_hole(at) }.map_err(failed)
+    }
+
+    fn sync(&self) -> Answer<()> {
+        self.file.sync_all().map_err(failed)
+    }
+}
+
+/// One walk: files of a thread, on a volume of its own shape, unmounted and opened again in between.
+struct Walk {
+    seed: u64,
+    block: u32,
+    bytes: u64,
+    usual: u64,
+    reflink: bool,
+    rmapbt: bool,
+    /// Bytes that may be in memory.
+    memory: Option<u64>,
+}
+
+impl Walk {
+    fn of(seed: u64) -> Self {
+        let block = [4096, 1024, 4096, 65536][seed as usize % 4];
+        let small = seed % 3 == 1;
+        Self {
+            seed,
+            block,
+            bytes: if small && block < 65536 { 32 << 20 } else { 300 << 20 },
+            usual: [300_000, 3_000_000][seed as usize / 2 % 2],
+            reflink: seed % 5 != 2,
+            rmapbt: seed.is_multiple_of(2),
+            memory: [None, Some(64 << 10), Some(1 << 20)][seed as usize / 3 % 3],
+        }
+    }
+
+    fn options(&self) -> Options {
+        let contents = cache::Options { cache_bytes: self.memory, ..cache::Options::default() };
+        Options { contents, seed: Some(self.seed), ..Options::default() }
+    }
+
+    fn make(&self) -> Arc<MemoryDevice> {
+        let device = Arc::new(MemoryDevice::new(self.bytes));
+        let (reflink, rmapbt) = (self.reflink, self.rmapbt);
+        let options = mkfs::Options { block_size: self.block, reflink, rmapbt, ..mkfs::Options::default() };
+        mkfs::format(&*device, &options).unwrap();
+        device
+    }
+
+    fn calls(&self, part: u64) -> Calls {
+        Calls::new(self.seed * 100 + part, self.usual, self.reflink, Some(512))
+    }
+
+    /// Threads with files of their own.
+    fn run(&self, threads: u64, count: usize) -> Result<(), String> {
+        let device = self.make();
+        let volume = Volume::open(device.clone(), self.options()).unwrap();
+        std::thread::scope(|scope| {
+            let work = |part: u64| {
+                let (subject, name) = (Files(&volume), format!("thread{part}-"));
+                let excused = Excused { full: true, broken: false };
+                let mut session =
+                    Session::new(&subject, &name, 3, self.block.into(), excused).map_err(String::from)?;
+                let mut calls = self.calls(part);
+                session.run(&mut calls, count).map_err(|why| format!("thread {part}: {why}"))?;
+                session.compare_all()
+            };
+            let all: Vec<_> = (0..threads).map(|part| scope.spawn(move || work(part))).collect();
+            all.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })?;
+        volume.unmount().map_err(|error| error.to_string())?;
+        judge(&device);
+        Ok(())
+    }
+}
+
+fn seconds() -> Option<Duration> {
+    let seconds = std::env::var("XEBEC_FSX_SECONDS").ok()?;
+    Some(Duration::from_secs(seconds.parse().unwrap()))
+}
+
+fn first_seed() -> u64 {
+    std::env::var("XEBEC_FSX_SEED").map_or(0, |seed| seed.parse().unwrap())
+}
+
+#[test]
+fn random_calls_answer_as_the_model_does() {
+    let (started, length) = (Instant::now(), seconds().map_or(Duration::ZERO, |all| all / 2));
+    for seed in first_seed().. {
+        if seed >= first_seed() + 8 && started.elapsed() >= length {
+            break;
+        }
+        Walk::of(seed).run(1, 400).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+#[test]
+fn threads_with_files_of_their_own() {
+    let (started, length) = (Instant::now(), seconds().map_or(Duration::ZERO, |all| all / 2));
+    for seed in first_seed().. {
+        if seed >= first_seed() + 3 && started.elapsed() >= length {
+            break;
+        }
+        Walk::of(seed).run(4, 200).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
