@@ -7,7 +7,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::edit::{self, Chmod, Chown, Ln, Mkdir, Mknod, Mv, On, Rm, Rmdir, Setfattr, Touch};
+use crate::commands::edit::{
+    self, Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, On, Reflink, Rm, Rmdir, Setfattr, Touch,
+    Truncate, Write,
+};
 use crate::commands::{
     cat, check, dump, extract, find, generate, getfattr, info, log, ls, manifest, mkfs, stat, tree,
 };
@@ -85,6 +88,16 @@ pub enum Command {
     Chmod(On<Chmod>),
     /// Change owners and groups.
     Chown(On<Chown>),
+    /// Write contents of a file.
+    Write(On<Write>),
+    /// Copy files into the volume, or within it.
+    Cp(On<Cp>),
+    /// Cut files off, or make them longer.
+    Truncate(On<Truncate>),
+    /// Reserve blocks for files, take them away, shift what is behind.
+    Fallocate(On<Fallocate>),
+    /// Make files share their blocks.
+    Reflink(On<Reflink>),
     /// Set and remove extended attributes.
     Setfattr(On<Setfattr>),
     /// Make device nodes, named pipes and sockets.
@@ -125,6 +138,11 @@ impl Command {
             Self::Rmdir(on) => &on.image,
             Self::Chmod(on) => &on.image,
             Self::Chown(on) => &on.image,
+            Self::Write(on) => &on.image,
+            Self::Cp(on) => &on.image,
+            Self::Truncate(on) => &on.image,
+            Self::Fallocate(on) => &on.image,
+            Self::Reflink(on) => &on.image,
             Self::Setfattr(on) => &on.image,
             Self::Mknod(on) => &on.image,
             Self::Sh(arguments) => &arguments.image,

@@ -6,6 +6,7 @@
 //! | `move_` | `mv` |
 //! | `remove` | `rm`, `rmdir` |
 //! | `change` | `chmod`, `chown` |
+//! | `contents` | `write`, `cp`, `truncate`, `fallocate`, `reflink` |
 //! | `attributes` | `setfattr` |
 //! | `mode` | the modes of `chmod`, in numbers and in letters |
 //! | `shell` | `sh`: many of them, from arguments or standard input |
@@ -17,6 +18,7 @@
 
 mod attributes;
 mod change;
+mod contents;
 mod make;
 mod mode;
 mod move_;
@@ -34,6 +36,7 @@ use xebec::Volume;
 
 pub use attributes::Setfattr;
 pub use change::{Chmod, Chown};
+pub use contents::{Cp, Fallocate, Reflink, Truncate, Write};
 pub use make::{Ln, Mkdir, Mknod, Touch};
 pub use move_::Mv;
 pub use remove::{Rm, Rmdir};

@@ -8,7 +8,10 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use xebec::{Cookie, Volume};
 
-use super::{Chmod, Chown, Edit, Ln, Mkdir, Mknod, Mv, Rm, Rmdir, Setfattr, Touch};
+use super::{
+    Chmod, Chown, Cp, Edit, Fallocate, Ln, Mkdir, Mknod, Mv, Reflink, Rm, Rmdir, Setfattr, Touch, Truncate,
+    Write,
+};
 use crate::args::{Global, with_setfattr_spelling};
 use crate::names;
 use crate::open::{self, Writable};
@@ -17,7 +20,8 @@ use crate::open::{self, Writable};
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Each line is a command without `xebec` and without the image: mkdir, touch, ln, mv, rm, rmdir, \
-    chmod, chown, setfattr, mknod, ls, sync, exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
+    chmod, chown, write, cp, truncate, fallocate, reflink, setfattr, mknod, ls, sync, \
+    exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
     Examples:\n  xebec sh disk.xfs -c 'mkdir /etc' -c 'touch /etc/motd'\n  xebec sh disk.xfs < commands.txt\n\n\
     Exit codes: 0 all done; 1 something failed; 2 wrong usage."
 )]
@@ -58,6 +62,16 @@ enum Command {
     Chmod(Chmod),
     /// Change owners.
     Chown(Chown),
+    /// Write contents of a file.
+    Write(Write),
+    /// Copy files into the volume, or within it.
+    Cp(Cp),
+    /// Cut files off, or make them longer.
+    Truncate(Truncate),
+    /// Reserve blocks for files, take them away, shift what is behind.
+    Fallocate(Fallocate),
+    /// Make files share their blocks.
+    Reflink(Reflink),
     /// Set and remove extended attributes.
     Setfattr(Setfattr),
     /// Make device nodes, pipes and sockets.
@@ -149,6 +163,14 @@ impl Session {
             Ok(Command::Rmdir(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Chmod(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Chown(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Write(edit)) if edit.reads_standard_input() => {
+                tell(anyhow::anyhow!("in a session `write` takes contents from --text or --from"));
+            }
+            Ok(Command::Write(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Cp(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Truncate(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Fallocate(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Reflink(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Setfattr(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Mknod(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Ls { path }) => {
