@@ -127,9 +127,16 @@ impl<B: Backing> Cache<B> {
         self.dirty_files.local().1.lock().push(listed);
     }
 
-    /// A folio was made: it may be dropped some day.
+    /// A folio was made: it may be dropped some day. What is gone by then is forgotten on the way.
     pub(crate) fn remember(&self, folio: &Arc<Folio<B>>) {
-        self.folios.local().1.lock().push_back(Arc::downgrade(folio));
+        let mut folios = self.folios.local().1.lock();
+        folios.push_back(Arc::downgrade(folio));
+        for _ in 0..2 {
+            match folios.pop_front() {
+                Some(oldest) if oldest.strong_count() > 0 => folios.push_back(oldest),
+                _ => {}
+            }
+        }
     }
 
     /// What it did so far.

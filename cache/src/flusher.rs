@@ -171,6 +171,13 @@ impl<B: Backing> Cache<B> {
         syncs.failed.clone().map_or(Ok(()), Err)
     }
 
+    /// Lets go of what is dirty: the volume ends as by a power cut. Without this, files that are dirty would keep the
+    /// cache in memory, and it them.
+    pub fn abandon(&self) {
+        drop(self.take_listed());
+        self.give_back_ahead();
+    }
+
     /// Sweeps over files and measures.
     fn sweep(&self, files: Vec<Listed<B>>) -> (u64, Option<Error>) {
         if files.is_empty() {

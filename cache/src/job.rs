@@ -72,17 +72,32 @@ impl<B: Backing> Default for Pool<B> {
 impl<B: Backing> Pool<B> {
     /// From now on for files of this group, which want so many blocks together.
     pub fn serve(&mut self, group: u64, expected: u64) {
-        if self.group != Some(group) {
-            *self = Self { claim: None, group: Some(group), expected, near: None };
+        *self = Self { claim: None, group: Some(group), expected, near: None };
+    }
+
+    /// Claims. What others hold that is not needed now goes first, where space is short.
+    fn claim(&mut self, contents: &Contents<B>, want: &Want) -> Result<B::Claim, Error> {
+        let below = &contents.cache.below;
+        match below.claim(&contents.file, want) {
+            Err(Error::NoSpace { .. }) => {
+                self.claim = None;
+                contents.cache.give_back_ahead();
+                below.claim(&contents.file, want)
+            }
+            claimed => claimed,
         }
+    }
+
+    /// Whether it serves this group already.
+    pub fn serves(&self, group: u64) -> bool {
+        self.group == Some(group)
     }
 
     /// Up to `count` blocks.
     fn take(&mut self, contents: &Contents<B>, at: u64, count: u64) -> Result<B::Claim, Error> {
         if self.claim.as_ref().is_none_or(|claim| claim.count() == 0) {
             let want = Want { at, near: self.near, most: self.expected.max(count) };
-            self.claim = None;
-            self.claim = Some(contents.cache.below.claim(&contents.file, &want)?);
+            self.claim = Some(self.claim(contents, &want)?);
         }
         let Some(claim) = &mut self.claim else { return Err(Error::NoSpace { what: "contents of a file" }) };
         let front = claim.take_front(count);
@@ -201,7 +216,7 @@ impl<B: Backing> Job<B> {
         let more = if below.reserve(more).is_ok() { more } else { 0 };
         let behind = self.runs.last().filter(|run| run.at + run.count == at);
         let near = behind.map(|run| FsBlock(run.start.get() + run.count)).or_else(|| self.before(at));
-        let claimed = below.claim(&contents.file, &Want { at, near, most: count + more });
+        let claimed = pool.claim(contents, &Want { at, near, most: count + more });
         let mut claim = match claimed {
             Ok(claim) => claim,
             Err(error) => {
@@ -286,6 +301,12 @@ impl<B: Backing> Job<B> {
         let contents = &self.contents;
         let now = contents.disk_size.load(SeqCst);
         let mut most = self.size.min(contents.size());
+        // What could not be written is still in writeback.
+        for run in &self.runs {
+            if let Some(first) = run.failed.iter().min() {
+                most = most.min((run.at + first) << contents.block_log());
+            }
+        }
         let mut next = now >> FOLIO_LOG;
         while let Some(folio) = contents.next_folio(next).filter(|folio| folio.offset() < most) {
             next = folio.index + 1;

@@ -129,7 +129,7 @@ impl<B: Backing> Cache<B> {
             // How far on the way to the limit, in thousandths.
             let over = (dirty - middle) * 1000 / (limits.hard - middle).max(1);
             let micros = bytes.saturating_mul(1_000_000) / self.pace.rate() * over / 500;
-            self.pause(Duration::from_micros(micros).min(PAUSE_MAX));
+            self.counted(|| std::thread::sleep(Duration::from_micros(micros).min(PAUSE_MAX)));
         }
         let mut looks = 0;
         let mut written = self.pace.written.load(Relaxed);
@@ -154,13 +154,15 @@ impl<B: Backing> Cache<B> {
 
     /// Waits until writeback writes something, and no longer than told.
     fn pause(&self, longest: Duration) {
-        if longest.is_zero() {
-            return;
-        }
+        self.counted(|| {
+            let mut waiting = self.pace.waiting.lock();
+            self.pace.wrote.wait_for(&mut waiting, longest);
+        });
+    }
+
+    fn counted(&self, pause: impl FnOnce()) {
         let begin = self.now();
-        let mut waiting = self.pace.waiting.lock();
-        self.pace.wrote.wait_for(&mut waiting, longest);
-        drop(waiting);
+        pause();
         self.counters.paused.add();
         self.counters.paused_us.add_many(self.now().saturating_sub(begin) / 1000);
     }

@@ -58,14 +58,17 @@ impl<B: Backing> Cache<B> {
             let (mut jobs, mut batch) = (Vec::new(), Vec::new());
             let mut most = self.options.pass_bytes.max(1);
             let mut pool = Pool::default();
-            let expected = self.expected(rest.as_slice());
             while most > 0 && jobs.len() < FILES_MAX {
                 let Some(listed) = rest.next() else { break };
                 let Some(mut job) = Job::begin(&listed.contents, false) else {
                     later.push((listed, 0));
                     continue;
                 };
-                pool.serve(self.below.group(&listed.contents.file), expected);
+                let group = self.below.group(&listed.contents.file);
+                if !pool.serves(group) {
+                    let own = listed.contents.reserved_blocks();
+                    pool.serve(group, own + self.expected(group, rest.as_slice()));
+                }
                 job.prepare(0, u64::MAX, most, &mut pool);
                 most = most.saturating_sub(job.bytes);
                 jobs.push(job);
@@ -108,11 +111,12 @@ impl<B: Backing> Cache<B> {
         (bytes, failed)
     }
 
-    /// How many blocks the next files of a pass have set aside, within what a pass takes.
-    fn expected(&self, files: &[Listed<B>]) -> u64 {
+    /// How many blocks the next files of a group have set aside, within what a pass takes.
+    fn expected(&self, group: u64, files: &[Listed<B>]) -> u64 {
         let most = (self.options.pass_bytes >> self.block_log).max(1);
         let mut sum = 0;
-        for listed in files.iter().take(FILES_MAX) {
+        let of_group = |listed: &&Listed<B>| self.below.group(&listed.contents.file) == group;
+        for listed in files.iter().take(FILES_MAX).take_while(of_group) {
             sum += listed.contents.reserved_blocks();
             if sum >= most {
                 return most;

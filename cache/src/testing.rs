@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{FsBlock, Ino, errno};
@@ -76,6 +76,10 @@ struct Shared {
     block_log: u32,
     /// Device writes, however long.
     writes: AtomicU64,
+    /// Whether each state that a power cut may leave is judged.
+    judged: AtomicBool,
+    /// Writes that touch these bytes of the device fail.
+    bad: Mutex<std::ops::Range<u64>>,
 }
 
 /// See the module.
@@ -133,6 +137,12 @@ impl Drop for TestClaim {
     }
 }
 
+/// The byte of a file at a place, whenever it is written, where power cuts are judged. Files with even numbers are only
+/// appended to, and so never have holes.
+pub fn pattern(ino: u64, at: u64) -> u8 {
+    (base::random::mix(ino << 40 | at) % 255) as u8 + 1
+}
+
 fn failure() -> Error {
     Error::Refused { errno: errno::EIO, why: "a test makes it fail" }
 }
@@ -154,6 +164,37 @@ impl Shared {
     fn device_error(&self, what: Operation, offset: u64, length: usize) -> DeviceError {
         let source = std::io::Error::from_raw_os_error(errno::EIO);
         DeviceError::Io { device: "test".into(), what, offset, length: length as u64, source }
+    }
+
+    /// The bytes of a file as the disk has them.
+    fn contents(&self, file: &OnDisk) -> Vec<u8> {
+        let block = 1usize << self.block_log;
+        let mut bytes = vec![0; file.size as usize];
+        for (n, piece) in bytes.chunks_mut(block).enumerate() {
+            if let Some((place, true)) = file.map.get(&(n as u64)) {
+                self.medium.read_at(place << self.block_log, piece).unwrap();
+            }
+        }
+        bytes
+    }
+
+    /// Judges everything that a power cut at this moment may leave: see [`pattern`].
+    fn judge(&self) {
+        let cuts: Vec<_> = {
+            let state = self.lock();
+            state.history.iter().cloned().chain([state.files.clone()]).collect()
+        };
+        for (ino, file) in cuts.iter().flatten() {
+            for (at, byte) in self.contents(file).into_iter().enumerate() {
+                let right = byte == pattern(*ino, at as u64);
+                let appended = ino % 2 == 0;
+                assert!(
+                    right || byte == 0 && !appended,
+                    "file {ino} of {} bytes shows {byte} at {at}",
+                    file.size
+                );
+            }
+        }
     }
 
     /// Data goes to blocks that are on their way to a file, or that one file alone has.
@@ -192,7 +233,21 @@ impl Device for Shared {
         self.check_write(offset, buf.len() as u64);
         self.writes.fetch_add(1, SeqCst);
         self.strike(Op::Write).map_err(|_| self.device_error(Operation::Write, offset, buf.len()))?;
-        self.medium.write_at(offset, buf, how)
+        let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if offset < bad.end && bad.start < offset + buf.len() as u64 {
+            return Err(self.device_error(Operation::Write, offset, buf.len()));
+        }
+        let judged = self.judged.load(SeqCst);
+        if judged {
+            // Torn in the middle.
+            self.medium.write_at(offset, &buf[..buf.len() / 1024 * 512], how)?;
+            self.judge();
+        }
+        self.medium.write_at(offset, buf, how)?;
+        if judged {
+            self.judge();
+        }
+        Ok(())
     }
 
     fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
@@ -223,6 +278,8 @@ impl Volume {
             medium: MemoryDevice::new(blocks << block_log),
             block_log,
             writes: AtomicU64::new(0),
+            judged: AtomicBool::new(false),
+            bad: Mutex::new(0..0),
         };
         Self { shared: Arc::new(shared), longest_claim: u64::MAX, keeps_history: false }
     }
@@ -232,8 +289,10 @@ impl Volume {
         Self { longest_claim, ..self }
     }
 
-    /// The same, which remembers what power cuts may leave.
-    pub fn with_history(self) -> Self {
+    /// The same, which judges what a power cut would leave, at each write and each transaction: files hold nothing but
+    /// their [`pattern`].
+    pub fn judged(self) -> Self {
+        self.shared.judged.store(true, SeqCst);
         Self { keeps_history: true, ..self }
     }
 
@@ -244,8 +303,14 @@ impl Volume {
         fuse.left.store(after, SeqCst);
     }
 
+    /// Writes that touch these bytes of the device fail.
+    pub fn fail_within(&self, offset: u64, length: u64) {
+        *self.shared.bad.lock().unwrap_or_else(PoisonError::into_inner) = offset..offset + length;
+    }
+
     /// Nothing fails any more.
     pub fn heal(&self) {
+        self.fail_within(0, 0);
         OPS.iter().for_each(|op| self.fail(*op, i64::MAX, 0));
     }
 
@@ -264,22 +329,9 @@ impl Volume {
         self.shared.lock().files.get(&ino).cloned().unwrap_or_default()
     }
 
-    /// Everything that a power cut at this moment may leave.
-    pub fn cuts(&self) -> Vec<BTreeMap<u64, OnDisk>> {
-        let state = self.shared.lock();
-        state.history.iter().cloned().chain([state.files.clone()]).collect()
-    }
-
     /// The bytes of a file as the disk has them.
     pub fn contents(&self, file: &OnDisk) -> Vec<u8> {
-        let block = 1usize << self.shared.block_log;
-        let mut bytes = vec![0; file.size as usize];
-        for (n, piece) in bytes.chunks_mut(block).enumerate() {
-            if let Some((place, true)) = file.map.get(&(n as u64)) {
-                self.shared.medium.read_at(place << self.shared.block_log, piece).unwrap();
-            }
-        }
-        bytes
+        self.shared.contents(file)
     }
 
     /// The log is forced: what was freed can be used again.
@@ -321,18 +373,21 @@ impl Volume {
         if self.keeps_history {
             let now = state.files.clone();
             state.history.push(now);
+            // The latest are enough: what is judged at each write must not grow.
+            let surplus = state.history.len().saturating_sub(6);
+            state.history.drain(..surplus);
         }
-        change(&mut state)
+        let result = change(&mut state);
+        drop(state);
+        if self.keeps_history {
+            self.shared.judge();
+        }
+        result
     }
 
     /// Unmaps blocks of a file.
     pub fn punch(&self, ino: u64, from: u64, to: u64) {
-        self.change(|state| {
-            let file = state.files.entry(ino).or_default();
-            let blocks: Vec<u64> = file.map.range(from..to.max(from)).map(|(block, _)| *block).collect();
-            let places: Vec<_> = blocks.iter().filter_map(|block| file.map.remove(block)).collect();
-            places.into_iter().for_each(|(place, _)| state.free(place));
-        });
+        self.change(|state| state.unmap(ino, from, to));
     }
 
     /// Maps unwritten blocks where a file has a hole.
@@ -376,6 +431,13 @@ impl Volume {
 }
 
 impl State {
+    fn unmap(&mut self, ino: u64, from: u64, to: u64) {
+        let file = self.files.entry(ino).or_default();
+        let blocks: Vec<u64> = file.map.range(from..to.max(from)).map(|(block, _)| *block).collect();
+        let places: Vec<_> = blocks.iter().filter_map(|block| file.map.remove(block)).collect();
+        places.into_iter().for_each(|(place, _)| self.free(place));
+    }
+
     fn free(&mut self, place: u64) {
         let owner = &mut self.owners[place as usize];
         *owner = match *owner {
@@ -526,9 +588,11 @@ impl Backing for Volume {
 
     fn set_size(&self, file: &u64, size: u64) -> Result<(), Error> {
         self.shared.strike(Op::SetSize)?;
-        let ino = *file;
-        self.punch(ino, size.div_ceil(1 << self.shared.block_log), u64::MAX);
-        self.shared.lock().files.entry(ino).or_default().size = size;
+        let first = size.div_ceil(1 << self.shared.block_log);
+        self.change(|state| {
+            state.unmap(*file, first, u64::MAX);
+            state.files.entry(*file).or_default().size = size;
+        });
         Ok(())
     }
 }

@@ -3,8 +3,16 @@
 //! | file | subject |
 //! |---|---|
 //! | `bytes` | what is read is what was written: random operations against a model |
+//! | `order` | what a power cut leaves |
+//! | `faults` | what fails, and what is told of it |
+//! | `amounts` | device writes, budgets, reservations, ages |
+//! | `crowd` | many threads, many files |
 
+mod amounts;
 mod bytes;
+mod crowd;
+mod faults;
+mod order;
 
 use std::sync::Arc;
 

@@ -1,0 +1,201 @@
+//! How much: device writes, memory, calls, ages.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+
+use base::time::{Clock, Time};
+
+use super::{cache, file};
+use crate::testing::{OPS, Op, Volume};
+use crate::{Cache, Options};
+
+/// Device writes for 512 files of 4 KiB that are written one after the other.
+fn writes_of_small_files(plug_over_pass: bool) -> (u64, u64) {
+    let volume = Volume::new(12, 2000);
+    let options = Options { cache_bytes: Some(16 << 20), plug_over_pass, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), options);
+    let files: Vec<_> = (1..=512).map(|ino| file(&volume_cache, ino)).collect();
+    for contents in files.iter().rev() {
+        contents.write(0, &[*contents.file() as u8; 4096]).unwrap();
+    }
+    volume_cache.sync_all().unwrap();
+    let statistics = volume_cache.statistics();
+    assert_eq!((statistics.plug.requests, statistics.plug.bytes), (512, 512 * 4096));
+    assert_eq!(statistics.plug.writes, volume.writes());
+    assert!(statistics.finishes <= 32, "{statistics:?}");
+    (volume.writes(), statistics.finishes)
+}
+
+#[test]
+fn one_plug_over_the_pass_merges_neighbours_of_different_files() {
+    let (with, _) = writes_of_small_files(true);
+    let (without, _) = writes_of_small_files(false);
+    assert_eq!(without, 512);
+    assert!(with * 15 <= without, "{with} device writes with one plug, {without} without");
+}
+
+#[test]
+fn what_is_in_memory_costs_no_call_below() {
+    let volume = Volume::new(12, 2000);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    contents.write(0, &[1; 100_000]).unwrap();
+    let calls = || OPS.map(|op| volume.calls(op));
+    let before = calls();
+    for n in 0..1000 {
+        contents.write(n * 37, &[2; 4096]).unwrap();
+        contents.read(n * 41, &mut [0; 4096]).unwrap();
+    }
+    assert_eq!(calls(), before);
+    volume_cache.sync_all().unwrap();
+    let before = calls();
+    // Clean: read without a call, and synced without one.
+    for n in 0..1000 {
+        contents.read(n * 41, &mut [0; 4096]).unwrap();
+        volume_cache.sync_all().unwrap();
+    }
+    assert_eq!(calls(), before);
+    assert_eq!(volume_cache.statistics().passes, 1);
+}
+
+#[test]
+fn a_small_file_takes_a_small_buffer() {
+    let volume = Volume::new(12, 2000);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    contents.write(0, &[1; 4096]).unwrap();
+    assert_eq!(volume_cache.statistics().memory_bytes, 4096);
+    contents.write(4096, &[1; 1]).unwrap();
+    assert_eq!(volume_cache.statistics().memory_bytes, 8192);
+    drop(contents);
+}
+
+#[test]
+fn memory_stays_within_its_budget_and_giving_it_back_writes_nothing() {
+    let volume = Volume::new(12, 4000);
+    let budget = 512 << 10;
+    let volume_cache = cache(&volume, budget);
+    let contents = file(&volume_cache, 1);
+    for n in 0..1000u64 {
+        contents.write(n * 8192, &[n as u8; 8192]).unwrap();
+        assert!(volume_cache.statistics().memory_bytes <= budget * 2, "{:?}", volume_cache.statistics());
+    }
+    volume_cache.sync_all().unwrap();
+    let writes = volume.writes();
+    let mut buf = vec![0; 8192];
+    for n in 0..1000u64 {
+        contents.read(n * 8192, &mut buf).unwrap();
+        assert!(buf.iter().all(|byte| *byte == n as u8));
+        let statistics = volume_cache.statistics();
+        assert!(statistics.memory_bytes <= budget + (256 << 10), "{statistics:?}");
+    }
+    let statistics = volume_cache.statistics();
+    assert_eq!(volume.writes(), writes, "dropping folios wrote");
+    assert!(statistics.dropped > 200, "{statistics:?}");
+    assert_eq!(statistics.plug.writes, writes, "all writes are writeback's");
+}
+
+#[test]
+fn who_reads_on_is_read_ahead_for_and_who_jumps_is_not() {
+    let volume = Volume::new(12, 4000);
+    let volume_cache = cache(&volume, 64 << 20);
+    let contents = file(&volume_cache, 1);
+    contents.write(0, &vec![1; 8 << 20]).unwrap();
+    volume_cache.sync_all().unwrap();
+    contents.invalidate(0..u64::MAX).unwrap();
+    let mut buf = vec![0; 4096];
+    for n in 0..2048 {
+        contents.read(n * 4096, &mut buf).unwrap();
+    }
+    let sequential = volume_cache.statistics().reads;
+    assert!(sequential < 12, "{sequential} batches for 8 MiB");
+    contents.invalidate(0..u64::MAX).unwrap();
+    let memory = volume_cache.statistics().memory_bytes;
+    for n in 1..100 {
+        contents.read((n * 37 % 128) * 65536 + 8192, &mut buf).unwrap();
+    }
+    let grown = volume_cache.statistics().memory_bytes - memory;
+    assert!(grown <= 100 * 16384, "{grown} bytes for 99 reads of 4096");
+}
+
+#[test]
+fn files_that_grow_in_turns_lie_in_long_runs() {
+    let volume = Volume::new(12, 8000);
+    let volume_cache = cache(&volume, 16 << 20);
+    let files: Vec<_> = (1..=4).map(|ino| file(&volume_cache, ino)).collect();
+    for _ in 0..96 {
+        for contents in &files {
+            contents.append(&[7; 16384]).unwrap();
+            contents.flush(0..u64::MAX).unwrap();
+        }
+    }
+    for contents in &files {
+        let mut ranges = Vec::new();
+        contents
+            .ranges(0, contents.size(), &mut |range| {
+                ranges.push(range);
+                true
+            })
+            .unwrap();
+        // Until 256 KiB each write gets its own run, which others lie between.
+        assert!(ranges.len() <= 24, "{} ranges in a file of {} bytes", ranges.len(), contents.size());
+        contents.give_back_claim();
+    }
+    volume_cache.sync_all().unwrap();
+    volume.check_quiet();
+}
+
+#[test]
+fn a_file_that_is_removed_is_not_written() {
+    let volume = Volume::new(12, 1000);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    contents.write(0, &[1; 300_000]).unwrap();
+    assert!(contents.is_needed());
+    contents.forget();
+    assert_eq!(volume_cache.statistics().dirty_bytes, 0);
+    volume_cache.sync_all().unwrap();
+    assert!(!contents.is_needed());
+    assert_eq!(volume.writes(), 0);
+    assert_eq!(volume.calls(Op::Claim), 0);
+    drop(contents);
+    volume.check_quiet();
+    assert_eq!(volume_cache.statistics().memory_bytes, 0);
+}
+
+/// A clock that tests set.
+#[derive(Debug, Default)]
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Time {
+        Time { seconds: self.0.load(SeqCst), nanos: 0 }
+    }
+}
+
+#[test]
+fn what_is_old_is_written_and_what_failed_keeps_its_age() {
+    let volume = Volume::new(12, 1000);
+    let hands = Arc::new(Hands::default());
+    let clock: Arc<dyn Clock> = Arc::clone(&hands) as _;
+    let options = Options { cache_bytes: Some(16 << 20), clock, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), options);
+    let (old, young) = (file(&volume_cache, 1), file(&volume_cache, 2));
+    hands.0.store(1000, SeqCst);
+    old.write(0, &[1; 5000]).unwrap();
+    hands.0.store(1020, SeqCst);
+    young.write(0, &[1; 5000]).unwrap();
+    // Written again, it is as old as it was.
+    old.write(0, &[2; 5000]).unwrap();
+    volume_cache.work();
+    assert_eq!(volume.writes(), 0);
+    hands.0.store(1031, SeqCst);
+    volume.fail(Op::Write, 0, 1);
+    volume_cache.work();
+    assert_eq!(volume.on_disk(1).size, 0);
+    volume_cache.work();
+    assert_eq!((volume.on_disk(1).size, volume.on_disk(2).size), (5000, 0));
+    hands.0.store(1051, SeqCst);
+    volume_cache.work();
+    assert_eq!(volume.on_disk(2).size, 5000);
+}

@@ -1,0 +1,115 @@
+//! Many threads on many files, with a flusher, small budgets, and somebody who syncs all the time.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use super::{Dice, file};
+use crate::testing::{Volume, pattern};
+use crate::{Cache, Flusher, Options};
+
+/// One thread with files of its own, against a model.
+fn owner(cache: &std::sync::Arc<Cache<Volume>>, thread: u64, steps: u64) {
+    let mut dice = Dice::new(thread);
+    let files: Vec<_> = (0..6).map(|n| file(cache, thread * 100 + n + 1)).collect();
+    let mut models = vec![Vec::new(); files.len()];
+    for _ in 0..steps {
+        let which = dice.next(6) as usize;
+        let (contents, model) = (&files[which], &mut models[which]);
+        let (at, length) = (dice.next(150_000) as usize, dice.next(20_000) as usize);
+        match dice.next(8) {
+            0..=3 => {
+                let data = vec![dice.next(255) as u8 + 1; length];
+                assert_eq!(contents.write(at as u64, &data).unwrap(), length);
+                if length > 0 {
+                    model.resize(model.len().max(at + length), 0);
+                    model[at..at + length].copy_from_slice(&data);
+                }
+            }
+            4 => {
+                contents.truncate(at as u64).unwrap();
+                model.resize(at, 0);
+            }
+            5 => contents.flush(0..u64::MAX).unwrap(),
+            _ => {
+                let mut got = vec![0xee; length];
+                let count = contents.read(at as u64, &mut got).unwrap();
+                let wanted = model.get(at..).unwrap_or(&[]);
+                assert!(got[..count] == wanted[..length.min(wanted.len())], "file {}", contents.file());
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_with_files_of_their_own() {
+    let volume = Volume::new(12, 12_000).with_longest_claim(40);
+    let options =
+        Options { cache_bytes: Some(1 << 20), pass_bytes: 256 << 10, interval_ms: 5, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), options);
+    let flusher = Flusher::start(&volume_cache).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let owners: Vec<_> = (0..4)
+            .map(|thread| {
+                scope.spawn({
+                    let cache = &volume_cache;
+                    move || owner(cache, thread, 700)
+                })
+            })
+            .collect();
+        let syncer = scope.spawn(|| {
+            while !done.load(SeqCst) {
+                volume_cache.sync_all().unwrap();
+                volume.force();
+            }
+        });
+        let results: Vec<_> = owners.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        done.store(true, SeqCst);
+        syncer.join().unwrap();
+        results.into_iter().for_each(|result| result.unwrap());
+    });
+    volume_cache.sync_all().unwrap();
+    drop(flusher);
+    let statistics = volume_cache.statistics();
+    assert_eq!((statistics.dirty_bytes, statistics.memory_bytes), (0, 0), "{statistics:?}");
+    volume.check_quiet();
+}
+
+#[test]
+fn readers_beside_a_writer_see_what_was_written_there_or_nothing() {
+    let volume = Volume::new(12, 4000);
+    let options = Options { cache_bytes: Some(256 << 10), interval_ms: 1, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), options);
+    let flusher = Flusher::start(&volume_cache).unwrap();
+    let contents = file(&volume_cache, 3);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (contents, done) = (&contents, &done);
+            scope.spawn(move || {
+                let mut dice = Dice::new(seed);
+                let mut buf = vec![0; 9000];
+                while !done.load(SeqCst) {
+                    let at = dice.next(1 << 20);
+                    let count = contents.read(at, &mut buf).unwrap();
+                    let wrong = (0..count).find(|n| buf[*n] != 0 && buf[*n] != pattern(3, at + *n as u64));
+                    assert_eq!(wrong, None);
+                }
+            });
+        }
+        let mut dice = Dice::new(77);
+        for n in 0..800 {
+            let at = dice.next(1 << 20);
+            let data: Vec<u8> = (at..at + dice.next(12_000)).map(|at| pattern(3, at)).collect();
+            contents.write(at, &data).unwrap();
+            if n % 50 == 0 {
+                contents.truncate(dice.next(1 << 20)).unwrap();
+            }
+            if n % 30 == 0 {
+                volume.force();
+            }
+        }
+        done.store(true, SeqCst);
+    });
+    contents.flush(0..u64::MAX).unwrap();
+    drop(flusher);
+}
