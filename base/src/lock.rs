@@ -49,7 +49,7 @@ pub enum Rank {
     Agf(u32),
     /// Any other metadata buffer. Several: a tree's from the root down and to the right.
     Buffer,
-    /// In-core state of an allocation group: busy extents, reservations.
+    /// In-core state of an allocation group: busy and claimed blocks.
     Group,
     /// Pushing a checkpoint: one thread at a time. Commits never take it.
     Push,

@@ -1,8 +1,8 @@
 //! What a write ends with: its blocks are mapped, or marked as written, and the size moves.
 //!
 //! # Invariants
-//! - The data is on the device, or on its way there past the log: the checkpoint that holds these transactions flushes
-//!   the device before it becomes stable.
+//! - The data has been written past the log, if only into the device's own cache: the checkpoint that holds these
+//!   transactions flushes the device before it becomes stable.
 //! - The size on disk moves with the last step of a file, so it never stands behind blocks that are not written.
 
 use std::sync::Arc;
@@ -57,12 +57,20 @@ pub struct Finish {
 /// inode.
 ///
 /// # Errors
-/// Damage, a volume that was shut down. What was not done stays in `files`, with its claims; the blocks that were
-/// reserved are given back all the same.
+/// Damage, no space where less was reserved than was claimed, a volume that was shut down. The volume is shut down in
+/// any case: what was written cannot be kept, and nobody may believe it is. `reserved` is 0
+/// where the blocks were used or given back; what is left there is the caller's.
 pub fn finish(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> Result<(), Error> {
     shared.target.written_past_log();
     files.sort_by_key(|file| file.inode.ino());
-    let mut rest = files;
+    let done = finish_all(shared, groups, files);
+    if let Err(error) = &done {
+        shared.target.shut_down(&format!("a write could not be finished: {error}"));
+    }
+    done
+}
+
+fn finish_all(shared: &Shared, groups: &Arc<Groups>, mut rest: &mut [Finish]) -> Result<(), Error> {
     while !rest.is_empty() {
         let small = leading_small(rest);
         let mut done = 0;

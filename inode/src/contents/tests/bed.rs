@@ -82,7 +82,8 @@ impl Bed {
         let mut written = Vec::new();
         let mut done = 0;
         while done < count {
-            let claim = self.claim(1, (count - done) as u32)?;
+            let claim = self.claim(1, (count - done) as u32);
+            let claim = claim.inspect_err(|_| drop(self.volume.groups.given_blocks(reserved)))?;
             let length = u64::from(claim.count());
             for n in 0..length {
                 let there = Some(claim.start().get() + n);
@@ -94,8 +95,7 @@ impl Bed {
         let size = (at + count) * self.block_size() - 1;
         self.known[file].size = self.known[file].size.max(size);
         let inode = self.inode(file);
-        let finish = Finish { inode, written, size: Some(size), modified: None, reserved };
-        contents::finish(self.volume.shared(), &self.volume.groups, &mut [finish])
+        self.finish(&mut [Finish { inode, written, size: Some(size), modified: None, reserved }])
     }
 
     /// Writes unwritten blocks in their place.
@@ -110,8 +110,7 @@ impl Bed {
             }
         }
         let inode = self.inode(file);
-        let mut files = [Finish { inode, written: ranges, size: None, modified: None, reserved }];
-        finish(self.volume.shared(), &self.volume.groups, &mut files)
+        self.finish(&mut [Finish { inode, written: ranges, size: None, modified: None, reserved }])
     }
 
     /// Writes one run to many files at once.
@@ -136,7 +135,11 @@ impl Bed {
                 reserved,
             });
         }
-        finish(self.volume.shared(), &self.volume.groups, &mut files)
+        self.finish(&mut files)
+    }
+
+    fn finish(&self, files: &mut [Finish]) -> Result<(), Error> {
+        finish(self.volume.shared(), &self.volume.groups, files)
     }
 
     pub fn set_size(&mut self, file: usize, size: u64) -> Result<(), Error> {

@@ -1,12 +1,16 @@
 //! What is refused, and what flags and times become.
 
+use std::ops::ControlFlow;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use base::{FileBlock, errno};
 use format::inode::flags;
 use format::timestamp::Timestamp;
 use log::engine::Error;
 
 use super::bed::Bed;
-use crate::contents::{Finish, Share, collapse, finish, insert, punch, set_size, share};
+use crate::contents::{Finish, Share, Written, collapse, finish, insert, map, punch, set_size, share};
 use crate::state::Time;
 use crate::tests::volume::options;
 
@@ -141,4 +145,62 @@ fn small_files_are_finished_together() {
     bed.write_small(0, 1).unwrap();
     bed.judge();
     assert_eq!(bed.volume.groups.available(), available, "what was replaced is given back");
+}
+
+#[test]
+fn a_file_that_grows_is_a_prefix_at_every_moment() {
+    let mut bed = bed();
+    bed.write(0, 0, 1).unwrap();
+    let inode = bed.inode(0);
+    // Blocks in an order that joins none of them: one transaction each.
+    let mut claim = bed.claim(60, 60).unwrap();
+    let mut single: Vec<_> = (0..60).map(|_| claim.take_front(1)).collect();
+    single.sort_by_key(|claim| claim.start().get() * 37 % 61);
+    let part = |(n, claim)| Written { at: FileBlock(1 + n), count: 1, claim: Some(claim) };
+    let written = (0u64..).zip(single).map(part).collect();
+    let reserved = bed.reserve(60).unwrap();
+    let (size, old) = (61 * 1024, bed.known[0].size);
+    let file = Finish { inode: bed.inode(0), written, size: Some(size), modified: None, reserved };
+    let ends = AtomicBool::new(false);
+    let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
+    // Whatever the watcher happens to see must be so.
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let watch = || {
+            start.wait();
+            while !ends.load(Relaxed) {
+                let mut locked = inode.lock();
+                let size = locked.size();
+                let list = crate::contents::step::list(shared, &mut locked).unwrap();
+                let mapped: u64 = list.as_slice().iter().map(|extent| extent.count).sum();
+                assert!(size == old || mapped == 61, "{mapped} blocks at {size} bytes");
+                drop(locked);
+                std::thread::yield_now();
+            }
+        };
+        let watcher = scope.spawn(watch);
+        start.wait();
+        let mut files = [file];
+        finish(shared, groups, &mut files).unwrap();
+        ends.store(true, Relaxed);
+        watcher.join().unwrap();
+    });
+    assert_eq!(inode.read().size(), size);
+    bed.volume.judge();
+}
+
+#[test]
+fn a_visit_ends_when_it_is_told_to() {
+    let mut bed = bed();
+    for n in 0..40 {
+        bed.write(0, n * 2, 1).unwrap();
+    }
+    bed.share((0, 0), (1, 0), 80).unwrap();
+    let mut seen = Vec::new();
+    let visit = &mut |mapped: crate::contents::Mapped| {
+        seen.push((mapped.extent.offset.get(), mapped.shared));
+        if seen.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    map(bed.volume.shared(), &bed.volume.groups, &bed.inode(1), FileBlock(1), FileBlock(70), visit).unwrap();
+    assert_eq!(seen, [(2, true), (4, true), (6, true)]);
 }
