@@ -215,6 +215,16 @@ impl<T> Mutex<T> {
         Some(MutexGuard { inner, kept: self.kept })
     }
 
+    /// The same for a lock that will be waited for if somebody has it: it must be in order all the same.
+    #[inline]
+    #[track_caller]
+    pub fn try_lock_in_order(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock()?;
+        self.kept.check();
+        self.kept.acquired();
+        Some(MutexGuard { inner, kept: self.kept })
+    }
+
     /// Whether somebody holds the lock at this moment: for statistics.
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
@@ -285,6 +295,23 @@ impl<O, T> OwnedGuard<O, T> {
         let mutex = project(&owner);
         std::mem::forget(mutex.try_lock()?);
         Some(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
+    }
+
+    /// The same for a mutex that will be waited for if somebody has it: it must be in order all the same. Gives `owner`
+    /// back where somebody has.
+    ///
+    /// # Errors
+    /// The owner.
+    #[inline]
+    #[track_caller]
+    pub fn try_lock_in_order(
+        owner: Arc<O>,
+        project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>,
+    ) -> Result<Self, Arc<O>> {
+        let mutex = project(&owner);
+        let Some(guard) = mutex.try_lock_in_order() else { return Err(owner) };
+        std::mem::forget(guard);
+        Ok(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
     }
 
     /// What the mutex lies within.

@@ -50,6 +50,16 @@ pub fn store(bytes: &mut [u8], offset: usize) -> bool {
     set(bytes, (digest.finalize() as u32).to_le_bytes())
 }
 
+/// The same for a structure of which `head` is the first part, and the rest is zeros: these need not be looked at.
+pub fn store_before(head: &mut [u8], offset: usize, rest: &Zeros) -> bool {
+    if !store(head, offset) {
+        return false;
+    }
+    let place = head.get_mut(offset..).and_then(|rest| rest.first_chunk_mut());
+    let set = place.map(|place| *place = (!rest.behind(!u32::from_le_bytes(*place))).to_le_bytes());
+    set.is_some()
+}
+
 /// CRC32C of bytes that carry no checksum field of their own, continuing from `seed` without the usual inversions.
 ///
 /// The journal's record checksum is built in steps like this.
@@ -60,10 +70,38 @@ pub fn raw(seed: u32, bytes: &[u8]) -> u32 {
     !(digest.finalize() as u32)
 }
 
-/// A field of four bytes in structures of one length, each with a checksum that follows the field's changes without a
-/// look at the rest: checksums are linear, so that each bit moves one by what it makes of zeros.
-///
-/// What is damaged elsewhere stays so: a checksum that was wrong is wrong afterwards.
+/// A run of zeros of one length, and what it makes of the checksum of what lies before: each bit of that has its own
+/// part in what comes out, so that tables for four bits at a time say it all.
+#[derive(Clone, Debug)]
+pub struct Zeros {
+    nibbles: [[u32; 16]; 8],
+}
+
+impl Zeros {
+    /// So many zeros.
+    pub fn new(length: usize) -> Self {
+        let zeros = vec![0; length];
+        let mut nibbles = [[0; 16]; 8];
+        for (place, table) in nibbles.iter_mut().enumerate() {
+            for (value, entry) in (0u32..).zip(table) {
+                *entry = raw(value << (4 * place), &zeros);
+            }
+        }
+        Self { nibbles }
+    }
+
+    /// The state of the sum behind the zeros, from that before them.
+    #[inline]
+    fn behind(&self, before: u32) -> u32 {
+        let part = |(place, table): (usize, &[u32; 16])| {
+            table.get((before >> (4 * place) & 15) as usize).copied().unwrap_or(0) // four bits of sixteen entries
+        };
+        self.nibbles.iter().enumerate().map(part).fold(0, |sum, part| sum ^ part)
+    }
+}
+
+/// A field of four bytes in structures of one length, and what it makes of their checksums: these are linear, so that
+/// each bit moves one by what it makes of zeros, whatever the rest is.
 #[derive(Clone, Debug)]
 pub struct Field {
     /// Where it lies.
@@ -88,7 +126,8 @@ impl Field {
         Self { at, checksum_at, bits }
     }
 
-    /// Stores a number, and corrects the checksum. Nothing is written where `bytes` are too few.
+    /// Stores a number, and corrects the checksum. What is damaged elsewhere stays so: a checksum that was wrong is wrong
+    /// afterwards. Nothing is written where `bytes` are too few.
     pub fn store(&self, bytes: &mut [u8], number: u32) {
         let fields = bytes.get_disjoint_mut([self.at..self.at + 4, self.checksum_at..self.checksum_at + 4]);
         let Ok([field, checksum]) = fields else { return };
@@ -103,6 +142,45 @@ impl Field {
         }
         *field = number.to_be_bytes();
         *checksum = crc.to_le_bytes();
+    }
+
+    /// Copies of a structure, which is sealed, are about to get numbers that follow each other: what two of them differ
+    /// in is mostly one bit.
+    pub fn counting(&self, model: &[u8]) -> Counting<'_> {
+        let word = |at: usize| model.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
+        Counting {
+            field: self,
+            number: word(self.at).map_or(0, u32::from_be_bytes),
+            checksum: word(self.checksum_at).map_or(0, u32::from_le_bytes),
+        }
+    }
+}
+
+/// Numbers copies of one structure: see [`Field::counting`].
+#[derive(Clone, Debug)]
+pub struct Counting<'f> {
+    field: &'f Field,
+    /// Of the last copy.
+    number: u32,
+    checksum: u32,
+}
+
+impl Counting<'_> {
+    /// Stores a number in a copy, and the checksum that goes with it. Nothing is written where `bytes` are too few.
+    pub fn store(&mut self, bytes: &mut [u8], number: u32) {
+        let mut differs = self.number ^ number;
+        while differs != 0 {
+            let bit = differs.trailing_zeros() as usize;
+            self.checksum ^= self.field.bits.get(bit).copied().unwrap_or(0); // one of 32
+            differs &= differs - 1;
+        }
+        self.number = number;
+        let (at, checksum_at) = (self.field.at, self.field.checksum_at);
+        let Ok([field, checksum]) = bytes.get_disjoint_mut([at..at + 4, checksum_at..checksum_at + 4]) else {
+            return;
+        };
+        field.copy_from_slice(&number.to_be_bytes());
+        checksum.copy_from_slice(&self.checksum.to_le_bytes());
     }
 }
 
@@ -124,6 +202,31 @@ mod tests {
         field.store(&mut bytes, 5);
         assert!(verify("test", &bytes, 200).is_err(), "damage elsewhere is not covered up");
         field.store(&mut [0; 8], 6);
+    }
+
+    #[test]
+    fn copies_are_numbered_as_if_each_were_sealed() {
+        let mut bytes: Vec<u8> = (0..512u32).map(|n| (n * 7) as u8).collect();
+        let field = Field::new(bytes.len(), 96, 200);
+        assert!(store(&mut bytes, 200));
+        let mut counting = field.counting(&bytes);
+        for number in [0, 1, 2, 3, u32::MAX, 0x8000_0000, 0x1234_5678] {
+            counting.store(&mut bytes, number);
+            assert_eq!(bytes[96..100], number.to_be_bytes());
+            assert_eq!(verify("test", &bytes, 200), Ok(()));
+        }
+        counting.store(&mut [0; 8], 6);
+    }
+
+    #[test]
+    fn zeros_behind_a_head_count_without_a_look() {
+        for (head, length) in [(176, 336), (176, 80), (8, 0), (100, 1), (176, 2048 - 176)] {
+            let mut bytes: Vec<u8> = (0..head).map(|n| (n * 7) as u8).collect();
+            assert!(store_before(&mut bytes, 4, &Zeros::new(length)));
+            bytes.resize(head + length, 0);
+            assert_eq!(verify("test", &bytes, 4), Ok(()), "{head} and {length}");
+        }
+        assert!(!store_before(&mut [0; 8], 6, &Zeros::new(8)));
     }
 
     #[test]

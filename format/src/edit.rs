@@ -13,6 +13,18 @@ pub trait BlockMut {
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
 }
 
+impl<B: BlockMut + ?Sized> BlockMut for &mut B {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        (**self).bytes()
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        (**self).bytes_mut(range)
+    }
+}
+
 /// A block in memory whose changes nobody follows.
 impl BlockMut for Vec<u8> {
     fn bytes(&self) -> &[u8] {
@@ -46,6 +58,7 @@ fn outside(structure: &'static str, have: usize, range: Range<usize>) -> Damage 
 }
 
 /// Writes bytes at an offset.
+#[inline]
 pub(crate) fn put<B: BlockMut + ?Sized>(
     block: &mut B,
     structure: &'static str,

@@ -91,12 +91,19 @@ const STAMPS: &[Stamp] = &[
 impl Stamp {
     /// The kind of block that these bytes say they are; `None` for all that has no stamps.
     pub fn of(block: &[u8]) -> Option<&'static Self> {
-        let first = U32::view(block)?.get();
-        let in_info = block.get(offset_of!(BlkInfo, magic)..).and_then(U16::view)?.get();
-        STAMPS.iter().find(|stamp| match stamp.magic {
-            Magic::First(magic) => magic == first,
-            Magic::InBlkInfo(magic) => magic == in_info,
-        })
+        STAMPS.iter().find(|stamp| stamp.is_of(block))
+    }
+
+    /// Whether it is that of a block with this block's magic.
+    #[inline]
+    pub fn is_of(&self, block: &[u8]) -> bool {
+        match self.magic {
+            Magic::First(magic) => U32::view(block).is_some_and(|first| first.get() == magic),
+            Magic::InBlkInfo(magic) => {
+                let found = block.get(offset_of!(BlkInfo, magic)..).and_then(U16::view);
+                found.is_some_and(|found| found.get() == magic)
+            }
+        }
     }
 
     /// Whether the checksum over the whole of `block` is right.

@@ -77,6 +77,9 @@ impl NewInode<'_> {
 fn inherit(state: &mut InodeState, parent: &InodeState, kind: Option<FileType>, shared: &Shared) {
     let from = parent.core();
     let (has, has_more) = (from.flags.get(), from.flags2.get());
+    if has == 0 && has_more & (flags2::COWEXTSIZE | flags2::DAX) == 0 {
+        return;
+    }
     let heir = match kind {
         Some(FileType::Directory) => Some(Heirs::Directories),
         Some(FileType::Regular) => Some(Heirs::Files),

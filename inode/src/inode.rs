@@ -25,10 +25,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use base::lock::{Mutex, MutexGuard, OwnedGuard, Rank};
 use base::{Ino, Lsn};
-use format::checksum;
+use format::checksum::{self, Zeros};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::ondisk::{OnDisk, U64};
-use log::engine::{Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
+use log::engine::{Buffer, Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
 use zerocopy::IntoBytes;
 
 use crate::cluster::{self, Place};
@@ -75,6 +75,7 @@ pub struct Inode {
 
 impl Inode {
     /// An inode that nobody uses yet.
+    #[inline]
     pub(crate) fn new(local: Arc<Local>, place: Place, state: InodeState) -> Arc<Self> {
         let life = if state.mode() == 0 { FREE } else { 0 };
         Arc::new(Self {
@@ -179,6 +180,17 @@ impl Inode {
             None => Flush::Locked,
             Some(_) if buffer.core().is_pinned() => Flush::Pinned,
             Some(_) => Flush::Clean,
+        }
+    }
+
+    /// Reads the cluster, which is not in memory, in order to write it home. Its lock is only tried.
+    fn read_cluster(&self) -> Result<Arc<Buffer>, Flush> {
+        let segments = self.place.cluster.into();
+        let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
+        match self.local.buffers.try_lock_read(&segments, Rank::Buffer, verify) {
+            Ok(Some(guard)) => Ok(Arc::clone(guard.owner())),
+            Ok(None) => Err(Flush::Locked),
+            Err(_) => Err(Flush::Failed),
         }
     }
 
@@ -354,29 +366,23 @@ impl LogItem for Inode {
             return Flush::Clean;
         }
         let lsn = self.core.lsn().unwrap_or_default();
-        let segments = self.place.cluster.into();
-        let mut flush = Flush::Failed;
-        for _ in 0..2 {
+        let write = |bytes: &mut [u8]| write_home(bytes, &state, &self.place, lsn, &self.local.no_contents);
+        let item = || -> Arc<dyn LogItem> { self.clone() };
+        // Inodes of one cluster mostly come together.
+        let flush = batch.edit_taken(self.place.cluster.daddr, item, write).unwrap_or_else(|| {
+            let segments = self.place.cluster.into();
             let buffer = self.local.buffers.get(&segments, Rank::Buffer);
-            let mut fields = 0;
-            flush = batch.edit(&buffer, self.clone(), |bytes| {
-                fields = state.fields();
-                write_home(bytes, &state, &self.place, lsn)
-            });
-            if flush != Flush::Failed {
-                if flush == Flush::Queued {
-                    self.in_flight.store(fields, Ordering::Release);
-                    state.clear_fields();
-                }
-                break;
+            match batch.edit(&buffer, item(), write) {
+                Flush::Failed => match self.read_cluster() {
+                    Ok(buffer) => batch.edit(&buffer, item(), write),
+                    Err(flush) => flush,
+                },
+                flush => flush,
             }
-            // The cluster is not in memory.
-            let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
-            match self.local.buffers.try_lock_read(&segments, Rank::Buffer, verify) {
-                Ok(Some(_)) => {}
-                Ok(None) => return Flush::Locked,
-                Err(_) => return Flush::Failed,
-            }
+        });
+        if flush == Flush::Queued {
+            self.in_flight.store(state.fields(), Ordering::Release);
+            state.clear_fields();
         }
         flush
     }
@@ -391,7 +397,7 @@ impl LogItem for Inode {
 
 /// Copies an inode into its cluster and seals it. `false` where another structure lies there: the cluster was freed,
 /// and the inode with it.
-fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn) -> bool {
+fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn, no_contents: &Zeros) -> bool {
     let (core, literal) = state.parts();
     let start = place.offset as usize;
     let end = start + RawInode::SIZE + literal.len();
@@ -405,5 +411,10 @@ fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn) -> 
     let (head, tail) = slot.split_at_mut(RawInode::SIZE);
     head.copy_from_slice(core.as_bytes());
     tail.copy_from_slice(literal);
-    checksum::store(slot, CRC_OFFSET)
+    if state.has_contents() {
+        checksum::store(slot, CRC_OFFSET)
+    } else {
+        // Behind the core there is nothing but zeros.
+        checksum::store_before(head, CRC_OFFSET, no_contents)
+    }
 }

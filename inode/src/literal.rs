@@ -28,6 +28,11 @@ impl Literal {
         self.bytes = Box::default();
     }
 
+    /// Whether it is all zeros for sure.
+    pub fn is_zeros(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     pub fn bytes(&self) -> &[u8] {
         if self.bytes.is_empty() { ZEROS.get(..self.len).unwrap_or(&ZEROS) } else { &self.bytes }
     }

@@ -10,35 +10,41 @@ use format::log::inode::{RawInodeFormat, RawLogInode, fields};
 use format::log::item::ItemType;
 use format::ondisk::{LeU16, LeU32, LeU64, OnDisk, U16, U32, U64};
 use log::engine::Regions;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::cluster::Place;
 use crate::state::{Form, InodeState};
 
+/// What every record begins with: two regions.
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct Head {
+    format: RawInodeFormat,
+    core: RawLogInode,
+}
+
 /// Writes the item's regions: what `changed` says and what of it still exists in the forks' present form.
 pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut Regions) {
-    let data = fork_field(state, ForkKind::Data, changed);
-    let attr = fork_field(state, ForkKind::Attr, changed);
-    let device = if state.form(ForkKind::Data) == Some(Form::Device) { changed & fields::DEVICE } else { 0 };
-    let mut head = RawInodeFormat::new_zeroed();
-    head.kind = LeU16::new(ItemType::Inode.code());
-    head.size = LeU16::new(2 + u16::from(data != 0) + u16::from(attr != 0));
-    head.fields = LeU32::new(fields::CORE | data | attr | device);
-    let asize = if attr == 0 { 0 } else { logged_bytes(state, ForkKind::Attr) as u16 };
-    let dsize = if data == 0 { 0 } else { logged_bytes(state, ForkKind::Data) as u16 };
-    head.asize = LeU16::new(asize);
-    head.dsize = LeU16::new(dsize);
-    head.ino = LeU64::new(state.ino().get());
-    head.rdev = LeU32::new(if device == 0 { 0 } else { state.device().unwrap_or(0) });
-    head.blkno = LeU64::new(place.cluster.daddr.get());
-    head.len = LeU32::new(place.cluster.bytes / 512);
-    head.boffset = LeU32::new(place.offset);
-    out.push_with(|bytes| {
-        // Once for all regions.
-        bytes.reserve(RawInodeFormat::SIZE + RawLogInode::SIZE + usize::from(dsize) + usize::from(asize) + 8);
-        bytes.extend_from_slice(head.as_bytes());
-    });
-    out.push(log_core(state.core()).as_bytes());
+    // Of most inodes nothing but the core changed.
+    let forks = changed & !fields::CORE != 0;
+    let (data, dsize) = if forks { fork_field(state, ForkKind::Data, changed) } else { (0, 0) };
+    let (attr, asize) = if forks { fork_field(state, ForkKind::Attr, changed) } else { (0, 0) };
+    let has_device = changed & fields::DEVICE != 0 && state.form(ForkKind::Data) == Some(Form::Device);
+    let device = if has_device { fields::DEVICE } else { 0 };
+    let mut head = Head::new_zeroed();
+    head.format.kind = LeU16::new(ItemType::Inode.code());
+    head.format.size = LeU16::new(2 + u16::from(data != 0) + u16::from(attr != 0));
+    head.format.fields = LeU32::new(fields::CORE | data | attr | device);
+    head.format.asize = LeU16::new(asize);
+    head.format.dsize = LeU16::new(dsize);
+    head.format.ino = LeU64::new(state.ino().get());
+    head.format.rdev = LeU32::new(if has_device { state.device().unwrap_or(0) } else { 0 });
+    head.format.blkno = LeU64::new(place.cluster.daddr.get());
+    head.format.len = LeU32::new(place.cluster.bytes / 512);
+    head.format.boffset = LeU32::new(place.offset);
+    put_core(state.core(), &mut head.core);
+    out.reserve(size_of::<Head>() + usize::from(dsize) + usize::from(asize) + 8);
+    out.push_several(head.as_bytes(), &[RawInodeFormat::SIZE, size_of::<Head>()]);
     if data != 0 {
         push_fork(state, ForkKind::Data, out);
     }
@@ -47,8 +53,8 @@ pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut R
     }
 }
 
-/// The bit of the fork's region, if the fork changed in its present form and holds anything.
-fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> u32 {
+/// The bit of the fork's region, if the fork changed in its present form and holds anything; and its bytes.
+fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> (u32, u16) {
     let (local, extents, root) = match kind {
         ForkKind::Data => (fields::DATA_LOCAL, fields::DATA_EXTENTS, fields::DATA_ROOT),
         ForkKind::Attr => (fields::ATTR_LOCAL, fields::ATTR_EXTENTS, fields::ATTR_ROOT),
@@ -59,7 +65,13 @@ fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> u32 {
         Some(Form::Btree) => root,
         Some(Form::Device) | None => 0,
     };
-    if logged_bytes(state, kind) == 0 { 0 } else { changed & bit }
+    if changed & bit == 0 {
+        return (0, 0);
+    }
+    match logged_bytes(state, kind) {
+        0 => (0, 0),
+        bytes => (bit, bytes as u16),
+    }
 }
 
 /// Bytes of the fork as the log holds it, before padding. Never more than the area and a header: below 64 KiB.
@@ -119,49 +131,50 @@ fn push_root(state: &InodeState, area: &[u8], out: &mut Regions) {
     });
 }
 
-/// The core as the log has it. What recovery must not take from here (the unlinked link, LSN, checksum) is left empty.
-fn log_core(core: &RawInode) -> RawLogInode {
-    let wide_times = core.flags2.get() & flags2::BIGTIME != 0;
-    // The narrow form is two 32-bit numbers, seconds first, each in the log's order.
-    let time = |raw: U64| LeU64::new(if wide_times { raw.get() } else { raw.get().rotate_left(32) });
-    let wide_counts = core.flags2.get() & flags2::NREXT64 != 0;
-    RawLogInode {
-        magic: LeU16::new(core.magic.get()),
-        mode: LeU16::new(core.mode.get()),
-        version: core.version,
-        format: core.format,
-        metatype: LeU16::new(core.onlink.get()),
-        uid: LeU32::new(core.uid.get()),
-        gid: LeU32::new(core.gid.get()),
-        nlink: LeU32::new(core.nlink.get()),
-        projid_lo: LeU16::new(core.projid_lo.get()),
-        projid_hi: LeU16::new(core.projid_hi.get()),
-        big_nextents: LeU64::new(if wide_counts { core.big_nextents.get() } else { 0 }),
-        atime: time(core.atime),
-        mtime: time(core.mtime),
-        ctime: time(core.ctime),
-        size: LeU64::new(core.size.get()),
-        nblocks: LeU64::new(core.nblocks.get()),
-        extsize: LeU32::new(core.extsize.get()),
-        nextents: LeU32::new(core.nextents.get()),
-        anextents: LeU16::new(core.anextents.get()),
-        forkoff: core.forkoff,
-        aformat: core.aformat,
-        dmevmask: LeU32::new(core.dmevmask.get()),
-        dmstate: LeU16::new(core.dmstate.get()),
-        flags: LeU16::new(core.flags.get()),
-        generation: LeU32::new(core.generation.get()),
-        next_unlinked: LeU32::new(format::agi::NULL_AG_INO),
-        crc: LeU32::ZERO,
-        changecount: LeU64::new(core.changecount.get()),
-        lsn: LeU64::ZERO,
-        flags2: LeU64::new(core.flags2.get()),
-        cowextsize: LeU32::new(core.cowextsize.get()),
-        pad2: [0; 12],
-        crtime: time(core.crtime),
-        ino: LeU64::new(core.ino.get()),
-        uuid: core.uuid,
+/// Writes the core as the log has it into zeros. What recovery must not take from here (the unlinked link, LSN,
+/// checksum) is left empty.
+///
+/// Not inlined, so that each field goes from one place to the other through one register.
+#[inline(never)]
+fn put_core(core: &RawInode, log: &mut RawLogInode) {
+    let flags = core.flags2.get();
+    log.magic = LeU16::new(core.magic.get());
+    log.mode = LeU16::new(core.mode.get());
+    log.version = core.version;
+    log.format = core.format;
+    log.metatype = LeU16::new(core.onlink.get());
+    log.uid = LeU32::new(core.uid.get());
+    log.gid = LeU32::new(core.gid.get());
+    log.nlink = LeU32::new(core.nlink.get());
+    log.projid_lo = LeU16::new(core.projid_lo.get());
+    log.projid_hi = LeU16::new(core.projid_hi.get());
+    if flags & flags2::NREXT64 != 0 {
+        log.big_nextents = LeU64::new(core.big_nextents.get());
     }
+    // The narrow form is two 32-bit numbers, seconds first, each in the log's order.
+    let turn = if flags & flags2::BIGTIME != 0 { 0 } else { 32 };
+    let time = |raw: U64| LeU64::new(raw.get().rotate_left(turn));
+    log.atime = time(core.atime);
+    log.mtime = time(core.mtime);
+    log.ctime = time(core.ctime);
+    log.size = LeU64::new(core.size.get());
+    log.nblocks = LeU64::new(core.nblocks.get());
+    log.extsize = LeU32::new(core.extsize.get());
+    log.nextents = LeU32::new(core.nextents.get());
+    log.anextents = LeU16::new(core.anextents.get());
+    log.forkoff = core.forkoff;
+    log.aformat = core.aformat;
+    log.dmevmask = LeU32::new(core.dmevmask.get());
+    log.dmstate = LeU16::new(core.dmstate.get());
+    log.flags = LeU16::new(core.flags.get());
+    log.generation = LeU32::new(core.generation.get());
+    log.next_unlinked = LeU32::new(format::agi::NULL_AG_INO);
+    log.changecount = LeU64::new(core.changecount.get());
+    log.flags2 = LeU64::new(flags);
+    log.cowextsize = LeU32::new(core.cowextsize.get());
+    log.crtime = time(core.crtime);
+    log.ino = LeU64::new(core.ino.get());
+    log.uuid = core.uuid;
 }
 
 #[cfg(test)]

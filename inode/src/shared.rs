@@ -6,6 +6,9 @@ use std::sync::Arc;
 use base::random::Random;
 use base::time::Clock;
 use format::Geometry;
+use format::checksum::Zeros;
+use format::inode::RawInode;
+use format::ondisk::OnDisk;
 use format::timestamp::Timestamp;
 use log::engine::{Bases, BufferCache, CommitTarget, Error, LogReservation, Transaction};
 
@@ -23,6 +26,8 @@ pub struct Shared {
     pub geometry: Geometry,
     /// What its features mean for inodes.
     pub features: Features,
+    /// What the zeros behind the core of an inode without contents make of its checksum.
+    pub no_contents: Zeros,
     /// Where changes are committed to.
     pub target: Arc<dyn CommitTarget>,
     /// Metadata blocks in memory.
@@ -56,6 +61,7 @@ impl Shared {
     ) -> Self {
         Self {
             features: Features::of(&geometry),
+            no_contents: Zeros::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             reservations: Reservations::of(&geometry),
             unlinked: UnlinkedLists::new(&geometry),
             index: Index::default(),

@@ -143,11 +143,9 @@ impl InodeState {
         if features.nrext64 {
             flags |= flags2::NREXT64;
         }
-        self.core = RawInode {
-            aformat: Form::Extents as u8,
-            flags2: U64::new(flags),
-            ..self.free_core(self.core.generation.get())
-        };
+        self.clear_core(self.core.generation.get());
+        self.core.aformat = Form::Extents as u8;
+        self.core.flags2 = U64::new(flags);
         self.literal.clear();
         (self.lists, self.recent) = ([None, None], None);
         self.features = features;
@@ -162,27 +160,26 @@ impl InodeState {
         let changes = self.core.changecount.get();
         let flags = self.core.flags2.get() & (flags2::BIGTIME | flags2::NREXT64);
         let times = (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime);
-        self.core = RawInode {
-            format: Form::Extents as u8,
-            aformat: Form::Extents as u8,
-            flags2: U64::new(flags),
-            changecount: U64::new(changes),
-            ..self.free_core(self.core.generation.get().wrapping_add(1))
-        };
+        self.clear_core(self.core.generation.get().wrapping_add(1));
+        self.core.format = Form::Extents as u8;
+        self.core.aformat = Form::Extents as u8;
+        self.core.flags2 = U64::new(flags);
+        self.core.changecount = U64::new(changes);
         (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime) = times;
         (self.lists, self.recent) = ([None, None], None);
         self.edit();
     }
 
-    fn free_core(&self, generation: u32) -> RawInode {
-        let mut core = RawInode::new_zeroed();
-        core.magic = U16::new(format::inode::MAGIC);
-        core.version = 3;
-        core.generation = U32::new(generation);
-        core.next_unlinked = U32::new(format::agi::NULL_AG_INO);
-        core.ino = U64::new(self.ino.get());
-        core.uuid = self.core.uuid;
-        core
+    /// Leaves nothing of the core but who it is.
+    fn clear_core(&mut self, generation: u32) {
+        let uuid = self.core.uuid;
+        self.core.zero();
+        self.core.magic = U16::new(format::inode::MAGIC);
+        self.core.version = 3;
+        self.core.generation = U32::new(generation);
+        self.core.next_unlinked = U32::new(format::agi::NULL_AG_INO);
+        self.core.ino = U64::new(self.ino.get());
+        self.core.uuid = uuid;
     }
 
     /// Its number.
@@ -217,6 +214,11 @@ impl InodeState {
     /// Core and forks as bytes, in the order of the slot.
     pub fn parts(&self) -> (&RawInode, &[u8]) {
         (&self.core, self.literal.bytes())
+    }
+
+    /// Whether anything but zeros can lie behind the core.
+    pub(crate) fn has_contents(&self) -> bool {
+        !self.literal.is_zeros()
     }
 
     /// What changed since it was last written home ([`fields`]).
@@ -279,6 +281,11 @@ impl InodeState {
                 Time::Create => core.crtime = raw,
             }
         }
+    }
+
+    /// When it was changed last.
+    pub fn changed_at(&self) -> Timestamp {
+        Timestamp::decode(self.core.ctime, self.core.flags2.get() & flags2::BIGTIME != 0)
     }
 
     /// File type and permissions.

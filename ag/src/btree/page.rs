@@ -199,13 +199,14 @@ fn pull(edit: &mut dyn Edit, range: Range<usize>, by: usize) {
 }
 
 /// Replaces the record or key at `slot`; only the words from the first that differs to the last are touched.
+#[inline]
 pub fn replace(edit: &mut (impl Edit + ?Sized), shape: &Shape, slot: usize, body: &[u8]) {
     let range = shape.entries(slot..slot + 1);
     let Some(old) = edit.bytes().get(range.clone()) else { return };
     // The parts of all records and keys are multiples of four bytes.
-    let mut differ = old.as_chunks::<4>().0.iter().zip(body.as_chunks::<4>().0).map(|(old, new)| old != new);
-    let Some(first) = differ.position(|differs| differs) else { return };
-    let last = differ.rposition(|differs| differs).map_or(first, |behind| first + 1 + behind);
+    let mut words = old.as_chunks::<4>().0.iter().zip(body.as_chunks::<4>().0);
+    let Some(first) = words.position(|(old, new)| old != new) else { return };
+    let last = words.rposition(|(old, new)| old != new).map_or(first, |behind| first + 1 + behind);
     if let Some(new) = body.get(4 * first..4 * last + 4) {
         edit.bytes_mut(range.start + 4 * first..range.start + 4 * last + 4).copy_from_slice(new);
     }

@@ -12,7 +12,7 @@ use log::engine::{Buffer, Transaction};
 use zerocopy::IntoBytes;
 
 use super::cursor::Record;
-use super::page::{self, Shape};
+use super::page::Shape;
 use super::{Cursor, Home, Kind, Tree};
 
 /// See the module. Keeps no buffer in memory.
@@ -56,7 +56,7 @@ impl Spot {
             tx.release(id);
             return false;
         }
-        page::replace(tx.edit(id), &shape, self.slot, new.as_bytes());
+        tx.bytes_mut(id, shape.entries(self.slot..self.slot + 1)).copy_from_slice(new.as_bytes());
         true
     }
 }

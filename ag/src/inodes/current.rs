@@ -9,7 +9,7 @@
 //! Taken by who holds the AGI, and put back.
 
 use base::AgIno;
-use format::btree::{FinoBt, InoBt};
+use format::btree::{FinoBt, InoBt, InodeChunk};
 use log::engine::{Error, Transaction};
 
 use super::agi::Agi;
@@ -26,6 +26,8 @@ pub struct Current {
     pub parent: Option<AgIno>,
     /// The chunk, with an inode that is free.
     pub chunk: Chunk,
+    /// The same as both trees have it.
+    pub record: InodeChunk,
     /// Where its records stand: in the inode tree, and in the free inode tree.
     pub spots: (Spot, Spot),
 }
@@ -61,12 +63,11 @@ impl Groups {
         current: &mut Current,
         to: Chunk,
     ) -> Result<(), Error> {
-        let Current { chunk, spots: (all, free), .. } = current;
-        let sparse = self.geometry().features.sparse_inodes();
-        let records = (&chunk.encode(sparse), &to.encode(sparse));
-        update_at::<FinoBt>((self, agi), tx, free, records)?;
-        update_at::<InoBt>((self, agi), tx, all, records)?;
-        *chunk = to;
+        let Current { chunk, record, spots: (all, free), .. } = current;
+        let new = to.encode(self.geometry().features.sparse_inodes());
+        update_at::<FinoBt>((self, agi), tx, free, (record, &new))?;
+        update_at::<InoBt>((self, agi), tx, all, (record, &new))?;
+        (*chunk, *record) = (to, new);
         Ok(())
     }
 }

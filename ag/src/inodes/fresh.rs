@@ -42,11 +42,12 @@ pub fn write_free_inodes(
     format::checksum::store(model, CRC_OFFSET);
     let head = model.get(..HEAD).unwrap_or_default();
     // A cluster is aligned: the upper half of its numbers is the same.
+    let mut numbered = numbers.counting(head);
     for (ino, slot) in (first.get() + 1..).zip(rest.chunks_exact_mut(size)) {
         if let Some(place) = slot.get_mut(..head.len()) {
             place.copy_from_slice(head);
         }
-        numbers.store(slot, ino as u32);
+        numbered.store(slot, ino as u32);
     }
 }
 

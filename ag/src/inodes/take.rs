@@ -196,7 +196,8 @@ impl Groups {
         expect_equal(agi, found, Some(&chunk))?;
         all.update(tx, &rest)?;
         if let (false, Some(all), Some(free)) = (used_up, all.spot(tx), free.spot(tx)) {
-            let current = Current { parent: wanted.parent, chunk: rest, spots: (all, free) };
+            let record = rest.encode(self.geometry().features.sparse_inodes());
+            let current = Current { parent: wanted.parent, chunk: rest, record, spots: (all, free) };
             self.group_of(agi)?.inodes.put_current(current);
         }
         Ok(ino)

@@ -76,7 +76,9 @@ impl<T> PerCpu<T> {
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "a remainder of the length, which is not zero")]
     pub fn local(&self) -> (usize, &T) {
-        let slot = current() % self.slots.len();
+        let (cpu, slots) = (current(), self.slots.len());
+        // A division only where there are more CPUs than slots.
+        let slot = if cpu < slots { cpu } else { cpu % slots };
         (slot, &self.slots[slot])
     }
 

@@ -4,7 +4,7 @@ use base::FileBlock;
 use format::dir::Space;
 use format::dir::data::NULL_BEST;
 use format::dir::edit::entry::NewEntry;
-use format::dir::edit::leaf::{self, Fit};
+use format::dir::edit::leaf::{self, Fit, LeafShape};
 use format::dir::edit::{free, room, single};
 use format::dir::leaf::LEAFN_MAGIC;
 use format::edit::BlockMut;
@@ -12,39 +12,50 @@ use format::ondisk::U16;
 
 use super::Directory;
 use super::blocks::DirBlocks;
-use super::data::{Hit, Search};
+use super::data::{Hit, Search, Wanted};
 use super::error::Result;
 
 impl<B: DirBlocks> Directory<'_, B> {
-    pub(super) fn alone_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
-        let wanted = self.wanted(name);
+    /// Searches the leaf; with the shape that it has.
+    pub(super) fn alone_search(
+        &mut self,
+        id: B::Id,
+        wanted: Wanted<'_>,
+    ) -> Result<(LeafShape, Search<B::Id>)> {
         let shape = self.leaf_shape(id)?;
-        self.search(id, shape.slots, wanted)
+        Ok((shape, self.search(id, shape.slots, wanted)?))
     }
 
     pub(super) fn alone_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
-        Ok(self.alone_search(id, name)?.hit())
+        let wanted = self.wanted(name);
+        Ok(self.alone_search(id, wanted)?.1.hit())
     }
 
-    /// Adds a name that is not there, and whose leaf entry goes to `slot`: into the first block with room, else into a
-    /// new one at the first hole.
-    pub(super) fn alone_insert(&mut self, id: B::Id, slot: usize, new: NewEntry<'_>) -> Result<()> {
+    /// Adds a name that is not there, and whose leaf entry, with this hash, goes to `slot` of a leaf of this shape: into
+    /// the first block with room, else into a new one at the first hole.
+    pub(super) fn alone_insert(
+        &mut self,
+        (id, shape): (B::Id, LeafShape),
+        (slot, hash): (usize, u32),
+        new: NewEntry<'_>,
+    ) -> Result<()> {
         let size = self.entry_size(new);
         let (fitting, hole, known) = self.look(id, |bytes| {
-            let bests = leaf::bests(bytes)?;
+            let bests = leaf::bests_of(bytes, &shape)?;
             let fits = |best: &U16| best.get() != NULL_BEST && usize::from(best.get()) >= size;
             let hole = bests.iter().position(|best| best.get() == NULL_BEST);
             Ok((bests.iter().position(fits), hole.unwrap_or(bests.len()), bests.len()))
         })?;
         let index = fitting.unwrap_or(hole);
         let more_bests = usize::from(index == known);
-        let hash = self.wanted(new.name).hash;
-        let shape = self.leaf_shape(id)?;
         let fit = leaf::fit(&shape, more_bests);
         self.blocks.ensure_room(u32::from(fitting.is_none()) + u32::from(fit == Fit::Full))?;
-        let slot = match fit {
-            Fit::Now => slot,
-            Fit::Compacted => self.edit(id, |open, _| leaf::compact(open, slot))?,
+        let (slot, mut shape) = match fit {
+            Fit::Now => (slot, shape),
+            Fit::Compacted => {
+                let slot = self.edit(id, |open, _| leaf::compact(open, slot))?;
+                (slot, self.leaf_shape(id)?)
+            }
             Fit::Full => {
                 self.alone_to_tree(id)?;
                 return self.tree_insert(new);
@@ -60,10 +71,11 @@ impl<B: DirBlocks> Directory<'_, B> {
                 let mut bests = leaf::bests(open.bytes())?.to_vec();
                 bests.push(U16::new(best));
                 leaf::put_bests(open, &bests)?;
+                shape = LeafShape::of(open.bytes())?;
             } else {
-                leaf::set_best(open, index, best)?;
+                leaf::set_best_of(open, &shape, index, best)?;
             }
-            leaf::insert(open, hash, pointer, slot)
+            leaf::insert_into(open, &shape, hash, pointer, slot)
         })
     }
 

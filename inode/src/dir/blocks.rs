@@ -1,7 +1,5 @@
 //! What a directory needs of the fork that holds it and of the transaction that changes it.
 
-use std::ops::Range;
-
 use base::{FileBlock, Ino};
 use format::dabtree::{NODE_MAGIC, Node, Tree};
 use format::dir::data::Data;
@@ -42,6 +40,10 @@ impl Kind {
 pub trait DirBlocks {
     /// A block in the transaction.
     type Id: Copy + Eq;
+    /// Its bytes, to be changed and logged.
+    type Block<'b>: BlockMut
+    where
+        Self: 'b;
 
     /// The directory.
     fn ino(&self) -> Ino;
@@ -87,28 +89,10 @@ pub trait DirBlocks {
     fn identity(&self, id: Self::Id) -> ForkBlock;
     /// Its bytes.
     fn bytes(&self, id: Self::Id) -> &[u8];
-    /// These of its bytes, to be changed and logged. The range lies within the block.
-    fn bytes_mut(&mut self, id: Self::Id, range: Range<usize>) -> &mut [u8];
+    /// The same, to be changed.
+    fn block(&mut self, id: Self::Id) -> Self::Block<'_>;
     /// Lets a block go that was not changed.
     fn release(&mut self, id: Self::Id);
     /// Changes when the transaction let blocks go by itself.
     fn epoch(&self) -> u32;
-}
-
-/// One block, for the functions that change its bytes.
-pub(super) struct Open<'b, B: DirBlocks> {
-    pub blocks: &'b mut B,
-    pub id: B::Id,
-}
-
-impl<B: DirBlocks> BlockMut for Open<'_, B> {
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        self.blocks.bytes(self.id)
-    }
-
-    #[inline]
-    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        self.blocks.bytes_mut(self.id, range)
-    }
 }

@@ -139,20 +139,12 @@ impl<B: DirBlocks> Directory<'_, B> {
         new: NewEntry<'_>,
     ) -> Result<(DataPtr, u16)> {
         let size = self.entry_size(new);
-        let offset = self.edit(data, |open, geometry| {
-            let [largest, ..] = room::largest(format::edit::BlockMut::bytes(open))?;
-            format::ensure!(
-                largest.length >= size,
-                "directory data block",
-                "bestfree",
-                format_args!("{size} bytes, as the tables of room say"),
-                largest.length
-            );
-            room::take(open, geometry, largest, largest.offset, size)?;
-            entry::put_entry(open, geometry, largest.offset, new)?;
-            Ok(largest.offset)
+        let (offset, left) = self.edit(data, |open, geometry| {
+            let (offset, left) = room::take_largest(open, geometry, size)?;
+            entry::put_entry(open, geometry, offset, new)?;
+            Ok((offset, left))
         })?;
-        Ok((DataPtr::new(self.data_block(index), offset, self.geometry), self.largest(data)?))
+        Ok((DataPtr::new(self.data_block(index), offset, self.geometry), left))
     }
 
     /// Bytes of the largest room in a block.

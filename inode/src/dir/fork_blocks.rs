@@ -3,8 +3,6 @@
 //! A directory block of several blocks is asked for in one piece. Where the volume has none so long, it is made of
 //! several, as the format allows; its buffer then has several extents.
 
-use std::ops::Range;
-
 use base::lock::Rank;
 use base::{Daddr, FileBlock, Ino};
 use format::dabtree::BlkInfo;
@@ -12,7 +10,7 @@ use format::dir::DirHeader;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Place};
-use log::engine::{BufferId, Error, Extent as DiskExtent, Segments, Transaction};
+use log::engine::{BufferId, Edit, Error, Extent as DiskExtent, Segments, Transaction};
 
 use super::blocks::{DirBlocks, Kind};
 use super::error::Result;
@@ -29,7 +27,7 @@ const MOST_TREE_BLOCKS: u32 = 10;
 #[derive(Clone, Copy, Debug)]
 pub struct DirBlock {
     buffer: BufferId,
-    at: ForkBlock,
+    at: FileBlock,
 }
 
 impl PartialEq for DirBlock {
@@ -125,10 +123,9 @@ impl<'a> ForkBlocks<'a> {
     /// A block that was used lately.
     fn known(&mut self, at: FileBlock, kind: Kind) -> Option<DirBlock> {
         let found = self.state.recent()?.get(at)?;
-        let (ino, daddr) = (self.state.ino(), found.daddr());
         let buffer = self.tx.rejoin(found)?;
-        let is_own = Self::owner(self.tx.bytes(buffer), kind) == Some(ino.get());
-        is_own.then_some(DirBlock { buffer, at: ForkBlock { ino, file_block: at, daddr } })
+        let is_own = Self::owner(self.tx.bytes(buffer), kind) == Some(self.state.ino().get());
+        is_own.then_some(DirBlock { buffer, at })
     }
 
     /// The inode that a block says it belongs to.
@@ -142,6 +139,10 @@ impl<'a> ForkBlocks<'a> {
 
 impl DirBlocks for ForkBlocks<'_> {
     type Id = DirBlock;
+    type Block<'b>
+        = &'b mut Edit
+    where
+        Self: 'b;
 
     fn ino(&self) -> Ino {
         self.state.ino()
@@ -216,7 +217,7 @@ impl DirBlocks for ForkBlocks<'_> {
             return Err(Error::damaged(at.place(), Damage::new("directory block", "owner", ino, found)));
         }
         self.state.recent_mut().note(at.file_block, self.tx.edit(buffer).buffer());
-        Ok(DirBlock { buffer, at })
+        Ok(DirBlock { buffer, at: at.file_block })
     }
 
     fn ensure_room(&mut self, blocks: u32) -> Result<()> {
@@ -251,7 +252,6 @@ impl DirBlocks for ForkBlocks<'_> {
         let taken = self.state.nblocks().saturating_sub(before);
         self.room = self.room.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         let segments = self.segments(at)?;
-        let at = ForkBlock { ino: self.state.ino(), file_block: at, daddr: segments.daddr() };
         Ok(DirBlock { buffer: self.tx.fresh(segments, Rank::Fork)?, at })
     }
 
@@ -281,7 +281,7 @@ impl DirBlocks for ForkBlocks<'_> {
     }
 
     fn identity(&self, id: DirBlock) -> ForkBlock {
-        id.at
+        ForkBlock { ino: self.state.ino(), file_block: id.at, daddr: self.tx.buffer(id.buffer).daddr() }
     }
 
     #[inline]
@@ -290,8 +290,8 @@ impl DirBlocks for ForkBlocks<'_> {
     }
 
     #[inline]
-    fn bytes_mut(&mut self, id: DirBlock, range: Range<usize>) -> &mut [u8] {
-        self.tx.bytes_mut(id.buffer, range)
+    fn block(&mut self, id: DirBlock) -> &mut Edit {
+        self.tx.edit(id.buffer)
     }
 
     fn release(&mut self, id: DirBlock) {

@@ -11,6 +11,7 @@ use format::dir::free::Free;
 use format::dir::leaf::Leaf;
 use format::dir::shortform::Shortform;
 use format::dir::{DataPtr, Space};
+use format::edit::BlockMut;
 use format::features::{Features, incompat};
 use format::stamp::Stamp;
 use format::{Damage, ForkBlock, Geometry, Place, hash};
@@ -218,8 +219,26 @@ impl Walk<'_> {
     }
 }
 
+/// A block whose changes are counted.
+pub(super) struct Counted<'m> {
+    bytes: &'m mut Vec<u8>,
+    logged: &'m mut usize,
+}
+
+impl BlockMut for Counted<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        *self.logged += range.len();
+        &mut self.bytes[range]
+    }
+}
+
 impl DirBlocks for Memory {
     type Id = u64;
+    type Block<'b> = Counted<'b>;
 
     fn ino(&self) -> Ino {
         INO
@@ -320,9 +339,8 @@ impl DirBlocks for Memory {
         &self.blocks[&id].1
     }
 
-    fn bytes_mut(&mut self, id: u64, range: Range<usize>) -> &mut [u8] {
-        self.logged += range.len();
-        &mut self.blocks.get_mut(&id).unwrap().1[range]
+    fn block(&mut self, id: u64) -> Counted<'_> {
+        Counted { bytes: &mut self.blocks.get_mut(&id).unwrap().1, logged: &mut self.logged }
     }
 
     fn release(&mut self, _: u64) {}

@@ -67,8 +67,6 @@ pub use format::dir::edit::entry::NewEntry;
 pub use standing::Standing;
 pub use vacancy::Vacancy;
 
-use blocks::Open;
-
 /// The type byte of directories, which `.` and `..` have.
 const FTYPE_DIRECTORY: u8 = 2;
 
@@ -264,19 +262,13 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
         (block.get() >> self.geometry.dir_block_log) as usize
     }
 
-    /// A block as the functions that change bytes take it.
-    fn open(&mut self, id: B::Id) -> Open<'_, B> {
-        Open { blocks: self.blocks, id }
-    }
-
     /// Runs a change of one block's bytes; damage gets the block's place.
     fn edit<T>(
         &mut self,
         id: B::Id,
-        change: impl FnOnce(&mut Open<'_, B>, &Geometry) -> std::result::Result<T, Damage>,
+        change: impl FnOnce(&mut B::Block<'_>, &Geometry) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
-        let geometry = self.geometry;
-        let result = change(&mut self.open(id), geometry);
+        let result = change(&mut self.blocks.block(id), self.geometry);
         result.map_err(|damage| self.damaged_at(id, damage))
     }
 
@@ -306,12 +298,23 @@ const NO_SUCH_NAME: Error =
 const NAME_EXISTS: Error =
     Error::Refused { errno: errno::EEXIST, why: "the directory has that name already" };
 
+/// Looks at eight bytes at a time, each of which shows in its highest bit whether it is zero.
+fn has_nul_or_slash(name: &[u8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let zero_in = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7) != 0;
+    let (words, rest) = name.as_chunks::<8>();
+    words.iter().any(|word| {
+        let word = u64::from_ne_bytes(*word);
+        zero_in(word) || zero_in(word ^ (ONES * u64::from(b'/')))
+    }) || rest.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
 /// Refuses what cannot be the name of an entry that is added or removed.
 fn verify_name(name: &[u8]) -> Result<()> {
     if name.len() > 255 {
         return Err(Error::Refused { errno: errno::ENAMETOOLONG, why: "the name is longer than 255 bytes" });
     }
-    if name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+    if name.is_empty() || name == b"." || name == b".." || has_nul_or_slash(name) {
         let why = "a name is not empty, not \".\" or \"..\", and has no \"/\" and no NUL";
         return Err(Error::Refused { errno: errno::EINVAL, why });
     }

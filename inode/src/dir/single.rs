@@ -43,7 +43,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         let leaf = self.single_to_alone(id)?;
         let shape = self.leaf_shape(leaf)?;
         let slot = self.look(leaf, |bytes| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash)))?;
-        self.alone_insert(leaf, slot, new)
+        self.alone_insert((leaf, shape), (slot, hash), new)
     }
 
     pub(super) fn single_remove(&mut self, id: B::Id, hit: Hit<B::Id>) -> Result<()> {

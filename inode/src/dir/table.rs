@@ -30,11 +30,11 @@ impl<B: DirBlocks> Directory<'_, B> {
             if table + 1 < tables && self.blocks.next_mapped(block)? != Some(block) {
                 continue;
             }
-            let id = self.read_table(block, table)?;
+            let (id, shape) = self.read_table(block, table)?;
             let found = self.look(id, |bytes| {
                 let fits =
                     |best: &format::ondisk::U16| best.get() != NULL_BEST && usize::from(best.get()) >= size;
-                Ok(free::bests(bytes)?.iter().rposition(fits))
+                Ok(shape.bests(bytes)?.iter().rposition(fits))
             })?;
             if let Some(index) = found {
                 return Ok(Some((table * most + index, id)));
@@ -45,15 +45,16 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Brings a free block in, which must be about the data blocks that follow from its place.
-    fn read_table(&mut self, block: FileBlock, table: usize) -> Result<B::Id> {
+    fn read_table(&mut self, block: FileBlock, table: usize) -> Result<(B::Id, free::FreeShape)> {
         let id = self.blocks.read(block, Kind::Free)?;
-        let first = self.look(id, free::FreeShape::of)?.first as usize;
+        let shape = self.look(id, free::FreeShape::of)?;
+        let first = shape.first as usize;
         let expected = table * max_bests(self.geometry);
         if first != expected {
             let damage = format::Damage::new("directory free block", "firstdb", expected, first);
             return Err(self.damaged_at(id, damage));
         }
-        Ok(id)
+        Ok((id, shape))
     }
 
     /// Blocks that noting a new data block takes.
@@ -86,7 +87,7 @@ impl<B: DirBlocks> Directory<'_, B> {
                 free::set(open, within, best).map(|_| ())
             });
         }
-        let id = self.read_table(block, table)?;
+        let (id, _) = self.read_table(block, table)?;
         let left = self.edit(id, |open, _| free::set(open, within, best))?;
         if left.used == 0 && best.is_none() && self.blocks.can_free(block)? {
             self.blocks.free(block, id)?;

@@ -32,7 +32,16 @@ pub(super) struct Way<Id> {
     /// The entry, if there is one.
     pub hit: Option<Hit<Id>>,
     /// Where a new entry goes, if the leaf is the first that may hold the hash.
-    pub first: Option<usize>,
+    pub first: Option<NewSlot>,
+}
+
+/// Where the leaf entry of a new name goes.
+#[derive(Clone, Copy)]
+pub(super) struct NewSlot {
+    pub hash: u32,
+    pub slot: usize,
+    /// The leaf as it is.
+    pub shape: leaf::LeafShape,
 }
 
 /// The nodes on a way, the root first. Two levels of them are above a million entries.
@@ -146,9 +155,9 @@ impl<B: DirBlocks> Directory<'_, B> {
         let mut searched = 0;
         // As many leaves as there can be: a tree that leads in circles ends here.
         while searched == 0 || searched < self.most_leaves()? {
-            let slots = self.leaf_shape(path.leaf.id)?.slots;
-            let first = |slot| Some(slot).filter(|_| searched == 0);
-            match self.search(path.leaf.id, slots, wanted)? {
+            let shape = self.leaf_shape(path.leaf.id)?;
+            let first = |slot| (searched == 0).then_some(NewSlot { hash: wanted.hash, slot, shape });
+            match self.search(path.leaf.id, shape.slots, wanted)? {
                 Search::Hit(hit) => return Ok(Way { path, hit: Some(hit), first: None }),
                 Search::Miss(slot) => return Ok(Way { path, hit: None, first: first(slot) }),
                 // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
@@ -171,20 +180,19 @@ impl<B: DirBlocks> Directory<'_, B> {
         let hash = self.wanted(new.name).hash;
         let root = self.read_tree(self.root())?;
         let path = self.descend(root, hash)?;
-        let slots = self.leaf_shape(path.leaf.id)?.slots;
-        let slot = self.look(path.leaf.id, |bytes| Ok(slots::first_at_least(slots.view(bytes)?, hash)))?;
-        self.tree_insert_at(path, slot, new)
+        let shape = self.leaf_shape(path.leaf.id)?;
+        let first = |bytes: &[u8]| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash));
+        let slot = self.look(path.leaf.id, first)?;
+        self.tree_insert_at(path, NewSlot { hash, slot, shape }, new)
     }
 
     /// The same, with the way to the first leaf that may hold the hash, and the slot there.
     pub(super) fn tree_insert_at(
         &mut self,
         mut path: Path<B::Id>,
-        slot: usize,
+        NewSlot { hash, slot, shape }: NewSlot,
         new: NewEntry<'_>,
     ) -> Result<()> {
-        let hash = self.wanted(new.name).hash;
-        let shape = self.leaf_shape(path.leaf.id)?;
         let full = leaf::fit(&shape, 0) == leaf::Fit::Full;
         let splits = if full { self.blocks_to_split(&path)? } else { 0 };
         let room = self.find_room(self.entry_size(new))?;
@@ -209,7 +217,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         if full {
             return self.split_leaf(&mut path, slot, slots::entry(hash, pointer));
         }
-        self.edit(path.leaf.id, |open, _| leaf::insert(open, hash, pointer, slot))?;
+        self.edit(path.leaf.id, |open, _| leaf::insert_into(open, &shape, hash, pointer, slot))?;
         // In front of others, among none that are stale, the last stays what it is.
         if slot < shape.slots.count && shape.stale == 0 { Ok(()) } else { self.fix_leaf_hash(&path) }
     }

@@ -5,7 +5,7 @@ use format::dir::edit::entry::NewEntry;
 use super::blocks::DirBlocks;
 use super::data::Search;
 use super::error::Result;
-use super::tree::{Path, Way};
+use super::tree::{NewSlot, Path, Way};
 use super::{Directory, Form, NAME_EXISTS, verify_name};
 
 /// The place of a name that is not there, within one transaction and while the directory stays as it is.
@@ -18,9 +18,9 @@ pub struct Vacancy<Id> {
 enum Place<Id> {
     Inside,
     Single(Id),
-    Alone(Id, usize),
+    Alone(Id, NewSlot),
     /// The first leaf that may hold the hash, and the slot; without one, this is not the leaf that was searched last.
-    Tree(Option<(Path<Id>, usize)>),
+    Tree(Option<(Path<Id>, NewSlot)>),
 }
 
 impl<B: DirBlocks> Directory<'_, B> {
@@ -43,7 +43,11 @@ impl<B: DirBlocks> Directory<'_, B> {
                 self.single_search(id, name).and_then(free)?;
                 Place::Single(id)
             }
-            Form::Alone(id) => Place::Alone(id, self.alone_search(id, name).and_then(free)?),
+            Form::Alone(id) => {
+                let wanted = self.wanted(name);
+                let (shape, search) = self.alone_search(id, wanted)?;
+                Place::Alone(id, NewSlot { hash: wanted.hash, slot: free(search)?, shape })
+            }
             Form::Tree(root) => match self.tree_find(root, name)? {
                 Way { hit: Some(_), .. } => return Err(NAME_EXISTS),
                 Way { path, first, .. } => Place::Tree(first.map(|slot| (path, slot))),
@@ -61,7 +65,9 @@ impl<B: DirBlocks> Directory<'_, B> {
         match vacancy.place {
             Place::Inside => self.inside_insert(new),
             Place::Single(id) => self.single_insert(id, new),
-            Place::Alone(id, slot) => self.alone_insert(id, slot, new),
+            Place::Alone(id, NewSlot { hash, slot, shape }) => {
+                self.alone_insert((id, shape), (slot, hash), new)
+            }
             Place::Tree(Some((path, slot))) => self.tree_insert_at(path, slot, new),
             Place::Tree(None) => self.tree_insert(new),
         }

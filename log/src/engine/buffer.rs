@@ -159,6 +159,11 @@ impl Buffer {
         OwnedGuard::lock(self, |buffer| &buffer.content)
     }
 
+    /// Takes the lock if nobody has it, and keeps the buffer for it; or gives the buffer back.
+    pub(super) fn try_into_lock(self: Arc<Self>) -> Result<BufferGuard, Arc<Self>> {
+        OwnedGuard::try_lock_in_order(self, |buffer| &buffer.content)
+    }
+
     /// Takes the lock if nobody has it.
     pub fn try_lock(self: &Arc<Self>) -> Option<BufferGuard> {
         OwnedGuard::try_lock(Arc::clone(self), |buffer| &buffer.content)
@@ -190,7 +195,7 @@ impl Buffer {
         let how = self.landed.swap(NOTED, Ordering::AcqRel);
         let in_flight = std::mem::replace(&mut content.in_flight, Chunks::NONE);
         if how == FAILED {
-            content.changed |= in_flight;
+            content.changed |= &in_flight;
         }
     }
 
@@ -238,12 +243,14 @@ impl Content {
 
     /// Chunks changed, by a transaction that is being committed.
     pub(super) fn note_changed(&mut self, chunks: &Chunks) {
-        self.changed |= *chunks;
+        self.changed |= chunks;
     }
 
     /// What a new checkpoint's image must cover, after [`settle`].
     pub(super) fn unwritten(&self) -> Chunks {
-        self.changed | self.in_flight
+        let mut all = self.changed.clone();
+        all |= &self.in_flight;
+        all
     }
 
     /// The block is new, or was freed: what changed before counts no more.
@@ -256,8 +263,8 @@ impl Content {
     /// A write home begins: stamps LSN and checksum into the bytes, which the caller copies. To be ended by
     /// [`LogItem::written`] of the buffer.
     pub(super) fn begin_write(&mut self, lsn: Lsn) {
-        self.in_flight |= self.changed;
-        self.changed = Chunks::NONE;
+        let changed = std::mem::replace(&mut self.changed, Chunks::NONE);
+        self.in_flight |= &changed;
         self.ordered = false;
         if !self.inodes
             && let Some(stamp) = Stamp::of(&self.bytes)

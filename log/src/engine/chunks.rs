@@ -1,23 +1,23 @@
 //! A set of the 128-byte chunks of a buffer: what the log calls its data map.
 
-use std::ops::{BitOr, BitOrAssign, Range};
+use std::ops::{BitOrAssign, Range};
 
 use format::log::buffer::{CHUNK_BYTES, MAX_BYTES};
 
 const WORDS: usize = MAX_BYTES / CHUNK_BYTES / 64;
 
-/// Some of the chunks of a buffer of up to 64 KiB. Most buffers are far smaller: what is done with a set looks at its
-/// first words alone, as far as chunks were ever added.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Some of the chunks of a buffer of up to 64 KiB. Nearly all buffers have at most 8 KiB, for which one word does: the
+/// others have memory of their own, from the first chunk behind that on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
-    words: [u64; WORDS],
-    /// The words from here on are zero, and the one before is not.
-    used: u8,
+    first: u64,
+    /// The words behind the first; only where one of them is not zero.
+    more: Option<Box<[u64; WORDS - 1]>>,
 }
 
 impl Chunks {
     /// None of them.
-    pub const NONE: Self = Self { words: [0; WORDS], used: 0 };
+    pub const NONE: Self = Self { first: 0, more: None };
 
     /// Every chunk that the bytes of `range` touch. What lies past the largest buffer is left out.
     pub fn of(range: Range<usize>) -> Self {
@@ -34,44 +34,71 @@ impl Chunks {
             return;
         }
         let (first, last) = (range.start / CHUNK_BYTES, (end - 1) / CHUNK_BYTES);
-        let used = last / 64 + 1;
-        // One word has all chunks of a buffer of 8 KiB.
-        if let (1, Some(word)) = (used, self.words.first_mut()) {
-            *word |= (u64::MAX << first) & (u64::MAX >> (63 - last));
-            self.used = self.used.max(1);
-            return;
+        if last < 64 {
+            self.first |= (u64::MAX << first) & (u64::MAX >> (63 - last));
+        } else {
+            self.add_far(first, last);
         }
-        for n in first / 64..used {
+    }
+
+    #[cold]
+    fn add_far(&mut self, first: usize, last: usize) {
+        for n in first / 64..last / 64 + 1 {
             let from = first.saturating_sub(n * 64);
             let to = (last - n * 64).min(63);
-            if let Some(word) = self.words.get_mut(n) {
-                *word |= (u64::MAX << from) & (u64::MAX >> (63 - to));
-            }
+            *self.word_mut(n) |= (u64::MAX << from) & (u64::MAX >> (63 - to));
         }
-        self.used = self.used.max(used as u8); // at most WORDS
+    }
+
+    /// A word by its number, which is below `WORDS`.
+    fn word_mut(&mut self, n: usize) -> &mut u64 {
+        let Some(n) = n.checked_sub(1) else { return &mut self.first };
+        let more = self.more.get_or_insert_default();
+        more.get_mut(n).unwrap_or(&mut self.first)
+    }
+
+    /// All words, as far as any is not zero.
+    #[inline]
+    fn used(&self) -> impl Iterator<Item = u64> {
+        let more = self.more.as_ref().map_or(&[][..], |more| &more[..]);
+        std::iter::once(self.first).chain(more.iter().copied())
+    }
+
+    fn word(&self, n: usize) -> Option<u64> {
+        match (n.checked_sub(1), &self.more) {
+            (None, _) => Some(self.first),
+            (Some(n), Some(more)) => more.get(n).copied(),
+            (Some(_), None) => None,
+        }
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.used == 0
+        self.first == 0 && self.more.is_none()
     }
 
-    /// The words that are not all zero, and those before them.
+    /// The only word, as in all buffers of up to 8 KiB.
     #[inline]
-    fn used(&self) -> &[u64] {
-        self.words.get(..self.used as usize).unwrap_or(&self.words)
+    fn only(&self) -> Option<u64> {
+        self.more.is_none().then_some(self.first)
     }
 
     /// How many there are.
     #[inline]
     pub fn count(&self) -> usize {
-        self.used().iter().map(|word| word.count_ones() as usize).sum()
+        match self.only() {
+            Some(word) => word.count_ones() as usize,
+            None => self.used().map(|word| word.count_ones() as usize).sum(),
+        }
     }
 
     /// How many unbroken runs they form.
     #[inline]
     pub fn run_count(&self) -> usize {
+        if let Some(word) = self.only() {
+            return (word & !(word << 1)).count_ones() as usize;
+        }
         let (mut runs, mut before) = (0, 0);
         for word in self.used() {
             // A run begins where the chunk before is not in the set.
@@ -84,24 +111,27 @@ impl Chunks {
     /// Whether all of `other` are in it.
     #[inline]
     pub fn contains(&self, other: &Self) -> bool {
-        self.words.iter().zip(other.used()).all(|(word, other)| other & !word == 0)
+        let first = other.first & !self.first == 0;
+        first
+            && (other.more.is_none()
+                || other.used().zip(0..).all(|(more, n)| more & !self.word(n).unwrap_or(0) == 0))
     }
 
     /// The first chunk from `at` on that is in the set, and the first behind that which is not.
     #[inline]
     fn next_run(&self, at: usize) -> Option<Range<usize>> {
         let mut n = at / 64;
-        let mut word = self.used().get(n)? & u64::MAX << (at % 64);
+        let mut word = self.word(n)? & u64::MAX << (at % 64);
         while word == 0 {
             n += 1;
-            word = *self.used().get(n)?;
+            word = self.word(n)?;
         }
         let start = n * 64 + word.trailing_zeros() as usize;
         // All ones below the first chunk, so that the next zero ends the run.
         let mut filled = word | word.wrapping_sub(1);
         while filled == u64::MAX {
             n += 1;
-            filled = self.used().get(n).copied().unwrap_or(0);
+            filled = self.word(n).unwrap_or(0);
         }
         Some(start..n * 64 + filled.trailing_ones() as usize)
     }
@@ -122,6 +152,20 @@ impl Chunks {
         self.runs().map(move |run| run.start * CHUNK_BYTES..(run.end * CHUNK_BYTES).min(length))
     }
 
+    /// Visits the unbroken runs as [`byte_runs`](Self::byte_runs) gives them.
+    #[inline]
+    pub fn for_each_run(&self, length: usize, mut visit: impl FnMut(Range<usize>)) {
+        let Some(mut word) = self.only() else { return self.byte_runs(length).for_each(visit) };
+        while word != 0 {
+            let start = word.trailing_zeros() as usize;
+            let filled = word | word.wrapping_sub(1);
+            let end = filled.trailing_ones() as usize;
+            visit(start * CHUNK_BYTES..(end * CHUNK_BYTES).min(length));
+            // One more carries through the run, up to the zero behind it.
+            word &= filled.wrapping_add(1);
+        }
+    }
+
     /// Those of the chunks from `range` on, counted from its start: the part that one segment of a buffer has.
     pub fn part(&self, range: Range<usize>) -> Self {
         let mut part = Self::NONE;
@@ -136,25 +180,23 @@ impl Chunks {
 
     /// The first `words` 32-bit words, as the log has them.
     pub fn words(&self, words: usize) -> impl Iterator<Item = u32> {
-        self.words.iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]).take(words)
+        (0..WORDS).flat_map(|n| halves(self.word(n).unwrap_or(0))).take(words)
     }
 }
 
-impl BitOr for Chunks {
-    type Output = Self;
-    fn bitor(mut self, other: Self) -> Self {
-        self |= other;
-        self
-    }
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
 }
 
-impl BitOrAssign for Chunks {
+impl BitOrAssign<&Self> for Chunks {
     #[inline]
-    fn bitor_assign(&mut self, other: Self) {
-        for (word, more) in self.words.iter_mut().zip(other.used()) {
-            *word |= more;
+    fn bitor_assign(&mut self, other: &Self) {
+        self.first |= other.first;
+        if other.more.is_some() {
+            for (more, n) in other.used().zip(0..) {
+                *self.word_mut(n) |= more;
+            }
         }
-        self.used = self.used.max(other.used);
     }
 }
 
@@ -166,14 +208,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_set_of_numbers(ranges in proptest::collection::vec((0..MAX_BYTES, 0usize..3000), 0..12)) {
+        fn as_a_set_of_numbers(
+            most in prop_oneof![Just(8192), Just(MAX_BYTES)],
+            ranges in proptest::collection::vec((0..MAX_BYTES, 0usize..3000), 0..12),
+        ) {
             let (mut chunks, mut model) = (Chunks::NONE, BTreeSet::new());
             for (start, len) in ranges {
-                let end = (start + len).min(MAX_BYTES);
-                chunks |= Chunks::of(start..end);
+                let (start, end) = (start % most, (start % most + len).min(most));
+                chunks |= &Chunks::of(start..end);
                 model.extend((start..end).map(|byte| byte / CHUNK_BYTES));
             }
             let runs: Vec<_> = chunks.runs().collect();
+            let mut visited = Vec::new();
+            chunks.for_each_run(MAX_BYTES, |run| visited.push(run));
+            prop_assert_eq!(visited, chunks.byte_runs(MAX_BYTES).collect::<Vec<_>>());
             prop_assert_eq!(chunks.run_count(), runs.len());
             prop_assert!(chunks.contains(&chunks) && chunks.contains(&Chunks::NONE));
             prop_assert_eq!(Chunks::of(0..5000).contains(&chunks), model.iter().all(|n| *n < 40));

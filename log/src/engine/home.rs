@@ -7,6 +7,7 @@
 //! - A transaction that wants the buffer waits for the copy, not for the device.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub struct WriteBatch<'a> {
     guards: Vec<BufferGuard>,
     index: HashMap<Daddr, usize, FxBuildHasher>,
     carried: Vec<Carried>,
+    /// The buffer that was asked for last: inodes of one cluster come one behind the other.
+    last: Option<(Daddr, usize)>,
     device: Option<&'a dyn Device>,
 }
 
@@ -85,19 +88,52 @@ impl<'a> WriteBatch<'a> {
         item: Arc<dyn LogItem>,
         edit: impl FnOnce(&mut [u8]) -> bool,
     ) -> Flush {
-        let at = match self.index.get(&buffer.daddr()) {
-            Some(at) => *at,
+        let at = match self.position(buffer.daddr()) {
+            Some(at) => at,
             None => match self.take(buffer) {
                 Ok(at) => at,
                 Err(flush) => return flush,
             },
         };
+        // The buffer itself was carried when it was taken.
+        let is_other = !std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer));
+        self.edit_at(at, is_other.then_some(item), edit)
+    }
+
+    /// The same for another item's buffer at an address, if the batch has it.
+    #[inline]
+    pub fn edit_taken(
+        &mut self,
+        daddr: Daddr,
+        item: impl FnOnce() -> Arc<dyn LogItem>,
+        edit: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<Flush> {
+        let at = self.position(daddr)?;
+        Some(self.edit_at(at, Some(item()), edit))
+    }
+
+    fn position(&mut self, daddr: Daddr) -> Option<usize> {
+        if let Some((last, at)) = self.last
+            && last == daddr
+        {
+            return Some(at);
+        }
+        let at = *self.index.get(&daddr)?;
+        self.last = Some((daddr, at));
+        Some(at)
+    }
+
+    fn edit_at(
+        &mut self,
+        at: usize,
+        item: Option<Arc<dyn LogItem>>,
+        edit: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Flush {
         let Some(guard) = self.guards.get_mut(at) else { return Flush::Failed };
         if !edit(guard.bytes_mut()) {
             return Flush::Clean;
         }
-        // The buffer itself was carried when it was taken.
-        if !std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer)) {
+        if let Some(item) = item {
             // Only inodes lie in others' buffers; each has a checksum of its own, and the whole has none.
             guard.inodes = true;
             self.carried.push(Carried { lsn: item.core().lsn(), item });
@@ -122,6 +158,7 @@ impl<'a> WriteBatch<'a> {
         }
         let at = self.guards.len();
         self.index.insert(buffer.daddr(), at);
+        self.last = Some((buffer.daddr(), at));
         self.guards.push(guard);
         self.carried.push(Carried { lsn: buffer.core().lsn(), item: buffer.clone() });
         Ok(at)
@@ -131,31 +168,39 @@ impl<'a> WriteBatch<'a> {
     /// `stamp` is the LSN for buffers that are in no list themselves. Gives what was carried, to be told about its end.
     pub fn write(mut self, stamp: Lsn) -> (Vec<Carried>, Result<(), DeviceError>) {
         self.guards.sort_unstable_by_key(|guard| guard.owner().daddr());
-        let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+        let bytes = self.guards.iter().map(|guard| guard.bytes().len()).sum();
+        // All in one piece, so that nothing is copied twice; and where each run begins on the device, and ends here.
+        let mut copy: Vec<u8> = Vec::with_capacity(bytes);
+        let mut runs: Vec<(u64, Range<usize>)> = Vec::new();
         for mut guard in self.guards.drain(..) {
-            let buffer = Arc::clone(guard.owner());
-            guard.begin_write(buffer.core().lsn().unwrap_or(stamp));
-            buffer.take_off();
-            let mut start = 0;
-            for segment in buffer.segments().iter() {
-                let bytes = guard.bytes().get(start..start + segment.bytes as usize).unwrap_or(&[]);
-                start += segment.bytes as usize;
+            let lsn = guard.owner().core().lsn().unwrap_or(stamp);
+            guard.begin_write(lsn);
+            guard.owner().take_off();
+            let mut bytes = guard.bytes();
+            for segment in guard.owner().segments().iter() {
+                let (piece, rest) = bytes.split_at_checked(segment.bytes as usize).unwrap_or((bytes, &[]));
+                bytes = rest;
                 let offset = segment.daddr.get() * 512; // within the device, as it was read from there
+                let start = copy.len();
+                copy.extend_from_slice(piece);
                 match runs.last_mut() {
-                    Some((from, run)) if *from + run.len() as u64 == offset => run.extend_from_slice(bytes),
-                    _ => runs.push((offset, bytes.to_vec())),
+                    Some((from, run)) if *from + run.len() as u64 == offset => run.end = copy.len(),
+                    _ => runs.push((offset, start..copy.len())),
                 }
             }
         }
+        let runs: Vec<_> = runs
+            .into_iter()
+            .filter_map(|(offset, run)| Some(WriteRequest::new(offset, copy.get(run)?)))
+            .collect();
         let result = self.device.map_or(Ok(()), |device| write_runs(device, &runs));
         (self.carried, result)
     }
 }
 
 /// Writes all runs as one batch; where that fails, each alone and with patience.
-fn write_runs(device: &dyn Device, runs: &[(u64, Vec<u8>)]) -> Result<(), DeviceError> {
-    let requests: Vec<_> = runs.iter().map(|(offset, run)| WriteRequest::new(*offset, run)).collect();
-    device.write_many(&requests).or_else(|_| requests.iter().try_for_each(|request| insist(device, request)))
+fn write_runs(device: &dyn Device, runs: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+    device.write_many(runs).or_else(|_| runs.iter().try_for_each(|run| insist(device, run)))
 }
 
 /// Writes one run, and tries again with growing pauses where it fails.

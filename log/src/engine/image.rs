@@ -16,6 +16,8 @@ pub struct BufferImage {
     segments: Segments,
     bytes: Box<[u8]>,
     chunks: Chunks,
+    /// What the buffer's magic says that it is.
+    stamp: Option<&'static Stamp>,
     /// As the log has them: with the kind of buffer above.
     flags: u16,
     /// Kept beside the chunks as both are asked for at each commit.
@@ -29,30 +31,46 @@ const HEAD: usize = 20;
 impl BufferImage {
     /// An image of nothing yet.
     pub fn new(segments: &Segments) -> Self {
-        let bytes = vec![0; segments.bytes()].into_boxed_slice();
-        Self { segments: segments.clone(), bytes, chunks: Chunks::NONE, flags: 0, count: 0, total: 0 }
+        Self {
+            segments: segments.clone(),
+            bytes: vec![0; segments.bytes()].into_boxed_slice(),
+            chunks: Chunks::NONE,
+            stamp: None,
+            flags: 0,
+            count: 0,
+            total: 0,
+        }
     }
 
     /// The image of a buffer that was freed: the log says so, and nothing of what it held.
     pub fn cancelled(segments: &Segments) -> Self {
-        let (bytes, flags) = (Box::default(), flags::CANCEL);
-        let segments = segments.clone();
-        let mut image = Self { segments, bytes, chunks: Chunks::NONE, flags, count: 0, total: 0 };
+        let mut image = Self {
+            segments: segments.clone(),
+            bytes: Box::default(),
+            chunks: Chunks::NONE,
+            stamp: None,
+            flags: flags::CANCEL,
+            count: 0,
+            total: 0,
+        };
         image.measure();
         image
     }
 
     /// Copies `chunks` from the buffer. Of a buffer of `inodes` the log holds only the links of unlinked ones.
     pub fn add(&mut self, from: &[u8], chunks: &Chunks, inodes: bool) {
-        for run in chunks.byte_runs(self.bytes.len()) {
+        chunks.for_each_run(self.bytes.len(), |run| {
             if let (Some(to), Some(from)) = (self.bytes.get_mut(run.clone()), from.get(run)) {
                 to.copy_from_slice(from);
             }
+        });
+        if self.stamp.is_none_or(|stamp| !stamp.is_of(from)) {
+            self.stamp = Stamp::of(from);
         }
-        let kind = Stamp::of(from).map_or(0, |stamp| stamp.kind.code());
+        let kind = self.stamp.map_or(0, |stamp| stamp.kind.code());
         self.flags = u16::from(kind) << flags::KIND_SHIFT | if inodes { flags::INODE_BUFFER } else { 0 };
         if !self.chunks.contains(chunks) {
-            self.chunks |= *chunks;
+            self.chunks |= chunks;
             self.measure();
         }
     }
@@ -73,6 +91,11 @@ impl BufferImage {
     }
 
     fn measure(&mut self) {
+        if let ([segment], false) = (&*self.segments, self.chunks.is_empty()) {
+            self.count = 1 + self.chunks.run_count();
+            self.total = HEAD + map_words(segment) * 4 + self.chunks.count() * CHUNK_BYTES;
+            return;
+        }
         (self.count, self.total) = (0, 0);
         for (segment, chunks) in parts(&self.segments, &self.chunks) {
             if self.is_cancel() || !chunks.is_empty() {
@@ -101,7 +124,7 @@ fn parts<'a>(segments: &'a Segments, chunks: &'a Chunks) -> impl Iterator<Item =
     let mut start = 0;
     segments.iter().map(move |segment| {
         let end = start + segment.bytes as usize / CHUNK_BYTES;
-        let part = if segments.len() == 1 { *chunks } else { chunks.part(start..end) };
+        let part = if segments.len() == 1 { chunks.clone() } else { chunks.part(start..end) };
         start = end;
         (segment, part)
     })

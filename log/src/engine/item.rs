@@ -71,7 +71,8 @@ pub struct ItemCore {
 #[derive(Debug, Default)]
 struct Slots {
     current: Option<Pending>,
-    previous: Option<Pending>,
+    /// Rarely there: a push takes all snapshots at once.
+    previous: Option<Box<Pending>>,
 }
 
 #[derive(Debug)]
@@ -79,6 +80,8 @@ struct Pending {
     checkpoint: u64,
     /// Where the last commit of it stands among all commits.
     order: u64,
+    /// Bytes that the snapshot takes of the log.
+    logged: u64,
     /// Absent only while it is made.
     snapshot: Option<Snapshot>,
 }
@@ -104,20 +107,20 @@ impl ItemCore {
     pub fn log(&self, at: Moment, format: impl FnOnce(&mut Option<Snapshot>)) -> Grown {
         let Moment { checkpoint, order } = at;
         let mut slots = self.slots.lock();
-        let is_first = slots.current.as_ref().is_none_or(|pending| pending.checkpoint != checkpoint);
+        let Slots { current, previous } = &mut *slots;
+        let is_first = current.as_ref().is_none_or(|pending| pending.checkpoint != checkpoint);
         if is_first {
-            let new = Pending { checkpoint, order, snapshot: None };
-            if let Some(older) = slots.current.replace(new) {
-                debug_assert!(slots.previous.is_none(), "a push left a snapshot behind");
-                slots.previous = Some(older);
+            debug_assert!(current.is_none() || previous.is_none(), "a push left a snapshot behind");
+            if let Some(older) = current.replace(Pending { checkpoint, order, logged: 0, snapshot: None }) {
+                *previous = Some(Box::new(older));
             }
         }
-        let Some(pending) = &mut slots.current else { return Grown::default() };
+        let Some(pending) = current else { return Grown::default() };
         pending.order = order;
-        let before = pending.snapshot.as_ref().map_or(0, Snapshot::logged);
         format(&mut pending.snapshot);
-        let after = pending.snapshot.as_ref().map_or(0, Snapshot::logged);
-        Grown { bytes: after as i64 - before as i64, is_first } // far below 2^63
+        let logged = pending.snapshot.as_ref().map_or(0, Snapshot::logged);
+        let before = std::mem::replace(&mut pending.logged, logged);
+        Grown { bytes: logged as i64 - before as i64, is_first } // far below 2^63
     }
 
     /// The same for an item that is logged as regions: `format` gets those that the checkpoint holds, or none.
@@ -135,12 +138,15 @@ impl ItemCore {
     /// Fetches the snapshot of `checkpoint` for its push, with its place among all commits.
     pub fn fetch(&self, checkpoint: u64) -> Option<(u64, Snapshot)> {
         let mut slots = self.slots.lock();
-        let Slots { current, previous } = &mut *slots;
-        [previous, current]
-            .into_iter()
-            .find(|slot| slot.as_ref().is_some_and(|pending| pending.checkpoint == checkpoint))?
-            .take()
-            .and_then(|pending| Some((pending.order, pending.snapshot?)))
+        let is_it = |pending: &Pending| pending.checkpoint == checkpoint;
+        let pending = if slots.previous.as_deref().is_some_and(is_it) {
+            *slots.previous.take()?
+        } else if slots.current.as_ref().is_some_and(is_it) {
+            slots.current.take()?
+        } else {
+            return None;
+        };
+        Some((pending.order, pending.snapshot?))
     }
 
     /// From now on the item must be written home before the log may pass its place, though it is logged again: not all

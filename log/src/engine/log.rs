@@ -34,6 +34,7 @@ use format::superblock::Superblock;
 
 use self::shared::Shared;
 use super::cache::BufferCache;
+use super::commits::Commits;
 use super::defer::Adopted;
 use super::error::Error;
 use super::grant::Grant;
@@ -42,7 +43,7 @@ use super::iclog::{Iclogs, fill};
 use super::ring::Ring;
 use super::sizes::Sizes;
 use super::stats::Statistics;
-use super::target::{Bases, CommitTarget, Commits, LogReservation, StableHook, Ticket};
+use super::target::{Bases, CommitTarget, LogReservation, StableHook, Ticket};
 use super::transaction::Transaction;
 use crate::{Journal, State};
 

@@ -2,7 +2,8 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`transaction`] | [`Transaction`]: what one change reads, locks and modifies |
+//! | [`transaction`], [`edit`] | [`Transaction`]: what one change reads, locks and modifies |
+//! | [`commits`] | what it commits of that |
 //! | [`defer`] | what must follow a change in transactions of its own, with intent and done items |
 //! | [`buffer`], [`cache`] | metadata blocks in memory: the raw bytes of the disk, each under its lock |
 //! | [`chunks`] | which 128-byte chunks of a buffer changed |
@@ -34,7 +35,9 @@ pub mod buffer;
 pub mod cache;
 pub mod chunks;
 pub mod cil;
+pub mod commits;
 pub mod defer;
+pub mod edit;
 pub mod error;
 pub mod grant;
 pub mod halt;

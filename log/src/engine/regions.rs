@@ -32,6 +32,23 @@ impl Regions {
         self.ends.push(self.bytes.len() as u32); // items are far smaller than 4 GiB
     }
 
+    /// Makes room for so many bytes.
+    #[inline]
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
+    /// Adds regions that lie one behind the other in `bytes`, each a multiple of four bytes long; `ends` is where.
+    #[inline]
+    pub fn push_several(&mut self, bytes: &[u8], ends: &[usize]) {
+        debug_assert!(ends.iter().all(|end| end.is_multiple_of(4)) && ends.last() == Some(&bytes.len()));
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        for end in ends {
+            self.ends.push((start + end) as u32); // items are far smaller than 4 GiB
+        }
+    }
+
     /// How many regions there are.
     #[inline]
     pub fn count(&self) -> usize {
@@ -70,8 +87,9 @@ mod tests {
         regions.push(b"format ");
         regions.push(b"");
         regions.push(b"core");
+        regions.push_several(b"datatail", &[4, 8]);
         let all: Vec<_> = regions.iter().collect();
-        assert_eq!(all, [&b"format \0"[..], b"", b"core"]);
-        assert_eq!((regions.count(), regions.len()), (3, 12));
+        assert_eq!(all, [&b"format \0"[..], b"", b"core", b"data", b"tail"]);
+        assert_eq!((regions.count(), regions.len()), (5, 20));
     }
 }

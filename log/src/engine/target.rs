@@ -7,8 +7,8 @@ use base::percpu::{self, PerCpu};
 use base::{FsBlock, Lsn};
 
 use super::cache::BufferCache;
+use super::commits::Commits;
 use super::error::Error;
-use super::item::Commit;
 use super::ticket::Account;
 
 /// How much log space a change may take.
@@ -46,14 +46,6 @@ pub struct BusyExtent {
 pub trait StableHook: Send + Sync + Debug {
     /// The checkpoint that freed these is stable.
     fn extents_stable(&self, extents: &[BusyExtent]);
-}
-
-/// The items of a transaction, and what else goes with it.
-pub struct Commits<'a, 'b> {
-    /// Items, in the order in which the log should hold them.
-    pub items: &'a mut [&'b mut (dyn Commit + 'b)],
-    /// Blocks that it freed; taken out by the target.
-    pub busy: &'a mut Vec<BusyExtent>,
 }
 
 /// What every transaction refers to. Transactions count their references to it, so there is one for each CPU.

@@ -14,10 +14,11 @@ use parking_lot::Mutex;
 
 use super::buffer::Extent;
 use super::cache::BufferCache;
+use super::commits::Commits;
 use super::defer::{Deferred, Progress};
 use super::error::Error;
 use super::item::Moment;
-use super::target::{CommitTarget, Commits, LogReservation, Ticket};
+use super::target::{CommitTarget, LogReservation, Ticket};
 use super::transaction::{Loggable, Transaction};
 use super::unlogged::Unlogged;
 
@@ -261,12 +262,12 @@ struct Intents {
 }
 
 impl CommitTarget for Intents {
-    fn commit(&self, _: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
+    fn commit(&self, _: &mut Ticket, mut commits: Commits<'_, '_>) -> Result<(), Error> {
         let mut unanswered = self.unanswered.lock();
-        for commit in commits.items.iter_mut() {
+        commits.for_each(|commit| {
             let at = Moment { checkpoint: 1, order: 0 };
             commit.log(at);
-            let Some((_, snapshot)) = commit.item().core().fetch(1) else { continue };
+            let Some((_, snapshot)) = commit.item().core().fetch(1) else { return };
             snapshot.for_each(|region| {
                 let (kind, id) = (u16::from_le_bytes([region[0], region[1]]), region[8..16].to_vec());
                 if kind == ItemType::Efi.code() {
@@ -276,7 +277,7 @@ impl CommitTarget for Intents {
                     unanswered.retain(|(intent, _)| *intent != id);
                 }
             });
-        }
+        });
         self.after_each.lock().push(unanswered.iter().flat_map(|(_, names)| names.clone()).collect());
         Ok(())
     }

@@ -11,6 +11,7 @@
 //! stable.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,17 +19,16 @@ use base::Lsn;
 use base::lock::Rank;
 use format::damage::Damage;
 use format::log::item::ItemType;
-use smallvec::SmallVec;
 
-use super::buffer::{Buffer, BufferGuard, Extent, Segments, State, settle};
+use super::buffer::{Buffer, BufferGuard, Extent, Segments, State};
 use super::cache::BufferCache;
-use super::chunks::Chunks;
+use super::commits::{Commits, Plain};
 use super::defer::{self, Adopted, Deferred, Group};
+pub use super::edit::Edit;
 use super::error::Error;
-use super::image::BufferImage;
-use super::item::{Commit, Grown, LogItem, Moment, Snapshot};
+use super::item::{Grown, LogItem, Moment};
 use super::regions::Regions;
-use super::target::{Base, BusyExtent, CommitTarget, Commits, LogReservation, Ticket};
+use super::target::{Base, BusyExtent, CommitTarget, LogReservation, Ticket};
 
 /// A buffer within one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,128 +47,15 @@ pub trait Loggable {
     fn any(&mut self) -> &mut dyn Any;
 }
 
-/// A locked buffer in a transaction.
-pub struct Edit {
-    guard: BufferGuard,
-    changed: Chunks,
-    held: bool,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Normal,
-    /// Freed by this transaction.
-    Invalidated,
-    /// Written home only.
-    Ordered,
-}
-
-impl Edit {
-    fn new(guard: BufferGuard) -> Self {
-        Self { guard, changed: Chunks::NONE, held: false, kind: Kind::Normal }
-    }
-
-    /// The block's bytes.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        self.guard.bytes()
-    }
-
-    /// The bytes of `range`, to be changed and logged.
-    ///
-    /// # Panics
-    /// Where the range lies outside of the buffer, as slicing does: the caller knows the length.
-    #[inline]
-    #[expect(clippy::indexing_slicing, reason = "as documented")]
-    pub fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        self.changed.add(range.clone());
-        &mut self.guard.bytes_mut()[range]
-    }
-
-    /// The whole of the bytes, to be changed where [`log`](Self::log) was or will be told.
-    #[inline]
-    pub fn all_mut(&mut self) -> &mut [u8] {
-        self.guard.bytes_mut()
-    }
-
-    /// Notes that the bytes of `range` changed.
-    #[inline]
-    pub fn log(&mut self, range: Range<usize>) {
-        self.changed.add(range);
-    }
-
-    /// The buffer.
-    pub fn buffer(&self) -> &Arc<Buffer> {
-        self.guard.owner()
-    }
-
-    fn is_dirty(&self) -> bool {
-        self.kind != Kind::Normal || !self.changed.is_empty()
-    }
-}
-
-impl Commit for Edit {
-    fn item(&self) -> Arc<dyn LogItem> {
-        self.guard.owner().clone()
-    }
-
-    fn log(&mut self, at: Moment) -> Grown {
-        settle(&mut self.guard);
-        let Self { guard, changed, kind, .. } = self;
-        guard.owner().core().log(at, |snapshot| match (kind, snapshot) {
-            (Kind::Ordered, snapshot) => {
-                snapshot.get_or_insert(Snapshot::Ordered);
-            }
-            (Kind::Normal, Some(Snapshot::Buffer(image))) if !image.is_cancel() => {
-                image.add(guard.bytes(), changed, guard.inodes);
-            }
-            (Kind::Normal, snapshot) => {
-                let mut image = Box::new(BufferImage::new(guard.owner().segments()));
-                image.add(guard.bytes(), &guard.unwritten(), guard.inodes);
-                *snapshot = Some(Snapshot::Buffer(image));
-            }
-            (Kind::Invalidated, snapshot) => {
-                let image = BufferImage::cancelled(guard.owner().segments());
-                *snapshot = Some(Snapshot::Buffer(Box::new(image)));
-            }
-        })
-    }
-}
-
-/// A lockless item that is logged once and has no home of its own.
-#[derive(Debug)]
-struct Plain {
-    item: Arc<dyn LogItem>,
-    regions: Option<Regions>,
-}
-
-impl Commit for Plain {
-    fn item(&self) -> Arc<dyn LogItem> {
-        Arc::clone(&self.item)
-    }
-
-    fn log(&mut self, at: Moment) -> Grown {
-        let regions = self.regions.take().unwrap_or_default();
-        self.item.core().log_regions(at, |into| *into = regions)
-    }
-}
-
-/// A [`Loggable`] as one of the items of a commit.
-struct Locked<'a>(&'a mut dyn Loggable);
-
-impl Commit for Locked<'_> {
-    fn item(&self) -> Arc<dyn LogItem> {
-        self.0.item()
-    }
-
-    fn log(&mut self, at: Moment) -> Grown {
-        self.0.log(at)
-    }
-}
-
-/// Buffers of most transactions. So many fit into a piece of memory of the size that allocators have ready.
+/// Buffers of most transactions.
 const USUAL: usize = 8;
+/// A transaction of more does not leave its memory to the next.
+const MOST_KEPT: usize = 64;
+
+thread_local! {
+    /// The memory of this thread's last transaction, for its next.
+    static SPARE: Cell<Vec<Option<Edit>>> = const { Cell::new(Vec::new()) };
+}
 
 /// One change of a volume. See the module.
 pub struct Transaction {
@@ -176,7 +63,7 @@ pub struct Transaction {
     ticket: Option<Ticket>,
     /// One that was unlocked early leaves its place empty.
     buffers: Vec<Option<Edit>>,
-    items: SmallVec<[Plain; 1]>,
+    items: Vec<Plain>,
     busy: Vec<BusyExtent>,
     pub(super) deferred: Vec<Box<dyn Deferred>>,
     pub(super) resumed: Vec<Group>,
@@ -211,11 +98,15 @@ impl Transaction {
 
     /// A change whose log space is reserved already.
     pub(super) fn with(base: Arc<Base>, ticket: Option<Ticket>) -> Self {
+        let mut buffers = SPARE.try_with(Cell::take).unwrap_or_default();
+        if buffers.capacity() == 0 {
+            buffers.reserve(USUAL);
+        }
         Self {
             base,
-            buffers: Vec::with_capacity(if ticket.is_some() { USUAL } else { 0 }),
+            buffers,
             ticket,
-            items: SmallVec::new(),
+            items: Vec::new(),
             busy: Vec::new(),
             deferred: Vec::new(),
             resumed: Vec::new(),
@@ -292,20 +183,28 @@ impl Transaction {
         if !zeros {
             edit.guard.bytes_mut().fill(0);
         }
-        (edit.changed, edit.kind) = (Chunks::NONE, Kind::Normal);
+        edit.forget_changes();
         Ok(id)
     }
 
     /// Locks and joins a buffer that the caller has had before, without a look into the cache. `None` where it is not
     /// the block's any more, or holds nothing: then [`read`](Self::read) finds what does.
     pub fn rejoin(&mut self, buffer: Arc<Buffer>) -> Option<BufferId> {
-        let is = |edit: &Option<Edit>| edit.as_ref().is_some_and(|edit| Arc::ptr_eq(edit.buffer(), &buffer));
-        if let Some(at) = self.buffers.iter().position(is) {
-            let id = BufferId(at as u32); // a transaction has some dozens
-            return (self.edit(id).guard.state() == State::Valid).then_some(id);
-        }
         buffer.touch();
-        let guard = buffer.into_lock();
+        // One that this transaction has joined is locked, and nearly all others are free.
+        let guard = match buffer.try_into_lock() {
+            Ok(guard) => guard,
+            Err(buffer) => {
+                let is = |edit: &Option<Edit>| {
+                    edit.as_ref().is_some_and(|edit| Arc::ptr_eq(edit.buffer(), &buffer))
+                };
+                if let Some(at) = self.buffers.iter().position(is) {
+                    let id = BufferId(at as u32); // a transaction has some dozens
+                    return (self.edit(id).guard.state() == State::Valid).then_some(id);
+                }
+                buffer.into_lock()
+            }
+        };
         if guard.state() != State::Valid {
             return None;
         }
@@ -352,6 +251,19 @@ impl Transaction {
         }
     }
 
+    /// A joined buffer itself.
+    ///
+    /// # Panics
+    /// As [`edit`](Self::edit).
+    #[inline]
+    #[track_caller]
+    pub fn buffer(&self, id: BufferId) -> &Arc<Buffer> {
+        match self.buffers.get(id.0 as usize) {
+            Some(Some(edit)) => edit.buffer(),
+            _ => unreachable!("{id:?} is joined: its handle is not kept past a release or a roll"),
+        }
+    }
+
     /// The bytes of `range` in a joined buffer, to be changed and logged.
     ///
     /// # Panics
@@ -376,19 +288,13 @@ impl Transaction {
 
     /// The block was freed: the log tells recovery to replay nothing into it, and the buffer is not written.
     pub fn invalidate(&mut self, id: BufferId) {
-        let edit = self.edit(id);
-        edit.guard.reset(State::Stale);
-        (edit.changed, edit.kind) = (Chunks::NONE, Kind::Invalidated);
+        self.edit(id).invalidate();
     }
 
     /// The buffer's bytes are not logged, but written home before the log passes this transaction: for blocks that
     /// another item can make again.
     pub fn ordered(&mut self, id: BufferId) {
-        let edit = self.edit(id);
-        edit.guard.ordered = true;
-        // What it was made with is not in the log, but for the item that can make it again.
-        edit.buffer().core().stay();
-        (edit.changed, edit.kind) = (Chunks::NONE, Kind::Ordered);
+        self.edit(id).order();
     }
 
     /// The buffer holds inodes: only their unlinked links are logged.
@@ -501,7 +407,7 @@ impl Transaction {
         self.epoch += 1;
         for place in &mut self.buffers {
             match place {
-                Some(edit) if edit.held => (edit.changed, edit.kind) = (Chunks::NONE, Kind::Normal),
+                Some(edit) if edit.held => edit.forget_changes(),
                 _ => *place = None,
             }
         }
@@ -545,28 +451,12 @@ impl Transaction {
             debug_assert!(!self.is_dirty(), "a reader changed something");
             return Ok(());
         };
-        for edit in self.buffers.iter_mut().flatten() {
-            let changed = edit.changed;
-            edit.guard.note_changed(&changed);
-        }
-        let mut inodes: SmallVec<[Locked<'_>; 4]> = locked
-            .iter_mut()
-            .filter(|locked| locked.is_dirty() || (again && locked.item().core().lsn().is_some()))
-            .map(|locked| Locked(&mut **locked))
-            .collect();
-        let mut commits: SmallVec<[&mut dyn Commit; 16]> = SmallVec::new();
-        commits.extend(self.items.iter_mut().map(|item| item as &mut dyn Commit));
-        let dirty =
-            self.buffers.iter_mut().flatten().filter(|edit| {
-                edit.is_dirty() || (again && edit.held && edit.buffer().core().lsn().is_some())
-            });
-        commits.extend(dirty.map(|edit| edit as &mut dyn Commit));
-        commits.extend(inodes.iter_mut().map(|inode| inode as &mut dyn Commit));
-        if commits.is_empty() && self.busy.is_empty() {
+        let Self { items, buffers, busy, .. } = self;
+        let commits = Commits { items, buffers, locked, again, busy };
+        if commits.is_empty() {
             return Ok(());
         }
-        self.base.target.commit(ticket, Commits { items: &mut commits, busy: &mut self.busy })?;
-        drop(commits);
+        self.base.target.commit(ticket, commits)?;
         self.items.clear();
         Ok(())
     }
@@ -577,7 +467,12 @@ impl Drop for Transaction {
         if (self.rolled && !self.deferred.is_empty()) || self.is_dirty() {
             self.base.target.shut_down("a change was given up half way");
         }
-        self.buffers.clear();
+        let mut buffers = std::mem::take(&mut self.buffers);
+        buffers.clear();
+        if buffers.capacity() <= MOST_KEPT {
+            // A thread that ends has none to keep it for.
+            let _ = SPARE.try_with(|spare| spare.set(buffers));
+        }
         if let Some(ticket) = self.ticket.take() {
             self.base.target.end(ticket);
         }

@@ -10,10 +10,11 @@ use base::Lsn;
 use base::lock::{Mutex, Rank};
 use block::Device;
 
+use super::commits::Commits;
 use super::error::Error;
 use super::home::{Flush, WriteBatch};
 use super::item::{LogItem, Moment};
-use super::target::{CommitTarget, Commits, LogReservation, StableHook, Ticket};
+use super::target::{CommitTarget, LogReservation, StableHook, Ticket};
 use super::ticket::Account;
 
 /// See the module.
@@ -98,10 +99,10 @@ impl CommitTarget for Unlogged {
         Ok(())
     }
 
-    fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
+    fn commit(&self, ticket: &mut Ticket, mut commits: Commits<'_, '_>) -> Result<(), Error> {
         self.check()?;
         let mut bytes = 0;
-        for commit in commits.items.iter_mut() {
+        commits.for_each(|commit| {
             // Each commit is a checkpoint of its own.
             let checkpoint = self.next_checkpoint.fetch_add(1, Ordering::Relaxed);
             commit.log(Moment { checkpoint, order: 0 });
@@ -113,7 +114,7 @@ impl CommitTarget for Unlogged {
                 item.core().set_lsn(Some(LSN));
                 state.waiting.push(item);
             }
-        }
+        });
         self.most_bytes.fetch_max(bytes, Ordering::Relaxed);
         if bytes > ticket.left {
             self.shut_down(&format!("a transaction logs {bytes} bytes and has reserved {}", ticket.left));

@@ -71,7 +71,8 @@ impl Volume {
             let nlink = dir.nlink() + 1;
             dir.set_nlink(nlink);
         }
-        self.touch(&mut dir, &[Time::Modify, Time::Change]);
+        // The moment in which the file was made is that in which the directory got it.
+        dir.set_times(&[Time::Modify, Time::Change], child.changed_at());
         change.commit(&mut [&mut dir, &mut child])?;
         drop((child, child_ref));
         Ok(Some(ino))

@@ -40,6 +40,13 @@ impl FreeShape {
         Ok(Self { first: header.firstdb.get(), valid, used })
     }
 
+    /// The table.
+    #[inline]
+    pub fn bests<'b>(&self, bytes: &'b [u8]) -> Result<&'b [U16], Damage> {
+        let table = bytes.get(HEADER_SIZE..).and_then(|rest| U16::view_array(rest, self.valid));
+        table.ok_or_else(|| Damage::short(NAME, HEADER_SIZE + 2 * self.valid, bytes.len()))
+    }
+
     fn put<B: BlockMut + ?Sized>(&self, block: &mut B) -> Result<(), Damage> {
         let header = FreeHeader {
             firstdb: U32::new(self.first),
@@ -66,11 +73,8 @@ pub fn init<B: BlockMut + ?Sized>(
 }
 
 /// The table.
-#[inline]
 pub fn bests(bytes: &[u8]) -> Result<&[U16], Damage> {
-    let shape = FreeShape::of(bytes)?;
-    let table = bytes.get(HEADER_SIZE..).and_then(|rest| U16::view_array(rest, shape.valid));
-    table.ok_or_else(|| Damage::short(NAME, HEADER_SIZE + 2 * shape.valid, bytes.len()))
+    FreeShape::of(bytes)?.bests(bytes)
 }
 
 /// Sets the room of a data block; `None`: the block is gone. The table grows as far as it must, and ends with the last
@@ -84,7 +88,7 @@ pub fn set<B: BlockMut + ?Sized>(
     let mut shape = old;
     let most = block.bytes().len().saturating_sub(HEADER_SIZE) / 2;
     ensure!(index < most, NAME, "nvalid", format_args!("at most {most}"), index);
-    let table = bests(block.bytes())?;
+    let table = shape.bests(block.bytes())?;
     let before = table.get(index).map(|best| best.get()).filter(|best| *best != NULL_BEST);
     if before == best {
         return Ok(shape);

@@ -144,9 +144,13 @@ pub fn put_bests<B: BlockMut + ?Sized>(block: &mut B, bests: &[U16]) -> Result<(
 }
 
 /// The room of each data block, of a leaf alone.
-#[inline]
 pub fn bests(bytes: &[u8]) -> Result<&[U16], Damage> {
-    let shape = LeafShape::of(bytes)?;
+    bests_of(bytes, &LeafShape::of(bytes)?)
+}
+
+/// The same of a leaf whose shape is known.
+#[inline]
+pub fn bests_of<'b>(bytes: &'b [u8], shape: &LeafShape) -> Result<&'b [U16], Damage> {
     let table = bytes.get(shape.limit..);
     let count = shape.bests.unwrap_or(0);
     table.and_then(|table| U16::view_array(table, count)).ok_or_else(|| Damage::short(TAIL, 2 * count, 0))
@@ -155,6 +159,17 @@ pub fn bests(bytes: &[u8]) -> Result<&[U16], Damage> {
 /// Sets the room of one data block, which the table has.
 pub fn set_best<B: BlockMut + ?Sized>(block: &mut B, index: usize, best: u16) -> Result<(), Damage> {
     let shape = LeafShape::of(block.bytes())?;
+    set_best_of(block, &shape, index, best)
+}
+
+/// The same of a leaf whose shape is known.
+#[inline]
+pub fn set_best_of<B: BlockMut + ?Sized>(
+    block: &mut B,
+    shape: &LeafShape,
+    index: usize,
+    best: u16,
+) -> Result<(), Damage> {
     let count = shape.bests.unwrap_or(0);
     ensure!(index < count, TAIL, "bestcount", format_args!("more than {index}"), count);
     let at = shape.best_at(index);
@@ -195,6 +210,17 @@ pub fn insert<B: BlockMut + ?Sized>(
     index: usize,
 ) -> Result<(), Damage> {
     let shape = LeafShape::of(block.bytes())?;
+    insert_into(block, &shape, hash, pointer, index)
+}
+
+/// The same in a leaf whose shape is known.
+pub fn insert_into<B: BlockMut + ?Sized>(
+    block: &mut B,
+    shape: &LeafShape,
+    hash: u32,
+    pointer: DataPtr,
+    index: usize,
+) -> Result<(), Damage> {
     let new = slots::entry(hash, pointer);
     ensure!(index <= shape.slots.count, NAME, "count", format_args!("at least {index}"), shape.slots.count);
     if shape.stale > 0 {

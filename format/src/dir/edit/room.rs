@@ -35,6 +35,11 @@ impl Room {
     pub fn end(self) -> usize {
         self.offset + self.length
     }
+
+    /// As the table has it: offset and length, which a block of 64 KiB keeps below 16 bits.
+    fn best(self) -> [U16; 2] {
+        [U16::new(self.offset as u16), U16::new(self.length as u16)]
+    }
 }
 
 /// Bytes that may be used in a block of entries alone that has none.
@@ -141,20 +146,76 @@ pub fn take<B: BlockMut + ?Sized>(
     at: usize,
     length: usize,
 ) -> Result<(), Damage> {
-    let bytes = block.bytes();
-    let end = end(bytes)?;
+    let before = Table::read(block.bytes())?;
+    take_of(block, geometry, before, room, at, length).map(|_| ())
+}
+
+/// Takes the front of the largest region. Gives where it begins, and the length of the region that is the largest then.
+pub fn take_largest<B: BlockMut + ?Sized>(
+    block: &mut B,
+    geometry: &Geometry,
+    length: usize,
+) -> Result<(usize, u16), Damage> {
+    let before = Table::read(block.bytes())?;
+    let [largest, ..] = before.rooms;
+    ensure!(
+        largest.length >= length,
+        NAME,
+        "bestfree",
+        format_args!("{length} bytes, as the tables of room say"),
+        largest.length
+    );
+    let rest = Room { offset: largest.offset + length, length: largest.length - length };
+    // Mostly the rest is still the largest, and the others stay where they are in the table.
+    if rest.length > before.rooms[1].length && length >= 8 && length.is_multiple_of(8) {
+        expect_room(block.bytes(), end(block.bytes())?, largest)?;
+        put_unused(block, rest)?;
+        put(block, NAME, DirHeader::SIZE, rest.best().as_bytes())?;
+        return Ok((largest.offset, rest.length as u16));
+    }
+    let after = take_of(block, geometry, before, largest, largest.offset, length)?;
+    let [left, ..] = after.rooms;
+    // A block has at most 64 KiB, of which its header takes some.
+    Ok((largest.offset, left.length as u16))
+}
+
+/// The region lies where the table says, and is unused.
+#[inline]
+fn expect_room(bytes: &[u8], end: usize, room: Room) -> Result<(), Damage> {
     let found = if room.end() <= end { unused_at(bytes, room.offset, end)? } else { None };
     ensure!(
-        found == Some(room) && at >= room.offset && length >= 8 && at + length <= room.end(),
+        found == Some(room),
         UNUSED,
         "length",
         format_args!("{} bytes at {:#x}", room.length, room.offset),
         found.map_or(0, |found| found.length)
     );
+    Ok(())
+}
+
+/// The same as [`take`], from one table to the next.
+#[inline]
+fn take_of<B: BlockMut + ?Sized>(
+    block: &mut B,
+    geometry: &Geometry,
+    before: Table,
+    room: Room,
+    at: usize,
+    length: usize,
+) -> Result<Table, Damage> {
+    let bytes = block.bytes();
+    let end = end(bytes)?;
+    expect_room(bytes, end, room)?;
+    ensure!(
+        at >= room.offset && length >= 8 && at + length <= room.end(),
+        UNUSED,
+        "length",
+        format_args!("{length} bytes at {at:#x}"),
+        room.length
+    );
     ensure!((at | length).is_multiple_of(8), UNUSED, "length", "a multiple of 8", length);
     let front = Room { offset: room.offset, length: at - room.offset };
     let back = Room { offset: at + length, length: room.end() - (at + length) };
-    let before = Table::read(bytes)?;
     let mut table = before;
     let known = table.remove(room.offset);
     for rest in [front, back].into_iter().filter(|rest| rest.length > 0) {
@@ -172,7 +233,8 @@ pub fn take<B: BlockMut + ?Sized>(
         // The part is no region yet: the search must step over it.
         table = Table::search(block.bytes(), geometry, end, Some(at..at + length))?;
     }
-    table.write(block, &before)
+    table.write(block, &before)?;
+    Ok(table)
 }
 
 /// Gives bytes back that an entry, or a part of the leaf, took. Joins them with unused neighbours.

@@ -41,10 +41,11 @@ use crossbeam_utils::CachePadded;
 
 use self::context::{Context, Space};
 use self::progress::Progress;
+use super::commits::Commits;
 use super::halt::Halt;
-use super::item::{Commit, LogItem, Moment};
+use super::item::{LogItem, Moment};
 use super::sizes::Sizes;
-use super::target::{BusyExtent, Commits, Ticket};
+use super::target::{BusyExtent, Ticket};
 
 /// Items of a commit are ordered by their place in it, which stands below the commit's number.
 const ITEM_BITS: u32 = 16;
@@ -141,16 +142,24 @@ impl Cil {
     ///
     /// # Errors
     /// Those of `Ticket::charge`; the volume must then be shut down.
-    pub fn insert(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<Committed, Halt> {
+    pub fn insert(&self, ticket: &mut Ticket, mut commits: Commits<'_, '_>) -> Result<Committed, Halt> {
         let mut shard = self.local().lock();
         let shard = &mut *shard;
         let sequence = shard.context.sequence;
-        let order = self.order.fetch_add(1, Relaxed);
-        let mut grown = 0;
-        for (n, commit) in (0u64..).zip(commits.items) {
-            let order = order << ITEM_BITS | n.min((1 << ITEM_BITS) - 1);
-            grown += shard.add(&mut **commit, Moment { checkpoint: sequence, order });
-        }
+        let first = self.order.fetch_add(1, Relaxed) << ITEM_BITS;
+        let last = first | ((1 << ITEM_BITS) - 1);
+        let (mut order, mut grown) = (first, 0);
+        commits.for_each(|commit| {
+            // The item is locked by the caller, and no push can pass this shard.
+            let made = commit.log(Moment { checkpoint: sequence, order });
+            order = last.min(order + 1);
+            grown += made.bytes;
+            if made.is_first {
+                let item = commit.item();
+                item.core().pin();
+                shard.items.push(item);
+            }
+        });
         shard.busy.append(commits.busy);
         shard.commits += 1;
         shard.bytes += grown;
@@ -193,18 +202,6 @@ impl Shard {
 
     fn is_empty(&self) -> bool {
         self.commits == 0
-    }
-
-    /// Formats one item; gives by how much the checkpoint grew.
-    fn add(&mut self, commit: &mut dyn Commit, at: Moment) -> i64 {
-        // The item is locked by the caller, and no push can pass this shard.
-        let grown = commit.log(at);
-        if grown.is_first {
-            let item = commit.item();
-            item.core().pin();
-            self.items.push(item);
-        }
-        grown.bytes
     }
 }
 

@@ -84,11 +84,11 @@ impl Cil {
         &self,
         sequence: u64,
         reserved: u64,
-        snapshots: &[(u64, Snapshot)],
+        snapshots: &[Snapshot],
         iclogs: &Iclogs,
     ) -> Result<Filled, Halt> {
-        let bytes = snapshots.iter().map(|(_, snapshot)| snapshot.logged()).sum();
-        let regions = snapshots.iter().map(|(_, snapshot)| snapshot.count()).sum();
+        let bytes = snapshots.iter().map(Snapshot::logged).sum();
+        let regions = snapshots.iter().map(Snapshot::count).sum();
         let too_little = |needed: u64| {
             Halt::Because(format!(
                 "checkpoint {sequence} needs {needed} bytes of the log, and {reserved} were reserved for it"
@@ -100,7 +100,7 @@ impl Cil {
         }
         let mut filler = Filler::begin(iclogs, sequence as u32, regions)?;
         let mut result = Ok(());
-        for (_, snapshot) in snapshots {
+        for snapshot in snapshots {
             snapshot.for_each(|region| {
                 if result.is_ok() {
                     result = filler.region(region);
@@ -119,28 +119,32 @@ impl Cil {
 
 impl Swapped {
     /// Empties the items' slots; gives the snapshots in the order of their commits.
-    fn take_snapshots(self) -> (Vec<(u64, Snapshot)>, Checkpoint) {
+    fn take_snapshots(self) -> (Vec<Snapshot>, Checkpoint) {
         let sequence = self.sequence;
-        let mut all: Vec<_> = self
-            .items
-            .into_iter()
-            .filter_map(|item| {
-                let fetched = item.core().fetch(sequence);
-                debug_assert!(fetched.is_some(), "an item in the list has a snapshot");
-                fetched.map(|(order, snapshot)| (order, snapshot, item))
-            })
-            .collect();
-        all.sort_by_key(|(order, ..)| *order);
+        let mut fetched = Vec::with_capacity(self.items.len());
+        // What is sorted is small: the order, and where the item lies.
+        let mut order = Vec::with_capacity(self.items.len());
+        for (item, at) in self.items.into_iter().zip(0usize..) {
+            let snapshot = item.core().fetch(sequence);
+            debug_assert!(snapshot.is_some(), "an item in the list has a snapshot");
+            let (place, snapshot) = snapshot.map_or((0, None), |(place, snapshot)| (place, Some(snapshot)));
+            order.push((place, at));
+            fetched.push(snapshot.map(|snapshot| (snapshot, item)));
+        }
+        // Stable, as it lies in long runs that are sorted already.
+        order.sort();
+        let (mut snapshots, mut items) = (Vec::with_capacity(order.len()), Vec::with_capacity(order.len()));
+        for (_, at) in order {
+            if let Some((snapshot, item)) = fetched.get_mut(at).and_then(Option::take) {
+                snapshots.push(snapshot);
+                items.push(item);
+            }
+        }
         debug_assert_eq!(
-            all.iter().map(|(_, snapshot, _)| snapshot.logged() as i64).sum::<i64>(),
+            snapshots.iter().map(|snapshot| snapshot.logged() as i64).sum::<i64>(),
             self.bytes,
             "what commits accounted for is what the items hold"
         );
-        let (mut snapshots, mut items) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
-        for (order, snapshot, item) in all {
-            snapshots.push((order, snapshot));
-            items.push(item);
-        }
         (snapshots, Checkpoint { sequence, items, busy: self.busy, start: None, commit: 0 })
     }
 }

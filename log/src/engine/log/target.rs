@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use base::Lsn;
 
 use super::shared::Shared;
+use crate::engine::commits::Commits;
 use crate::engine::error::Error;
 use crate::engine::stats::Counters;
-use crate::engine::target::{CommitTarget, Commits, LogReservation, Ticket};
+use crate::engine::target::{CommitTarget, LogReservation, Ticket};
 
 impl Shared {
     /// An empty promise: a ticket whose space is not yet reserved.
