@@ -126,8 +126,8 @@ impl Field {
         Self { at, checksum_at, bits }
     }
 
-    /// Stores a number, and corrects the checksum. What is damaged elsewhere stays so: a checksum that was wrong is wrong
-    /// afterwards. Nothing is written where `bytes` are too few.
+    /// Stores a number, and corrects the checksum. What is damaged elsewhere stays so: a checksum that was wrong is
+    /// wrong afterwards. Nothing is written where `bytes` are too few.
     pub fn store(&self, bytes: &mut [u8], number: u32) {
         let fields = bytes.get_disjoint_mut([self.at..self.at + 4, self.checksum_at..self.checksum_at + 4]);
         let Ok([field, checksum]) = fields else { return };

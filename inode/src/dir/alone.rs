@@ -31,8 +31,8 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(self.alone_search(id, wanted)?.1.hit())
     }
 
-    /// Adds a name that is not there, and whose leaf entry, with this hash, goes to `slot` of a leaf of this shape: into
-    /// the first block with room, else into a new one at the first hole.
+    /// Adds a name that is not there, and whose leaf entry, with this hash, goes to `slot` of a leaf of this shape:
+    /// into the first block with room, else into a new one at the first hole.
     pub(super) fn alone_insert(
         &mut self,
         (id, shape): (B::Id, LeafShape),
