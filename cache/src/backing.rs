@@ -157,7 +157,8 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// unwritten blocks as written, and moves sizes up; for several files in one transaction if there are more.
     ///
     /// # Errors
-    /// Whatever can happen to a transaction; the claims are gone then, and what is reserved stays with the caller.
+    /// Whatever can happen to a transaction; the claims are gone then, and what is left of what was reserved is told as
+    /// after success.
     fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error>;
 
     /// Sets the size on disk, and frees the blocks behind the one in which it ends.

@@ -26,7 +26,7 @@ use crate::backing::Backing;
 use crate::contents::Contents;
 use crate::counters::{Counters, Statistics};
 use crate::flusher::{Bell, Syncs};
-use crate::folio::{FOLIO_BYTES, Folio};
+use crate::folio::Folio;
 use crate::limits::Pace;
 use crate::options::{Limits, Options};
 
@@ -159,6 +159,3 @@ impl<B: Backing> Cache<B> {
         }
     }
 }
-
-/// The least memory in which everything works: some folios, and what one operation holds.
-pub const LEAST_MEMORY: u64 = FOLIO_BYTES as u64;

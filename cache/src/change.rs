@@ -11,7 +11,7 @@ use log::engine::Error;
 
 use crate::backing::Backing;
 use crate::contents::Contents;
-use crate::folio::{FOLIO_BYTES, FOLIO_LOG, bits};
+use crate::folio::{FOLIO_LOG, bits};
 
 /// What becomes of the blocks at both ends of a range of which only a part lies within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,10 +257,5 @@ impl<B: Backing> Contents<B> {
     fn cleaned(&self, blocks: u64) {
         self.dirty_blocks.fetch_sub(blocks as i64, SeqCst);
         self.cache.dirty.sub(blocks << self.block_log());
-    }
-
-    /// Bytes that a folio covers, for who asks what direct transfers are best aligned to.
-    pub const fn folio_bytes() -> usize {
-        FOLIO_BYTES
     }
 }

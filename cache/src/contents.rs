@@ -234,11 +234,9 @@ impl<B: Backing> Contents<B> {
 
     /// Gives blocks back that were set aside; the tree's share stays until the file is clean.
     pub(crate) fn give_back(&self, blocks: u64) {
-        if blocks > 0 {
-            let mut account = self.account.lock();
-            account.blocks = account.blocks.saturating_sub(blocks);
-            drop(account);
-            self.cache.below.unreserve(blocks);
+        let held = if blocks > 0 { self.spend(blocks) } else { 0 };
+        if held > 0 {
+            self.cache.below.unreserve(held);
         }
     }
 
@@ -247,10 +245,13 @@ impl<B: Backing> Contents<B> {
         std::mem::take(&mut self.account.lock().tree)
     }
 
-    /// Takes blocks out, to be spent.
-    pub(crate) fn spend(&self, blocks: u64) {
+    /// Takes blocks out, to be spent; how many there were. Fewer than asked for only after a change failed that had
+    /// taken them, when there were no others to be had.
+    pub(crate) fn spend(&self, blocks: u64) -> u64 {
         let mut account = self.account.lock();
-        account.blocks = account.blocks.saturating_sub(blocks);
+        let held = account.blocks.min(blocks);
+        account.blocks -= held;
+        held
     }
 
     /// Puts back what was not spent. What is not needed is given back to the volume.

@@ -126,9 +126,9 @@ impl<B: Backing> Contents<B> {
         let map = self.mapped(offset >> log, end >> log)?;
         let new = map.iter().filter(|part| part.needs_blocks()).map(|part| part.count).sum();
         self.set_aside(new)?;
-        self.spend(new);
+        let held = self.spend(new);
         let written = self.write_parts(offset, buf, &map);
-        let mut left = new + self.take_tree_share();
+        let mut left = held + self.take_tree_share();
         let result = written.and_then(|written| {
             let size = (end > self.disk_size.load(SeqCst)).then_some(end);
             let mut finish = [Finish { file: &self.file, written, size, reserved: left }];

@@ -45,7 +45,7 @@ mod tests;
 mod write;
 
 pub use backing::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
-pub use cache::{Cache, LEAST_MEMORY};
+pub use cache::Cache;
 pub use change::{Change, Edges};
 pub use contents::Contents;
 pub use counters::Statistics;

@@ -265,8 +265,7 @@ impl<B: Backing> Cache<B> {
         for (index, job) in jobs.iter_mut().enumerate() {
             let Some((written, size)) = job.finish() else { continue };
             let claimed = written.iter().filter(|part| part.claim.is_some()).map(|part| part.count).sum();
-            job.contents.spend(claimed);
-            let reserved = claimed + job.contents.take_tree_share();
+            let reserved = job.contents.spend(claimed) + job.contents.take_tree_share();
             which.push((index, claimed, size));
             finishes.push((Arc::clone(&job.contents), written, size, reserved));
         }
@@ -316,7 +315,10 @@ impl<B: Backing> Cache<B> {
                 job.failed.get_or_insert_with(|| error.clone());
                 job.settle(true);
                 let back = claimed.min(left);
-                contents.put_back(back, left - back);
+                // What was taken along by the change that failed is set aside anew, for the next attempt.
+                let again = claimed - back;
+                let again = if again > 0 && contents.cache.below.reserve(again).is_ok() { again } else { 0 };
+                contents.put_back(back + again, left - back);
             }
         }
     }

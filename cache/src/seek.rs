@@ -4,7 +4,7 @@ use log::engine::Error;
 
 use crate::backing::{Backing, Kind};
 use crate::contents::Contents;
-use crate::folio::{FOLIO_LOG, bits};
+use crate::folio::bits;
 
 /// What a range of a file is, for listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,10 +163,5 @@ impl<B: Backing> Contents<B> {
             at = behind;
         }
         found
-    }
-
-    /// The first byte of the folio that covers `offset`.
-    pub const fn folio_start(offset: u64) -> u64 {
-        offset >> FOLIO_LOG << FOLIO_LOG
     }
 }

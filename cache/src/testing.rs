@@ -551,6 +551,11 @@ impl Backing for Volume {
         base::lock::may_wait(base::lock::Rank::Inode);
         if let Err(error) = self.shared.strike(Op::Finish) {
             files.iter_mut().for_each(|finish| finish.written.clear());
+            // Some volumes keep what was reserved, and give it back themselves.
+            if self.longest_claim % 2 == 1 {
+                let taken: u64 = files.iter_mut().map(|finish| std::mem::take(&mut finish.reserved)).sum();
+                self.unreserve(taken);
+            }
             return Err(error);
         }
         self.change(|state| {
