@@ -36,6 +36,8 @@ pub struct New {
     pub records: Vec<Counted>,
     /// First block and blocks.
     pub freed: Vec<(u32, u32)>,
+    /// What was shared and has one owner left: first block and blocks.
+    pub alone: Vec<(u32, u32)>,
 }
 
 /// Counts `range` by one. `old` holds the records in it and those that touch it, in order; blocks without a record
@@ -82,6 +84,8 @@ fn count(new: &mut New, blocks: Range<u32>, count: u32, step: Step, base: u32) -
         push(&mut new.records, Counted { start: blocks.start, blocks: length, count: now });
     } else if now == 0 && base > 0 {
         new.freed.push((blocks.start, length));
+    } else if base > 0 && step == Step::Down {
+        new.alone.push((blocks.start, length));
     }
     Some(())
 }

@@ -86,6 +86,10 @@ impl OpenAg<'_> {
             return Err(self.group.damage(at, (RefcountBt::NAME, "record"), expected, "others"));
         };
         self.replace_counts(tx, &mut cursor, domain, &old, &new.records)?;
+        // Until this is stable, the other owner may still be found after a power cut: its blocks must not be written.
+        for (start, count) in &new.alone {
+            self.group.busy(tx, AgBlock(*start), *count);
+        }
         Ok(Changed { blocks: end - start, freed: new.freed })
     }
 

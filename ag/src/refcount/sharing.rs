@@ -15,7 +15,8 @@ pub struct Part {
     pub skip: u32,
     /// Blocks.
     pub count: u32,
-    /// Whether several files, or one in several places, have them.
+    /// Whether several files, or one in several places, have them; or had them, and that they do not is not stable yet.
+    /// Then they must not be written.
     pub shared: bool,
 }
 
@@ -69,7 +70,34 @@ impl OpenAg<'_> {
             next = cursor.next(tx)?;
         }
         put(&mut done, end, false);
-        Ok(join(parts))
+        Ok(join(self.lately_shared(first, parts)))
+    }
+}
+
+impl OpenAg<'_> {
+    /// Blocks that have one owner are busy as long as it is not stable that they have no other.
+    fn lately_shared(&self, first: u32, parts: Vec<Part>) -> Vec<Part> {
+        let mut all = Vec::with_capacity(parts.len());
+        for part in parts {
+            if part.shared {
+                all.push(part);
+                continue;
+            }
+            let end = part.skip + part.count;
+            let mut done = part.skip;
+            let mut put = |to: u32, shared: bool| {
+                if to > done {
+                    all.push(Part { skip: done, count: to - done, shared });
+                    done = to;
+                }
+            };
+            self.group.clear_parts((first + part.skip, part.count), false, &mut |start, count| {
+                put(start - first, true);
+                put(start - first + count, false);
+            });
+            put(end, true);
+        }
+        all
     }
 }
 

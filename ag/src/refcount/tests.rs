@@ -48,6 +48,9 @@ proptest! {
         for (start, count) in &new.freed {
             prop_assert!(expected[*start as usize..(start + count) as usize].iter().all(|count| *count == 0));
         }
+        let alone: u32 = new.alone.iter().map(|(_, count)| *count).sum();
+        let lost = (start as usize..end as usize).filter(|block| (counts[*block], expected[*block]) == (2, 1));
+        prop_assert_eq!(alone as usize, lost.count());
         // What was not near is as it was.
         let far = records(&counts, 1).into_iter().filter(|r| !near.contains(r));
         let mut all: Vec<Counted> = far.chain(new.records).collect();

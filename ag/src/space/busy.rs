@@ -3,6 +3,9 @@
 //!
 //! Metadata may use them at once where nothing else is left: its new contents come to the disk through the log, behind
 //! the freeing.
+//!
+//! Blocks that files shared, and that have one owner left, are busy in the same sense: the other owner may still be
+//! found after a power cut, and must not show what the one that is left writes to them meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -64,14 +67,14 @@ impl Busy {
 }
 
 impl Group {
-    /// Blocks of this group were freed by the transaction.
+    /// Blocks of this group were freed by the transaction, or lost their last owner but one.
     pub(crate) fn busy(&self, tx: &mut Transaction, at: AgBlock, count: u32) {
         tx.busy(BusyExtent { start: self.fs_block(at), blocks: count });
         self.unusable.lock().busy.insert(at.get(), count);
         self.busy_count.fetch_add(1, Relaxed);
     }
 
-    /// The freeing of blocks is stable.
+    /// The same is stable.
     pub(crate) fn not_busy(&self, at: AgBlock, count: u32) {
         self.unusable.lock().busy.remove(at.get(), count);
         self.busy_count.fetch_sub(1, Relaxed);
