@@ -14,13 +14,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::Ino;
 use base::lock::{Condvar, Mutex, Rank};
-use base::percpu::{self, PerCpu};
+use base::percpu::{self, Pending, PerCpu};
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind, S_IFMT, flags2};
 use log::engine::{Error, Extent as DiskExtent, Loggable, Transaction};
@@ -63,7 +63,7 @@ struct Queue {
 pub struct Queues {
     queues: PerCpu<Queue>,
     /// Files that wait or are being freed.
-    pending: PerCpu<AtomicUsize>,
+    pending: Pending,
     first_error: Mutex<Option<Error>>,
     idle: Condvar,
     idle_lock: Mutex<()>,
@@ -76,7 +76,7 @@ impl Queues {
         let queue = |_| Queue { waiting: Mutex::new(Rank::Cache, Waiting::default()), wake: Condvar::new() };
         Self {
             queues: PerCpu::new(slots, queue),
-            pending: PerCpu::new(slots, |_| AtomicUsize::new(0)),
+            pending: Pending::new(),
             first_error: Mutex::new(Rank::Leaf, None),
             idle: Condvar::new(),
             idle_lock: Mutex::new(Rank::Leaf, ()),
@@ -91,7 +91,7 @@ impl Queues {
         if waiting.stop {
             return;
         }
-        self.pending.local().1.fetch_add(1, Ordering::AcqRel);
+        self.pending.begin();
         waiting.inodes.push(inode);
         let wakes = waiting.asleep || waiting.inodes.len() == BATCH;
         waiting.asleep = false;
@@ -99,11 +99,6 @@ impl Queues {
         if wakes {
             queue.wake.notify_one();
         }
-    }
-
-    /// How many files wait or are being freed. The parts can be above and below zero; their sum is not.
-    fn pending(&self) -> usize {
-        self.pending.iter().fold(0, |sum: usize, part| sum.wrapping_add(part.load(Ordering::Acquire)))
     }
 
     fn free(&self, shared: &Shared, inodes: Vec<Arc<Inode>>) {
@@ -116,8 +111,8 @@ impl Queues {
         if let Err(error) = result {
             self.first_error.lock().get_or_insert(error);
         }
-        self.pending.local().1.fetch_sub(count, Ordering::AcqRel);
-        if self.draining.load(Ordering::Acquire) && self.pending() == 0 {
+        self.pending.end(count);
+        if self.draining.load(Ordering::Acquire) && self.pending.is_none() {
             let _held = self.idle_lock.lock();
             self.idle.notify_all();
         }
@@ -131,7 +126,7 @@ impl Queues {
         self.draining.store(true, Ordering::Release);
         self.queues.iter().for_each(|queue| queue.wake.notify_one());
         let mut held = self.idle_lock.lock();
-        while self.pending() != 0 {
+        while !self.pending.is_none() {
             // The time only bounds a wake that was missed.
             self.idle.wait_for(&mut held, GATHERING);
         }

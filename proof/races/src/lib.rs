@@ -7,6 +7,7 @@
 //! | part | what is tried | file of the product |
 //! |---|---|---|
 //! | [`percpu::Counter`] | what is granted was there; what is there can be taken | `base/src/percpu/counter.rs` |
+//! | [`percpu::Pending`] | nothing under way is overlooked | `base/src/percpu/pending.rs` |
 //! | [`engine::grant`] | the log is never promised twice; nobody sleeps while there is room | `log/src/engine/grant.rs` |
 //! | [`engine::context`] | a checkpoint is left what it takes of the log | `log/src/engine/cil/context.rs` |
 //!
