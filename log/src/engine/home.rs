@@ -88,16 +88,18 @@ impl<'a> WriteBatch<'a> {
         item: Arc<dyn LogItem>,
         edit: impl FnOnce(&mut [u8]) -> bool,
     ) -> Flush {
+        let for_itself = std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer));
         let at = match self.position(buffer.daddr()) {
+            // Its successor was taken: so it was dropped, as in `take`.
+            Some(at) if for_itself && !self.has(at, buffer) => return Flush::Clean,
             Some(at) => at,
-            None => match self.take(buffer) {
+            None => match self.take(buffer, for_itself) {
                 Ok(at) => at,
                 Err(flush) => return flush,
             },
         };
         // The buffer itself was carried when it was taken.
-        let is_other = !std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer));
-        self.edit_at(at, is_other.then_some(item), edit)
+        self.edit_at(at, (!for_itself).then_some(item), edit)
     }
 
     /// The same for another item's buffer at an address, if the batch has it.
@@ -110,6 +112,10 @@ impl<'a> WriteBatch<'a> {
     ) -> Option<Flush> {
         let at = self.position(daddr)?;
         Some(self.edit_at(at, Some(item()), edit))
+    }
+
+    fn has(&self, at: usize, buffer: &Arc<Buffer>) -> bool {
+        self.guards.get(at).is_some_and(|guard| Arc::ptr_eq(guard.owner(), buffer))
     }
 
     fn position(&mut self, daddr: Daddr) -> Option<usize> {
@@ -141,7 +147,8 @@ impl<'a> WriteBatch<'a> {
         Flush::Queued
     }
 
-    fn take(&mut self, buffer: &Arc<Buffer>) -> Result<usize, Flush> {
+    /// Takes a buffer; `for_itself`: what asks is no inode in it.
+    fn take(&mut self, buffer: &Arc<Buffer>, for_itself: bool) -> Result<usize, Flush> {
         let mut guard = buffer.try_lock().ok_or(Flush::Locked)?;
         settle(&mut guard);
         // Under the lock nobody can pin it. One that was freed may be forgotten, with the inodes in it, only when the
@@ -152,6 +159,8 @@ impl<'a> WriteBatch<'a> {
         match guard.state() {
             State::Valid => {}
             State::Stale => return Err(Flush::Clean),
+            // It was dropped between two steps of a checkpoint that became stable, as it had nothing to be written.
+            State::Gone if for_itself => return Err(Flush::Clean),
             // Its successor has to be asked for.
             State::Gone => return Err(Flush::Locked),
             State::Empty => return Err(Flush::Failed),
@@ -214,4 +223,35 @@ pub(super) fn insist(device: &dyn Device, request: &WriteRequest<'_>) -> Result<
         pause *= 2;
     }
     device.write_at(request.offset, request.buf, Durability::Buffered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::{Extent, Segments, State};
+    use super::super::cache::BufferCache;
+    use super::*;
+    use base::Daddr;
+    use base::lock::Rank;
+    use block::MemoryDevice;
+
+    /// A freed block's buffer was dropped just when the checkpoint that freed it became stable, and came into the
+    /// active item list all the same: the thread that writes home tried it for ever, and unmounting never ended.
+    #[test]
+    fn a_buffer_that_was_dropped_has_nothing_to_be_written() {
+        let device = Arc::new(MemoryDevice::new(1 << 20));
+        let cache = BufferCache::new(device.clone(), 1 << 20);
+        let at = |bytes| Segments::from(Extent { daddr: Daddr(8), bytes });
+        let mut guard = cache.lock(&at(4096), Rank::Buffer).unwrap();
+        let buffer = Arc::clone(guard.owner());
+        guard.reset(State::Stale);
+        drop(guard);
+        // The address is about to get a buffer of another shape.
+        cache.forget_freed(&at(8192), Rank::Buffer);
+        let mut batch = WriteBatch::new(&*device);
+        assert_eq!(buffer.clone().flush(&mut batch), Flush::Clean);
+        assert!(batch.is_empty());
+        // An inode in it is to be written with its successor.
+        let other: Arc<dyn LogItem> = cache.lock(&at(8192), Rank::Buffer).unwrap().owner().clone();
+        assert_eq!(batch.edit(&buffer, other, |_| true), Flush::Locked);
+    }
 }
