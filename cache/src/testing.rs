@@ -4,8 +4,9 @@
 //! that are freed stay busy until the log is forced, and all maps since then are kept: each of them may be what a power
 //! cut leaves. Any call, read or write can be made to fail.
 
+mod claim;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +14,8 @@ use base::{FsBlock, Ino, errno};
 use block::{Device, DeviceError, Durability, MemoryDevice, Operation};
 use log::engine::Error;
 
-use crate::backing::{Backing, Claimed, Finish, Kind, Mapping, Want};
+use crate::backing::{Backing, Finish, Kind, Mapping, Want};
+pub use claim::TestClaim;
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,52 +91,6 @@ pub struct Volume {
     /// Claims are no longer than this.
     longest_claim: u64,
     keeps_history: bool,
-}
-
-/// A claim on it.
-pub struct TestClaim {
-    shared: Arc<Shared>,
-    start: u64,
-    count: u64,
-}
-
-impl fmt::Debug for TestClaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{}", self.start, self.count)
-    }
-}
-
-impl Claimed for TestClaim {
-    fn start(&self) -> FsBlock {
-        FsBlock(self.start)
-    }
-
-    fn count(&self) -> u64 {
-        self.count
-    }
-
-    fn take_front(&mut self, count: u64) -> Self {
-        let count = count.min(self.count);
-        let front = Self { shared: Arc::clone(&self.shared), start: self.start, count };
-        self.start += count;
-        self.count -= count;
-        front
-    }
-}
-
-impl Drop for TestClaim {
-    fn drop(&mut self) {
-        // Taken over by a file, under the lock.
-        if self.count == 0 {
-            return;
-        }
-        let mut state = self.shared.lock();
-        for block in self.start..self.start + self.count {
-            let owner = &mut state.owners[block as usize];
-            assert_eq!(*owner, Owner::Claimed, "a claim is given back once");
-            *owner = Owner::Free;
-        }
-    }
 }
 
 /// The byte of a file at a place, whenever it is written, where power cuts are judged. Files with even numbers are only
