@@ -142,6 +142,7 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         self.log.abandon();
+        self.cache.abandon();
     }
 }
 

@@ -45,7 +45,8 @@ fn a_volume_that_is_dropped_lets_its_device_go() {
         let volume = open(&device);
         let root = volume.root();
         for n in 0..200 {
-            volume.create(root, format!("file {n}").as_bytes(), &New::file()).unwrap();
+            let file = volume.create(root, format!("file {n}").as_bytes(), &New::file()).unwrap();
+            volume.open_file(file).unwrap().append(b"contents").unwrap();
         }
         let held = volume.open_ino(volume.lookup(root, b"file 7").unwrap()).unwrap();
         volume.unlink(root, b"file 7").unwrap();

@@ -171,7 +171,7 @@ impl OpenAg<'_> {
 
 impl Group {
     /// Free blocks that nothing is set aside for.
-    pub(super) fn unreserved_blocks(&self) -> u32 {
+    pub(crate) fn unreserved_blocks(&self) -> u32 {
         let kept = self.metadata.left().saturating_add(self.mappings.left());
         let kept = kept.saturating_add(self.claimed.load(Relaxed));
         self.freeblks.load(Relaxed).saturating_sub(kept)

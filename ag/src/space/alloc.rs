@@ -103,10 +103,17 @@ impl Groups {
             within: None,
             reuse_busy: !request.data,
         };
+        // Lower groups than one that is held can only be tried: so a change begins where there is room for all that it
+        // may still take, or else at the lowest group. Blocks that are wanted, but not needed, do not count.
+        let begins = reservation.highest.is_none() && !only;
+        let rest = reservation.left().saturating_sub(request.max.saturating_sub(request.min));
+        let suits = |group: &Group| !begins || group.unreserved_blocks() >= rest;
         // First without waiting for anybody; then in ascending order, behind what this transaction holds already.
         let wrapped = (0..count).map(|n| (first.get() + n) % self.geometry().ag_count);
         for ag in wrapped {
-            let Some(group) = self.get(AgNumber(ag)).filter(|group| group.may_have(&want(ag))) else {
+            let Some(group) =
+                self.get(AgNumber(ag)).filter(|group| group.may_have(&want(ag)) && suits(group))
+            else {
                 continue;
             };
             if let Some(open) = group.try_lock(tx)? {
