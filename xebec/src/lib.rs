@@ -8,7 +8,7 @@
 //! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
 //! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
 //! | [`attributes`] | extended attributes |
-//! | [`file`] | contents of files |
+//! | [`file`](mod@file) | contents of files |
 //! | [`paths`] | the same by path |
 //! | [`statistics`] | space, inodes, and what the journal did |
 //! | [`error`] | what can go wrong, each with an errno |
