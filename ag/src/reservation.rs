@@ -196,7 +196,7 @@ impl Costs {
     }
 
     /// Changing the reference counts of as many extents as one transaction does, with the blocks that the tree takes:
-    /// of each at most [`COUNTS_AT_ONCE`] records go, and as many come, and two more.
+    /// of each at most `COUNTS_AT_ONCE` records go, and as many come, and two more.
     pub fn owners(&self) -> u32 {
         let Bounds { refcount, .. } = self.bounds;
         let changes = 2 * (COUNTS_AT_ONCE + 1);
