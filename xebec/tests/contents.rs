@@ -202,6 +202,9 @@ fn threads_with_files_of_their_own() {
         if seed >= first_seed() + 3 && started.elapsed() >= length {
             break;
         }
-        Walk::of(seed).run(4, 200).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        // Not full ones: see "Remains" in ROADMAP.md.
+        Walk { bytes: 300 << 20, ..Walk::of(seed) }
+            .run(4, 200)
+            .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }
