@@ -12,7 +12,7 @@ use crate::commands::edit::{
     Truncate, Write,
 };
 use crate::commands::{
-    cat, check, dump, extract, find, generate, getfattr, info, log, ls, manifest, mkfs, stat, tree,
+    cat, check, dump, extract, filefrag, find, generate, getfattr, info, log, ls, manifest, mkfs, stat, tree,
 };
 use crate::output::exit_code;
 use crate::sizes;
@@ -68,6 +68,8 @@ pub enum Command {
     Log(log::Arguments),
     /// Show any structure, every field by name.
     Dump(dump::Arguments),
+    /// Show where the blocks of files lie.
+    Filefrag(filefrag::Arguments),
     /// Show extended attributes.
     Getfattr(getfattr::Arguments),
     /// Write one line of JSON per file, for comparison.
@@ -128,6 +130,7 @@ impl Command {
             Self::Check(arguments) => &arguments.image,
             Self::Log(arguments) => &arguments.image,
             Self::Dump(arguments) => &arguments.image,
+            Self::Filefrag(arguments) => &arguments.image,
             Self::Getfattr(arguments) => &arguments.image,
             Self::Manifest(arguments) => &arguments.image,
             Self::Mkdir(on) => &on.image,

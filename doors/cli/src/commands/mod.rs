@@ -5,6 +5,7 @@ pub mod check;
 pub mod dump;
 pub mod edit;
 pub mod extract;
+pub mod filefrag;
 pub mod find;
 pub mod generate;
 pub mod getfattr;
@@ -32,6 +33,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Check(arguments) => check::run(&arguments, &global),
         Command::Log(arguments) => log::run(&arguments, &global),
         Command::Dump(arguments) => dump::run(&arguments, &global),
+        Command::Filefrag(arguments) => filefrag::run(&arguments, &global),
         Command::Getfattr(arguments) => getfattr::run(&arguments, &global),
         Command::Manifest(arguments) => manifest::run(&arguments, &global),
         Command::Mkdir(on) => edit::run(&on, &global),

@@ -11,6 +11,7 @@
 // The helpers of tests say what they expect by panicking too.
 #![allow(clippy::unwrap_used)]
 
+mod contents;
 mod edit;
 mod extract;
 mod judge;

@@ -1,0 +1,149 @@
+//! `xebec filefrag`: where the blocks of files lie.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use clap::Args;
+use format::extent::Extent;
+use format::inode::ForkKind;
+use read::{ExtentWalk, Inode, Last};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::names::{self, JsonName};
+use crate::open::{self, Files, Image};
+use crate::output::{JSON_VERSION, Stdout, counted, write_json};
+
+/// Arguments of `filefrag`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Without --verbose only how many extents there are. Numbers are of blocks; physical \
+    ones count from its beginning.\n\n\
+    Examples:\n  xebec filefrag disk.xfs /var/log/messages\n  xebec filefrag -v disk.xfs /images/vm1.qcow2\n\n\
+    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+pub struct Arguments {
+    /// The image.
+    pub image: PathBuf,
+    /// Whose blocks.
+    #[command(flatten)]
+    files: Files,
+}
+
+/// The extents of one file.
+struct File {
+    name: Vec<u8>,
+    size: u64,
+    extents: Vec<Piece>,
+}
+
+/// An extent, in blocks of the file system.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Piece {
+    file_block: u64,
+    device_block: u64,
+    blocks: u64,
+    unwritten: bool,
+}
+
+/// Runs `filefrag`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let image = open::open(&arguments.image, global)?;
+    let mut files = Vec::new();
+    for (name, inode) in image.find_files(&arguments.files, Last::Follow) {
+        match extents(&image, &inode) {
+            Ok(extents) => files.push(File { name, size: inode.dinode().core.size.get(), extents }),
+            Err(error) => image.messages.fail(format_args!("{}: {error}", names::quoted(&name))),
+        }
+    }
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "filefrag",
+            image: image.messages.image(),
+            block_bytes: image.volume.geometry().block_size,
+            files: files.iter().map(File::json).collect(),
+        })?;
+    } else {
+        let mut out = Stdout::buffered();
+        for file in &files {
+            file.show(&mut out, image.volume.geometry().block_size, global.verbose)?;
+        }
+        out.flush()?;
+    }
+    Ok(image.messages.finish())
+}
+
+fn extents(image: &Image, inode: &Inode) -> Result<Vec<Piece>, read::Error> {
+    let geometry = image.volume.geometry();
+    let piece = |extent: Extent| Piece {
+        file_block: extent.offset.get(),
+        // What does not lie within the volume was refused by the walk.
+        device_block: geometry.fs_block_offset(extent.start).unwrap_or(0) >> geometry.block_log,
+        blocks: extent.count,
+        unwritten: extent.unwritten,
+    };
+    let walk = ExtentWalk::new(&image.volume, &inode.dinode(), ForkKind::Data, 0.into())?;
+    walk.map(|extent| extent.map(piece)).collect()
+}
+
+impl File {
+    /// Extents that go on where the one before ends are one to the eye, as one record holds no more than 2^21 blocks.
+    fn count(&self) -> usize {
+        let goes_on = |pair: &&[Piece]| match pair {
+            [left, right] => left.device_block + left.blocks == right.device_block,
+            _ => false,
+        };
+        self.extents.len() - self.extents.windows(2).filter(goes_on).count()
+    }
+
+    fn show(&self, out: &mut impl io::Write, block_bytes: u32, verbose: bool) -> io::Result<()> {
+        let name = names::quoted(&self.name);
+        let found = counted(self.count() as u64, "extent");
+        if !verbose {
+            return writeln!(out, "{name}: {found} found");
+        }
+        let blocks = counted(self.size.div_ceil(block_bytes.into()), "block");
+        writeln!(out, "File size of {name} is {} ({blocks} of {block_bytes} bytes)", self.size)?;
+        writeln!(out, " ext:     logical_offset:        physical_offset: length: flags:")?;
+        for (n, piece) in self.extents.iter().enumerate() {
+            let Piece { file_block, device_block, blocks, .. } = *piece;
+            let (last, device_last) = (file_block + blocks - 1, device_block + blocks - 1);
+            let mut flags = Vec::new();
+            if n + 1 == self.extents.len() {
+                flags.push("last");
+            }
+            if piece.unwritten {
+                flags.push("unwritten");
+            }
+            if (last + 1) * u64::from(block_bytes) >= self.size {
+                flags.push("eof");
+            }
+            let flags = flags.join(",");
+            writeln!(
+                out,
+                "{n:4}: {file_block:8}..{last:8}: {device_block:10}..{device_last:10}: {blocks:6}: {flags}"
+            )?;
+        }
+        writeln!(out, "{name}: {found} found")
+    }
+
+    fn json(&self) -> JsonFile<'_> {
+        JsonFile { path: JsonName::path(&self.name), size: self.size, extents: &self.extents }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonFile<'f> {
+    #[serde(flatten)]
+    path: JsonName<'f>,
+    size: u64,
+    extents: &'f [Piece],
+}
+
+#[derive(Serialize)]
+struct Document<'d> {
+    version: u32,
+    command: &'static str,
+    image: &'d str,
+    block_bytes: u32,
+    files: Vec<JsonFile<'d>>,
+}

@@ -1,0 +1,67 @@
+//! Commands that change what files hold, judged by `cat`, `check` and `filefrag`.
+
+use samples::Sample;
+
+use crate::{Scene, stderr};
+
+fn whole(scene: &Scene) {
+    scene.xebec("check", &[]).assert().success();
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let scene = Scene::new(Sample::Clean);
+    scene.xebec("write", &["/new"]).write_stdin("hello\n").assert().success();
+    scene.xebec("write", &["--append", "--text", "world", "/new"]).assert().success();
+    scene.xebec("write", &["--at", "1", "--text", "E", "/new"]).assert().success();
+    assert_eq!(scene.output("cat", &["/new"]), "hE\nlo\nworld\n");
+    scene.xebec("write", &["--text", "all", "/new"]).assert().success();
+    assert_eq!(scene.output("cat", &["/new"]), "all\n");
+    scene.xebec("truncate", &["-s", "2", "/new"]).assert().success();
+    assert_eq!(scene.output("cat", &["/new"]), "al");
+    scene.xebec("truncate", &["-s", "+2", "/new"]).assert().success();
+    assert_eq!(scene.output("cat", &["/new"]), "al\0\0");
+    // A source that cannot be read costs nothing.
+    scene.xebec("write", &["--from", "/no such file", "/new"]).assert().code(1);
+    assert_eq!(scene.output("cat", &["/new"]), "al\0\0");
+    whole(&scene);
+}
+
+#[test]
+fn files_are_copied_and_share_their_blocks() {
+    let scene = Scene::new(Sample::Clean);
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    let bytes: String = (0..60_000).map(|n| format!("{n}\n")).collect();
+    std::fs::write(&source, &bytes).unwrap();
+    let source = source.to_str().unwrap();
+    scene.xebec("mkdir", &["/into"]).assert().success();
+    scene.xebec("cp", &["-p", source, "/into"]).assert().success();
+    scene.xebec("cp", &["--within", "/into/source", "/copy"]).assert().success();
+    assert_eq!(scene.output("cat", &["/into/source"]), bytes);
+    assert_eq!(scene.output("cat", &["/copy"]), bytes);
+    scene.xebec("fallocate", &["-c", "-l", "4k", "/copy"]).assert().success();
+    assert_eq!(scene.output("cat", &["/copy"]), bytes[4096..]);
+    scene.xebec("fallocate", &["-p", "-o", "4k", "-l", "8k", "/copy"]).assert().success();
+    let mut punched = bytes.as_bytes()[4096..].to_vec();
+    punched[4096..12288].fill(0);
+    assert_eq!(scene.output("cat", &["/copy"]).as_bytes(), punched);
+    assert_eq!(scene.output("cat", &["/into/source"]), bytes);
+    whole(&scene);
+    let found = scene.json("filefrag", &["/copy"]);
+    let extents = found["files"][0]["extents"].as_array().unwrap();
+    assert_eq!(extents[1]["file_block"], 3, "{found}");
+    assert!(scene.output("filefrag", &["-v", "/copy"]).contains("last,eof"));
+    assert!(scene.output("filefrag", &["/into/source"]).ends_with("found\n"));
+}
+
+#[test]
+fn a_session_writes_too_but_not_from_its_own_input() {
+    let scene = Scene::new(Sample::Clean);
+    let lines = "write --text 'in a session' /s\nwrite /t\nreflink /s /u\n";
+    scene.xebec("sh", &[]).write_stdin(lines).assert().code(1);
+    assert_eq!(scene.output("cat", &["/u"]), "in a session\n");
+    let said = stderr(&mut scene.xebec("cp", &["/no such file", "/x"]));
+    assert!(said.contains("no such file"), "{said}");
+    whole(&scene);
+}
