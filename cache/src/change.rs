@@ -237,7 +237,7 @@ impl<B: Backing> Contents<B> {
             next = folio.index + 1;
             let mask = bits(first.saturating_sub(base).min(per), (behind - base).min(per));
             let Some(mut state) = Self::lock(&folio) else { continue };
-            let newer = (state.dirty | state.writeback) & mask;
+            let newer = state.newer() & mask;
             let gone = if dirty_too { mask } else { mask & !newer };
             let dirty = u64::from((state.dirty & gone).count_ones());
             let reserved = u64::from((state.reserved & gone).count_ones());

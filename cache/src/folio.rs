@@ -159,20 +159,21 @@ impl State {
         }
     }
 
+    /// The blocks that are newer than the disk, or were until whatever is on its way is there.
+    pub fn newer(&self) -> u64 {
+        self.dirty | self.writeback
+    }
+
     /// Whether it may be dropped: nothing of it is newer than the disk.
     pub fn is_clean(&self) -> bool {
-        self.dirty | self.writeback | self.reserved == 0
+        self.newer() | self.reserved == 0
     }
 
     #[cfg(debug_assertions)]
     pub fn check(&self) {
         assert_eq!(self.dirty & !self.valid, 0, "a dirty block is valid");
         assert_eq!(self.writeback & !self.valid, 0, "a block in writeback is valid");
-        assert_eq!(
-            self.reserved & !(self.dirty | self.writeback),
-            0,
-            "a reserved block is dirty or in writeback"
-        );
+        assert_eq!(self.reserved & !self.newer(), 0, "a reserved block is dirty or in writeback");
     }
 }
 

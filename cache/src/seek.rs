@@ -1,8 +1,10 @@
 //! Where a file has data and where it has none, by the map and by what is in memory.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use log::engine::Error;
 
-use crate::backing::{Backing, Kind};
+use crate::backing::{Backing, Kind, Mapping};
 use crate::contents::Contents;
 use crate::folio::bits;
 
@@ -62,19 +64,36 @@ impl<B: Backing> Contents<B> {
         let _layout = self.layout.read();
         let (mut at, end) = (offset >> log, size.div_ceil(1 << log));
         while at < end {
-            let part = self.cache.below.map(&self.file, at, end - at)?;
-            let part_end = part.end().clamp(at + 1, end);
-            let found = match (part.kind, data) {
+            let (part, found) = self.look_at_both(at, end, |part| match (part.kind, data) {
                 (Kind::Written, true) => Some(at),
                 (Kind::Written, false) => None,
-                (_, data) => self.next_in_memory(at, part_end, data),
-            };
+                (_, data) => self.next_in_memory(at, part.end(), data),
+            })?;
             if let Some(found) = found {
                 return Ok(Some((found << log).max(offset)));
             }
-            at = part_end;
+            at = part.end();
         }
         Ok(None)
+    }
+
+    /// What the map says from block `at` on, at least one block and none behind `end`, and what `look` finds in memory
+    /// for it, both at one moment: what is mapped in between would be in neither.
+    fn look_at_both<R>(
+        &self,
+        at: u64,
+        end: u64,
+        look: impl Fn(&Mapping) -> R,
+    ) -> Result<(Mapping, R), Error> {
+        loop {
+            let seq = self.map_seq.load(SeqCst);
+            let mut part = self.cache.below.map(&self.file, at, end - at)?;
+            part = Mapping { start: part.place(at), at, count: part.end().clamp(at + 1, end) - at, ..part };
+            let found = look(&part);
+            if self.map_seq.load(SeqCst) == seq {
+                return Ok((part, found));
+            }
+        }
     }
 
     /// The first block of a range that is newer than the disk, or that is not.
@@ -93,7 +112,7 @@ impl<B: Backing> Contents<B> {
             at = at.max(base);
             let end = (base + per).min(to);
             let state = folio.state.read();
-            let mask = state.dirty | state.writeback;
+            let mask = state.newer();
             let hits = if newer { mask } else { !mask } & bits(at - base, end - base);
             if hits != 0 {
                 return Some(base + u64::from(hits.trailing_zeros()));
@@ -115,15 +134,11 @@ impl<B: Backing> Contents<B> {
             // Not held while the ranges are told: what follows may change meanwhile.
             let (part, delayed) = {
                 let _layout = self.layout.read();
-                let part = self.cache.below.map(&self.file, at, end - at)?;
-                let part_end = part.end().clamp(at + 1, end);
-                let delayed = match part.kind {
-                    Kind::Hole => self.delayed(at, part_end),
+                self.look_at_both(at, end, |part| match part.kind {
+                    Kind::Hole => self.delayed(at, part.end()),
                     Kind::Written | Kind::Unwritten => Vec::new(),
-                };
-                (part, delayed)
+                })?
             };
-            let part_end = part.end().clamp(at + 1, end);
             let range = |at: u64, count: u64, place, kind, shared| MappedRange {
                 offset: at << log,
                 length: count << log,
@@ -139,7 +154,7 @@ impl<B: Backing> Contents<B> {
             let goes_on = match kind {
                 Some(kind) => {
                     let place = Some(self.cache.below.device_offset(part.place(at)));
-                    give(range(at, part_end - at, place, kind, part.shared))
+                    give(range(at, part.count, place, kind, part.shared))
                 }
                 None => delayed
                     .into_iter()
@@ -148,7 +163,7 @@ impl<B: Backing> Contents<B> {
             if !goes_on {
                 return Ok(());
             }
-            at = part_end;
+            at = part.end();
         }
         Ok(())
     }

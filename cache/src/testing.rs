@@ -5,6 +5,7 @@
 //! cut leaves. Any call, read or write can be made to fail.
 
 mod claim;
+mod hook;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
@@ -16,6 +17,7 @@ use log::engine::Error;
 
 use crate::backing::{Backing, Finish, Kind, Mapping, Want};
 pub use claim::TestClaim;
+use hook::Hook;
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,10 @@ struct Shared {
     judged: AtomicBool,
     /// Writes that touch these bytes of the device fail.
     bad: Mutex<std::ops::Range<u64>>,
+    /// Runs when the next write is finished: its blocks are in writeback, and not mapped yet.
+    before_finish: Hook,
+    /// Runs when the map was told next.
+    after_map: Hook,
 }
 
 /// See the module.
@@ -236,6 +242,8 @@ impl Volume {
             writes: AtomicU64::new(0),
             judged: AtomicBool::new(false),
             bad: Mutex::new(0..0),
+            before_finish: Hook::default(),
+            after_map: Hook::default(),
         };
         Self { shared: Arc::new(shared), longest_claim: u64::MAX, keeps_history: false }
     }
@@ -262,6 +270,16 @@ impl Volume {
     /// Writes that touch these bytes of the device fail.
     pub fn fail_within(&self, offset: u64, length: u64) {
         *self.shared.bad.lock().unwrap_or_else(PoisonError::into_inner) = offset..offset + length;
+    }
+
+    /// Something happens while blocks are in writeback, before they are mapped.
+    pub fn before_next_finish(&self, happens: impl FnOnce() + Send + 'static) {
+        self.shared.before_finish.set(happens);
+    }
+
+    /// Something happens between the next answer about the map and whatever follows from it.
+    pub fn after_next_map(&self, happens: impl FnOnce() + Send + 'static) {
+        self.shared.after_map.set(happens);
     }
 
     /// Nothing fails any more.
@@ -321,6 +339,28 @@ impl Volume {
                 }
             }
         }
+    }
+
+    fn look_up(&self, file: u64, at: u64, count: u64) -> Result<Mapping, Error> {
+        self.shared.strike(Op::Map)?;
+        base::lock::may_wait(base::lock::Rank::Inode);
+        let state = self.shared.lock();
+        let none = Map::new();
+        let map = state.files.get(&file).map_or(&none, |file| &file.map);
+        let Some((place, written)) = map.get(&at).copied() else {
+            let next = map.range(at..).next().map_or(at + count, |(next, _)| *next);
+            let count = (next - at).min(count);
+            return Ok(Mapping { at, count, kind: Kind::Hole, start: FsBlock(0), shared: false });
+        };
+        let is_shared = |place: u64| matches!(state.owners[place as usize], Owner::Mapped(2..));
+        let alike = |n: &u64| {
+            map.get(&(at + n)).is_some_and(|(next, as_written)| {
+                *next == place + n && *as_written == written && is_shared(*next) == is_shared(place)
+            })
+        };
+        let count = (1..count).take_while(alike).count() as u64 + 1;
+        let kind = if written { Kind::Written } else { Kind::Unwritten };
+        Ok(Mapping { at, count, kind, start: FsBlock(place), shared: is_shared(place) })
     }
 
     /// Changes the map of a file as one transaction.
@@ -438,25 +478,9 @@ impl Backing for Volume {
     }
 
     fn map(&self, file: &u64, at: u64, count: u64) -> Result<Mapping, Error> {
-        self.shared.strike(Op::Map)?;
-        base::lock::may_wait(base::lock::Rank::Inode);
-        let state = self.shared.lock();
-        let none = Map::new();
-        let map = state.files.get(file).map_or(&none, |file| &file.map);
-        let Some((place, written)) = map.get(&at).copied() else {
-            let next = map.range(at..).next().map_or(at + count, |(next, _)| *next);
-            let count = (next - at).min(count);
-            return Ok(Mapping { at, count, kind: Kind::Hole, start: FsBlock(0), shared: false });
-        };
-        let is_shared = |place: u64| matches!(state.owners[place as usize], Owner::Mapped(2..));
-        let alike = |n: &u64| {
-            map.get(&(at + n)).is_some_and(|(next, as_written)| {
-                *next == place + n && *as_written == written && is_shared(*next) == is_shared(place)
-            })
-        };
-        let count = (1..count).take_while(alike).count() as u64 + 1;
-        let kind = if written { Kind::Written } else { Kind::Unwritten };
-        Ok(Mapping { at, count, kind, start: FsBlock(place), shared: is_shared(place) })
+        let found = self.look_up(*file, at, count)?;
+        self.shared.after_map.run();
+        Ok(found)
     }
 
     fn reserve(&self, blocks: u64) -> Result<(), Error> {
@@ -505,6 +529,7 @@ impl Backing for Volume {
 
     fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error> {
         base::lock::may_wait(base::lock::Rank::Inode);
+        self.shared.before_finish.run();
         if let Err(error) = self.shared.strike(Op::Finish) {
             files.iter_mut().for_each(|finish| finish.written.clear());
             // Some volumes keep what was reserved, and give it back themselves.

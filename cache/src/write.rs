@@ -191,14 +191,15 @@ impl<B: Backing> Contents<B> {
     /// would become contents. Memory has zeros there.
     pub(crate) fn zero_old_tail(&self) -> Result<(), Error> {
         let size = self.size();
-        let is_dirty = self.is_block_dirty(size);
-        if is_dirty { Ok(()) } else { self.zero_to_block_end(size) }
+        if self.is_block_newer(size) { Ok(()) } else { self.zero_to_block_end(size) }
     }
 
-    fn is_block_dirty(&self, offset: u64) -> bool {
+    /// Whether memory is newer than the disk: the block has contents whatever the map says, which may not know yet
+    /// where a block on its way to the disk will lie. Whoever asks the map as well asks it afterwards.
+    fn is_block_newer(&self, offset: u64) -> bool {
         let within = (offset & (FOLIO_BYTES as u64 - 1)) >> self.block_log();
         let folio = self.look(offset >> FOLIO_LOG);
-        folio.is_some_and(|folio| folio.state.read().dirty & bits(within, within + 1) != 0)
+        folio.is_some_and(|folio| folio.state.read().newer() & bits(within, within + 1) != 0)
     }
 
     /// Zeros the bytes from `offset` to the end of its block, unless the file has nothing there.
@@ -213,7 +214,7 @@ impl<B: Backing> Contents<B> {
             return Ok(());
         }
         let block = offset >> self.block_log();
-        let has_contents = self.is_block_dirty(offset) || {
+        let has_contents = self.is_block_newer(offset) || {
             let _layout = self.layout.read();
             self.mapped(block, block + 1)?.iter().any(|part| part.kind == Kind::Written)
         };

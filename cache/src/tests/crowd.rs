@@ -1,15 +1,16 @@
 //! Many threads on many files, with a flusher, small budgets, and somebody who syncs all the time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use super::{Dice, file};
+use super::{Dice, cache, file};
 use crate::testing::{Volume, pattern};
 use crate::{Cache, Flusher, Options};
 
 /// One thread with files of its own, against a model.
-fn owner(cache: &std::sync::Arc<Cache<Volume>>, thread: u64, steps: u64) {
+fn owner(volume_cache: &Arc<Cache<Volume>>, thread: u64, steps: u64) {
     let mut dice = Dice::new(thread);
-    let files: Vec<_> = (0..6).map(|n| file(cache, thread * 100 + n + 1)).collect();
+    let files: Vec<_> = (0..6).map(|n| file(volume_cache, thread * 100 + n + 1)).collect();
     let mut models = vec![Vec::new(); files.len()];
     for _ in 0..steps {
         let which = dice.next(6) as usize;
@@ -112,4 +113,48 @@ fn readers_beside_a_writer_see_what_was_written_there_or_nothing() {
     });
     contents.flush(0..u64::MAX).unwrap();
     drop(flusher);
+}
+
+/// What was on its way to new blocks was taken for a hole, and the part of a block at the edge of a hole that was
+/// punched, or behind a new end, kept its bytes.
+#[test]
+fn a_part_of_a_block_is_zeroed_while_the_block_is_written_back() {
+    let volume = Volume::new(12, 100);
+    let volume_cache = cache(&volume, 1 << 20);
+    let contents = file(&volume_cache, 3);
+    contents.write(0, &[7; 8192]).unwrap();
+    let other = Arc::clone(&contents);
+    volume.before_next_finish(move || {
+        std::thread::spawn(move || other.zero_within_block(1, 4095).unwrap()).join().unwrap();
+    });
+    contents.flush(0..u64::MAX).unwrap();
+    let mut found = [1; 8192];
+    contents.read(0, &mut found).unwrap();
+    let punched = |bytes: &[u8]| bytes[0] == 7 && bytes[1..4096].iter().all(|byte| *byte == 0);
+    assert!(punched(&found) && found[4096..].iter().all(|byte| *byte == 7));
+    contents.flush(0..u64::MAX).unwrap();
+    assert!(punched(&volume.contents(&volume.on_disk(3))));
+    drop(contents);
+    volume.check_quiet();
+}
+
+/// A search for data or holes looked at the map, and then at what is in memory. What became a part of the map in
+/// between was in neither.
+#[test]
+fn data_that_is_mapped_during_a_search_is_found() {
+    let volume = Volume::new(12, 100);
+    let volume_cache = cache(&volume, 1 << 20);
+    let contents = file(&volume_cache, 3);
+    for (seek, found) in [(true, Some(0)), (false, Some(4096))] {
+        contents.truncate(0).unwrap();
+        contents.write(0, &[7; 4096]).unwrap();
+        let other = Arc::clone(&contents);
+        volume.after_next_map(move || {
+            std::thread::spawn(move || other.flush(0..u64::MAX).unwrap()).join().unwrap();
+        });
+        let search = if seek { contents.seek_data(0) } else { contents.seek_hole(0) };
+        assert_eq!(search.unwrap(), found);
+    }
+    drop(contents);
+    volume.check_quiet();
 }
