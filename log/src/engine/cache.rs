@@ -194,7 +194,12 @@ impl BufferCache {
 
     /// Drops one buffer if it is clean and nobody holds it.
     fn drop_buffer(&self, buffer: &Arc<Buffer>) {
-        let Some(mut guard) = buffer.try_lock() else { return };
+        if let Some(guard) = buffer.try_lock() {
+            self.drop_locked(buffer, guard);
+        }
+    }
+
+    fn drop_locked(&self, buffer: &Arc<Buffer>, mut guard: BufferGuard) {
         settle(&mut guard);
         let core = buffer.core();
         let needed = guard.is_dirty() || core.is_pinned() || core.lsn().is_some() || buffer.is_flying();
@@ -233,12 +238,12 @@ impl BufferCache {
     }
 
     /// Drops a buffer of another shape or rank that begins at the same address, whose block was freed: the address is
-    /// about to get a new one.
+    /// about to get a new one. Who has it locked looks at a file that is gone, by its number, and waits for nothing.
     pub(super) fn forget_freed(&self, segments: &Segments, rank: Rank) {
         let key = segments.daddr().get();
         let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) else { return };
         if buffer.segments() != segments || !buffer.has_rank(rank) {
-            self.drop_buffer(&buffer);
+            self.drop_locked(&buffer, buffer.lock());
         }
     }
 }

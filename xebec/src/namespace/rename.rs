@@ -274,7 +274,7 @@ impl Change<'_> {
         let mut dir = at.dir.lock();
         expect_directory(&dir)?;
         let found = self.lookup(&mut dir, at.name)?;
-        drop(dir);
+        // Held before the directory is let go: until then nobody frees it, nor gives its blocks to something else.
         let seen = |found: Found| Ok(Seen { inode: self.volume.inode(found.ino)?, found });
         found.map(seen).transpose()
     }
