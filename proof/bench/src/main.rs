@@ -56,6 +56,9 @@ struct Options {
     /// Most inodes of the engine's experiments: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
+    /// Of the contents, only what has this in its name: stream, cached, small, attributes.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
     /// Where the images are, and are made if they are not there [default: $XEBEC_BENCH_IMAGES, target/bench-images].
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
@@ -116,7 +119,8 @@ fn main() -> anyhow::Result<()> {
         engine::run(&scale, report.rates())?;
     }
     if chosen(Choice::Contents) {
-        contents::run(&contents::Scale::new(folder(), setup.rounds, options.smoke), report.rates())?;
+        let scale = contents::Scale::new(folder(), setup.rounds, options.smoke);
+        contents::run(&scale, options.only.as_deref().unwrap_or(""), report.rates())?;
     }
     report.print_foot();
     if let Some(file) = &options.json {

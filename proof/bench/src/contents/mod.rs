@@ -65,14 +65,24 @@ impl Scale {
     }
 }
 
-/// Runs everything; adds each row as soon as it is known.
-pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
+/// Measures one part; adds each row as soon as it is known.
+type Part = fn(&Scale, &mut Table) -> anyhow::Result<()>;
+
+const PARTS: [(&str, Part); 4] = [
+    ("stream", stream::run),
+    ("cached", cached::run),
+    ("small", small::run),
+    ("attributes", attributes::run),
+];
+
+/// Runs the parts that have `only` in their names.
+pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    stream::run(scale, table)?;
-    cached::run(scale, table)?;
-    small::run(scale, table)?;
-    attributes::run(scale, table)?;
-    Ok(std::fs::remove_file(scale.image())?)
+    for (_, run) in PARTS.iter().filter(|(name, _)| name.contains(only)) {
+        run(scale, table)?;
+        std::fs::remove_file(scale.image())?;
+    }
+    Ok(())
 }
 
 const IMAGE_BYTES: u64 = 8 << 30;
