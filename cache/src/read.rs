@@ -227,7 +227,7 @@ impl<B: Backing> Contents<B> {
                 }
             }
         }
-        let grown = folio.grow((behind as usize) << log);
+        let grown = folio.grow(&self.cache.pools, (behind as usize) << log);
         self.cache.memory.add(grown as u64);
         Load { folio, mask: load_mask, places }
     }
