@@ -32,6 +32,11 @@ impl AlignedBuf {
         }
     }
 
+    /// Where its memory begins, for who hands out parts of it.
+    pub(crate) fn start(&mut self) -> NonNull<u8> {
+        self.start
+    }
+
     /// At least one byte, so that an empty buffer too has an allocation that `drop` can release.
     fn layout(length: usize) -> Layout {
         Layout::from_size_align(length.max(1), ALIGNMENT)

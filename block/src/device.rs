@@ -137,6 +137,12 @@ pub trait Device: Send + Sync {
         })
     }
 
+    /// A hint: what was written to a range as [`Durability::Buffered`] is to be on its way to the medium from now on,
+    /// so that a later flush finds less to do. Waits for nothing.
+    fn start_writing(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
+
     /// The path and the chain of containers, for messages: `disk.qcow2 (qcow2), partition 2`.
     fn describe(&self) -> String;
 }
@@ -240,6 +246,9 @@ macro_rules! forward_device {
             }
             fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
                 (**self).write_vectored(offset, parts)
+            }
+            fn start_writing(&self, offset: u64, length: u64) {
+                (**self).start_writing(offset, length);
             }
             fn describe(&self) -> String {
                 (**self).describe()

@@ -356,6 +356,12 @@ impl Device for FileDevice {
         }
     }
 
+    fn start_writing(&self, offset: u64, length: u64) {
+        if !self.direct {
+            crate::writing::start(&self.file, offset, length);
+        }
+    }
+
     fn describe(&self) -> String {
         self.path.display().to_string()
     }

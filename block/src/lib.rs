@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `device` | the trait [`Device`] and what it promises |
 //! | `discard` | telling a block device that nobody wants a range: an `ioctl` |
+//! | `writing` | asking the system to start writing what it took |
 //! | `error`, `open_error` | what can go wrong, each with an errno |
 //! | `file` | [`FileDevice`]: raw files and block devices over `pread`, buffered or direct |
 //! | `create` | [`NewFile`]: an image file that gets its name when it is finished |
@@ -23,6 +24,7 @@
 //! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read only |
 //! | [`fsxattr`] | flags and project ids that the host keeps beside a file: an `ioctl`, and so here |
 //! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
+//! | `pool` | [`BufferPool`]: such memory that is taken and given back all the time |
 
 mod aligned;
 mod create;
@@ -41,12 +43,14 @@ mod open_error;
 mod overlay;
 mod partition;
 mod plug;
+mod pool;
 mod probe;
 mod qcow2;
 mod record;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 mod uring;
 mod window;
+mod writing;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
 pub use create::NewFile;
@@ -61,6 +65,7 @@ pub use open_error::{ListedPartition, OpenError};
 pub use overlay::{OVERLAY_PAGE, OverlayDevice};
 pub use partition::{Partition, PartitionError, PartitionType, partitions};
 pub use plug::{FailedRequest, Plug, PlugCounters, PlugCounts};
+pub use pool::{BufferPool, PooledBuf};
 pub use probe::{Class, Content, probe};
 pub use qcow2::Qcow2Device;
 pub use record::{Cut, Event, RecordDevice, Recording};

@@ -18,6 +18,9 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 /// Pieces of one merged write: the kernel's limit of vectors.
 const RUN_PARTS_MAX: usize = 1024;
 
+/// From this length on the medium is asked to start with a write at once: what waits until the flush makes that long.
+const START_BYTES: usize = 256 << 10;
+
 /// What went through plugs: totals since the start.
 #[derive(Debug, Default)]
 pub struct PlugCounters {
@@ -111,7 +114,12 @@ impl<'b> Plug<'b> {
             let (run, behind) = rest.split_at(parts.len().min(rest.len()).max(1));
             rest = behind;
             counters.writes.fetch_add(1, Relaxed);
-            let Err(error) = device.write_vectored(offset, &parts) else { continue };
+            let Err(error) = device.write_vectored(offset, &parts) else {
+                if length >= START_BYTES {
+                    device.start_writing(offset, length as u64);
+                }
+                continue;
+            };
             if let [only] = run {
                 failed.push((*only, error));
                 continue;

@@ -336,6 +336,10 @@ impl Device for UringDevice {
         self.file.write_vectored(offset, parts)
     }
 
+    fn start_writing(&self, offset: u64, length: u64) {
+        self.file.start_writing(offset, length);
+    }
+
     fn describe(&self) -> String {
         self.file.describe()
     }

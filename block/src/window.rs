@@ -88,6 +88,15 @@ impl Device for WindowDevice {
         self.base.discard(self.start + offset, length)
     }
 
+    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        check_range(self, Operation::Write, offset, parts.iter().map(|part| part.len()).sum())?;
+        self.base.write_vectored(self.start + offset, parts)
+    }
+
+    fn start_writing(&self, offset: u64, length: u64) {
+        self.base.start_writing(self.start.saturating_add(offset), length);
+    }
+
     fn describe(&self) -> String {
         format!("{}, {}", self.base.describe(), self.label)
     }
@@ -116,6 +125,8 @@ mod tests {
         let mut got = [0; 32];
         window.read_at(0, &mut got).unwrap();
         assert_eq!(got, bytes[16..48]);
+        assert!(window.write_vectored(20, &[&[1; 8], &[2; 8]]).is_err());
+        window.write_vectored(16, &[&bytes[32..40], &bytes[40..48]]).unwrap();
         let (mut a, mut b) = ([0; 2], [0; 3]);
         window.read_many(&mut [ReadRequest::new(30, &mut a), ReadRequest::new(0, &mut b)]).unwrap();
         assert_eq!((a, b), ([46, 47], [16, 17, 18]));

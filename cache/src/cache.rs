@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 
 use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, PerCpu};
-use block::PlugCounters;
+use block::{BufferPool, PlugCounters};
 
 use crate::amount::Amount;
 use crate::backing::Backing;
@@ -40,6 +40,8 @@ pub struct Cache<B: Backing> {
     pub(crate) block_log: u32,
     pub(crate) options: Options,
     pub(crate) limits: Limits,
+    /// Where folios have their memory from.
+    pub(crate) pools: PerCpu<BufferPool>,
     /// Bytes of folios.
     pub(crate) memory: Amount,
     /// Bytes of blocks that are dirty or being written.
@@ -73,6 +75,7 @@ impl<B: Backing> Cache<B> {
         let cpus = percpu::available();
         Arc::new(Self {
             block_log: below.block_log(),
+            pools: PerCpu::new(cpus, |_| BufferPool::default()),
             memory: Amount::new(limits.memory),
             dirty: Amount::new(limits.background),
             dirty_files: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Vec::new())),

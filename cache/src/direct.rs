@@ -4,6 +4,7 @@
 //! - What is in memory of the range is written before, so that a direct read sees it and a direct write is not undone
 //!   by it; after a direct write nothing of the range is in memory.
 //! - New blocks are claimed, written, and mapped last, as in writeback.
+//! - What was read by a map that changed meanwhile is read again.
 //!
 //! # Locking
 //! Reads and overwrites hold `layout` shared; a write of new blocks holds it alone.
@@ -15,6 +16,7 @@ use log::engine::Error;
 
 use crate::backing::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
 use crate::contents::Contents;
+use crate::folio::FOLIO_LOG;
 
 impl<B: Backing> Contents<B> {
     /// Whether a direct transfer may have this shape.
@@ -37,16 +39,22 @@ impl<B: Backing> Contents<B> {
         self.check_direct(offset, buf.len())?;
         let end = offset.saturating_add(buf.len() as u64);
         let block = self.block_size();
-        self.flush_range(offset & !(block - 1), end.min(self.size()).next_multiple_of(block))?;
-        let _layout = self.layout.read();
-        let size = self.size();
-        if offset >= size {
-            return Ok(0);
+        loop {
+            self.flush_range(offset & !(block - 1), end.min(self.size()).next_multiple_of(block))?;
+            let _layout = self.layout.read();
+            let length = self.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+            if self.read_by_map(offset, buf.get_mut(..length).unwrap_or(&mut []))? {
+                return Ok(length);
+            }
         }
-        let length = (size - offset).min(buf.len() as u64) as usize;
-        let end = offset + length as u64;
-        let log = self.block_log();
-        for part in self.mapped(offset >> log, end.next_multiple_of(block) >> log)? {
+    }
+
+    /// Fills `buf` with what the device has where the map says. `false` where the map changed meanwhile: what was read
+    /// may be another file's. The caller holds `layout`.
+    fn read_by_map(&self, offset: u64, buf: &mut [u8]) -> Result<bool, Error> {
+        let seq = self.map_seq.load(SeqCst);
+        let (log, end) = (self.block_log(), offset + buf.len() as u64);
+        for part in self.mapped(offset >> log, end.next_multiple_of(self.block_size()) >> log)? {
             let (from, to) = ((part.at << log).max(offset), (part.end() << log).min(end));
             let target = buf.get_mut((from - offset) as usize..(to - offset) as usize).unwrap_or(&mut []);
             match part.kind {
@@ -57,7 +65,34 @@ impl<B: Backing> Contents<B> {
                 Kind::Hole | Kind::Unwritten => target.fill(0),
             }
         }
-        Ok(length)
+        Ok(self.map_seq.load(SeqCst) == seq)
+    }
+
+    /// Reads past memory what is not there, for who reads much at once of a file that memory cannot hold; how many
+    /// bytes from the first on.
+    ///
+    /// # Errors
+    /// What the map and the device meet.
+    pub(crate) fn read_past(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let least = self.cache.options.bypass_bytes.max(1);
+        let size = self.size();
+        if (buf.len() as u64) < least || size <= self.cache.limits.memory / 2 {
+            return Ok(0);
+        }
+        let _layout = self.layout.read();
+        let end = (offset + buf.len() as u64).min(self.first_in_memory(offset));
+        let length = (end.min(self.size()) & !(self.block_size() - 1)).saturating_sub(offset);
+        let target = buf.get_mut(..length as usize).filter(|_| length >= least).unwrap_or(&mut []);
+        // Memory that was written to meanwhile is newer.
+        let is_read = !target.is_empty()
+            && self.read_by_map(offset, target)?
+            && self.first_in_memory(offset) >= offset + length;
+        Ok(if is_read { length as usize } else { 0 })
+    }
+
+    /// Where the first folio begins that has bytes at or behind a place; the largest number if none has.
+    fn first_in_memory(&self, offset: u64) -> u64 {
+        self.next_folio(offset >> FOLIO_LOG).map_or(u64::MAX, |folio| folio.offset())
     }
 
     /// Writes `buf` to the device. Offset and length are multiples of the device's sector. Where only a part of a new

@@ -10,7 +10,8 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::lock::{OwnedRead, OwnedWrite, Rank, RwLock};
-use block::AlignedBuf;
+use base::percpu::PerCpu;
+use block::{BufferPool, PooledBuf};
 
 use crate::backing::Backing;
 use crate::contents::Contents;
@@ -42,7 +43,7 @@ pub(crate) type FolioWrite<B> = OwnedWrite<Folio<B>, State>;
 /// What a folio's lock protects: a bit for each block in every mask.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    bytes: Option<AlignedBuf>,
+    bytes: Option<PooledBuf>,
     /// The bytes are those of the file.
     pub valid: u64,
     /// They are newer than the disk's, and not on their way to it.
@@ -112,13 +113,13 @@ impl State {
     }
 
     /// Makes room for the first `bytes` bytes; how much memory that takes more.
-    pub fn grow(&mut self, bytes: usize) -> usize {
+    pub fn grow(&mut self, pools: &PerCpu<BufferPool>, bytes: usize) -> usize {
         let before = self.capacity();
         if bytes <= before {
             return 0;
         }
         let size = bytes.next_power_of_two().clamp(LEAST_BYTES, FOLIO_BYTES);
-        let mut larger = AlignedBuf::zeroed(size);
+        let mut larger = pools.local().1.take(size);
         if let (Some(old), Some(target)) = (&self.bytes, larger.get_mut(..before)) {
             target.copy_from_slice(old);
         }
@@ -197,12 +198,13 @@ mod tests {
 
     #[test]
     fn memory_grows_with_use_and_keeps_its_bytes() {
+        let pools = PerCpu::new(1, |_| BufferPool::default());
         let mut state = State::default();
-        assert_eq!(state.grow(1), 4096);
+        assert_eq!(state.grow(&pools, 1), 4096);
         state.bytes_mut(0, 3).copy_from_slice(b"abc");
-        assert_eq!(state.grow(4096), 0);
-        assert_eq!(state.grow(4097), 4096);
-        assert_eq!(state.grow(FOLIO_BYTES), FOLIO_BYTES - 8192);
-        assert_eq!(state.bytes(0, 4), b"abc\0");
+        assert_eq!(state.grow(&pools, 4096), 0);
+        assert_eq!(state.grow(&pools, 4097), 4096);
+        assert_eq!(state.grow(&pools, FOLIO_BYTES), FOLIO_BYTES - 8192);
+        assert_eq!(state.bytes(0, 3), b"abc");
     }
 }

@@ -23,6 +23,9 @@ pub struct Options {
     pub plug_over_pass: bool,
     /// The most that is read at once for who reads on and on, in bytes.
     pub readahead_bytes: u64,
+    /// Who reads at least so many bytes at once, of a file that takes more than half of what is kept, gets them
+    /// straight from the device: memory could not hold the file, and others keep theirs.
+    pub bypass_bytes: u64,
     /// Blocks are claimed ahead for files that are appended to.
     pub claim_ahead: bool,
     /// Tells how old dirty contents are.
@@ -40,6 +43,7 @@ impl Default for Options {
             pass_bytes: 64 << 20,
             plug_over_pass: true,
             readahead_bytes: 2 << 20,
+            bypass_bytes: 256 << 10,
             claim_ahead: true,
             clock: Arc::new(SystemClock),
         }

@@ -72,12 +72,17 @@ impl<B: Backing> Contents<B> {
         while !rest.is_empty() {
             let from = (at & (FOLIO_BYTES as u64 - 1)) as usize;
             let piece_length = rest.len().min(FOLIO_BYTES - from);
-            let (piece, behind) = rest.split_at_mut(piece_length);
+            let piece = rest.get_mut(..piece_length).unwrap_or(&mut []);
+            let mut done = piece_length;
             if !self.read_cached(at >> FOLIO_LOG, from, piece) {
-                self.read_missing(at, piece)?;
+                done = self.read_past(at, rest)?;
+                if done == 0 {
+                    done = piece_length;
+                    self.read_missing(at, rest.get_mut(..done).unwrap_or(&mut []))?;
+                }
             }
-            at += piece_length as u64;
-            rest = behind;
+            at += done as u64;
+            rest = std::mem::take(&mut rest).get_mut(done..).unwrap_or(&mut []);
         }
         Ok(length)
     }
@@ -222,7 +227,7 @@ impl<B: Backing> Contents<B> {
                 }
             }
         }
-        let grown = folio.grow((behind as usize) << log);
+        let grown = folio.grow(&self.cache.pools, (behind as usize) << log);
         self.cache.memory.add(grown as u64);
         Load { folio, mask: load_mask, places }
     }

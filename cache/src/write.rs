@@ -146,7 +146,7 @@ impl<B: Backing> Contents<B> {
         };
         let from = (offset & (FOLIO_BYTES as u64 - 1)) as usize;
         let to = from + piece.len();
-        let grown = locked.grow(to.next_multiple_of(1 << log));
+        let grown = locked.grow(&self.cache.pools, to.next_multiple_of(1 << log));
         self.cache.memory.add(grown as u64);
         let base = (offset >> FOLIO_LOG) << (FOLIO_LOG - log);
         for edge in [from, to] {

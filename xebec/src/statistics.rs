@@ -18,6 +18,8 @@ pub struct Statistics {
     pub inodes: InodeCounts,
     /// The journal's counters.
     pub journal: stats::Statistics,
+    /// What keeping contents of files in memory and writing them back did.
+    pub contents: cache::Statistics,
 }
 
 impl Volume {
@@ -29,6 +31,7 @@ impl Volume {
             blocks_free: self.groups.free_blocks(),
             inodes: self.groups.inodes().counts(),
             journal: self.log.statistics(),
+            contents: self.cache.statistics(),
         }
     }
 }

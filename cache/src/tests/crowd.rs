@@ -158,3 +158,57 @@ fn data_that_is_mapped_during_a_search_is_found() {
     drop(contents);
     volume.check_quiet();
 }
+
+/// A reader past memory asked for the map; before it read, the block that it had been told of was another file's alone,
+/// with other bytes.
+#[test]
+fn who_reads_past_memory_sees_no_bytes_of_others() {
+    let volume = Volume::new(12, 100);
+    let volume_cache = cache(&volume, 32 << 10);
+    let (contents, other) = (file(&volume_cache, 3), file(&volume_cache, 4));
+    let length = super::BYPASS_BYTES.next_multiple_of(4096) as usize;
+    let mut read = vec![0; length];
+    for direct in [false, true] {
+        contents.truncate(0).unwrap();
+        contents.write(0, &vec![1; length]).unwrap();
+        contents.flush(0..u64::MAX).unwrap();
+        volume.share(3, 4, 0, length as u64 >> 12);
+        other.truncate(length as u64).unwrap();
+        contents.invalidate(0..u64::MAX).unwrap();
+        let (moved, changed) = (Arc::clone(&contents), Arc::clone(&other));
+        volume.after_next_map(move || {
+            let happens = move || {
+                for (file, byte) in [(&moved, 2), (&changed, 3)] {
+                    file.write(0, &vec![byte; length]).unwrap();
+                    file.flush(0..u64::MAX).unwrap();
+                    file.invalidate(0..u64::MAX).unwrap();
+                }
+            };
+            std::thread::spawn(happens).join().unwrap();
+        });
+        let count = match direct {
+            true => contents.direct_read(0, &mut read).unwrap(),
+            false => contents.read(0, &mut read).unwrap(),
+        };
+        assert_eq!(count, length);
+        assert!(read.iter().all(|byte| *byte == 2), "direct: {direct}, {}", read[0]);
+    }
+}
+
+/// A file that memory cannot hold is read without taking any.
+#[test]
+fn who_reads_much_of_a_large_file_takes_no_memory() {
+    let volume = Volume::new(12, 1000);
+    let volume_cache = cache(&volume, 1 << 20);
+    let contents = file(&volume_cache, 3);
+    let bytes: Vec<u8> = (0..1_000_000).map(|at| pattern(3, at)).collect();
+    contents.write(0, &bytes).unwrap();
+    contents.flush(0..u64::MAX).unwrap();
+    contents.invalidate(0..u64::MAX).unwrap();
+    let before = volume_cache.statistics().memory_bytes;
+    let mut read = vec![0; 1_000_000 - 4096];
+    assert_eq!(contents.read(4096, &mut read).unwrap(), read.len());
+    assert!(read == bytes[4096..]);
+    let taken = volume_cache.statistics().memory_bytes - before;
+    assert!(taken <= 64 << 10, "{taken} bytes, for the end of the file alone");
+}

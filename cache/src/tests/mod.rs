@@ -35,9 +35,13 @@ impl Dice {
     }
 }
 
+/// What is read past memory: more than a few blocks.
+pub const BYPASS_BYTES: u64 = 20_000;
+
 /// A cache over a volume that is small enough for every limit to matter.
 pub fn cache(volume: &Volume, cache_bytes: u64) -> Arc<Cache<Volume>> {
-    let options = Options { cache_bytes: Some(cache_bytes), ..Options::default() };
+    let options =
+        Options { cache_bytes: Some(cache_bytes), bypass_bytes: BYPASS_BYTES, ..Options::default() };
     Cache::new(volume.clone(), options)
 }
 

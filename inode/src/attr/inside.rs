@@ -6,55 +6,59 @@ use format::attr::{Attr, Value};
 use super::{Attributes, Key, Listed, NewValue, Result, Stored};
 
 impl Attributes<'_> {
-    /// The bytes of the attributes in the inode; empty where there are none.
-    fn inside(&self) -> Vec<u8> {
+    /// The bytes of the attributes in the inode; none where there are none.
+    fn inside(&self) -> &[u8] {
         match (self.stored(), self.state.attr_local()) {
-            (Stored::Inside, Some(bytes)) => bytes.to_vec(),
-            _ => shortform::init(),
+            (Stored::Inside, Some(bytes)) => bytes,
+            _ => &shortform::EMPTY,
         }
     }
 
-    fn taken_apart<'b>(&self, bytes: &'b [u8]) -> Result<Vec<Attr<'b>>>
-    where
-        Self: 'b,
-    {
-        shortform::attributes(bytes, &self.shared.geometry).map_err(|damage| self.damaged(damage))
+    fn taken_apart(&self) -> Result<Vec<Attr<'_>>> {
+        shortform::attributes(self.inside(), self.geometry()).map_err(|damage| self.damaged(damage))
+    }
+
+    fn inside_find(&self, key: &Key<'_>) -> Result<Option<Attr<'_>>> {
+        shortform::find(self.inside(), self.geometry(), |attr| key.is(attr))
+            .map_err(|damage| self.damaged(damage))
+    }
+
+    pub(super) fn inside_has(&self, key: &Key<'_>) -> Result<bool> {
+        Ok(self.inside_find(key)?.is_some())
     }
 
     pub(super) fn inside_get(&self, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
-        let bytes = self.inside();
-        let found = self.taken_apart(&bytes)?.into_iter().find(|attr| key.is(attr));
-        Ok(found.and_then(|attr| match attr.value {
+        Ok(self.inside_find(key)?.and_then(|attr| match attr.value {
             Value::Inline(value) => Some(value.to_vec()),
             Value::Remote { .. } => None,
         }))
     }
 
     pub(super) fn inside_list(&self) -> Result<Vec<Listed>> {
-        let bytes = self.inside();
-        Ok(self.taken_apart(&bytes)?.iter().map(Listed::of).collect())
+        Ok(self.taken_apart()?.iter().map(Listed::of).collect())
+    }
+
+    /// What is in the inode, without one attribute and with another.
+    fn exchanged(&self, key: &Key<'_>, new: Option<Attr<'_>>) -> Result<Option<Vec<u8>>> {
+        shortform::exchange(self.inside(), self.geometry(), |attr| key.is(attr), new)
+            .map_err(|damage| self.damaged(damage))
     }
 
     pub(super) fn inside_set(&mut self, key: &Key<'_>, value: &NewValue<'_>) -> Result<()> {
-        let bytes = self.inside();
-        let mut attributes = self.taken_apart(&bytes)?;
-        attributes.retain(|attr| !key.is(attr));
         if let NewValue::Inline(value) = value {
-            let new = Attr {
-                namespace: key.namespace,
-                incomplete: false,
-                name: key.name,
-                value: Value::Inline(value),
-            };
-            let all = attributes.iter().copied().chain([new]);
-            if shortform::size(all.clone().map(|attr| (attr.name.len(), attr.value.length()))).is_some()
-                && let Some(contents) = shortform::build(all)
+            let value = Value::Inline(value);
+            let new = Attr { namespace: key.namespace, incomplete: false, name: key.name, value };
+            if let Some(contents) = self.exchanged(key, Some(new))?
                 && self.put_inside(&contents)
             {
                 return Ok(());
             }
         }
-        self.leave_inode(&attributes, key, value)
+        let bytes = self.inside().to_vec();
+        let mut stay =
+            shortform::attributes(&bytes, self.geometry()).map_err(|damage| self.damaged(damage))?;
+        stay.retain(|attr| !key.is(attr));
+        self.leave_inode(&stay, key, value)
     }
 
     /// The attributes no longer fit the inode: they go to a leaf, or to several where leaves are small.
@@ -71,18 +75,16 @@ impl Attributes<'_> {
     }
 
     pub(super) fn inside_remove(&mut self, key: &Key<'_>) -> Result<bool> {
-        let bytes = self.inside();
-        let mut attributes = self.taken_apart(&bytes)?;
-        let before = attributes.len();
-        attributes.retain(|attr| !key.is(attr));
-        if attributes.len() == before {
+        if !self.inside_has(key)? {
             return Ok(false);
         }
-        if attributes.is_empty() {
-            self.end_fork()?;
-        } else if let Some(contents) = shortform::build(attributes) {
+        match self.exchanged(key, None)? {
+            Some(contents) if contents == shortform::EMPTY => self.end_fork()?,
             // Less than before, so it fits.
-            let _ = self.state.set_attr_local(&contents);
+            Some(contents) => {
+                let _ = self.state.set_attr_local(&contents);
+            }
+            None => {}
         }
         Ok(true)
     }

@@ -231,7 +231,7 @@ impl<'a> Attributes<'a> {
     pub fn has(&mut self, key: &Key<'_>) -> Result<bool> {
         match self.stored() {
             Stored::Nowhere => Ok(false),
-            Stored::Inside => Ok(self.inside_get(key)?.is_some()),
+            Stored::Inside => self.inside_has(key),
             Stored::Blocks => Ok(self.tree_find(key, false)?.is_some()),
         }
     }

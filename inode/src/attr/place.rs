@@ -82,7 +82,7 @@ impl Attributes<'_> {
         let stays = self.keeps_parents() || self.state.form(ForkKind::Data) == Some(Form::Btree);
         if !stays {
             self.state.set_attr_offset(0);
-        } else if !self.state.set_attr_local(&format::attr::edit::shortform::init()) {
+        } else if !self.state.set_attr_local(&format::attr::edit::shortform::EMPTY) {
             return Err(Error::NoSpace { what: "attributes within their inode" });
         }
         Ok(())

@@ -4,11 +4,14 @@
 //! |---|---|
 //! | [`benches`] | what is compared with what, and the ratio to reach |
 //! | [`engine`] | the engine's rates of changes, beside the kernel's |
+//! | [`contents`] | rates of reading and writing contents and attributes, beside the kernel's |
+//! | [`side`] | a volume on either side, and what both can do |
 //! | [`measure`] | one run of a command: time, processor time, peak memory |
 //! | [`images`] | the images: ready ones, or made through the kernel |
 //! | [`mount`] | the kernel's mount of an image, in a namespace of our own |
 //! | [`machine`] | what a report must say of where it was made |
-//! | [`report`] | the table and the JSON |
+//! | [`table`] | a row for each rate |
+//! | [`report`] | the tables and the JSON |
 //!
 //! # How it is measured
 //! Xebec and its peer take turns, so that a change in the machine's mood hits both. The image is read once before, so
@@ -17,12 +20,15 @@
 #![forbid(unsafe_code)]
 
 mod benches;
+mod contents;
 mod engine;
 mod images;
 mod machine;
 mod measure;
 mod mount;
 mod report;
+mod side;
+mod table;
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -50,6 +56,9 @@ struct Options {
     /// Most inodes of the engine's experiments: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
+    /// Of the contents, only what has this in its name: stream, cached, small, attributes.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
     /// Where the images are, and are made if they are not there [default: $XEBEC_BENCH_IMAGES, target/bench-images].
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
@@ -68,6 +77,8 @@ enum Choice {
     Extract,
     /// The engine's creates, unlinks and commits, and the kernel's XFS on a loop mount.
     Engine,
+    /// Contents and attributes of files, and the kernel's XFS on a loop mount.
+    Contents,
     /// All of them.
     All,
 }
@@ -102,13 +113,16 @@ fn main() -> anyhow::Result<()> {
     if chosen(Choice::Extract) {
         report.add(benches::extract(&setup)?);
     }
-    report.print_foot();
+    let folder = || setup.images.folder().join("engine");
     if chosen(Choice::Engine) {
-        let folder = setup.images.folder().join("engine");
-        let table = engine::run(&engine::Scale::new(folder, setup.rounds, options.inodes, options.smoke))?;
-        table.print_foot();
-        report.keep(table);
+        let scale = engine::Scale::new(folder(), setup.rounds, options.inodes, options.smoke);
+        engine::run(&scale, report.rates())?;
     }
+    if chosen(Choice::Contents) {
+        let scale = contents::Scale::new(folder(), setup.rounds, options.smoke);
+        contents::run(&scale, options.only.as_deref().unwrap_or(""), report.rates())?;
+    }
+    report.print_foot();
     if let Some(file) = &options.json {
         report.write_json(file)?;
     }

@@ -168,6 +168,26 @@ fn tail(mut messages: std::fs::File) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// What two things give, turn by turn, after one turn of each that does not count (unless it is the only one).
+pub fn turns<T>(
+    rounds: u32,
+    mut first: impl FnMut() -> anyhow::Result<T>,
+    mut second: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<(Vec<T>, Vec<T>)> {
+    let mut both = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let (one, other) = (first()?, second()?);
+        if round > 0 || rounds == 1 {
+            both.0.push(one);
+            both.1.push(other);
+        }
+        if rounds == 1 {
+            break;
+        }
+    }
+    Ok(both)
+}
+
 /// The middle one of some numbers, the lower of two; NaN of none.
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();

@@ -6,9 +6,9 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::benches::Comparison;
-use crate::engine::Table;
 use crate::machine::Machine;
 use crate::measure::{Usage, median, seconds};
+use crate::table::Table;
 
 /// Everything that was measured.
 #[derive(Serialize)]
@@ -19,13 +19,14 @@ pub struct Report {
     smoke: bool,
     machine: Machine,
     comparisons: Vec<Comparison>,
-    engine: Table,
+    /// Everything that is measured within one process.
+    rates: Table,
 }
 
 impl Report {
     /// A report without numbers yet.
     pub fn new(machine: Machine, smoke: bool) -> Self {
-        Self { version: 1, smoke, machine, comparisons: Vec::new(), engine: Table::default() }
+        Self { version: 2, smoke, machine, comparisons: Vec::new(), rates: Table::default() }
     }
 
     /// Prints the machine and the versions.
@@ -56,13 +57,20 @@ impl Report {
         self.comparisons.extend(comparisons);
     }
 
-    /// Keeps the engine's rows, which were printed.
-    pub fn keep(&mut self, table: Table) {
-        self.engine = table;
+    /// Where rows are added, which prints them.
+    pub fn rates(&mut self) -> &mut Table {
+        &mut self.rates
     }
 
     /// Says what the columns mean.
     pub fn print_foot(&self) {
+        if !self.comparisons.is_empty() {
+            Self::print_foot_of_comparisons();
+        }
+        self.rates.print_foot();
+    }
+
+    fn print_foot_of_comparisons() {
         println!();
         println!(
             "Each number is the median of the runs, with the lowest and the highest in brackets. Xebec and its"

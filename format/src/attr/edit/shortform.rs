@@ -27,35 +27,78 @@ pub fn size(attributes: impl IntoIterator<Item = (usize, usize)>) -> Option<usiz
 }
 
 /// No attributes.
-pub fn init() -> Vec<u8> {
-    AttrShortformHeader { totsize: U16::new(AttrShortformHeader::SIZE as u16), count: 0, padding: 0 }
-        .as_bytes()
-        .to_vec()
-}
+pub const EMPTY: [u8; AttrShortformHeader::SIZE] = [0, AttrShortformHeader::SIZE as u8, 0, 0];
 
-/// The bytes of an attribute in the inode; `None` for one whose value lies elsewhere, or that is too long.
-fn entry(attr: &Attr<'_>) -> Option<Vec<u8>> {
+/// Adds the bytes of an attribute; `None`, and nothing added, for one whose value lies elsewhere, or that is too long.
+fn push(attr: &Attr<'_>, bytes: &mut Vec<u8>) -> Option<()> {
     let Value::Inline(value) = attr.value else { return None };
     let head = AttrShortformEntry {
         namelen: u8::try_from(attr.name.len()).ok()?,
         valuelen: u8::try_from(value.len()).ok()?,
         flags: attr.namespace.bits(),
     };
-    Some([head.as_bytes(), attr.name, value].concat())
+    bytes.extend_from_slice(head.as_bytes());
+    bytes.extend_from_slice(attr.name);
+    bytes.extend_from_slice(value);
+    Some(())
 }
 
 /// Attributes one behind the other. `None` where one does not belong into an inode.
 pub fn build<'a>(attributes: impl IntoIterator<Item = Attr<'a>>) -> Option<Vec<u8>> {
-    let mut bytes = init();
+    let mut all = attributes.into_iter().map(Ok);
+    put_together(&mut all, MOST).ok().flatten()
+}
+
+fn put_together<'a>(
+    attributes: &mut dyn Iterator<Item = Result<Attr<'a>, Damage>>,
+    about: usize,
+) -> Result<Option<Vec<u8>>, Damage> {
+    let mut bytes = Vec::with_capacity(about);
+    bytes.extend_from_slice(&EMPTY);
     let mut count = 0u8;
     for attr in attributes {
-        bytes.extend(entry(&attr)?);
-        count = count.checked_add(1)?;
+        let Some(more) = count.checked_add(1) else { return Ok(None) };
+        if push(&attr?, &mut bytes).is_none() {
+            return Ok(None);
+        }
+        count = more;
     }
-    let totsize = U16::new(u16::try_from(bytes.len()).ok()?);
-    let head = AttrShortformHeader { totsize, count, padding: 0 };
-    bytes.get_mut(..AttrShortformHeader::SIZE)?.copy_from_slice(head.as_bytes());
-    Some(bytes)
+    let Ok(totsize) = u16::try_from(bytes.len()) else { return Ok(None) };
+    let head = AttrShortformHeader { totsize: U16::new(totsize), count, padding: 0 };
+    if let Some(place) = bytes.get_mut(..AttrShortformHeader::SIZE) {
+        place.copy_from_slice(head.as_bytes());
+    }
+    Ok(Some(bytes))
+}
+
+/// The same attributes without those that `leaves` chooses, and with `new` as the last. `None` where that does not
+/// belong into an inode.
+///
+/// # Errors
+/// Damage.
+pub fn exchange(
+    bytes: &[u8],
+    geometry: &Geometry,
+    leaves: impl Fn(&Attr<'_>) -> bool,
+    new: Option<Attr<'_>>,
+) -> Result<Option<Vec<u8>>, Damage> {
+    let about = bytes.len() + new.map_or(0, |new| AttrShortformEntry::SIZE + new.name.len() + MOST);
+    let stay = AttrShortform::verify(bytes, geometry)?.entries();
+    let stay = stay.filter(|attr| attr.as_ref().map_or(true, |attr| !leaves(attr)));
+    put_together(&mut stay.chain(new.map(Ok)), about)
+}
+
+/// The first attribute that `is` chooses.
+///
+/// # Errors
+/// Damage before it.
+pub fn find<'a>(
+    bytes: &'a [u8],
+    geometry: &'a Geometry,
+    is: impl Fn(&Attr<'_>) -> bool,
+) -> Result<Option<Attr<'a>>, Damage> {
+    let mut entries = AttrShortform::verify(bytes, geometry)?.entries();
+    entries.find(|attr| attr.as_ref().map_or(true, &is)).transpose()
 }
 
 /// All attributes, in the order of the disk.

@@ -108,5 +108,14 @@ fn attributes_in_the_inode_come_back_in_their_order() {
     assert_eq!(shortform::attributes(&bytes, &geometry).unwrap(), attributes);
     assert_eq!(shortform::size([(1, 256)]), None);
     assert_eq!(shortform::build([attr(b"a", b"b", true)]), None);
-    assert_eq!(shortform::attributes(&shortform::init(), &geometry).unwrap(), []);
+    assert_eq!(shortform::attributes(&shortform::EMPTY, &geometry).unwrap(), []);
+    assert_eq!(shortform::build([]).unwrap(), shortform::EMPTY);
+    let [first, rest @ ..] = &attributes[..] else { panic!("some attributes") };
+    let is_first = |attr: &Attr<'_>| attr == first;
+    assert_eq!(shortform::find(&bytes, &geometry, is_first).unwrap(), Some(*first));
+    let turned = shortform::exchange(&bytes, &geometry, is_first, Some(*first)).unwrap();
+    assert_eq!(turned, shortform::build(rest.iter().copied().chain([*first])));
+    let without = shortform::exchange(&bytes, &geometry, is_first, None).unwrap().unwrap();
+    assert_eq!(Some(&without), shortform::build(rest.iter().copied()).as_ref());
+    assert_eq!(shortform::find(&without, &geometry, is_first).unwrap(), None);
 }

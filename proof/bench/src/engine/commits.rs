@@ -6,8 +6,8 @@ use base::Ino;
 use xebec::{New, Options, SetMetadata, Volume};
 
 use super::Scale;
-use super::side::{Side, layout};
-use super::table::{Row, Table, Target};
+use crate::side::{Side, layout};
+use crate::table::{Row, Table, Target};
 
 /// Measures all of it.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {

@@ -6,8 +6,8 @@ use base::Ino;
 use xebec::{New, Options, Volume};
 
 use super::Scale;
-use super::side::{Side, layout};
-use super::table::{Row, Table, Target};
+use crate::side::{Side, layout};
+use crate::table::{Row, Table, Target};
 
 /// Files of a directory.
 const PER_DIRECTORY: u32 = 1000;

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 use xebec::{New, Options};
 
 use super::Scale;
-use super::side::{self, Side, layout};
-use super::table::{Row, Table, Target};
+use crate::side::{self, Side, layout};
+use crate::table::{Row, Table, Target};
 
 /// Files of a directory.
 const PER_DIRECTORY: u32 = 1000;

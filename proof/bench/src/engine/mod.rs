@@ -2,13 +2,11 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`side`] | a volume on either side, and the changes that both can make |
 //! | [`namespace`] | creating and removing files, on one thread and on two |
 //! | [`commits`] | commits that touch one inode |
 //! | [`finobt`] | allocating inodes among many that are in use |
 //! | [`recovery`] | replaying a full log |
 //! | [`instructions`] | whether a create costs the same among few files and many |
-//! | [`table`] | what is printed and kept |
 //!
 //! Both sides work on images made by the same `mkfs` with the same options, on files in the page cache of one folder.
 //! The kernel's side pays a system call for each change, which is the point; its log and trees are the same work.
@@ -18,15 +16,14 @@ mod finobt;
 mod instructions;
 mod namespace;
 mod recovery;
-mod side;
-mod table;
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 
+use crate::table::Table;
+
 pub use instructions::serve;
-pub use table::Table;
 
 /// How much is measured.
 #[derive(Clone, Debug)]
@@ -56,14 +53,13 @@ impl Scale {
     }
 }
 
-/// Runs everything; prints each row as soon as it is known.
-pub fn run(scale: &Scale) -> anyhow::Result<Table> {
+/// Runs everything; adds each row as soon as it is known.
+pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let mut table = Table::default();
-    namespace::run(scale, &mut table)?;
-    commits::run(scale, &mut table)?;
-    recovery::run(scale, &mut table)?;
-    instructions::run(scale, &mut table)?;
-    finobt::run(scale, &mut table)?;
-    Ok(table)
+    namespace::run(scale, table)?;
+    commits::run(scale, table)?;
+    recovery::run(scale, table)?;
+    instructions::run(scale, table)?;
+    finobt::run(scale, table)?;
+    Ok(())
 }

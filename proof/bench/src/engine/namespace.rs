@@ -1,13 +1,13 @@
 //! Creating and removing files, on one thread and on two.
 
-use std::path::Path;
 use std::time::Instant;
 
 use xebec::Options;
 
 use super::Scale;
-use super::side::{Side, layout};
-use super::table::{Row, Table, Target};
+use crate::measure::turns;
+use crate::side::{Side, layout};
+use crate::table::{Row, Table, Target};
 
 /// Files of a directory.
 const PER_DIRECTORY: u32 = 1000;
@@ -30,16 +30,12 @@ type Task = dyn Fn(&Side, u32, u32) -> anyhow::Result<u32> + Sync;
 
 fn beside(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> {
     let image = scale.folder.join("engine.img");
-    let (mut ours, mut other) = (Vec::new(), Vec::new());
-    for round in 0..=scale.rounds {
-        let xebec =
-            rate(Side::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default())?, scale, 1, work)?;
-        let kernel = rate(Side::kernel(&image, &layout(IMAGE_BYTES, LOG_BYTES))?, scale, 1, work)?;
-        if round > 0 || scale.rounds == 1 {
-            ours.push(xebec);
-            other.push(kernel);
-        }
-    }
+    let layout = layout(IMAGE_BYTES, LOG_BYTES);
+    let (ours, other) = turns(
+        scale.rounds,
+        || rate(Side::xebec(&image, &layout, Options::default())?, scale, 1, work),
+        || rate(Side::kernel(&image, &layout)?, scale, 1, work),
+    )?;
     Ok(Row {
         task: task.into(),
         unit: "files/s",
@@ -53,16 +49,9 @@ fn beside(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> {
 
 fn against_one(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> {
     let image = scale.folder.join("engine.img");
-    let side = |image: &Path| Side::xebec(image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default());
-    let (mut ours, mut other) = (Vec::new(), Vec::new());
-    for round in 0..=scale.rounds {
-        let two = rate(side(&image)?, scale, 2, work)?;
-        let one = rate(side(&image)?, scale, 1, work)?;
-        if round > 0 || scale.rounds == 1 {
-            ours.push(two);
-            other.push(one);
-        }
-    }
+    let side = || Side::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default());
+    let (ours, other) =
+        turns(scale.rounds, || rate(side()?, scale, 2, work), || rate(side()?, scale, 1, work))?;
     Ok(Row {
         task: task.into(),
         unit: "files/s",

@@ -5,8 +5,8 @@ use std::time::Instant;
 use xebec::{New, Options};
 
 use super::Scale;
-use super::side::{self, Side, layout};
-use super::table::{Row, Table, Target};
+use crate::side::{self, Side, layout};
+use crate::table::{Row, Table, Target};
 
 /// Measures it.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {

@@ -2,14 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use base::Ino;
 use block::{Device, FileDevice};
-use rustix::fs::{AtFlags, Mode, OFlags};
-use xebec::{New, Options, Volume};
+use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use xebec::{New, Options, SetAttribute, Volume};
 
 /// What an image is made with.
 pub fn layout(bytes: u64, log_bytes: u64) -> mkfs::Options {
@@ -58,6 +59,60 @@ impl Side {
         Ok(Self::Kernel(Mount::new(path)?))
     }
 
+    /// An image that exists, with our engine.
+    pub fn open(path: &Path, options: Options) -> anyhow::Result<Self> {
+        Ok(Self::Xebec(Box::new(open(path, options)?)))
+    }
+
+    /// An image that exists, mounted.
+    pub fn mount(path: &Path) -> anyhow::Result<Self> {
+        Ok(Self::Kernel(Mount::new(path)?))
+    }
+
+    /// The volume, if it is our side.
+    pub fn volume(&self) -> Option<&Volume> {
+        match self {
+            Self::Xebec(volume) => Some(volume),
+            Self::Kernel(_) => None,
+        }
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> anyhow::Result<Dir> {
+        match self {
+            Self::Xebec(volume) => Ok(Dir::Xebec(volume.root())),
+            Self::Kernel(mount) => Ok(Dir::Kernel(File::open(&mount.folder)?.into())),
+        }
+    }
+
+    /// Opens a file for reading and writing; makes it if told so.
+    pub fn file(&self, dir: &Dir, name: &str, create: bool) -> anyhow::Result<Opened<'_>> {
+        match (self, dir) {
+            (Self::Xebec(volume), Dir::Xebec(dir)) => {
+                let ino = match create {
+                    true => volume.create(*dir, name.as_bytes(), &New::file())?,
+                    false => volume.lookup(*dir, name.as_bytes())?,
+                };
+                Ok(Opened::Xebec(volume.open_file(ino)?))
+            }
+            (Self::Kernel(_), Dir::Kernel(dir)) => {
+                let create = if create { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
+                let mode = Mode::from_raw_mode(0o644);
+                let file = rustix::fs::openat(dir.as_fd(), name, create | OFlags::RDWR, mode)?;
+                Ok(Opened::Kernel(file.into()))
+            }
+            _ => bail!("a directory of the other side"),
+        }
+    }
+
+    /// Returns when everything is stable.
+    pub fn sync(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Xebec(volume) => Ok(volume.sync()?),
+            Self::Kernel(mount) => Ok(rustix::fs::syncfs(File::open(&mount.folder)?)?),
+        }
+    }
+
     /// Makes a directory in the root.
     pub fn mkdir(&self, name: &str) -> anyhow::Result<Dir> {
         match self {
@@ -102,6 +157,50 @@ impl Side {
         match self {
             Self::Xebec(volume) => Ok(volume.unmount()?),
             Self::Kernel(mount) => mount.unmount(),
+        }
+    }
+}
+
+/// An open file of a side.
+pub enum Opened<'v> {
+    Xebec(xebec::File<'v>),
+    Kernel(File),
+}
+
+impl Opened<'_> {
+    /// Writes all of it.
+    pub fn write(&self, buf: &[u8], offset: u64) -> anyhow::Result<()> {
+        match self {
+            Self::Xebec(file) if file.write_at(buf, offset)? == buf.len() => Ok(()),
+            Self::Xebec(_) => bail!("the volume is full"),
+            Self::Kernel(file) => Ok(file.write_all_at(buf, offset)?),
+        }
+    }
+
+    /// Reads all of it.
+    pub fn read(&self, buf: &mut [u8], offset: u64) -> anyhow::Result<()> {
+        match self {
+            Self::Xebec(file) if file.read_at(buf, offset)? == buf.len() => Ok(()),
+            Self::Xebec(_) => bail!("the file is too short"),
+            Self::Kernel(file) => Ok(file.read_exact_at(buf, offset)?),
+        }
+    }
+
+    /// `fsync`.
+    pub fn sync(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Xebec(file) => Ok(file.sync_all()?),
+            Self::Kernel(file) => Ok(file.sync_all()?),
+        }
+    }
+
+    /// Sets an attribute, whether it exists or not.
+    pub fn set_attribute(&self, name: &str, value: &[u8]) -> anyhow::Result<()> {
+        match self {
+            Self::Xebec(file) => {
+                Ok(file.volume().set_attribute(file.ino(), name.as_bytes(), value, SetAttribute::Any)?)
+            }
+            Self::Kernel(file) => Ok(rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())?),
         }
     }
 }

@@ -59,6 +59,9 @@ impl Table {
 
     /// Says what the columns mean.
     pub fn print_foot(&self) {
+        if self.rows.is_empty() {
+            return;
+        }
         println!();
         println!(
             "`first` and `second` are named under each task. Each number is the median of the turns, which the two"

@@ -1,0 +1,40 @@
+//! Setting attributes of open files.
+
+use std::time::{Duration, Instant};
+
+use xebec::Options;
+
+use super::{Scale, beside};
+use crate::side::Side;
+use crate::table::Table;
+
+/// Files that are open together.
+const GROUP: u32 = 1000;
+const VALUES: [[u8; 32]; 2] = [[1; 32], [2; 32]];
+
+/// Measures it.
+pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
+    let work = |side| one(scale, side);
+    let task = ("set an attribute of 32 bytes, each twice", "calls/s");
+    table.add(beside(scale, task, Some(4.0), &Options::default(), &work)?);
+    Ok(())
+}
+
+fn one(scale: &Scale, side: Side) -> anyhow::Result<f64> {
+    let mut took = Duration::ZERO;
+    for group in 0..scale.attributes {
+        let dir = side.mkdir(&format!("d{group}"))?;
+        let files: Vec<_> = (0..GROUP)
+            .map(|file| side.file(&dir, &format!("file{file:06}"), true))
+            .collect::<anyhow::Result<_>>()?;
+        let begin = Instant::now();
+        for value in VALUES {
+            for file in &files {
+                file.set_attribute("user.attribute", &value)?;
+            }
+        }
+        took += begin.elapsed();
+    }
+    side.unmount()?;
+    Ok(f64::from(scale.attributes * GROUP * VALUES.len() as u32) / took.as_secs_f64())
+}
