@@ -12,7 +12,7 @@
 
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use base::lock::{Mutex, Rank, may_wait};
 use base::percpu::Counter;
@@ -61,6 +61,8 @@ pub struct Group {
     pub(crate) busy_count: AtomicU32,
     /// How many blocks are claimed: the same. It is no smaller than what the claims hold.
     pub(crate) claimed: AtomicU32,
+    /// How often some of either ceased to be.
+    pub(crate) released: AtomicU64,
 }
 
 /// Every allocation group of a volume.
@@ -206,6 +208,7 @@ impl Group {
             unusable: Mutex::new(Rank::Group, Unusable::default()),
             busy_count: AtomicU32::new(0),
             claimed: AtomicU32::new(0),
+            released: AtomicU64::new(0),
         }
     }
 

@@ -8,7 +8,7 @@
 //! found after a power cut, and must not show what the one that is left writes to them meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use base::AgBlock;
 use log::engine::{BusyExtent, Transaction};
@@ -77,7 +77,9 @@ impl Group {
     /// The same is stable.
     pub(crate) fn not_busy(&self, at: AgBlock, count: u32) {
         self.unusable.lock().busy.remove(at.get(), count);
-        self.busy_count.fetch_sub(1, Relaxed);
+        self.released.fetch_add(1, Relaxed);
+        // Whoever sees that nothing is busy sees that something was released.
+        self.busy_count.fetch_sub(1, Release);
     }
 
     /// Hands every part of an extent that nobody has claimed, and that is not busy unless such blocks will do, to

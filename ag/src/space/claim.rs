@@ -22,7 +22,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use base::lock::{Rank, may_wait};
 use base::{AgBlock, AgNumber, FsBlock};
@@ -153,6 +153,7 @@ impl Drop for Claim {
 impl Group {
     fn unclaim(&self, at: u32, count: u32) {
         self.unusable.lock().claims.remove(at, count);
+        self.released.fetch_add(1, Relaxed);
         self.claimed.fetch_sub(count, Relaxed);
     }
 }
@@ -204,7 +205,12 @@ impl Groups {
 
     /// Whether there are blocks that are free and wait for the log: forcing it makes them usable for data.
     pub fn has_busy(&self) -> bool {
-        self.iter().any(|group| group.busy_count.load(Relaxed) > 0)
+        self.iter().any(|group| group.busy_count.load(Acquire) > 0)
+    }
+
+    /// How often blocks that were busy or claimed ceased to be: the same number twice says that none did in between.
+    pub fn released(&self) -> u64 {
+        self.iter().map(|group| group.released.load(Relaxed)).sum()
     }
 
     /// Blocks that are claimed.

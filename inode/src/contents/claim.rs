@@ -1,31 +1,56 @@
 //! Free blocks for data that is on its way.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ag::{Claim, ClaimRequest, Groups};
 use log::engine::Error;
 
 use crate::shared::Shared;
 
-/// How often the log is forced for blocks that are not to be had before that, and the longest pause in between.
-const ATTEMPTS: u32 = 60;
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// How often it is looked, at most, where others take what becomes free: each time they have come further.
+const ATTEMPTS: u32 = 100;
 
-/// Claims free blocks. Where only blocks are left whose freeing is not stable yet, the log is forced, and it is tried
-/// again: several times, as what becomes free may be taken by others, and what they free is busy anew.
+/// Claims free blocks. Where only blocks are left whose freeing is not stable yet, that is waited for.
 ///
 /// # Errors
 /// No space; damage; a volume that was shut down.
 pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> Result<Claim, Error> {
-    for attempt in 0..ATTEMPTS {
-        match groups.claim(&mut shared.reader(), request) {
-            Err(Error::NoSpace { .. }) if groups.has_busy() => shared.target.force()?,
-            claimed => return claimed,
+    until_found(shared, groups, || match groups.claim(&mut shared.reader(), request) {
+        Ok(claim) => Ok(Ok(claim)),
+        Err(error @ Error::NoSpace { .. }) => Ok(Err(error)),
+        Err(error) => Err(error),
+    })
+}
+
+/// Looks for blocks. Where a look finds none, those are waited for whose freeing is not stable: the log is forced, and
+/// it is looked again. There is no space where nothing is busy, or nothing has come to be usable between two looks: so
+/// nobody waits for what does not come.
+///
+/// Whoever has reserved the blocks finds them, unless others are so much faster, again and again: what they free as
+/// they take is busy anew.
+pub(super) fn until_found<T>(
+    shared: &Shared,
+    groups: &Groups,
+    mut look: impl FnMut() -> Result<Result<T, Error>, Error>,
+) -> Result<T, Error> {
+    let (mut attempts, mut in_vain) = (0, 0);
+    loop {
+        let released = groups.released();
+        let none = match look()? {
+            Ok(found) => return Ok(found),
+            Err(none) => none,
+        };
+        attempts += 1;
+        let has_busy = groups.has_busy();
+        if has_busy {
+            shared.target.force()?;
         }
-        if attempt > 2 {
-            std::thread::sleep(LONGEST_PAUSE.min(Duration::from_millis(attempt.into())));
+        let any_released = groups.released() != released;
+        // Once, what is busy may have been freed behind the look, by a transaction that has not committed yet: the next
+        // look waits for it, as each group is locked.
+        in_vain = if any_released { 0 } else { in_vain + 1 };
+        if attempts == ATTEMPTS || in_vain > usize::from(has_busy) {
+            return Err(none);
         }
     }
-    groups.claim(&mut shared.reader(), request)
 }

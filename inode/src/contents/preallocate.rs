@@ -9,6 +9,7 @@ use format::inode::{flags, flags2};
 use format::ondisk::U16;
 use log::engine::Error;
 
+use super::claim::until_found;
 use super::step::{File, pieces, shares};
 use super::{PIECES_AT_ONCE, TOO_FAR, punch};
 use crate::inode::Inode;
@@ -37,14 +38,7 @@ pub fn preallocate(
     let (from, to) = aligned(from, to, unit);
     while let Some((at, count)) = file.look(|list| hole_in(list, from, to))? {
         let most = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(unit)) as u32; // 21 bits
-        match fill(file, at, most, unit) {
-            // Blocks that were just freed are not for data before that is stable.
-            Err(Error::NoSpace { .. }) if groups.has_busy() => {
-                shared.target.force()?;
-                fill(file, at, most, unit)?;
-            }
-            done => done?,
-        }
+        until_found(shared, groups, || fill(file, at, most, unit))?;
     }
     let mut step = file.giving()?;
     step.modified();
@@ -82,8 +76,8 @@ fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(
     (at < to).then(|| (at, list.piece(at, to).count))
 }
 
-/// Maps the beginning of a hole to new unwritten blocks.
-fn fill(file: File<'_>, at: FileBlock, most: u32, unit: u32) -> Result<(), Error> {
+/// Maps the beginning of a hole to new unwritten blocks, if any are found that may be used now.
+fn fill(file: File<'_>, at: FileBlock, most: u32, unit: u32) -> Result<Result<(), Error>, Error> {
     let room = file.shared.reservations.map_blocks;
     let mut step = file.taking(most.saturating_add(room))?;
     step.has_room_for(1)?;
@@ -92,12 +86,12 @@ fn fill(file: File<'_>, at: FileBlock, most: u32, unit: u32) -> Result<(), Error
     match allocated {
         Ok(_) => {
             mark_preallocated(&mut step.locked);
-            step.commit().map(drop)
+            step.commit().map(|_| Ok(()))
         }
         // The group's own list of blocks may have been refilled: that is a change, and a whole one.
         Err(error @ Error::NoSpace { .. }) if !step.locked.is_changed() => {
             step.commit()?;
-            Err(error)
+            Ok(Err(error))
         }
         Err(error) => Err(error),
     }

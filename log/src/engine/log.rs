@@ -343,6 +343,10 @@ impl CommitTarget for Log {
         self.shared.written_past_log();
     }
 
+    fn force(&self) -> Result<(), Error> {
+        Log::force(self)
+    }
+
     fn is_near_tail(&self, lsn: Lsn) -> bool {
         self.shared.is_near_tail(lsn)
     }

@@ -79,7 +79,8 @@ impl Base {
     }
 }
 
-/// The running journal; or, in tests of what stands on transactions, something simpler.
+/// The running journal; or, in tests of what stands on transactions, something simpler. Nothing has a default: what
+/// passes calls on would silently leave out those that it forgets.
 pub trait CommitTarget: Send + Sync + Debug {
     /// Reserves log space; waits for it.
     ///
@@ -104,22 +105,17 @@ pub trait CommitTarget: Send + Sync + Debug {
 
     /// Something was written past the log that what is committed from now on refers to: it must be stable before that
     /// is.
-    fn written_past_log(&self) {}
+    fn written_past_log(&self);
 
     /// Makes everything stable that was committed so far. The caller holds no lock of rank `Group` or above.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
-    fn force(&self) -> Result<(), Error> {
-        Ok(())
-    }
+    fn force(&self) -> Result<(), Error>;
 
     /// Whether the record at `lsn` lies in the older half of a log that is at least half full: the tail will soon want
     /// to move past it.
-    fn is_near_tail(&self, lsn: Lsn) -> bool {
-        let _ = lsn;
-        false
-    }
+    fn is_near_tail(&self, lsn: Lsn) -> bool;
 
     /// A number that ties a done item to its intent: no other intent of this volume's run has it, and none that is in
     /// the log from before.

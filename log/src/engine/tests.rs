@@ -4,8 +4,8 @@ mod sizes;
 
 use std::sync::Arc;
 
-use base::Daddr;
 use base::lock::Rank;
+use base::{Daddr, Lsn};
 use block::{Device, Durability, MemoryDevice};
 use format::damage::Damage;
 use format::log::item::ItemType;
@@ -289,6 +289,15 @@ impl CommitTarget for Intents {
     }
     fn end(&self, ticket: Ticket) {
         self.inner.end(ticket);
+    }
+    fn written_past_log(&self) {
+        self.inner.written_past_log();
+    }
+    fn force(&self) -> Result<(), Error> {
+        self.inner.force()
+    }
+    fn is_near_tail(&self, lsn: Lsn) -> bool {
+        self.inner.is_near_tail(lsn)
     }
     fn intent_id(&self) -> u64 {
         self.inner.intent_id()

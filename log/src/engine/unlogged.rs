@@ -128,6 +128,16 @@ impl CommitTarget for Unlogged {
 
     fn end(&self, _: Ticket) {}
 
+    fn written_past_log(&self) {}
+
+    fn force(&self) -> Result<(), Error> {
+        self.check()
+    }
+
+    fn is_near_tail(&self, _: Lsn) -> bool {
+        false
+    }
+
     fn intent_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }

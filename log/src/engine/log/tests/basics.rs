@@ -52,6 +52,19 @@ fn a_force_with_nothing_to_do_returns_and_a_second_force_writes_nothing() {
     assert_eq!((log.statistics().records, log.statistics().pushes), (1, 1));
 }
 
+/// Writers on a nearly full volume were told `EIO`: all that was free waited for its freeing to become stable, and
+/// their forces did nothing, as the log did not pass them on from the trait by which it is asked.
+#[test]
+fn a_force_through_the_trait_makes_stable_what_was_committed() {
+    let volume = Volume::new(2048);
+    make_blocks(&*volume.device, 1);
+    let log = volume.open(&options(1));
+    let target: Arc<dyn CommitTarget> = log.clone();
+    bump(&log, 1);
+    target.force().unwrap();
+    assert_eq!((log.stable(), log.statistics().pushes), (1, 1));
+}
+
 #[test]
 fn checkpoints_of_many_records_are_read_back_with_buffers_of_any_size() {
     for buffer_bytes in [32 << 10, 64 << 10, 256 << 10] {

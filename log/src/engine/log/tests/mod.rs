@@ -29,7 +29,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Log, Options};
 use crate::engine::buffer::Extent;
-use crate::engine::target::LogReservation;
+use crate::engine::target::{CommitTarget, LogReservation};
 use crate::engine::transaction::Transaction;
 use crate::tests::volume::{UUID, superblock};
 use crate::{Journal, OnDamage, Registry, State, recover};
