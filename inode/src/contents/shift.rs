@@ -1,17 +1,18 @@
 //! Ranges taken out of a file, or put into it: what lies behind moves.
 //!
 //! Extents move one by one, each in a transaction of its own; blocks stay where they are on the disk. The border of an
-//! insertion may lie within an extent: then its second part moves, and so it is split.
+//! insertion may lie within an extent, which is split first: that may take blocks. To move an extent takes none, as its
+//! record stays where it is between the others: so what has begun to move does not stop half way for want of space.
 
 use std::sync::Arc;
 
 use ag::Groups;
 use base::{FileBlock, errno};
-use format::extent::{Extent, MAX_FILE_BLOCKS};
+use format::extent::MAX_FILE_BLOCKS;
 use log::engine::Error;
 
 use super::punch;
-use super::step::{File, Step};
+use super::step::File;
 use crate::inode::Inode;
 use crate::shared::Shared;
 
@@ -32,8 +33,8 @@ const TOO_FAR: Error = Error::Refused {
 /// A power cut in between leaves a file of which the first extents behind the range have moved, and the others not.
 ///
 /// # Errors
-/// `EINVAL` where the range does not end before the file does, or it is no regular file; no space; damage, a volume
-/// that was shut down.
+/// `EINVAL` where the range does not end before the file does, or it is no regular file; no space, where an extent is
+/// to be cut in two, with nothing changed; damage, a volume that was shut down.
 pub fn collapse(
     shared: &Shared,
     groups: &Arc<Groups>,
@@ -50,9 +51,7 @@ pub fn collapse(
     punch(shared, groups, inode, from, FileBlock(end))?;
     let mut at = FileBlock(end);
     while let Some(extent) = file.look(|list| list.get(list.index_at(at)))? {
-        let mut step = file.taking(shared.reservations.map_blocks)?;
-        step.shift(extent, FileBlock(extent.offset.get() - count))?;
-        step.commit()?;
+        file.shift(extent.offset, FileBlock(extent.offset.get() - count))?;
         at = extent.end();
     }
     let mut step = file.giving()?;
@@ -68,7 +67,8 @@ pub fn collapse(
 ///
 /// # Errors
 /// `EINVAL` where the place does not lie within the file, or the last extent would lie further than a file can reach;
-/// `EFBIG` where the size would; no space; damage, a volume that was shut down.
+/// `EFBIG` where the size would; no space, where an extent is to be split, with nothing changed; damage, a volume that
+/// was shut down.
 pub fn insert(
     shared: &Shared,
     groups: &Arc<Groups>,
@@ -88,27 +88,28 @@ pub fn insert(
         return Err(TOO_FAR);
     }
     // The size first: nothing that is moved may lie behind the end.
-    let mut step = file.taking(shared.reservations.map_blocks)?;
+    let splits = file.look(|list| list.splice_split(from).is_some())?;
+    let mut step = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
     step.has_room_for(1)?;
+    if splits {
+        step.edit(|fork, tx, space| fork.split(tx, space, from))?;
+    }
     step.locked.set_size(longer);
     step.modified();
     step.commit()?;
     let mut before = END;
     while let Some(extent) = file.look(|list| list.last_in(from, before))? {
-        let mut step = file.taking(shared.reservations.map_blocks)?;
-        step.shift(extent, FileBlock(extent.offset.get() + count))?;
-        step.commit()?;
+        file.shift(extent.offset, FileBlock(extent.offset.get() + count))?;
         before = extent.offset;
     }
     Ok(())
 }
 
-impl Step<'_> {
-    /// Moves an extent, or the end of one, to a hole.
-    fn shift(&mut self, extent: Extent, to: FileBlock) -> Result<(), Error> {
-        self.edit(|fork, tx, space| {
-            fork.unmap(tx, space, (extent.offset, extent.end()))?;
-            fork.map(tx, space, Extent { offset: to, ..extent })
-        })
+impl File<'_> {
+    /// Moves an extent, in a transaction of its own.
+    fn shift(self, from: FileBlock, to: FileBlock) -> Result<(), Error> {
+        let mut step = self.begin(self.groups.reserve_blocks(0)?)?;
+        step.edit(|fork, tx, space| fork.shift(tx, space, (from, to)))?;
+        step.commit().map(drop)
     }
 }

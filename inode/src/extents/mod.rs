@@ -242,6 +242,40 @@ impl ExtentList {
         Some(splice)
     }
 
+    /// The change by which the extent that begins at `from` begins at `to`, between the same neighbours; joined with
+    /// the one before it where possible. `None` where it would not fit there, or there is no such extent.
+    pub fn splice_move(&self, from: FileBlock, to: FileBlock) -> Option<Splice> {
+        let at = self.index_at(from);
+        let old = self.get(at).filter(|old| old.offset == from)?;
+        let mut moved = Extent { offset: to, ..old };
+        let left = at.checked_sub(1).and_then(|before| self.get(before));
+        let right = self.get(at + 1);
+        if left.is_some_and(|left| to < left.end()) || right.is_some_and(|right| right.offset < moved.end()) {
+            return None;
+        }
+        let mut splice = Splice { at, old: Few::new(), new: Few::new() };
+        if let Some(left) = left.filter(|left| continues(left, &moved)) {
+            splice.at -= 1;
+            splice.old.push(left);
+            moved = Extent { count: left.count + moved.count, ..left };
+        }
+        splice.old.push(old);
+        splice.new.push(moved);
+        Some(splice)
+    }
+
+    /// The change that makes two records of the extent that `block` lies within. `None` where there is none, or one
+    /// begins there.
+    pub fn splice_split(&self, block: FileBlock) -> Option<Splice> {
+        let at = self.index_at(block);
+        let old = self.get(at).filter(|old| old.offset < block)?;
+        let mut splice = Splice { at, old: Few::new(), new: Few::new() };
+        splice.old.push(old);
+        splice.new.push(cut(&old, old.offset, block));
+        splice.new.push(cut(&old, block, old.end()));
+        Some(splice)
+    }
+
     /// Makes a change that was computed from this very list.
     pub fn apply(&mut self, splice: &Splice) {
         let end = (splice.at + splice.old.len()).min(self.items.len());

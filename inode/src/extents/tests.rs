@@ -56,6 +56,14 @@ enum Step {
         count: u64,
         unwritten: bool,
     },
+    /// Moves the extent that begins there.
+    Move {
+        from: u64,
+        to: u64,
+    },
+    Split {
+        at: u64,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -66,6 +74,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => range().prop_map(|(at, count)| Step::Remove { at, count }),
         2 => (range(), any::<bool>())
             .prop_map(|((at, count), unwritten)| Step::Mark { at, count, unwritten }),
+        2 => (0u64..48, 0u64..48).prop_map(|(from, to)| Step::Move { from, to }),
+        1 => (0u64..48).prop_map(|at| Step::Split { at }),
     ]
 }
 
@@ -97,6 +107,32 @@ fn run(list: &mut ExtentList, model: &mut Model, step: &Step) {
                 for n in at..at + count {
                     model.get_mut(&n).unwrap().1 = unwritten;
                 }
+            }
+        }
+        Step::Move { from, to } => {
+            let Some(old) = list.find(FileBlock(from)).filter(|old| old.offset.get() == from) else {
+                assert!(list.splice_move(FileBlock(from), FileBlock(to)).is_none());
+                return;
+            };
+            let mut rest = model.clone();
+            rest.retain(|at, _| !(from..old.end().get()).contains(at));
+            // Nothing may lie where it goes, nor on the way.
+            let way = from.min(to)..from.max(to) + old.count;
+            let splice = list.splice_move(FileBlock(from), FileBlock(to));
+            assert_eq!(splice.is_some(), rest.range(way).next().is_none(), "{step:?}");
+            if let Some(splice) = splice {
+                assert!(splice.new.len() <= splice.old.len(), "a tree takes no blocks for it");
+                list.apply(&splice);
+                rest.extend((0..old.count).map(|n| (to + n, (old.start.get() + n, old.unwritten))));
+                *model = rest;
+            }
+        }
+        Step::Split { at } => {
+            let within = list.find(FileBlock(at)).is_some_and(|old| old.offset.get() < at);
+            let splice = list.splice_split(FileBlock(at));
+            assert_eq!(splice.is_some(), within, "{step:?}");
+            if let Some(splice) = splice {
+                list.apply(&splice);
             }
         }
     }

@@ -210,6 +210,39 @@ impl<'a> Fork<'a> {
         space.marked(tx, self.owner(false), &marked)
     }
 
+    /// Maps what the extent that begins at `from` maps at `to` instead, between the same neighbours. Its record stays
+    /// where it is, so the tree takes no blocks.
+    ///
+    /// # Errors
+    /// `EINVAL` where no extent begins there, or it does not fit between its neighbours; damage.
+    pub fn shift(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        (from, to): (FileBlock, FileBlock),
+    ) -> Result<(), Error> {
+        let old = self.list().find(from).ok_or(TAKEN)?;
+        let splice = self.list().splice_move(from, to).ok_or(TAKEN)?;
+        self.splice(tx, space, &splice)?;
+        space.unmapped(tx, self.owner(false), &old)?;
+        space.mapped(tx, self.owner(false), &Extent { offset: to, ..old })
+    }
+
+    /// Makes two records of an extent that maps blocks on both sides of a border.
+    ///
+    /// # Errors
+    /// `EINVAL` where there is no such extent; `EFBIG` where the counter of extents is full; damage; [`Error::NoSpace`]
+    /// where the tree had to grow.
+    pub fn split(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        border: FileBlock,
+    ) -> Result<(), Error> {
+        let splice = self.list().splice_split(border).ok_or(TAKEN)?;
+        self.splice(tx, space, &splice)
+    }
+
     /// Makes the fork use no more than so many bytes of the inode, after which its area can be made that small: a list
     /// becomes a tree, a root with many entries one above a single block.
     ///

@@ -9,7 +9,7 @@ use log::engine::{CommitTarget, Error};
 
 use super::bed::Bed;
 use crate::contents::step::{File, list};
-use crate::contents::{map, preallocate, punch, set_size};
+use crate::contents::{insert, map, preallocate, punch, set_size};
 use crate::tests::volume::{Volume, options};
 
 /// Takes all but so many blocks away.
@@ -54,6 +54,41 @@ fn without_space_a_call_fails_and_the_volume_goes_on() {
         }
         bed.volume.judge();
         drop(bed.volume.groups.given_blocks(taken));
+    }
+}
+
+/// An insertion ran out of space half way, between what had moved and what had not: its caller made room and began it
+/// anew, and so it was done twice.
+#[test]
+fn what_moves_takes_no_space_so_that_it_never_stops_half_way() {
+    for block_size in [1024, 4096] {
+        let mut bed = Bed::new(&options(block_size, |_| {}), 1, 5);
+        for n in 0..400 {
+            bed.write(0, n * 5, 3).unwrap();
+        }
+        bed.judge();
+        let taken = leave(&bed, 0);
+        for n in 0..20 {
+            // At the beginning of an extent, and within a hole; out of the file again; and a hole between two extents
+            // that are one then.
+            for at in [n * 50, n * 50 + 24] {
+                bed.insert(0, at, 2).unwrap();
+                bed.compare();
+                bed.collapse(0, at, 2).unwrap();
+                bed.compare();
+            }
+            bed.collapse(0, 1003 + n * 3, 2).unwrap();
+            bed.compare();
+        }
+        let (inode, border) = (bed.inode(0), 1);
+        let before = inode.read().size();
+        let refused =
+            insert(bed.volume.shared(), &bed.volume.groups, &inode, FileBlock(border), 7).unwrap_err();
+        assert_eq!((refused.errno(), inode.read().size()), (errno::ENOSPC, before));
+        bed.judge();
+        drop(bed.volume.groups.given_blocks(taken));
+        bed.insert(0, border, 7).unwrap();
+        bed.judge();
     }
 }
 

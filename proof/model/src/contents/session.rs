@@ -96,7 +96,7 @@ impl<'s, S: Subject> Session<'s, S> {
             (Err(Told::Failure(found)), Outcome::Refused(errno)) if found.errno == errno => Ok(()),
             (Err(Told::Failure(found)), _) if self.excused.excuses(&found) => {
                 self.model = before;
-                self.adopt(call)
+                self.adopt(call, &found)
             }
             (Err(found), wanted) => Err(format!("{found}, but it should be {}", brief(&wanted))),
             (Ok(_), Outcome::Refused(errno)) => Err(format!("should give errno {errno}, but succeeds")),
@@ -188,7 +188,7 @@ impl<'s, S: Subject> Session<'s, S> {
 
     /// A call that was excused may have done a part of its work: the model takes over what is there, where that is
     /// between before and after.
-    fn adopt(&mut self, call: &Call) -> Result<(), String> {
+    fn adopt(&mut self, call: &Call, why: &Failure) -> Result<(), String> {
         let (file, at, length) = match *call {
             Call::Write { file, at, length, .. } | Call::Reserve { file, at, length, .. } => {
                 (file, at, length)
@@ -198,7 +198,11 @@ impl<'s, S: Subject> Session<'s, S> {
             _ => return Ok(()),
         };
         if let Call::Reserve { what: Reserve::Collapse | Reserve::Insert, .. } = call {
-            return Err("gave up half way, which cannot be followed".into());
+            return match why.errno {
+                // It says so before anything moves.
+                ENOSPC => self.compare_all(),
+                _ => Err("gave up half way, which cannot be followed".into()),
+            };
         }
         let size = self.open[file].size()?;
         let found = self.open[file].read(at, length, false)?;
