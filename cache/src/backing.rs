@@ -161,11 +161,19 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// after success.
     fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error>;
 
-    /// Sets the size on disk, and frees the blocks behind the one in which it ends.
+    /// Sets the size on disk. If the file `shrinks`, frees the blocks behind the one in which it ends, even where the
+    /// size on disk was smaller still.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
-    fn set_size(&self, file: &Self::File, size: u64) -> Result<(), Error>;
+    fn set_size(&self, file: &Self::File, size: u64, shrinks: bool) -> Result<(), Error>;
+
+    /// Frees blocks that are mapped as written behind the one in which the file ends: they were written and the size
+    /// did not come to tell of them, as the power was cut.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    fn clear_behind(&self, file: &Self::File, size: u64) -> Result<(), Error>;
 
     /// Notes that the file's contents are changed now: called at most once a tick of the clock, before the change.
     ///

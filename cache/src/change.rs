@@ -66,7 +66,7 @@ impl<B: Backing> Contents<B> {
         // The size on disk passes nothing that is not written.
         self.flush_range(self.disk_size.load(SeqCst) & !(self.block_size() - 1), old)?;
         let _layout = self.layout.write();
-        self.cache.below.set_size(&self.file, size)?;
+        self.cache.below.set_size(&self.file, size, false)?;
         self.disk_size.store(size, SeqCst);
         self.size.store(size, Release);
         Ok(())
@@ -82,7 +82,7 @@ impl<B: Backing> Contents<B> {
         let result = self.flush_range(first, block_end).and_then(|()| {
             let _layout = self.layout.write();
             self.map_changed();
-            self.cache.below.set_size(&self.file, size)?;
+            self.cache.below.set_size(&self.file, size, true)?;
             self.disk_size.store(size, SeqCst);
             self.size.store(size, Release);
             self.drop_range(size.next_multiple_of(self.block_size()), u64::MAX, true);

@@ -58,6 +58,8 @@ pub struct Contents<B: Backing> {
     pub(crate) errors: Errors,
     pub(crate) ahead: Mutex<Option<Ahead<B>>>,
     pub(crate) stream: Stream,
+    /// Nothing is mapped behind the end that was written there, and is no contents.
+    pub(crate) clear_behind: AtomicBool,
     /// The tick of the clock at which the file's times were last touched.
     tick: AtomicU64,
 }
@@ -103,6 +105,7 @@ impl<B: Backing> Contents<B> {
             errors: Errors::default(),
             ahead: Mutex::new(Rank::Leaf, None),
             stream: Stream::default(),
+            clear_behind: AtomicBool::new(false),
             tick: AtomicU64::new(0),
         }))
     }

@@ -572,12 +572,26 @@ impl Backing for Volume {
         Ok(())
     }
 
-    fn set_size(&self, file: &u64, size: u64) -> Result<(), Error> {
+    fn set_size(&self, file: &u64, size: u64, shrinks: bool) -> Result<(), Error> {
         self.shared.strike(Op::SetSize)?;
         let first = size.div_ceil(1 << self.shared.block_log);
         self.change(|state| {
-            state.unmap(*file, first, u64::MAX);
+            if shrinks {
+                state.unmap(*file, first, u64::MAX);
+            }
             state.files.entry(*file).or_default().size = size;
+        });
+        Ok(())
+    }
+
+    fn clear_behind(&self, file: &u64, size: u64) -> Result<(), Error> {
+        self.shared.strike(Op::SetSize)?;
+        let first = size.div_ceil(1 << self.shared.block_log);
+        self.change(|state| {
+            let map = &state.files.entry(*file).or_default().map;
+            let written = map.range(first..).filter(|(_, (_, written))| *written);
+            let written: Vec<u64> = written.map(|(block, _)| *block).collect();
+            written.into_iter().for_each(|block| state.unmap(*file, block, block + 1));
         });
         Ok(())
     }

@@ -188,9 +188,17 @@ impl<B: Backing> Contents<B> {
     }
 
     /// The file is about to grow beyond the block in which it ends: what the disk has behind the old end in that block
-    /// would become contents. Memory has zeros there.
+    /// would become contents, and so would blocks that a power cut left behind it. Memory has zeros there.
     pub(crate) fn zero_old_tail(&self) -> Result<(), Error> {
         let size = self.size();
+        if !self.clear_behind.load(SeqCst) {
+            // Once: from then on the end in memory is behind everything that is written.
+            let _layout = self.layout.write();
+            self.map_changed();
+            self.cache.below.clear_behind(&self.file, size)?;
+            self.map_changed();
+            self.clear_behind.store(true, SeqCst);
+        }
         if self.is_block_newer(size) { Ok(()) } else { self.zero_to_block_end(size) }
     }
 

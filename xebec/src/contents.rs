@@ -228,8 +228,14 @@ impl Backing for Below {
         maps::finish(&self.shared, &self.groups, &mut finishes)
     }
 
-    fn set_size(&self, file: &FileBelow, size: u64) -> Result<(), Error> {
-        maps::set_size(&self.shared, &self.groups, &file.get()?, size)
+    fn set_size(&self, file: &FileBelow, size: u64, shrinks: bool) -> Result<(), Error> {
+        let set = if shrinks { maps::truncate } else { maps::set_size };
+        set(&self.shared, &self.groups, &file.get()?, size)
+    }
+
+    fn clear_behind(&self, file: &FileBelow, size: u64) -> Result<(), Error> {
+        let end = FileBlock(size.div_ceil(self.shared.geometry.block_size.into()));
+        maps::clear_behind(&self.shared, &self.groups, &file.get()?, end)
     }
 
     fn touch(&self, file: &FileBelow) -> Result<(), Error> {

@@ -200,8 +200,71 @@ fn random_calls_answer_as_the_model_does() {
 fn threads_with_files_of_their_own() {
     let walks = std::env::var("XEBEC_FSX_THREADS").map_or(3, |walks| walks.parse().unwrap());
     for seed in first_seed()..first_seed() + walks {
-        // Not full ones: see "Remains" in ROADMAP.md.
-        let walk = Walk { bytes: 300 << 20, ..Walk::of(seed) };
-        walk.run(4, 200).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        Walk::of(seed).run(4, 200).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+const KIB: u64 = 1 << 10;
+
+fn open<'v>(volume: &'v Volume, name: &str, direct: bool) -> File<'v> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).direct(direct).open(volume, name.as_bytes()).unwrap()
+}
+
+/// Makes a file of 200 KiB of which the block at 96 KiB alone is on the disk: behind the size that the inode tells
+/// there.
+fn write_ahead_of_the_size(volume: &Volume) {
+    open(volume, "file", false).append(&vec![7; 200 << 10]).unwrap();
+    open(volume, "file", true).read_at(&mut [0; 4096], 96 * KIB).unwrap();
+}
+
+fn assert_zeros(file: &File<'_>, from: u64, to: u64) {
+    let mut bytes = vec![1; (to - from) as usize];
+    assert_eq!(file.read_at(&mut bytes, from).unwrap(), bytes.len());
+    assert_eq!(bytes.iter().position(|byte| *byte != 0), None);
+}
+
+fn quiet_volume(device: &Arc<MemoryDevice>) -> Volume {
+    Volume::open(device.clone(), Options::default()).unwrap()
+}
+
+/// The size on disk was smaller than the new one, so a truncation took no blocks away; one of them was there again when
+/// the file grew.
+#[test]
+fn what_lies_ahead_of_the_size_on_disk_is_truncated() {
+    let device = Walk { bytes: 32 << 20, ..Walk::of(0) }.make();
+    let volume = quiet_volume(&device);
+    write_ahead_of_the_size(&volume);
+    let file = open(&volume, "file", false);
+    file.set_len(72 * KIB).unwrap();
+    file.set_len(200 * KIB).unwrap();
+    assert_zeros(&file, 72 * KIB, 200 * KIB);
+    drop(file);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// The power was cut while a block lay ahead of the size on disk: it was there again when the file grew.
+#[test]
+fn what_a_power_cut_left_behind_the_end_does_not_come_back() {
+    let grow: [fn(&Volume); 3] = [
+        |volume| open(volume, "file", false).set_len(200 * KIB).unwrap(),
+        |volume| assert_eq!(open(volume, "file", false).write_at(&[1], 200 * KIB).unwrap(), 1),
+        |volume| assert_eq!(open(volume, "file", true).write_at(&[1; 4096], 200 * KIB).unwrap(), 4096),
+    ];
+    for grow in grow {
+        let device = Walk { bytes: 32 << 20, ..Walk::of(0) }.make();
+        let volume = quiet_volume(&device);
+        open(&volume, "file", false).sync_all().unwrap();
+        write_ahead_of_the_size(&volume);
+        open(&volume, "other", false).sync_all().unwrap();
+        volume.shut_down();
+        drop(volume);
+        let volume = quiet_volume(&device);
+        assert_eq!(open(&volume, "file", false).len(), 0);
+        grow(&volume);
+        assert_zeros(&open(&volume, "file", false), 0, 200 * KIB);
+        volume.unmount().unwrap();
+        judge(&device);
     }
 }

@@ -5,7 +5,7 @@
 //! | [`claim()`] | free blocks for data that is on its way |
 //! | [`map()`] | tells what is mapped, and what of it is shared |
 //! | [`finish()`] | data has been written: maps its blocks, or marks them as written, and moves the size |
-//! | [`set_size`], [`trim`] | the size, and what is mapped behind it |
+//! | [`set_size`], [`truncate`], [`clear_behind`], [`trim`] | the size, and what is mapped behind it |
 //! | [`punch`] | unmaps |
 //! | [`preallocate`], [`zero`] | maps unwritten blocks |
 //! | [`collapse`], [`insert`] | moves what lies behind |
@@ -44,7 +44,7 @@ pub use map::{Mapped, map};
 pub use preallocate::{preallocate, zero};
 pub use share::{Share, share};
 pub use shift::{collapse, insert};
-pub use size::{drop_set_id, punch, set_size, trim};
+pub use size::{clear_behind, drop_set_id, punch, set_size, trim, truncate};
 
 /// Most records of a map that one step changes: two that go, one that comes, and one that is cut.
 pub(crate) const CHANGES_AT_ONCE: u32 = 4;

@@ -10,6 +10,7 @@ use log::engine::Error;
 
 use super::TOO_FAR;
 use super::step::File;
+use crate::extents::ExtentList;
 use crate::inode::Inode;
 use crate::shared::Shared;
 use crate::state::InodeState;
@@ -39,13 +40,25 @@ pub fn drop_set_id(state: &mut InodeState) {
 /// # Errors
 /// `EFBIG`; `EINVAL` where it is no regular file; damage, a volume that was shut down.
 pub fn set_size(shared: &Shared, groups: &Arc<Groups>, inode: &Arc<Inode>, new: u64) -> Result<(), Error> {
+    resize(File { shared, groups, inode }, new, false)
+}
+
+/// Sets a size that is smaller than the one that users saw: what is mapped behind it is unmapped, though the size that
+/// the inode tells may be smaller still, as it lags behind writes. The rest is as with [`set_size`].
+///
+/// # Errors
+/// As [`set_size`].
+pub fn truncate(shared: &Shared, groups: &Arc<Groups>, inode: &Arc<Inode>, new: u64) -> Result<(), Error> {
+    resize(File { shared, groups, inode }, new, true)
+}
+
+fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<(), Error> {
     if new > i64::MAX as u64 {
         return Err(TOO_FAR);
     }
-    let file = File { shared, groups, inode };
-    let from = FileBlock(new.div_ceil(shared.geometry.block_size.into()));
+    let from = FileBlock(new.div_ceil(file.shared.geometry.block_size.into()));
     let mut step = file.giving()?;
-    let shrinks = new < step.locked.size();
+    let shrinks = shrinks || new < step.locked.size();
     step.locked.set_size(new);
     step.modified();
     let more = shrinks && step.unmap(from, END)?;
@@ -85,6 +98,31 @@ pub fn punch(
     let more = step.unmap(from, to)?;
     step.commit()?;
     if more { unmap_rest(file, (from, to)) } else { Ok(()) }
+}
+
+/// Unmaps what is mapped as written from `end` on: a power cut came between a write and that of the size, and what was
+/// written would be contents when the file grows. What was asked for ahead of being written stays.
+///
+/// # Errors
+/// As [`set_size`].
+pub fn clear_behind(
+    shared: &Shared,
+    groups: &Arc<Groups>,
+    inode: &Arc<Inode>,
+    end: FileBlock,
+) -> Result<(), Error> {
+    let file = File { shared, groups, inode };
+    let written = |list: &ExtentList| {
+        let behind = list.as_slice().iter().skip(list.index_at(end));
+        let last = behind.rev().find(|extent| !extent.unwritten);
+        last.map(|last| (last.offset.max(end), last.end()))
+    };
+    while let Some((from, to)) = file.look(written)? {
+        let mut step = file.giving()?;
+        step.unmap(from, to)?;
+        step.commit()?;
+    }
+    Ok(())
 }
 
 /// Gives back what is mapped from `end` on, unless the file's flags say that it was asked for: preallocated, or of a
