@@ -15,11 +15,10 @@
 //!   finds it moved once a folio is locked, asks again.
 //!
 //! # Locking
-//! `io` > `flushing` > `layout` > inodes and groups > folios > `index`. The index is one lock with a tree below it,
+//! `io` > `flushing` > `layout` > inodes and groups > folios > `index`. The index is one lock with a map below it,
 //! held for one look: readers of one file meet on its word, though never for long. The many-core form replaces it by a
-//! radix tree that is read without a store; nothing outside `look` and `folio` knows of it.
+//! radix tree that is read without a store; nothing outside this file knows of it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::atomic::{AtomicU64 as Seq, Ordering};
@@ -33,6 +32,7 @@ use crate::backing::{Backing, Mapping};
 use crate::cache::Cache;
 use crate::errors::Errors;
 use crate::folio::{FOLIO_LOG, Folio, FolioRead, FolioWrite};
+use crate::index::Index;
 use crate::read::Stream;
 
 /// See the module.
@@ -48,7 +48,7 @@ pub struct Contents<B: Backing> {
     pub(crate) flushing: Mutex<()>,
     /// See docs/contents.md.
     pub(crate) layout: RwLock<()>,
-    index: RwLock<BTreeMap<u64, Arc<Folio<B>>>>,
+    index: RwLock<Index<Arc<Folio<B>>>>,
     pub(crate) map_seq: Seq,
     account: Mutex<Account>,
     /// Blocks that are dirty.
@@ -97,7 +97,7 @@ impl<B: Backing> Contents<B> {
             io: Mutex::new(Rank::FileIo, ()),
             flushing: Mutex::new(Rank::Flush, ()),
             layout: RwLock::new(Rank::Layout, ()),
-            index: RwLock::new(Rank::Cache, BTreeMap::new()),
+            index: RwLock::new(Rank::Cache, Index::default()),
             map_seq: Seq::new(0),
             account: Mutex::new(Rank::Leaf, Account::default()),
             dirty_blocks: AtomicI64::new(0),
@@ -154,7 +154,14 @@ impl<B: Backing> Contents<B> {
     /// A folio that is in memory.
     #[inline]
     pub(crate) fn look(&self, index: u64) -> Option<Arc<Folio<B>>> {
-        self.index.read().get(&index).map(Arc::clone)
+        self.index.read().get(index).map(Arc::clone)
+    }
+
+    /// Looks at a folio that is in memory without holding on to it. The index is locked meanwhile: nothing may be
+    /// waited for.
+    #[inline]
+    pub(crate) fn glance(&self, index: u64, look: impl FnOnce(&Folio<B>) -> bool) -> bool {
+        self.index.read().get(index).is_some_and(|folio| look(folio))
     }
 
     /// A folio, made if there is none.
@@ -165,7 +172,7 @@ impl<B: Backing> Contents<B> {
         let mut made = false;
         let folio = {
             let mut folios = self.index.write();
-            let folio = folios.entry(index).or_insert_with(|| {
+            let folio = folios.get_or_insert(index, || {
                 made = true;
                 Arc::new(Folio::new(Weak::clone(&self.me), index))
             });
@@ -179,14 +186,14 @@ impl<B: Backing> Contents<B> {
 
     /// The first folio at or behind a place.
     pub(crate) fn next_folio(&self, from: u64) -> Option<Arc<Folio<B>>> {
-        self.index.read().range(from..).next().map(|(_, folio)| Arc::clone(folio))
+        self.index.read().next(from).map(Arc::clone)
     }
 
     /// Drops a folio whose lock for writing is held.
     pub(crate) fn drop_folio(&self, folio: &Folio<B>, state: &mut crate::folio::State) {
         state.gone = true;
         self.cache.memory.sub(state.capacity() as u64);
-        self.index.write().remove(&folio.index);
+        self.index.write().remove(folio.index);
     }
 
     /// Locks a folio for writing; `None` where it was dropped meanwhile.

@@ -32,6 +32,7 @@ mod direct;
 mod errors;
 mod flusher;
 mod folio;
+mod index;
 mod job;
 mod limits;
 mod options;

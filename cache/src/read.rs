@@ -104,20 +104,21 @@ impl<B: Backing> Contents<B> {
         Ok(done)
     }
 
-    /// Copies bytes of one folio if they are in memory.
+    /// Copies bytes of one folio if they are in memory, and nobody changes them just now.
     #[inline]
     fn read_cached(&self, index: u64, from: usize, piece: &mut [u8]) -> bool {
-        let Some(folio) = self.look(index) else { return false };
-        let state = folio.state.read();
-        let wanted = touched(from, from + piece.len(), self.block_log());
-        let bytes = state.bytes(from, from + piece.len());
-        if state.valid & wanted != wanted || bytes.len() != piece.len() || state.gone {
-            return false;
-        }
-        piece.copy_from_slice(bytes);
-        drop(state);
-        folio.touch();
-        true
+        self.glance(index, |folio| {
+            let Some(state) = folio.state.try_read() else { return false };
+            let wanted = touched(from, from + piece.len(), self.block_log());
+            let bytes = state.bytes(from, from + piece.len());
+            if state.valid & wanted != wanted || bytes.len() != piece.len() || state.gone {
+                return false;
+            }
+            piece.copy_from_slice(bytes);
+            drop(state);
+            folio.touch();
+            true
+        })
     }
 
     /// Reads bytes of one folio that are not all in memory.

@@ -1,0 +1,125 @@
+//! The folios of one file by their place.
+//!
+//! # Invariants
+//! The last slot of a node is taken; a node without any is not in the map.
+
+use std::collections::BTreeMap;
+
+/// Base-2 logarithm of the slots of a node: 4 MiB of a file.
+const NODE_LOG: u32 = 6;
+
+/// One behind the other; those at the end that nothing is in are left out.
+type Node<T> = Vec<Option<T>>;
+
+/// See the module. Most files have the first node alone, and no map.
+#[derive(Debug)]
+pub(crate) struct Index<T> {
+    first: Node<T>,
+    rest: BTreeMap<u64, Node<T>>,
+}
+
+impl<T> Default for Index<T> {
+    fn default() -> Self {
+        Self { first: Node::new(), rest: BTreeMap::new() }
+    }
+}
+
+/// The node and the slot in it.
+fn split(at: u64) -> (u64, usize) {
+    (at >> NODE_LOG, (at & ((1 << NODE_LOG) - 1)) as usize)
+}
+
+impl<T> Index<T> {
+    fn node(&self, node: u64) -> Option<&Node<T>> {
+        if node == 0 { Some(&self.first) } else { self.rest.get(&node) }
+    }
+
+    /// What is at a place.
+    #[inline]
+    pub fn get(&self, at: u64) -> Option<&T> {
+        let (node, slot) = split(at);
+        self.node(node)?.get(slot)?.as_ref()
+    }
+
+    /// What is at a place, or is put there.
+    pub fn get_or_insert(&mut self, at: u64, make: impl FnOnce() -> T) -> &T {
+        let (node, slot) = split(at);
+        let node = if node == 0 { &mut self.first } else { self.rest.entry(node).or_default() };
+        if node.len() <= slot {
+            node.resize_with(slot + 1, || None);
+        }
+        let Some(place) = node.get_mut(slot) else { unreachable!("the node was made long enough") };
+        place.get_or_insert_with(make)
+    }
+
+    /// Takes out what is at a place.
+    pub fn remove(&mut self, at: u64) {
+        let (number, slot) = split(at);
+        let node = if number == 0 { Some(&mut self.first) } else { self.rest.get_mut(&number) };
+        let Some(node) = node else { return };
+        if let Some(slot) = node.get_mut(slot) {
+            *slot = None;
+        }
+        while node.pop_if(|last| last.is_none()).is_some() {}
+        if node.is_empty() {
+            self.rest.remove(&number);
+        }
+    }
+
+    /// The first at or behind a place.
+    pub fn next(&self, from: u64) -> Option<&T> {
+        let (number, slot) = split(from);
+        let within =
+            |node: &'_ Node<T>, slot| node.iter().skip(slot).position(Option::is_some).map(|at| at + slot);
+        if let Some(node) = self.node(number)
+            && let Some(at) = within(node, slot)
+        {
+            return node.get(at)?.as_ref();
+        }
+        let (_, node) = self.rest.range(number + 1..).next()?;
+        node.iter().find_map(Option::as_ref)
+    }
+
+    /// All, in order.
+    pub fn into_values(self) -> impl Iterator<Item = T> {
+        self.first.into_iter().chain(self.rest.into_values().flatten()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Dice;
+
+    /// Against the map that it stands for.
+    #[test]
+    fn it_is_a_map() {
+        for seed in 0..20 {
+            let mut dice = Dice::new(seed);
+            let (mut index, mut model) = (Index::default(), BTreeMap::new());
+            for step in 0..2000 {
+                let spread = [4, 70, 1000, u64::MAX][dice.next(4) as usize];
+                let at = dice.next(spread);
+                match dice.next(4) {
+                    0 | 1 => {
+                        let made = *index.get_or_insert(at, || step);
+                        assert_eq!(made, *model.entry(at).or_insert(step));
+                    }
+                    2 => {
+                        // Something that is there.
+                        let at = model.range(at..).next().map_or(at, |(at, _)| *at);
+                        index.remove(at);
+                        model.remove(&at);
+                    }
+                    _ => {
+                        assert_eq!(index.get(at), model.get(&at));
+                        assert_eq!(index.next(at), model.range(at..).next().map(|(_, value)| value));
+                    }
+                }
+                assert!(index.first.last().is_none_or(Option::is_some));
+                assert!(index.rest.values().all(|node| node.last().is_some_and(Option::is_some)));
+            }
+            assert!(index.into_values().eq(model.into_values()));
+        }
+    }
+}
