@@ -56,9 +56,10 @@ struct Options {
     /// Most inodes of the engine's experiments: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
-    /// Of the contents, only what has this in its name: stream, cached, small, attributes.
-    #[arg(long, value_name = "NAME")]
-    only: Option<String>,
+    /// Of the engine and of contents, only parts with this in their names: namespace, commits, recovery, instructions,
+    /// finobt; stream, cached, small, attributes.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    only: String,
     /// Where the images are, and are made if they are not there [default: $XEBEC_BENCH_IMAGES, target/bench-images].
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
@@ -116,11 +117,11 @@ fn main() -> anyhow::Result<()> {
     let folder = || setup.images.folder().join("engine");
     if chosen(Choice::Engine) {
         let scale = engine::Scale::new(folder(), setup.rounds, options.inodes, options.smoke);
-        engine::run(&scale, report.rates())?;
+        engine::run(&scale, &options.only, report.rates())?;
     }
     if chosen(Choice::Contents) {
         let scale = contents::Scale::new(folder(), setup.rounds, options.smoke);
-        contents::run(&scale, options.only.as_deref().unwrap_or(""), report.rates())?;
+        contents::run(&scale, &options.only, report.rates())?;
     }
     report.print_foot();
     if let Some(file) = &options.json {

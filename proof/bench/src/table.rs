@@ -36,6 +36,9 @@ pub enum Target {
     AtMost(f64),
 }
 
+/// Something that adds rows, each as soon as it is known.
+pub type Part<S> = fn(&S, &mut Table) -> anyhow::Result<()>;
+
 /// All rows.
 #[derive(Debug, Default, Serialize)]
 pub struct Table {
@@ -44,6 +47,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// Runs the parts that have `only` in their names.
+    pub fn run<S>(&mut self, scale: &S, parts: &[(&str, Part<S>)], only: &str) -> anyhow::Result<()> {
+        parts.iter().filter(|(name, _)| name.contains(only)).try_for_each(|(_, run)| run(scale, self))
+    }
+
     /// Adds a row and prints it.
     pub fn add(&mut self, row: Row) {
         if self.rows.is_empty() {

@@ -19,7 +19,7 @@ use xebec::Options;
 
 use crate::measure::turns;
 use crate::side::{Side, layout};
-use crate::table::{Row, Table, Target};
+use crate::table::{Part, Row, Table, Target};
 
 /// How much is measured.
 #[derive(Clone, Debug)]
@@ -65,23 +65,17 @@ impl Scale {
     }
 }
 
-/// Measures one part; adds each row as soon as it is known.
-type Part = fn(&Scale, &mut Table) -> anyhow::Result<()>;
-
-const PARTS: [(&str, Part); 4] = [
-    ("stream", stream::run),
-    ("cached", cached::run),
-    ("small", small::run),
-    ("attributes", attributes::run),
-];
-
 /// Runs the parts that have `only` in their names.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    for (_, run) in PARTS.iter().filter(|(name, _)| name.contains(only)) {
-        run(scale, table)?;
-        std::fs::remove_file(scale.image())?;
-    }
+    let parts: [(&str, Part<Scale>); 4] = [
+        ("stream", stream::run),
+        ("cached", cached::run),
+        ("small", small::run),
+        ("attributes", attributes::run),
+    ];
+    table.run(scale, &parts, only)?;
+    let _ = std::fs::remove_file(scale.image()); // not there where no part ran
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use crate::table::Table;
+use crate::table::{Part, Table};
 
 pub use instructions::serve;
 
@@ -53,13 +53,15 @@ impl Scale {
     }
 }
 
-/// Runs everything; adds each row as soon as it is known.
-pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
+/// Runs the parts that have `only` in their names.
+pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    namespace::run(scale, table)?;
-    commits::run(scale, table)?;
-    recovery::run(scale, table)?;
-    instructions::run(scale, table)?;
-    finobt::run(scale, table)?;
-    Ok(())
+    let parts: [(&str, Part<Scale>); 5] = [
+        ("namespace", namespace::run),
+        ("commits", commits::run),
+        ("recovery", recovery::run),
+        ("instructions", instructions::run),
+        ("finobt", finobt::run),
+    ];
+    table.run(scale, &parts, only)
 }
