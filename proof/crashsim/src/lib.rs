@@ -10,6 +10,7 @@
 //! | [`judge_run`], [`Choice`], [`Counts`] | all states of a run, in parallel |
 //! | [`keep`] | a wrong state in a folder, to be judged again |
 //! | [`engine`], [`shape`], [`standard`] | Xebec as the target, the shapes of its volumes, and what each seed does |
+//! | [`files`] | contents of its files as a subject |
 //! | [`Image`], [`ImageDevice`] | pages that copies share |
 //!
 //! # What is judged
@@ -21,6 +22,7 @@
 
 mod campaign;
 pub mod engine;
+pub mod files;
 mod image;
 pub mod keep;
 pub mod shape;

@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use block::{FileDevice, OpenOptions};
+use crashsim::Image;
 use interop::damage::record;
 use model::Seen;
 use read::manifest::Record;
@@ -129,6 +131,15 @@ pub fn newer() -> PathBuf {
 pub fn seen(manifest: &str) -> Result<Seen, String> {
     let records: Result<Vec<Record>, _> = manifest.lines().map(Record::from_line).collect();
     Seen::of_records(&records.map_err(|error| error.to_string())?, true)
+}
+
+/// The content of an image file.
+///
+/// # Errors
+/// What reading it gives.
+pub fn read(path: &Path) -> Result<Image, String> {
+    let file = FileDevice::open(path, &OpenOptions::default()).map_err(|error| error.to_string())?;
+    Image::of_device(&file).map_err(|error| error.to_string())
 }
 
 /// A folder that vanishes, in memory where there is room: a loop mount flushes its file often, which a disk is slow at.

@@ -9,16 +9,20 @@
 //! | [`scenarios`], [`volumes`] | each kind of work on each shape of volume |
 //! | [`crashes`] | a sample of crash states, recovered by the kernel |
 //! | [`log_device`] | the log on a device of its own |
+//! | [`contents`] | Xebec and the kernel in turn on contents of files |
 //! | [`relay`] | Xebec and the kernel in turn on one volume, each leaving a dirty log to the other |
 // A test says what it expects by panicking; clippy sees that in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod calls;
+mod contents;
 mod crashes;
 mod kernel;
 mod limits;
 mod log_device;
 mod matrix;
+#[path = "../contents/posix.rs"]
+mod posix;
 mod relay;
 mod rules;
 mod scenarios;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use base::time::Time;
-use block::{FileDevice, OpenOptions, RecordDevice};
+use block::RecordDevice;
 use crashsim::engine::{Engine, Open};
 use crashsim::{Builder, Image, ImageDevice, Run, State, Target, Worked, Workload, states, survived, work};
 use interop::needs;
@@ -65,7 +65,7 @@ fn relay(fresh: &Fresh) -> Result<(), String> {
         same(&recover(engine, cut.image)?, &recovered)
             .map_err(|why| told(format!("of Xebec's log: {why}")))?;
         // It was cut off in turn. This is what it makes of that itself, and what Xebec must make of it.
-        image = read(&files.image)?;
+        image = kernel::read(&files.image)?;
         image.save(&copy.image).map_err(|error| error.to_string())?;
         expected = Some(copy.show().map_err(told)?);
         copy.repair().map_err(|why| told(format!("after two recoveries by the kernel: {why}")))?;
@@ -77,11 +77,6 @@ fn relay(fresh: &Fresh) -> Result<(), String> {
     device.image().save(&files.image).map_err(|error| error.to_string())?;
     files.repair()?;
     same(&files.show()?, &seen)
-}
-
-fn read(path: &Path) -> Result<Image, String> {
-    let file = FileDevice::open(path, &OpenOptions::default()).map_err(|error| error.to_string())?;
-    Image::of_device(&file).map_err(|error| error.to_string())
 }
 
 /// Opens a volume that has a dirty log.

@@ -49,6 +49,13 @@ impl Calls {
         }
     }
 
+    /// Makes the next calls on the model alone: what a run in which nothing was excused came to.
+    pub fn follow(&mut self, files: &mut Files, count: usize) {
+        for _ in 0..count {
+            files.apply(&self.next(files));
+        }
+    }
+
     /// A place in a file or behind it, often at a boundary or one beside it.
     fn place(&mut self, block: u64, size: u64) -> u64 {
         let at = match self.rng.below(8) {

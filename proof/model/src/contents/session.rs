@@ -65,8 +65,16 @@ impl<'s, S: Subject> Session<'s, S> {
     /// # Errors
     /// What the subject gives.
     pub fn new(subject: &'s S, name: &str, count: usize, block: u64, excused: Excused) -> Answer<Self> {
-        let open = (0..count).map(|n| subject.open(&format!("{name}{n}"))).collect::<Answer<_>>()?;
-        Ok(Self { subject, name: name.into(), open, model: Files::new(count, block), excused })
+        Self::resume(subject, name, Files::new(count, block), excused)
+    }
+
+    /// Goes on with files that are as a model has them.
+    ///
+    /// # Errors
+    /// What the subject gives.
+    pub fn resume(subject: &'s S, name: &str, model: Files, excused: Excused) -> Answer<Self> {
+        let open = (0..model.len()).map(|n| subject.open(&format!("{name}{n}"))).collect::<Answer<_>>()?;
+        Ok(Self { subject, name: name.into(), open, model, excused })
     }
 
     /// The model as it is.
