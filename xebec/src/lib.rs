@@ -8,6 +8,8 @@
 //! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
 //! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
 //! | [`attributes`] | extended attributes |
+//! | [`settings`] | flags, hints, the project |
+//! | `guards` | what flags and projects forbid |
 //! | [`file`](mod@file) | contents of files |
 //! | [`paths`] | the same by path |
 //! | [`statistics`] | space, inodes, and what the journal did |
@@ -31,6 +33,7 @@ mod contents;
 pub mod error;
 pub mod file;
 pub mod finish;
+mod guards;
 pub mod metadata;
 pub mod namespace;
 pub mod new;
@@ -39,6 +42,7 @@ pub mod options;
 pub mod paths;
 mod recover;
 mod reservations;
+pub mod settings;
 pub mod statistics;
 mod volume;
 
@@ -51,6 +55,7 @@ pub use namespace::listing::{Cookie, Entry};
 pub use namespace::rename::Rename;
 pub use new::{Device, Kind, New};
 pub use options::Options;
+pub use settings::Settings;
 pub use statistics::Statistics;
 pub use volume::Volume;
 
