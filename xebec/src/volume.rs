@@ -67,6 +67,18 @@ impl Volume {
         Ok(self.log.force_all()?)
     }
 
+    /// Returns when everything that was done is in its place on the device, and not in the log alone. Whoever reads the
+    /// device itself sees it, as long as nothing else is changed. Only the superblock's counters follow later, with
+    /// [`unmount`](Self::unmount).
+    ///
+    /// # Errors
+    /// `EIO` where something could not be written.
+    pub fn write_home(&self) -> Result<()> {
+        self.sync()?;
+        self.table.shared().inactive.drain()?;
+        Ok(self.log.push_all()?)
+    }
+
     /// Stops everything at once, as a power cut would: nothing more is written.
     pub fn shut_down(&self) {
         self.table.shared().target.shut_down("it was asked for");
