@@ -11,6 +11,7 @@
 //! | [`settings`] | flags, hints, the project |
 //! | `guards` | what flags and projects forbid |
 //! | [`file`](mod@file) | contents of files |
+//! | [`Dir`] | open directories |
 //! | [`paths`] | the same by path |
 //! | [`statistics`] | space, inodes, and what the journal did |
 //! | [`error`] | what can go wrong, each with an errno |
@@ -30,6 +31,7 @@
 pub mod attributes;
 mod change;
 mod contents;
+mod dir;
 pub mod error;
 pub mod file;
 pub mod finish;
@@ -47,6 +49,7 @@ pub mod statistics;
 mod volume;
 
 pub use attributes::SetAttribute;
+pub use dir::Dir;
 pub use error::Error;
 pub use file::{File, OpenOptions};
 pub use metadata::{Metadata, SetMetadata};

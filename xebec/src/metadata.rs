@@ -20,6 +20,23 @@ use crate::{Error, Result, Volume};
 const LIST: Key<'static> = Key::new(Namespace::Trusted, acl::ACCESS);
 
 /// What is known of a file.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
+/// # mkfs::format(&*device, &mkfs::Options::default())?;
+/// use format::inode::FileType;
+/// use xebec::{New, Options, SetMetadata, Volume};
+///
+/// let volume = Volume::open(device, Options::default())?;
+/// let file = volume.create(volume.root(), b"motd", &New { uid: 1000, ..New::file() })?;
+/// volume.set_metadata(file, &SetMetadata { permissions: Some(0o600), ..SetMetadata::default() })?;
+/// let known = volume.metadata(file)?;
+/// assert_eq!((known.file_type, known.permissions, known.uid), (FileType::Regular, 0o600, 1000));
+/// assert_eq!((known.size, known.nlink), (0, 1));
+/// volume.unmount()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Its number.

@@ -8,6 +8,22 @@ use crate::guards;
 use crate::{Error, New, Result, Volume};
 
 /// How to open a file, in the manner of [`std::fs::OpenOptions`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
+/// # mkfs::format(&*device, &mkfs::Options::default())?;
+/// use xebec::{OpenOptions, Options, Volume};
+///
+/// let volume = Volume::open(device, Options::default())?;
+/// let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&volume, b"/log")?;
+/// log.append(b"one line\n")?;
+/// let again = OpenOptions::new().write(true).create_new(true).open(&volume, b"/log");
+/// assert_eq!(again.unwrap_err().errno(), base::errno::EEXIST);
+/// # drop(log);
+/// volume.unmount()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     access: Access,
