@@ -8,7 +8,10 @@
 //! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
 //! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
 //! | [`attributes`] | extended attributes |
+//! | [`settings`] | flags, hints, the project |
+//! | `guards` | what flags and projects forbid |
 //! | [`file`](mod@file) | contents of files |
+//! | [`Dir`] | open directories |
 //! | [`paths`] | the same by path |
 //! | [`statistics`] | space, inodes, and what the journal did |
 //! | [`error`] | what can go wrong, each with an errno |
@@ -28,9 +31,11 @@
 pub mod attributes;
 mod change;
 mod contents;
+mod dir;
 pub mod error;
 pub mod file;
 pub mod finish;
+mod guards;
 pub mod metadata;
 pub mod namespace;
 pub mod new;
@@ -39,10 +44,12 @@ pub mod options;
 pub mod paths;
 mod recover;
 mod reservations;
+pub mod settings;
 pub mod statistics;
 mod volume;
 
 pub use attributes::SetAttribute;
+pub use dir::Dir;
 pub use error::Error;
 pub use file::{File, OpenOptions};
 pub use metadata::{Metadata, SetMetadata};
@@ -51,6 +58,7 @@ pub use namespace::listing::{Cookie, Entry};
 pub use namespace::rename::Rename;
 pub use new::{Device, Kind, New};
 pub use options::Options;
+pub use settings::Settings;
 pub use statistics::Statistics;
 pub use volume::Volume;
 

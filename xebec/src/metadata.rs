@@ -2,16 +2,41 @@
 
 use base::Ino;
 use base::time::Time;
+use format::attr::{Namespace, acl};
 use format::inode::{FileType, S_IFMT, device_numbers};
 use format::timestamp::Timestamp;
+use inode::InodeRef;
+use inode::attr::Key;
 use inode::state::{self, InodeState};
 
-use crate::change::Locked;
+use crate::change::{Change, Locked};
 use crate::contents::in_memory;
+use crate::guards::{expect_mutable, expect_not_append_only};
 use crate::new::Device;
+use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
+/// The list that governs access.
+const LIST: Key<'static> = Key::new(Namespace::Trusted, acl::ACCESS);
+
 /// What is known of a file.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
+/// # mkfs::format(&*device, &mkfs::Options::default())?;
+/// use format::inode::FileType;
+/// use xebec::{New, Options, SetMetadata, Volume};
+///
+/// let volume = Volume::open(device, Options::default())?;
+/// let file = volume.create(volume.root(), b"motd", &New { uid: 1000, ..New::file() })?;
+/// volume.set_metadata(file, &SetMetadata { permissions: Some(0o600), ..SetMetadata::default() })?;
+/// let known = volume.metadata(file)?;
+/// assert_eq!((known.file_type, known.permissions, known.uid), (FileType::Regular, 0o600, 1000));
+/// assert_eq!((known.size, known.nlink), (0, 1));
+/// volume.unmount()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Its number.
@@ -61,6 +86,8 @@ pub struct SetMetadata {
     pub accessed: Option<Time>,
     /// Last change of the contents.
     pub modified: Option<Time>,
+    /// Both of these times become the present. It is all that a file allows that may only be appended to.
+    pub touched: bool,
 }
 
 pub(crate) fn from_time(time: Time) -> Timestamp {
@@ -115,21 +142,71 @@ impl Volume {
     }
 
     /// Changes what is known of a file. A file that is given to another owner or group loses its set-user-ID and
-    /// set-group-ID bits, unless they are set in the same call.
+    /// set-group-ID bits, unless they are set in the same call. Where it has an access control list, that follows its
+    /// permission bits: what they say of the group becomes the list's mask.
     ///
     /// # Errors
-    /// `ENOENT`, and what the journal reports.
+    /// `ENOENT`; `EPERM` for a file that is immutable or may only be appended to; what the journal reports.
     pub fn set_metadata(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
         let inode = self.inode(ino)?;
-        let change = self.begin(self.reservations.inode)?;
-        let mut state = inode.lock();
-        set.apply(&mut state);
-        self.touch(&mut state, &[state::Time::Change]);
-        change.commit(&mut [&mut state])
+        self.with_room(|| self.try_set_metadata(&inode, set))
+    }
+
+    fn try_set_metadata(&self, inode: &InodeRef, set: &SetMetadata) -> Result<()> {
+        // Most files have no list, and pay nothing for it: where there is one, the change begins anew with more room.
+        let mut room = None;
+        loop {
+            let mut change = match room {
+                None => self.begin(self.reservations.inode)?,
+                Some(value_blocks) => self.begin_attribute(value_blocks)?,
+            };
+            let mut state = inode.lock();
+            set.expect_allowed(&state)?;
+            let list = match set.permissions {
+                Some(permissions) if state.attr_offset() != 0 => change.fitting(&mut state, permissions)?,
+                _ => None,
+            };
+            let need = list.as_ref().map(|list| self.value_blocks(&LIST, list.len()));
+            if need > room {
+                change.tx.release_clean();
+                room = need;
+                continue;
+            }
+            if let Some(list) = list {
+                (change, state) = change.put_attribute(state, &LIST, &list)?;
+            }
+            set.apply(&mut state);
+            let touched: &[state::Time] = match set.touched {
+                false => &[state::Time::Change],
+                true => &[state::Time::Access, state::Time::Modify, state::Time::Change],
+            };
+            self.touch(&mut state, touched);
+            return change.commit(&mut [&mut state]);
+        }
+    }
+}
+
+impl Change<'_> {
+    /// The list that governs access as it must be once the permission bits are these, if it is another than now.
+    fn fitting(&mut self, state: &mut Locked, permissions: u16) -> Result<Option<Vec<u8>>> {
+        let Some(list) = self.attributes(state, |attributes| attributes.get(&LIST))? else { return Ok(None) };
+        let fitting =
+            acl::with_permissions(&list, permissions).map_err(|damage| damaged(state.ino(), damage))?;
+        Ok((fitting.value != list).then_some(fitting.value))
     }
 }
 
 impl SetMetadata {
+    /// Refuses what the file's flags forbid: of one that may only be appended to, times move to the present alone.
+    fn expect_allowed(&self, state: &Locked) -> Result<()> {
+        expect_mutable(state)?;
+        let Self { permissions, uid, gid, accessed, modified, touched: _ } = self;
+        if permissions.is_none() && uid.or(*gid).is_none() && accessed.or(*modified).is_none() {
+            return Ok(());
+        }
+        expect_not_append_only(state)
+    }
+
     fn apply(&self, state: &mut Locked) {
         const SET_ID: u16 = 0o6000;
         let (uid, gid) = (state.core().uid.get(), state.core().gid.get());

@@ -9,10 +9,16 @@ pub struct New<'a> {
     pub kind: Kind<'a>,
     /// Permission bits: the lower twelve of the mode.
     pub permissions: u16,
+    /// Of these, the bits that it shall not have unless the directory's default access control list says otherwise: the
+    /// mask of whoever makes it. Symbolic links have all.
+    pub umask: u16,
     /// Owner.
     pub uid: u32,
     /// Group. In a directory with the set-group-ID bit, that directory's group is taken instead.
     pub gid: u32,
+    /// Extended attributes that it has from its beginning, each with its value, by the names that
+    /// [`Volume::set_attribute`](crate::Volume::set_attribute) takes. They come before what a directory hands down.
+    pub attributes: &'a [(&'a [u8], &'a [u8])],
 }
 
 /// What a new file is.
@@ -52,18 +58,27 @@ impl Device {
 
 impl<'a> New<'a> {
     /// A file of root's with the usual permissions.
-    pub fn file() -> Self {
-        Self { kind: Kind::File, permissions: 0o644, uid: 0, gid: 0 }
+    pub const fn file() -> Self {
+        Self::of(Kind::File, 0o644)
     }
 
     /// A directory of root's with the usual permissions.
-    pub fn directory() -> Self {
-        Self { kind: Kind::Directory, permissions: 0o755, uid: 0, gid: 0 }
+    pub const fn directory() -> Self {
+        Self::of(Kind::Directory, 0o755)
+    }
+
+    const fn of(kind: Kind<'a>, permissions: u16) -> Self {
+        Self { kind, permissions, umask: 0, uid: 0, gid: 0, attributes: &[] }
     }
 
     /// A symbolic link of root's.
-    pub fn symlink(target: &'a [u8]) -> Self {
-        Self { kind: Kind::Symlink(target), permissions: 0o777, uid: 0, gid: 0 }
+    pub const fn symlink(target: &'a [u8]) -> Self {
+        Self::of(Kind::Symlink(target), 0o777)
+    }
+
+    /// What permission bits it gets where no list governs them.
+    pub(crate) fn masked(&self) -> u16 {
+        if matches!(self.kind, Kind::Symlink(_)) { self.permissions } else { self.permissions & !self.umask }
     }
 
     pub(crate) fn file_type(&self) -> FileType {

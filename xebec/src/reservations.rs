@@ -22,8 +22,8 @@ pub(crate) struct Reservations {
     pub intent: LogReservation,
     /// An inode and a name.
     pub create: LogReservation,
-    /// The same, and the access control lists that the inode takes over.
-    pub create_with_lists: LogReservation,
+    /// The same, and two attributes that the inode begins with.
+    pub create_with_attributes: LogReservation,
     /// A name.
     pub link: LogReservation,
     /// Taking a name away.
@@ -91,7 +91,7 @@ impl Reservations {
                 1,
             ),
             create: chain(taking + create_extra + unlinked, 2),
-            create_with_lists: chain(taking + create_extra + unlinked + 2 * attribute, 2),
+            create_with_attributes: chain(taking + create_extra + unlinked + 2 * attribute, 2),
             link: chain(name + 2 * inode + unlinked + parent, 2),
             remove: chain(name + 2 * inode + unlinked + parent, 2),
             // Of both inodes, a name goes and another may come; the whiteout has room for its own. One comes on a list

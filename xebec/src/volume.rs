@@ -27,6 +27,25 @@ use crate::reservations::Reservations;
 ///
 /// [`unmount`](Self::unmount) ends it cleanly. Dropping it instead leaves the volume as a power cut would: what was
 /// synced is in the log, and the next opening recovers it.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
+/// # mkfs::format(&*device, &mkfs::Options::default())?;
+/// use xebec::{New, Options, Volume};
+///
+/// let volume = Volume::open(device.clone(), Options::default())?;
+/// let var = volume.create_dir_all(b"/srv/www", &New::directory())?;
+/// volume.create(var, b"index.html", &New::file())?;
+/// volume.sync()?; // from here on it survives a power cut
+/// drop(volume); // which this is one of
+///
+/// let volume = Volume::open(device, Options::default())?;
+/// assert!(volume.recovered().is_some());
+/// assert!(volume.resolve(b"/srv/www/index.html", true).is_ok());
+/// volume.unmount()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Volume {
     pub(crate) geometry: Geometry,
@@ -65,6 +84,18 @@ impl Volume {
     pub fn sync(&self) -> Result<()> {
         self.cache.sync_all()?;
         Ok(self.log.force_all()?)
+    }
+
+    /// Returns when everything that was done is in its place on the device, and not in the log alone. Whoever reads the
+    /// device itself sees it, as long as nothing else is changed. Only the superblock's counters follow later, with
+    /// [`unmount`](Self::unmount).
+    ///
+    /// # Errors
+    /// `EIO` where something could not be written.
+    pub fn write_home(&self) -> Result<()> {
+        self.sync()?;
+        self.table.shared().inactive.drain()?;
+        Ok(self.log.push_all()?)
     }
 
     /// Stops everything at once, as a power cut would: nothing more is written.

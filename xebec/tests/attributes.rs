@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::random::Random;
 use base::{Ino, errno};
 use block::{Device, MemoryDevice};
-use xebec::{Kind, New, Options, SetAttribute, Volume};
+use xebec::{Kind, New, Options, SetAttribute, SetMetadata, Volume};
 
 use common::judge;
 
@@ -119,7 +119,7 @@ fn random_changes(seed: u64, options: &mkfs::Options, kind: Kind<'_>) {
     let random = Random::seeded(seed);
     let device = make(options);
     let mut volume = open(&device);
-    let new = New { kind, permissions: 0o600, uid: 0, gid: 0 };
+    let new = New { kind, permissions: 0o600, ..New::file() };
     let ino = volume.create(volume.root(), b"it", &new).unwrap();
     let mut model = Model::new();
     for n in 0..150 {
@@ -232,6 +232,38 @@ fn access_control_lists_go_with_the_permission_bits() {
     assert!(volume.list_attributes(file).unwrap().is_empty());
     for bad in [&b""[..], b"1234", &list(&[]), &list(&[(1, 9, 0)]), &named[..20], &named[..named.len() - 8]] {
         assert_eq!(set(file, ACCESS, bad), Err(errno::EINVAL), "{bad:?}");
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// `chmod` changes what the list says, too: its mask, or else the group. Short lists and such as lie in blocks of
+/// their own.
+#[test]
+fn permission_bits_go_with_access_control_lists() {
+    const NOBODY: u32 = u32::MAX;
+    const ACCESS: &[u8] = b"system.posix_acl_access";
+    let device = make(&mkfs::Options::default());
+    let volume = open(&device);
+    for users in [1, 1500] {
+        let name = format!("{users}").into_bytes();
+        let file = volume.create(volume.root(), &name, &New::file()).unwrap();
+        let long = |user: u16, mask: u16, other: u16| {
+            let named = (0..users).map(|n| (2, 7, 1000 + n));
+            let all = [(1, user, NOBODY)].into_iter().chain(named);
+            let end = [(4, 4, NOBODY), (0x10, mask, NOBODY), (0x20, other, NOBODY)];
+            list(&all.chain(end).collect::<Vec<_>>())
+        };
+        volume.set_attribute(file, ACCESS, &long(6, 5, 0), SetAttribute::Any).unwrap();
+        assert_eq!(volume.metadata(file).unwrap().permissions, 0o650);
+        let set = SetMetadata { permissions: Some(0o4721), uid: Some(7), ..SetMetadata::default() };
+        volume.set_metadata(file, &set).unwrap();
+        assert_eq!(volume.get_attribute(file, ACCESS).unwrap(), long(7, 2, 1));
+        let known = volume.metadata(file).unwrap();
+        assert_eq!((known.permissions, known.uid), (0o4721, 7));
+        // Other changes leave it alone.
+        volume.set_metadata(file, &SetMetadata { gid: Some(8), ..SetMetadata::default() }).unwrap();
+        assert_eq!(volume.get_attribute(file, ACCESS).unwrap(), long(7, 2, 1));
     }
     volume.unmount().unwrap();
     judge(&device);

@@ -85,7 +85,7 @@ fn every_kind_of_file_comes_and_goes() {
         (b"socket", Kind::Socket),
     ];
     for (name, kind) in kinds {
-        let new = New { kind, permissions: 0o640, uid: 7, gid: 8 };
+        let new = New { kind, permissions: 0o640, uid: 7, gid: 8, ..New::file() };
         let ino = volume.create(dir, name, &new).unwrap();
         assert_eq!(volume.lookup(dir, name).unwrap(), ino);
         let known = volume.metadata(ino).unwrap();

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::edit::{
-    self, Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, On, Reflink, Rm, Rmdir, Setfattr, Touch,
-    Truncate, Write,
+    self, Chattr, Chmod, Chown, Cowextsize, Cp, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
+    Rm, Rmdir, Setfacl, Setfattr, Touch, Truncate, Write,
 };
 use crate::commands::{
-    cat, check, dump, extract, filefrag, find, generate, getfattr, info, log, ls, manifest, mkfs, stat, tree,
+    On, cat, check, dump, extract, filefrag, find, generate, getfacl, getfattr, info, log, ls, lsattr,
+    manifest, mkfs, stat, tree,
 };
 use crate::output::exit_code;
 use crate::sizes;
@@ -51,13 +52,13 @@ pub enum Command {
     /// Show geometry, features, usage and the state of the log.
     Info(info::Arguments),
     /// List directories.
-    Ls(ls::Arguments),
+    Ls(On<ls::Arguments>),
     /// Draw a directory tree.
     Tree(tree::Arguments),
     /// Show what is known of files.
-    Stat(stat::Arguments),
+    Stat(On<stat::Arguments>),
     /// Write the contents of files to standard output.
-    Cat(cat::Arguments),
+    Cat(On<cat::Arguments>),
     /// Find files by name, type, size and more.
     Find(Box<find::Arguments>),
     /// Take files out, into a directory or a tar archive.
@@ -69,9 +70,13 @@ pub enum Command {
     /// Show any structure, every field by name.
     Dump(dump::Arguments),
     /// Show where the blocks of files lie.
-    Filefrag(filefrag::Arguments),
+    Filefrag(On<filefrag::Arguments>),
+    /// Show access control lists.
+    Getfacl(On<getfacl::Arguments>),
     /// Show extended attributes.
-    Getfattr(getfattr::Arguments),
+    Getfattr(On<getfattr::Arguments>),
+    /// Show flags and projects.
+    Lsattr(On<lsattr::Arguments>),
     /// Write one line of JSON per file, for comparison.
     Manifest(manifest::Arguments),
     /// Make directories.
@@ -100,8 +105,18 @@ pub enum Command {
     Fallocate(On<Fallocate>),
     /// Make files share their blocks.
     Reflink(On<Reflink>),
+    /// Change access control lists.
+    Setfacl(Box<On<Setfacl>>),
     /// Set and remove extended attributes.
     Setfattr(On<Setfattr>),
+    /// Change flags: immutable, append only and others.
+    Chattr(On<Chattr>),
+    /// Give files a project.
+    Project(On<Project>),
+    /// Set the unit in which space is allocated.
+    Extsize(On<Extsize>),
+    /// Set the unit in which is allocated what is copied on write.
+    Cowextsize(On<Cowextsize>),
     /// Make device nodes, named pipes and sockets.
     Mknod(On<Mknod>),
     /// Run many commands that change a volume in one session.
@@ -121,17 +136,19 @@ impl Command {
     pub fn image(&self) -> Option<&Path> {
         Some(match self {
             Self::Info(arguments) => &arguments.image,
-            Self::Ls(arguments) => &arguments.image,
+            Self::Ls(on) => &on.image,
             Self::Tree(arguments) => &arguments.image,
-            Self::Stat(arguments) => &arguments.image,
-            Self::Cat(arguments) => &arguments.image,
+            Self::Stat(on) => &on.image,
+            Self::Cat(on) => &on.image,
             Self::Find(arguments) => &arguments.image,
             Self::Extract(arguments) => &arguments.image,
             Self::Check(arguments) => &arguments.image,
             Self::Log(arguments) => &arguments.image,
             Self::Dump(arguments) => &arguments.image,
-            Self::Filefrag(arguments) => &arguments.image,
-            Self::Getfattr(arguments) => &arguments.image,
+            Self::Filefrag(on) => &on.image,
+            Self::Getfacl(on) => &on.image,
+            Self::Getfattr(on) => &on.image,
+            Self::Lsattr(on) => &on.image,
             Self::Manifest(arguments) => &arguments.image,
             Self::Mkdir(on) => &on.image,
             Self::Touch(on) => &on.image,
@@ -146,7 +163,12 @@ impl Command {
             Self::Truncate(on) => &on.image,
             Self::Fallocate(on) => &on.image,
             Self::Reflink(on) => &on.image,
+            Self::Setfacl(on) => &on.image,
             Self::Setfattr(on) => &on.image,
+            Self::Chattr(on) => &on.image,
+            Self::Project(on) => &on.image,
+            Self::Extsize(on) => &on.image,
+            Self::Cowextsize(on) => &on.image,
             Self::Mknod(on) => &on.image,
             Self::Sh(arguments) => &arguments.image,
             Self::Replay(arguments) => &arguments.image,

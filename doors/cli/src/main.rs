@@ -5,6 +5,7 @@
 //! | `args` | the command line: commands and the options that all of them share |
 //! | `open` | from a path on the command line to a volume: container, partition, journal |
 //! | `output` | standard output in big writes, messages on standard error, exit codes |
+//! | `acl`, `flags` | access control lists and flags, as text |
 //! | `names`, `times`, `owners`, `sizes` | how names, times, owners and sizes are written |
 //! | `pipeline` | work done ahead of its turn by many threads, given out in order |
 //! | `listing`, `walk` | a directory in memory, and a whole tree through the pipeline |
@@ -16,9 +17,11 @@
 //! standard error. Names from an image reach a terminal only escaped, and a directory on this machine only checked.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod args;
 mod commands;
 mod facts;
+mod flags;
 mod geometry;
 mod glob;
 mod listing;

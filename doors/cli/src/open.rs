@@ -99,9 +99,6 @@ fn parse_inode(text: &str) -> Result<u64, std::num::ParseIntError> {
     text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16))
 }
 
-/// The largest `passwd` or `group` that is looked at, in bytes.
-const NAMES_BYTES_MAX: u64 = 4 << 20;
-
 impl Image {
     /// Finds the files of a command line; those that cannot be found are counted as failures. A file that was named
     /// by number is called by it.
@@ -140,7 +137,7 @@ impl Image {
     fn names_of(&self, path: &[u8]) -> Names {
         let Ok(inode) = resolve(&self.volume, path, Last::Follow) else { return Names::default() };
         let dinode = inode.dinode();
-        let size = dinode.core.size.get().min(NAMES_BYTES_MAX);
+        let size = dinode.core.size.get().min(crate::owners::BYTES_MAX);
         let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
         match read_at(&self.volume, &dinode, 0, &mut text) {
             Ok(length) => Names::parse(text.get(..length).unwrap_or_default()),
@@ -165,8 +162,18 @@ pub fn open(path: &Path, global: &Global) -> anyhow::Result<Image> {
 pub struct Writable {
     /// The volume. To be unmounted at the end.
     pub volume: xebec::Volume,
+    /// What it lies on.
+    device: Arc<dyn Device>,
     /// What a command has to say about it.
     pub messages: Messages,
+}
+
+impl Writable {
+    /// The same volume for whoever shows it: [`write_home`](xebec::Volume::write_home) makes it show what was done.
+    pub fn image(&self, global: &Global) -> anyhow::Result<Image> {
+        let messages = Messages::new(global, self.messages.image());
+        Ok(Image { volume: Volume::open(self.device.clone())?, log: Log::Clean, messages })
+    }
 }
 
 /// Opens an image for changes. A dirty log is replayed in place, and unfinished operations are finished.
@@ -182,8 +189,9 @@ pub fn writable(path: &Path, global: &Global) -> anyhow::Result<Writable> {
         (None, Some(path)) => Some(block::open_file(path, &options)?),
         _ => log_device(&superblock, global)?,
     };
-    let volume = xebec::Volume::open(device, xebec::Options { log_device, ..xebec::Options::default() })?;
-    Ok(Writable { volume, messages })
+    let options = xebec::Options { log_device, ..xebec::Options::default() };
+    let volume = xebec::Volume::open(device.clone(), options)?;
+    Ok(Writable { volume, device, messages })
 }
 
 /// Opens an image as far as it can be opened, for commands that look at damage: a log that cannot be read is a warning.

@@ -3,6 +3,8 @@
 
 /// The longest name that is believed.
 const NAME_MAX: usize = 32;
+/// The largest `passwd` or `group` that is looked at, in bytes.
+pub const BYTES_MAX: u64 = 4 << 20;
 
 /// Names by number, sorted: the few that a machine has are found faster than a hash is made of the number.
 #[derive(Clone, Debug, Default)]
@@ -12,15 +14,7 @@ impl Names {
     /// Reads `passwd` or `group`: in both the name is the first field and the number the third. The first name of a
     /// number counts; lines that make no sense, and names that no `useradd` makes, are passed over.
     pub fn parse(text: &[u8]) -> Self {
-        let mut names: Vec<(u32, Box<[u8]>)> = Vec::new();
-        for line in text.split(|byte| *byte == b'\n') {
-            let mut fields = line.split(|byte| *byte == b':');
-            let (Some(name), Some(number)) = (fields.next(), fields.nth(1)) else { continue };
-            let number = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok());
-            if let (true, Some(number)) = (is_ordinary(name), number) {
-                names.push((number, name.into()));
-            }
-        }
+        let mut names: Vec<_> = lines(text).map(|(name, number)| (number, Box::from(name))).collect();
         // Stable, so that the first of several names comes first.
         names.sort_by_key(|(number, _)| *number);
         names.dedup_by_key(|(number, _)| *number);
@@ -51,9 +45,49 @@ impl Names {
     }
 }
 
+/// Names and numbers, in the order of the file.
+fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], u32)> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+        is_ordinary(name).then_some((name, number))
+    })
+}
+
 fn is_ordinary(name: &[u8]) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-$".contains(byte))
+}
+
+/// Numbers by name, sorted.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers(Vec<(Box<[u8]>, u32)>);
+
+impl Numbers {
+    /// Reads `passwd` or `group`, as [`Names::parse`] does. The first number of a name counts.
+    pub fn parse(text: &[u8]) -> Self {
+        let mut numbers: Vec<(Box<[u8]>, u32)> =
+            lines(text).map(|(name, number)| (name.into(), number)).collect();
+        numbers.sort_by(|(left, _), (right, _)| left.cmp(right));
+        numbers.dedup_by(|(later, _), (earlier, _)| later == earlier);
+        Self(numbers)
+    }
+
+    /// Those of a volume: what its file at this path says. None where it cannot be read.
+    pub fn of(volume: &xebec::Volume, path: &[u8]) -> Self {
+        let file = xebec::OpenOptions::new().read(true).open(volume, path);
+        let Ok(file) = file else { return Self::default() };
+        let mut text = vec![0; file.len().min(BYTES_MAX) as usize];
+        let length = file.read_at(&mut text, 0).unwrap_or(0);
+        Self::parse(text.get(..length).unwrap_or_default())
+    }
+
+    /// The number of a name.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name.as_bytes())).ok()?;
+        self.0.get(at).map(|(_, number)| *number)
+    }
 }
 
 /// Names of owners and of groups.
@@ -82,5 +116,8 @@ mod tests {
         names.push(&mut out, 7, 3);
         assert_eq!(out, b"root    7");
         assert_eq!((names.width(0), names.width(1000)), (4, 4));
+        let numbers = Numbers::parse(b"root:x:0:0::/root:/bin/sh\nwww-data:x:33:33\nroot:x:7:\n:x:2:");
+        assert_eq!((numbers.get("root"), numbers.get("www-data")), (Some(0), Some(33)));
+        assert_eq!((numbers.get(""), numbers.get("joe")), (None, None));
     }
 }

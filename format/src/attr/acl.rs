@@ -91,11 +91,38 @@ pub fn entries(value: &[u8]) -> Result<&[AclEntry], Damage> {
     Ok(entries)
 }
 
-/// An entry as Linux programs write it: tag, permissions, id.
-type LinuxEntry = (u32, u16, u32);
+/// An entry as Linux programs write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinuxEntry {
+    /// Whom it is for: see [`tag`].
+    pub tag: u32,
+    /// Read 4, write 2, execute 1.
+    pub perm: u16,
+    /// User or group, where the tag names one.
+    pub id: u32,
+}
 
-/// The entries of a list in the form for Linux programs.
-fn linux_entries(list: &[u8]) -> Result<Vec<LinuxEntry>, Damage> {
+impl LinuxEntry {
+    /// The place of an entry in a list: entries come by tag, and by id where they name somebody.
+    pub fn key(&self) -> (u32, u32) {
+        (self.tag, if matches!(self.tag, tag::USER | tag::GROUP) { self.id } else { 0 })
+    }
+}
+
+/// The form for Linux programs of such entries.
+pub fn write_linux(entries: impl IntoIterator<Item = LinuxEntry>) -> Vec<u8> {
+    let mut linux = LINUX_VERSION.to_le_bytes().to_vec();
+    for LinuxEntry { tag, perm, id } in entries {
+        let id = if matches!(tag, tag::USER | tag::GROUP) { id } else { NO_ID };
+        linux.extend_from_slice(&(tag as u16).to_le_bytes());
+        linux.extend_from_slice(&perm.to_le_bytes());
+        linux.extend_from_slice(&id.to_le_bytes());
+    }
+    linux
+}
+
+/// The entries of a list in the form for Linux programs, as they are.
+pub fn linux_entries(list: &[u8]) -> Result<Vec<LinuxEntry>, Damage> {
     let (head, rest) = list.split_first_chunk().ok_or_else(|| Damage::short(NAME, 4, list.len()))?;
     let version = u32::from_le_bytes(*head);
     ensure!(version == LINUX_VERSION, NAME, "version", LINUX_VERSION, version);
@@ -110,7 +137,7 @@ fn linux_entries(list: &[u8]) -> Result<Vec<LinuxEntry>, Damage> {
     );
     let entry = |[a, b, c, d, e, f, g, h]: &[u8; 8]| {
         let (tag, perm) = (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]));
-        (u32::from(tag), perm, u32::from_le_bytes([*e, *f, *g, *h]))
+        LinuxEntry { tag: tag.into(), perm, id: u32::from_le_bytes([*e, *f, *g, *h]) }
     };
     Ok(entries.iter().map(entry).collect())
 }
@@ -118,20 +145,18 @@ fn linux_entries(list: &[u8]) -> Result<Vec<LinuxEntry>, Damage> {
 /// Refuses a list that says too little, or the same twice: the owner, the group and everybody else come once each, a
 /// mask where users or groups are named, and each of these once.
 fn verify_linux(entries: &[LinuxEntry]) -> Result<(), Damage> {
-    for (tag, perm, _) in entries {
+    for LinuxEntry { tag, perm, .. } in entries {
         let known = tag.is_power_of_two() && *tag <= tag::OTHER;
         ensure!(known, NAME, "tag", "a known tag", format_args!("{tag:#x}"));
         ensure!(*perm <= 7, NAME, "perm", "0 to 7", perm);
     }
-    let count = |tag: u32| entries.iter().filter(|entry| entry.0 == tag).count();
+    let count = |tag: u32| entries.iter().filter(|entry| entry.tag == tag).count();
     let once = [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER].iter().all(|tag| count(*tag) == 1);
     ensure!(once, NAME, "tag", "owner, group and others once each", "not so");
     let (named, masks) = (count(tag::USER) + count(tag::GROUP), count(tag::MASK));
     ensure!(masks <= 1 && (masks == 1 || named == 0), NAME, "tag", "one mask beside named users", masks);
     // The order is that of the tags, and of the ids within one.
-    let key =
-        |entry: &LinuxEntry| (entry.0, if matches!(entry.0, tag::USER | tag::GROUP) { entry.2 } else { 0 });
-    let sorted = entries.windows(2).all(|pair| matches!(pair, [left, right] if key(left) < key(right)));
+    let sorted = entries.windows(2).all(|pair| matches!(pair, [left, right] if left.key() < right.key()));
     ensure!(sorted, NAME, "tag", "entries by tag and id, each once", "another order");
     Ok(())
 }
@@ -153,7 +178,7 @@ pub fn from_linux(list: &[u8]) -> Result<Stored, Damage> {
     let entries = linux_entries(list)?;
     verify_linux(&entries)?;
     let mut value = AclHeader { acl_cnt: U32::new(entries.len() as u32) }.as_bytes().to_vec();
-    for (tag, perm, id) in &entries {
+    for LinuxEntry { tag, perm, id } in &entries {
         let id = if matches!(*tag, tag::USER | tag::GROUP) { *id } else { NO_ID };
         let entry = AclEntry {
             ae_tag: U32::new(*tag),
@@ -163,7 +188,7 @@ pub fn from_linux(list: &[u8]) -> Result<Stored, Damage> {
         };
         value.extend_from_slice(entry.as_bytes());
     }
-    let perm = |wanted: u32| entries.iter().find(|entry| entry.0 == wanted).map(|entry| entry.1);
+    let perm = |wanted: u32| entries.iter().find(|entry| entry.tag == wanted).map(|entry| entry.perm);
     let group = perm(tag::MASK).or(perm(tag::GROUP_OBJ)).unwrap_or(0);
     let (user, other) = (perm(tag::USER_OBJ).unwrap_or(0), perm(tag::OTHER).unwrap_or(0));
     Ok(Stored { value, permissions: user << 6 | group << 3 | other, is_mode: entries.len() == 3 })
@@ -172,7 +197,17 @@ pub fn from_linux(list: &[u8]) -> Result<Stored, Damage> {
 /// The list of a new file whose directory has `default`, as a value on disk: what is asked for in `permissions` (the
 /// lower nine bits), and the list allows. A mask stands in for the group, as everywhere.
 pub fn inherited(default: &[u8], permissions: u16) -> Result<Stored, Damage> {
-    let mut list = entries(default)?.to_vec();
+    changed(default, |perm, asked| perm & asked, permissions)
+}
+
+/// A list, as a value on disk, after its file got other `permissions`: the mask, or else the group, says what they do.
+pub fn with_permissions(list: &[u8], permissions: u16) -> Result<Stored, Damage> {
+    changed(list, |_, asked| asked, permissions)
+}
+
+/// Changes the entries that the permission bits tell of: `change` gets the entry's permissions and those bits.
+fn changed(list: &[u8], change: impl Fn(u16, u16) -> u16, permissions: u16) -> Result<Stored, Damage> {
+    let mut list = entries(list)?.to_vec();
     let has_mask = list.iter().any(|entry| entry.ae_tag.get() == tag::MASK);
     let group = if has_mask { tag::MASK } else { tag::GROUP_OBJ };
     let mut granted = 0;
@@ -183,7 +218,7 @@ pub fn inherited(default: &[u8], permissions: u16) -> Result<Stored, Damage> {
             tag if tag == group => 3,
             _ => continue,
         };
-        let perm = entry.ae_perm.get() & permissions >> shift & 7;
+        let perm = change(entry.ae_perm.get(), permissions >> shift & 7);
         entry.ae_perm = U16::new(perm);
         granted |= perm << shift;
     }
@@ -194,15 +229,10 @@ pub fn inherited(default: &[u8], permissions: u16) -> Result<Stored, Damage> {
 
 /// The form for Linux programs, from the value on disk.
 pub fn to_linux(value: &[u8]) -> Result<Vec<u8>, Damage> {
-    let entries = entries(value)?;
-    let mut linux = Vec::with_capacity(4 + entries.len() * 8);
-    linux.extend_from_slice(&LINUX_VERSION.to_le_bytes());
-    for entry in entries {
-        let tag = entry.ae_tag.get();
-        let id = if matches!(tag, tag::USER | tag::GROUP) { entry.ae_id.get() } else { NO_ID };
-        linux.extend_from_slice(&(tag as u16).to_le_bytes());
-        linux.extend_from_slice(&entry.ae_perm.get().to_le_bytes());
-        linux.extend_from_slice(&id.to_le_bytes());
-    }
-    Ok(linux)
+    let entry = |entry: &AclEntry| LinuxEntry {
+        tag: entry.ae_tag.get(),
+        perm: entry.ae_perm.get(),
+        id: entry.ae_id.get(),
+    };
+    Ok(write_linux(entries(value)?.iter().map(entry)))
 }

@@ -182,7 +182,13 @@ fn kind(kind: &Kind) -> xebec::Kind<'_> {
 }
 
 fn new(new: &New) -> xebec::New<'_> {
-    xebec::New { kind: kind(&new.kind), permissions: new.mode, uid: new.uid, gid: new.gid }
+    xebec::New {
+        kind: kind(&new.kind),
+        permissions: new.mode,
+        uid: new.uid,
+        gid: new.gid,
+        ..xebec::New::file()
+    }
 }
 
 /// The kind of a file of which the target, if it is a symlink, is still to be read.
@@ -320,6 +326,7 @@ impl Subject for Open {
             gid: change.gid,
             accessed: change.accessed,
             modified: change.modified,
+            touched: false,
         };
         self.volume.set_metadata(Ino(number), &set).map_err(failure)
     }

@@ -1,5 +1,6 @@
-//! Extended attributes over power cuts: whatever survives, the volume is sound, and the attributes of its files are
-//! those after some change of the history, no earlier than the last sync.
+//! Extended attributes over power cuts: whatever survives, the volume is sound, and its files, with their attributes,
+//! are those after some change of the history, no earlier than the last sync. A file that is made with attributes is a
+//! single change: it is not there, or has all of them.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -12,13 +13,13 @@ use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, states};
 use model::Rng;
-use xebec::{New, Rename, SetAttribute, Volume};
+use xebec::{Cookie, Entry, Kind, New, Rename, SetAttribute, Volume};
 
-/// By inode: names to values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Tree {
-    attributes: BTreeMap<u64, BTreeMap<Vec<u8>, Vec<u8>>>,
-}
+/// Names to values.
+type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// By the names of files in the root directory.
+type Tree = BTreeMap<Vec<u8>, Attributes>;
 
 /// What was done, change by change, and how far the syncs had come.
 struct History {
@@ -31,23 +32,57 @@ fn open(engine: &Engine, device: Arc<dyn block::Device>) -> Result<Volume, Strin
     Volume::open(device, engine.options()).map_err(|error| error.to_string())
 }
 
-fn shown(volume: &Volume, files: &[Ino]) -> Result<Tree, String> {
+fn shown(volume: &Volume) -> Result<Tree, String> {
+    let mut files: Vec<(Vec<u8>, Ino)> = Vec::new();
+    let mut keep = |entry: Entry<'_>| {
+        files.extend((!entry.name.starts_with(b".")).then(|| (entry.name.to_vec(), entry.ino)));
+        true
+    };
+    volume.read_dir(volume.root(), Cookie::default(), &mut keep).map_err(|error| error.to_string())?;
     let mut tree = Tree::default();
-    for ino in files {
-        let names = volume.list_attributes(*ino).map_err(|error| error.to_string())?;
-        let mut all = BTreeMap::new();
+    for (file, ino) in files {
+        let names = volume.list_attributes(ino).map_err(|error| error.to_string())?;
+        let mut all = Attributes::new();
         for name in names {
-            let value = volume.get_attribute(*ino, &name).map_err(|error| error.to_string())?;
+            let value = volume.get_attribute(ino, &name).map_err(|error| error.to_string())?;
             all.insert(name, value);
         }
-        tree.attributes.insert(ino.get(), all);
+        tree.insert(file, all);
     }
     Ok(tree)
 }
 
+fn random_value(rng: &mut Rng) -> Vec<u8> {
+    let length = match rng.below(16) {
+        0..=7 => rng.below(30),
+        8..=12 => rng.below(500),
+        13 | 14 => rng.below(6000),
+        _ => rng.below(65_537),
+    };
+    (0..length).map(|n| (n + length) as u8).collect()
+}
+
+/// Makes a file, or a directory, with attributes, or removes it.
+fn born(volume: &Volume, tree: &mut Tree, rng: &mut Rng) {
+    let name = format!("born {}", rng.below(6)).into_bytes();
+    let root = volume.root();
+    if tree.remove(&name).is_some() {
+        return volume.remove_all(root, &name).unwrap();
+    }
+    let count = [1, 2, 2, 9][rng.index(4)];
+    let all: Attributes =
+        (0..count).map(|n| (format!("trusted.{n}").into_bytes(), random_value(rng))).collect();
+    let attributes: Vec<(&[u8], &[u8])> = all.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let kind = [Kind::File, Kind::Directory, Kind::Symlink(b"nowhere")][rng.index(3)];
+    match volume.create(root, &name, &New { kind, attributes: &attributes, ..New::file() }) {
+        Ok(_) => drop(tree.insert(name, all)),
+        Err(error) => assert_eq!(error.errno(), errno::ENOSPC, "{error}"),
+    }
+}
+
 fn step(volume: &Volume, files: &[Ino], tree: &mut Tree, rng: &mut Rng, fills: bool) {
-    let ino = files[rng.index(files.len())];
-    let all = tree.attributes.entry(ino.get()).or_default();
+    let file = rng.index(files.len());
+    let (ino, all) = (files[file], tree.entry(format!("{file}").into_bytes()).or_default());
     let name = match rng.below(4) {
         0 => format!("trusted.{:0200}", rng.below(12)),
         _ => format!("user.{}", rng.below(20)),
@@ -59,13 +94,7 @@ fn step(volume: &Volume, files: &[Ino], tree: &mut Tree, rng: &mut Rng, fills: b
         assert_eq!(done, expected);
         return;
     }
-    let length = match rng.below(16) {
-        0..=7 => rng.below(30),
-        8..=12 => rng.below(500),
-        13 | 14 => rng.below(6000),
-        _ => rng.below(65_537),
-    };
-    let value: Vec<u8> = (0..length).map(|n| (n + length) as u8).collect();
+    let value = random_value(rng);
     match volume.set_attribute(ino, &name, &value, SetAttribute::Any) {
         Ok(()) => drop(all.insert(name, value)),
         Err(error) => assert_eq!(error.errno(), errno::ENOSPC, "{error}"),
@@ -73,7 +102,7 @@ fn step(volume: &Volume, files: &[Ino], tree: &mut Tree, rng: &mut Rng, fills: b
 }
 
 /// Works on a volume whose device remembers all; gives also the volume before.
-fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, Vec<Ino>, History, block::Recording) {
+fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, block::Recording) {
     let before = {
         let device = Arc::new(ImageDevice::new(Image::new(engine.shape.size)));
         let options = mkfs::Options { parent, log: mkfs::LogOptions::default(), ..engine.shape.mkfs() };
@@ -90,16 +119,23 @@ fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, Vec<Ino>, History, 
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
     let volume = open(engine, recorder.clone()).unwrap();
     let mut rng = Rng::part(seed, 7);
-    let mut tree = shown(&volume, &files).unwrap();
+    let mut tree = shown(&volume).unwrap();
     let mut history = History { trees: vec![tree.clone()], marks: Vec::new() };
     for n in 0..120 {
-        step(&volume, &files, &mut tree, &mut rng, n / 40 % 2 == 0);
+        match rng.one_in(4) {
+            true => born(&volume, &mut tree, &mut rng),
+            false => step(&volume, &files, &mut tree, &mut rng, n / 40 % 2 == 0),
+        }
         history.trees.push(tree.clone());
         if parent && rng.one_in(4) {
             // Names come and go with their pointers, in the same trees.
             let (from, to) = (format!("{}", n % 4), format!("{:0150}", n));
-            volume.rename(root, from.as_bytes(), root, to.as_bytes(), Rename::Replace).unwrap();
-            volume.rename(root, to.as_bytes(), root, from.as_bytes(), Rename::Replace).unwrap();
+            for (from, to) in [(&from, &to), (&to, &from)] {
+                volume.rename(root, from.as_bytes(), root, to.as_bytes(), Rename::Replace).unwrap();
+                let attributes = tree.remove(from.as_bytes()).unwrap();
+                tree.insert(to.as_bytes().to_vec(), attributes);
+                history.trees.push(tree.clone());
+            }
         }
         if rng.one_in(6) {
             volume.sync().unwrap();
@@ -107,19 +143,13 @@ fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, Vec<Ino>, History, 
         }
     }
     drop(volume);
-    (before, files, history, recorder.take())
+    (before, history, recorder.take())
 }
 
-fn judge(
-    engine: &Engine,
-    image: Image,
-    files: &[Ino],
-    history: &History,
-    least: usize,
-) -> Result<(), String> {
+fn judge(engine: &Engine, image: Image, history: &History, least: usize) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
     let volume = open(engine, device.clone()).map_err(|error| format!("recovery: {error}"))?;
-    let tree = shown(&volume, files).map_err(|error| format!("after recovery: {error}"))?;
+    let tree = shown(&volume).map_err(|error| format!("after recovery: {error}"))?;
     volume.unmount().map_err(|error| format!("unmount: {error}"))?;
     check(&*device)?;
     match history.trees.iter().rposition(|known| *known == tree) {
@@ -131,13 +161,13 @@ fn judge(
 
 fn campaign(seed: u64, parent: bool, every: usize) {
     let engine = Engine { shape: SHAPES[seed as usize % SHAPES.len()].clone() };
-    let (before, files, history, recording) = work(&engine, seed, parent);
+    let (before, history, recording) = work(&engine, seed, parent);
     let all = states(&recording, 2, seed);
     let mut builder = Builder::new(&before, &recording);
     for state in all.iter().step_by(every) {
         let known = history.marks.iter().filter(|(moment, _)| *moment <= state.moment);
         let least = known.map(|(_, changes)| *changes).max().unwrap_or(0);
-        let judged = judge(&engine, builder.build(state), &files, &history, least);
+        let judged = judge(&engine, builder.build(state), &history, least);
         assert_eq!(judged, Ok(()), "seed {seed} ({}), {state:?}", engine.shape.name);
     }
 }

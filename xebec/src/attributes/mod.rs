@@ -26,7 +26,8 @@ use inode::state::Time;
 use log::engine::Extent;
 
 use crate::change::{Change, Locked};
-use crate::{Error, Result, Volume};
+use crate::guards::expect_changeable;
+use crate::{Error, New, Result, Volume};
 
 /// Longest name, its prefix included.
 const MAX_NAME: usize = 255;
@@ -45,8 +46,8 @@ pub enum SetAttribute {
 
 /// What a name stands for on disk.
 #[derive(Clone, Copy)]
-struct Name<'n> {
-    key: Key<'n>,
+pub(crate) struct Name<'n> {
+    pub key: Key<'n>,
     /// An access control list, in Linux's form.
     list: Option<List>,
 }
@@ -90,8 +91,7 @@ impl<'n> Name<'n> {
     }
 
     /// Refuses what a file of this kind does not have.
-    fn expect_fits(&self, state: &Locked) -> Result<()> {
-        let kind = FileType::from_mode(state.mode());
+    fn expect_fits(&self, kind: Option<FileType>) -> Result<()> {
         if self.key.namespace == Namespace::User
             && !matches!(kind, Some(FileType::Regular | FileType::Directory))
         {
@@ -110,9 +110,25 @@ impl<'n> Name<'n> {
 }
 
 /// What is to be set: a value as the disk has it, or nothing, and permission bits that go with it.
-struct Wanted<'v> {
-    value: Option<std::borrow::Cow<'v, [u8]>>,
-    permissions: Option<u16>,
+pub(crate) struct Wanted<'v> {
+    pub value: Option<std::borrow::Cow<'v, [u8]>>,
+    pub permissions: Option<u16>,
+}
+
+/// An attribute that a new file shall have.
+pub(crate) type Given<'g> = (Name<'g>, Wanted<'g>);
+
+/// The attributes that are asked for of a new file.
+///
+/// # Errors
+/// As [`Volume::set_attribute`] for a file of its kind.
+pub(crate) fn given<'g>(new: &New<'g>) -> Result<Vec<Given<'g>>> {
+    let one = |(name, value): &(&'g [u8], &'g [u8])| {
+        let name = Name::parse(name)?;
+        name.expect_fits(Some(new.file_type()))?;
+        Ok((name, Wanted::of(&name, value)?))
+    };
+    new.attributes.iter().map(one).collect()
 }
 
 impl<'v> Wanted<'v> {
@@ -139,8 +155,8 @@ impl Volume {
     ///
     /// # Errors
     /// `EEXIST` and `ENODATA` as `how` says; `EOPNOTSUPP` for a name with another prefix, `ERANGE` for one that is too
-    /// long, `E2BIG` for such a value; `EPERM`, `EACCES` where a file of this kind has no such attribute; `EINVAL` for
-    /// what is no access control list; `ENOSPC`.
+    /// long, `E2BIG` for such a value; `EPERM`, `EACCES` where a file of this kind has no such attribute; `EPERM` for
+    /// a file that is immutable or may only be appended to; `EINVAL` for what is no access control list; `ENOSPC`.
     pub fn set_attribute(&self, ino: Ino, name: &[u8], value: &[u8], how: SetAttribute) -> Result<()> {
         let name = Name::parse(name)?;
         let wanted = Wanted::of(&name, value)?;
@@ -149,7 +165,7 @@ impl Volume {
         self.with_room(|| self.try_set(&inode, &name, &wanted, how))
     }
 
-    fn try_set(
+    pub(crate) fn try_set(
         &self,
         inode: &InodeRef,
         name: &Name<'_>,
@@ -157,16 +173,11 @@ impl Volume {
         how: SetAttribute,
     ) -> Result<()> {
         let value = wanted.value.as_deref();
-        let length = value.map_or(0, <[u8]>::len);
-        let inline = is_inline(&name.key, length, &self.geometry);
-        let for_value = if inline { 0 } else { remote::block_count(length as u32, &self.geometry) }; // at most 64 KiB
-        let need = self.reservations.attribute_blocks;
-        let mut change = match for_value {
-            0 => self.begin_giving(self.reservations.attribute, need)?,
-            more => self.begin_taking(self.reservations.attribute, need + more)?,
-        };
+        let value_blocks = self.value_blocks(&name.key, value.map_or(0, <[u8]>::len));
+        let mut change = self.begin_attribute(value_blocks)?;
         let mut state = inode.lock();
-        name.expect_fits(&state)?;
+        expect_changeable(&state)?;
+        name.expect_fits(FileType::from_mode(state.mode()))?;
         let exists = change.attributes(&mut state, |attributes| attributes.has(&name.key))?;
         match (how, exists) {
             (SetAttribute::Create, true) => {
@@ -176,15 +187,8 @@ impl Volume {
             _ => {}
         }
         match value {
-            None => {
-                change.attributes(&mut state, |attributes| attributes.remove(&name.key))?;
-            }
-            Some(value) if inline => {
-                change.attributes(&mut state, |attributes| {
-                    attributes.set(&name.key, &NewValue::Inline(value))
-                })?;
-            }
-            Some(value) => return self.set_remote(change, state, &name.key, value),
+            None => drop(change.attributes(&mut state, |attributes| attributes.remove(&name.key))?),
+            Some(value) => (change, state) = change.put_attribute(state, &name.key, value)?,
         }
         if let Some(permissions) = wanted.permissions {
             let mode = state.mode();
@@ -194,27 +198,21 @@ impl Volume {
         change.commit(&mut [&mut state])
     }
 
-    /// Sets an attribute whose value takes blocks of its own.
-    fn set_remote(
-        &self,
-        mut change: Change<'_>,
-        mut state: Locked,
-        key: &Key<'_>,
-        value: &[u8],
-    ) -> Result<()> {
-        let mut runs = Vec::new();
-        if let Err(error) = change.stage(&state, value, &mut runs) {
-            return change.unstage(state, &runs, error);
+    /// Blocks of its own that a value takes; none of one that lies beside its name.
+    pub(crate) fn value_blocks(&self, key: &Key<'_>, length: usize) -> u32 {
+        match is_inline(key, length, &self.geometry) {
+            true => 0,
+            false => remote::block_count(length as u32, &self.geometry), // at most 64 KiB
         }
-        let length = value.len() as u32; // at most 64 KiB
-        let new = NewValue::Remote { runs: &runs, length };
-        match change.attributes(&mut state, |attributes| attributes.set(key, &new)) {
-            // Nothing was changed.
-            Err(error) if error.errno() == errno::ENOSPC => return change.unstage(state, &runs, error),
-            other => other?,
+    }
+
+    /// Begins a change of an attribute whose value takes so many blocks of its own.
+    pub(crate) fn begin_attribute(&self, value_blocks: u32) -> Result<Change<'_>> {
+        let (reservation, need) = (self.reservations.attribute, self.reservations.attribute_blocks);
+        match value_blocks {
+            0 => self.begin_giving(reservation, need),
+            more => self.begin_taking(reservation, need + more),
         }
-        self.touch(&mut state, &[Time::Change]);
-        change.commit(&mut [&mut state])
     }
 
     /// Removes an attribute.
@@ -228,7 +226,8 @@ impl Volume {
             let mut change =
                 self.begin_giving(self.reservations.attribute, self.reservations.attribute_blocks)?;
             let mut state = inode.lock();
-            name.expect_fits(&state)?;
+            expect_changeable(&state)?;
+            name.expect_fits(FileType::from_mode(state.mode()))?;
             if !change.attributes(&mut state, |attributes| attributes.remove(&name.key))? {
                 return Err(NO_SUCH);
             }
@@ -272,7 +271,7 @@ impl Volume {
     }
 
     /// Notes in the superblock that the volume has attributes, as Linux does with the first.
-    fn note_attributes(&self) -> Result<()> {
+    pub(crate) fn note_attributes(&self) -> Result<()> {
         if self.has_attributes.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -308,12 +307,32 @@ impl Change<'_> {
         Ok(work(&mut attributes)?)
     }
 
-    /// Gives the blocks of a value back that could not be set, and nothing else was done.
-    fn unstage(mut self, mut state: Locked, runs: &[inode::space::Run], error: Error) -> Result<()> {
+    /// Sets an attribute, as the first that the change does. Where there is no room, nothing of it is done.
+    pub fn put_attribute(mut self, mut state: Locked, key: &Key<'_>, value: &[u8]) -> Result<(Self, Locked)> {
+        if is_inline(key, value.len(), &self.volume.geometry) {
+            self.attributes(&mut state, |attributes| attributes.set(key, &NewValue::Inline(value)))?;
+            return Ok((self, state));
+        }
+        let mut runs = Vec::new();
+        if let Err(error) = self.stage(&state, value, &mut runs) {
+            return Err(self.unstage(state, &runs, error));
+        }
+        let length = value.len() as u32; // at most 64 KiB
+        let new = NewValue::Remote { runs: &runs, length };
+        match self.attributes(&mut state, |attributes| attributes.set(key, &new)) {
+            // Nothing was changed.
+            Err(error) if error.errno() == errno::ENOSPC => Err(self.unstage(state, &runs, error)),
+            done => done.map(|()| (self, state)),
+        }
+    }
+
+    /// Gives the blocks of a value back that could not be set, and nothing else was done. What is told is why it
+    /// could not, or what this met.
+    fn unstage(mut self, mut state: Locked, runs: &[inode::space::Run], error: Error) -> Error {
         let mut space = GroupSpace::for_data(&self.volume.groups, &mut self.blocks);
-        values::give_back(&mut self.tx, &mut space, state.ino(), runs)?;
-        self.commit(&mut [&mut state])?;
-        Err(error)
+        let given = values::give_back(&mut self.tx, &mut space, state.ino(), runs);
+        let done = given.map_err(Error::from).and_then(|()| self.commit(&mut [&mut state]));
+        done.err().unwrap_or(error)
     }
 
     /// Takes blocks for a value and writes it there.

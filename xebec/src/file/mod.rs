@@ -33,6 +33,7 @@ pub use cache::{MappedRange, RangeKind};
 pub use open::OpenOptions;
 
 use crate::contents::Contents;
+use crate::guards;
 use crate::{Error, Handle, Metadata, Result, SetMetadata, Volume};
 
 impl Drop for File<'_> {
@@ -235,7 +236,8 @@ impl<'v> File<'v> {
     /// # Errors
     /// `EBADF`, `EFBIG`, `EIO`; `EPERM` where it may only be appended to.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.expect_changeable()?;
+        self.expect(self.access.write, "writing")?;
+        guards::expect_not_append_only(&self.handle.inode().read())?;
         self.volume.with_room(|| Ok(self.contents.truncate(size)?))?;
         self.written()
     }
@@ -294,12 +296,15 @@ impl<'v> File<'v> {
         }
     }
 
-    /// Refuses what does more than to add to the file, where only that is allowed.
+    /// Refuses to change what is mapped where the file's flags forbid that.
     fn expect_changeable(&self) -> Result<()> {
         self.expect(self.access.write, "writing")?;
-        if self.handle.inode().read().core().flags.get() & format::inode::flags::APPEND != 0 {
-            return Err(Error::refused(errno::EPERM, "the file may only be appended to"));
-        }
-        Ok(())
+        guards::expect_changeable(&self.handle.inode().read())
+    }
+
+    /// The same for what the file gets, which one has room for that may only be appended to.
+    fn expect_mutable(&self) -> Result<()> {
+        self.expect(self.access.write, "writing")?;
+        guards::expect_mutable(&self.handle.inode().read())
     }
 }

@@ -4,9 +4,26 @@ use base::{Ino, errno};
 use format::inode::flags;
 
 use super::{Access, File};
+use crate::guards;
 use crate::{Error, New, Result, Volume};
 
 /// How to open a file, in the manner of [`std::fs::OpenOptions`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
+/// # mkfs::format(&*device, &mkfs::Options::default())?;
+/// use xebec::{OpenOptions, Options, Volume};
+///
+/// let volume = Volume::open(device, Options::default())?;
+/// let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&volume, b"/log")?;
+/// log.append(b"one line\n")?;
+/// let again = OpenOptions::new().write(true).create_new(true).open(&volume, b"/log");
+/// assert_eq!(again.unwrap_err().errno(), base::errno::EEXIST);
+/// # drop(log);
+/// volume.unmount()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     access: Access,
@@ -113,16 +130,17 @@ impl OpenOptions {
     /// As [`open`](Self::open).
     pub fn open_ino<'v>(&self, volume: &'v Volume, ino: Ino) -> Result<File<'v>> {
         let handle = volume.open_ino(ino)?;
-        if self.access.write {
-            let flags = handle.inode().read().core().flags.get();
-            if flags & flags::IMMUTABLE != 0 {
-                return Err(Error::refused(errno::EPERM, "the file is immutable"));
-            }
-            if flags & flags::APPEND != 0 && (!self.access.append || self.truncate) {
-                return Err(Error::refused(errno::EPERM, "the file may only be appended to"));
+        let mut access = self.access;
+        let state = handle.inode().read();
+        if access.write {
+            guards::expect_mutable(&state)?;
+            if !access.append || self.truncate {
+                guards::expect_not_append_only(&state)?;
             }
         }
-        let file = File::new(volume, handle, self.access)?;
+        access.sync |= state.core().flags.get() & flags::SYNC != 0;
+        drop(state);
+        let file = File::new(volume, handle, access)?;
         if self.truncate && self.access.write && !file.is_empty() {
             file.set_len(0)?;
         }

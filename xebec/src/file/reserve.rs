@@ -16,9 +16,9 @@ impl File<'_> {
     /// is written. Unless `keep_size`, the file is at least as long as the range reaches.
     ///
     /// # Errors
-    /// `EBADF`, `EINVAL` for no length, `EFBIG`, `ENOSPC`; damage.
+    /// `EBADF`, `EINVAL` for no length, `EFBIG`, `ENOSPC`; `EPERM` where the file is immutable; damage.
     pub fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
-        self.expect(self.access.write, "writing")?;
+        self.expect_mutable()?;
         let end = end_of(offset, length)?;
         self.with_map(offset, end, Edges::Keep, |change| {
             let size = (!keep_size).then(|| change.size().max(end));
@@ -29,7 +29,7 @@ impl File<'_> {
     /// Takes the blocks of a range away, which then reads as zeros. The size stays.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); `EPERM` where the file may only be appended to.
+    /// As [`allocate`](Self::allocate); `EPERM` also where the file may only be appended to.
     pub fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
         self.expect_changeable()?;
         let end = end_of(offset, length)?;

@@ -86,7 +86,10 @@ impl File<'_> {
 
     /// The ranges with their real length; `None` where there is nothing to do.
     fn ranges_to_share(&self, source: &File<'_>, ranges: Ranges, equal: bool) -> Result<Option<Ranges>> {
-        self.expect_changeable()?;
+        self.expect_mutable()?;
+        if self.access.append {
+            return Err(Error::refused(errno::EBADF, "the file is open for appending alone"));
+        }
         source.expect(source.access.read, "reading")?;
         if !std::ptr::eq(self.volume, source.volume) {
             return Err(Error::refused(errno::EXDEV, "files of different volumes cannot share blocks"));
@@ -170,9 +173,9 @@ impl File<'_> {
     /// Gives the file blocks of its own where it shares them, and holes blocks, as [`allocate`](Self::allocate) does.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); `EIO`.
+    /// As [`punch_hole`](Self::punch_hole); `EIO`.
     pub fn unshare_range(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
-        self.expect(self.access.write, "writing")?;
+        self.expect_changeable()?;
         let end = end_of(offset, length)?;
         let block = u64::from(self.volume.geometry.block_size);
         self.volume.with_room(|| {

@@ -8,9 +8,11 @@ use inode::groups::GroupSpace;
 use inode::state::{InodeState, Time};
 use inode::{InodeRef, NewInode};
 
-use super::inherit::With;
+use super::inherit::{Begins, Made, With};
 use super::parents::Parent;
+use crate::attributes::Given;
 use crate::change::{Change, Locked, expect_directory, is_dots};
+use crate::guards::{expect_mutable, expect_symlinks};
 use crate::new::{Kind, New};
 use crate::{Error, Result, Volume};
 
@@ -27,14 +29,68 @@ impl Volume {
     /// Makes a file and gives it a name.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOENT` where the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`.
+    /// `EEXIST`, `ENOENT` where the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`;
+    /// `EPERM` in an immutable directory.
     pub fn create(&self, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Ino> {
         let device = verify(new)?;
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
         }
         let dir = self.inode(dir)?;
-        self.inheriting(|with| self.try_create(&dir, name, (new, device), with))
+        let by_parts = |given: &[Given<'_>]| {
+            let mut look = self.look()?;
+            look.expect_vacant(&mut dir.lock(), name)?;
+            drop(look);
+            let file = self.nameless(&dir, (new, device), given)?;
+            self.name_new(&file, &dir, name)?;
+            Ok(file.ino())
+        };
+        self.beginning(new, |with, given| self.try_create(&dir, name, (new, device), (with, given)), by_parts)
+    }
+
+    /// Makes a file without a name, with everything that it begins with. As long as it has none, it is on the list of
+    /// unlinked inodes.
+    pub(super) fn nameless(
+        &self,
+        dir: &InodeRef,
+        new: (&New<'_>, u32),
+        given: &[Given<'_>],
+    ) -> Result<InodeRef> {
+        let made = self.with_room(|| self.try_nameless(dir, new, (With::Parts, given)))?;
+        let Made::Done((file, begins)) = made else {
+            return Err(Error::refused(errno::EIO, "a file of several parts asks for more of them"));
+        };
+        self.bequeath_by_parts(&file, &begins)?;
+        Ok(file)
+    }
+
+    /// The same as far as one transaction goes.
+    pub(super) fn try_nameless<'g>(
+        &self,
+        dir_ref: &InodeRef,
+        (new, device): (&New<'_>, u32),
+        (with, given): (With, &'g [Given<'g>]),
+    ) -> Result<Made<(InodeRef, Begins<'g>)>> {
+        let mut change = self.begin_new(new, with)?;
+        let mut dir = dir_ref.lock();
+        expect_directory(&dir)?;
+        expect_mutable(&dir)?;
+        if matches!(new.kind, Kind::Symlink(_)) {
+            expect_symlinks(&dir)?;
+        }
+        let begins = match change.begins(&mut dir, new, (with, given))? {
+            Made::Done(begins) => begins,
+            Made::Needs(with) => return Ok(Made::Needs(with)),
+        };
+        let (held, mut child) = change.make((&dir, dir.ino()), new, device, 0)?;
+        let parent = dir.ino();
+        drop(dir);
+        change.fill(&mut child, new, parent)?;
+        change.bequeath(&mut child, &begins, with)?;
+        inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut child)?;
+        change.commit(&mut [&mut child])?;
+        drop(child);
+        Ok(Made::Done((held, begins)))
     }
 
     fn try_create(
@@ -42,28 +98,28 @@ impl Volume {
         dir_ref: &InodeRef,
         name: &[u8],
         (new, device): (&New<'_>, u32),
-        with: With,
-    ) -> Result<Option<Ino>> {
+        (with, given): (With, &[Given<'_>]),
+    ) -> Result<Made<Ino>> {
         let mut change = self.begin_new(new, with)?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let Some(inherited) = change.inherited(&mut dir, new, with)? else { return Ok(None) };
+        let begins = match change.begins(&mut dir, new, (with, given))? {
+            Made::Done(begins) => begins,
+            Made::Needs(with) => return Ok(Made::Needs(with)),
+        };
         let is_dir = matches!(new.kind, Kind::Directory);
         let vacancy = change.vacancy(&mut dir, name)?;
+        expect_mutable(&dir)?;
+        if matches!(new.kind, Kind::Symlink(_)) {
+            expect_symlinks(&dir)?;
+        }
         if is_dir && dir.nlink() >= MAX_LINKS {
             return Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"));
         }
-        if matches!(new.kind, Kind::Symlink(target) if target.len() > MAX_TARGET) {
-            return Err(target_too_long());
-        }
         let nlink = if is_dir { 2 } else { 1 };
         let (child_ref, mut child) = change.make((&dir, dir.ino()), new, device, nlink)?;
-        match new.kind {
-            Kind::Directory => change.directory(&mut child, |child| child.init(dir.ino()))?,
-            Kind::Symlink(target) => change.write_target(&mut child, target)?,
-            _ => {}
-        }
-        change.bequeath(&mut child, &inherited)?;
+        change.fill(&mut child, new, dir.ino())?;
+        change.bequeath(&mut child, &begins, with)?;
         change.add_parent(&mut child, Parent::of(&dir), name)?;
         let (ino, ftype) = (child.ino(), new.file_type().ftype());
         change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
@@ -75,7 +131,7 @@ impl Volume {
         dir.set_times(&[Time::Modify, Time::Change], child.changed_at());
         change.commit(&mut [&mut dir, &mut child])?;
         drop((child, child_ref));
-        Ok(Some(ino))
+        Ok(Made::Done(ino))
     }
 }
 
@@ -88,12 +144,24 @@ impl Change<'_> {
         device: u32,
         nlink: u32,
     ) -> Result<(InodeRef, Locked)> {
+        if matches!(new.kind, Kind::Symlink(target) if target.len() > MAX_TARGET) {
+            return Err(target_too_long());
+        }
         let is_dir = matches!(new.kind, Kind::Directory);
         let wanted = AllocInode { parent: near, is_dir, blocks: u32::from(is_dir) };
         let ino = self.volume.groups.alloc_inode(&mut self.tx, &mut self.blocks, wanted)?;
         let mode = mode_of(new);
         let new = NewInode { mode, uid: new.uid, gid: new.gid, nlink, device, parent: Some(parent) };
         Ok(self.volume.table.create(ino, &new)?)
+    }
+
+    /// Gives a new file what its kind begins with: a directory its own two names, a link its target.
+    fn fill(&mut self, child: &mut Locked, new: &New<'_>, parent: Ino) -> Result<()> {
+        match new.kind {
+            Kind::Directory => self.directory(child, |child| child.init(parent)),
+            Kind::Symlink(target) => self.write_target(child, target),
+            _ => Ok(()),
+        }
     }
 
     fn write_target(&mut self, link: &mut Locked, target: &[u8]) -> Result<()> {
@@ -113,7 +181,7 @@ fn mode_of(new: &New<'_>) -> u16 {
         Kind::Symlink(_) => 0o120_000,
         Kind::Socket => 0o140_000,
     };
-    file_type | new.permissions & !S_IFMT
+    file_type | new.masked() & !S_IFMT
 }
 
 fn target_too_long() -> Error {

@@ -4,8 +4,9 @@ use base::Ino;
 use inode::InodeRef;
 
 use super::create;
-use super::inherit::With;
-use crate::change::expect_directory;
+use super::inherit::Made;
+use super::link::Naming;
+use crate::attributes::Given;
 use crate::new::{Kind, New};
 use crate::{Error, Result, Volume};
 
@@ -42,21 +43,14 @@ impl Volume {
             return Err(Error::refused(base::errno::EINVAL, "only a regular file can be without a name"));
         }
         let dir = self.inode(dir)?;
-        self.inheriting(|with| self.try_anonymous(&dir, new, with))
-    }
-
-    fn try_anonymous(&self, dir_ref: &InodeRef, new: &New<'_>, with: With) -> Result<Option<Handle>> {
-        let mut change = self.begin_new(new, with)?;
-        let mut dir = dir_ref.lock();
-        expect_directory(&dir)?;
-        let Some(inherited) = change.inherited(&mut dir, new, with)? else { return Ok(None) };
-        let (held, mut child) = change.make((&dir, dir.ino()), new, create::NO_DEVICE, 0)?;
-        drop(dir);
-        change.bequeath(&mut child, &inherited)?;
-        inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut child)?;
-        change.commit(&mut [&mut child])?;
-        drop(child);
-        Ok(Some(Handle(held)))
+        let by_parts = |given: &[Given<'_>]| self.nameless(&dir, (new, create::NO_DEVICE), given);
+        let make = |with, given: &[Given<'_>]| {
+            Ok(match self.try_nameless(&dir, (new, create::NO_DEVICE), (with, given))? {
+                Made::Done((file, _)) => Made::Done(file),
+                Made::Needs(with) => Made::Needs(with),
+            })
+        };
+        self.beginning(new, make, by_parts).map(Handle)
     }
 
     /// Gives a file that is held a name; it may have none so far.
@@ -64,6 +58,6 @@ impl Volume {
     /// # Errors
     /// As [`link`](Self::link).
     pub fn link_handle(&self, file: &Handle, dir: Ino, name: &[u8]) -> Result<()> {
-        self.give_name(&file.0, dir, name, true)
+        self.give_name(&file.0, dir, name, Naming::Held)
     }
 }

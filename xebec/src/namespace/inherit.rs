@@ -1,109 +1,193 @@
-//! Access control lists that a new file takes over of its directory.
+//! Attributes that a new file begins with: access control lists that it takes over of its directory, and what its maker
+//! asks for.
 //!
 //! A directory may have a default list. A new file begins with it as the list that governs its access, less what its
-//! permission bits do not ask for, and these bits then say what is left; a new directory has the default list, too. All
-//! of it is part of the transaction that makes the file.
+//! permission bits do not ask for, and these bits then say what is left; a new directory has the default list, too.
 //!
-//! Most directories have none, and creating in them pays nothing for it: whether there is a list shows only once the
-//! directory is locked, and where there is one, the change begins anew with the room that it takes.
+//! # Invariants
+//! After a power cut, a file that has its name has all of these attributes. Few and short ones are part of the
+//! transaction that makes the file. Where they are more, the file is made without a name, as one that recovery frees;
+//! it gets them one after the other, and its name last.
+//!
+//! Most directories have no list, and creating in them pays nothing for it: whether there is one shows only once the
+//! directory is locked, and where there is, the change begins anew with the room that it takes.
 
 use base::errno;
 use format::attr::{Namespace, acl};
+use inode::InodeRef;
 use inode::attr::{Key, NewValue, is_inline};
 
+use crate::attributes::{Given, SetAttribute, given};
 use crate::change::{Change, Locked};
 use crate::new::{Kind, New};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
-/// What a change that makes a file has room for.
+/// How a file comes to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum With {
-    /// The file alone.
+    /// It has no attributes.
     Nothing,
-    /// And access control lists.
-    Lists,
+    /// It has up to [`MOST_AT_ONCE`], beside their names, in the transaction that makes it.
+    Attributes,
+    /// It gets them before its name.
+    Parts,
 }
 
-/// What a new file takes over.
-#[derive(Debug, Default)]
-pub(super) struct Inherited {
+/// What making a file in one go came to.
+pub(super) enum Made<T> {
+    Done(T),
+    /// It must be made in another way.
+    Needs(With),
+}
+
+/// What a new file begins with.
+pub(super) struct Begins<'g> {
     /// Permission bits, if a list changes them.
     permissions: Option<u16>,
-    access: Option<Vec<u8>>,
-    default: Option<Vec<u8>>,
+    lists: [Option<(Key<'static>, Vec<u8>)>; 2],
+    given: &'g [Given<'g>],
 }
 
+/// Attributes for which a change that makes a file has room.
+const MOST_AT_ONCE: usize = 2;
 const ACCESS: Key<'static> = Key::new(Namespace::Trusted, acl::ACCESS);
 const DEFAULT: Key<'static> = Key::new(Namespace::Trusted, acl::DEFAULT);
 
 impl Volume {
-    /// Makes a file; `None` of `make` asks for more room.
-    pub(super) fn inheriting<T>(&self, make: impl Fn(With) -> Result<Option<T>>) -> Result<T> {
-        self.with_room(|| {
-            let mut with = With::Nothing;
-            loop {
-                if let Some(made) = make(with)? {
-                    return Ok(made);
-                }
-                with = With::Lists;
+    /// Makes a file, in the way that its attributes need. `make` makes it in one go, with its name if it is to have
+    /// one; `nameless` makes it without, and `name` names it.
+    pub(super) fn beginning<T>(
+        &self,
+        new: &New<'_>,
+        make: impl Fn(With, &[Given<'_>]) -> Result<Made<T>>,
+        by_parts: impl Fn(&[Given<'_>]) -> Result<T>,
+    ) -> Result<T> {
+        let given = given(new)?;
+        let mut with = With::Nothing;
+        if !given.is_empty() {
+            self.note_attributes()?;
+            with = With::Attributes;
+        }
+        loop {
+            if with == With::Parts {
+                return by_parts(&given);
             }
-        })
+            match self.with_room(|| make(with, &given))? {
+                Made::Done(made) => return Ok(made),
+                Made::Needs(more) => with = more,
+            }
+        }
     }
 
     /// Begins a change that makes a file.
     pub(super) fn begin_new(&self, new: &New<'_>, with: With) -> Result<Change<'_>> {
         let (reservations, blocks) = (&self.reservations, self.reservations.create_blocks(new));
+        let room = MOST_AT_ONCE as u32 * reservations.attribute_blocks;
         match with {
-            With::Nothing => self.begin_taking(reservations.create, blocks),
-            With::Lists => {
-                self.begin_taking(reservations.create_with_lists, blocks + 2 * reservations.attribute_blocks)
-            }
+            With::Attributes => self.begin_taking(reservations.create_with_attributes, blocks + room),
+            With::Nothing | With::Parts => self.begin_taking(reservations.create, blocks),
         }
+    }
+
+    /// Gives a file that has no name yet what it begins with.
+    pub(super) fn bequeath_by_parts(&self, file: &InodeRef, begins: &Begins<'_>) -> Result<()> {
+        for (key, list) in begins.lists.iter().flatten() {
+            self.with_room(|| {
+                let change = self.begin_attribute(self.value_blocks(key, list.len()))?;
+                let (change, mut state) = change.put_attribute(file.lock(), key, list)?;
+                change.commit(&mut [&mut state])
+            })?;
+        }
+        for (name, wanted) in begins.given {
+            self.with_room(|| self.try_set(file, name, wanted, SetAttribute::Any))?;
+        }
+        Ok(())
     }
 }
 
 impl Change<'_> {
-    /// What a new file takes over of a directory; `None` where that takes more room than there is.
-    pub(super) fn inherited(
+    /// What a new file in a directory begins with, or how it must be made for that.
+    pub(super) fn begins<'g>(
         &mut self,
         dir: &mut Locked,
         new: &New<'_>,
-        with: With,
-    ) -> Result<Option<Inherited>> {
-        if dir.attr_offset() == 0 || matches!(new.kind, Kind::Symlink(_)) {
-            return Ok(Some(Inherited::default()));
+        (with, given): (With, &'g [Given<'g>]),
+    ) -> Result<Made<Begins<'g>>> {
+        let geometry = &self.volume.geometry;
+        let mut begins = Begins { permissions: None, lists: [None, None], given };
+        if let Some(list) = self.default_list(dir, new)? {
+            let stored =
+                acl::inherited(&list, new.permissions).map_err(|damage| damaged(dir.ino(), damage))?;
+            begins.permissions = Some(stored.permissions);
+            begins.lists = [
+                (!stored.is_mode).then_some((ACCESS, stored.value)),
+                matches!(new.kind, Kind::Directory).then_some((DEFAULT, list)),
+            ];
         }
-        let Some(list) = self.attributes(dir, |attributes| attributes.get(&DEFAULT))? else {
-            return Ok(Some(Inherited::default()));
+        let lists = begins.lists.iter().flatten().map(|(key, list)| (*key, list.len()));
+        let given =
+            given.iter().map(|(name, wanted)| (name.key, wanted.value.as_ref().map_or(0, |v| v.len())));
+        let all = || lists.clone().chain(given.clone());
+        let need = match all().count() {
+            0 if begins.permissions.is_none() => With::Nothing,
+            count
+                if count <= MOST_AT_ONCE && all().all(|(key, length)| is_inline(&key, length, geometry)) =>
+            {
+                With::Attributes
+            }
+            _ => With::Parts,
         };
-        if !is_inline(&DEFAULT, list.len(), &self.volume.geometry) {
-            let why = "the directory's default list is too long to be taken over by a new file";
-            return Err(Error::refused(errno::E2BIG, why));
+        if with == need || with == With::Parts || need == With::Nothing {
+            return Ok(Made::Done(begins));
         }
-        if with == With::Nothing {
-            self.tx.release_clean();
-            return Ok(None);
-        }
-        let stored = acl::inherited(&list, new.permissions).map_err(|damage| damaged(dir.ino(), damage))?;
-        Ok(Some(Inherited {
-            permissions: Some(stored.permissions),
-            access: (!stored.is_mode).then_some(stored.value),
-            default: matches!(new.kind, Kind::Directory).then_some(list),
-        }))
+        self.tx.release_clean();
+        Ok(Made::Needs(need))
     }
 
-    /// Gives a new file what it takes over.
-    pub(super) fn bequeath(&mut self, child: &mut Locked, inherited: &Inherited) -> Result<()> {
-        if let Some(permissions) = inherited.permissions {
-            let mode = child.mode();
-            child.set_mode(mode & !0o777 | permissions);
+    /// The list that a new file takes over, if there is one.
+    fn default_list(&mut self, dir: &mut Locked, new: &New<'_>) -> Result<Option<Vec<u8>>> {
+        if dir.attr_offset() == 0 || matches!(new.kind, Kind::Symlink(_)) {
+            return Ok(None);
         }
-        for (key, list) in [(ACCESS, &inherited.access), (DEFAULT, &inherited.default)] {
-            if let Some(list) = list {
-                self.attributes(child, |attributes| attributes.set(&key, &NewValue::Inline(list)))?;
+        self.attributes(dir, |attributes| attributes.get(&DEFAULT))
+    }
+
+    /// Gives a new file its permission bits and, unless they come later, its attributes.
+    pub(super) fn bequeath(&mut self, child: &mut Locked, begins: &Begins<'_>, with: With) -> Result<()> {
+        let permit = |child: &mut Locked, permissions: Option<u16>| {
+            if let Some(permissions) = permissions {
+                let mode = child.mode();
+                child.set_mode(mode & !0o777 | permissions);
             }
+        };
+        permit(child, begins.permissions);
+        if with == With::Parts {
+            return Ok(());
+        }
+        let lists = begins.lists.iter().flatten().map(|(key, list)| (key, Some(list.as_slice()), None));
+        let given = begins
+            .given
+            .iter()
+            .map(|(name, wanted)| (&name.key, wanted.value.as_deref(), wanted.permissions));
+        for (key, value, permissions) in lists.chain(given) {
+            match value {
+                Some(value) => {
+                    self.attributes(child, |attributes| attributes.set(key, &NewValue::Inline(value)))?;
+                }
+                // A list that is no more than the permission bits, in place of one that was taken over.
+                None => drop(self.attributes(child, |attributes| attributes.remove(key))?),
+            }
+            permit(child, permissions);
         }
         Ok(())
+    }
+
+    /// Refuses what can be refused before anything is made.
+    pub(super) fn expect_vacant(&mut self, dir: &mut Locked, name: &[u8]) -> Result<()> {
+        match self.lookup(dir, name)? {
+            Some(_) => Err(Error::refused(errno::EEXIST, "the name exists")),
+            None => Ok(()),
+        }
     }
 }

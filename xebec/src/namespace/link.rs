@@ -9,21 +9,40 @@ use inode::state::Time;
 use super::create::MAX_LINKS;
 use super::order::lock_all;
 use super::parents::Parent;
-use crate::change::{expect_directory, is_directory, is_dots};
+use crate::change::{Locked, expect_directory, is_directory, is_dots};
+use crate::guards::{expect_changeable, expect_mutable, expect_same_project};
 use crate::{Error, Result, Volume};
+
+/// Which file gets a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// One that has names.
+    Further,
+    /// One that may have none so far.
+    Held,
+    /// One that is made with this name.
+    New,
+}
 
 impl Volume {
     /// Gives a file another name.
     ///
     /// # Errors
-    /// `EEXIST`, `EPERM` for a directory, `ENOENT` where the file has lost its last name, `EMLINK`, `ENOSPC`.
+    /// `EEXIST`, `EPERM` for a directory, and where the file or the name's directory is immutable or the file may only
+    /// be appended to; `EXDEV` where the directory hands another project down; `ENOENT` where the file has lost its
+    /// last name, `EMLINK`, `ENOSPC`.
     pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<()> {
         let file = self.inode(ino)?;
-        self.give_name(&file, dir, name, false)
+        self.give_name(&file, dir, name, Naming::Further)
     }
 
-    /// Gives a file a name; one that has none only if `anonymous`.
-    pub(super) fn give_name(&self, file: &InodeRef, dir: Ino, name: &[u8], anonymous: bool) -> Result<()> {
+    /// Gives a file that is being made its name. A directory is in this one already.
+    pub(super) fn name_new(&self, file: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        self.with_room(|| self.try_give_name(file, dir, name, Naming::New))
+    }
+
+    /// Gives a file a name.
+    pub(super) fn give_name(&self, file: &InodeRef, dir: Ino, name: &[u8], naming: Naming) -> Result<()> {
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
         }
@@ -31,7 +50,7 @@ impl Volume {
         if file.ino() == dir {
             return Err(self.refuse_name_in_itself(dir, name));
         }
-        self.with_room(|| self.try_give_name(file, &dir_ref, name, anonymous))
+        self.with_room(|| self.try_give_name(file, &dir_ref, name, naming))
     }
 
     /// Why a file, if it is a directory at all, does not get a name in itself.
@@ -45,21 +64,26 @@ impl Volume {
         }
     }
 
-    fn try_give_name(&self, file: &InodeRef, dir: &InodeRef, name: &[u8], anonymous: bool) -> Result<()> {
+    fn try_give_name(&self, file: &InodeRef, dir: &InodeRef, name: &[u8], naming: Naming) -> Result<()> {
         let mut change = self.begin_taking(self.reservations.link, self.reservations.link_blocks())?;
         let [Some(mut dir), Some(mut child)] = lock_all([Some(dir), Some(file)]) else {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         };
         expect_directory(&dir)?;
         let vacancy = change.vacancy(&mut dir, name)?;
-        if is_directory(&child) {
-            return Err(Error::refused(errno::EPERM, "a directory has one name"));
+        expect_mutable(&dir)?;
+        let is_dir = is_directory(&child);
+        if naming != Naming::New {
+            expect_nameable(&child, naming)?;
         }
-        if child.nlink() == 0 && !anonymous {
-            return Err(Error::refused(errno::ENOENT, "the file was removed"));
+        if is_dir && dir.nlink() >= MAX_LINKS {
+            return Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"));
         }
         if child.nlink() >= MAX_LINKS {
             return Err(Error::refused(errno::EMLINK, "the file has as many names as it can"));
+        }
+        if naming != Naming::New {
+            expect_same_project(&dir, &child)?;
         }
         let ftype = FileType::from_mode(child.mode()).map_or(0, FileType::ftype);
         let ino = child.ino();
@@ -74,10 +98,27 @@ impl Volume {
         if nameless {
             inode::unlinked::remove(shared, &mut change.tx, &mut child)?;
         }
-        let nlink = child.nlink() + 1;
+        // A directory's own `.` counts, and its `..` for the one that it is in.
+        let nlink = child.nlink() + if is_dir { 2 } else { 1 };
         child.set_nlink(nlink);
+        if is_dir {
+            let nlink = dir.nlink() + 1;
+            dir.set_nlink(nlink);
+        }
         self.touch(&mut child, &[Time::Change]);
         self.touch(&mut dir, &[Time::Modify, Time::Change]);
         change.commit(&mut [&mut dir, &mut child])
     }
+}
+
+/// Refuses a file that cannot have a further name.
+fn expect_nameable(file: &Locked, naming: Naming) -> Result<()> {
+    expect_changeable(file)?;
+    if is_directory(file) {
+        return Err(Error::refused(errno::EPERM, "a directory has one name"));
+    }
+    if file.nlink() == 0 && naming == Naming::Further {
+        return Err(Error::refused(errno::ENOENT, "the file was removed"));
+    }
+    Ok(())
 }

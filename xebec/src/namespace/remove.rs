@@ -6,13 +6,14 @@ use inode::state::Time;
 use super::order::{Named, lock_named};
 use super::parents::Parent;
 use crate::change::{Change, Locked, is_directory, is_dots};
+use crate::guards::expect_changeable;
 use crate::{Error, Result, Volume};
 
 impl Volume {
     /// Takes a name away from a file. With its last name, and when nobody holds it any more, the file goes.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOTDIR`.
+    /// `ENOENT`, `EISDIR`, `ENOTDIR`; `EPERM` where the directory or the file is immutable or may only be appended to.
     pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
         self.remove(dir, name, false)
     }
@@ -20,7 +21,8 @@ impl Volume {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`.
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`; `EPERM` as
+    /// [`unlink`](Self::unlink).
     pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<()> {
         match name {
             b"." => {
@@ -39,6 +41,8 @@ impl Volume {
         let dir_ref = self.inode(dir)?;
         let mut change = self.begin_giving(self.reservations.remove, self.reservations.link_blocks())?;
         let Named { mut dir, mut child, child_ref, place } = lock_named(&mut change, &dir_ref, name)?;
+        expect_changeable(&dir)?;
+        expect_changeable(&child)?;
         match (directory, is_directory(&child)) {
             (false, true) => return Err(Error::refused(errno::EISDIR, "is a directory")),
             (true, false) => return Err(Error::refused(errno::ENOTDIR, "not a directory")),

@@ -19,6 +19,7 @@ use super::order::lock_all;
 use super::parents::Parent;
 use super::remove::expect_empty;
 use crate::change::{Change, Locked, expect_directory, is_directory, is_dots, parent_of};
+use crate::guards::{expect_changeable, expect_mutable, expect_same_project};
 use crate::new::{Device, Kind, New};
 use crate::{Error, Result, Volume};
 
@@ -65,7 +66,8 @@ impl Volume {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` where the new name's directory is not empty, too,
     /// but `ENOTEMPTY` where that is one that the old name lies in; `EINVAL` where a directory would come to lie in
-    /// itself; `EBUSY` for `.` and `..`.
+    /// itself; `EBUSY` for `.` and `..`; `EPERM` where a directory or a file is immutable or may only be appended to;
+    /// `EXDEV` where the new name's directory hands another project down.
     pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], how: Rename) -> Result<()> {
         if is_dots(from_name) || is_dots(to_name) {
             return Err(self.refuse_to_rename_dots((from, from_name), to, how));
@@ -139,6 +141,7 @@ impl Volume {
         if !change.still(&mut set, from.name, to.name, (&source, target.as_ref()))? {
             return Ok(Tried::Changed);
         }
+        set.expect_movable()?;
         match how {
             Rename::Exchange => change.exchange(&mut set, from.name, to.name)?,
             _ => change.move_name(&mut set, from.name, to.name)?,
@@ -215,7 +218,7 @@ enum Tried {
 }
 
 const WHITEOUT: New<'static> =
-    New { kind: Kind::CharDevice(Device { major: 0, minor: 0 }), permissions: 0, uid: 0, gid: 0 };
+    New { kind: Kind::CharDevice(Device { major: 0, minor: 0 }), permissions: 0, ..New::directory() };
 
 /// That the source is missing; what is no directory is told first.
 fn missing(to: &InodeRef) -> Error {
@@ -237,6 +240,9 @@ fn verify(how: Rename, target: Option<&Seen>) -> Result<()> {
 /// A directory replaces an empty directory only; a file, anything but a directory.
 fn expect_replaceable(change: &mut Change<'_>, set: &mut Set) -> Result<()> {
     let source = is_directory(&set.source);
+    if set.target.as_ref().is_none_or(|target| is_directory(target) == source) {
+        expect_same_project(set.to.as_ref().unwrap_or(&set.from), &set.source)?;
+    }
     let Some(target) = &mut set.target else {
         let to = set.to.as_ref().filter(|_| source);
         return match to {
@@ -262,6 +268,17 @@ fn commit(change: Change<'_>, locked: [Option<&mut Locked>; 5]) -> Result<Tried>
 }
 
 impl Set {
+    /// Refuses what flags forbid: a directory loses a name, and the other one or gets one more.
+    fn expect_movable(&mut self) -> Result<()> {
+        expect_changeable(&self.from)?;
+        expect_changeable(&self.source)?;
+        let target = self.target.as_ref().map(|target| expect_changeable(target));
+        match target {
+            Some(target) => expect_changeable(self.to()).and(target),
+            None => expect_mutable(self.to()),
+        }
+    }
+
     /// The directory of the new name.
     fn to(&mut self) -> &mut Locked {
         self.to.as_mut().unwrap_or(&mut self.from)
@@ -374,6 +391,7 @@ impl Change<'_> {
     }
 
     fn exchange(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
+        expect_same_project(set.to.as_ref().unwrap_or(&set.from), &set.source)?;
         let kind = |locked: &Locked| FileType::from_mode(locked.mode()).map_or(0, FileType::ftype);
         let Some((target_ino, target_kind)) = set.target.as_ref().map(|target| (target.ino(), kind(target)))
         else {

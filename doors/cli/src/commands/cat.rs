@@ -1,14 +1,14 @@
 //! `xebec cat`: the contents of files, one after the other.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 
 use clap::Args;
 use read::{Inode, Last, Segment, Segments};
 
 use crate::args::Global;
+use crate::commands::Show;
 use crate::names;
-use crate::open::{self, Files, Image};
+use crate::open::{Files, Image};
 use crate::output::Stdout;
 
 /// Arguments of `cat`.
@@ -17,8 +17,6 @@ use crate::output::Stdout;
     Examples:\n  xebec cat disk.xfs /etc/motd\n  xebec cat --inode 131 disk.xfs > found.bin\n\n\
     Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
 pub struct Arguments {
-    /// The image.
-    pub image: PathBuf,
     /// What to write.
     #[command(flatten)]
     files: Files,
@@ -27,16 +25,16 @@ pub struct Arguments {
 /// How much is read and written at a time.
 const PIECE: usize = 1 << 20;
 
-/// Runs `cat`.
-pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let image = open::open(&arguments.image, global)?;
-    let mut out = Copy { image: &image, out: Stdout::raw(), piece: Vec::new() };
-    for (name, inode) in image.find_files(&arguments.files, Last::Follow) {
-        if let Err(error) = out.file(&inode)? {
-            image.messages.fail(format_args!("{}: {error}", names::quoted(&name)));
+impl Show for Arguments {
+    fn show(&self, image: &Image, _: &Global) -> anyhow::Result<()> {
+        let mut out = Copy { image, out: Stdout::raw(), piece: Vec::new() };
+        for (name, inode) in image.find_files(&self.files, Last::Follow) {
+            if let Err(error) = out.file(&inode)? {
+                image.messages.fail(format_args!("{}: {error}", names::quoted(&name)));
+            }
         }
+        Ok(())
     }
-    Ok(image.messages.finish())
 }
 
 /// Copies files to standard output.

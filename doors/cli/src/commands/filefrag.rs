@@ -1,7 +1,6 @@
 //! `xebec filefrag`: where the blocks of files lie.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 
 use clap::Args;
 use format::extent::Extent;
@@ -10,8 +9,9 @@ use read::{ExtentWalk, Inode, Last};
 use serde::Serialize;
 
 use crate::args::Global;
+use crate::commands::Show;
 use crate::names::{self, JsonName};
-use crate::open::{self, Files, Image};
+use crate::open::{Files, Image};
 use crate::output::{JSON_VERSION, Stdout, counted, write_json};
 
 /// Arguments of `filefrag`.
@@ -21,8 +21,6 @@ use crate::output::{JSON_VERSION, Stdout, counted, write_json};
     Examples:\n  xebec filefrag disk.xfs /var/log/messages\n  xebec filefrag -v disk.xfs /images/vm1.qcow2\n\n\
     Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
 pub struct Arguments {
-    /// The image.
-    pub image: PathBuf,
     /// Whose blocks.
     #[command(flatten)]
     files: Files,
@@ -44,32 +42,32 @@ struct Piece {
     unwritten: bool,
 }
 
-/// Runs `filefrag`.
-pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let image = open::open(&arguments.image, global)?;
-    let mut files = Vec::new();
-    for (name, inode) in image.find_files(&arguments.files, Last::Follow) {
-        match extents(&image, &inode) {
-            Ok(extents) => files.push(File { name, size: inode.dinode().core.size.get(), extents }),
-            Err(error) => image.messages.fail(format_args!("{}: {error}", names::quoted(&name))),
+impl Show for Arguments {
+    fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
+        let mut files = Vec::new();
+        for (name, inode) in image.find_files(&self.files, Last::Follow) {
+            match extents(image, &inode) {
+                Ok(extents) => files.push(File { name, size: inode.dinode().core.size.get(), extents }),
+                Err(error) => image.messages.fail(format_args!("{}: {error}", names::quoted(&name))),
+            }
         }
-    }
-    if global.json {
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "filefrag",
-            image: image.messages.image(),
-            block_bytes: image.volume.geometry().block_size,
-            files: files.iter().map(File::json).collect(),
-        })?;
-    } else {
-        let mut out = Stdout::buffered();
-        for file in &files {
-            file.show(&mut out, image.volume.geometry().block_size, global.verbose)?;
+        if global.json {
+            write_json(&Document {
+                version: JSON_VERSION,
+                command: "filefrag",
+                image: image.messages.image(),
+                block_bytes: image.volume.geometry().block_size,
+                files: files.iter().map(File::json).collect(),
+            })?;
+        } else {
+            let mut out = Stdout::buffered();
+            for file in &files {
+                file.show(&mut out, image.volume.geometry().block_size, global.verbose)?;
+            }
+            out.flush()?;
         }
-        out.flush()?;
+        Ok(())
     }
-    Ok(image.messages.finish())
 }
 
 fn extents(image: &Image, inode: &Inode) -> Result<Vec<Piece>, read::Error> {

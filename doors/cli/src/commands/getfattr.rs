@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
 
 use clap::Args;
 use read::{AclNames, Inode, Last};
 
 use crate::args::Global;
+use crate::commands::Show;
 use crate::names;
-use crate::open::{self, Files, Image};
+use crate::open::{Files, Image};
 use crate::output::Stdout;
 use crate::values;
 
@@ -25,8 +25,6 @@ use crate::values;
     Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
 )]
 pub struct Arguments {
-    /// The image.
-    pub image: PathBuf,
     /// Only this attribute, with its value.
     #[arg(short = 'n', long, value_name = "NAME")]
     name: Option<OsString>,
@@ -44,20 +42,20 @@ pub struct Arguments {
     files: Files,
 }
 
-/// Runs `getfattr`.
-pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let image = open::open(&arguments.image, global)?;
-    let mut out = Stdout::raw();
-    let last = if arguments.no_dereference { Last::Keep } else { Last::Follow };
-    for (name, inode) in image.find_files(&arguments.files, last) {
-        let (attributes, errors) = read_all(&image, &inode, arguments);
-        for error in errors {
-            image.messages.fail(format_args!("{}: {error}", names::quoted(&name)));
+impl Show for Arguments {
+    fn show(&self, image: &Image, _: &Global) -> anyhow::Result<()> {
+        let mut out = Stdout::raw();
+        let last = if self.no_dereference { Last::Keep } else { Last::Follow };
+        for (name, inode) in image.find_files(&self.files, last) {
+            let (attributes, errors) = read_all(image, &inode, self);
+            for error in errors {
+                image.messages.fail(format_args!("{}: {error}", names::quoted(&name)));
+            }
+            show(&mut out, &name, &attributes, self)?;
         }
-        show(&mut out, &name, &attributes, arguments)?;
+        out.flush()?;
+        Ok(())
     }
-    out.flush()?;
-    Ok(image.messages.finish())
 }
 
 /// Names with values.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
 use clap::Args;
 use format::extent::Extent;
@@ -13,9 +12,10 @@ use read::{AclNames, ExtentWalk, Inode, Last, Metadata, ParentLink, for_each_xat
 use serde::Serialize;
 
 use crate::args::Global;
+use crate::commands::Show;
 use crate::facts::Facts;
 use crate::names::{self, JsonName};
-use crate::open::{self, Files, Image};
+use crate::open::{Files, Image};
 use crate::output::{JSON_VERSION, Stdout, write_json};
 use crate::owners::{Names, Owners};
 use crate::sizes::spoken;
@@ -29,8 +29,6 @@ use crate::times::Clock;
     Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
 )]
 pub struct Arguments {
-    /// The image.
-    pub image: PathBuf,
     /// What to show.
     #[command(flatten)]
     files: Files,
@@ -39,34 +37,34 @@ pub struct Arguments {
     dereference: bool,
 }
 
-/// Runs `stat`.
-pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let image = open::open(&arguments.image, global)?;
-    let last = if arguments.dereference { Last::Follow } else { Last::Keep };
-    let mut files = Vec::new();
-    for (name, inode) in image.find_files(&arguments.files, last) {
-        match File::of(&image, name, &inode, global.verbose || global.json) {
-            Ok(file) => files.push(file),
-            Err((name, error)) => image.messages.fail(format_args!("{}: {error}", names::quoted(&name))),
+impl Show for Arguments {
+    fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
+        let last = if self.dereference { Last::Follow } else { Last::Keep };
+        let mut files = Vec::new();
+        for (name, inode) in image.find_files(&self.files, last) {
+            match File::of(image, name, &inode, global.verbose || global.json) {
+                Ok(file) => files.push(file),
+                Err((name, error)) => image.messages.fail(format_args!("{}: {error}", names::quoted(&name))),
+            }
         }
-    }
-    if global.json {
-        let files = files.iter().map(File::json).collect();
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "stat",
-            image: image.messages.image(),
-            files,
-        })?;
-    } else {
-        let (owners, mut clock) = (image.owners(), Clock::new());
-        let mut out = Stdout::buffered();
-        for file in &files {
-            out.write_all(file.text(&image, &owners, &mut clock).as_bytes())?;
+        if global.json {
+            let files = files.iter().map(File::json).collect();
+            write_json(&Document {
+                version: JSON_VERSION,
+                command: "stat",
+                image: image.messages.image(),
+                files,
+            })?;
+        } else {
+            let (owners, mut clock) = (image.owners(), Clock::new());
+            let mut out = Stdout::buffered();
+            for file in &files {
+                out.write_all(file.text(image, &owners, &mut clock).as_bytes())?;
+            }
+            out.flush()?;
         }
-        out.flush()?;
+        Ok(())
     }
-    Ok(image.messages.finish())
 }
 
 /// All that is known of one file.

@@ -48,6 +48,32 @@ fn a_session_runs_every_line_and_says_which_failed() {
     scene.is_whole();
 }
 
+/// What the commands that show see is what was done before, and not yet unmounted.
+#[test]
+fn a_session_shows_what_it_did() {
+    let scene = Scene::new(Sample::Dirty);
+    let before = scene.output("ls", &["-l", "--time-style=+", "/"]);
+    let lines = "ls -l --time-style=+ /\nmkdir -m 700 /s\nwrite --text hello /s/file\nln -s file /s/link\n\
+        cat /s/link /s/file\nls -l --time-style=+ /s\nwrite --append --text more /s/file\ncat /s/file\n\
+        setfacl -m u:7:r /s/file\ngetfacl -c /s/file\nsetfattr -n user.a -v b /s/file\ngetfattr -d /s/file\n\
+        chattr +a /s/file\nlsattr /s/file\nrm /s/file\nchattr -a /s/file\nrm /s/file\nls /s\ncat /s/file\n\
+        stat /s\nexit\n";
+    let output = scene.xebec("sh", &[]).write_stdin(lines).assert().code(1).get_output().clone();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let expected = format!(
+        "{before}hello\nhello\ntotal 4\n-rw-r--r-- 1 root root 6  file\n\
+        lrwxrwxrwx 1 root root 4  link -> file\nhello\nmore\n\
+        user::rw-\nuser:7:r--\ngroup::r--\nmask::r--\nother::r--\n\n\
+        # file: /s/file\nsystem.posix_acl_access=0s"
+    );
+    let rest = shown.strip_prefix(&expected).unwrap_or_else(|| panic!("{shown}"));
+    assert!(rest.contains("user.a=\"b\"\n\n--a------ /s/file\nlink\n  File: /s\n"), "{rest}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("line 15: /s/file") && said.contains("may only be appended to"), "{said}");
+    assert_eq!(said.matches("no such file").count() + said.matches("does not exist").count(), 1, "{said}");
+    scene.is_whole();
+}
+
 #[test]
 fn a_dirty_log_is_replayed_in_place_and_shows_what_was_shown_in_memory() {
     let scene = Scene::new(Sample::Dirty);

@@ -2,6 +2,7 @@
 //!
 //! | part | subject |
 //! |---|---|
+//! | `acl` | getfacl, setfacl |
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
@@ -11,6 +12,7 @@
 // The helpers of tests say what they expect by panicking too.
 #![allow(clippy::unwrap_used)]
 
+mod acl;
 mod contents;
 mod edit;
 mod extract;

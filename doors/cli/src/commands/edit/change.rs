@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::str::FromStr;
 
-use base::Ino;
 use clap::Args;
 use format::inode::FileType;
-use xebec::{Cookie, Metadata, SetMetadata, Volume};
+use xebec::{SetMetadata, Volume};
 
 use super::mode::Mode;
-use super::{Edit, each};
+use super::{Edit, each, tree};
 
 /// Arguments of `chmod`.
 #[derive(Clone, Debug, Args)]
@@ -31,12 +30,13 @@ impl Edit for Chmod {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         each(&self.paths, tell, |path| {
             let top = volume.resolve(path, true)?;
-            on_tree(volume, top, self.recursive, &mut |file| {
+            tree(volume, top, self.recursive, &mut |ino, file| {
                 if file.file_type == FileType::Symlink {
-                    return None;
+                    return Ok(());
                 }
                 let permissions = self.mode.apply(file.permissions, file.file_type == FileType::Directory);
-                Some(SetMetadata { permissions: Some(permissions), ..SetMetadata::default() })
+                let set = SetMetadata { permissions: Some(permissions), ..SetMetadata::default() };
+                volume.set_metadata(ino, &set)
             })
         });
     }
@@ -88,36 +88,11 @@ impl Edit for Chown {
         let Owners { uid, gid } = self.owners;
         each(&self.paths, tell, |path| {
             let top = volume.resolve(path, !(self.no_dereference || self.recursive))?;
-            on_tree(volume, top, self.recursive, &mut |_| {
-                Some(SetMetadata { uid, gid, ..SetMetadata::default() })
+            tree(volume, top, self.recursive, &mut |ino, _| {
+                volume.set_metadata(ino, &SetMetadata { uid, gid, ..SetMetadata::default() })
             })
         });
     }
-}
-
-/// Changes a file, and if asked everything below it.
-fn on_tree(
-    volume: &Volume,
-    top: Ino,
-    recursive: bool,
-    change: &mut dyn FnMut(&Metadata) -> Option<SetMetadata>,
-) -> xebec::Result<()> {
-    let mut waiting = vec![top];
-    while let Some(ino) = waiting.pop() {
-        let file = volume.metadata(ino)?;
-        if let Some(set) = change(&file) {
-            volume.set_metadata(ino, &set)?;
-        }
-        if recursive && file.file_type == FileType::Directory {
-            volume.read_dir(ino, Cookie::default(), &mut |entry| {
-                if !matches!(entry.name, b"." | b"..") {
-                    waiting.push(entry.ino);
-                }
-                true
-            })?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -172,6 +172,7 @@ impl Cp {
                     gid: Some(facts.gid()),
                     accessed: Some(time(facts.atime(), facts.atime_nsec())),
                     modified: Some(time(facts.mtime(), facts.mtime_nsec())),
+                    touched: false,
                 },
             )?;
         }
@@ -197,6 +198,7 @@ impl Cp {
                     gid: Some(facts.gid),
                     accessed: Some(facts.accessed),
                     modified: Some(facts.modified),
+                    touched: false,
                 },
             )?;
         }

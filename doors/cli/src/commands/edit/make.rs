@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use base::errno;
-use base::time::{Clock as _, SystemClock, Time};
+use base::time::Time;
 use clap::{Args, ValueEnum};
 use xebec::{Device, Kind, New, SetMetadata, Volume};
 
@@ -21,9 +21,9 @@ pub struct Mkdir {
     /// Make missing parents too; a directory that exists is no error.
     #[arg(short, long)]
     parents: bool,
-    /// Permissions, in octal or in letters.
-    #[arg(short, long, value_name = "MODE", default_value = "755")]
-    mode: Mode,
+    /// Permissions, in octal or in letters (755, or what a default access control list says).
+    #[arg(short, long, value_name = "MODE")]
+    mode: Option<Mode>,
     /// Who owns them.
     #[command(flatten)]
     owner: Owner,
@@ -41,17 +41,21 @@ pub struct Owner {
 }
 
 impl Owner {
-    fn of<'a>(&self, kind: Kind<'a>, permissions: u16) -> New<'a> {
-        New { kind, permissions, uid: self.uid, gid: self.gid }
+    /// A new file; where no mode is asked for, the usual one.
+    fn of<'a>(&self, kind: Kind<'a>, mode: Option<&Mode>) -> New<'a> {
+        let directory = matches!(kind, Kind::Directory);
+        let all = if directory { 0o777 } else { 0o666 };
+        let (permissions, umask) = mode.map_or((all, 0o022), |mode| (mode.apply(all, directory), 0));
+        New { kind, permissions, umask, uid: self.uid, gid: self.gid, ..New::file() }
     }
 }
 
 impl Edit for Mkdir {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let new = self.owner.of(Kind::Directory, self.mode.apply(0o777, true));
+        let new = self.owner.of(Kind::Directory, self.mode.as_ref());
         each(&self.paths, tell, |path| {
             if self.parents {
-                let parents = self.owner.of(Kind::Directory, 0o755);
+                let parents = self.owner.of(Kind::Directory, None);
                 if let Ok((_, name)) = volume.resolve_parent(path) {
                     return make_in_existing(volume, path, name, &new);
                 }
@@ -93,9 +97,9 @@ pub struct Touch {
     /// This time instead of now: seconds since 1970 after an `@`, or a date as in 2026-11-21T16:30:00Z.
     #[arg(short, long, value_name = "TIME", value_parser = crate::times::parse_moment)]
     date: Option<Time>,
-    /// Permissions of files that are made.
-    #[arg(short, long, value_name = "MODE", default_value = "644")]
-    mode: Mode,
+    /// Permissions of files that are made (644, or what a default access control list says).
+    #[arg(short, long, value_name = "MODE")]
+    mode: Option<Mode>,
     /// Who owns them.
     #[command(flatten)]
     owner: Owner,
@@ -103,7 +107,7 @@ pub struct Touch {
 
 impl Edit for Touch {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let new = self.owner.of(Kind::File, self.mode.apply(0o666, false));
+        let new = self.owner.of(Kind::File, self.mode.as_ref());
         each(&self.paths, tell, |path| {
             let ino = match volume.resolve(path, true) {
                 Err(error) if error.errno() == errno::ENOENT && self.no_create => return Ok(()),
@@ -117,9 +121,11 @@ impl Edit for Touch {
                 }
                 found => found?,
             };
-            let time = Some(self.date.unwrap_or_else(|| SystemClock.now()));
-            volume
-                .set_metadata(ino, &SetMetadata { accessed: time, modified: time, ..SetMetadata::default() })
+            let touched = self.date.is_none();
+            volume.set_metadata(
+                ino,
+                &SetMetadata { accessed: self.date, modified: self.date, touched, ..SetMetadata::default() },
+            )
         });
     }
 }
@@ -158,9 +164,9 @@ pub struct Mknod {
     /// Minor number of a device.
     #[arg(required_if_eq_any = [("kind", "b"), ("kind", "c")])]
     minor: Option<u32>,
-    /// Permissions.
-    #[arg(short, long, value_name = "MODE", default_value = "644")]
-    mode: Mode,
+    /// Permissions (644, or what a default access control list says).
+    #[arg(short, long, value_name = "MODE")]
+    mode: Option<Mode>,
     /// Who owns it.
     #[command(flatten)]
     owner: Owner,
@@ -175,7 +181,7 @@ impl Edit for Mknod {
             Special::Pipe => Kind::Fifo,
             Special::Socket => Kind::Socket,
         };
-        let new = self.owner.of(kind, self.mode.apply(0o666, false));
+        let new = self.owner.of(kind, self.mode.as_ref());
         each(std::slice::from_ref(&self.path), tell, |path| {
             let (dir, name) = volume.resolve_parent(path)?;
             volume.create(dir, name, &new).map(drop)
@@ -220,7 +226,13 @@ impl Ln {
         let (dir, name) = super::move_::destination(volume, link, target, !self.no_dereference)?;
         let make = || {
             if self.symbolic {
-                volume.create(dir, name, &self.owner.of(Kind::Symlink(target), 0o777)).map(drop)
+                volume
+                    .create(
+                        dir,
+                        name,
+                        &New { uid: self.owner.uid, gid: self.owner.gid, ..New::symlink(target) },
+                    )
+                    .map(drop)
             } else {
                 volume.link(volume.resolve(target, false)?, dir, name)
             }

@@ -8,6 +8,8 @@
 //! | `change` | `chmod`, `chown` |
 //! | `contents` | `write`, `cp`, `truncate`, `fallocate`, `reflink` |
 //! | `attributes` | `setfattr` |
+//! | `setfacl` | `setfacl` |
+//! | `settings` | `chattr`, `project`, `extsize`, `cowextsize` |
 //! | `mode` | the modes of `chmod`, in numbers and in letters |
 //! | `shell` | `sh`: many of them, from arguments or standard input |
 //! | `replay` | a dirty log, in place |
@@ -24,15 +26,18 @@ mod mode;
 mod move_;
 mod remove;
 pub mod replay;
+mod setfacl;
+mod settings;
 pub mod shell;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
 
 use anyhow::Context as _;
+use base::Ino;
 use clap::Args;
-use xebec::Volume;
+use format::inode::FileType;
+use xebec::{Cookie, Metadata, Volume};
 
 pub use attributes::Setfattr;
 pub use change::{Chmod, Chown};
@@ -40,21 +45,14 @@ pub use contents::{Cp, Fallocate, Reflink, Truncate, Write};
 pub use make::{Ln, Mkdir, Mknod, Touch};
 pub use move_::Mv;
 pub use remove::{Rm, Rmdir};
+pub use setfacl::Setfacl;
+pub use settings::{Chattr, Cowextsize, Extsize, Project};
 
 use crate::args::Global;
+use crate::commands::On;
 use crate::names;
 use crate::open;
 use crate::output::exit_code;
-
-/// An image, and what to do to it.
-#[derive(Clone, Debug, Args)]
-pub struct On<T: Args> {
-    /// The image.
-    pub image: PathBuf,
-    /// What to do.
-    #[command(flatten)]
-    pub edit: T,
-}
 
 /// A command that changes a volume.
 pub trait Edit {
@@ -65,7 +63,7 @@ pub trait Edit {
 /// Runs one command on its image.
 pub fn run<T: Edit + Args>(on: &On<T>, global: &Global) -> anyhow::Result<u8> {
     let opened = open::writable(&on.image, global)?;
-    on.edit.perform(&opened.volume, &mut |error| opened.messages.fail(format_args!("{error:#}")));
+    on.what.perform(&opened.volume, &mut |error| opened.messages.fail(format_args!("{error:#}")));
     let failed = opened.messages.finish();
     opened.volume.unmount().context("the last changes may not be on the disk")?;
     Ok(failed)
@@ -88,6 +86,29 @@ fn each<P: AsRef<OsStr>>(
             tell(anyhow::Error::new(error).context(names::quoted(path)));
         }
     }
+}
+
+/// Visits a file, and if asked everything below it.
+fn tree<E: From<xebec::Error>>(
+    volume: &Volume,
+    top: Ino,
+    recursive: bool,
+    visit: &mut dyn FnMut(Ino, &Metadata) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut waiting = vec![top];
+    while let Some(ino) = waiting.pop() {
+        let file = volume.metadata(ino)?;
+        visit(ino, &file)?;
+        if recursive && file.file_type == FileType::Directory {
+            volume.read_dir(ino, Cookie::default(), &mut |entry| {
+                if !matches!(entry.name, b"." | b"..") {
+                    waiting.push(entry.ino);
+                }
+                true
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// What a session's command returns.

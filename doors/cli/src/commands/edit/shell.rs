@@ -6,22 +6,23 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use xebec::{Cookie, Volume};
+use xebec::Volume;
 
 use super::{
-    Chmod, Chown, Cp, Edit, Fallocate, Ln, Mkdir, Mknod, Mv, Reflink, Rm, Rmdir, Setfattr, Touch, Truncate,
-    Write,
+    Chattr, Chmod, Chown, Cowextsize, Cp, Edit, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
+    Rm, Rmdir, Setfacl, Setfattr, Touch, Truncate, Write,
 };
 use crate::args::{Global, with_setfattr_spelling};
-use crate::names;
-use crate::open::{self, Writable};
+use crate::commands::{Show, cat, filefrag, getfacl, getfattr, ls, lsattr, stat};
+use crate::open::{self, Image, Writable};
 
 /// Arguments of `sh`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Each line is a command without `xebec` and without the image: mkdir, touch, ln, mv, rm, rmdir, \
-    chmod, chown, write, cp, truncate, fallocate, reflink, setfattr, mknod, ls, sync, \
-    exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
+    after_help = "Each line is a command without `xebec` and without the image. Those that change: mkdir, touch, ln, \
+    mv, rm, rmdir, chmod, chown, write, cp, truncate, fallocate, reflink, setfacl, setfattr, chattr, project, extsize, \
+    cowextsize, mknod. Those that show, what was done so far among it: ls, stat, cat, getfacl, getfattr, lsattr, \
+    filefrag. And sync, exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
     Examples:\n  xebec sh disk.xfs -c 'mkdir /etc' -c 'touch /etc/motd'\n  xebec sh disk.xfs < commands.txt\n\n\
     Exit codes: 0 all done; 1 something failed; 2 wrong usage."
 )]
@@ -72,16 +73,34 @@ enum Command {
     Fallocate(Fallocate),
     /// Make files share their blocks.
     Reflink(Reflink),
+    /// Change access control lists.
+    Setfacl(Box<Setfacl>),
     /// Set and remove extended attributes.
     Setfattr(Setfattr),
+    /// Change flags.
+    Chattr(Chattr),
+    /// Give files a project.
+    Project(Project),
+    /// Set the unit in which space is allocated.
+    Extsize(Extsize),
+    /// The same for what is copied on write.
+    Cowextsize(Cowextsize),
     /// Make device nodes, pipes and sockets.
     Mknod(Mknod),
-    /// List a directory.
-    Ls {
-        /// The directory.
-        #[arg(default_value = "/")]
-        path: std::ffi::OsString,
-    },
+    /// List directories.
+    Ls(ls::Arguments),
+    /// Show what is known of files.
+    Stat(stat::Arguments),
+    /// Write the contents of files to standard output.
+    Cat(cat::Arguments),
+    /// Show access control lists.
+    Getfacl(getfacl::Arguments),
+    /// Show extended attributes.
+    Getfattr(getfattr::Arguments),
+    /// Show flags and projects.
+    Lsattr(lsattr::Arguments),
+    /// Show where the blocks of files lie.
+    Filefrag(filefrag::Arguments),
     /// Make everything so far survive a power cut.
     Sync,
     /// End the session.
@@ -91,20 +110,23 @@ enum Command {
 
 /// Runs `sh`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let mut session = Session { opened: open::writable(&arguments.image, global)?, ended: false };
+    let opened = open::writable(&arguments.image, global)?;
+    let shows = Shows { image: opened.image(global)?, global };
+    let mut session = Session { opened, shows, ended: false };
     let done = session.read(arguments);
-    let failed = session.opened.messages.finish();
+    let failed = session.opened.messages.finish().max(session.shows.image.messages.finish());
     session.opened.volume.unmount().context("the last changes may not be on the disk")?;
     done?;
     Ok(failed)
 }
 
-struct Session {
+struct Session<'g> {
     opened: Writable,
+    shows: Shows<'g>,
     ended: bool,
 }
 
-impl Session {
+impl Session<'_> {
     fn read(&mut self, arguments: &Arguments) -> io::Result<()> {
         if !arguments.command.is_empty() {
             for line in &arguments.command {
@@ -132,7 +154,8 @@ impl Session {
 
     /// Runs one line; whether all went well. Fails where standard output does.
     fn line(&mut self, line: &str, number: Option<u64>) -> io::Result<bool> {
-        let Self { opened, ended } = self;
+        let Self { opened, shows, ended } = self;
+        let failed = shows.image.messages.failures();
         let mut well = true;
         let mut tell = |error: anyhow::Error| {
             well = false;
@@ -171,35 +194,49 @@ impl Session {
             Ok(Command::Truncate(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Fallocate(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Reflink(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Setfacl(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Setfattr(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Chattr(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Project(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Extsize(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::Cowextsize(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Mknod(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Ls { path }) => {
-                if let Err(error) = list(volume, super::bytes(&path))? {
-                    tell(error.into());
-                }
-            }
+            Ok(Command::Ls(what)) => shows.show(volume, &what, &mut tell)?,
+            Ok(Command::Stat(what)) => shows.show(volume, &what, &mut tell)?,
+            Ok(Command::Cat(what)) => shows.show(volume, &what, &mut tell)?,
+            Ok(Command::Getfacl(what)) => shows.show(volume, &what, &mut tell)?,
+            Ok(Command::Getfattr(what)) => shows.show(volume, &what, &mut tell)?,
+            Ok(Command::Lsattr(what)) => shows.show(volume, &what, &mut tell)?,
+            Ok(Command::Filefrag(what)) => shows.show(volume, &what, &mut tell)?,
             Ok(Command::Sync) => volume.sync().unwrap_or_else(|error| tell(error.into())),
             Ok(Command::Exit) => *ended = true,
             Err(error) if !error.use_stderr() => error.print()?,
             Err(error) => tell(anyhow::anyhow!("{}", error.to_string().trim_end())),
         }
-        Ok(well)
+        Ok(well && shows.image.messages.failures() == failed)
     }
 }
 
-/// Writes the names in a directory, one a line. The outer error is the output's.
-fn list(volume: &Volume, path: &[u8]) -> io::Result<xebec::Result<()>> {
-    let mut rows = Vec::new();
-    let listed = volume.resolve(path, true).and_then(|ino| {
-        volume.read_dir(ino, Cookie::default(), &mut |entry| {
-            if !matches!(entry.name, b"." | b"..") {
-                rows.push(names::printable(entry.name).to_string());
+/// The volume of a session, for the commands that show it.
+struct Shows<'g> {
+    image: Image,
+    global: &'g Global,
+}
+
+impl Shows<'_> {
+    /// Shows what was done so far. The outer error is the output's.
+    fn show(&self, volume: &Volume, what: &dyn Show, tell: &mut dyn FnMut(anyhow::Error)) -> io::Result<()> {
+        if let Err(error) = volume.write_home() {
+            tell(error.into());
+            return Ok(());
+        }
+        match what.show(&self.image, self.global).map_err(anyhow::Error::downcast) {
+            Err(Ok(error)) => Err(error),
+            Err(Err(error)) => {
+                tell(error);
+                Ok(())
             }
-            true
-        })
-    });
-    rows.sort_unstable();
-    let mut out = io::stdout().lock();
-    rows.iter().try_for_each(|row| writeln!(out, "{row}"))?;
-    Ok(listed)
+            Ok(()) => Ok(()),
+        }
+    }
 }

@@ -17,15 +17,15 @@ pub use text::mode_text;
 use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use format::inode::FileType;
 use read::{Last, Metadata, resolve};
 
 use crate::args::Global;
+use crate::commands::Show;
 use crate::names::Quoting;
-use crate::open::{self, Image};
+use crate::open::Image;
 use crate::output::Stdout;
 use crate::owners::Owners;
 use crate::times::TimeStyle;
@@ -43,8 +43,6 @@ use row::Row;
     Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
 )]
 pub struct Arguments {
-    /// The image.
-    pub image: PathBuf,
     /// Files and directories in it.
     #[arg(default_value = "/")]
     paths: Vec<OsString>,
@@ -198,16 +196,16 @@ struct Operands {
     directories: Vec<tree::Operand>,
 }
 
-/// Runs `ls`.
-pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let image = open::open(&arguments.image, global)?;
-    let options = Options::of(arguments, global);
-    let operands = operands(&image, arguments, &options);
-    let numeric = arguments.numeric || options.form == Form::Json;
-    let owners = if numeric { Owners::default() } else { image.owners() };
-    let headed = options.recursive || arguments.paths.len() > 1;
-    tree::list(&image, &options, &owners, operands, headed, global.thread_count())?;
-    Ok(image.messages.finish())
+impl Show for Arguments {
+    fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
+        let options = Options::of(self, global);
+        let operands = operands(image, self, &options);
+        let numeric = self.numeric || options.form == Form::Json;
+        let owners = if numeric { Owners::default() } else { image.owners() };
+        let headed = options.recursive || self.paths.len() > 1;
+        tree::list(image, &options, &owners, operands, headed, global.thread_count())?;
+        Ok(())
+    }
 }
 
 fn operands(image: &Image, arguments: &Arguments, options: &Options) -> Operands {

@@ -1,0 +1,220 @@
+//! Access control lists as people write them.
+//!
+//! | part | subject |
+//! |---|---|
+//! | this file | [`List`]: the entries of one list, and what becomes of them |
+//! | [`spec`] | entries on a command line: `u:1000:rwX,d:g::r` |
+//!
+//! # Invariants
+//! Entries are sorted by whom they are for, each at most once.
+
+pub mod spec;
+
+use anyhow::bail;
+use format::attr::acl::{LinuxEntry, linux_entries, tag, write_linux};
+
+use spec::{Permissions, Who};
+
+/// A list that governs access, or the one that new files of a directory take over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct List(Vec<LinuxEntry>);
+
+/// What becomes of the mask, the most that all but the owner and others may do, when a list is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    /// It allows what some entry below it allows, unless the change sets it itself.
+    Auto,
+    /// The same in every case.
+    Always,
+    /// It stays.
+    Keep,
+}
+
+impl List {
+    /// The list that the permission bits are.
+    pub fn of_mode(permissions: u16) -> Self {
+        let entry = |tag, shift: u16| LinuxEntry { tag, perm: permissions >> shift & 7, id: u32::MAX };
+        Self(vec![entry(tag::USER_OBJ, 6), entry(tag::GROUP_OBJ, 3), entry(tag::OTHER, 0)])
+    }
+
+    /// From the value of an attribute, in the form of Linux.
+    pub fn of_linux(value: &[u8]) -> Result<Self, format::damage::Damage> {
+        let mut entries = linux_entries(value)?;
+        entries.sort_by_key(LinuxEntry::key);
+        entries.dedup_by_key(|entry| entry.key());
+        Ok(Self(entries))
+    }
+
+    /// The form of Linux.
+    pub fn to_linux(&self) -> Vec<u8> {
+        write_linux(self.0.iter().copied())
+    }
+
+    /// Its entries.
+    pub fn entries(&self) -> &[LinuxEntry] {
+        &self.0
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it says more than permission bits do.
+    pub fn is_extended(&self) -> bool {
+        self.0.len() > 3
+    }
+
+    /// What an entry allows.
+    pub fn perm(&self, tag: u32) -> Option<u16> {
+        self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm)
+    }
+
+    /// What is left of an entry behind the mask.
+    pub fn effective(&self, entry: &LinuxEntry) -> u16 {
+        match entry.tag {
+            tag::USER | tag::GROUP | tag::GROUP_OBJ => entry.perm & self.perm(tag::MASK).unwrap_or(7),
+            _ => entry.perm,
+        }
+    }
+
+    /// Sets an entry. `execute_if_useful` is what the letter `X` adds.
+    pub fn set(&mut self, who: Who, permissions: Permissions, is_directory: bool) {
+        let anybody = self.0.iter().any(|entry| entry.perm & 1 != 0);
+        let perm = permissions.bits | u16::from(permissions.execute_if_useful && (is_directory || anybody));
+        let (tag, id) = who;
+        let new = LinuxEntry { tag, perm, id };
+        match self.0.binary_search_by_key(&new.key(), LinuxEntry::key) {
+            Ok(at) => {
+                if let Some(entry) = self.0.get_mut(at) {
+                    entry.perm = perm;
+                }
+            }
+            Err(at) => self.0.insert(at, new),
+        }
+    }
+
+    /// Takes an entry out, if it is there.
+    pub fn remove(&mut self, (tag, id): Who) {
+        let key = LinuxEntry { tag, perm: 0, id }.key();
+        self.0.retain(|entry| entry.key() != key);
+    }
+
+    /// Leaves what permission bits can say. What the mask took from the group stays taken.
+    pub fn reduce(&mut self) {
+        let mask = self.perm(tag::MASK).unwrap_or(7);
+        self.0.retain(|entry| matches!(entry.tag, tag::USER_OBJ | tag::GROUP_OBJ | tag::OTHER));
+        if let Some(group) = self.0.iter_mut().find(|entry| entry.tag == tag::GROUP_OBJ) {
+            group.perm &= mask;
+        }
+    }
+
+    /// Adds what every list has, as `other` has it.
+    pub fn complete(&mut self, other: &Self) {
+        for tag in [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER] {
+            if let (None, Some(bits)) = (self.perm(tag), other.perm(tag)) {
+                self.set((tag, u32::MAX), Permissions { bits, execute_if_useful: false }, false);
+            }
+        }
+    }
+
+    /// Fits the mask to the other entries; `given` tells that the change said something of it itself.
+    pub fn fit_mask(&mut self, mask: Mask, given: bool) {
+        let named = self.0.iter().any(|entry| matches!(entry.tag, tag::USER | tag::GROUP));
+        let has = self.perm(tag::MASK).is_some();
+        let below = |entry: &&LinuxEntry| matches!(entry.tag, tag::USER | tag::GROUP | tag::GROUP_OBJ);
+        let bits = match mask {
+            Mask::Auto if given => return,
+            Mask::Keep if has || !named => return,
+            Mask::Keep => self.perm(tag::GROUP_OBJ).unwrap_or(0),
+            Mask::Auto | Mask::Always if !has && !named => return,
+            _ => self.0.iter().filter(below).fold(0, |all, entry| all | entry.perm),
+        };
+        self.set((tag::MASK, u32::MAX), Permissions { bits, execute_if_useful: false }, false);
+    }
+
+    /// Refuses a list that lacks what every list has.
+    pub fn verify(&self, what: &str) -> anyhow::Result<()> {
+        for (tag, name) in [(tag::USER_OBJ, "user::"), (tag::GROUP_OBJ, "group::"), (tag::OTHER, "other::")] {
+            if self.perm(tag).is_none() {
+                bail!("the {what} list would have no entry {name}, which every list needs");
+            }
+        }
+        let named = self.0.iter().any(|entry| matches!(entry.tag, tag::USER | tag::GROUP));
+        if named && self.perm(tag::MASK).is_none() {
+            bail!("the {what} list would have no mask::, which a list that names users or groups needs");
+        }
+        Ok(())
+    }
+}
+
+/// Permissions in letters.
+pub fn letters(perm: u16) -> String {
+    [(4, 'r'), (2, 'w'), (1, 'x')]
+        .map(|(bit, letter)| if perm & bit != 0 { letter } else { '-' })
+        .iter()
+        .collect()
+}
+
+/// The word for whom an entry is for.
+pub fn word(tag: u32) -> &'static str {
+    match tag {
+        tag::USER_OBJ | tag::USER => "user",
+        tag::GROUP_OBJ | tag::GROUP => "group",
+        tag::MASK => "mask",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: fn(u16) -> Permissions = |bits| Permissions { bits, execute_if_useful: false };
+
+    fn text(list: &List) -> String {
+        let entry = |entry: &LinuxEntry| {
+            let id = if entry.id == u32::MAX { String::new() } else { entry.id.to_string() };
+            format!("{}:{id}:{}", &word(entry.tag)[..1], letters(entry.perm))
+        };
+        list.entries().iter().map(entry).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn a_mask_allows_what_is_below_it() {
+        let mut list = List::of_mode(0o640);
+        list.set((tag::USER, 7), PLAIN(7), false);
+        assert!(list.verify("access").is_err());
+        let mut kept = list.clone();
+        list.fit_mask(Mask::Auto, false);
+        assert_eq!(text(&list), "u::rw-,u:7:rwx,g::r--,m::rwx,o::---");
+        kept.fit_mask(Mask::Keep, false);
+        assert_eq!(text(&kept), "u::rw-,u:7:rwx,g::r--,m::r--,o::---");
+        assert_eq!(kept.effective(&kept.entries()[1]), 4);
+        list.set((tag::MASK, u32::MAX), PLAIN(1), false);
+        list.fit_mask(Mask::Auto, true);
+        assert_eq!(list.perm(tag::MASK), Some(1));
+        // What the mask took away does not come back with its end.
+        list.reduce();
+        assert_eq!(text(&list), "u::rw-,g::---,o::---");
+        list.fit_mask(Mask::Always, false);
+        assert!(!list.is_extended() && list.verify("access").is_ok());
+    }
+
+    #[test]
+    fn lists_in_the_form_of_linux_come_back() {
+        let mut list = List::of_mode(0o751);
+        list.set((tag::GROUP, 9), PLAIN(5), false);
+        list.set((tag::GROUP, 8), Permissions { bits: 4, execute_if_useful: true }, false);
+        list.fit_mask(Mask::Auto, false);
+        assert_eq!(text(&list), "u::rwx,g::r-x,g:8:r-x,g:9:r-x,m::r-x,o::--x");
+        assert_eq!(List::of_linux(&list.to_linux()), Ok(list.clone()));
+        list.remove((tag::GROUP, 9));
+        list.remove((tag::GROUP, 77));
+        assert_eq!(text(&list), "u::rwx,g::r-x,g:8:r-x,m::r-x,o::--x");
+        list.remove((tag::OTHER, u32::MAX));
+        assert!(list.verify("default").unwrap_err().to_string().contains("other::"));
+        list.complete(&List::of_mode(0o642));
+        assert_eq!(list.perm(tag::OTHER), Some(2));
+    }
+}

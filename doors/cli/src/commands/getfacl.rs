@@ -1,0 +1,291 @@
+//! `xebec getfacl`: the access control lists of files.
+
+use std::io::{self, Write};
+
+use anyhow::Context as _;
+use base::errno;
+use clap::Args;
+use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT, LinuxEntry, tag};
+use format::inode::FileType;
+use read::{Inode, Last, Metadata};
+use serde::Serialize;
+
+use crate::acl::{List, letters, word};
+use crate::args::Global;
+use crate::commands::Show;
+use crate::listing::Listing;
+use crate::names::{self, JsonName};
+use crate::open::{Files, Image};
+use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::owners::{Names, Owners};
+use crate::walk::{Visited, join};
+
+/// Arguments of `getfacl`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "A file without a list shows its permission bits. Users and groups have their names of the image's \
+    own /etc/passwd and /etc/group. What is written can be given to setfacl --set-file.\n\n\
+    Examples:\n  xebec getfacl disk.xfs /srv/file\n  xebec getfacl -Rn disk.xfs /srv\n\n\
+    Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
+)]
+pub struct Arguments {
+    /// Whose lists.
+    #[command(flatten)]
+    files: Files,
+    /// Only the list that governs access.
+    #[arg(short, long, conflicts_with = "default")]
+    access: bool,
+    /// Only the list that new files of a directory take over.
+    #[arg(short, long)]
+    default: bool,
+    /// Without file, owner and group.
+    #[arg(short = 'c', long)]
+    omit_header: bool,
+    /// What the mask leaves of every entry.
+    #[arg(short = 'e', long, conflicts_with = "no_effective")]
+    all_effective: bool,
+    /// Nothing of what the mask leaves.
+    #[arg(short = 'E', long)]
+    no_effective: bool,
+    /// Only files whose lists say more than permission bits.
+    #[arg(short, long)]
+    skip_base: bool,
+    /// Everything below, too.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Users and groups as numbers.
+    #[arg(short, long)]
+    numeric: bool,
+    /// Paths with their first slash.
+    #[arg(short = 'p', long)]
+    absolute_names: bool,
+}
+
+/// A file and its lists.
+struct File {
+    name: Vec<u8>,
+    metadata: Metadata,
+    access: List,
+    default: List,
+}
+
+impl Show for Arguments {
+    fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
+        let owners = if self.numeric { Owners::default() } else { image.owners() };
+        let mut out = Stdout::buffered();
+        let mut files = Vec::new();
+        for (name, inode) in image.find_files(&self.files, Last::Follow) {
+            visit(image, self.recursive, name, inode, &mut |file| {
+                if self.skip_base && !file.access.is_extended() && file.default.is_empty() {
+                    return Ok(());
+                }
+                match global.json {
+                    true => files.push(file),
+                    false => file.show(&mut out, self, &owners)?,
+                }
+                Ok(())
+            })?;
+        }
+        out.flush()?;
+        if global.json {
+            let files = files.iter().map(|file| file.json(self, &owners)).collect();
+            let image = image.messages.image();
+            write_json(&Document { version: JSON_VERSION, command: "getfacl", image, files })?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives a file and, if asked, everything below it, by name.
+fn visit(
+    image: &Image,
+    recursive: bool,
+    name: Vec<u8>,
+    inode: Inode,
+    give: &mut dyn FnMut(File) -> io::Result<()>,
+) -> io::Result<()> {
+    let visited = Visited::default();
+    let fail = |name: &[u8], error: &dyn std::fmt::Display| {
+        image.messages.fail(format_args!("{}: {error}", names::quoted(name)));
+    };
+    let mut waiting = vec![(name, inode, 0)];
+    while let Some((name, inode, depth)) = waiting.pop() {
+        let file = match File::of(image, name.clone(), &inode) {
+            Ok(file) => file,
+            Err(error) => {
+                fail(&name, &format_args!("{error:#}"));
+                continue;
+            }
+        };
+        let file_type = file.metadata.file_type;
+        // A symbolic link has no list, and its bits mean nothing.
+        if file_type != FileType::Symlink {
+            give(file)?;
+        }
+        if !recursive || file_type != FileType::Directory {
+            continue;
+        }
+        if let Err(why) = visited.enter(inode.ino(), depth) {
+            fail(&name, &why);
+            continue;
+        }
+        let mut listing = Listing::read(&image.volume, &inode.dinode(), |error| fail(&name, &error));
+        listing.sort();
+        for item in listing.items().iter().rev() {
+            let below = join(&name, listing.name(item));
+            match image.volume.inode(item.ino) {
+                Ok(inode) => waiting.push((below, inode, depth + 1)),
+                Err(error) => fail(&below, &error),
+            }
+        }
+    }
+    Ok(())
+}
+
+impl File {
+    fn of(image: &Image, name: Vec<u8>, inode: &Inode) -> anyhow::Result<Self> {
+        let dinode = inode.dinode();
+        let metadata = Metadata::of(&dinode, image.volume.geometry())?;
+        let list = |name: &str| -> anyhow::Result<Option<List>> {
+            match read::get_xattr(&image.volume, &dinode, name.as_bytes()) {
+                Ok(value) => Ok(Some(List::of_linux(&value).with_context(|| name.to_owned())?)),
+                Err(error) if error.errno() == errno::ENODATA => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        };
+        let access = list(LINUX_ACCESS)?.unwrap_or_else(|| List::of_mode(metadata.permissions));
+        Ok(Self { name, metadata, access, default: list(LINUX_DEFAULT)?.unwrap_or_default() })
+    }
+
+    /// The path as getfacl has it.
+    fn path(&self, arguments: &Arguments) -> &[u8] {
+        if arguments.absolute_names {
+            return &self.name;
+        }
+        let start = self.name.iter().position(|byte| *byte != b'/').unwrap_or(self.name.len());
+        match self.name.get(start..) {
+            Some([]) | None => b".",
+            Some(relative) => relative,
+        }
+    }
+
+    fn show(&self, out: &mut impl Write, arguments: &Arguments, owners: &Owners) -> io::Result<()> {
+        let Metadata { permissions, uid, gid, .. } = self.metadata;
+        if !arguments.omit_header {
+            writeln!(out, "# file: {}", names::printable(self.path(arguments)))?;
+            writeln!(
+                out,
+                "# owner: {}\n# group: {}",
+                called(&owners.users, uid),
+                called(&owners.groups, gid)
+            )?;
+            if permissions & 0o7000 != 0 {
+                writeln!(out, "# flags: {}", flags(permissions))?;
+            }
+        }
+        for (prefix, list) in self.lists(arguments) {
+            for entry in list.entries() {
+                let who = whom(entry, owners);
+                write!(out, "{prefix}{}:{who}:{}", word(entry.tag), letters(entry.perm))?;
+                let effective = list.effective(entry);
+                let masked = list.perm(tag::MASK).is_some()
+                    && matches!(entry.tag, tag::USER | tag::GROUP | tag::GROUP_OBJ);
+                let tell = effective != entry.perm || (arguments.all_effective && masked);
+                if tell && !arguments.no_effective {
+                    write!(out, "\t#effective:{}", letters(effective))?;
+                }
+                writeln!(out)?;
+            }
+        }
+        writeln!(out)
+    }
+
+    /// The lists that are asked for.
+    fn lists(&self, arguments: &Arguments) -> impl Iterator<Item = (&'static str, &List)> {
+        // Where it comes alone, nothing need tell it apart.
+        let prefix = if arguments.default { "" } else { "default:" };
+        let access = (!arguments.default).then_some(("", &self.access));
+        let default = (!arguments.access).then_some((prefix, &self.default));
+        access.into_iter().chain(default)
+    }
+
+    fn json<'f>(&'f self, arguments: &Arguments, owners: &Owners) -> JsonFile<'f> {
+        let entries = |list: &List| {
+            let entry = |entry: &LinuxEntry| {
+                let (id, names) = match entry.tag {
+                    tag::USER => (Some(entry.id), Some(&owners.users)),
+                    tag::GROUP => (Some(entry.id), Some(&owners.groups)),
+                    _ => (None, None),
+                };
+                let name = id.and_then(|id| names.and_then(|names| names.get(id)));
+                JsonEntry {
+                    kind: word(entry.tag),
+                    id,
+                    name: name.map(|name| String::from_utf8_lossy(name).into_owned()),
+                    permissions: letters(entry.perm),
+                    effective: letters(list.effective(entry)),
+                }
+            };
+            list.entries().iter().map(entry).collect()
+        };
+        JsonFile {
+            path: JsonName::path(self.path(arguments)),
+            mode: format!("{:04o}", self.metadata.permissions),
+            uid: self.metadata.uid,
+            gid: self.metadata.gid,
+            access: (!arguments.default).then(|| entries(&self.access)),
+            default: (!arguments.access && !self.default.is_empty()).then(|| entries(&self.default)),
+        }
+    }
+}
+
+fn called(names: &Names, number: u32) -> String {
+    names.get(number).map_or_else(|| number.to_string(), |name| String::from_utf8_lossy(name).into_owned())
+}
+
+fn whom(entry: &LinuxEntry, owners: &Owners) -> String {
+    match entry.tag {
+        tag::USER => called(&owners.users, entry.id),
+        tag::GROUP => called(&owners.groups, entry.id),
+        _ => String::new(),
+    }
+}
+
+/// Set-user-ID, set-group-ID, sticky.
+fn flags(permissions: u16) -> String {
+    let flag = |bit, letter| if permissions & bit != 0 { letter } else { '-' };
+    [flag(0o4000, 's'), flag(0o2000, 's'), flag(0o1000, 't')].iter().collect()
+}
+
+#[derive(Serialize)]
+struct Document<'d> {
+    version: u32,
+    command: &'static str,
+    image: &'d str,
+    files: Vec<JsonFile<'d>>,
+}
+
+#[derive(Serialize)]
+struct JsonFile<'f> {
+    #[serde(flatten)]
+    path: JsonName<'f>,
+    mode: String,
+    uid: u32,
+    gid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access: Option<Vec<JsonEntry>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<Vec<JsonEntry>>,
+}
+
+#[derive(Serialize)]
+struct JsonEntry {
+    #[serde(rename = "for")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    permissions: String,
+    effective: String,
+}

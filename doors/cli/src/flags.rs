@@ -1,0 +1,92 @@
+//! Flags of files, as chattr and lsattr write them.
+
+use std::str::FromStr;
+
+use format::inode::flags;
+use xebec::settings::xflags;
+
+/// Letter, bit, and the words of `lsattr -l`. The letters are those of chattr; it has none for the last two, which have
+/// those of xfs_io.
+const TABLE: &[(char, u32, &str)] = &[
+    ('S', flags::SYNC as u32, "Synchronous_Updates"),
+    ('i', flags::IMMUTABLE as u32, "Immutable"),
+    ('a', flags::APPEND as u32, "Append_Only"),
+    ('d', flags::NODUMP as u32, "No_Dump"),
+    ('A', flags::NOATIME as u32, "No_Atime"),
+    ('x', xflags::DAX, "DAX"),
+    ('P', flags::PROJINHERIT as u32, "Project_Hierarchy"),
+    ('n', flags::NOSYMLINKS as u32, "No_Symlinks"),
+    ('f', flags::NODEFRAG as u32, "No_Defragmentation"),
+];
+
+/// The letters of a file's flags, a dash for each that it has not.
+pub fn letters(xflags: u32) -> String {
+    TABLE.iter().map(|(letter, bit, _)| if xflags & bit != 0 { *letter } else { '-' }).collect()
+}
+
+/// The same in words.
+pub fn words(xflags: u32) -> Vec<&'static str> {
+    TABLE.iter().filter(|(_, bit, _)| xflags & bit != 0).map(|(_, _, word)| *word).collect()
+}
+
+/// A change of flags: `+i`, `-a`, `=dA`, or several of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change(Vec<(char, u32)>);
+
+impl Change {
+    /// What comes of a file's flags.
+    pub fn apply(&self, xflags: u32) -> u32 {
+        let all = TABLE.iter().fold(0, |all, (_, bit, _)| all | bit);
+        self.0.iter().fold(xflags, |xflags, (sign, bits)| match sign {
+            '+' => xflags | bits,
+            '-' => xflags & !bits,
+            _ => xflags & !all | bits,
+        })
+    }
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut steps: Vec<(char, u32)> = Vec::new();
+        for letter in text.chars() {
+            if matches!(letter, '+' | '-' | '=') {
+                steps.push((letter, 0));
+                continue;
+            }
+            let known: String = TABLE.iter().map(|(letter, _, _)| *letter).collect();
+            let (Some((_, bits)), Some((_, bit, _))) =
+                (steps.last_mut(), TABLE.iter().find(|(known, _, _)| *known == letter))
+            else {
+                return Err(format!("{text:?} is no change of flags: +, - or =, and letters of {known}"));
+            };
+            *bits |= bit;
+        }
+        if steps.is_empty() { Err("a change of flags begins with +, - or =".into()) } else { Ok(Self(steps)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read_as_chattr_reads_them() {
+        let change = |text: &str, before: &str| {
+            let Change(steps) = format!("={before}").parse().unwrap();
+            let before = steps.first().map_or(0, |(_, bits)| *bits) | u32::from(flags::EXTSIZE);
+            let after = text.parse::<Change>().map(|change| change.apply(before));
+            after.map(|after| (letters(after), after & u32::from(flags::EXTSIZE) != 0))
+        };
+        assert_eq!(change("+i", "d"), Ok(("-i-d-----".into(), true)));
+        assert_eq!(change("-d+aS", "d"), Ok(("S-a------".into(), true)));
+        assert_eq!(change("=A", "iaPx"), Ok(("----A----".into(), true)));
+        assert_eq!(change("=", "ia"), Ok(("---------".into(), true)));
+        assert_eq!(change("+nfPx", ""), Ok(("-----xPnf".into(), true)));
+        for bad in ["", "i", "+q", "i+"] {
+            assert!(change(bad, "").is_err(), "{bad}");
+        }
+        assert_eq!(words(u32::from(flags::APPEND | flags::NODUMP)), ["Append_Only", "No_Dump"]);
+    }
+}

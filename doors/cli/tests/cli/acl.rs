@@ -1,0 +1,60 @@
+//! Access control lists, by the names of the volume's own users.
+
+use samples::Sample;
+
+use crate::{Scene, stderr};
+
+/// A volume with users and groups of its own.
+fn scene() -> Scene {
+    let scene = Scene::new(Sample::Clean);
+    scene.xebec("mkdir", &["-p", "/etc", "/srv"]).assert().success();
+    scene.xebec("write", &["--text", "root:x:0:0\njoe:x:1001:7", "/etc/passwd"]).assert().success();
+    scene.xebec("write", &["--text", "root:x:0:\nstaff:x:50:", "/etc/group"]).assert().success();
+    scene.xebec("touch", &["-m", "640", "/srv/file"]).assert().success();
+    scene
+}
+
+#[test]
+fn lists_have_the_names_of_the_volumes_own_users() {
+    let scene = scene();
+    scene.xebec("setfacl", &["-m", "u:joe:rwX,g:staff:w,u:77:r", "/srv/file"]).assert().success();
+    let shown = "# file: srv/file\n# owner: root\n# group: root\nuser::rw-\nuser:77:r--\nuser:joe:rw-\n\
+        group::r--\ngroup:staff:-w-\nmask::rw-\nother::---\n\n";
+    assert_eq!(scene.output("getfacl", &["/srv/file"]), shown);
+    assert!(scene.output("getfacl", &["-n", "/srv/file"]).contains("user:1001:rw-"));
+    let found = scene.json("getfacl", &["/srv/file"]);
+    let joe = &found["files"][0]["access"][2];
+    assert_eq!((&joe["for"], &joe["id"], &joe["name"]), (&"user".into(), &1001.into(), &"joe".into()));
+    // What is shown can be set.
+    let saved = scene.beside("saved");
+    std::fs::write(&saved, shown).unwrap();
+    scene.xebec("setfacl", &["-b", "/srv/file"]).assert().success();
+    assert!(!scene.output("getfattr", &["/srv/file"]).contains("posix_acl"));
+    scene.xebec("setfacl", &["--set-file", saved.to_str().unwrap(), "/srv/file"]).assert().success();
+    assert_eq!(scene.output("getfacl", &["/srv/file"]), shown);
+    scene.xebec("setfacl", &["-M", "-", "/srv"]).write_stdin("d:u:joe:7\n# none\n").assert().success();
+    assert!(scene.output("getfacl", &["-c", "/srv"]).contains("default:user:joe:rwx"));
+    assert_eq!(scene.output("getfacl", &["-Rs", "/etc"]), "");
+    scene.xebec("check", &[]).assert().success();
+}
+
+#[test]
+fn what_is_no_list_is_refused() {
+    let scene = scene();
+    let before = scene.output("getfacl", &["-R", "/"]);
+    for arguments in [
+        &["-m", "u:nobody-here:r", "/srv/file"][..],
+        &["-x", "o", "/srv/file"],
+        &["-m", "d:u:joe:r", "/srv/file"],
+        &["-m", "u:joe:r", "/none"],
+        &["-M", "/no such file", "/srv/file"],
+    ] {
+        let said = stderr(&mut scene.xebec("setfacl", arguments));
+        assert_eq!(said.lines().count(), 1, "{said}");
+        scene.xebec("setfacl", arguments).assert().code(1);
+    }
+    for arguments in [&["-m", "u:joe", "/srv/file"][..], &["/srv/file"], &["-x", "u:joe:r", "/srv/file"]] {
+        scene.xebec("setfacl", arguments).assert().code(2);
+    }
+    assert_eq!(scene.output("getfacl", &["-R", "/"]), before);
+}

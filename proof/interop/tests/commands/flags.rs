@@ -1,0 +1,171 @@
+//! Flags and projects: what they forbid to each call, with the error of Linux, and how new files take them over.
+
+use interop::needs;
+
+use crate::{Twins, expect_same};
+
+/// What each case works on.
+const MAKE: &str = "mkdir d d/sub e e/sub; echo file > f; echo in > d/g; echo h > e/h; echo q > q; mkfifo p; \
+    ln -s f l; chmod 640 f; setfattr -n user.x -v y f";
+
+/// What is done to the file `f`, or by it.
+const TO_FILE: &[&str] = &[
+    "chmod 600 @f",
+    "chown 1:1 @f",
+    "touch @f",
+    "touch -d @5 @f",
+    "ln @f @f2",
+    "rm @f",
+    "rmdir @f",
+    "mv -T @f @f2",
+    "mv -T @q @f",
+    "mv -T @d @f",
+    "setfattr -n user.y -v z @f",
+    "setfattr -n trusted.y -v z @f",
+    "setfattr -x user.x @f",
+    "setfattr -x user.none @f",
+    "setfacl -m u:7:r @f",
+    "truncate -s 0 @f",
+    "truncate -s 100 @f",
+    "fallocate -l 8k @f",
+    "fallocate -p -l 4k @f",
+    "chattr +d @f",
+    "chattr =A @f",
+];
+
+/// What is done in the directory `d`, or to it.
+const IN_DIRECTORY: &[&str] = &[
+    "touch @d/new",
+    "touch @d/g",
+    "mkdir @d/new",
+    "mkdir @d/g",
+    "ln -s x @d/new",
+    "mknod @d/new p",
+    "ln @f @d/new",
+    "ln @f @d/g",
+    "ln @d/g @out",
+    "rm @d/g",
+    "rm @d/none",
+    "rmdir @d/sub",
+    "rmdir @d/g",
+    "rmdir @d",
+    "mv -T @f @d/f",
+    "mv -T @d/g @out",
+    "mv -T @d/g @d/h",
+    "mv -T @f @d/g",
+    "mv -T @d @dd",
+    "mv -T @d/sub @sub",
+    "mv -T @e/sub @d/new",
+    "mv -T @e @d",
+    "chmod 700 @d",
+    "touch @d",
+    "touch -d @5 @d",
+    "setfattr -n user.y -v z @d",
+    "setfacl -m d:u:7:r @d",
+    "truncate -s 0 @d/g",
+    "chmod 600 @d/g",
+];
+
+/// Projects that are handed down, and who may come in.
+const PROJECTS: &[&[&str]] = &[
+    &["project -R 5 @d", "touch @d/new", "mkdir @d/below", "mknod @d/fifo p", "ln -s x @d/link"],
+    &["project 5 @d", "mv -T @f @d/f", "ln @f @d/f", "mv -T @p @d/p", "mv -T @l @d/l", "mv -T @d/g @out"],
+    &["project 5 @d", "project 6 @e", "mv -T @e/h @d/h", "mv -T @e/sub @d/x", "mv -T @f @d/sub"],
+    &["project 5 @d @f @e", "mv -T @f @d/f", "mv -T @e @d/e"],
+    &["project -R 5 @d", "project -R 0 @d", "touch @d/new", "mv -T @f @d/f"],
+    &["extsize 64k @d", "touch @d/new", "mkdir @d/below", "touch @d/below/new"],
+    &["extsize 64k @f", "touch @new", "extsize 64k @new", "extsize 1000 @new", "extsize 0 @new"],
+    &["cowextsize 128k @d", "touch @d/new", "mkdir @d/below", "cowextsize 64k @f", "cowextsize 1 @f"],
+    &["chattr +dAS @d", "touch @d/new", "mkdir @d/below", "ln -s x @d/link"],
+    &["chattr +n @d", "ln -s x @d/link", "touch @d/new", "mkdir @d/below", "mv -T @l @d/l"],
+    &["chattr -R +A @d", "chattr -d @d/g", "chattr =S @f"],
+];
+
+/// What Linux is to do in place of commands that it has by other names. `mv -T` of `mv` alone does not see `rename`'s
+/// errors for what they are: it copies.
+const WORDS: &str = r#"
+project() { local r=; if [ "$1" = -R ]; then r=-R; shift; fi; local id=$1; shift
+    for path; do for file in $(if [ "$r" ]; then find "$path"; else echo "$path"; fi); do
+        [ -f "$file" ] || [ -d "$file" ] || continue
+        xfs_io -r -c "chproj $id" "$file" || return
+        if [ -d "$file" ]; then
+            if [ "$id" = 0 ]; then xfs_io -r -c 'chattr -P' "$file"; else xfs_io -r -c 'chattr +P' "$file"; fi
+        fi
+    done; done; }
+hint() { local said; said=$(xfs_io -r -c "$1 $2" "$3" 2>&1); [ -z "$said" ]; }
+extsize() { hint extsize "$1" "$2"; }
+cowextsize() { hint cowextsize "$1" "$2"; }
+chattr() { case "$1 $2" in
+    '+n '*) xfs_io -r -c 'chattr +n' "$2";;
+    *) command chattr "$@";; esac; }
+mv() { python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$2" "$3"; }
+ln() { if [ "$1" = -s ]; then command ln "$@"; else python3 -c 'import os, sys; os.link(*sys.argv[1:])' "$@"; fi; }
+rm() { python3 -c 'import os, sys; os.unlink(sys.argv[1])' "$1"; }
+rmdir() { python3 -c 'import os, sys; os.rmdir(sys.argv[1])' "$1"; }
+mkdir() { python3 -c 'import os, sys; os.mkdir(sys.argv[1])' "$1"; }
+mknod() { python3 -c 'import os, sys; os.mkfifo(sys.argv[1])' "$1"; }
+"#;
+
+/// Shows everything that the cases change. Linux makes the fork for attributes where it thinks that there will be some:
+/// whether there is one is left out.
+const SHOW: &str = r#"
+for path in $(find . -mindepth 2 | sort); do
+    printf '%s %s\n' "$path" "$(stat -c '%A %h %u:%g %s' "$path")"
+    if [ -f "$path" ] || [ -d "$path" ]; then xfs_io -r -c stat "$path" | grep fsxattr | grep -v extents; fi |
+        sed 's/0x[0-9a-f]* //; s/X]/-]/'
+    echo
+done
+"#;
+
+#[test]
+fn flags_and_projects_forbid_what_linux_forbids() {
+    let test = "flags_and_projects_forbid_what_linux_forbids";
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for (calls, name) in [(TO_FILE, "f"), (IN_DIRECTORY, "d")] {
+        for flag in ["+i", "+a"] {
+            for call in calls {
+                lines.push(vec![format!("chattr {flag} @{name}"), (*call).to_owned()]);
+            }
+        }
+    }
+    lines.extend(PROJECTS.iter().map(|case| case.iter().map(|line| (*line).to_owned()).collect()));
+    let cases: Vec<Vec<&str>> =
+        lines.iter().map(|case| case.iter().map(|line| line.as_str()).collect()).collect();
+    let cases: Vec<&[&str]> = cases.iter().map(|case| case.as_slice()).collect();
+    let twins = match Twins::run_with(WORDS, MAKE, &cases, &["chattr", "setfattr", "setfacl", "python3"]) {
+        Ok(twins) => twins,
+        Err(why) => return needs::skip(test, &why),
+    };
+    twins.judge();
+    let (linux, xebec) = twins.show(SHOW);
+    expect_same(&linux, &xebec);
+}
+
+#[test]
+fn letters_are_those_of_lsattr() {
+    let test = "letters_are_those_of_lsattr";
+    let cases: &[&[&str]] = &[&["chattr +iadAS @f"], &["chattr +d @f", "chattr =S @f"], &["chattr +aA @d"]];
+    let twins = match Twins::run(MAKE, cases, &["chattr", "lsattr"]) {
+        Ok(twins) => twins,
+        Err(why) => return needs::skip(test, &why),
+    };
+    let letters = |text: &str| {
+        let line = |line: &str| {
+            let (flags, path) = line.split_once(' ')?;
+            let mut set: Vec<char> = flags.chars().filter(|letter| *letter != '-').collect();
+            set.sort_unstable();
+            let path = path.trim_start_matches(['.', '/']).to_owned();
+            Some((path, set.into_iter().collect::<String>()))
+        };
+        let mut lines: Vec<_> = text.lines().filter_map(line).collect();
+        lines.sort();
+        lines
+    };
+    let (linux, xebec) = twins.show("lsattr -R . 2>/dev/null | grep -v '^$\\|:$'");
+    assert_eq!(letters(&linux), letters(&xebec));
+    let ours = twins.ours("lsattr", &["-R", "/"]);
+    // lsattr passes over what it cannot open.
+    let ours: Vec<_> = letters(&ours).into_iter().filter(|(path, _)| !path.ends_with(['l', 'p'])).collect();
+    assert_eq!(letters(&linux), ours);
+    assert!(ours.iter().any(|(path, set)| path == "0/f" && set == "ASadi"), "{ours:?}");
+}
