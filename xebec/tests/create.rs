@@ -27,7 +27,8 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
 fn expect(volume: &Volume, ino: Ino, attributes: Attributes<'_>) {
     let mut names = volume.list_attributes(ino).unwrap();
     let mut wanted: Vec<&[u8]> = attributes.iter().map(|(name, _)| *name).collect();
-    (names.sort(), wanted.sort());
+    names.sort();
+    wanted.sort();
     assert_eq!(names, wanted);
     for (name, value) in attributes {
         assert_eq!(volume.get_attribute(ino, name).unwrap(), *value);

@@ -20,7 +20,14 @@ struct Bed {
     file: Ino,
 }
 
+type Answer = Result<(), i32>;
+
 type Call = fn(&Bed) -> xebec::Result<()>;
+
+/// A call, and what it gives on a file that is immutable, and on one that may only be appended to.
+type Row = (&'static str, Call, Answer, Answer);
+
+type OnFile = fn(&xebec::File<'_>) -> xebec::Result<()>;
 
 fn make(device: &Arc<MemoryDevice>, guarded: &str, flag: u16) -> Bed {
     mkfs::format(&**device, &mkfs::Options::default()).unwrap();
@@ -64,8 +71,8 @@ impl Bed {
     }
 }
 
-const OK: Result<(), i32> = Ok(());
-const EPERM: Result<(), i32> = Err(errno::EPERM);
+const OK: Answer = Ok(());
+const EPERM: Answer = Err(errno::EPERM);
 
 fn mode() -> SetMetadata {
     SetMetadata { permissions: Some(0o600), ..SetMetadata::default() }
@@ -80,8 +87,8 @@ fn now() -> SetMetadata {
     SetMetadata { touched: true, ..SetMetadata::default() }
 }
 
-/// A call, and what it gives on a file that is immutable, and on one that may only be appended to.
-const TO_FILE: &[(&str, Call, Result<(), i32>, Result<(), i32>)] = &[
+/// On a file.
+const TO_FILE: &[Row] = &[
     ("open", |bed| bed.open(false).map(drop), EPERM, EPERM),
     ("open to append", |bed| bed.open(true).map(drop), EPERM, OK),
     ("append", |bed| bed.open(true)?.append(b"x").map(drop), EPERM, OK),
@@ -154,7 +161,7 @@ const TO_FILE: &[(&str, Call, Result<(), i32>, Result<(), i32>)] = &[
 ];
 
 /// The same for a directory.
-const IN_DIRECTORY: &[(&str, Call, Result<(), i32>, Result<(), i32>)] = &[
+const IN_DIRECTORY: &[Row] = &[
     ("create", |bed| bed.volume.create(bed.dir, b"n", &New::file()).map(drop), EPERM, OK),
     (
         "create what exists",
@@ -243,7 +250,7 @@ fn flags_forbid_what_linux_forbids() {
 /// Who has a file open for writing before its flags forbid that goes on writing, and does little else.
 #[test]
 fn open_files_are_written_all_the_same() {
-    let calls: &[(fn(&xebec::File<'_>) -> xebec::Result<()>, Result<(), i32>, Result<(), i32>)] = &[
+    let calls: &[(OnFile, Answer, Answer)] = &[
         (|file| file.write_at(b"x", 0).map(drop), OK, OK),
         (|file| file.append(b"x").map(drop), OK, OK),
         (|file| file.set_len(1), OK, EPERM),
