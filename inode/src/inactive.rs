@@ -3,7 +3,7 @@
 //! | part | does |
 //! |---|---|
 //! | [`Queues`] | files that wait, by CPU |
-//! | [`Workers`] | a thread for each queue, until unmounting |
+//! | [`Workers`] | a thread for each queue, from the first file on until unmounting |
 //! | [`inactivate`] | frees files: their forks step by step, then the inodes, several of a chunk at once |
 //!
 //! Each step is a change of its own, and until the last one the file stays on its list of unlinked inodes: whenever the
@@ -13,8 +13,8 @@
 //! A queue has rank `Cache`. Whoever drops the last hold on a file only puts it into a queue, whatever locks it has.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -68,6 +68,26 @@ pub struct Queues {
     idle: Condvar,
     idle_lock: Mutex<()>,
     draining: AtomicBool,
+    /// Starts the workers. Without any, files wait for a [`drain`](Self::drain).
+    starter: OnceLock<Weak<Starter>>,
+    /// The workers run, or have run.
+    started: AtomicBool,
+}
+
+/// What workers are started with.
+#[derive(Debug)]
+struct Starter {
+    shared: Arc<Shared>,
+    /// Files of a queue with which they begin.
+    from: usize,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    handles: Vec<JoinHandle<()>>,
+    /// None begins any more.
+    over: bool,
 }
 
 impl Queues {
@@ -81,6 +101,8 @@ impl Queues {
             idle: Condvar::new(),
             idle_lock: Mutex::new(Rank::Leaf, ()),
             draining: AtomicBool::new(false),
+            starter: OnceLock::new(),
+            started: AtomicBool::new(false),
         }
     }
 
@@ -95,9 +117,40 @@ impl Queues {
         waiting.inodes.push(inode);
         let wakes = waiting.asleep || waiting.inodes.len() == BATCH;
         waiting.asleep = false;
+        let count = waiting.inodes.len();
         drop(waiting);
         if wakes {
             queue.wake.notify_one();
+        }
+        if !self.started.load(Ordering::Acquire) {
+            self.start(count);
+        }
+    }
+
+    #[cold]
+    fn start(&self, waiting: usize) {
+        if let Some(starter) = self.starter.get().and_then(Weak::upgrade)
+            && waiting >= starter.from
+        {
+            // Without threads, the files wait for who drains.
+            let _ = starter.start();
+        }
+    }
+
+    /// Frees what waits, where no worker does.
+    fn free_alone(&self) {
+        let Some(starter) = self.starter.get().and_then(Weak::upgrade) else { return };
+        while !self.started.load(Ordering::Acquire) {
+            let mut files = Vec::new();
+            for queue in self.queues.iter() {
+                files.append(&mut queue.waiting.lock().inodes);
+            }
+            if files.is_empty() {
+                return;
+            }
+            for some in files.chunks(BATCH) {
+                self.free(&starter.shared, some.to_vec());
+            }
         }
     }
 
@@ -123,6 +176,7 @@ impl Queues {
     /// # Errors
     /// The first that freeing met since the last call: a file that could not be freed stays on its list.
     pub fn drain(&self) -> Result<(), Error> {
+        self.free_alone();
         self.draining.store(true, Ordering::Release);
         self.queues.iter().for_each(|queue| queue.wake.notify_one());
         let mut held = self.idle_lock.lock();
@@ -163,36 +217,57 @@ impl Queues {
 
 /// The threads that free files: one for each CPU. Dropping them ends them, when all that waits is freed.
 #[derive(Debug)]
-pub struct Workers {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-}
+pub struct Workers(Arc<Starter>);
 
 impl Workers {
-    /// Starts them.
+    /// Starts them, unless `later`: then they begin when so many files wait that it is worth it, and until then files
+    /// are freed by who [drains](Queues::drain).
     ///
     /// # Errors
     /// The machine has no thread left.
-    pub fn start(shared: &Arc<Shared>) -> std::io::Result<Self> {
-        let mut workers = Self { shared: Arc::clone(shared), threads: Vec::new() };
-        for slot in 0..shared.inactive.queues.slots() {
-            let shared = Arc::clone(shared);
+    pub fn start(shared: &Arc<Shared>, later: bool) -> std::io::Result<Self> {
+        let from = if later { BATCH } else { 1 };
+        let threads = Mutex::new(Rank::Leaf, Threads::default());
+        let starter = Arc::new(Starter { shared: Arc::clone(shared), from, threads });
+        // Nobody else sets it.
+        let _ = shared.inactive.starter.set(Arc::downgrade(&starter));
+        if !later {
+            starter.start()?;
+        }
+        Ok(Self(starter))
+    }
+}
+
+impl Starter {
+    fn start(&self) -> std::io::Result<()> {
+        let mut threads = self.threads.lock();
+        if threads.over || self.shared.inactive.started.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        for slot in 0..self.shared.inactive.queues.slots() {
+            let shared = Arc::clone(&self.shared);
             let thread =
                 std::thread::Builder::new().name(format!("xebec-inactive-{slot}")).spawn(move || {
                     while let Some(inodes) = shared.inactive.take(slot) {
                         shared.inactive.free(&shared, inodes);
                     }
                 })?;
-            workers.threads.push(thread);
+            threads.handles.push(thread);
         }
-        Ok(workers)
+        self.shared.inactive.started.store(true, Ordering::Release);
+        Ok(())
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.shared.inactive.stop();
-        for thread in self.threads.drain(..) {
+        let mut threads = self.0.threads.lock();
+        threads.over = true;
+        let handles = std::mem::take(&mut threads.handles);
+        drop(threads);
+        self.0.shared.inactive.free_alone();
+        self.0.shared.inactive.stop();
+        for thread in handles {
             // A panic of a worker has been reported by its thread; what it left is on the unlinked lists.
             let _ = thread.join();
         }

@@ -25,6 +25,11 @@ use crate::area::LogArea;
 use crate::error::LogError;
 use crate::record::Record;
 
+/// Blocks that are looked at together.
+const LOOK: u32 = 128;
+/// Blocks before the head in which the records are verified first.
+const FIRST_REACH: u32 = 512;
+
 /// Blocks that may be in flight at once.
 pub const FLIGHT_BLOCKS: u32 = MAX_IN_FLIGHT * MAX_BLOCKS;
 
@@ -58,8 +63,20 @@ pub fn locate(area: &LogArea<'_>) -> Result<Located, LogError> {
     let Some(edge) = Edge::find(area)? else {
         return Ok(Located { head: Lsn::new(1, 0), last: None, discarded: None });
     };
-    let flight = Flight::read(area, &edge)?;
-    let entries = flight.entries(area);
+    let mut flight = Flight::read(area, &edge)?;
+    // Mostly the last records tell: what lies further back is read only where they do not.
+    let mut reach = FIRST_REACH;
+    let (entries, chosen) = loop {
+        let is_all = flight.look_back(area, reach)?;
+        let entries = flight.entries(area);
+        let chosen = choose(&entries);
+        let first = entries.first().map_or(0, |entry| entry.offset);
+        let tail = |at: usize| entries.get(at).and_then(|entry| Some(entry.state.as_ref().ok()?.tail_offset));
+        if is_all || chosen.and_then(tail).is_some_and(|tail| tail >= first) {
+            break (entries, chosen);
+        }
+        reach = reach.saturating_mul(4);
+    };
     let none = || LogError::NoHead {
         block: flight.start,
         damage: entries
@@ -68,10 +85,9 @@ pub fn locate(area: &LogArea<'_>) -> Result<Located, LogError> {
             .find_map(|entry| entry.state.as_ref().err().cloned())
             .unwrap_or_else(|| Damage::new("log", "records", "a record near the head", "none")),
     };
-    let chosen = choose(&entries).ok_or_else(none)?;
+    let chosen = chosen.ok_or_else(none)?;
     let entry = entries.get(chosen).ok_or_else(none)?;
-    let record = flight
-        .record(area, entry.offset)
+    let record = Record::verify(flight.ahead(entry.offset), area.advance(flight.start, entry.offset))
         .map_err(|damage| LogError::NoHead { block: area.advance(flight.start, entry.offset), damage })?;
     let discarded = entries.get(chosen + 1..).and_then(|rest| {
         let first = rest.iter().find_map(|entry| Some((entry, entry.state.as_ref().err()?)))?;
@@ -162,16 +178,23 @@ fn run_start(area: &LogArea<'_>, start: u32, end: u32, cycle: u32) -> Result<u32
     Ok(high)
 }
 
-/// The blocks before an edge that may have been in flight.
+/// The blocks before an edge that may have been in flight. All of them are looked at, and the last of them are kept.
 struct Flight {
     /// The first block.
     start: u32,
+    /// Blocks of it.
+    length: u32,
     /// Blocks from `start` up to the physical end, where the flight crosses it; else 0. They carry the older cycle.
     before_wrap: u32,
     newer: u32,
     older: u32,
     /// Blocks at the beginning that lie behind the edge in a gap.
     gap: u32,
+    /// From where to where it holds what was written in order.
+    written: (u32, u32),
+    /// Blocks that are not kept.
+    dropped: u32,
+    /// The others.
     bytes: Vec<u8>,
 }
 
@@ -181,14 +204,13 @@ impl Flight {
         // In its first lap nothing older lies behind the physical end.
         let length = if edge.older == 0 { reach.min(edge.block) } else { reach };
         let start = area.back(edge.block % area.blocks(), length);
-        let bytes = area.read_blocks(start, length)?;
         let before_wrap = length.saturating_sub(edge.block);
         let gap = (edge.gap + length).saturating_sub(area.blocks());
-        Ok(Self { start, before_wrap, newer: edge.newer, older: edge.older, gap, bytes })
-    }
-
-    fn blocks(&self) -> impl Iterator<Item = (u32, &[u8])> {
-        (0u32..).zip(self.bytes.chunks_exact(BLOCK_BYTES))
+        let (newer, older, bytes) = (edge.newer, edge.older, Vec::new());
+        let mut flight =
+            Self { start, length, before_wrap, newer, older, gap, written: (0, 0), dropped: length, bytes };
+        flight.written = flight.look_through(area)?;
+        Ok(flight)
     }
 
     fn cycle_at(&self, offset: u32) -> u32 {
@@ -200,27 +222,44 @@ impl Flight {
     ///
     /// Blocks over the edge show only in a ring so small that the flight reaches around it: they carry one cycle more
     /// than what is expected there, or lie in the gap that xfs_repair leaves.
-    fn written(&self) -> (u32, u32) {
-        let carries = |block: &[u8], cycle| record::block_cycle(block) == Some(cycle);
-        let over_edge =
-            |n: u32, block: &[u8]| n < self.gap || carries(block, record::next_cycle(self.cycle_at(n)));
-        let start = self.blocks().filter(|(n, block)| over_edge(*n, block)).last().map_or(0, |(n, _)| n + 1);
-        let is_hole = |n: u32, block: &[u8]| n >= start && !carries(block, self.cycle_at(n));
-        let hole = self.blocks().find(|(n, block)| is_hole(*n, block)).map(|(n, _)| n);
-        (start, hole.unwrap_or((self.bytes.len() / BLOCK_BYTES) as u32))
+    fn look_through(&self, area: &LogArea<'_>) -> Result<(u32, u32), LogError> {
+        let (mut start, mut hole) = (0, None);
+        let mut piece = vec![0; LOOK.min(self.length) as usize * BLOCK_BYTES];
+        for from in (0..self.length).step_by(LOOK as usize) {
+            let bytes = LOOK.min(self.length - from) as usize * BLOCK_BYTES;
+            let piece = piece.get_mut(..bytes).unwrap_or(&mut []);
+            area.read(area.advance(self.start, from), piece)?;
+            for (n, block) in (from..).zip(piece.chunks_exact(BLOCK_BYTES)) {
+                let (cycle, expected) = (record::block_cycle(block), self.cycle_at(n));
+                if n < self.gap || cycle == Some(record::next_cycle(expected)) {
+                    (start, hole) = (n + 1, None);
+                } else if cycle != Some(expected) {
+                    hole = hole.or(Some(n));
+                }
+            }
+        }
+        Ok((start, hole.unwrap_or(self.length)))
     }
 
-    /// The record at an offset, which must end within the flight.
-    fn record(&self, area: &LogArea<'_>, offset: u32) -> Result<Record, Damage> {
-        let bytes = self.bytes.get(offset as usize * BLOCK_BYTES..).unwrap_or(&[]);
-        Record::verify(bytes, area.advance(self.start, offset))
+    /// Keeps so many blocks before the end of what was written in order, and what lies behind; whether that is all.
+    fn look_back(&mut self, area: &LogArea<'_>, reach: u32) -> Result<bool, LogError> {
+        let (start, end) = self.written;
+        self.dropped = end.saturating_sub(reach).max(start).min(self.length);
+        self.bytes = area.read_blocks(area.advance(self.start, self.dropped), self.length - self.dropped)?;
+        Ok(self.dropped == start)
     }
 
-    /// What lies in the flight, from the first record that starts there on.
+    /// The blocks from an offset on, which are kept.
+    fn ahead(&self, offset: u32) -> &[u8] {
+        self.bytes.get(offset.saturating_sub(self.dropped) as usize * BLOCK_BYTES..).unwrap_or(&[])
+    }
+
+    /// What lies in the kept part, from the first record that starts there on. A block within a record never looks
+    /// like the first of one: its first word is a cycle. So these entries are the same however much is kept.
     fn entries(&self, area: &LogArea<'_>) -> Vec<Entry> {
-        let (mut next, end) = self.written();
+        let (mut next, end) = self.written;
         let mut entries: Vec<Entry> = Vec::new();
-        for (offset, block) in self.blocks().take(end as usize) {
+        for (offset, block) in (self.dropped..end).zip(self.bytes.chunks_exact(BLOCK_BYTES)) {
             if offset < next {
                 continue;
             }
@@ -240,8 +279,8 @@ impl Flight {
     }
 
     fn judge(&self, area: &LogArea<'_>, offset: u32, end: u32) -> Result<Whole, Damage> {
-        let record = self.record(area, offset)?;
-        let (header, blocks) = (&record.header, record.header.blocks());
+        let header = Record::check(self.ahead(offset), area.advance(self.start, offset))?;
+        let blocks = header.blocks();
         if offset + blocks > end {
             let bytes = |blocks: u32| blocks as usize * BLOCK_BYTES;
             return Err(Damage::short("log record", bytes(blocks), bytes(end - offset)));

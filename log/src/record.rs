@@ -17,13 +17,20 @@ pub struct Record {
 }
 
 impl Record {
-    /// Verifies the record at the start of `bytes`, which lie at log block `at`.
-    pub fn verify(bytes: &[u8], at: u32) -> Result<Self, Damage> {
+    /// Checks the record at the start of `bytes`, which lie at log block `at`, without a copy of it.
+    pub fn check(bytes: &[u8], at: u32) -> Result<RecordHeader, Damage> {
         let header = RecordHeader::parse(bytes, at)?;
         let length = header.blocks() as usize * BLOCK_BYTES;
         let bytes = bytes.get(..length).ok_or_else(|| Damage::short("log record", length, bytes.len()))?;
         header.verify_checksum(bytes)?;
-        let mut bytes = bytes.to_vec();
+        Ok(header)
+    }
+
+    /// Verifies the record at the start of `bytes`, which lie at log block `at`.
+    pub fn verify(bytes: &[u8], at: u32) -> Result<Self, Damage> {
+        let header = Self::check(bytes, at)?;
+        let length = header.blocks() as usize * BLOCK_BYTES;
+        let mut bytes = bytes.get(..length).unwrap_or(bytes).to_vec();
         header.restore_data(&mut bytes)?;
         Ok(Self { header, bytes })
     }

@@ -55,8 +55,13 @@ pub fn finish_in_memory(
     let top = Arc::new(OverlayDevice::new(device));
     let external = external.map(|log| Arc::new(OverlayDevice::new(log)) as Arc<dyn Device>);
     // One thread works, and what it chooses by chance is the same each time.
-    let options =
-        Options { seed: Some(0), cil_shards: Some(1), buffer_bytes: BUFFER_BYTES, ..Options::default() };
+    let options = Options {
+        seed: Some(0),
+        cil_shards: Some(1),
+        buffer_bytes: BUFFER_BYTES,
+        background: false,
+        ..Options::default()
+    };
     let ends = Ends::of(&Journal::open(&superblock, &*top, external.as_deref())?);
     let devices = (top.clone() as Arc<dyn Device>, external.clone());
     let (volume, _) = Volume::start(&superblock, devices, ends, &[], &options)?;

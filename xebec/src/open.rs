@@ -145,10 +145,10 @@ impl Volume {
         let geometry_version = geometry.features.version;
         let cache = Cache::new(Below::new(table.shared(), &groups, device), options.for_contents());
         let no_thread = |why: String| Error::Unwritable { why };
-        let flusher = Flusher::start(&cache).map_err(|error| {
+        let flusher = options.background.then(|| Flusher::start(&cache)).transpose().map_err(|error| {
             no_thread(format!("no thread can be started to write contents back: {error}"))
         })?;
-        let workers = Workers::start(table.shared())
+        let workers = Workers::start(table.shared(), !options.background)
             .map_err(|error| no_thread(format!("no thread can be started to free removed files: {error}")))?;
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),

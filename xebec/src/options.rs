@@ -32,6 +32,10 @@ pub struct Options {
     pub inodes: usize,
     /// Chunks of which all inodes are free stay, rather than give their blocks back.
     pub keep_inode_chunks: bool,
+    /// Threads of the volume's own write back what is old, free removed files, and keep the log short, from the
+    /// beginning. Without, whoever calls does that work where it cannot wait, and threads begin when there is much of
+    /// it: right for who opens a volume, does little and unmounts it.
+    pub background: bool,
 }
 
 impl Default for Options {
@@ -47,6 +51,7 @@ impl Default for Options {
             contents: cache::Options::default(),
             inodes: 256 << 10,
             keep_inode_chunks: false,
+            background: true,
         }
     }
 }
@@ -71,6 +76,7 @@ impl Options {
             buffers: self.log_buffers,
             buffer_bytes: self.log_buffer_bytes,
             cache_bytes: self.buffer_bytes,
+            background: self.background,
             ..journal::Options::default()
         }
     }

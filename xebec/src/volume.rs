@@ -60,8 +60,8 @@ pub struct Volume {
     pub(crate) recovered: Option<Recovery>,
     /// Contents of files.
     pub(crate) cache: Arc<Cache<Below>>,
-    /// Writes them back; ends when the volume does.
-    pub(crate) _flusher: Flusher<Below>,
+    /// Writes them back, unless who writes does; ends when the volume does.
+    pub(crate) _flusher: Option<Flusher<Below>>,
     /// Free removed files; end when the volume does.
     pub(crate) _workers: Workers,
 }

@@ -126,7 +126,7 @@ fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
     crate::unlinked::insert(bench.shared(), &mut tx, &mut locked).unwrap();
     tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
     drop(locked);
-    let workers = crate::inactive::Workers::start(bench.shared()).unwrap();
+    let workers = crate::inactive::Workers::start(bench.shared(), false).unwrap();
     drop(inode);
     bench.shared().inactive.drain().unwrap();
     drop(workers);

@@ -109,8 +109,14 @@ fn scatter(bench: &Bench, locked: &mut LockedInode, extents: u64) {
 
 #[test]
 fn an_unlinked_file_keeps_its_blocks_until_its_last_user_goes() {
+    for later in [false, true] {
+        keeps_its_blocks_until_its_last_user_goes(later);
+    }
+}
+
+fn keeps_its_blocks_until_its_last_user_goes(later: bool) {
     let bench = Bench::new();
-    let workers = Workers::start(bench.shared()).unwrap();
+    let workers = Workers::start(bench.shared(), later).unwrap();
     let mut numbers = Vec::new();
     for (n, (mode, extents)) in (0..).zip([(0o100_600, 150), (0o100_600, 3), (0o010_600, 0), (0o100_600, 0)])
     {
@@ -150,7 +156,7 @@ fn an_unlinked_file_keeps_its_blocks_until_its_last_user_goes() {
 fn an_inode_whose_chunk_was_removed_is_never_written_again() {
     let bench = Bench::new();
     bench.groups.remove_chunks();
-    let workers = Workers::start(bench.shared()).unwrap();
+    let workers = Workers::start(bench.shared(), false).unwrap();
     // Nothing of these is home when their chunk goes.
     for number in [ino(0, 0), ino(7, 0), ino(40, 0)] {
         let (_inode, mut locked) = bench.create_as(bench.groups.take_that_inode(number), 0o100_600, 1);
@@ -170,7 +176,7 @@ fn an_inode_whose_chunk_was_removed_is_never_written_again() {
 #[test]
 fn a_file_that_cannot_be_freed_stays_on_its_list_and_is_told_of() {
     let bench = Bench::new();
-    let workers = Workers::start(bench.shared()).unwrap();
+    let workers = Workers::start(bench.shared(), false).unwrap();
     let (inode, mut locked) = bench.create(0o100_600);
     scatter(&bench, &mut locked, 3);
     // More extents than there are: damage that is met when the fork is opened.
@@ -201,7 +207,7 @@ fn what_a_crash_left_on_the_lists_is_freed_at_the_next_opening() {
     assert_eq!(bench.groups.mapped(), 120);
     drop(held);
     bench.reopen();
-    let workers = Workers::start(bench.shared()).unwrap();
+    let workers = Workers::start(bench.shared(), false).unwrap();
     assert_eq!(unlinked::load(&bench.table).unwrap().inodes, 4);
     bench.shared().inactive.drain().unwrap();
     drop(workers);
@@ -249,7 +255,7 @@ fn targets_of_every_length_read_back() {
         links.push((inode.ino(), target));
     }
     bench.reopen();
-    let workers = Workers::start(bench.shared()).unwrap();
+    let workers = Workers::start(bench.shared(), false).unwrap();
     for (ino, target) in links {
         let inode = bench.table.get(ino).unwrap();
         let mut locked = inode.lock();

@@ -188,7 +188,7 @@ fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
         let inos: Vec<Ino> = files.iter().map(|file| file.ino()).collect();
         drop(files);
         let volume = volume.reopened();
-        let workers = Workers::start(volume.shared()).unwrap();
+        let workers = Workers::start(volume.shared(), false).unwrap();
         let loaded = unlinked::load(&volume.table).unwrap();
         assert_eq!((loaded.inodes as usize, loaded.damaged.len()), (inos.len(), 0));
         volume.shared().inactive.drain().unwrap();

@@ -8,26 +8,26 @@
 //! | `shared` | what the threads of the journal share; shutting down |
 //! | `pusher` | the thread that moves the tail: writes home what the log holds longest |
 //! | `background` | the thread that pushes checkpoints that became large, or old |
+//! | `crew` | the threads themselves, and who does their work while there are none |
 //!
 //! # Invariants
 //! - After a shutdown nothing is written any more, and nobody waits: every call returns [`Error::ShutDown`].
 //! - The threads end with the last reference to the [`Log`], or at unmounting.
 //!
 //! # Locking
-//! None of its own over any call of the parts, but for the handles of the threads.
+//! None of its own over any call of the parts.
 
 mod background;
+mod crew;
 mod pusher;
 mod shared;
 mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::Lsn;
-use base::lock::{Mutex, Rank};
 use base::percpu;
 use block::Device;
 use format::superblock::Superblock;
@@ -60,6 +60,10 @@ pub struct Options {
     pub writers: usize,
     /// After so long without a push what was committed is pushed, and an idle log is covered.
     pub interval: Duration,
+    /// The threads run from the beginning. Without, whoever waits for the log does their work, and they begin when
+    /// somebody needs them who cannot: for who opens a volume, does little and closes it. Nothing is pushed for its age
+    /// until then.
+    pub background: bool,
     /// Bytes of metadata blocks that are kept in memory, beyond those that must be.
     pub cache_bytes: usize,
 }
@@ -72,6 +76,7 @@ impl Default for Options {
             buffer_bytes: None,
             writers: 2,
             interval: Duration::from_secs(30),
+            background: true,
             cache_bytes: 256 << 20,
         }
     }
@@ -109,7 +114,6 @@ pub struct Log {
     shared: Arc<Shared>,
     /// They refer to `shared` alone, so that the threads end though transactions were left open.
     bases: Bases,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Log {
@@ -153,7 +157,9 @@ impl Log {
         let sizes = Sizes::new(ring.bytes(), geometry.log_stripe_unit, options.buffer_bytes)?;
         let position = ring.position(head);
         let stop = |halt: Halt| Error::log(format!("the log cannot be written: {halt}"));
-        ring.clear_ahead(position, ring.room(head, ends.tail)).and_then(|()| ring.flush()).map_err(stop)?;
+        if ring.clear_ahead(position, ring.room(head, ends.tail)).map_err(stop)? {
+            ring.flush().map_err(stop)?;
+        }
         let grant = Grant::new(ring.bytes(), sizes.unit, (ring.position(ends.needed), position));
         let uuid = superblock.raw.uuid;
         let iclogs =
@@ -164,23 +170,12 @@ impl Log {
         let shared = Arc::new(Shared::new(data, cache, grant, iclogs, (shards, head, sector), hook));
         let target: Arc<dyn CommitTarget> = shared.clone();
         let bases = Bases::new(&target, &shared.cache);
-        let log = Arc::new(Self { shared, bases, threads: Mutex::new(Rank::Leaf, Vec::new()) });
-        log.spawn("xfs-log-push", |shared| shared.push_home_loop())?;
-        let interval = options.interval;
-        log.spawn("xfs-cil-push", move |shared| shared.background_loop(interval))?;
-        for _ in 0..options.writers.max(1) {
-            log.spawn("xfs-log-write", |shared| shared.iclogs.write_loop(&**shared))?;
+        shared.crew.lead(&shared, options);
+        let log = Arc::new(Self { shared, bases });
+        if options.background {
+            log.shared.start_threads()?;
         }
         Ok(log)
-    }
-
-    fn spawn(&self, name: &str, run: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Error> {
-        let shared = Arc::clone(&self.shared);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
-        let thread =
-            thread.map_err(|error| Error::log(format!("no thread for the log can be started: {error}")))?;
-        self.threads.lock().push(thread);
-        Ok(())
     }
 
     /// Keeps an intent's record in the log until a transaction that [resumes](Transaction::resume) it has answered it:
@@ -285,24 +280,21 @@ impl Log {
 
     fn write_unmount_record(&self) -> Result<(), Error> {
         let iclogs = &self.shared.iclogs;
+        self.shared.help();
         iclogs.drain();
         self.shared.data.flush()?;
         let mut buffer = iclogs.acquire().map_err(|halt| self.shared.halt(halt))?;
         fill::unmount(&mut buffer);
         iclogs.submit(buffer, true, None);
+        self.shared.help();
         iclogs.drain();
         self.shared.check()
     }
 
     fn stop(&self) {
-        let threads = std::mem::take(&mut *self.threads.lock());
+        self.shared.help();
         self.shared.stop();
-        for thread in threads {
-            if thread.thread().id() != std::thread::current().id() {
-                // A thread that panicked has said so itself.
-                let _ = thread.join();
-            }
-        }
+        self.shared.crew.join();
     }
 
     /// What was done so far.

@@ -15,13 +15,15 @@ use base::Lsn;
 use block::{Device, Durability};
 use format::Geometry;
 use format::log::BLOCK_BYTES;
-use format::log::record::{MAGIC, MAX_BLOCKS, MAX_IN_FLIGHT, previous_cycle};
+use format::log::record::{MAGIC, MAX_BLOCKS, MAX_IN_FLIGHT, block_cycle, previous_cycle};
 
 use super::error::Error;
 use super::halt::Halt;
 use crate::area::LogArea;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Blocks that are looked at together.
+const LOOK: u32 = 128;
 
 /// Where records go.
 #[derive(Debug)]
@@ -137,18 +139,58 @@ impl Ring {
     /// log always stays: the last record is in it, and no more can be in flight (see
     /// [`Sizes::new`](super::sizes::Sizes::new)).
     ///
+    /// Nothing is written where all of these blocks are as they must be: so after each clean unmount. Whether anything
+    /// was.
+    ///
     /// # Errors
     /// Those of the device.
-    pub fn clear_ahead(&self, head: u64, room: u32) -> Result<(), Halt> {
+    pub fn clear_ahead(&self, head: u64, room: u32) -> Result<bool, Halt> {
         let ahead = (MAX_IN_FLIGHT * MAX_BLOCKS).min(self.blocks / 2).min(room);
-        let cycle_at = |n: u32| previous_cycle(self.lsn(head + u64::from(n) * BLOCK).cycle());
-        let mut bytes = vec![0; ahead as usize * BLOCK_BYTES];
-        for (block, n) in bytes.chunks_exact_mut(BLOCK_BYTES).zip(0..) {
+        let position = |n: u32| head + u64::from(n) * BLOCK;
+        let cycle_at = |n: u32| previous_cycle(self.lsn(position(n)).cycle());
+        let Some((first, last)) = self.unlike(head, ahead, cycle_at)? else { return Ok(false) };
+        let mut bytes = vec![0; (last - first + 1) as usize * BLOCK_BYTES];
+        for (block, n) in bytes.chunks_exact_mut(BLOCK_BYTES).zip(first..) {
             if let Some(word) = block.get_mut(..4) {
                 word.copy_from_slice(&cycle_at(n).to_be_bytes());
             }
         }
-        self.write(head, &bytes, Durability::Buffered)
+        self.write(position(first), &bytes, Durability::Buffered)?;
+        Ok(true)
+    }
+
+    /// Of `count` blocks from a position on, the first and the last that do not carry the cycle they should.
+    fn unlike(
+        &self,
+        from: u64,
+        count: u32,
+        cycle_at: impl Fn(u32) -> u32,
+    ) -> Result<Option<(u32, u32)>, Halt> {
+        let mut bytes = vec![0; LOOK.min(count) as usize * BLOCK_BYTES];
+        let mut found: Option<(u32, u32)> = None;
+        for start in (0..count).step_by(LOOK as usize) {
+            let length = LOOK.min(count - start) as usize * BLOCK_BYTES;
+            let piece = bytes.get_mut(..length).unwrap_or(&mut []);
+            self.read(from + u64::from(start) * BLOCK, piece)?;
+            for (block, n) in piece.chunks_exact(BLOCK_BYTES).zip(start..) {
+                if block_cycle(block) != Some(cycle_at(n)) {
+                    found = Some((found.map_or(n, |(first, _)| first), n));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads whole blocks at a position, across the physical end.
+    fn read(&self, position: u64, bytes: &mut [u8]) -> Result<(), Halt> {
+        let at = position % self.bytes();
+        let to_end = usize::try_from(self.bytes() - at).unwrap_or(usize::MAX);
+        let (first, second) = bytes.split_at_mut(to_end.min(bytes.len()));
+        self.device.read_at(self.start + at, first)?;
+        if !second.is_empty() {
+            self.device.read_at(self.start, second)?;
+        }
+        Ok(())
     }
 }
 
@@ -187,5 +229,36 @@ mod tests {
             assert_eq!(bytes, [7; 512]);
         }
         assert_eq!(ring.blocks_to_end(299 * BLOCK), 1);
+    }
+
+    #[test]
+    fn only_what_could_be_taken_for_a_record_to_come_is_overwritten() {
+        let blocks = 2000u32;
+        let device = Arc::new(MemoryDevice::new(1 << 21));
+        let ring = Ring { device: device.clone(), start: 4096, blocks, first_cycle: 3 };
+        let put = |block: u32, cycle: u32| {
+            let mut bytes = [7; BLOCK_BYTES];
+            bytes[..4].copy_from_slice(&cycle.to_be_bytes());
+            device.write_at(4096 + u64::from(block) * BLOCK, &bytes, Durability::Buffered).unwrap();
+        };
+        let at = |block: u32| {
+            let mut bytes = [0; BLOCK_BYTES];
+            device.read_at(4096 + u64::from(block) * BLOCK, &mut bytes).unwrap();
+            (block_cycle(&bytes).unwrap(), bytes[BLOCK_BYTES - 1])
+        };
+        // The head lies at block 1500 of cycle 3: behind it, cycle 2 up to the end, and 3 from the beginning on.
+        (0..1500).for_each(|block| put(block, 3));
+        (1500..blocks).for_each(|block| put(block, 2));
+        let head = ring.position(Lsn::new(3, 1500));
+        assert!(!ring.clear_ahead(head, blocks).unwrap());
+        put(1700, 3);
+        put(100, 4);
+        put(400, 4);
+        assert!(ring.clear_ahead(head, 1000).unwrap());
+        assert_eq!([at(1699), at(1700), at(1999), at(0), at(400)], [(2, 7), (2, 0), (2, 0), (3, 0), (3, 0)]);
+        assert_eq!([at(401), at(1499)], [(3, 7), (3, 7)]);
+        assert!(!ring.clear_ahead(head, blocks).unwrap());
+        put(1600, 3);
+        assert!(!ring.clear_ahead(head, 100).unwrap(), "no further than there is room");
     }
 }

@@ -1,14 +1,18 @@
 //! Many states of many runs, on all processors, until one is wrong or enough are right.
 //!
 //! # Locking
-//! Workers draw runs of states from one atomic counter; a mutex guards the sums and the first failure.
+//! Workers draw runs of states from one atomic counter; a mutex guards the sums and the first failure, another one what
+//! is known of states by their bytes.
 
+use std::collections::HashMap;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use block::Recording;
+
 use crate::image::Image;
-use crate::state::{Builder, State, states};
+use crate::state::{Builder, State, states_with_tears};
 use crate::target::Target;
 use crate::verdict::{Depth, judge};
 use crate::workload::Run;
@@ -20,6 +24,8 @@ pub struct Choice {
     pub seed: u64,
     /// Random states at each moment.
     pub random: usize,
+    /// Tears of each write under way.
+    pub tears: usize,
     /// At most so many states, spread over the run; 0 for all.
     pub states: usize,
     /// One state in so many is looked at through the engine as well; 0 for none.
@@ -30,6 +36,13 @@ pub struct Choice {
     pub nested: usize,
     /// Worker threads.
     pub workers: usize,
+}
+
+impl Choice {
+    /// All states of a run that it allows.
+    pub fn states_of(&self, recording: &Recording) -> Vec<State> {
+        states_with_tears(recording, self.random, self.tears, self.seed)
+    }
 }
 
 /// What was judged.
@@ -43,8 +56,10 @@ pub struct Counts {
     pub events: usize,
     /// Syncs that returned.
     pub syncs: usize,
-    /// Crash states judged.
+    /// Crash states judged, no two of a run with the same bytes.
     pub states: usize,
+    /// Crash states that had the bytes of one judged before.
+    pub again: usize,
     /// Crash states of recoveries judged.
     pub nested: usize,
     /// States in which something survived that no sync had asked for.
@@ -60,6 +75,7 @@ impl AddAssign for Counts {
         self.events += other.events;
         self.syncs += other.syncs;
         self.states += other.states;
+        self.again += other.again;
         self.nested += other.nested;
         self.beyond += other.beyond;
         self.short += other.short;
@@ -86,13 +102,14 @@ const BATCH: usize = 16;
 /// # Errors
 /// The wrong state.
 pub fn judge_run<T: Target>(target: &T, run: &Run, choice: &Choice) -> Result<Counts, Box<Wrong>> {
-    let mut all = states(&run.recording, choice.random, choice.seed);
+    let mut all = choice.states_of(&run.recording);
     if choice.states > 0 && all.len() > choice.states {
         let step = all.len() as f64 / choice.states as f64;
         all = (0..choice.states).filter_map(|n| all.get((n as f64 * step) as usize).copied()).collect();
     }
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let sum = Mutex::new((Counts::default(), None::<Box<Wrong>>));
+    let known = Known::default();
     let worker = || {
         let mut builder = Builder::new(&run.before, &run.recording);
         while !stop.load(Relaxed) {
@@ -102,7 +119,8 @@ pub fn judge_run<T: Target>(target: &T, run: &Run, choice: &Choice) -> Result<Co
             };
             let mut counts = Counts::default();
             let result: Result<(), Box<Wrong>> = batch.iter().try_for_each(|state| {
-                counts += one(target, run, choice, state, builder.build(state))?;
+                let image = builder.build(state);
+                counts += known.one(target, run, choice, state, (image, builder.fingerprint()))?;
                 Ok(())
             });
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +149,37 @@ pub fn judge_run<T: Target>(target: &T, run: &Run, choice: &Choice) -> Result<Co
     Ok(counts)
 }
 
-/// Judges one state.
+/// How many steps of each thread survived in the states that were found right, by the states' fingerprints.
+#[derive(Default)]
+struct Known(Mutex<HashMap<u64, Vec<usize>>>);
+
+impl Known {
+    /// Judges a state, unless one with the same bytes was judged, and as much survived in it as must have in this one.
+    fn one<T: Target>(
+        &self,
+        target: &T,
+        run: &Run,
+        choice: &Choice,
+        state: &State,
+        (image, print): (Image, u64),
+    ) -> Result<Counts, Box<Wrong>> {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let least = run.least(state.moment);
+        if let Some(lengths) = known().get(&print)
+            && lengths.iter().zip(&least).all(|(length, least)| length >= least)
+        {
+            return Ok(Counts { again: 1, ..Counts::default() });
+        }
+        let (mut counts, lengths) = one(target, run, choice, state, image)?;
+        // Nor does one count that holds what the run began with.
+        if known().insert(print, lengths).is_some() || print == 0 {
+            (counts.states, counts.again) = (0, 1);
+        }
+        Ok(counts)
+    }
+}
+
+/// Judges one state: what was counted, and how many steps of each thread survived.
 ///
 /// # Errors
 /// The state, where it is wrong.
@@ -141,7 +189,7 @@ pub fn one<T: Target>(
     choice: &Choice,
     state: &State,
     image: Image,
-) -> Result<Counts, Box<Wrong>> {
+) -> Result<(Counts, Vec<usize>), Box<Wrong>> {
     let chosen = |one_in: usize| one_in > 0 && state.index.is_multiple_of(one_in);
     let depth = Depth {
         through_engine: chosen(choice.engine_in),
@@ -154,13 +202,14 @@ pub fn one<T: Target>(
             let beyond = verdict.lengths.iter().zip(&least).any(|(length, least)| length > least);
             let mut steps = verdict.lengths.iter().zip(run.histories.iter());
             let short = steps.any(|(length, history)| *length < history.steps.len());
-            Ok(Counts {
+            let counts = Counts {
                 states: 1,
                 nested: verdict.nested,
                 beyond: beyond.into(),
                 short: short.into(),
                 ..Counts::default()
-            })
+            };
+            Ok((counts, verdict.lengths))
         }
     }
 }

@@ -108,6 +108,7 @@ impl Engine {
             // Small, so that blocks are read again.
             buffer_bytes: self.shape.buffer_bytes,
             inodes: self.shape.inodes,
+            background: self.shape.background,
             ..xebec::Options::default()
         }
     }
@@ -125,6 +126,11 @@ impl Target for Engine {
     fn open(&self, device: Arc<dyn Device>) -> Result<Open, String> {
         let volume = Volume::open(device, self.options()).map_err(|error| error.to_string())?;
         Ok(Open::new(volume))
+    }
+
+    fn recover(&self, device: Arc<dyn Device>) -> Result<Open, String> {
+        let options = xebec::Options { background: false, ..self.options() };
+        Volume::open(device, options).map(Open::new).map_err(|error| error.to_string())
     }
 
     fn unmount(&self, volume: Open) -> Result<(), String> {

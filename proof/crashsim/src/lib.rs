@@ -11,6 +11,7 @@
 //! | [`keep`] | a wrong state in a folder, to be judged again |
 //! | [`engine`], [`shape`], [`standard`] | Xebec as the target, the shapes of its volumes, and what each seed does |
 //! | [`files`] | contents of its files as a subject |
+//! | [`mod@short`] | what each seed does where runs are short and many |
 //! | [`Image`], [`ImageDevice`] | pages that copies share |
 //!
 //! # What is judged
@@ -26,6 +27,7 @@ pub mod files;
 mod image;
 pub mod keep;
 pub mod shape;
+pub mod short;
 pub mod standard;
 mod state;
 mod target;
@@ -36,7 +38,7 @@ mod workload;
 
 pub use campaign::{Choice, Counts, Wrong, judge_run, one};
 pub use image::{Image, ImageDevice};
-pub use state::{Builder, Fate, State, states};
+pub use state::{Builder, Fate, State, states, states_with_tears};
 pub use target::Target;
 pub use verdict::{Depth, Verdict, judge, survived};
-pub use workload::{Mark, Run, Worked, Workload, prepare, run, work};
+pub use workload::{Mark, Run, Worked, Workload, prepare, run, run_on, work};

@@ -44,6 +44,8 @@ pub struct Shape {
     pub buffer_bytes: usize,
     /// Inodes that are kept in memory.
     pub inodes: usize,
+    /// Threads of the volume's own.
+    pub background: bool,
 }
 
 /// The shape from which the others differ.
@@ -67,6 +69,7 @@ pub const BASE: Shape = Shape {
     log_buffer_bytes: 32 << 10,
     buffer_bytes: 1 << 20,
     inodes: 256,
+    background: true,
 };
 
 /// The least log that the kernel accepts of blocks of 1 KiB with all features: it is full soon.

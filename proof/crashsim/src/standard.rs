@@ -42,5 +42,5 @@ pub fn workload(seed: u64) -> Workload {
 
 /// How the states of a seed are chosen.
 pub fn choice(seed: u64) -> Choice {
-    Choice { seed, random: 3, states: 0, engine_in: 11, nested_in: 50, nested: 4, workers: 1 }
+    Choice { seed, random: 3, tears: 1, states: 0, engine_in: 11, nested_in: 50, nested: 4, workers: 1 }
 }

@@ -43,6 +43,11 @@ pub struct State {
 
 /// All states of a run with so many random ones at each moment, in the order of their moments.
 pub fn states(recording: &Recording, random: usize, seed: u64) -> Vec<State> {
+    states_with_tears(recording, random, 1, seed)
+}
+
+/// The same with so many tears of each write under way.
+pub fn states_with_tears(recording: &Recording, random: usize, tears: usize, seed: u64) -> Vec<State> {
     let mut states: Vec<State> = Vec::new();
     let mut unstable = 0;
     for moment in 0..=recording.events.len() {
@@ -56,7 +61,7 @@ pub fn states(recording: &Recording, random: usize, seed: u64) -> Vec<State> {
         let under_way = matches!(recording.events.get(moment), Some(Event::Write { .. }));
         add(Fate::Kept);
         if under_way {
-            add(Fate::TornLast(seed));
+            (0..tears).for_each(|n| add(Fate::TornLast(seed.wrapping_add(n as u64))));
         }
         if unstable > 0 {
             add(Fate::Lost);
@@ -79,6 +84,10 @@ pub struct Builder<'r> {
     /// Everything before `flushed` is in `stable`.
     stable: Image,
     flushed: usize,
+    /// What tells `stable` from `before`.
+    stable_print: u64,
+    /// What tells the state built last from `before`.
+    print: u64,
     /// Writes elsewhere are never torn.
     tears: Range<u64>,
 }
@@ -86,7 +95,8 @@ pub struct Builder<'r> {
 impl<'r> Builder<'r> {
     /// Begins with the device as it was before the recording.
     pub fn new(before: &'r Image, recording: &'r Recording) -> Self {
-        Self { recording, before, stable: before.clone(), flushed: 0, tears: 0..u64::MAX }
+        let (stable, tears) = (before.clone(), 0..u64::MAX);
+        Self { recording, before, stable, flushed: 0, stable_print: 0, print: 0, tears }
     }
 
     /// Tears writes at these bytes alone: each of the others arrives, or does not.
@@ -94,11 +104,17 @@ impl<'r> Builder<'r> {
         Self { tears, ..self }
     }
 
+    /// The fingerprint of the state that was built last: the same for states that hold the same bytes, wherever they
+    /// were cut.
+    pub fn fingerprint(&self) -> u64 {
+        self.print
+    }
+
     /// What the device holds in this state.
     pub fn build(&mut self, state: &State) -> Image {
         self.advance(state.moment);
         let events = &self.recording.events;
-        let mut image = self.stable.clone();
+        let (mut image, mut print) = (self.stable.clone(), self.stable_print);
         let unstable = self.flushed..state.moment.min(events.len());
         let buffered = |index: &usize| {
             matches!(events.get(*index), Some(Event::Write { how: Durability::Buffered, .. }))
@@ -119,8 +135,9 @@ impl<'r> Builder<'r> {
                 Fate::Random(seed) => Sectors::random(&mut Rng::part(seed, index as u64)),
             };
             let kept = if self.tears.contains(offset) { kept } else { kept.whole() };
-            kept.write(&mut image, *offset, data);
+            kept.write(&mut image, &mut print, *offset, data);
         }
+        self.print = print;
         image
     }
 
@@ -130,11 +147,11 @@ impl<'r> Builder<'r> {
         let flushed = until.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |at| at + 1);
         if flushed < self.flushed {
             self.stable = self.before.clone();
-            self.flushed = 0;
+            (self.flushed, self.stable_print) = (0, 0);
         }
         for event in &events[self.flushed..flushed] {
             if let Event::Write { offset, data, .. } = event {
-                self.stable.write(*offset, data);
+                Sectors::All.write(&mut self.stable, &mut self.stable_print, *offset, data);
             }
         }
         self.flushed = flushed;
@@ -174,7 +191,7 @@ impl Sectors {
         if whole { Self::All } else { Self::None }
     }
 
-    fn write(mut self, image: &mut Image, offset: u64, data: &[u8]) {
+    fn write(mut self, image: &mut Image, print: &mut u64, offset: u64, data: &[u8]) {
         let sectors = data.len().div_ceil(SECTOR) as u64;
         for (n, (at, sector)) in (0u64..).zip((offset..).step_by(SECTOR).zip(data.chunks(SECTOR))) {
             let arrived = match &mut self {
@@ -184,10 +201,33 @@ impl Sectors {
                 Self::Any(rng) => rng.one_in(2),
             };
             if arrived {
-                image.write(at, sector);
+                write_sector(image, print, at, sector);
             }
         }
     }
+}
+
+/// Writes a sector or less. The fingerprint is a sum over all sectors, so that their order does not matter.
+fn write_sector(image: &mut Image, print: &mut u64, at: u64, data: &[u8]) {
+    let mut old = [0; SECTOR];
+    let Some(old) = old.get_mut(..data.len()) else { return };
+    image.read(at, old);
+    if old != data {
+        image.write(at, data);
+        *print = print.wrapping_sub(sector_print(at, old)).wrapping_add(sector_print(at, data));
+    }
+}
+
+/// A number for what lies where; for telling states apart, of which nobody chooses the bytes.
+fn sector_print(at: u64, data: &[u8]) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |sum: u64, word: u64| {
+        let product = u128::from(sum ^ word) * u128::from(MULTIPLIER);
+        (product as u64) ^ ((product >> 64) as u64).rotate_left(29)
+    };
+    let (words, rest) = data.as_chunks::<8>();
+    let sum = words.iter().fold(mix(MULTIPLIER, at), |sum, word| mix(sum, u64::from_le_bytes(*word)));
+    rest.iter().fold(mix(sum, MULTIPLIER), |sum, byte| mix(sum, u64::from(*byte)))
 }
 
 #[cfg(test)]
@@ -229,6 +269,25 @@ mod tests {
             torn |= four == 512;
         }
         assert!(torn && states.iter().zip(0..).all(|(state, n)| state.index == n));
+    }
+
+    #[test]
+    fn a_fingerprint_tells_states_apart_by_their_bytes_alone() {
+        let (before, recording) = recording();
+        let mut builder = Builder::new(&before, &recording);
+        let (mut known, mut same) = (std::collections::HashMap::new(), 0);
+        for state in states(&recording, 20, 1) {
+            let bytes = builder.build(&state).to_bytes();
+            let print = builder.fingerprint();
+            same += usize::from(known.contains_key(&print));
+            assert_eq!(*known.entry(print).or_insert(bytes.clone()), bytes, "{state:?}");
+        }
+        let mut different: Vec<_> = known.into_values().collect();
+        let prints = different.len();
+        different.sort();
+        different.dedup();
+        assert_eq!(different.len(), prints);
+        assert!(same > 10, "{same}");
     }
 
     #[test]

@@ -24,6 +24,14 @@ pub trait Target: Sync {
     /// In words.
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Volume, String>;
 
+    /// The same for a volume that is looked at and ended soon: as cheap as it can be had.
+    ///
+    /// # Errors
+    /// In words.
+    fn recover(&self, device: Arc<dyn Device>) -> Result<Self::Volume, String> {
+        self.open(device)
+    }
+
     /// Ends in good order.
     ///
     /// # Errors

@@ -187,7 +187,7 @@ fn workload(seed: u64, threads: usize) -> Workload {
 }
 
 fn choice(seed: u64) -> Choice {
-    Choice { seed, random: 3, states: 0, engine_in: 5, nested_in: 40, nested: 3, workers: 2 }
+    Choice { seed, random: 3, tears: 1, states: 0, engine_in: 5, nested_in: 10, nested: 5, workers: 2 }
 }
 
 fn campaign(fault: Fault, threads: usize) -> (Counts, Option<Box<Wrong>>) {

@@ -1,19 +1,20 @@
 //! The judgement of one crash state: it recovers, its volume is sound, and its trees are prefixes of what was done.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use block::{Device, RecordDevice, Recording};
 use model::Seen;
 
 use crate::image::{Image, ImageDevice};
-use crate::state::{Builder, State, states};
+use crate::state::{Builder, states};
 use crate::target::Target;
 use crate::workload::{Mark, Run};
 
 /// How thoroughly states are judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Look at the tree through the engine itself, too, before it is unmounted.
+    /// Look at the tree through the engine itself, too, before it is unmounted, and open it as for long work.
     pub through_engine: bool,
     /// Cut the recovery at so many of its own states.
     pub nested: usize,
@@ -43,7 +44,11 @@ pub fn judge<T: Target>(
     let device: Arc<dyn Device> =
         if depth.nested > 0 { recorder.clone() } else { Arc::new(ImageDevice::new(image.clone())) };
     let homes = run.homes();
-    let volume = target.open(device.clone()).map_err(|error| format!("recovery: {error}"))?;
+    let volume = match depth.through_engine {
+        true => target.open(device.clone()),
+        false => target.recover(device.clone()),
+    };
+    let volume = volume.map_err(|error| format!("recovery: {error}"))?;
     if depth.through_engine {
         for (thread, home) in homes.iter().enumerate() {
             let seen = Seen::of_subject(&volume, *home, run.times);
@@ -157,11 +162,15 @@ fn cut_recovery<T: Target>(
     let all = states(&again.recording, 1, lengths.iter().sum::<usize>() as u64);
     let mut builder = Builder::new(&again.before, &again.recording);
     let step = all.len().div_ceil(most.max(1)).max(1);
-    let chosen: Vec<&State> = all.iter().step_by(step).collect();
-    for state in &chosen {
+    // Without what is already judged: nothing of the recovery had reached the device.
+    let mut known = HashSet::from([0]);
+    for state in all.iter().step_by(step) {
         let image = builder.build(state);
+        if !known.insert(builder.fingerprint()) {
+            continue;
+        }
         let verdict = judge(target, &again, &image, lengths, Depth::default());
         verdict.map_err(|what| format!("after a recovery that was cut ({state:?} of it): {what}"))?;
     }
-    Ok(chosen.len())
+    Ok(known.len() - 1)
 }

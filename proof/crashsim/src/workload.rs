@@ -102,7 +102,15 @@ pub struct Worked {
 /// # Errors
 /// In words: a volume that cannot be made or opened, or an answer that is not the model's.
 pub fn run<T: Target>(target: &T, workload: &Workload) -> Result<Run, String> {
-    let (before, homes) = prepare(target, workload.threads)?;
+    run_on(target, workload, target.format()?)
+}
+
+/// Does the work on a volume with an empty root.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on<T: Target>(target: &T, workload: &Workload, image: Image) -> Result<Run, String> {
+    let (before, homes) = with_homes(target, workload.threads, image)?;
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
     let volume = target.open(recorder.clone())?;
     let Worked { histories, mut marks } = work(&volume, &homes, workload, &|| recorder.len())?;
@@ -162,9 +170,12 @@ pub fn work<V: Subject>(
 /// # Errors
 /// In words.
 pub fn prepare<T: Target>(target: &T, threads: usize) -> Result<(Image, Vec<u64>), String> {
-    let image = target.format()?;
+    with_homes(target, threads, target.format()?)
+}
+
+fn with_homes<T: Target>(target: &T, threads: usize, image: Image) -> Result<(Image, Vec<u64>), String> {
     let device = Arc::new(ImageDevice::new(image));
-    let volume = target.open(device.clone()).map_err(|error| format!("a fresh volume: {error}"))?;
+    let volume = target.recover(device.clone()).map_err(|error| format!("a fresh volume: {error}"))?;
     let root = volume.root();
     let mut homes = vec![root];
     if threads > 1 {

@@ -30,6 +30,7 @@ pub mod fill;
 pub mod write;
 
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 
 use base::Lsn;
 use base::lock::{Condvar, Mutex, Rank};
@@ -66,10 +67,14 @@ pub struct Iclogs {
     landed: Condvar,
     /// There may be something to write.
     work: Condvar,
+    /// Called by who needs a buffer before it waits for one.
+    short: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct State {
     spare: Vec<Buffer>,
+    /// Buffers that there may be beside these and those in flight: each is made when it is first needed.
+    unmade: usize,
     flight: VecDeque<Record>,
     /// Where the next record goes.
     next: u64,
@@ -134,9 +139,9 @@ impl Iclogs {
         (tail, next): (Lsn, u64),
         count: usize,
     ) -> Self {
-        let spare = (0..count.clamp(2, 8)).map(|_| Buffer::new(&sizes)).collect();
         let state = State {
-            spare,
+            spare: Vec::new(),
+            unmade: count.clamp(2, 8),
             flight: VecDeque::new(),
             next,
             previous: u32::MAX,
@@ -150,7 +155,14 @@ impl Iclogs {
             written: Written::default(),
         };
         let state = Mutex::new(Rank::Iclog, state);
-        Self { ring, sizes, uuid, has_own_device, state, landed: Condvar::new(), work: Condvar::new() }
+        let (landed, work, short) = (Condvar::new(), Condvar::new(), OnceLock::new());
+        Self { ring, sizes, uuid, has_own_device, state, landed, work, short }
+    }
+
+    /// What is to be called, without a lock of the buffers, before anybody waits for one. Once.
+    pub fn when_short(&self, call: Box<dyn Fn() + Send + Sync>) {
+        // Nobody else sets it.
+        let _ = self.short.set(call);
     }
 
     /// The ring that they are written to.
@@ -179,6 +191,7 @@ impl Iclogs {
     /// [`Halt::Closed`].
     pub fn acquire(&self) -> Result<Buffer, Halt> {
         let mut state = self.state.lock();
+        let mut short = self.short.get();
         loop {
             if state.closed {
                 return Err(Halt::Closed);
@@ -186,7 +199,19 @@ impl Iclogs {
             if let Some(buffer) = state.spare.pop() {
                 return Ok(buffer);
             }
-            self.landed.wait(&mut state);
+            if let Some(left) = state.unmade.checked_sub(1) {
+                state.unmade = left;
+                drop(state);
+                return Ok(Buffer::new(&self.sizes));
+            }
+            match short.take() {
+                None => self.landed.wait(&mut state),
+                Some(call) => {
+                    drop(state);
+                    call();
+                    state = self.state.lock();
+                }
+            }
         }
     }
 

@@ -20,39 +20,56 @@ impl Iclogs {
     /// What each writing thread does until the threads are stopped.
     pub fn write_loop(&self, host: &dyn Host) {
         while let Some(job) = self.next_job() {
-            let (job, mut buffer) = job;
-            let result = if job.closed { Err(Halt::Closed) } else { self.write(&job, &mut buffer, host) };
-            buffer.clear();
-            let ok = result.is_ok();
-            if let Err(error) = result
-                && !job.closed
-            {
-                host.failed(error);
-            }
-            self.land(job.position, buffer, ok);
-            self.finish(host);
+            self.run(job, host);
         }
+    }
+
+    /// Writes what waits to be written, until nothing does.
+    pub fn write_waiting(&self, host: &dyn Host) {
+        loop {
+            let job = Self::take_job(&mut self.state.lock());
+            let Some(job) = job else { return };
+            self.run(job, host);
+        }
+    }
+
+    fn run(&self, (job, mut buffer): (Job, Buffer), host: &dyn Host) {
+        let result = if job.closed { Err(Halt::Closed) } else { self.write(&job, &mut buffer, host) };
+        buffer.clear();
+        let ok = result.is_ok();
+        if let Err(error) = result
+            && !job.closed
+        {
+            host.failed(error);
+        }
+        self.land(job.position, buffer, ok);
+        self.finish(host);
     }
 
     /// Waits for a record that can be written now; `None` when the threads should end.
     fn next_job(&self) -> Option<(Job, Buffer)> {
         let mut state = self.state.lock();
         loop {
-            let closed = state.closed;
-            let next = state.flight.iter_mut().enumerate().find(|(index, record)| {
-                record.stage == Stage::Ready && (closed || !record.durable || *index == 0)
-            });
-            if let Some((_, record)) = next {
-                record.stage = Stage::Writing;
-                let buffer = record.buffer.take()?;
-                let (position, previous, length) = (record.position, record.previous, record.length);
-                return Some((Job { position, previous, length, durable: record.durable, closed }, buffer));
+            if let Some(job) = Self::take_job(&mut state) {
+                return Some(job);
             }
             if state.stopping && state.flight.is_empty() {
                 return None;
             }
             self.work.wait(&mut state);
         }
+    }
+
+    fn take_job(state: &mut State) -> Option<(Job, Buffer)> {
+        let closed = state.closed;
+        let mut flight = state.flight.iter_mut().enumerate();
+        let (_, record) = flight.find(|(index, record)| {
+            record.stage == Stage::Ready && (closed || !record.durable || *index == 0)
+        })?;
+        record.stage = Stage::Writing;
+        let buffer = record.buffer.take()?;
+        let (position, previous, length) = (record.position, record.previous, record.length);
+        Some((Job { position, previous, length, durable: record.durable, closed }, buffer))
     }
 
     fn write(&self, job: &Job, buffer: &mut Buffer, host: &dyn Host) -> Result<(), Halt> {

@@ -78,6 +78,9 @@ impl Shared {
 
     /// Writes home everything that is in the list, and waits for it. Whoever commits meanwhile makes it last longer.
     pub fn push_all(&self) -> Result<(), Error> {
+        while self.is_alone() && self.pass(EVERYTHING) == Pass::Wrote {
+            self.check()?;
+        }
         while !self.ail.is_empty() {
             self.check()?;
             self.want_all();
@@ -89,6 +92,7 @@ impl Shared {
     /// From now on everything is written home, until there is nothing.
     pub fn want_all(&self) {
         self.wanted_tail.store(u64::MAX, SeqCst);
+        self.need_threads();
         self.home.ring();
     }
 

@@ -7,6 +7,7 @@ use base::Lsn;
 use base::lock::{Condvar, Mutex, Rank};
 use block::Device;
 
+use super::crew::Crew;
 use crate::engine::ail::Ail;
 use crate::engine::cache::BufferCache;
 use crate::engine::cil::{Checkpoint, Cil};
@@ -50,6 +51,8 @@ pub struct Shared {
     pub emptied: Bell,
     /// Wakes the thread that pushes checkpoints.
     pub background: Bell,
+    /// The threads.
+    pub crew: Crew,
 }
 
 /// A thread waits for it to ring; it stays rung until somebody has come.
@@ -132,6 +135,7 @@ impl Shared {
             home: Bell::new(),
             emptied: Bell::new(),
             background: Bell::new(),
+            crew: Crew::new(),
         }
     }
 
@@ -190,6 +194,7 @@ impl Shared {
         }
         progress.gather(checkpoint).map_err(|halt| self.halt(halt))?;
         self.push(checkpoint)?;
+        self.help();
         // Where nothing had been committed, the current checkpoint is still empty, and the one before is what counts.
         progress.wait_stable(checkpoint.min(progress.current() - 1)).map_err(|halt| self.halt(halt))
     }
@@ -197,6 +202,7 @@ impl Shared {
     /// Asks the background thread for a push.
     pub fn ask_for_push(&self, sequence: u64) {
         if self.cil.progress.current() <= sequence {
+            self.need_threads();
             self.background.ring();
         }
     }
@@ -291,6 +297,7 @@ impl Host for Shared {
 impl Pressure for Shared {
     fn move_tail_to(&self, position: u64) {
         if self.wanted_tail.fetch_max(position, SeqCst) < position || self.grant.is_waited_for() {
+            self.need_threads();
             self.home.ring();
         }
     }

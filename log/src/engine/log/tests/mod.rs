@@ -2,6 +2,7 @@
 //!
 //! | file | asks |
 //! |---|---|
+//! | `alone` | does a journal without threads do the same |
 //! | `answering` | are intents from before answered though the log is full |
 //! | `basics` | is what was forced in the log; is a log that was unmounted clean; do records of all sizes come back |
 //! | `reservation` | is every byte of the log reserved, whatever is committed and however it is cut |
@@ -9,6 +10,7 @@
 //! | `faults` | what happens when the log or the data device fails |
 //! | `cuts` | is everything that was forced there after a power cut, whatever it left |
 
+mod alone;
 mod answering;
 mod basics;
 mod churn;

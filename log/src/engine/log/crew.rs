@@ -1,0 +1,146 @@
+//! The journal's threads, and who does their work while there are none.
+//!
+//! | thread | until it runs, its work is done by |
+//! |---|---|
+//! | writes records | whoever forces the log or unmounts |
+//! | writes home | whoever unmounts |
+//! | pushes checkpoints | whoever forces the log |
+//!
+//! Whoever needs something else of them, and may hold locks, starts them all: a checkpoint that became large, a log that
+//! is full, a push that has no buffer left.
+//!
+//! # Invariants
+//! Who helps goes on until there is nothing to write. So what another thread left to it is never forgotten: that one saw
+//! a record being written in front of its own.
+//!
+//! # Locking
+//! One mutex of rank `Leaf` around the handles; threads begin under it, and nobody waits for them under it.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use base::lock::{Mutex, Rank};
+
+use super::Options;
+use super::shared::Shared;
+use crate::engine::error::Error;
+
+/// The threads.
+pub struct Crew {
+    /// All of them run, or have run.
+    started: AtomicBool,
+    leader: OnceLock<Leader>,
+    threads: Mutex<Threads>,
+}
+
+/// What threads are started with.
+struct Leader {
+    shared: Weak<Shared>,
+    writers: usize,
+    interval: Duration,
+}
+
+#[derive(Default)]
+struct Threads {
+    handles: Vec<JoinHandle<()>>,
+    /// None begins any more.
+    over: bool,
+}
+
+impl Crew {
+    pub fn new() -> Self {
+        let threads = Mutex::new(Rank::Leaf, Threads::default());
+        Self { started: AtomicBool::new(false), leader: OnceLock::new(), threads }
+    }
+
+    /// Tells what the threads belong to. Before anything else.
+    pub fn lead(&self, shared: &Arc<Shared>, options: &Options) {
+        let leader = Leader {
+            shared: Arc::downgrade(shared),
+            writers: options.writers.max(1),
+            interval: options.interval,
+        };
+        let weak = leader.shared.clone();
+        // Nobody else sets it.
+        let _ = self.leader.set(leader);
+        if !options.background {
+            shared.iclogs.when_short(Box::new(move || {
+                if let Some(shared) = weak.upgrade() {
+                    shared.need_threads();
+                }
+            }));
+        }
+    }
+
+    /// Waits until all have ended. None begins any more.
+    pub fn join(&self) {
+        let mut threads = self.threads.lock();
+        threads.over = true;
+        let handles = std::mem::take(&mut threads.handles);
+        drop(threads);
+        for thread in handles {
+            if thread.thread().id() != std::thread::current().id() {
+                // A thread that panicked has said so itself.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Threads {
+    fn spawn(
+        &mut self,
+        name: &str,
+        shared: &Arc<Shared>,
+        run: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let shared = Arc::clone(shared);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+        let thread =
+            thread.map_err(|error| Error::log(format!("no thread for the log can be started: {error}")))?;
+        self.handles.push(thread);
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Starts the threads, unless they run.
+    pub fn start_threads(&self) -> Result<(), Error> {
+        let Some(leader) = self.crew.leader.get() else { return Ok(()) };
+        let Some(shared) = leader.shared.upgrade() else { return Ok(()) };
+        let mut threads = self.crew.threads.lock();
+        if threads.over || self.crew.started.swap(true, SeqCst) {
+            return Ok(());
+        }
+        let interval = leader.interval;
+        threads.spawn("xfs-log-push", &shared, |shared| shared.push_home_loop())?;
+        threads.spawn("xfs-cil-push", &shared, move |shared| shared.background_loop(interval))?;
+        for _ in 0..leader.writers {
+            threads.spawn("xfs-log-write", &shared, |shared| shared.iclogs.write_loop(&**shared))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the threads where something is left to them. Without any the volume is shut down: it would wait for ever.
+    pub fn need_threads(&self) {
+        if !self.crew.started.load(SeqCst)
+            && let Err(error) = self.start_threads()
+        {
+            self.shut_down(&error.to_string());
+        }
+    }
+
+    /// Whether who waits must do the work.
+    pub fn is_alone(&self) -> bool {
+        !self.crew.started.load(SeqCst)
+    }
+
+    /// Writes the records that wait to be written, where no thread does.
+    pub fn help(&self) {
+        if self.is_alone() {
+            self.iclogs.write_waiting(self);
+        }
+    }
+}

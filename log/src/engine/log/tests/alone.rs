@@ -1,0 +1,85 @@
+//! A journal without threads: whoever waits does their work, and they begin when somebody needs them who cannot.
+
+use super::*;
+
+fn alone(shards: usize) -> Options {
+    Options { background: false, ..options(shards) }
+}
+
+#[test]
+fn a_short_visit_needs_no_thread() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 40);
+    for round in 1..=5 {
+        let log = volume.open(&alone(2));
+        for n in 1..=40 {
+            assert_eq!(bump(&log, n), round * 2 - 1);
+        }
+        log.force().unwrap();
+        for n in 1..=40 {
+            bump(&log, n);
+        }
+        // What is left to others is done by who unmounts.
+        log.unmount().unwrap();
+        assert!(log.shared.is_alone());
+        assert!(matches!(volume.state(), State::Clean { discarded: None, .. }), "{:?}", volume.state());
+        assert_eq!(on_disk(&*volume.device, 40), round * 2);
+    }
+}
+
+#[test]
+fn a_power_cut_leaves_what_was_forced() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 3);
+    let log = volume.open(&alone(1));
+    bump(&log, 1);
+    log.force().unwrap();
+    bump(&log, 2);
+    log.abandon();
+    drop(log);
+    replay(&volume.superblock, &*volume.device);
+    assert_eq!([on_disk(&*volume.device, 1), on_disk(&*volume.device, 2)], [1, 0]);
+}
+
+/// A push that runs out of buffers, and changes that run out of log, cannot help themselves.
+#[test]
+fn much_work_starts_the_threads() {
+    let volume = Volume::new(2048);
+    make_blocks(&*volume.device, 200);
+    let log = volume.open(&alone(2));
+    assert!(log.shared.is_alone());
+    for round in 1..=10u64 {
+        for n in 1..=200 {
+            let mut tx = log.begin(RESERVATION).unwrap();
+            assert_eq!(count_up(&mut tx, n).unwrap(), round);
+            let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
+            tx.bytes_mut(id, 1024..4096).fill(round as u8);
+            tx.commit(&mut []).unwrap();
+        }
+    }
+    assert!(!log.shared.is_alone(), "ten laps of a full log");
+    log.unmount().unwrap();
+    assert_eq!(on_disk(&*volume.device, 200), 10);
+}
+
+#[test]
+fn threads_that_force_at_the_same_time_help_each_other() {
+    let volume = Volume::new(8192);
+    make_blocks(&*volume.device, 4);
+    let log = volume.open(&alone(4));
+    std::thread::scope(|scope| {
+        for n in 1..=4 {
+            let log = &log;
+            scope.spawn(move || {
+                for round in 1..=200 {
+                    assert_eq!(bump(log, n), round);
+                    log.force().unwrap();
+                }
+            });
+        }
+    });
+    log.unmount().unwrap();
+    for n in 1..=4 {
+        assert_eq!(on_disk(&*volume.device, n), 200);
+    }
+}
