@@ -6,12 +6,12 @@
 //! | writes home | whoever unmounts |
 //! | pushes checkpoints | whoever forces the log |
 //!
-//! Whoever needs something else of them, and may hold locks, starts them all: a checkpoint that became large, a log that
-//! is full, a push that has no buffer left.
+//! Whoever needs something else of them, and may hold locks, starts them all: a checkpoint that became large, a log
+//! that is full, a push that has no buffer left.
 //!
 //! # Invariants
-//! Who helps goes on until there is nothing to write. So what another thread left to it is never forgotten: that one saw
-//! a record being written in front of its own.
+//! Who helps goes on until there is nothing to write. So what another thread left to it is never forgotten: that one
+//! saw a record being written in front of its own.
 //!
 //! # Locking
 //! One mutex of rank `Leaf` around the handles; threads begin under it, and nobody waits for them under it.
