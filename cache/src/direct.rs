@@ -121,9 +121,15 @@ impl<B: Backing> Contents<B> {
             // The size on disk passes nothing that is not written.
             let first = if end > self.size() { self.disk_size.load(SeqCst).min(offset) } else { offset };
             self.flush_range(first & !(block - 1), end.next_multiple_of(block))?;
-            if end <= self.size() && self.overwrite(offset, buf)? {
-                self.drop_range(offset, end, false);
-                return Ok(buf.len());
+            if end <= self.size() {
+                let overwritten = self.overwrite(offset, buf);
+                // Of a write that failed, a part may be there.
+                if !matches!(overwritten, Ok(false)) {
+                    self.drop_range(offset, end, false);
+                }
+                if overwritten? {
+                    return Ok(buf.len());
+                }
             }
             if whole {
                 self.write_new(offset, buf)?;

@@ -3,8 +3,8 @@
 //! # Invariants
 //! - Blocks in writeback belong to one job, which holds the file's `flushing`.
 //! - What failed is dirty again, with what was set aside for it.
-//! - The size on disk moves to the size that was seen before blocks were picked, but not beyond a block that is dirty
-//!   and was not picked.
+//! - The size on disk follows the size in memory up to the first byte that is not written: a file of which nothing is
+//!   dirty has one size.
 //!
 //! # Locking
 //! A job holds `flushing` and `layout` (shared) of its file to its end. It locks a folio at a time, and none while it
@@ -52,6 +52,8 @@ pub(crate) struct Job<B: Backing> {
     pub next: Option<u64>,
     /// Bytes that were picked.
     pub bytes: u64,
+    /// They were written for nothing: finishing failed, and they are dirty again.
+    pub undone: bool,
 }
 
 /// Claims for the small files of a pass are cut from one, so that they lie together.
@@ -129,6 +131,7 @@ impl<B: Backing> Job<B> {
             failed: None,
             next: None,
             bytes: 0,
+            undone: false,
         })
     }
 
@@ -296,11 +299,14 @@ impl<B: Backing> Job<B> {
         (!written.is_empty() || size.is_some()).then_some((written, size))
     }
 
-    /// The size on disk after this job, if it moves: not beyond what is dirty and not being written.
+    /// The size on disk after this job, if it moves: that in memory now, but not beyond bytes that are not written.
+    ///
+    /// Whoever appends makes a block dirty first and moves the size then: so what is below the size that is read here
+    /// is dirty now, or is written. A block that is dirty again, and was picked, was written up to the size of then.
     fn next_disk_size(&self) -> Option<u64> {
         let contents = &self.contents;
         let now = contents.disk_size.load(SeqCst);
-        let mut most = self.size.min(contents.size());
+        let mut most = contents.size();
         // What could not be written is still in writeback.
         for run in &self.runs {
             if let Some(first) = run.failed.iter().min() {
@@ -312,11 +318,14 @@ impl<B: Backing> Job<B> {
             next = folio.index + 1;
             let Some(state) = Contents::lock_read(&folio) else { continue };
             let log = contents.block_log();
-            let within = now.saturating_sub(folio.offset()) >> log;
-            let unwritten = state.dirty & !state.writeback & bits(within, 64);
-            if unwritten != 0 {
-                most = most.min(folio.offset() + (u64::from(unwritten.trailing_zeros()) << log));
-                break;
+            let dirty = state.dirty & bits(now.saturating_sub(folio.offset()) >> log, 64);
+            let first =
+                |mask: u64| (mask != 0).then(|| folio.offset() + (u64::from(mask.trailing_zeros()) << log));
+            if let Some(unwritten) = first(dirty & !state.writeback) {
+                most = most.min(unwritten);
+            }
+            if let Some(again) = first(dirty & state.writeback) {
+                most = most.min(again.max(self.size));
             }
         }
         (most > now).then_some(most)

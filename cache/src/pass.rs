@@ -134,17 +134,19 @@ impl<B: Backing> Cache<B> {
         }
     }
 
-    /// Writes and finishes; how many bytes.
+    /// Writes and finishes; how many bytes of it are not dirty again.
     fn complete(&self, jobs: &mut [Job<B>], failed: &mut Option<Error>) -> u64 {
         let written = self.write_jobs(jobs);
         self.finish_jobs(jobs);
+        let mut undone = 0;
         for job in jobs.iter() {
+            undone += if job.undone { job.bytes } else { 0 };
             if let Some(error) = &job.failed {
                 job.contents.errors.note(error);
                 failed.get_or_insert_with(|| error.clone());
             }
         }
-        written
+        written.saturating_sub(undone)
     }
 
     /// Everything of all jobs to the device; how many bytes it took.
@@ -314,6 +316,7 @@ impl<B: Backing> Cache<B> {
             Err(error) => {
                 job.failed.get_or_insert_with(|| error.clone());
                 job.settle(true);
+                job.undone = true;
                 let back = claimed.min(left);
                 // What was taken along by the change that failed is set aside anew, for the next attempt.
                 let again = claimed - back;

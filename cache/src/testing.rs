@@ -17,7 +17,7 @@ use log::engine::Error;
 
 use crate::backing::{Backing, Finish, Kind, Mapping, Want};
 pub use claim::TestClaim;
-use hook::Hook;
+pub use hook::Hooks;
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +84,7 @@ struct Shared {
     judged: AtomicBool,
     /// Writes that touch these bytes of the device fail.
     bad: Mutex<std::ops::Range<u64>>,
-    /// Runs when the next write is finished: its blocks are in writeback, and not mapped yet.
-    before_finish: Hook,
-    /// Runs when the map was told next.
-    after_map: Hook,
+    hooks: Hooks,
 }
 
 /// See the module.
@@ -242,8 +239,7 @@ impl Volume {
             writes: AtomicU64::new(0),
             judged: AtomicBool::new(false),
             bad: Mutex::new(0..0),
-            before_finish: Hook::default(),
-            after_map: Hook::default(),
+            hooks: Hooks::default(),
         };
         Self { shared: Arc::new(shared), longest_claim: u64::MAX, keeps_history: false }
     }
@@ -272,14 +268,9 @@ impl Volume {
         *self.shared.bad.lock().unwrap_or_else(PoisonError::into_inner) = offset..offset + length;
     }
 
-    /// Something happens while blocks are in writeback, before they are mapped.
-    pub fn before_next_finish(&self, happens: impl FnOnce() + Send + 'static) {
-        self.shared.before_finish.set(happens);
-    }
-
-    /// Something happens between the next answer about the map and whatever follows from it.
-    pub fn after_next_map(&self, happens: impl FnOnce() + Send + 'static) {
-        self.shared.after_map.set(happens);
+    /// What happens at chosen moments.
+    pub fn hooks(&self) -> &Hooks {
+        &self.shared.hooks
     }
 
     /// Nothing fails any more.
@@ -470,6 +461,7 @@ impl Backing for Volume {
     }
 
     fn group(&self, file: &u64) -> u64 {
+        self.shared.hooks.begun.run();
         file >> 20
     }
 
@@ -479,7 +471,7 @@ impl Backing for Volume {
 
     fn map(&self, file: &u64, at: u64, count: u64) -> Result<Mapping, Error> {
         let found = self.look_up(*file, at, count)?;
-        self.shared.after_map.run();
+        self.shared.hooks.mapped.run();
         Ok(found)
     }
 
@@ -529,7 +521,7 @@ impl Backing for Volume {
 
     fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error> {
         base::lock::may_wait(base::lock::Rank::Inode);
-        self.shared.before_finish.run();
+        self.shared.hooks.finish.run();
         if let Err(error) = self.shared.strike(Op::Finish) {
             files.iter_mut().for_each(|finish| finish.written.clear());
             // Some volumes keep what was reserved, and give it back themselves.

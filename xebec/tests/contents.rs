@@ -9,104 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::MemoryDevice;
-use model::contents::{Calls, Excused, OpenFile, Reserve, Session, Subject};
-use model::{Answer, Failure};
+use crashsim::files::Files;
+use model::contents::{Calls, Excused, Session};
 use xebec::{File, OpenOptions, Options, Volume};
 
 use common::judge;
-
-/// A volume as the model's subject.
-struct Files<'v>(&'v Volume);
-
-/// A file, open twice: with and without the cache.
-struct Open<'v> {
-    file: File<'v>,
-    direct: File<'v>,
-}
-
-fn failed(error: xebec::Error) -> Failure {
-    Failure { errno: error.errno(), message: error.to_string() }
-}
-
-impl<'v> Subject for Files<'v> {
-    type File = Open<'v>;
-
-    fn open(&self, name: &str) -> Answer<Open<'v>> {
-        let open = |direct| {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).direct(direct);
-            options.open(self.0, name.as_bytes()).map_err(failed)
-        };
-        Ok(Open { file: open(false)?, direct: open(true)? })
-    }
-
-    fn sync(&self) -> Answer<()> {
-        self.0.sync().map_err(failed)
-    }
-}
-
-impl OpenFile for Open<'_> {
-    fn read(&self, at: u64, length: u64, direct: bool) -> Answer<Vec<u8>> {
-        let length = length.min(self.file.len().saturating_sub(at).next_multiple_of(65536));
-        let mut bytes = vec![0xee; length as usize];
-        let from = if direct { &self.direct } else { &self.file };
-        let read = from.read_at(&mut bytes, at).map_err(failed)?;
-        bytes.truncate(read);
-        Ok(bytes)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8], direct: bool) -> Answer<()> {
-        let to = if direct { &self.direct } else { &self.file };
-        let mut done = 0;
-        while done < bytes.len() {
-            done += to.write_at(&bytes[done..], at + done as u64).map_err(failed)?;
-        }
-        Ok(())
-    }
-
-    fn append(&self, bytes: &[u8]) -> Answer<()> {
-        self.file.append(bytes).map(drop).map_err(failed)
-    }
-
-    fn size(&self) -> Answer<u64> {
-        let told = self.file.metadata().map_err(failed)?.size;
-        assert_eq!(told, self.file.len());
-        Ok(told)
-    }
-
-    fn set_size(&self, size: u64) -> Answer<()> {
-        self.file.set_len(size).map_err(failed)
-    }
-
-    fn reserve(&self, what: Reserve, at: u64, length: u64, keep: bool) -> Answer<()> {
-        let file = &self.file;
-        match what {
-            Reserve::Allocate => file.allocate(at, length, keep),
-            Reserve::Punch => file.punch_hole(at, length),
-            Reserve::Zero => file.zero_range(at, length, keep),
-            Reserve::Collapse => file.collapse_range(at, length),
-            Reserve::Insert => file.insert_range(at, length),
-            Reserve::Unshare => file.unshare_range(at, length, keep),
-        }
-        .map_err(failed)
-    }
-
-    fn share(&self, from: &Self, from_at: u64, to_at: u64, length: u64, equal: bool) -> Answer<()> {
-        let done = match equal {
-            true => self.file.dedupe_range(&from.file, from_at, to_at, length),
-            false => self.file.clone_range(&from.file, from_at, to_at, length),
-        };
-        done.map_err(failed)
-    }
-
-    fn seek(&self, at: u64, data: bool) -> Answer<Option<u64>> {
-        if data { self.file.seek_data(at) } else { self.file.seek_hole(at) }.map_err(failed)
-    }
-
-    fn sync(&self) -> Answer<()> {
-        self.file.sync_all().map_err(failed)
-    }
-}
 
 /// One walk: files of a thread, on a volume of its own shape, unmounted and opened again in between.
 struct Walk {

@@ -1,7 +1,18 @@
-//! Something that happens once, at a moment that a test chose.
+//! What happens once, at a moment that a test chose.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+
+/// The moments.
+#[derive(Debug, Default)]
+pub struct Hooks {
+    /// Writeback has begun with a file, and has not looked for what is dirty.
+    pub begun: Hook,
+    /// The map was told, and nothing followed from it yet.
+    pub mapped: Hook,
+    /// Blocks are in writeback, and are not mapped yet.
+    pub finish: Hook,
+}
 
 /// What happens; nothing at first.
 #[derive(Default)]

@@ -124,7 +124,7 @@ fn a_part_of_a_block_is_zeroed_while_the_block_is_written_back() {
     let contents = file(&volume_cache, 3);
     contents.write(0, &[7; 8192]).unwrap();
     let other = Arc::clone(&contents);
-    volume.before_next_finish(move || {
+    volume.hooks().finish.set(move || {
         std::thread::spawn(move || other.zero_within_block(1, 4095).unwrap()).join().unwrap();
     });
     contents.flush(0..u64::MAX).unwrap();
@@ -134,6 +134,25 @@ fn a_part_of_a_block_is_zeroed_while_the_block_is_written_back() {
     assert!(punched(&found) && found[4096..].iter().all(|byte| *byte == 7));
     contents.flush(0..u64::MAX).unwrap();
     assert!(punched(&volume.contents(&volume.on_disk(3))));
+    drop(contents);
+    volume.check_quiet();
+}
+
+/// What was appended after a pass had looked at the size, and before it looked for dirty blocks, was written; the size
+/// on disk stayed, and nothing was left to be written that would have moved it.
+#[test]
+fn the_size_on_disk_follows_what_is_written() {
+    let volume = Volume::new(12, 100);
+    let volume_cache = cache(&volume, 1 << 20);
+    let contents = file(&volume_cache, 3);
+    contents.write(0, &[7; 4096]).unwrap();
+    let other = Arc::clone(&contents);
+    volume.hooks().begun.set(move || {
+        std::thread::spawn(move || other.append(&[8; 5000]).unwrap()).join().unwrap();
+    });
+    volume_cache.sync_all().unwrap();
+    volume_cache.sync_all().unwrap();
+    assert_eq!(volume.on_disk(3).size, 4096 + 5000);
     drop(contents);
     volume.check_quiet();
 }
@@ -149,7 +168,7 @@ fn data_that_is_mapped_during_a_search_is_found() {
         contents.truncate(0).unwrap();
         contents.write(0, &[7; 4096]).unwrap();
         let other = Arc::clone(&contents);
-        volume.after_next_map(move || {
+        volume.hooks().mapped.set(move || {
             std::thread::spawn(move || other.flush(0..u64::MAX).unwrap()).join().unwrap();
         });
         let search = if seek { contents.seek_data(0) } else { contents.seek_hole(0) };
@@ -176,7 +195,7 @@ fn who_reads_past_memory_sees_no_bytes_of_others() {
         other.truncate(length as u64).unwrap();
         contents.invalidate(0..u64::MAX).unwrap();
         let (moved, changed) = (Arc::clone(&contents), Arc::clone(&other));
-        volume.after_next_map(move || {
+        volume.hooks().mapped.set(move || {
             let happens = move || {
                 for (file, byte) in [(&moved, 2), (&changed, 3)] {
                     file.write(0, &vec![byte; length]).unwrap();

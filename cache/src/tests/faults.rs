@@ -117,21 +117,25 @@ fn a_cache_that_is_abandoned_keeps_nothing() {
     assert_eq!(volume.writes(), 0);
 }
 
+/// Where finishing failed, what the device took in vain counted as progress, and writers waited for ever.
 #[test]
-fn a_dead_device_ends_the_waiting_of_writers() {
-    let volume = Volume::new(12, 4000);
-    let options = Options { cache_bytes: Some(1 << 20), dirty_bytes: Some(256 << 10), ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), options);
-    let flusher = Flusher::start(&volume_cache).unwrap();
-    volume.fail(Op::Write, 0, i64::MAX);
-    let contents = file(&volume_cache, 7);
-    let refused = (0..4000u64).find_map(|n| contents.write(n * 4096, &[1; 4096]).err());
-    assert_eq!(refused.map(|error| error.errno()), Some(errno::EIO));
-    volume.heal();
-    volume_cache.sync_all().unwrap();
-    contents.write(0, &[2; 4096]).unwrap();
-    drop(flusher);
-    drop(contents);
+fn a_dead_volume_ends_the_waiting_of_writers() {
+    for op in [Op::Write, Op::Finish] {
+        let volume = Volume::new(12, 4000);
+        let options =
+            Options { cache_bytes: Some(1 << 20), dirty_bytes: Some(256 << 10), ..Options::default() };
+        let volume_cache = Cache::new(volume.clone(), options);
+        let flusher = Flusher::start(&volume_cache).unwrap();
+        volume.fail(op, 0, i64::MAX);
+        let contents = file(&volume_cache, 7);
+        let refused = (0..4000u64).find_map(|n| contents.write(n * 4096, &[1; 4096]).err());
+        assert_eq!(refused.map(|error| error.errno()), Some(errno::EIO));
+        volume.heal();
+        volume_cache.sync_all().unwrap();
+        contents.write(0, &[2; 4096]).unwrap();
+        drop(flusher);
+        drop(contents);
+    }
 }
 
 #[test]

@@ -194,6 +194,14 @@ impl<'s, S: Subject> Session<'s, S> {
         if found == wanted { Ok(()) } else { Err(format!("the size is {found}, and should be {wanted}")) }
     }
 
+    /// Reads, again and again where that may fail now and then.
+    fn read_anyhow(&self, file: usize, at: u64, length: u64) -> Answer<Vec<u8>> {
+        let read = || self.open[file].read(at, length, false);
+        let mut tries = (0..100).map(|_| read());
+        let good = tries.find(|read| !read.as_ref().is_err_and(|failure| self.excused.excuses(failure)));
+        good.unwrap_or_else(read)
+    }
+
     /// A call that was excused may have done a part of its work: the model takes over what is there, where that is
     /// between before and after.
     fn adopt(&mut self, call: &Call, why: &Failure) -> Result<(), String> {
@@ -213,7 +221,7 @@ impl<'s, S: Subject> Session<'s, S> {
             };
         }
         let size = self.open[file].size()?;
-        let found = self.open[file].read(at, length, false)?;
+        let found = self.read_anyhow(file, at, length)?;
         let mut after = self.model.clone();
         after.apply(call);
         let (old, new) = (self.model.get(file).read(at, length), after.get(file).read(at, length));
