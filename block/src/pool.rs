@@ -72,7 +72,7 @@ impl BufferPool {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer of `length` bytes, rounded up to whole pages, and no more than [`REGION_BYTES`]. What it holds means
+    /// A buffer of `length` bytes, rounded up to whole pages, and no more than 64 KiB. What it holds means
     /// nothing.
     pub fn take(&self, length: usize) -> PooledBuf {
         let pages = length.div_ceil(ALIGNMENT).clamp(1, PAGES);
