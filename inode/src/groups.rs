@@ -136,4 +136,8 @@ impl space::Groups for Groups {
         };
         Ok(space::FreedInodes { count: freed.count, removed: freed.removed.map(told) })
     }
+
+    fn is_allocated(&self, tx: &mut Transaction, ino: Ino) -> Result<bool, Error> {
+        Self::is_allocated(self, tx, ino)
+    }
 }

@@ -115,6 +115,12 @@ pub trait Groups: Send + Sync + Debug {
     /// # Errors
     /// Damage in the trees; [`Error::NoSpace`], with nothing changed.
     fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error>;
+
+    /// Whether an inode is allocated. Its AGI stays locked in `tx`, and as long as it does, so it stays.
+    ///
+    /// # Errors
+    /// Damage in the trees; what reading meets.
+    fn is_allocated(&self, tx: &mut Transaction, ino: Ino) -> Result<bool, Error>;
 }
 
 /// What was freed of some inodes.

@@ -5,7 +5,9 @@
 //!   while the table's part is locked.
 //! - What is attached to an inode goes with it, after the table's part was unlocked.
 //! - An inode that was read while an object of its part was dropped is read again: what was dropped may have been
-//!   written in between.
+//!   written in between. The same where a chunk of inodes was removed: what was read is no inode.
+//! - Nothing is read by a number that the inode trees do not know. Whoever has it may have had it for long, and the
+//!   place may hold anything by now, be it an inode as it was before it was freed.
 //!
 //! # Locking
 //! The table is cut into parts by chunk of inodes, each with a lock of rank `Cache` that is held for one look: threads
@@ -26,6 +28,7 @@ use crate::cluster;
 use crate::fresh::NewInode;
 use crate::inode::{Attached, Inode, InodeRef, LockedInode};
 use crate::shared::{Local, Shared};
+use crate::space::RemovedChunk;
 use crate::state::InodeState;
 
 /// Parts of the table: enough that threads rarely meet by chance.
@@ -55,7 +58,7 @@ pub(crate) struct Part {
     inodes: HashMap<u64, Arc<Inode>, FxBuildHasher>,
     /// In the order in which they are looked at for dropping.
     order: VecDeque<u64>,
-    /// How many were dropped: tells whether what was read meanwhile may be old.
+    /// How many were dropped, or removed from the volume: tells whether what was read meanwhile may be old.
     dropped: u64,
 }
 
@@ -90,14 +93,18 @@ impl InodeTable {
     /// `ENOENT` where it is free; [`Error::Damaged`], [`Error::Device`].
     ///
     /// # Locking
-    /// May lock the cluster's buffer: the caller's transaction must not hold it.
+    /// May lock the AGI, and the cluster's buffer: the caller's transaction must not hold them.
     pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
         loop {
             let dropped = match self.shared.index.look(ino) {
                 Look::Found(inode) => return inode.acquire().ok_or(GONE),
                 Look::Missing(dropped) => dropped,
             };
-            let inode = self.read(ino)?;
+            let inode = match self.read(ino) {
+                // Of a chunk that is no more, anything may be read.
+                Err(_) if self.shared.index.dropped(ino) != dropped => continue,
+                read => read?,
+            };
             if let Some(inode) = self.insert(inode, Some(dropped)) {
                 return inode.acquire().ok_or(GONE);
             }
@@ -186,6 +193,9 @@ impl InodeTable {
     fn read(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
         let geometry = &self.shared.geometry;
         let place = cluster::place(geometry, ino).ok_or_else(|| outside(ino))?;
+        if !self.shared.groups.is_allocated(&mut self.shared.reader(), ino)? {
+            return Err(GONE);
+        }
         let verify = |bytes: &[u8]| cluster::verify(bytes, geometry);
         let guard = self.shared.buffers.lock_read(&place.cluster.into(), Rank::Buffer, verify)?;
         let slot = guard.bytes().get(place.offset as usize..).unwrap_or(&[]);
@@ -236,6 +246,24 @@ impl Index {
         part.put(&inode, part_most, &mut freed);
         drop(part);
         Ok(inode)
+    }
+
+    fn dropped(&self, ino: Ino) -> u64 {
+        self.part(ino).lock().dropped
+    }
+
+    /// A chunk is being removed, by who holds its AGI: whoever looked for one of its inodes looks again. Tells those
+    /// that are in memory.
+    pub(crate) fn removed(&self, chunk: RemovedChunk) {
+        for ino in chunk.inodes() {
+            let mut part = self.part(ino).lock();
+            part.dropped += 1;
+            let inode = part.inodes.get(&ino.get()).map(Arc::clone);
+            drop(part);
+            if let Some(inode) = inode {
+                inode.lose_home();
+            }
+        }
     }
 
     fn look(&self, ino: Ino) -> Look {

@@ -227,6 +227,10 @@ impl Groups for TestGroups {
         let removed = RemovedChunk { first: Ino(first), present: u64::MAX };
         Ok(FreedInodes { count, removed: Some(removed) })
     }
+
+    fn is_allocated(&self, _: &mut Transaction, ino: Ino) -> Result<bool, Error> {
+        Ok(!self.0.lock().free_inodes.contains(&ino.get()))
+    }
 }
 
 /// A volume with a table of inodes, of which all are free at first.

@@ -235,6 +235,19 @@ pub(super) fn expect_equal(agi: Agi, found: Option<Chunk>, expected: Option<&Chu
     Err(agi.damage(Damage::new("inode chunk", "record", expected, words(found.as_ref()))))
 }
 
+impl Groups {
+    /// Whether an inode is allocated. Its AGI stays locked in `tx`, and as long as it does, so it stays.
+    ///
+    /// # Errors
+    /// Damage of the inode tree; what reading meets.
+    pub fn is_allocated(&self, tx: &mut Transaction, ino: Ino) -> Result<bool, Error> {
+        let Some((ag, within)) = self.geometry().split_ino(ino) else { return Ok(false) };
+        let agi = self.lock_agi(tx, ag)?;
+        let chunk = chunk_of(&mut Chunks::<InoBt>::new(self, agi), tx, within)?;
+        Ok(chunk.is_some_and(|chunk| chunk.is_in_use(within)))
+    }
+}
+
 /// Finds the chunk of an inode in one of the trees.
 pub(super) fn chunk_of<K: InodeKind>(
     walk: &mut Chunks<'_, K>,
