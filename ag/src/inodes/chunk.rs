@@ -114,11 +114,6 @@ impl Chunk {
         ino.get().checked_sub(self.start.get()).filter(|index| *index < INODES_PER_CHUNK)
     }
 
-    /// Whether an inode is one of these, and in use.
-    pub fn is_in_use(&self, ino: AgIno) -> bool {
-        self.index_of(ino).is_some_and(|index| self.present() & !self.free & 1 << index != 0)
-    }
-
     /// Takes the first free inode; `None` where there is none.
     pub fn take(&mut self) -> Option<AgIno> {
         let index = self.takable().trailing_zeros();

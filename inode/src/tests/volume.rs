@@ -206,7 +206,7 @@ fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
 fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
     for used_again in [false, true] {
         let volume = Volume::new(&options(4096, |_| {}));
-        let workers = Workers::start(volume.shared()).unwrap();
+        let workers = Workers::start(volume.shared(), false).unwrap();
         let files: Vec<_> = (0..200).map(|_| volume.create(0o100_644)).collect();
         let inos: Vec<Ino> = files.iter().map(|file| file.ino()).collect();
         volume.target.write_home(&*volume.device).unwrap();
