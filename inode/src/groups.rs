@@ -119,6 +119,10 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
     }
 }
 
+fn told(chunk: ag::inodes::free::ChunkInodes) -> space::ChunkInodes {
+    space::ChunkInodes { first: chunk.first, present: chunk.present }
+}
+
 impl space::Groups for Groups {
     fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error> {
         Ok(Box::new(GroupSpace::for_metadata(self, self.reserve_blocks(blocks)?)))
@@ -130,10 +134,10 @@ impl space::Groups for Groups {
 
     fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<space::FreedInodes, Error> {
         let freed = Self::free_inodes(self, tx, inos)?;
-        let told = |chunk: ag::inodes::free::RemovedChunk| space::RemovedChunk {
-            first: chunk.first,
-            present: chunk.present,
-        };
         Ok(space::FreedInodes { count: freed.count, removed: freed.removed.map(told) })
+    }
+
+    fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<space::ChunkInodes>, Error> {
+        Ok(Self::chunk_inodes(self, tx, ino)?.map(told))
     }
 }

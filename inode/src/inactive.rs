@@ -30,7 +30,6 @@ use crate::attr;
 use crate::fork::Fork;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
-use crate::space::RemovedChunk;
 use crate::unlinked;
 
 /// So many files wake a worker at once; fewer wait a moment for more, as waking costs as much as a change.
@@ -340,10 +339,8 @@ fn free_first(shared: &Shared, inodes: &[Arc<Inode>]) -> Result<usize, Error> {
     // The inode trees first: they lock the AGI, and perhaps the AGF, before the lists lock clusters.
     let freed = shared.groups.free_inodes(&mut tx, &numbers)?;
     locked.truncate(freed.count);
-    for ino in freed.removed.into_iter().flat_map(RemovedChunk::inodes) {
-        if let Some(inode) = shared.index.peek(ino) {
-            inode.lose_home();
-        }
+    if let Some(chunk) = freed.removed {
+        shared.index.removed(chunk);
     }
     for inode in &mut locked {
         unlinked::remove_freed(shared, &mut tx, inode, freed.removed)?;

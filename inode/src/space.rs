@@ -115,6 +115,13 @@ pub trait Groups: Send + Sync + Debug {
     /// # Errors
     /// Damage in the trees; [`Error::NoSpace`], with nothing changed.
     fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error>;
+
+    /// The inodes of the chunk that a number lies in; `None` where it lies in none. The AGI stays locked in `tx`, and
+    /// as long as it does, so the chunk stays.
+    ///
+    /// # Errors
+    /// Damage in the trees; what reading meets.
+    fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error>;
 }
 
 /// What was freed of some inodes.
@@ -123,25 +130,25 @@ pub struct FreedInodes {
     /// How many of them, from the first on.
     pub count: usize,
     /// The chunk that is no more, if they were its last.
-    pub removed: Option<RemovedChunk>,
+    pub removed: Option<ChunkInodes>,
 }
 
-/// A chunk of inodes that is no more.
+/// The inodes of a chunk, or of one that is no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemovedChunk {
+pub struct ChunkInodes {
     /// The first of its 64 numbers.
     pub first: Ino,
-    /// A bit for each inode that existed, the lowest for `first`.
+    /// A bit for each inode that exists, the lowest for `first`.
     pub present: u64,
 }
 
-impl RemovedChunk {
+impl ChunkInodes {
     /// Whether an inode was one of it.
     pub fn contains(self, ino: Ino) -> bool {
         ino.get().checked_sub(self.first.get()).is_some_and(|n| n < 64)
     }
 
-    /// The inodes that existed.
+    /// The inodes that exist, or existed.
     pub fn inodes(self) -> impl Iterator<Item = Ino> {
         (0..64).filter(move |n| self.present & 1 << n != 0).map(move |n| Ino(self.first.get() + n))
     }

@@ -5,11 +5,16 @@
 //!   while the table's part is locked.
 //! - What is attached to an inode goes with it, after the table's part was unlocked.
 //! - An inode that was read while an object of its part was dropped is read again: what was dropped may have been
-//!   written in between.
+//!   written in between. The same where a chunk of inodes was removed: what was read is no inode.
+//! - Nothing is read by a number of which the inode trees do not know that a chunk has it. Whoever comes with it may
+//!   have had it for long, and the place may hold anything by now, be it an inode as it was before it was freed. What
+//!   the trees said of a chunk is kept until the chunk is removed, so that they are asked once for many inodes.
 //!
 //! # Locking
 //! The table is cut into parts by chunk of inodes, each with a lock of rank `Cache` that is held for one look: threads
 //! meet only in the same chunks.
+
+mod known;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,6 +24,7 @@ use base::percpu::{self, PerCpu};
 use base::{Ino, errno};
 use format::damage::{Damage, Place};
 use format::inode::Dinode;
+use known::Known;
 use log::engine::Error;
 use rustc_hash::FxBuildHasher;
 
@@ -26,11 +32,12 @@ use crate::cluster;
 use crate::fresh::NewInode;
 use crate::inode::{Attached, Inode, InodeRef, LockedInode};
 use crate::shared::{Local, Shared};
+use crate::space::ChunkInodes;
 use crate::state::InodeState;
 
 /// Parts of the table: enough that threads rarely meet by chance.
 const PARTS: usize = 256;
-/// Inodes of one chunk are in one part.
+/// Inodes of one window of so many numbers are in one part.
 const CHUNK_LOG: u32 = 6;
 /// How many old inodes are looked at for each new one, once the table is full.
 const LOOKS: usize = 8;
@@ -55,8 +62,9 @@ pub(crate) struct Part {
     inodes: HashMap<u64, Arc<Inode>, FxBuildHasher>,
     /// In the order in which they are looked at for dropping.
     order: VecDeque<u64>,
-    /// How many were dropped: tells whether what was read meanwhile may be old.
+    /// How many were dropped, or removed from the volume: tells whether what was read meanwhile may be old.
     dropped: u64,
+    known: Known,
 }
 
 /// What was attached to inodes that were dropped: itself dropped when the part is unlocked.
@@ -65,8 +73,8 @@ type Freed = Vec<Arc<dyn Attached>>;
 /// What a look into a part found.
 enum Look {
     Found(Arc<Inode>),
-    /// And how many had been dropped.
-    Missing(u64),
+    /// And how many had been dropped, and whether a chunk is known to have it.
+    Missing(u64, bool),
 }
 
 const GONE: Error =
@@ -90,14 +98,21 @@ impl InodeTable {
     /// `ENOENT` where it is free; [`Error::Damaged`], [`Error::Device`].
     ///
     /// # Locking
-    /// May lock the cluster's buffer: the caller's transaction must not hold it.
+    /// May lock the AGI, and the cluster's buffer: the caller's transaction must not hold them.
     pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
         loop {
-            let dropped = match self.shared.index.look(ino) {
+            let (dropped, known) = match self.shared.index.look(ino) {
                 Look::Found(inode) => return inode.acquire().ok_or(GONE),
-                Look::Missing(dropped) => dropped,
+                Look::Missing(dropped, known) => (dropped, known),
             };
-            let inode = self.read(ino)?;
+            if !known {
+                self.look_up(ino, dropped)?;
+            }
+            let inode = match self.read(ino) {
+                // Of a chunk that is no more, anything may be read.
+                Err(_) if self.shared.index.dropped(ino) != dropped => continue,
+                read => read?,
+            };
             if let Some(inode) = self.insert(inode, Some(dropped)) {
                 return inode.acquire().ok_or(GONE);
             }
@@ -183,6 +198,20 @@ impl InodeTable {
         Some(inode)
     }
 
+    /// Looks a number up in the inode trees, when `dropped` inodes of its part had been dropped.
+    fn look_up(&self, ino: Ino, dropped: u64) -> Result<(), Error> {
+        if cluster::place(&self.shared.geometry, ino).is_none() {
+            return Err(outside(ino));
+        }
+        let chunk = self.shared.groups.chunk_inodes(&mut self.shared.reader(), ino)?;
+        let window = chunk.map_or(0, |chunk| known::window(ino, chunk.first, chunk.present));
+        if window & known::bit(ino) == 0 {
+            return Err(GONE);
+        }
+        self.shared.index.learn(ino, window, dropped);
+        Ok(())
+    }
+
     fn read(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
         let geometry = &self.shared.geometry;
         let place = cluster::place(geometry, ino).ok_or_else(|| outside(ino))?;
@@ -209,7 +238,7 @@ impl Index {
     pub(crate) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
         match self.look(ino) {
             Look::Found(inode) => Some(inode),
-            Look::Missing(_) => None,
+            Look::Missing(..) => None,
         }
     }
 
@@ -238,6 +267,34 @@ impl Index {
         Ok(inode)
     }
 
+    fn dropped(&self, ino: Ino) -> u64 {
+        self.part(ino).lock().dropped
+    }
+
+    /// A chunk is being removed, by who holds its AGI: whoever looked for one of its inodes looks again. Tells those
+    /// that are in memory.
+    pub(crate) fn removed(&self, chunk: ChunkInodes) {
+        for ino in chunk.inodes() {
+            let mut part = self.part(ino).lock();
+            part.dropped += 1;
+            part.known.forget(ino);
+            let inode = part.inodes.get(&ino.get()).map(Arc::clone);
+            drop(part);
+            if let Some(inode) = inode {
+                inode.lose_home();
+            }
+        }
+    }
+
+    /// The inode trees know a chunk with this inode, and with others of its window. Somebody may have removed it since
+    /// `dropped` was seen: then nothing is kept.
+    fn learn(&self, ino: Ino, window: u64, dropped: u64) {
+        let mut part = self.part(ino).lock();
+        if part.dropped == dropped {
+            part.known.add(ino, window);
+        }
+    }
+
     fn look(&self, ino: Ino) -> Look {
         let part = self.part(ino).lock();
         match part.inodes.get(&ino.get()) {
@@ -245,7 +302,7 @@ impl Index {
                 inode.touch();
                 Look::Found(Arc::clone(inode))
             }
-            None => Look::Missing(part.dropped),
+            None => Look::Missing(part.dropped, part.known.has(ino)),
         }
     }
 }

@@ -22,7 +22,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::fresh::NewInode;
 use crate::inode::{InodeRef, LockedInode};
 use crate::shared::Shared;
-use crate::space::{FreedInodes, Groups, Owner, RemovedChunk, Run, Space, Want};
+use crate::space::{ChunkInodes, FreedInodes, Groups, Owner, Run, Space, Want};
 use crate::state::InodeState;
 use crate::table::InodeTable;
 
@@ -224,8 +224,15 @@ impl Groups for TestGroups {
             let id = tx.read(DiskExtent { daddr, bytes: 16 << 10 }, Rank::Buffer, |_| Ok(()))?;
             tx.invalidate(id);
         }
-        let removed = RemovedChunk { first: Ino(first), present: u64::MAX };
+        let removed = ChunkInodes { first: Ino(first), present: u64::MAX };
         Ok(FreedInodes { count, removed: Some(removed) })
+    }
+
+    fn chunk_inodes(&self, _: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error> {
+        let first = ino.get() & !63;
+        let ledger = self.0.lock();
+        let gone = ledger.removes_chunks && ledger.free_inodes.range(first..first + 64).count() == 64;
+        Ok((!gone).then_some(ChunkInodes { first: Ino(first), present: u64::MAX }))
     }
 }
 

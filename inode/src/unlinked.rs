@@ -26,7 +26,7 @@ use rustc_hash::FxBuildHasher;
 use crate::cluster;
 use crate::inode::LockedInode;
 use crate::shared::Shared;
-use crate::space::RemovedChunk;
+use crate::space::ChunkInodes;
 use crate::table::InodeTable;
 
 const LINK_OFFSET: usize = std::mem::offset_of!(RawInode, next_unlinked);
@@ -144,7 +144,7 @@ pub(crate) fn remove_freed(
     shared: &Shared,
     tx: &mut Transaction,
     inode: &mut LockedInode,
-    gone: Option<RemovedChunk>,
+    gone: Option<ChunkInodes>,
 ) -> Result<(), Error> {
     take_off(shared, tx, inode, gone)
 }
@@ -153,7 +153,7 @@ fn take_off(
     shared: &Shared,
     tx: &mut Transaction,
     inode: &mut LockedInode,
-    gone: Option<RemovedChunk>,
+    gone: Option<ChunkInodes>,
 ) -> Result<(), Error> {
     let (ag, ino) = locate(shared, inode.ino())?;
     let agi = read_agi(shared, tx, ag)?;

@@ -20,20 +20,20 @@ pub struct FreedInodes {
     /// How many of the inodes that were asked for: the first of them, and those behind it that are of its chunk.
     pub count: usize,
     /// The chunk that was removed, if it was.
-    pub removed: Option<RemovedChunk>,
+    pub removed: Option<ChunkInodes>,
 }
 
-/// A chunk that is no more: its blocks are about to be free, and no inode of it may be written again.
+/// The inodes of a chunk. Of one that was removed, none may be written again: its blocks are about to be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemovedChunk {
+pub struct ChunkInodes {
     /// The first inode number of the chunk.
     pub first: Ino,
-    /// A bit for each inode that existed, the lowest for `first`.
+    /// A bit for each inode that exists, the lowest for `first`.
     pub present: u64,
 }
 
-impl RemovedChunk {
-    /// The inodes that existed.
+impl ChunkInodes {
+    /// The inodes that exist, or existed.
     pub fn inodes(&self) -> impl Iterator<Item = Ino> + use<> {
         let (first, present) = (self.first.get(), self.present);
         (0..64).filter(move |n| present & 1 << n != 0).map(move |n| Ino(first + n))
@@ -89,7 +89,7 @@ impl Groups {
         if goes {
             self.remove_chunk(tx, agi, &after)?;
         }
-        let removed = RemovedChunk { first: geometry.ino(ag, after.start), present: after.present() };
+        let removed = ChunkInodes { first: geometry.ino(ag, after.start), present: after.present() };
         Ok(FreedInodes { count, removed: goes.then_some(removed) })
     }
 

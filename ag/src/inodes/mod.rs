@@ -50,7 +50,7 @@ mod tree;
 
 pub use agi::Agi;
 pub use chunk::Chunk;
-pub use free::{FreedInodes, RemovedChunk};
+pub use free::{ChunkInodes, FreedInodes};
 pub use shape::{Cluster, InodeShape};
 pub use state::{AgInodes, InodeCounts, InodeOptions, VolumeInodes};
 pub use take::AllocInode;

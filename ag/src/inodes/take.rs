@@ -12,6 +12,7 @@ use super::agi::Agi;
 use super::choose::{Need, Offer, Pass};
 use super::chunk::Chunk;
 use super::current::Current;
+use super::free::ChunkInodes;
 use super::grow::Growth;
 use super::search::{self, Walk, Wanted};
 use super::tree::{Chunks, InodeKind};
@@ -233,6 +234,23 @@ pub(super) fn expect_equal(agi: Agi, found: Option<Chunk>, expected: Option<&Chu
     };
     let expected = format!("{}, as in the other inode tree", words(expected));
     Err(agi.damage(Damage::new("inode chunk", "record", expected, words(found.as_ref()))))
+}
+
+impl Groups {
+    /// The inodes of the chunk that a number lies in; `None` where it lies in none. The AGI stays locked in `tx`, and
+    /// as long as it does, so the chunk stays.
+    ///
+    /// # Errors
+    /// Damage of the inode tree; what reading meets.
+    pub fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error> {
+        let Some((ag, within)) = self.geometry().split_ino(ino) else { return Ok(None) };
+        let agi = self.lock_agi(tx, ag)?;
+        let chunk = chunk_of(&mut Chunks::<InoBt>::new(self, agi), tx, within)?;
+        Ok(chunk.map(|chunk| ChunkInodes {
+            first: self.geometry().ino(ag, chunk.start),
+            present: chunk.present(),
+        }))
+    }
 }
 
 /// Finds the chunk of an inode in one of the trees.

@@ -4,7 +4,9 @@
 //! some on both sides; else the shortest that is long enough; else the longest there is.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use base::lock::{Rank, may_wait};
 use base::{AgBlock, AgNumber, FsBlock};
@@ -20,6 +22,11 @@ use crate::owner::Owner;
 const NEAR_MAX: usize = 24;
 /// How many free extents are looked at by size, where alignment or busy blocks make the first ones unfit.
 const SIZES_MAX: usize = 64;
+
+/// How often lower groups are tried that others hold, and the pause in between: together far longer than a change holds
+/// a group that waits for nobody.
+const TURNS: u32 = 500;
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// Where blocks should lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +142,42 @@ impl Groups {
                 return Ok((group.fs_block(found.0), found.1));
             }
         }
-        Err(Error::NoSpace { what: "an extent" })
+        let lower = if only { 0..0 } else { 0..from };
+        let found = self.alloc_lower(tx, lower, want, request.owner)?;
+        let (start, count) = found.ok_or(Error::NoSpace { what: "an extent" })?;
+        reservation.spend(count)?;
+        Ok((start, count))
+    }
+
+    /// Allocates in one of the groups below those that the transaction holds. Others may hold them, for a moment each;
+    /// they cannot be waited for, as who holds one may wait for a group that is held here, but are tried for a while.
+    fn alloc_lower(
+        &self,
+        tx: &mut Transaction,
+        groups: Range<u32>,
+        want: impl Fn(u32) -> Want,
+        owner: Owner,
+    ) -> Result<Option<(FsBlock, u32)>, Error> {
+        for _ in 0..TURNS {
+            let mut is_held = false;
+            for ag in groups.clone() {
+                let Some(group) = self.get(AgNumber(ag)).filter(|group| group.may_have(&want(ag))) else {
+                    continue;
+                };
+                let Some(open) = group.try_lock(tx)? else {
+                    is_held = true;
+                    continue;
+                };
+                if let Some((at, count)) = open.alloc(tx, &want(ag), owner, 0)? {
+                    return Ok(Some((group.fs_block(at), count)));
+                }
+            }
+            if !is_held {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(None)
     }
 
     /// The group to begin with; whether it is the only one; the block to be near; whether exactly there.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use ag::{AllocInode, Costs, Groups};
 use base::random::Random;
 use base::time::SystemClock;
-use base::{FileBlock, Ino};
+use base::{FileBlock, Ino, errno};
 use block::{Device, Durability, MemoryDevice};
 use format::Geometry;
 use format::inode::ForkKind;
@@ -197,5 +197,33 @@ fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
         assert!(inos.iter().all(|ino| volume.table.get(*ino).is_err()));
         // What is not free is what the trees took to stay: the first volume's chunk of inodes and little more.
         assert!(free - volume.groups.free_blocks() <= 64, "{free} and {}", volume.groups.free_blocks());
+    }
+}
+
+/// Who looked for a file by its number, when it had been freed and its chunk of inodes with it, was told of damage
+/// where the blocks were used again; and where they were not, found the file as it was before.
+#[test]
+fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
+    for used_again in [false, true] {
+        let volume = Volume::new(&options(4096, |_| {}));
+        let workers = Workers::start(volume.shared(), false).unwrap();
+        let files: Vec<_> = (0..200).map(|_| volume.create(0o100_644)).collect();
+        let inos: Vec<Ino> = files.iter().map(|file| file.ino()).collect();
+        volume.target.write_home(&*volume.device).unwrap();
+        drop(files);
+        volume.shared().inactive.drain().unwrap();
+        drop(workers);
+        volume.target.write_home(&*volume.device).unwrap();
+        volume.table.shrink();
+        assert!(volume.table.is_empty());
+        for ino in inos {
+            if used_again {
+                let place = crate::cluster::place(volume.groups.geometry(), ino).unwrap();
+                let at = place.cluster.daddr.get() * 512 + u64::from(place.offset);
+                volume.device.write_at(at, &[0xda; 512], Durability::Buffered).unwrap();
+            }
+            let found = volume.table.get(ino).map(|inode| inode.read().mode());
+            assert_eq!(found.map_err(|error| error.errno()), Err(errno::ENOENT), "{ino}");
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! Threads that allocate and free on one volume at the same time.
 
+use std::sync::Barrier;
+use std::time::Duration;
+
 use base::{AgNumber, FsBlock};
 
 use crate::testing::{Numbers, OWNER, Volume};
@@ -52,4 +55,42 @@ fn threads_never_get_the_same_blocks() {
     assert_eq!(volume.total(&[]), total);
     volume.check(&[]);
     volume.repair();
+}
+
+/// A change held the last block of its group, and needed one more, which another group had: a lower one, where somebody
+/// else was at work. It was told that there is no space, and as it had begun, the volume was shut down.
+#[test]
+fn what_a_lower_group_has_is_found_though_somebody_is_at_work_there() {
+    let Some(volume) = Volume::make(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1") else { return };
+    let take = |tx: &mut _, ag| {
+        let mut reservation = volume.groups.reserve_blocks(4096)?;
+        let near = Near::OnlyAg(AgNumber(ag));
+        let request = AllocRequest { near, min: 1, max: 4096, align: 1, owner: OWNER, data: false };
+        volume.groups.alloc_extent(tx, &mut reservation, &request)
+    };
+    for ag in 1..4 {
+        while volume.run(|tx| take(tx, ag)).is_ok() {}
+    }
+    let held = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut tx = volume.begin();
+            volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
+            held.wait();
+            std::thread::sleep(Duration::from_millis(3));
+            tx.commit(&mut []).unwrap();
+        });
+        held.wait();
+        let (block, _) = volume
+            .run(|tx| {
+                let mut reservation = volume.groups.reserve_blocks(1)?;
+                let (group, near) = (volume.groups.get(AgNumber(1)).unwrap(), Near::Ag(AgNumber(1)));
+                group.lock(tx)?;
+                reservation.highest = Some(AgNumber(1));
+                let request = AllocRequest { near, min: 1, max: 1, align: 1, owner: OWNER, data: false };
+                volume.groups.alloc_extent(tx, &mut reservation, &request)
+            })
+            .unwrap();
+        assert_eq!(volume.groups.of_block(block, 1).unwrap().0.ag, AgNumber(0));
+    });
 }
