@@ -144,8 +144,9 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// Gives back what was set aside. Waits for no inode and no group.
     fn unreserve(&self, blocks: u64);
 
-    /// Blocks that the tree of a file's map may need for one write.
-    fn tree_share(&self) -> u64;
+    /// Blocks that the tree of a file's map may take, until so many blocks are mapped behind each other, at worst each
+    /// by a record of its own.
+    fn tree_share(&self, blocks: u64) -> u64;
 
     /// Keeps free blocks for a file. The caller has reserved as many as it wants.
     ///
@@ -174,6 +175,33 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// # Errors
     /// As [`finish`](Self::finish).
     fn clear_behind(&self, file: &Self::File, size: u64) -> Result<(), Error>;
+
+    /// In how many blocks at once a file gets those that are mapped nowhere when it is written: 1 for any.
+    ///
+    /// # Errors
+    /// The file is in memory no more.
+    fn unit(&self, file: &Self::File) -> Result<u64, Error> {
+        let _ = file;
+        Ok(1)
+    }
+
+    /// Maps the holes of `from..to` to unwritten blocks, and what lies around them in the file's units.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: what was mapped stays. Else as [`finish`](Self::finish).
+    fn fill_units(&self, file: &Self::File, from: u64, to: u64) -> Result<(), Error> {
+        let _ = (file, from, to);
+        Ok(())
+    }
+
+    /// Frees what is mapped behind the block in which the file of this size ends, unless it was asked for.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    fn trim(&self, file: &Self::File, size: u64) -> Result<(), Error> {
+        let _ = (file, size);
+        Ok(())
+    }
 
     /// Notes that the file's contents are changed now: called at most once a tick of the clock, before the change.
     ///

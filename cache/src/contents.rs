@@ -60,6 +60,10 @@ pub struct Contents<B: Backing> {
     pub(crate) stream: Stream,
     /// Nothing is mapped behind the end that was written there, and is no contents.
     pub(crate) clear_behind: AtomicBool,
+    /// In how many blocks at once the file gets new ones.
+    pub(crate) unit: AtomicU64,
+    /// What such units have behind the end of the file may be there still.
+    pub(crate) filled: AtomicBool,
     /// The tick of the clock at which the file's times were last touched.
     tick: AtomicU64,
 }
@@ -86,7 +90,7 @@ impl<B: Backing> Contents<B> {
     /// # Errors
     /// What telling the file's size meets.
     pub fn new(cache: &Arc<Cache<B>>, file: B::File) -> Result<Arc<Self>, Error> {
-        let size = cache.below.size(&file)?;
+        let (size, unit) = (cache.below.size(&file)?, cache.below.unit(&file)?);
         let cache = Arc::clone(cache);
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -106,6 +110,8 @@ impl<B: Backing> Contents<B> {
             ahead: Mutex::new(Rank::Leaf, None),
             stream: Stream::default(),
             clear_behind: AtomicBool::new(false),
+            unit: AtomicU64::new(unit),
+            filled: AtomicBool::new(false),
             tick: AtomicU64::new(0),
         }))
     }
@@ -231,7 +237,10 @@ impl<B: Backing> Contents<B> {
     /// Sets blocks aside, and a share for the tree unless there is one.
     pub(crate) fn set_aside(&self, blocks: u64) -> Result<(), Error> {
         let below = &self.cache.below;
-        let lacking = below.tree_share().saturating_sub(self.account.lock().tree);
+        let lacking = {
+            let account = self.account.lock();
+            below.tree_share(account.blocks + blocks).saturating_sub(account.tree)
+        };
         if blocks + lacking > 0 && below.reserve(blocks + lacking).is_err() {
             self.cache.give_back_ahead();
             below.reserve(blocks + lacking)?;
@@ -266,20 +275,21 @@ impl<B: Backing> Contents<B> {
 
     /// Puts back what was not spent. What is not needed is given back to the volume.
     pub(crate) fn put_back(&self, blocks: u64, tree: u64) {
-        let share = self.cache.below.tree_share();
+        let below = &self.cache.below;
         let mut account = self.account.lock();
         account.blocks += blocks;
         account.tree += tree;
-        let most = if account.blocks > 0 || self.dirty_blocks.load(SeqCst) > 0 { share } else { 0 };
+        let is_needed = account.blocks > 0 || self.dirty_blocks.load(SeqCst) > 0;
+        let most = if is_needed { below.tree_share(account.blocks) } else { 0 };
         let surplus = account.tree.saturating_sub(most);
         let lacking = most.saturating_sub(account.tree);
         account.tree -= surplus;
         drop(account);
         if surplus > 0 {
-            self.cache.below.unreserve(surplus);
+            below.unreserve(surplus);
         }
         // Where there is nothing left, the next transaction has only what its own needs leave.
-        if lacking > 0 && self.cache.below.reserve(lacking).is_ok() {
+        if lacking > 0 && below.reserve(lacking).is_ok() {
             self.account.lock().tree += lacking;
         }
     }

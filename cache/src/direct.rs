@@ -131,6 +131,7 @@ impl<B: Backing> Contents<B> {
                     return Ok(buf.len());
                 }
             }
+            self.fill_units(offset, length)?;
             if whole {
                 self.write_new(offset, buf)?;
                 return Ok(buf.len());

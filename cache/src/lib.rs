@@ -43,6 +43,7 @@ mod seek;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod units;
 mod write;
 
 pub use backing::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};

@@ -492,8 +492,8 @@ impl Backing for Volume {
         state.reserved -= blocks;
     }
 
-    fn tree_share(&self) -> u64 {
-        2
+    fn tree_share(&self, blocks: u64) -> u64 {
+        2 + blocks / 8
     }
 
     fn claim(&self, _file: &u64, want: &Want) -> Result<TestClaim, Error> {

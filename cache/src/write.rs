@@ -81,6 +81,7 @@ impl<B: Backing> Contents<B> {
         if offset > self.size() {
             self.zero_old_tail()?;
         }
+        self.fill_units(offset, length)?;
         let mut at = offset;
         for buf in bufs {
             if let Err((done, error)) = self.write_buf(at, buf) {

@@ -33,6 +33,8 @@ pub struct Reservations {
     pub map: LogReservation,
     /// Blocks that a fork's tree may take when one extent is mapped or unmapped.
     pub map_blocks: u32,
+    /// Levels of a fork's tree at most, and least records of its leaves and keys of its nodes.
+    map_shape: (u32, u64, u64),
     /// A step of changing the map of a file's contents, with what follows it.
     pub contents: LogReservation,
     /// The same for several small files at once, whose maps are in their inodes.
@@ -106,6 +108,11 @@ impl Reservations {
                 transactions: 1,
             },
             map_blocks: map_levels + 1,
+            map_shape: (
+                map_levels,
+                (BmBt::max_records(geometry) / 2).max(1) as u64,
+                (BmBt::max_keys(geometry) / 2).max(2) as u64,
+            ),
             contents: chain(contents, 3),
             small_files: chain(small_files, 3),
             free_inodes: LogReservation {
@@ -118,6 +125,20 @@ impl Reservations {
             },
             bucket: once(sector),
         }
+    }
+}
+
+impl Reservations {
+    /// Blocks that a fork's tree may take until so many blocks are mapped behind each other, at worst each by a record
+    /// of its own: for each level as many as it gets if its blocks are half full, and one.
+    pub fn map_blocks_for(&self, blocks: u64) -> u64 {
+        let (levels, leaf, node) = self.map_shape;
+        let (mut sum, mut needed, mut least) = (1, blocks, leaf);
+        for _ in 0..levels {
+            needed = needed.div_ceil(least).max(1);
+            (sum, least) = (sum + needed, node);
+        }
+        sum
     }
 }
 

@@ -6,6 +6,7 @@ use ag::BlockReservation;
 use base::{Ino, errno};
 use format::dir::{DataPtr, Entry};
 use format::inode::FileType;
+use inode::attr::remote::FEW_PIECES;
 use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Standing, Vacancy};
 use inode::groups::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
@@ -23,6 +24,8 @@ pub(crate) struct Change<'v> {
     pub blocks: BlockReservation<'v>,
     /// How many blocks one directory in it may take.
     pub room: u32,
+    /// In how many pieces the value of an attribute may lie at most, if it takes blocks of its own.
+    pub pieces: usize,
 }
 
 impl<'v> Change<'v> {
@@ -92,7 +95,7 @@ impl Volume {
     ) -> Result<Change<'v>> {
         let room = blocks.left().min(self.reservations.name_blocks);
         let tx = self.table.shared().begin(reservation)?;
-        Ok(Change { volume: self, tx, blocks, room })
+        Ok(Change { volume: self, tx, blocks, room, pieces: FEW_PIECES })
     }
 
     /// Does what takes blocks. Where there are none, whatever is about to give some back is waited for, and then it is
@@ -112,7 +115,7 @@ impl Volume {
     pub(crate) fn look(&self) -> Result<Change<'_>> {
         let shared = self.table.shared();
         let tx = Transaction::reader(&shared.target, &shared.buffers);
-        Ok(Change { volume: self, tx, blocks: self.groups.reserve_blocks(0)?, room: 0 })
+        Ok(Change { volume: self, tx, blocks: self.groups.reserve_blocks(0)?, room: 0, pieces: 0 })
     }
 
     /// A hold on an inode.

@@ -198,8 +198,8 @@ impl Backing for Below {
         });
     }
 
-    fn tree_share(&self) -> u64 {
-        self.shared.reservations.map_blocks.into()
+    fn tree_share(&self, blocks: u64) -> u64 {
+        self.shared.reservations.map_blocks_for(blocks)
     }
 
     fn claim(&self, file: &FileBelow, want: &Want) -> Result<Blocks, Error> {
@@ -225,7 +225,11 @@ impl Backing for Below {
                 reserved: small(std::mem::take(&mut file.reserved)),
             });
         }
-        maps::finish(&self.shared, &self.groups, &mut finishes)
+        let done = maps::finish(&self.shared, &self.groups, &mut finishes);
+        for (file, finish) in files.iter_mut().zip(&finishes) {
+            file.reserved = finish.reserved.into();
+        }
+        done
     }
 
     fn set_size(&self, file: &FileBelow, size: u64, shrinks: bool) -> Result<(), Error> {
@@ -236,6 +240,19 @@ impl Backing for Below {
     fn clear_behind(&self, file: &FileBelow, size: u64) -> Result<(), Error> {
         let end = FileBlock(size.div_ceil(self.shared.geometry.block_size.into()));
         maps::clear_behind(&self.shared, &self.groups, &file.get()?, end)
+    }
+
+    fn unit(&self, file: &FileBelow) -> Result<u64, Error> {
+        Ok(maps::unit(&file.get()?.read()).into())
+    }
+
+    fn fill_units(&self, file: &FileBelow, from: u64, to: u64) -> Result<(), Error> {
+        maps::fill_units(&self.shared, &self.groups, &file.get()?, (FileBlock(from), FileBlock(to)))
+    }
+
+    fn trim(&self, file: &FileBelow, size: u64) -> Result<(), Error> {
+        let end = FileBlock(size.div_ceil(self.shared.geometry.block_size.into()));
+        maps::trim(&self.shared, &self.groups, &file.get()?, end).map(drop)
     }
 
     fn touch(&self, file: &FileBelow) -> Result<(), Error> {

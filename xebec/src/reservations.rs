@@ -32,6 +32,10 @@ pub(crate) struct Reservations {
     pub rename: LogReservation,
     /// An attribute.
     pub attribute: LogReservation,
+    /// Pieces in which the value of an attribute may lie at most: what half of the log has room for.
+    pub most_pieces: usize,
+    /// What each piece adds to setting an attribute, in bytes of the log.
+    piece: u32,
     /// Blocks that setting an attribute takes, without those of its value.
     pub attribute_blocks: u32,
     /// Blocks that one more name takes.
@@ -52,6 +56,10 @@ const INODE_EXTRA: u32 = 256;
 const TARGET_BYTES: u32 = 2048;
 /// Intents for the blocks of the longest value, each a piece of its own: reverse mappings and frees.
 const VALUE_ITEMS: u32 = 70 * 2 * 64;
+/// Transactions of the chain that sets an attribute.
+const ATTRIBUTE_CHAIN: u32 = 3;
+/// Blocks that the longest value takes, on a volume with the smallest blocks.
+const MOST_VALUE_BLOCKS: usize = 70;
 /// Levels of a directory's tree of extents that are ever changed at once.
 const EXTENT_LEVELS: u32 = 3;
 
@@ -80,6 +88,15 @@ impl Reservations {
             |bytes: u32, transactions| LogReservation { bytes: bytes.max(costs.largest()), transactions };
         let new_name = most_new_blocks(geometry) + EXTENT_LEVELS;
         let chunk_blocks = groups.blocks_for_inode();
+        let alone = chain(
+            attribute + dir_block + costs.extent_free() + costs.extent_alloc() + 2 * inode,
+            ATTRIBUTE_CHAIN,
+        );
+        let piece = costs.extent_alloc();
+        let log_bytes = u64::from(geometry.log_blocks) << geometry.block_log;
+        let room = (log_bytes / 2 / u64::from(ATTRIBUTE_CHAIN)).saturating_sub(alone.bytes.into());
+        // Those of the tree that maps them are pieces, too.
+        let most_pieces = (room / u64::from(piece)).saturating_sub(MOST_TREE_BLOCKS.into()) as usize;
         Self {
             inode: LogReservation { bytes: inode, transactions: 1 },
             superblock: LogReservation { bytes: Costs::buffer(geometry.sector_size), transactions: 1 },
@@ -97,10 +114,9 @@ impl Reservations {
             // Of both inodes, a name goes and another may come; the whiteout has room for its own. One comes on a list
             // of unlinked inodes, the whiteout leaves one.
             rename: chain(2 * name + 5 * inode + 2 * unlinked + 4 * parent, 2),
-            attribute: chain(
-                attribute + dir_block + costs.extent_free() + costs.extent_alloc() + 2 * inode,
-                3,
-            ),
+            attribute: alone,
+            most_pieces: most_pieces.min(MOST_VALUE_BLOCKS),
+            piece,
             attribute_blocks,
             name_blocks: new_name,
             parent_blocks,
@@ -108,6 +124,12 @@ impl Reservations {
             chunk_blocks,
             target_blocks: TARGET_BYTES.div_ceil(geometry.block_size),
         }
+    }
+
+    /// An attribute whose value lies in so many pieces, at most [`most_pieces`](Self::most_pieces).
+    pub fn attribute_in_pieces(&self, pieces: usize) -> LogReservation {
+        let bytes = (pieces as u32 + MOST_TREE_BLOCKS) * self.piece;
+        LogReservation { bytes: self.attribute.bytes + bytes, ..self.attribute }
     }
 
     /// Blocks that a name takes, or its end.

@@ -4,6 +4,7 @@ use base::Ino;
 
 pub use inode::settings::{Settings, xflags};
 
+use crate::contents::in_memory;
 use crate::{File, Result, Volume};
 
 impl Volume {
@@ -41,7 +42,12 @@ impl Volume {
         let change = self.begin(self.reservations.inode)?;
         let mut state = inode.lock();
         settings.set(self.table.shared(), &mut state)?;
-        change.commit(&mut [&mut state])
+        change.commit(&mut [&mut state])?;
+        drop(state);
+        match in_memory(&inode) {
+            Some(contents) => Ok(contents.unit_changed()?),
+            None => Ok(()),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::random::Random;
 use base::{Ino, errno};
 use block::{Device, MemoryDevice};
-use xebec::{Kind, New, Options, SetAttribute, SetMetadata, Volume};
+use xebec::{Kind, New, OpenOptions, Options, SetAttribute, SetMetadata, Volume};
 
 use common::judge;
 
@@ -403,6 +403,47 @@ fn a_full_volume_refuses_and_keeps_what_it_has() {
     }
     volume.unmount().unwrap();
     judge(&device);
+}
+
+/// There were 200 free blocks, no two together, and a value that takes 50 was refused.
+#[test]
+fn a_value_lies_in_as_many_pieces_as_there_must_be() {
+    for block_size in [1024, 4096] {
+        let log = mkfs::LogOptions { size: Some(24 << 20), ..mkfs::LogOptions::default() };
+        let options = mkfs::Options { block_size, ag_count: Some(2), log, ..mkfs::Options::default() };
+        let device = make(&options);
+        let volume = open(&device);
+        let block = u64::from(block_size);
+        let filler =
+            OpenOptions::new().read(true).write(true).create(true).open(&volume, b"/filler").unwrap();
+        let ino = volume.create(volume.root(), b"file", &New::file()).unwrap();
+        let mut size = 32 << 20;
+        let mut end = 0;
+        while size >= block {
+            match filler.allocate(end, size, false) {
+                Ok(()) => end += size,
+                Err(_) => size /= 2,
+            }
+        }
+        filler.sync_all().unwrap();
+        // Among what the file has, so that no hole touches another, or what else is free.
+        for n in 0..200 {
+            filler.punch_hole((100 + 2 * n) * block, block).unwrap();
+        }
+        filler.sync_all().unwrap();
+        let value: Vec<u8> = (0..50_000_u32).map(|n| (n % 251) as u8).collect();
+        volume.set_attribute(ino, b"user.long", &value, SetAttribute::Any).unwrap();
+        let model = Model::from([(b"user.long".to_vec(), value)]);
+        expect(&volume, ino, &model);
+        drop(filler);
+        volume.unmount().unwrap();
+        judge(&device);
+        assert_eq!(as_read(&device, ino), model);
+        let volume = open(&device);
+        volume.remove_attribute(ino, b"user.long").unwrap();
+        volume.unmount().unwrap();
+        judge(&device);
+    }
 }
 
 /// The blocks of attributes on a device.

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::MemoryDevice;
+use cache::RangeKind;
 use crashsim::files::Files;
+use format::inode::flags;
 use model::contents::{Calls, Excused, Session};
-use xebec::{File, OpenOptions, Options, Volume};
+use xebec::{File, OpenOptions, Options, Settings, Volume};
 
 use common::judge;
 
@@ -23,6 +25,8 @@ struct Walk {
     usual: u64,
     reflink: bool,
     rmapbt: bool,
+    /// A hint for the size of extents.
+    hint: u32,
     /// Bytes that may be in memory.
     memory: Option<u64>,
 }
@@ -38,6 +42,7 @@ impl Walk {
             usual: [300_000, 3_000_000][seed as usize / 2 % 2],
             reflink: seed % 5 != 2,
             rmapbt: seed.is_multiple_of(2),
+            hint: [0, 0, 0, 64 << 10, 0, 3 << 16, 0][seed as usize % 7],
             memory: [None, Some(64 << 10), Some(1 << 20)][seed as usize / 3 % 3],
         }
     }
@@ -63,6 +68,12 @@ impl Walk {
     fn run(&self, threads: u64, count: usize) -> Result<(), String> {
         let device = self.make();
         let volume = Volume::open(device.clone(), self.options()).unwrap();
+        if self.hint != 0 {
+            // The files take it over.
+            let xflags = flags::EXTSZINHERIT.into();
+            let settings = Settings { xflags, extsize: self.hint, ..Settings::default() };
+            volume.set_settings(volume.root(), &settings).unwrap();
+        }
         std::thread::scope(|scope| {
             let work = |part: u64| {
                 let (subject, name) = (Files(&volume), format!("thread{part}-"));
@@ -116,6 +127,102 @@ const KIB: u64 = 1 << 10;
 fn open<'v>(volume: &'v Volume, name: &str, direct: bool) -> File<'v> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).direct(direct).open(volume, name.as_bytes()).unwrap()
+}
+
+/// What a file maps, in KiB: whether it was written, where it begins, and its length.
+fn map_of(file: &File<'_>) -> Vec<(bool, u64, u64)> {
+    let mut map: Vec<(bool, u64, u64)> = Vec::new();
+    file.ranges(&mut |range| {
+        let (written, at, length) =
+            (range.kind != RangeKind::Unwritten, range.offset / KIB, range.length / KIB);
+        match map.last_mut() {
+            Some(last) if last.0 == written && last.1 + last.2 == at => last.2 += length,
+            _ => map.push((written, at, length)),
+        }
+        true
+    })
+    .unwrap();
+    map
+}
+
+/// A hint for the size of extents was kept to where blocks were reserved, and where a write allocated it was not.
+#[test]
+fn writes_allocate_in_units_of_the_hint() {
+    let device = Walk { bytes: 32 << 20, ..Walk::of(0) }.make();
+    let volume = quiet_volume(&device);
+    let file = open(&volume, "file", false);
+    let hint = Settings { xflags: flags::EXTSIZE.into(), extsize: 64 << 10, ..Settings::default() };
+    file.set_settings(&hint).unwrap();
+    file.write_at(&[1; 1000], 100 * KIB).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(map_of(&file), [(false, 64, 36), (true, 100, 4), (false, 104, 24)]);
+    // What the end does not reach is given back, and comes again where the file goes on.
+    drop(file);
+    // Freed blocks are not used again before that is stable.
+    volume.sync().unwrap();
+    let file = open(&volume, "file", true);
+    assert_eq!(map_of(&file), [(false, 64, 36), (true, 100, 4)]);
+    file.write_at(&[2; 4096], 104 * KIB).unwrap();
+    assert_eq!(map_of(&file), [(false, 64, 36), (true, 100, 8), (false, 108, 20)]);
+    let mut ranges = Vec::new();
+    file.ranges(&mut |range| {
+        ranges.push(range.place.unwrap() - range.offset);
+        true
+    })
+    .unwrap();
+    assert!(ranges.windows(2).all(|pair| pair[0] == pair[1]), "one run: {ranges:?}");
+    assert_eq!((ranges[0] + (64 << 10)) % (64 << 10), 0);
+    // Without a hint a write takes what it needs.
+    let other = open(&volume, "other", false);
+    other.write_at(&[1; 1000], 100 * KIB).unwrap();
+    other.sync_all().unwrap();
+    assert_eq!(map_of(&other), [(true, 100, 4)]);
+    drop((file, other));
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// A file took all free blocks, no two of which were together: when it was written, there were none for the tree of its
+/// map, and the volume was shut down.
+#[test]
+fn free_space_in_single_blocks_is_filled_to_its_end() {
+    let device = Walk { bytes: 32 << 20, block: 1024, ..Walk::of(0) }.make();
+    let volume = quiet_volume(&device);
+    let filler = open(&volume, "filler", false);
+    let (mut size, mut end) = (16 << 20, 0);
+    while size >= KIB {
+        match filler.allocate(end, size, false) {
+            Ok(()) => end += size,
+            Err(_) => size /= 2,
+        }
+    }
+    for n in 0..3000 {
+        filler.punch_hole((100 + 2 * n) * KIB, KIB).unwrap();
+    }
+    filler.sync_all().unwrap();
+    let file = open(&volume, "file", false);
+    let mut written = 0;
+    let full = loop {
+        match file.write_at(&[written as u8 | 1; 7 << 10], written) {
+            Ok(0) | Err(_) => break volume.metadata(volume.root()).is_ok(),
+            Ok(bytes) => written += bytes as u64,
+        }
+    };
+    assert!(full && written > 2500 * KIB, "{written}");
+    file.sync_all().unwrap();
+    drop((file, filler));
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = quiet_volume(&device);
+    let (file, mut at) = (open(&volume, "file", false), 0);
+    while at < written {
+        let mut bytes = [0; 7 << 10];
+        let read = file.read_at(&mut bytes, at).unwrap();
+        assert!(bytes[..read].iter().all(|byte| *byte == at as u8 | 1), "{at}");
+        at += read as u64;
+    }
+    drop(file);
+    volume.unmount().unwrap();
 }
 
 /// Makes a file of 200 KiB of which the block at 96 KiB alone is on the disk: behind the size that the inode tells

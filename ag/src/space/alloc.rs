@@ -296,7 +296,31 @@ impl OpenAg<'_> {
                 return Ok(found);
             }
         }
-        self.find_by_size(tx, want, busy_too)
+        let found = self.find_by_size(tx, want, busy_too)?;
+        if found.is_some() || want.min > 1 {
+            return Ok(found);
+        }
+        self.find_any(tx, want, busy_too)
+    }
+
+    /// The first block that may be used, behind the wanted place or else before it. The searches above give up after a
+    /// few extents; where free space is in single blocks, all that they look at may be claimed or busy.
+    fn find_any(&self, tx: &mut Transaction, want: &Want, busy_too: bool) -> Result<Option<Found>, Error> {
+        if self.get(tx, agf!(freeblks)) <= self.group.claimed.load(Relaxed) {
+            return Ok(None);
+        }
+        let near = want.near.unwrap_or(0);
+        for (from, to) in [(near, u32::MAX), (0, near)] {
+            let mut bno = self.cursor::<BnoBt>();
+            let mut free = bno.lookup_ge(tx, from)?;
+            while let Some(extent) = free.filter(|extent| extent.startblock.get() < to) {
+                if let Some(found) = self.fit(&extent, want, None, busy_too) {
+                    return Ok(Some(found));
+                }
+                free = bno.next(tx)?;
+            }
+        }
+        Ok(None)
     }
 
     /// The nearest place for an extent of full length; with `exact`, what there is at that place.

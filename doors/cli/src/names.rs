@@ -140,6 +140,27 @@ pub fn printable(text: &[u8]) -> String {
     out
 }
 
+/// A name as `getfacl` writes it: what is unsafe, and a backslash, by bytes in octal digits, everything else as it is.
+pub fn octal(name: &[u8]) -> String {
+    let mut out = String::with_capacity(name.len());
+    let escape = |out: &mut String, bytes: &[u8]| {
+        for byte in bytes {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\{byte:03o}");
+        }
+    };
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match is_safe(c) && c != '\\' {
+                true => out.push(c),
+                false => escape(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        escape(&mut out, chunk.invalid());
+    }
+    out
+}
+
 /// A name in JSON: under `key` where it is UTF-8, else in hexadecimal under `key` with `_hex` behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonName<'a> {

@@ -25,30 +25,30 @@ use crate::fork::Fork;
 use crate::shared::Shared;
 use crate::space::{Owner, Run, Space, Want};
 
-/// Pieces in which a value may lie at most: each changes the trees of free space.
-pub const MOST_PIECES: usize = 4;
+/// Pieces in which a value usually lies at most: each changes the trees of free space, and takes space in the log.
+pub const FEW_PIECES: usize = 4;
+/// What is told of where there is space, in more pieces than there may be.
+pub const SCATTERED: &str = "the value of an attribute: free space is in too small pieces";
 
-/// Allocates blocks for a value of so many bytes. The space must be one for data.
+/// Allocates blocks for a value of so many bytes, in so many pieces at most. The space must be one for data.
 ///
 /// # Errors
-/// [`Error::NoSpace`] where they cannot be had in [`MOST_PIECES`] pieces: what was allocated is in `runs` then, for
-/// [`give_back`].
+/// [`Error::NoSpace`], of [`SCATTERED`] space where there would have to be more pieces: what was allocated is in `runs`
+/// then, for [`give_back`].
 pub fn allocate(
     shared: &Shared,
     tx: &mut Transaction,
     space: &mut dyn Space,
     (ino, near): (Ino, Option<FsBlock>),
-    length: u32,
+    (length, most_pieces): (u32, usize),
     runs: &mut Vec<Run>,
 ) -> Result<()> {
     let owner = Owner { ino, fork: ForkKind::Attr, tree: false };
     let mut left = block_count(length, &shared.geometry);
     let mut near = near;
     while left > 0 {
-        if runs.len() == MOST_PIECES {
-            return Err(Error::NoSpace {
-                what: "the value of an attribute: free space is in too small pieces",
-            });
+        if runs.len() >= most_pieces {
+            return Err(Error::NoSpace { what: SCATTERED });
         }
         let run = space.allocate(tx, owner, Want { near, most: left, least: 1, align: 1 })?;
         left -= run.count.min(left);

@@ -47,8 +47,8 @@ pub struct Finish {
     /// When the contents changed, if the inode is to be told.
     pub modified: Option<Timestamp>,
     /// Blocks that were reserved for this, by [`BlockReservation::give`](ag::BlockReservation::give): those that are
-    /// claimed, and [`Reservations::map_blocks`](crate::reservation::Reservations::map_blocks) for the tree of the map.
-    /// What is not used goes back.
+    /// claimed, and [`Reservations::map_blocks_for`](crate::reservation::Reservations::map_blocks_for) them for the
+    /// tree of the map. What is not used of them is left here for the caller, or was given back.
     pub reserved: u32,
 }
 
@@ -58,8 +58,7 @@ pub struct Finish {
 ///
 /// # Errors
 /// Damage, no space where less was reserved than was claimed, a volume that was shut down. The volume is shut down in
-/// any case: what was written cannot be kept, and nobody may believe it is. `reserved` is 0
-/// where the blocks were used or given back; what is left there is the caller's.
+/// any case: what was written cannot be kept, and nobody may believe it is.
 pub fn finish(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> Result<(), Error> {
     shared.target.written_past_log();
     files.sort_by_key(|file| file.inode.ino());
@@ -200,6 +199,8 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
         }
         blocks = step.commit()?;
         if is_last {
+            // The file may have more to write, and then nobody else has taken these meanwhile.
+            finish.reserved = blocks.give(u32::MAX);
             return Ok(());
         }
     }

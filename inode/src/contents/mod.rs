@@ -7,7 +7,7 @@
 //! | [`finish()`] | data has been written: maps its blocks, or marks them as written, and moves the size |
 //! | [`set_size`], [`truncate`], [`clear_behind`], [`trim`] | the size, and what is mapped behind it |
 //! | [`punch`] | unmaps |
-//! | [`preallocate`], [`zero`] | maps unwritten blocks |
+//! | [`preallocate`], [`zero`], [`fill_units`] | maps unwritten blocks |
 //! | [`collapse`], [`insert`] | moves what lies behind |
 //! | [`share`] | maps another file's blocks |
 //! | `step` | one transaction on one file: what all of these consist of |
@@ -41,7 +41,7 @@ use log::engine::Error;
 pub use claim::claim;
 pub use finish::{Finish, Written, finish};
 pub use map::{Mapped, map};
-pub use preallocate::{preallocate, zero};
+pub use preallocate::{fill_units, preallocate, unit, zero};
 pub use share::{Share, share};
 pub use shift::{collapse, insert};
 pub use size::{clear_behind, drop_set_id, punch, set_size, trim, truncate};

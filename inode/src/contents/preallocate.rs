@@ -16,6 +16,9 @@ use crate::inode::Inode;
 use crate::shared::Shared;
 use crate::state::InodeState;
 
+/// No hint is larger.
+const MAX_HINT: u32 = MAX_EXTENT_BLOCKS as u32;
+
 /// Fills the holes of a range with unwritten blocks, and makes the file at least `size` bytes long, if that is given.
 /// A file with a hint for the size of its extents gets them in such units. The times move, and the file is marked as
 /// preallocated: what lies behind its end then stays ([`trim`](super::trim)).
@@ -35,11 +38,7 @@ pub fn preallocate(
     }
     let file = File { shared, groups, inode };
     let unit = hint(&inode.read());
-    let (from, to) = aligned(from, to, unit);
-    while let Some((at, count)) = file.look(|list| hole_in(list, from, to))? {
-        let most = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(unit)) as u32; // 21 bits
-        until_found(shared, groups, || fill(file, at, most, unit))?;
-    }
+    fill_holes(file, aligned(from, to, unit), unit, true)?;
     let mut step = file.giving()?;
     step.modified();
     mark_preallocated(&mut step.locked);
@@ -49,18 +48,67 @@ pub fn preallocate(
     step.commit().map(drop)
 }
 
-/// The unit in blocks in which a file's extents shall be; 1 for any.
+/// Fills the holes that are about to be written within a range with unwritten blocks, in whole units of the hint for
+/// the file's extents, as far as each hole reaches. Nothing else of the file changes: what lies behind its end then,
+/// nobody asked for.
+///
+/// # Errors
+/// As [`preallocate`].
+pub fn fill_units(
+    shared: &Shared,
+    groups: &Arc<Groups>,
+    inode: &Arc<Inode>,
+    (from, to): (FileBlock, FileBlock),
+) -> Result<(), Error> {
+    let file = File { shared, groups, inode };
+    let unit = unit(&inode.read());
+    let mut at = from;
+    while let Some((hole, count)) = file.look(|list| hole_in(list, at, to))? {
+        let (wide_from, wide_to) = aligned(hole, FileBlock(hole.get() + count), unit);
+        let (first, end) = file.look(|list| {
+            let before = list.index_at(hole).checked_sub(1).and_then(|before| list.get(before));
+            let first = before.map_or(wide_from, |before| before.end().max(wide_from));
+            (first, FileBlock(first.get() + list.piece(first, wide_to).count))
+        })?;
+        // Where the hole does not begin with a unit, it goes on where the blocks before it end.
+        let align = if first == wide_from { unit } else { 1 };
+        fill_holes(file, (first, end), align, false)?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// Fills the holes of a range, beginning at multiples of `align`, where that is possible.
+fn fill_holes(
+    file: File<'_>,
+    (from, to): (FileBlock, FileBlock),
+    align: u32,
+    asked_for: bool,
+) -> Result<(), Error> {
+    while let Some((at, count)) = file.look(|list| hole_in(list, from, to))? {
+        let most = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(align)) as u32; // 21 bits
+        until_found(file.shared, file.groups, || fill(file, at, (most, align), asked_for))?;
+    }
+    Ok(())
+}
+
+/// The unit in blocks in which a file gets its blocks when it is written; 1 for any.
+pub fn unit(state: &InodeState) -> u32 {
+    let core = state.core();
+    let unit = if core.flags.get() & flags::EXTSIZE != 0 { core.extsize.get() } else { 1 };
+    if (1..=MAX_HINT).contains(&unit) { unit } else { 1 }
+}
+
+/// The unit in blocks in which a file's extents shall be that are asked for; 1 for any.
 fn hint(state: &InodeState) -> u32 {
     let core = state.core();
     let is_set = core.flags.get() & flags::EXTSIZE != 0;
     let copied =
         core.flags2.get() & (flags2::REFLINK | flags2::COWEXTSIZE) == flags2::REFLINK | flags2::COWEXTSIZE;
-    let unit = match (is_set, copied) {
-        (true, _) => core.extsize.get(),
-        (false, true) => core.cowextsize.get(),
-        (false, false) => 1,
-    };
-    if (1..=MAX_EXTENT_BLOCKS as u32).contains(&unit) { unit } else { 1 }
+    match (is_set, copied, core.cowextsize.get()) {
+        (false, true, hint @ 1..=MAX_HINT) => hint,
+        _ => unit(state),
+    }
 }
 
 /// The range in whole units, as far as a file can reach.
@@ -77,15 +125,22 @@ fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(
 }
 
 /// Maps the beginning of a hole to new unwritten blocks, if any are found that may be used now.
-fn fill(file: File<'_>, at: FileBlock, most: u32, unit: u32) -> Result<Result<(), Error>, Error> {
+fn fill(
+    file: File<'_>,
+    at: FileBlock,
+    (most, align): (u32, u32),
+    asked_for: bool,
+) -> Result<Result<(), Error>, Error> {
     let room = file.shared.reservations.map_blocks;
     let mut step = file.taking(most.saturating_add(room))?;
     step.has_room_for(1)?;
     // Where the space is in pieces, the hole is filled in pieces.
-    let allocated = step.edit(|fork, tx, space| fork.allocate_aligned(tx, space, at, (1, most, unit), true));
+    let allocated = step.edit(|fork, tx, space| fork.allocate_aligned(tx, space, at, (1, most, align), true));
     match allocated {
         Ok(_) => {
-            mark_preallocated(&mut step.locked);
+            if asked_for {
+                mark_preallocated(&mut step.locked);
+            }
             step.commit().map(|_| Ok(()))
         }
         // The group's own list of blocks may have been refilled: that is a change, and a whole one.

@@ -7,6 +7,7 @@
 //! | [`attributes`] | random changes of extended attributes |
 //! | [`bulk`] | large plain trees, for benchmarks |
 //! | [`damage`] | damaged volumes, and what xfs_repair says of them |
+//! | [`mounted`] | tests that run on a mounted volume |
 //! | [`needs`] | what tests need, and how they say that it is not there |
 //! | [`walk`] | the kernel's side of the manifest |
 //!
@@ -17,6 +18,7 @@ pub mod attributes;
 pub mod bulk;
 pub mod damage;
 pub mod fill;
+pub mod mounted;
 pub mod needs;
 pub mod stress;
 pub mod walk;

@@ -172,9 +172,19 @@ impl Volume {
         wanted: &Wanted<'_>,
         how: SetAttribute,
     ) -> Result<()> {
+        let length = wanted.value.as_deref().map_or(0, <[u8]>::len);
+        let value_blocks = self.value_blocks(&name.key, length);
+        self.in_pieces(value_blocks, |change| self.set_within(change, inode, (name, wanted), how))
+    }
+
+    fn set_within(
+        &self,
+        mut change: Change<'_>,
+        inode: &InodeRef,
+        (name, wanted): (&Name<'_>, &Wanted<'_>),
+        how: SetAttribute,
+    ) -> Result<()> {
         let value = wanted.value.as_deref();
-        let value_blocks = self.value_blocks(&name.key, value.map_or(0, <[u8]>::len));
-        let mut change = self.begin_attribute(value_blocks)?;
         let mut state = inode.lock();
         expect_changeable(&state)?;
         name.expect_fits(FileType::from_mode(state.mode()))?;
@@ -203,6 +213,23 @@ impl Volume {
         match is_inline(key, length, &self.geometry) {
             true => 0,
             false => remote::block_count(length as u32, &self.geometry), // at most 64 KiB
+        }
+    }
+
+    /// Sets an attribute whose value takes so many blocks of its own: where they are not to be had in a few pieces,
+    /// anew, in as many as the log has room for.
+    pub(crate) fn in_pieces<T>(&self, value_blocks: u32, set: impl Fn(Change<'_>) -> Result<T>) -> Result<T> {
+        let most = self.reservations.most_pieces.min(value_blocks as usize);
+        match set(self.begin_attribute(value_blocks)?) {
+            Err(Error::Change(log::engine::Error::NoSpace { what: values::SCATTERED }))
+                if most > values::FEW_PIECES =>
+            {
+                let need = self.reservations.attribute_blocks + value_blocks;
+                let mut change = self.begin_taking(self.reservations.attribute_in_pieces(most), need)?;
+                change.pieces = most;
+                set(change)
+            }
+            done => done,
         }
     }
 
@@ -341,7 +368,8 @@ impl Change<'_> {
         let shared = volume.table.shared();
         let mut space = GroupSpace::for_data(&volume.groups, &mut self.blocks);
         let length = value.len() as u32; // at most 64 KiB
-        values::allocate(shared, &mut self.tx, &mut space, (state.ino(), None), length, runs)?;
+        let amount = (length, self.pieces);
+        values::allocate(shared, &mut self.tx, &mut space, (state.ino(), None), amount, runs)?;
         Ok(values::write(shared, &mut self.tx, state.ino(), runs, value)?)
     }
 }

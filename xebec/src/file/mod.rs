@@ -37,9 +37,12 @@ use crate::guards;
 use crate::{Error, Handle, Metadata, Result, SetMetadata, Volume};
 
 impl Drop for File<'_> {
-    /// Blocks that were claimed ahead of an appending writer are for others again.
+    /// Blocks that were claimed ahead of an appending writer are for others again, and so is what a hint for the size
+    /// of extents put behind the file's end.
     fn drop(&mut self) {
         self.contents.give_back_claim();
+        // What a file keeps behind its end because this failed goes when it is truncated or freed.
+        let _ = self.contents.trim_units();
     }
 }
 

@@ -114,6 +114,11 @@ impl OpenOptions {
             match made {
                 Ok(ino) => return self.open_ino(volume, ino),
                 Err(error) if error.errno() == errno::EEXIST && !self.create_new => {}
+                // A full volume has no room for what is there already either.
+                Err(error)
+                    if error.errno() == errno::ENOSPC
+                        && !self.create_new
+                        && volume.resolve(path, !self.no_follow).is_ok() => {}
                 Err(error) => return Err(error),
             }
         }

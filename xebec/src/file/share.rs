@@ -219,14 +219,16 @@ impl File<'_> {
             device.read_at(self.place((piece.extent.start.get() + done).into()), &mut bytes)?;
             device.write_at(self.place(claim.start()), &bytes, Durability::Buffered)?;
             let at = FileBlock(piece.extent.offset.get() + done);
-            let finish = Finish {
+            let mut finish = [Finish {
                 inode: Arc::clone(self.inode()),
                 written: vec![Written { at, count, claim: Some(claim) }],
                 size: None,
                 modified: Some(shared.now()),
                 reserved: reserved.give(most + room),
-            };
-            contents::finish(shared, groups, &mut [finish])?;
+            }];
+            let finished = contents::finish(shared, groups, &mut finish);
+            drop(groups.given_blocks(finish.iter().map(|finish| finish.reserved).sum()));
+            finished?;
             done += u64::from(count);
         }
         Ok(())

@@ -249,3 +249,35 @@ fn claims_leave_what_a_group_keeps_back() {
         volume.run(|tx| volume.groups.take_claimed(tx, &mut reservation, [claim], OWNER)).unwrap();
     }
 }
+
+/// Free space lay in single blocks, of which a search looks at a few: when these were claimed, there was no space, and
+/// none for the trees of maps, for want of which a volume is shut down.
+#[test]
+fn the_last_of_many_single_blocks_is_found() {
+    let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=0") else { return };
+    let take = |tx: &mut _, max, near| {
+        let mut reservation = volume.groups.reserve_blocks(max)?;
+        let request = AllocRequest { near, min: 1, max, align: 1, owner: OWNER, data: true };
+        volume.groups.alloc_extent(tx, &mut reservation, &request)
+    };
+    let near = Near::Ag(AgNumber(0));
+    let (start, count) = volume.run(|tx| take(tx, 2000, near)).unwrap();
+    assert_eq!(count, 2000);
+    for max in [4096, 64, 1] {
+        while volume.run(|tx| take(tx, max, near)).is_ok() {}
+    }
+    for n in 0..1000 {
+        let block = FsBlock(start.get() + 2 * n);
+        volume.run(|tx| volume.groups.free_extent_later(tx, block, 1, OWNER)).unwrap();
+    }
+    let request = ClaimRequest { near, min: 1, max: 50, align: 1 };
+    let mut claims: Vec<_> =
+        (0..500).map(|_| volume.groups.claim(&mut volume.begin(), &request).unwrap()).collect();
+    for _ in 0..300 {
+        volume.run(|tx| take(tx, 1, near)).unwrap();
+    }
+    while let Ok(claim) = volume.groups.claim(&mut volume.begin(), &request) {
+        claims.push(claim);
+    }
+    assert!(claims.len() > 600, "{}", claims.len());
+}

@@ -172,7 +172,7 @@ impl File {
     fn show(&self, out: &mut impl Write, arguments: &Arguments, owners: &Owners) -> io::Result<()> {
         let Metadata { permissions, uid, gid, .. } = self.metadata;
         if !arguments.omit_header {
-            writeln!(out, "# file: {}", names::printable(self.path(arguments)))?;
+            writeln!(out, "# file: {}", names::octal(self.path(arguments)))?;
             writeln!(
                 out,
                 "# owner: {}\n# group: {}",

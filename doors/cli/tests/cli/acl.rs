@@ -39,6 +39,33 @@ fn lists_have_the_names_of_the_volumes_own_users() {
 }
 
 #[test]
+fn what_getfacl_wrote_is_put_back() {
+    let scene = scene();
+    let odd = "/srv/d/a b\\c\n\u{202e}";
+    scene.xebec("mkdir", &["/srv/d"]).assert().success();
+    scene.xebec("touch", &["-m", "4750", odd]).assert().success();
+    scene.xebec("setfacl", &["-R", "-m", "u:joe:rwX,d:g:staff:rx", "/srv"]).assert().success();
+    scene.xebec("chmod", &["1775", "/srv/d"]).assert().success();
+    scene.xebec("chown", &["77:50", "/srv/file"]).assert().success();
+    let saved = scene.output("getfacl", &["-R", "/"]);
+    assert!(saved.contains("# file: srv/d/a b\\134c\\012\\342\\200\\256\n"), "{saved}");
+    scene.xebec("setfacl", &["-R", "-b", "/srv"]).assert().success();
+    scene.xebec("setfacl", &["-m", "u:5:r,d:u:9:w", "/etc"]).assert().success();
+    scene.xebec("chown", &["1:2", "/srv/file", odd]).assert().success();
+    scene.xebec("chmod", &["0", "/srv/d", "/etc/passwd"]).assert().success();
+    assert_ne!(scene.output("getfacl", &["-R", "/"]), saved);
+    scene.xebec("setfacl", &["--restore", "-"]).write_stdin(saved.as_str()).assert().success();
+    assert_eq!(scene.output("getfacl", &["-R", "/"]), saved);
+    // What cannot be is told, and the rest done.
+    let some = "# file: none\nu::r\n# file: srv/file\n# owner: nobody-here\nu::r\n# file: srv\n# owner: 9\n\
+        u::x,g::-,o::-\n";
+    scene.xebec("setfacl", &["--restore", "-"]).write_stdin(some).assert().code(1);
+    let shown = "# file: srv\n# owner: 9\n# group: root\nuser::--x\ngroup::---\nother::---\n\n";
+    assert_eq!(scene.output("getfacl", &["/srv"]), shown);
+    scene.xebec("check", &[]).assert().success();
+}
+
+#[test]
 fn what_is_no_list_is_refused() {
     let scene = scene();
     let before = scene.output("getfacl", &["-R", "/"]);

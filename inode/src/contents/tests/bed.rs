@@ -139,7 +139,11 @@ impl Bed {
     }
 
     fn finish(&self, files: &mut [Finish]) -> Result<(), Error> {
-        finish(self.volume.shared(), &self.volume.groups, files)
+        let done = finish(self.volume.shared(), &self.volume.groups, files);
+        for file in files {
+            drop(self.volume.groups.given_blocks(std::mem::take(&mut file.reserved)));
+        }
+        done
     }
 
     pub fn set_size(&mut self, file: usize, size: u64) -> Result<(), Error> {

@@ -141,6 +141,67 @@ fn flags_and_projects_forbid_what_linux_forbids() {
     expect_same(&linux, &xebec);
 }
 
+/// Writes to files with a hint for the size of their extents. None is to a hole in a unit of which a part is mapped:
+/// Linux then moves the unit behind that part.
+const HINTED: &[&[&str]] = &[
+    &["touch @n", "extsize 64k @n", "write @n --at 0 --text x"],
+    &["touch @n", "extsize 64k @n", "write @n --at 102400 --text x"],
+    &["touch @n", "extsize 64k @n", "write @n --at 65535 --text x", "write @n --at 10 --text x"],
+    &[
+        "touch @n",
+        "extsize 64k @n",
+        "write @n --at 0 --text x",
+        "write @n --at 92160 --text x",
+        "write @n --at 174080 --text x",
+        "write @n --at 337920 --text x",
+        "write @n --at 1024000 --text x",
+    ],
+    &["touch @n", "extsize 64k @n", "truncate -s 1048576 @n", "write @n --at 512000 --text x"],
+    &["touch @n", "extsize 96k @n", "write @n --at 0 --text x", "write @n --at 204800 --text x"],
+    &["touch @n", "extsize 64k @n", "fallocate -l 4096 @n", "write @n --at 300000 --text x"],
+    &["extsize 64k @d", "touch @d/n", "write @d/n --at 5000 --text x", "truncate -s 8k @d/n"],
+    &[
+        "touch @n",
+        "extsize 64k @n",
+        "write @n --at 9000 --text x",
+        "truncate -s 0 @n",
+        "write @n --at 1 --text x",
+    ],
+];
+
+/// What is mapped of each file, without where, and whether it is written.
+const SHOW_MAPS: &str = r#"
+for path in $(find . -mindepth 2 -type f -size +0 | sort); do
+    echo "$path"
+    xfs_io -r -c 'bmap -vp' "$path" | awk '
+        NR > 2 && $2 ~ /^\[/ {
+            split($2, range, /[^0-9]+/)
+            kind = $3 == "hole" ? "hole" : substr($NF, length($NF) - 4, 1) == "1" ? "unwritten" : "written"
+            if (kind != last) { if (last) print start, end, last; start = range[2]; last = kind }
+            end = range[3]
+        }
+        END { print start, end, last }'
+    echo
+done
+"#;
+
+#[test]
+fn a_hint_shapes_what_writes_allocate_as_with_linux() {
+    let test = "a_hint_shapes_what_writes_allocate_as_with_linux";
+    let words = format!(
+        "{WORDS}\nwrite() {{ printf '%s\\n' \"$5\" |\n    dd of=\"$1\" bs=64k seek=\"$3\" oflag=seek_bytes \
+         conv=notrunc status=none; }}\n"
+    );
+    let twins = match Twins::run_with(&words, MAKE, HINTED, &["chattr", "setfattr", "python3"]) {
+        Ok(twins) => twins,
+        Err(why) => return needs::skip(test, &why),
+    };
+    twins.judge();
+    let (linux, xebec) = twins.show(SHOW_MAPS);
+    assert!(linux.contains("128 199 unwritten\n200 207 written\n"), "{linux}");
+    expect_same(&linux, &xebec);
+}
+
 #[test]
 fn letters_are_those_of_lsattr() {
     let test = "letters_are_those_of_lsattr";

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use block::AlignedBuf;
@@ -132,9 +132,4 @@ impl OpenFile for Open {
     fn sync(&self) -> Answer<()> {
         self.file.sync_all().map_err(failed)
     }
-}
-
-/// A folder that the environment names.
-pub fn mounted(variable: &str) -> Option<Folder> {
-    std::env::var_os(variable).map(|path| Folder(Path::new(&path).into()))
 }

@@ -1,45 +1,22 @@
 //! The model's rules against the kernel's: the same calls on both, every answer compared.
 
-use std::process::Command;
-
-use interop::needs;
+use interop::mounted;
 use model::contents::{Calls, Excused, Session};
 
-use crate::posix;
-
-/// Where the inner test finds the mounted volume.
-const MOUNT: &str = "XEBEC_CONTENTS_MOUNT";
-
-/// Makes a volume `$1`, mounts it on `$2`, and runs the inner test of `$3`.
-const RUN: &str = r#"
-truncate -s 512M "$1"
-mkfs.xfs -q "$1"
-mount -t xfs -o loop,nouuid "$1" "$2"
-"$3" --exact --ignored --nocapture rules::inner
-umount "$2"
-"#;
+use crate::posix::Folder;
 
 /// Calls of each random walk.
 const CALLS: usize = 1500;
 
 #[test]
 fn the_model_answers_as_the_kernel_does() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("the_model_answers_as_the_kernel_does", &why);
-    }
-    let work = tempfile::tempdir().unwrap();
-    let mount = work.path().join("mnt");
-    std::fs::create_dir(&mount).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euc", RUN, "rules"]).arg(work.path().join("volume"));
-    command.args([&mount, &std::env::current_exe().unwrap()]).env(MOUNT, &mount);
-    assert!(command.status().unwrap().success());
+    mounted::run("the_model_answers_as_the_kernel_does", "rules::inner").unwrap();
 }
 
 #[test]
 #[ignore = "run by the_model_answers_as_the_kernel_does, on a mounted volume"]
 fn inner() {
-    let Some(folder) = posix::mounted(MOUNT) else { return };
+    let Some(folder) = mounted::place().map(Folder) else { return };
     for seed in 1..=6 {
         let name = format!("seed{seed}-");
         let mut session = Session::new(&folder, &name, 3, 4096, Excused::default()).unwrap();

@@ -142,11 +142,9 @@ pub fn read(path: &Path) -> Result<Image, String> {
     Image::of_device(&file).map_err(|error| error.to_string())
 }
 
-/// A folder that vanishes, in memory where there is room: a loop mount flushes its file often, which a disk is slow at.
+/// A folder that vanishes.
 pub fn scratch() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    let room = rustix::fs::statvfs(memory).map_or(0, |about| about.f_bavail * about.f_frsize);
-    if room > 4 << 30 { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+    interop::mounted::scratch().unwrap()
 }
 
 /// Does something with each item, on all processors; gives the results in order.

@@ -2,53 +2,30 @@
 //! the end. What the model says is what Linux says, or every judgement by it would be in doubt. And Xebec's answers to
 //! the same, error for error.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
 use base::time::Time;
 use crashsim::engine::Engine;
 use crashsim::shape::SHAPES;
 use crashsim::{ImageDevice, Target};
-use interop::needs;
+use interop::mounted;
 use model::{Aim, Generator, Kind, New, Session, Stepped, Subject, Ticks};
 
 use crate::calls::Calls;
-use crate::{kernel, matrix};
-
-/// Where the inner test finds the mounted volume.
-const MOUNT: &str = "XEBEC_RULES_MOUNT";
-
-/// Makes a volume `$1`, mounts it on `$2`, and runs the inner test of `$3`.
-const RUN: &str = r#"
-truncate -s 512M "$1"
-mkfs.xfs -q "$1"
-mount -t xfs -o loop,nouuid "$1" "$2"
-"$3" --exact --ignored --nocapture rules::inner
-umount "$2"
-"#;
+use crate::matrix;
 
 /// Steps of each random walk.
 const STEPS: i64 = 6000;
 
 #[test]
 fn the_model_answers_as_the_kernel_does() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("the_model_answers_as_the_kernel_does", &why);
-    }
-    let work = kernel::scratch();
-    let mount = work.path().join("mnt");
-    std::fs::create_dir(&mount).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euc", RUN, "rules"]).arg(work.path().join("volume"));
-    command.args([&mount, &std::env::current_exe().unwrap()]).env(MOUNT, &mount);
-    assert!(command.status().unwrap().success());
+    mounted::run("the_model_answers_as_the_kernel_does", "rules::inner").unwrap();
 }
 
 #[test]
 #[ignore = "run by the_model_answers_as_the_kernel_does, on a mounted volume"]
 fn inner() {
-    let Some(mount) = std::env::var_os(MOUNT).map(PathBuf::from) else { return };
+    let Some(mount) = mounted::place() else { return };
     let calls = Calls::new(&mount);
     every_rule(&calls, "Linux");
     let aim = |seed| [Aim::MIXED, Aim::INODES, Aim::FORMS][seed as usize % 3];

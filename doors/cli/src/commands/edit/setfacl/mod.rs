@@ -1,4 +1,11 @@
 //! `setfacl`.
+//!
+//! | part | subject |
+//! |---|---|
+//! | this file | changing lists by entries |
+//! | [`restore`] | putting back what `getfacl` wrote |
+
+mod restore;
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -18,23 +25,26 @@ use crate::names;
 use crate::owners::Numbers;
 
 /// Arguments of `setfacl`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(
     after_help = "An entry is [default:]user:NAME:PERMS, group:NAME:PERMS, mask::PERMS or other::PERMS, with letters \
     d, u, g, m, o for short; without NAME it is for the owner or the owning group. NAME is a number, or a name of the \
     volume's own /etc/passwd or /etc/group. PERMS are letters of rwx, X (execute, for directories and what is \
     executable already), -, or one octal digit. A file of entries has one a line, as getfacl writes them.\n\n\
+    What getfacl -R wrote, --restore puts back: lists, owners, groups, and the bits set-user-ID, set-group-ID and \
+    sticky, of all files that are named there. Names that it wrote without their first slash count from the root.\n\n\
     Where several things are asked for, they are done in this order: --set, -b, -k, -x, -m. The mask then allows what \
     any entry below it allows, unless an entry of the command is the mask itself. A list that says no more than the \
     permission bits is not stored. Symbolic links are followed where they are named, and left alone below.\n\n\
     Examples:\n  xebec setfacl -m u:1000:rw,g:33:r disk.xfs /srv/file\n  \
-    xebec setfacl -R -m u:1000:rwX,d:u:1000:rwX disk.xfs /srv\n  xebec setfacl -b disk.xfs /srv/file"
+    xebec setfacl -R -m u:1000:rwX,d:u:1000:rwX disk.xfs /srv\n  xebec setfacl -b disk.xfs /srv/file\n  \
+    xebec getfacl -R old.xfs /srv | xebec setfacl --restore - new.xfs"
 )]
 pub struct Setfacl {
     /// Add these entries, or change them.
     #[arg(short, long, value_name = "ENTRIES")]
     #[arg(required_unless_present_any = [
-        "modify_file", "remove", "remove_file", "remove_all", "remove_default", "set", "set_file",
+        "modify_file", "remove", "remove_file", "remove_all", "remove_default", "set", "set_file", "restore",
     ])]
     modify: Vec<Grants>,
     /// Add or change the entries in this file of the machine; - is standard input.
@@ -70,8 +80,14 @@ pub struct Setfacl {
     /// Everything below, too.
     #[arg(short = 'R', long)]
     recursive: bool,
+    /// Put back what is in this file of the machine, as getfacl wrote it; - is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "modify", "modify_file", "remove", "remove_file", "remove_all", "remove_default", "set", "set_file",
+        "default", "no_mask", "mask", "recursive",
+    ])]
+    restore: Option<PathBuf>,
     /// Whose lists.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "restore", conflicts_with = "restore", value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
@@ -93,6 +109,9 @@ struct Lists {
 
 impl Edit for Setfacl {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+        if let Some(path) = &self.restore {
+            return restore::perform(path, volume, tell);
+        }
         let plan = match Plan::of(self, volume) {
             Ok(plan) => plan,
             Err(error) => return tell(error),
@@ -243,12 +262,19 @@ impl<'a> Plan<'a> {
 /// The entries in a file of the machine.
 fn read<T: std::str::FromStr<Err = String>>(path: &Path) -> anyhow::Result<T> {
     let about = || path.display().to_string();
-    let mut text = String::new();
-    match path.to_str() {
-        Some("-") => std::io::stdin().read_to_string(&mut text).map(drop).with_context(about)?,
-        _ => text = std::fs::read_to_string(path).with_context(about)?,
-    }
+    let text = String::from_utf8(read_bytes(path)?).with_context(about)?;
     text.parse().map_err(anyhow::Error::msg).with_context(about)
+}
+
+/// A file of the machine, or standard input.
+fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let read = match path.to_str() {
+        Some("-") => std::io::stdin().read_to_end(&mut text).map(drop),
+        _ => std::fs::read(path).map(|all| text = all),
+    };
+    read.with_context(|| path.display().to_string())?;
+    Ok(text)
 }
 
 /// A list of a file, if it has such.

@@ -1,0 +1,178 @@
+//! `setfacl --restore`: lists, owners and the bits beside the permissions, as `getfacl` wrote them.
+//!
+//! A file begins with a line `# file: PATH`; `# owner:`, `# group:` and `# flags:` may follow, then the entries of both
+//! lists, one a line. In the path, a backslash and three octal digits are a byte.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use xebec::{SetMetadata, Volume};
+
+use super::{Plan, Setfacl, read_bytes};
+use crate::acl::spec::{Entry, Grants};
+use crate::names;
+use crate::owners::Numbers;
+
+/// The bits beside the permissions.
+const SPECIAL: u16 = 0o7000;
+
+/// What is written of one file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Saved {
+    path: Vec<u8>,
+    owner: Option<String>,
+    group: Option<String>,
+    special: u16,
+    entries: Vec<Entry>,
+}
+
+/// Puts back what is in a file of the machine.
+pub(super) fn perform(path: &Path, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    let about = || path.display().to_string();
+    let read = read_bytes(path).and_then(|text| parse(&text).with_context(about));
+    let all = match read {
+        Ok(all) => all,
+        Err(error) => return tell(error),
+    };
+    // As with -b and -m.
+    let arguments = Setfacl { remove_all: true, ..Setfacl::default() };
+    let mut plan = match Plan::of(&arguments, volume) {
+        Ok(plan) => plan,
+        Err(error) => return tell(error),
+    };
+    for saved in all {
+        if let Err(error) = saved.put_back(volume, &mut plan) {
+            tell(error.context(names::quoted(&saved.path)));
+        }
+    }
+}
+
+impl Saved {
+    fn put_back(&self, volume: &Volume, plan: &mut Plan<'_>) -> anyhow::Result<()> {
+        let ino = volume.resolve(&self.path, true)?;
+        let before = volume.metadata(ino)?;
+        let uid = number(self.owner.as_deref(), &plan.users, "user")?.filter(|uid| *uid != before.uid);
+        let gid = number(self.group.as_deref(), &plan.groups, "group")?.filter(|gid| *gid != before.gid);
+        if uid.is_some() || gid.is_some() {
+            volume.set_metadata(ino, &SetMetadata { uid, gid, ..SetMetadata::default() })?;
+        }
+        plan.modify.clone_from(&self.entries);
+        plan.apply(volume, ino, &volume.metadata(ino)?)?;
+        let now = volume.metadata(ino)?.permissions;
+        if now & SPECIAL != self.special {
+            let permissions = Some(now & !SPECIAL | self.special);
+            volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
+        }
+        Ok(())
+    }
+}
+
+fn number(name: Option<&str>, numbers: &Numbers, kind: &str) -> anyhow::Result<Option<u32>> {
+    let Some(name) = name else { return Ok(None) };
+    let number = name.parse().ok().or_else(|| numbers.get(name));
+    let file = if kind == "user" { "passwd" } else { "group" };
+    number.map(Some).with_context(|| format!("the volume's own /etc/{file} has no {kind} {name:?}"))
+}
+
+fn parse(text: &[u8]) -> anyhow::Result<Vec<Saved>> {
+    let mut all: Vec<Saved> = Vec::new();
+    for (line, n) in text.split(|byte| *byte == b'\n').zip(1..) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if let Some(path) = line.strip_prefix(b"# file: ") {
+            all.push(Saved { path: unquote(path), ..Saved::default() });
+            continue;
+        }
+        let text = std::str::from_utf8(line).with_context(|| format!("line {n}"))?.trim();
+        if text.is_empty() {
+            continue;
+        }
+        let Some(saved) = all.last_mut() else {
+            bail!(
+                "line {n}: no line \"# file: PATH\" comes before it (getfacl writes such, unless -c was given)"
+            );
+        };
+        let context = || format!("line {n}");
+        match text.strip_prefix('#').map(|comment| comment.trim().split_once(':')) {
+            None => saved.entries.extend(entries(text).with_context(context)?),
+            Some(Some(("owner", name))) => saved.owner = Some(name.trim().to_owned()),
+            Some(Some(("group", name))) => saved.group = Some(name.trim().to_owned()),
+            Some(Some(("flags", letters))) => {
+                saved.special = special(letters.trim()).with_context(context)?
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(all)
+}
+
+fn entries(text: &str) -> anyhow::Result<Vec<Entry>> {
+    let Grants(entries) = text.parse().map_err(anyhow::Error::msg)?;
+    Ok(entries)
+}
+
+/// Set-user-ID, set-group-ID and sticky, each by its letter or a dash.
+fn special(letters: &str) -> anyhow::Result<u16> {
+    let mut bits = 0;
+    let places = [('s', 0o4000), ('s', 0o2000), ('t', 0o1000)];
+    if letters.chars().count() != places.len() {
+        bail!("flags are three letters, as in s-t");
+    }
+    for (found, (letter, bit)) in letters.chars().zip(places) {
+        match found {
+            '-' => {}
+            found if found == letter => bits |= bit,
+            _ => bail!("flags are three letters, as in s-t"),
+        }
+    }
+    Ok(bits)
+}
+
+/// A path without its escapes.
+fn unquote(text: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, behind)) = rest.split_first() {
+        let escaped = match (first, behind) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
+                Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+            }
+            _ => None,
+        };
+        path.push(escaped.unwrap_or(*first));
+        rest = behind.get(if escaped.is_some() { 3 } else { 0 }..).unwrap_or_default();
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_getfacl_writes_of_many_files_is_read() {
+        let text = b"# file: a\\040b\\012\\134\xff\n# owner: joe\n# group: 7\n# flags: s-t\nuser::rwx\n\
+            user:8:rwx\t#effective:r--\ngroup::r--\nmask::r--\nother::---\ndefault:user::rwx\n\n# file: /c\nu::r\n";
+        let all = parse(text).unwrap_or_else(|error| panic!("{error:#}"));
+        let [first, second] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(first.path, b"a b\n\\\xff");
+        assert_eq!((first.owner.as_deref(), first.group.as_deref()), (Some("joe"), Some("7")));
+        assert_eq!((first.special, first.entries.len()), (0o5000, 6));
+        assert!(first.entries[5].default);
+        assert_eq!((&second.path[..], &second.owner, second.entries.len()), (&b"/c"[..], &None, 1));
+        assert_eq!(unquote(b"\\08\\400\\1"), b"\\08\\400\\1");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_line() {
+        for (text, said) in [
+            (&b"user::rwx\n"[..], "line 1: no line"),
+            (b"# file: a\nuser\n", "line 2"),
+            (b"# file: a\n\n# flags: st-\n", "line 3"),
+            (b"# file: a\n\xff\n", "line 2"),
+        ] {
+            let error = parse(text).err().map(|error| format!("{error:#}")).unwrap_or_default();
+            assert!(error.starts_with(said), "{error}");
+        }
+        assert_eq!(parse(b"\n\n").map(|all| all.len()).ok(), Some(0));
+    }
+}
