@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use base::lock::{Mutex, Rank, may_wait};
 use base::percpu::Counter;
-use base::{AgBlock, AgNumber, FsBlock};
+use base::{AgBlock, AgNumber, Appended, FsBlock};
 use format::agf::RawAgf;
 use format::agfl::{self, Agfl, RawAgfl};
 use format::ondisk::{OnDisk, U32};
@@ -68,10 +68,10 @@ pub struct Group {
 /// Every allocation group of a volume.
 #[derive(Debug)]
 pub struct Groups {
-    geometry: Arc<Geometry>,
-    groups: Box<[Arc<Group>]>,
-    free: Arc<Counter>,
-    inodes: VolumeInodes,
+    pub(crate) geometry: Arc<Geometry>,
+    pub(crate) groups: Appended<Arc<Group>>,
+    pub(crate) free: Arc<Counter>,
+    pub(crate) inodes: VolumeInodes,
 }
 
 /// An allocation group whose AGF and AGFL a transaction has locked.
@@ -113,7 +113,7 @@ impl Groups {
         free.add(usable);
         let inodes = VolumeInodes::new(&geometry, options, groups.iter().map(|group| &group.inodes))
             .map_err(|damage| Error::damaged(Place::default(), damage))?;
-        Ok(Self { groups, geometry, free, inodes })
+        Ok(Self { groups: Appended::new(groups), geometry, free, inodes })
     }
 
     /// The volume's shape.
@@ -127,8 +127,13 @@ impl Groups {
     }
 
     /// Every group, in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Group>> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Group>> {
         self.groups.iter()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.groups.len() as u32 // AGs have 32 bits
     }
 
     /// The group of a packed block, and the block within.
@@ -193,7 +198,7 @@ impl StableHook for Groups {
 }
 
 impl Group {
-    fn new(ag: AgNumber, geometry: &Arc<Geometry>, free: &Arc<Counter>) -> Self {
+    pub(crate) fn new(ag: AgNumber, geometry: &Arc<Geometry>, free: &Arc<Counter>) -> Self {
         Self {
             ag,
             geometry: Arc::clone(geometry),

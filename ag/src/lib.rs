@@ -8,6 +8,8 @@
 //! | [`inodes`] | inodes: which exist, which are free, how they come and go |
 //! | [`rmap`] | reverse mappings: who owns each block |
 //! | [`refcount`] | how often blocks are shared, and copy-on-write staging |
+//! | [`resize`] | a volume that becomes larger or smaller while it is used |
+//! | [`upgrade`] | what a new feature needs in each group |
 //! | [`owner`] | [`Owner`] |
 //! | [`reservation`] | how much log space a change may take |
 //!
@@ -28,10 +30,12 @@ pub mod inodes;
 pub mod owner;
 pub mod refcount;
 pub mod reservation;
+pub mod resize;
 pub mod rmap;
 pub mod space;
 #[cfg(test)]
 mod testing;
+pub mod upgrade;
 
 pub use group::{Group, Groups, OpenAg};
 pub use inodes::{AllocInode, FreedInodes, InodeOptions};

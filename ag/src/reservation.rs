@@ -266,7 +266,7 @@ mod tests {
             [bounds.free_space, bounds.inodes, bounds.rmap, bounds.refcount].map(|bound| bound.levels);
         assert_eq!(levels, [2, 2, 0, 0]);
         let mut large = testing::geometry();
-        (large.ag_blocks, large.blocks, large.ag_block_log) = (1 << 28, 1 << 29, 28);
+        (large.ag_blocks, large.size, large.ag_block_log) = (1 << 28, (1 << 29).into(), 28);
         large.features.ro_compat |=
             format::features::ro_compat::RMAPBT | format::features::ro_compat::REFLINK;
         let (before, after) = (Costs::derive(&small), Costs::derive(&large));

@@ -5,6 +5,7 @@
 //! | [`units`] | block, inode and sequence numbers that cannot be confused with each other |
 //! | [`errno`] | the POSIX error numbers that leave the library |
 //! | [`lock`] | locks that are taken in one order only |
+//! | [`appended`] | a list that grows while others read it |
 //! | [`percpu`] | state of which each CPU has its own |
 //! | [`sync`] | atomics, in whose place a model checker can put its own |
 //! | [`time`], [`random`] | the clock and random numbers, which tests replace |
@@ -13,6 +14,7 @@
 //! Nothing here knows a byte of the disk format: a unit is a number with a meaning, and how it is packed on disk is
 //! told by `format`.
 
+pub mod appended;
 pub mod errno;
 pub mod lock;
 pub mod percpu;
@@ -21,4 +23,5 @@ pub mod sync;
 pub mod time;
 pub mod units;
 
+pub use appended::Appended;
 pub use units::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};

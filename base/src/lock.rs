@@ -24,7 +24,7 @@ pub use rw::{OwnedRead, OwnedWrite, ReadGuard, RwLock, WriteGuard};
 /// The place of a lock in the one order in which locks are taken: the table of all of them, first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// Freezing, growing, unmounting: the volume as a whole.
+    /// Freezing, growing, shrinking, the label: the volume as a whole.
     Volume,
     /// Renaming a directory to another parent.
     Rename,

@@ -2,13 +2,14 @@
 //!
 //! # Invariants
 //! - Offsets and lengths are bytes. A transfer is exact: it moves every byte or returns an error.
-//! - The size of a device does not change while it is open.
+//! - The size of a device changes by [`Device::set_size`] alone.
 //! - Implementations are shared by threads without outside locking. Transfers that overlap in time and
 //!   range are atomic by logical sector at most.
 //! - What `write_at` acknowledged as [`Durability::Buffered`] is visible to later reads at once and
 //!   stable after the next `flush`; as [`Durability::Fua`] it is stable on return.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use crate::aligned::AlignedBuf;
@@ -57,7 +58,7 @@ impl<'a> WriteRequest<'a> {
 
 /// A random-access byte device. All offsets and lengths are in bytes.
 pub trait Device: Send + Sync {
-    /// The size in bytes, fixed while the device is open. It need not be a multiple of the sector size.
+    /// The size in bytes, as it was opened or last [set](Self::set_size). It need not be a multiple of the sector size.
     fn size(&self) -> u64;
 
     /// 512 or 4096: the unit of atomic writes and, for direct I/O, of alignment.
@@ -85,6 +86,22 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// What the medium reports. Writes since the last good flush may then be lost: a retry proves nothing.
     fn flush(&self) -> Result<(), DeviceError>;
+
+    /// Makes the device longer, by zeros, or shorter: a file. Whoever makes it shorter knows that nobody uses its end.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] with [`Operation::Resize`], where the medium has the size that it has: a block device, a
+    /// partition, a container.
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        let source = io::Error::new(io::ErrorKind::Unsupported, "only that of an image file can");
+        Err(DeviceError::Io {
+            device: self.describe().into(),
+            what: Operation::Resize,
+            offset: 0,
+            length: size,
+            source,
+        })
+    }
 
     /// Fills every request, in whatever order suits the device; the slice keeps the caller's order.
     ///
@@ -231,6 +248,9 @@ macro_rules! forward_device {
             }
             fn flush(&self) -> Result<(), DeviceError> {
                 (**self).flush()
+            }
+            fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+                (**self).set_size(size)
             }
             fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
                 (**self).read_many(reads)

@@ -14,6 +14,8 @@ pub enum Operation {
     Write,
     /// A flush of the whole device; its range is empty.
     Flush,
+    /// A change of its size; the length is the new one.
+    Resize,
 }
 
 impl fmt::Display for Operation {
@@ -22,6 +24,7 @@ impl fmt::Display for Operation {
             Self::Read => "read",
             Self::Write => "write",
             Self::Flush => "flush",
+            Self::Resize => "resize",
         })
     }
 }
@@ -160,6 +163,9 @@ impl fmt::Display for DeviceError {
             ),
             Self::Io { device, what: Operation::Flush, source, .. } => {
                 write!(f, "{device}: cannot flush: {source} (writes since the last flush may be lost)")
+            }
+            Self::Io { device, what: Operation::Resize, length, source, .. } => {
+                write!(f, "{device}: its size cannot be changed to {length} bytes: {source}")
             }
             Self::Io { device, what, offset, length, source } => {
                 write!(f, "{device}: cannot {what} {length} bytes at offset {offset}: {source}")

@@ -1,7 +1,7 @@
 //! Raw image files and block devices, over `pread` and `pwrite`.
 //!
 //! # Invariants
-//! - The size is taken once, at open; a file that shrinks later gives [`DeviceError::Shrunk`].
+//! - The size is taken once, at open; a file that somebody else shrinks later gives [`DeviceError::Shrunk`].
 //! - With direct I/O every system call has an aligned address, offset and length. Reads of any shape are
 //!   widened through a bounce buffer; writes of partial sectors are refused, because widening them
 //!   would not be atomic.
@@ -14,6 +14,7 @@ use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -67,7 +68,7 @@ const SEGMENTS_MAX: usize = 64;
 pub struct FileDevice {
     file: File,
     path: PathBuf,
-    size: u64,
+    size: AtomicU64,
     sector_size: u32,
     is_block: bool,
     direct: bool,
@@ -103,12 +104,14 @@ impl FileDevice {
         };
         let sector_size = sector_size(&file, is_block, options.direct);
         let (direct, writable) = (options.direct, options.writable);
+        let size = size.into();
         Ok(Self { file, path: path.to_owned(), size, sector_size, is_block, direct, writable })
     }
 
     /// A file that was made for this purpose, and that its maker has locked.
     pub(crate) fn over_new(file: File, path: &Path, size: u64, direct: bool) -> Self {
         let sector_size = sector_size(&file, false, direct);
+        let size = size.into();
         Self { file, path: path.to_owned(), size, sector_size, is_block: false, direct, writable: true }
     }
 
@@ -122,7 +125,7 @@ impl FileDevice {
     /// [`OpenError::Io`]; `EINVAL` for a block device and for what was not opened for writing.
     pub fn resize(&mut self, size: u64) -> Result<(), OpenError> {
         self.file.set_len(size).map_err(|error| OpenError::io(&self.path, error))?;
-        self.size = size;
+        *self.size.get_mut() = size;
         Ok(())
     }
 
@@ -266,7 +269,22 @@ impl AsFd for FileDevice {
 
 impl Device for FileDevice {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Relaxed)
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        refuse_change(self, 0, 0)?;
+        // That of a block device is refused by the system.
+        let failed = |source| DeviceError::Io {
+            device: self.describe().into(),
+            what: Operation::Resize,
+            offset: 0,
+            length: size,
+            source,
+        };
+        self.file.set_len(size).map_err(failed)?;
+        self.size.store(size, Relaxed);
+        Ok(())
     }
 
     fn logical_sector_size(&self) -> u32 {

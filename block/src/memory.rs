@@ -8,6 +8,7 @@
 //! transfer is atomic by chunk.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
 
 use crate::device::{Device, Durability, check_range, refuse_change};
@@ -23,7 +24,7 @@ type Chunks = HashMap<u64, Box<[u8]>>;
 /// A zero-filled sparse device in memory.
 #[derive(Debug)]
 pub struct MemoryDevice {
-    size: u64,
+    size: AtomicU64,
     sector_size: u32,
     shards: [RwLock<Chunks>; SHARDS],
 }
@@ -37,7 +38,7 @@ impl MemoryDevice {
     /// A device of `size` bytes with the given logical sector size (512 or 4096).
     pub fn with_sector_size(size: u64, sector_size: u32) -> Self {
         debug_assert!(matches!(sector_size, 512 | 4096));
-        Self { size, sector_size, shards: std::array::from_fn(|_| RwLock::default()) }
+        Self { size: size.into(), sector_size, shards: std::array::from_fn(|_| RwLock::default()) }
     }
 
     /// A device that holds exactly `bytes`.
@@ -91,7 +92,16 @@ fn place(offset: u64) -> (u64, usize) {
 
 impl Device for MemoryDevice {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Relaxed)
+    }
+
+    /// What is cut off is forgotten.
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        if let Some(gone) = self.size().checked_sub(size) {
+            self.discard(size, gone)?;
+        }
+        self.size.store(size, Relaxed);
+        Ok(())
     }
 
     fn logical_sector_size(&self) -> u32 {
@@ -158,7 +168,7 @@ impl Device for MemoryDevice {
     }
 
     fn describe(&self) -> String {
-        format!("memory device of {} bytes", self.size)
+        format!("memory device of {} bytes", self.size())
     }
 }
 

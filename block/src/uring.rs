@@ -239,6 +239,10 @@ impl Device for UringDevice {
         self.file.size()
     }
 
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        self.file.set_size(size)
+    }
+
     fn logical_sector_size(&self) -> u32 {
         self.file.logical_sector_size()
     }

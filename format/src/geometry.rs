@@ -1,5 +1,7 @@
 //! The volume's shape: what follows from a superblock, verified once so that everybody else may rely on it.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use base::{AgBlock, AgIno, AgNumber, Daddr, FsBlock, Ino};
 
 use crate::damage::Damage;
@@ -12,6 +14,8 @@ use crate::superblock::RawSuperblock;
 /// # Invariants
 /// `block_size`, `sector_size`, `inode_size`, `dir_block_size` are powers of two in the ranges of the format document;
 /// `ag_count * ag_blocks` covers `blocks` and no less than one AG is left for the last; shifts never reach 64.
+///
+/// All but the number of blocks stays as it is while a volume is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a block: 1024 to 65536.
@@ -30,14 +34,15 @@ pub struct Geometry {
     pub dir_block_size: u32,
     /// log2 of the blocks of a directory block.
     pub dir_block_log: u8,
-    /// Blocks of the volume.
-    pub blocks: u64,
+    /// Blocks of the volume: see [`blocks`](Self::blocks).
+    pub size: Size,
+    /// Blocks that the volume may come to have while it is open: what is reserved for its changes, by bounds that follow
+    /// from the whole volume's size, suits as many.
+    pub foreseen: u64,
     /// Blocks of every AG but the last.
     pub ag_blocks: u32,
     /// log2 of `ag_blocks`, rounded up: the shift of packed block numbers.
     pub ag_block_log: u8,
-    /// Number of AGs.
-    pub ag_count: u32,
     /// Alignment of inode chunks, in blocks; at least 1.
     pub inode_align: u32,
     /// Alignment of sparse chunks, in blocks; 0 where there are none.
@@ -57,6 +62,30 @@ pub struct Geometry {
     /// Feature bits.
     pub features: Features,
 }
+
+/// A number of blocks that may change while others read it. A copy is a number of its own.
+#[derive(Debug)]
+pub struct Size(AtomicU64);
+
+impl From<u64> for Size {
+    fn from(blocks: u64) -> Self {
+        Self(blocks.into())
+    }
+}
+
+impl Clone for Size {
+    fn clone(&self) -> Self {
+        Self(self.0.load(Relaxed).into())
+    }
+}
+
+impl PartialEq for Size {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.load(Relaxed) == other.0.load(Relaxed)
+    }
+}
+
+impl Eq for Size {}
 
 const NAME: &str = "superblock";
 
@@ -86,7 +115,7 @@ impl Geometry {
             "a directory block of at most 64 KiB",
             raw.dirblklog
         );
-        let (ag_blocks, ag_count, blocks) = Self::derive_ags(raw, block_size)?;
+        let (ag_blocks, blocks) = Self::derive_ags(raw, block_size)?;
         let features = raw.features();
         let geometry = Self {
             block_size,
@@ -97,10 +126,10 @@ impl Geometry {
             inodes_per_block_log: raw.inopblog,
             dir_block_size: block_size << raw.dirblklog,
             dir_block_log: raw.dirblklog,
-            blocks,
+            size: blocks.into(),
+            foreseen: blocks.saturating_mul(FORESEEN_GROWTH),
             ag_blocks,
             ag_block_log: raw.agblklog,
-            ag_count,
             inode_align: raw.inoalignmt.get().max(1),
             sparse_inode_align: if features.sparse_inodes() { raw.spino_align.get() } else { 0 },
             log_start: (raw.logstart.get() != 0).then(|| FsBlock(raw.logstart.get())),
@@ -122,7 +151,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    fn derive_ags(raw: &RawSuperblock, block_size: u32) -> Result<(u32, u32, u64), Damage> {
+    fn derive_ags(raw: &RawSuperblock, block_size: u32) -> Result<(u32, u64), Damage> {
         let (ag_blocks, ag_count, blocks) = (raw.agblocks.get(), raw.agcount.get(), raw.dblocks.get());
         // An AG holds at least its four header sectors and a root for each tree, and is smaller than 1 TiB + 1.
         ensure!(
@@ -145,17 +174,8 @@ impl Geometry {
         );
         let last = blocks - (most - u64::from(ag_blocks));
         ensure!(last >= 16, NAME, "dblocks", "a last AG of at least 16 blocks", last);
-        let bits = u32::from(raw.agblklog) + u32::from(raw.inopblog) + (32 - (ag_count - 1).leading_zeros());
-        ensure!(bits <= 64, NAME, "agcount", "inode numbers of at most 64 bits", bits);
-        // Byte offsets are used everywhere as u64.
-        ensure!(
-            blocks.checked_mul(u64::from(block_size)).is_some_and(|bytes| bytes <= i64::MAX as u64),
-            NAME,
-            "dblocks",
-            "a volume of less than 8 EiB",
-            blocks
-        );
-        Ok((ag_blocks, ag_count, blocks))
+        check_size(ag_count.into(), raw.agblklog.saturating_add(raw.inopblog), (blocks, block_size))?;
+        Ok((ag_blocks, blocks))
     }
 
     fn check_log(&self, raw: &RawSuperblock) -> Result<(), Damage> {
@@ -167,19 +187,48 @@ impl Geometry {
         Ok(())
     }
 
+    /// Blocks of the volume.
+    #[inline]
+    pub fn blocks(&self) -> u64 {
+        self.size.0.load(Relaxed)
+    }
+
+    /// Number of AGs.
+    pub fn ag_count(&self) -> u32 {
+        // As many as `derive_ags` found, and whoever resizes asks `fit`: 32 bits.
+        self.blocks().div_ceil(u64::from(self.ag_blocks)) as u32
+    }
+
+    /// The volume has so many blocks from now on, a number that [`fit`](Self::fit) gave. Other threads may look at the
+    /// same time: each sees the old number or the new one. They learn nothing else by it.
+    pub fn resize(&self, blocks: u64) {
+        self.size.0.store(blocks, Relaxed);
+    }
+
+    /// The most blocks that a volume with room for `blocks` can have, with AGs as large as these: a last AG that would
+    /// be too small is left out, as `xfs_growfs` does. 0 where not even one AG is large enough.
+    ///
+    /// # Errors
+    /// Damage, told as that of a superblock: no volume can be that large.
+    pub fn fit(&self, blocks: u64) -> Result<u64, Damage> {
+        let rest = blocks % u64::from(self.ag_blocks);
+        let blocks = if rest < LEAST_LAST_AG { blocks - rest } else { blocks };
+        let count = blocks.div_ceil(u64::from(self.ag_blocks));
+        check_size(count, self.inodes_per_block_log + self.ag_block_log, (blocks, self.block_size))?;
+        Ok(blocks)
+    }
+
     /// Blocks of one AG; 0 for an AG that does not exist.
+    #[inline]
     pub fn ag_length(&self, ag: AgNumber) -> u32 {
-        match self.ag_count.checked_sub(ag.get()) {
-            None | Some(0) => 0,
-            // What is left for the last one: at most ag_blocks, by derive_ags.
-            Some(1) => (self.blocks - u64::from(ag.get()) * u64::from(self.ag_blocks)) as u32,
-            Some(_) => self.ag_blocks,
-        }
+        let before = u64::from(ag.get()) * u64::from(self.ag_blocks);
+        // At most ag_blocks, which has 32 bits.
+        self.blocks().saturating_sub(before).min(u64::from(self.ag_blocks)) as u32
     }
 
     /// Every AG, in order.
     pub fn ags(&self) -> impl DoubleEndedIterator<Item = AgNumber> + ExactSizeIterator + use<> {
-        (0..self.ag_count).map(AgNumber)
+        (0..self.ag_count()).map(AgNumber)
     }
 
     /// Takes a packed block number apart; `None` where it lies outside of the volume.
@@ -264,7 +313,7 @@ impl Geometry {
 
     /// Bytes of the data device that the volume needs.
     pub fn bytes(&self) -> u64 {
-        self.blocks << self.block_log
+        self.blocks() << self.block_log
     }
 
     /// Blocks that one chunk of 64 inodes takes; at least 1.
@@ -291,6 +340,28 @@ impl Geometry {
     pub fn ag_header_blocks(&self) -> u32 {
         (4 * self.sector_size).div_ceil(self.block_size)
     }
+}
+
+/// An open volume may grow to so many times its size. No tree gets more than one level higher by that.
+const FORESEEN_GROWTH: u64 = 64;
+
+/// Fewest blocks of a last AG behind others (`XFS_MIN_AG_BLOCKS` of the kernel, below which its `growfs` makes none).
+const LEAST_LAST_AG: u64 = 64;
+
+/// Whether a volume can be that large, with AGs of which one has 2 to the `ag_bits` inodes.
+fn check_size(ag_count: u64, ag_bits: u8, (blocks, block_size): (u64, u32)) -> Result<(), Damage> {
+    let bits = u32::from(ag_bits) + (64 - ag_count.saturating_sub(1).leading_zeros());
+    let few = ag_count <= u64::from(u32::MAX);
+    ensure!(bits <= 64 && few, NAME, "agcount", "inode numbers of at most 64 bits", bits);
+    // Byte offsets are used everywhere as u64.
+    ensure!(
+        blocks.checked_mul(u64::from(block_size)).is_some_and(|bytes| bytes <= i64::MAX as u64),
+        NAME,
+        "dblocks",
+        "a volume of less than 8 EiB",
+        blocks
+    );
+    Ok(())
 }
 
 /// A size and its logarithm, which must agree and lie in a range.

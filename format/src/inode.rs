@@ -326,7 +326,7 @@ impl<'a> Dinode<'a> {
             format_args!("{:#x}", core.flags2)
         );
         ensure!(
-            core.nblocks.get() <= geometry.blocks,
+            core.nblocks.get() <= geometry.blocks(),
             NAME,
             "nblocks",
             "at most the volume's blocks",

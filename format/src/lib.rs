@@ -7,6 +7,7 @@
 //! | [`checksum`] | CRC32C of self-describing metadata |
 //! | [`superblock`], [`features`], [`geometry`] | the volume's shape |
 //! | [`agf`], [`agi`], [`agfl`] | the headers of an allocation group |
+//! | [`fresh`] | the first blocks of an AG that nobody used yet |
 //! | [`btree`] | blocks, keys and records of every B+tree |
 //! | [`inode`], [`timestamp`], [`extent`] | one inode core, its forks and its extents |
 //! | [`identity`] | who a block of a fork must say it is |
@@ -40,6 +41,7 @@ pub mod dquot;
 pub mod edit;
 pub mod extent;
 pub mod features;
+pub mod fresh;
 pub mod geometry;
 pub mod hash;
 pub mod identity;

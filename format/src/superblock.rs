@@ -7,6 +7,7 @@ use crate::features::{self, Features};
 use crate::geometry::Geometry;
 use crate::ondisk::{LeU32, OnDisk, U16, U32, U64};
 use crate::uuid::UuidText;
+use zerocopy::FromBytes;
 
 /// `XFSB`.
 pub const MAGIC: u32 = 0x5846_5342;
@@ -262,7 +263,27 @@ impl Superblock {
     }
 }
 
+/// The sector of another AG's copy of the primary in `sector`: no record of the log belongs to it.
+pub fn copy_of(sector: &[u8]) -> Vec<u8> {
+    let mut copy = sector.to_vec();
+    if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut copy) {
+        raw.lsn = U64::new(0);
+    }
+    checksum::store(&mut copy, CRC_OFFSET);
+    copy
+}
+
 impl RawSuperblock {
+    /// Whether a copy says the same of the volume's size, features and names. Counters and the like live on in the
+    /// primary alone.
+    pub fn is_copied_by(&self, copy: &Self) -> bool {
+        let told = |raw: &Self| {
+            let words = [raw.features_compat, raw.features_ro_compat, raw.features_incompat];
+            (raw.dblocks, raw.agcount, words, raw.fname, raw.uuid, raw.meta_uuid)
+        };
+        told(self) == told(copy)
+    }
+
     /// The feature words, gathered.
     pub fn features(&self) -> Features {
         Features {

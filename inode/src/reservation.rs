@@ -76,7 +76,7 @@ impl Reservations {
             free_extent += tree(levels_of::<RmapBt>(geometry, group));
         }
         let headers = 3 * sector + block; // AGF, AGFL, AGI; and the superblock's counters
-        let map_levels = levels_of::<BmBt>(geometry, geometry.blocks.min(1 << 32));
+        let map_levels = levels_of::<BmBt>(geometry, geometry.foreseen.min(1 << 32));
         let extent_map = tree(map_levels);
         let inode_trees = 2 * tree(levels_of::<InoBt>(geometry, group >> 2));
         let costs = Costs::derive(geometry);

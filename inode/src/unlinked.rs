@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 
 use base::lock::{Mutex, Rank};
-use base::{AgIno, AgNumber, Ino};
+use base::{AgIno, AgNumber, Appended, Ino};
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
 use format::checksum::Field;
@@ -45,7 +45,7 @@ type Lists = HashMap<u32, Links, FxBuildHasher>;
 /// The lists of all AGs, as links between their inodes.
 #[derive(Debug)]
 pub struct UnlinkedLists {
-    groups: Box<[Mutex<Lists>]>,
+    groups: Appended<Mutex<Lists>>,
     /// The link in an inode's slot.
     links: Field,
 }
@@ -54,9 +54,14 @@ impl UnlinkedLists {
     /// Lists of which nothing is known yet.
     pub(crate) fn new(geometry: &Geometry) -> Self {
         Self {
-            groups: geometry.ags().map(|_| Mutex::new(Rank::Group, Lists::default())).collect(),
+            groups: Appended::new(geometry.ags().map(|_| empty()).collect()),
             links: Field::new(geometry.inode_size as usize, LINK_OFFSET, CRC_OFFSET),
         }
+    }
+
+    /// As many AGs as this exist from now on; one caller at a time.
+    pub fn grow(&self, ag_count: u32) {
+        while self.groups.len() < ag_count as usize && self.groups.push(empty()).is_ok() {}
     }
 
     fn with<R>(&self, ag: AgNumber, use_lists: impl FnOnce(&mut Lists) -> R) -> Option<R> {
@@ -72,6 +77,10 @@ impl UnlinkedLists {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+fn empty() -> Mutex<Lists> {
+    Mutex::new(Rank::Group, Lists::default())
 }
 
 fn bucket_of(ino: AgIno) -> usize {

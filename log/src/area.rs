@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use block::Device;
+use block::{Device, Durability};
 use format::Geometry;
 use format::log::BLOCK_BYTES;
 
@@ -90,6 +90,14 @@ impl<'a> LogArea<'a> {
         let mut bytes = vec![0; count.min(self.blocks) as usize * BLOCK_BYTES];
         self.read(block, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Writes the first block of a record, one sector, and makes it stable.
+    pub(crate) fn write_header(&self, block: u32, record: &[u8]) -> Result<(), LogError> {
+        let at = self.start + u64::from(block) * BLOCK_BYTES as u64;
+        let header = record.get(..BLOCK_BYTES).unwrap_or(record);
+        self.device.write_at(at, header, Durability::Buffered)?;
+        Ok(self.device.flush()?)
     }
 
     /// The cycle that a block carries.

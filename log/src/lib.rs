@@ -8,13 +8,14 @@
 //! | [`record`] | one record, verified; the walk from one to the next |
 //! | [`assemble`] | transactions, put together from the operations of records |
 //! | [`item`], [`listing`], [`show`] | log items and all else of a log in words, for people and for programs |
+//! | [`mod@restamp`] | another UUID in a clean log |
 //! | [`recovery`] | replaying: the passes, their order, and each type of item |
 //! | [`engine`] | transactions over locked buffers, committed to a running journal |
 //! | [`overlay`] | a dirty volume as it will be: replayed in memory |
 //!
 //! # Invariants
 //! Memory is bounded by the log, and every walk moves strictly forward, whatever the log says. Nothing is written but
-//! by [`recover`], and that only to the device that it is given.
+//! by [`recover`] and [`fn@restamp`], and that only to the device that they are given.
 //!
 //! # Locking
 //! In [`engine`] alone. A [`Journal`] is shared by reference, and every walk has its own buffers.
@@ -32,6 +33,7 @@ pub mod locate;
 pub mod overlay;
 pub mod record;
 pub mod recovery;
+pub mod restamp;
 pub mod show;
 #[cfg(any(test, feature = "synth"))]
 pub mod synth;
@@ -42,3 +44,4 @@ pub use error::LogError;
 pub use journal::{Dirty, Journal, State};
 pub use overlay::{Replayed, replay_in_memory};
 pub use recovery::{OnDamage, Options, Registry, Report, recover};
+pub use restamp::restamp;

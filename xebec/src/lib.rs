@@ -13,6 +13,10 @@
 //! | [`file`](mod@file) | contents of files |
 //! | [`Dir`] | open directories |
 //! | [`paths`] | the same by path |
+//! | [`features`] | features that an existing volume can be given |
+//! | [`identity`] | label and UUID |
+//! | [`trim`] | free space, given back to the medium |
+//! | [`resize`] | becoming larger and smaller |
 //! | [`statistics`] | space, inodes, and what the journal did |
 //! | [`error`] | what can go wrong, each with an errno |
 //!
@@ -31,11 +35,14 @@
 pub mod attributes;
 mod change;
 mod contents;
+mod copies;
 mod dir;
 pub mod error;
+pub mod features;
 pub mod file;
 pub mod finish;
 mod guards;
+pub mod identity;
 pub mod metadata;
 pub mod namespace;
 pub mod new;
@@ -44,8 +51,10 @@ pub mod options;
 pub mod paths;
 mod recover;
 mod reservations;
+pub mod resize;
 pub mod settings;
 pub mod statistics;
+pub mod trim;
 mod volume;
 
 pub use attributes::SetAttribute;

@@ -31,7 +31,7 @@ use crate::contents::Below;
 use crate::options::Options;
 use crate::recover::Unanswered;
 use crate::reservations::Reservations;
-use crate::{Error, Result, Volume, recover};
+use crate::{Error, Result, Volume, copies, recover};
 
 /// What opening had to put in order.
 #[derive(Debug)]
@@ -81,6 +81,7 @@ impl Volume {
         let superblock = read_superblock(&*device)?;
         expect_writable(&superblock, &*device)?;
         let (superblock, report, ends) = replay(superblock, &device, external.as_deref())?;
+        copies::bring_up(&*device, &superblock)?;
         let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
         let ends = ends.keeping(recover::places(intents));
         let (mut volume, unanswered) = Self::start(&superblock, (device, external), ends, intents, &options)?;
@@ -157,6 +158,7 @@ impl Volume {
             groups,
             log,
             has_attributes: (geometry_version & format::features::version::ATTR != 0).into(),
+            resizing: Mutex::new(Rank::Volume, ()),
             rename: Mutex::new(Rank::Rename, ()),
             recovered: None,
             cache,

@@ -18,6 +18,8 @@ pub(crate) struct Reservations {
     pub inode: LogReservation,
     /// The superblock's counters.
     pub superblock: LogReservation,
+    /// Another size: the headers and free space of the last AG, and the superblock.
+    pub resize: LogReservation,
     /// Doing what an intent in the log asks for.
     pub intent: LogReservation,
     /// An inode and a name.
@@ -100,6 +102,7 @@ impl Reservations {
         Self {
             inode: LogReservation { bytes: inode, transactions: 1 },
             superblock: LogReservation { bytes: Costs::buffer(geometry.sector_size), transactions: 1 },
+            resize: chain(2 * costs.extent_alloc() + 4 * Costs::buffer(geometry.sector_size), 2),
             intent: chain(
                 costs
                     .extent_free()

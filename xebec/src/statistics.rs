@@ -27,7 +27,7 @@ impl Volume {
     pub fn statistics(&self) -> Statistics {
         Statistics {
             block_size: self.geometry.block_size,
-            blocks: self.geometry.blocks,
+            blocks: self.geometry.blocks(),
             blocks_free: self.groups.free_blocks(),
             inodes: self.groups.inodes().counts(),
             journal: self.log.statistics(),

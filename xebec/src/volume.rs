@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicBool;
 
 use ag::Groups;
 use base::lock::Mutex;
-use base::{Daddr, lock::Rank};
+use base::lock::Rank;
 use cache::{Cache, Flusher};
 use format::Geometry;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
 use format::ondisk::{OnDisk, U64};
-use format::superblock::{RawSuperblock, Superblock};
+use format::superblock::RawSuperblock;
 use inode::InodeTable;
 use inode::inactive::Workers;
 use log::engine::log::Log;
@@ -22,6 +22,7 @@ use crate::Result;
 use crate::contents::Below;
 use crate::open::Recovery;
 use crate::reservations::Reservations;
+use crate::resize::lock_superblock;
 
 /// An open volume: shared by reference between any number of threads.
 ///
@@ -55,6 +56,8 @@ pub struct Volume {
     pub(crate) reservations: Reservations,
     /// The superblock says that there are extended attributes.
     pub(crate) has_attributes: AtomicBool,
+    /// Changes of its size take turns.
+    pub(crate) resizing: Mutex<()>,
     /// Renames of directories across parents take turns.
     pub(crate) rename: Mutex<()>,
     pub(crate) recovered: Option<Recovery>,
@@ -121,12 +124,7 @@ impl Volume {
         let mut change = self.begin(self.reservations.superblock)?;
         let counts = self.sum(&mut change.tx)?;
         change.tx.release_clean();
-        let sector = self.geometry.sector_size;
-        let at = Extent { daddr: Daddr(0), bytes: sector };
-        let id = change.tx.read(at, Rank::Buffer, |bytes| match Superblock::parse(bytes) {
-            Err(format::superblock::Refusal::Damaged(damage)) => Err(damage),
-            _ => Ok(()),
-        })?;
+        let id = lock_superblock(&mut change.tx, &self.geometry)?;
         let wanted = [counts.inodes, counts.inodes_free, counts.blocks_free].map(U64::new);
         let raw = view::<RawSuperblock>(&change.tx, id);
         if raw.is_some_and(|raw| [raw.icount, raw.ifree, raw.fdblocks] != wanted) {

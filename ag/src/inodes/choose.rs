@@ -72,34 +72,42 @@ impl Pass {
 #[derive(Debug)]
 pub struct Rotor {
     turns: PerCpu<AtomicU32>,
-    ags: u32,
+    /// No more than there are.
+    ags: AtomicU32,
 }
 
 impl Rotor {
     /// For a volume of `ags` AGs that is used by `cpus` CPUs. Both are taken as at least 1.
     pub fn new(cpus: usize, ags: u32) -> Self {
-        Self { turns: PerCpu::new(cpus, |_| AtomicU32::new(0)), ags: ags.max(1) }
+        Self { turns: PerCpu::new(cpus, |_| AtomicU32::new(0)), ags: ags.max(1).into() }
     }
 
-    fn lanes(&self) -> u32 {
-        u32::try_from(self.turns.slots()).map_or(self.ags, |slots| slots.min(self.ags))
+    /// There are so many AGs from now on.
+    pub fn grow(&self, ags: u32) {
+        self.ags.store(ags.max(1), Relaxed);
+    }
+
+    fn lanes(&self, ags: u32) -> u32 {
+        u32::try_from(self.turns.slots()).map_or(ags, |slots| slots.min(ags))
     }
 
     /// The turn of a new directory: where to look for an AG, pass by pass.
     pub fn turn(&self) -> Turn {
         let (slot, turns) = self.turns.local();
-        let lanes = self.lanes();
+        let ags = self.ags.load(Relaxed);
+        let lanes = self.lanes(ags);
         let lane = slot as u32 % lanes; // slots are as few as CPUs
-        let of_lane = (self.ags - lane).div_ceil(lanes);
+        let of_lane = (ags - lane).div_ceil(lanes);
         // A thread may move to another CPU in between: then two directories have the same turn, and nothing is lost.
         let turn = turns.load(Relaxed);
         turns.store(turn.wrapping_add(1), Relaxed);
-        Turn { start: lane + turn % of_lane * lanes, lane, lanes, of_lane, ags: self.ags }
+        Turn { start: lane + turn % of_lane * lanes, lane, lanes, of_lane, ags }
     }
 
     /// The same for a file whose directory lies in `ag`.
     pub fn near(&self, ag: AgNumber) -> Turn {
-        Turn { start: ag.get().min(self.ags - 1), lane: 0, lanes: self.ags, of_lane: 0, ags: self.ags }
+        let ags = self.ags.load(Relaxed);
+        Turn { start: ag.get().min(ags - 1), lane: 0, lanes: ags, of_lane: 0, ags }
     }
 }
 

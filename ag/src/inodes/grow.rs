@@ -39,7 +39,7 @@ impl Growth {
     pub fn allowed(&mut self, groups: &Groups, pass: Pass) -> bool {
         let nearly_full = *self
             .nearly_full
-            .get_or_insert_with(|| groups.free_blocks() < groups.geometry().blocks / NEARLY_FULL);
+            .get_or_insert_with(|| groups.free_blocks() < groups.geometry().blocks() / NEARLY_FULL);
         !nearly_full || pass == Pass::Last
     }
 }

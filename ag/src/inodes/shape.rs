@@ -189,8 +189,8 @@ impl InodeShape {
 pub fn most_inodes(geometry: &Geometry, percent: u8) -> u64 {
     let chunk_blocks = u64::from(geometry.blocks_per_chunk());
     let share = match percent {
-        0 => geometry.blocks,
-        percent => (u128::from(geometry.blocks) * u128::from(percent.min(100)) / 100) as u64,
+        0 => geometry.blocks(),
+        percent => (u128::from(geometry.blocks()) * u128::from(percent.min(100)) / 100) as u64,
     };
     (share / chunk_blocks * chunk_blocks) << geometry.inodes_per_block_log
 }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn the_share_of_inodes_is_whole_chunks() {
         let geometry = testing::geometry();
-        assert_eq!(most_inodes(&geometry, 25), (geometry.blocks / 4 / 8 * 8) * 8);
-        assert_eq!(most_inodes(&geometry, 0), geometry.blocks / 8 * 64);
+        assert_eq!(most_inodes(&geometry, 25), (geometry.blocks() / 4 / 8 * 8) * 8);
+        assert_eq!(most_inodes(&geometry, 0), geometry.blocks() / 8 * 64);
     }
 }

@@ -153,7 +153,7 @@ impl Groups {
     /// The in-core state of an AG whose AGI is at hand.
     pub(super) fn group_of(&self, agi: Agi) -> Result<&std::sync::Arc<Group>, Error> {
         self.get(agi.ag).ok_or_else(|| {
-            let most = format_args!("less than {}", self.geometry().ag_count).to_string();
+            let most = format_args!("less than {}", self.count()).to_string();
             agi.damage(format::Damage::new("AGI", "seqno", most, agi.ag))
         })
     }

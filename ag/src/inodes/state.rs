@@ -5,7 +5,7 @@
 //! AGs while nobody changes them. Both change together with the AGI's bytes, before the commit: a change that is given
 //! up afterwards shuts the volume down.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use base::lock::{Mutex, Rank};
@@ -143,8 +143,10 @@ pub struct VolumeInodes {
     pub(super) numbers: Field,
     /// The most levels of an inode tree.
     tree_levels: u32,
+    /// The share of the volume that inodes may take, in percent; 0 for all of it.
+    percent: u8,
     /// The most that there may be; more, if there were more when the volume was opened.
-    most: u64,
+    most: AtomicU64,
     /// Inodes that may still come into being. Kept instead of those that exist, so that a CPU that makes a chunk need
     /// not ask all others how many there are.
     room: Counter,
@@ -203,12 +205,13 @@ impl VolumeInodes {
         let most = most_inodes(geometry, options.percent).max(allocated);
         Ok(Self {
             shape: InodeShape::derive(geometry)?.on_stripe(options.stripe_unit),
-            rotor: Rotor::new(options.cpus, geometry.ag_count),
+            rotor: Rotor::new(options.cpus, geometry.ag_count()),
             random: Arc::clone(&options.random),
             keep_chunks: options.keep_chunks,
             numbers: number_field(geometry),
             tree_levels: Bounds::derive(geometry).inodes.levels,
-            most,
+            percent: options.percent,
+            most: most.into(),
             room: Counter::new(most - allocated),
             free: Counter::new(free),
             averages: PerCpu::new(options.cpus, |_| Average::default()),
@@ -227,11 +230,24 @@ impl VolumeInodes {
 
     /// The volume's counts now; exact while nobody changes them.
     pub fn counts(&self) -> InodeCounts {
-        InodeCounts {
-            allocated: self.most - self.room.sum().min(self.most),
-            free: self.free.sum(),
-            most: self.most,
+        let most = self.most.load(Relaxed);
+        InodeCounts { allocated: most - self.room.sum().min(most), free: self.free.sum(), most }
+    }
+
+    /// The volume has the size now that `geometry` says, and AGs as many as `ag_count`; one caller at a time.
+    pub(crate) fn resize(&self, geometry: &Geometry, ag_count: u32) {
+        let (before, now) = (self.most.load(Relaxed), most_inodes(geometry, self.percent));
+        // What there is already may be more than there should be: then there is no room, as when a volume is opened.
+        if let Some(more) = now.checked_sub(before) {
+            self.most.store(now, Relaxed);
+            self.room.add(more);
+        } else {
+            let less = (before - now).min(self.room.sum());
+            if self.room.try_sub(less) {
+                self.most.store(before - less, Relaxed);
+            }
         }
+        self.rotor.grow(ag_count);
     }
 
     /// Takes from the number of inodes that may still come into being, if it is so large.

@@ -108,7 +108,7 @@ impl Groups {
     /// Free blocks of an AG on average.
     fn average_free(&self) -> u32 {
         let sum: u64 = self.iter().map(|group| u64::from(group.unreserved_blocks())).sum();
-        (sum / u64::from(self.geometry().ag_count.max(1))) as u32 // no more than those of the largest
+        (sum / u64::from(self.count().max(1))) as u32 // no more than those of the largest
     }
 
     fn need(&self, file: u32) -> Need {

@@ -97,7 +97,8 @@ impl Groups {
         request: &AllocRequest,
     ) -> Result<(FsBlock, u32), Error> {
         let (first, only, near, exact) = self.first_group(request.near)?;
-        let count = if only { 1 } else { self.geometry().ag_count };
+        let total = self.count();
+        let count = if only { 1 } else { total };
         if reservation.highest.is_none() {
             may_wait(Rank::Agf(if only { first.get() } else { 0 }));
         }
@@ -116,7 +117,7 @@ impl Groups {
         let rest = reservation.left().saturating_sub(request.max.saturating_sub(request.min));
         let suits = |group: &Group| !begins || group.unreserved_blocks() >= rest;
         // First without waiting for anybody; then in ascending order, behind what this transaction holds already.
-        let wrapped = (0..count).map(|n| (first.get() + n) % self.geometry().ag_count);
+        let wrapped = (0..count).map(|n| (first.get() + n) % total);
         for ag in wrapped {
             let Some(group) =
                 self.get(AgNumber(ag)).filter(|group| group.may_have(&want(ag)) && suits(group))
@@ -132,7 +133,7 @@ impl Groups {
             }
         }
         let from = reservation.highest.map_or(0, |highest| highest.get());
-        let ascending = if only { first.get()..first.get() + 1 } else { 0..self.geometry().ag_count };
+        let ascending = if only { first.get()..first.get() + 1 } else { 0..total };
         for ag in ascending.filter(|ag| *ag >= from) {
             let Some(group) = self.get(AgNumber(ag)) else { continue };
             let open = group.lock(tx)?;

@@ -122,6 +122,18 @@ impl Claim {
         self.count
     }
 
+    /// Claims a range of which the caller, who holds the AGF, knows that it is free and nobody's.
+    pub(crate) fn of(group: &Arc<Group>, at: u32, count: u32) -> Self {
+        group.claimed.fetch_add(count, Relaxed);
+        group.unusable.lock().claims.insert(at, count);
+        Self { group: Arc::clone(group), at, count }
+    }
+
+    /// The group itself.
+    pub(crate) fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
     /// The group in which they lie.
     pub fn ag(&self) -> AgNumber {
         self.group.ag
@@ -170,7 +182,7 @@ impl Groups {
     /// One AGF at a time: first those that nobody holds, in the order in which they are wanted, then waiting.
     pub fn claim(self: &Arc<Self>, tx: &mut Transaction, request: &ClaimRequest) -> Result<Claim, Error> {
         let (first, only, near, exact) = self.first_group(request.near)?;
-        let total = self.geometry().ag_count;
+        let total = self.count();
         let count = if only { 1 } else { total };
         may_wait(Rank::Agf(0));
         let max = request.max.max(request.min).clamp(1, MAX_EXTENT_BLOCKS as u32); // 21 bits
@@ -290,9 +302,7 @@ impl OpenAg<'_> {
             want.max = want.min.max(want.max / 2);
         }
         let Some(found) = self.find(tx, &want)? else { return Ok(None) };
-        self.group.claimed.fetch_add(found.count, Relaxed);
-        self.group.unusable.lock().claims.insert(found.at, found.count);
-        Ok(Some(Claim { group: Arc::clone(self.group), at: found.at, count: found.count }))
+        Ok(Some(Claim::of(self.group, found.at, found.count)))
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`free`] | freeing, deferred behind an intent |
 //! | [`reservation`] | blocks promised to users, and set aside for the growth of trees |
 //! | [`busy`] | blocks that were freed, and must not be used before that is stable |
+//! | [`visit`] | free extents, shown while nobody can take them |
 //! | [`claim`] | free blocks that are kept for data on its way |
 //!
 //! # Invariants
@@ -26,3 +27,4 @@ pub mod reservation;
 #[cfg(test)]
 mod tests;
 pub mod trees;
+pub mod visit;

@@ -13,8 +13,9 @@ use format::geometry::INODES_PER_CHUNK;
 use format::ondisk::OnDisk;
 use log::engine::{Error, Transaction};
 
-use crate::btree::{Cursor, Home, Root, Tree};
+use crate::btree::Root;
 use crate::group::{Group, OpenAg, agf};
+use crate::upgrade::Counted;
 
 /// Blocks of a volume that a change may allocate. What it does not is given back when this is dropped.
 #[derive(Debug)]
@@ -158,7 +159,7 @@ impl Group {
             finobt_blocks = raw.fblocks.get();
             let root = Root::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
             if geometry.features.finobt() && !geometry.features.inobtcount() {
-                finobt_blocks = Cursor::new(Finobt { group: self, root }).count_blocks(tx)?;
+                finobt_blocks = Counted::<FinoBt>::of(self, root).count(tx)?;
             }
         }
         tx.release(agi);
@@ -171,66 +172,49 @@ impl Group {
     }
 
     fn set_aside(&self, tx: &Transaction, open: OpenAg<'_>, finobt_blocks: u32) -> u64 {
+        let used_mappings = open.get(tx, agf!(rmapblocks));
+        let counts = if self.geometry.features.reflink() { open.get(tx, agf!(refcntblocks)) } else { 0 };
+        self.set_reserves(tx, open, (counts.saturating_add(finobt_blocks), used_mappings));
+        self.free_blocks().saturating_sub(self.hidden() + u64::from(self.list_most(tx, open)))
+    }
+
+    /// The same where the group's length changed: what its trees use is known. The caller holds the AGF.
+    pub(crate) fn reserve_for_length(&self, tx: &Transaction, open: OpenAg<'_>) {
+        let used = (self.metadata.used.load(Relaxed), self.mappings.used.load(Relaxed));
+        self.set_reserves(tx, open, used);
+    }
+
+    fn set_reserves(&self, tx: &Transaction, open: OpenAg<'_>, (used, used_mappings): (u32, u32)) {
         let geometry = &*self.geometry;
         let log_here = geometry.log_start.and_then(|start| geometry.split_fs_block(start));
         let log_here = log_here.filter(|(ag, _)| *ag == self.ag).map_or(0, |_| geometry.log_blocks);
         let blocks = u64::from(geometry.ag_length(self.ag).saturating_sub(log_here));
         let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let mut free = open.get(tx, agf!(freeblks));
-        let (mut asked, mut used) = (0, 0);
+        let free = open.get(tx, agf!(freeblks));
+        let mut asked = 0;
         if geometry.features.finobt() {
             let chunks = (blocks << geometry.inodes_per_block_log) / u64::from(INODES_PER_CHUNK);
             asked += tree_size::<FinoBt>(geometry, chunks);
-            used = finobt_blocks;
         }
         if geometry.features.reflink() {
             asked += tree_size::<RefcountBt>(geometry, blocks);
-            used = open.get(tx, agf!(refcntblocks)).saturating_add(used);
         }
         self.metadata.set(small(asked), used, free);
-        free -= self.metadata.left();
         if geometry.features.rmapbt() {
             let asked = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100);
-            self.mappings.set(small(asked), open.get(tx, agf!(rmapblocks)), free);
+            self.mappings.set(small(asked), used_mappings, free.saturating_sub(self.metadata.left()));
         }
-        // Blocks of the reverse-mapping tree count as free, so all that was asked for is hidden from users.
-        let hidden = u64::from(self.metadata.left()) + u64::from(self.mappings.asked.load(Relaxed));
-        self.free_blocks().saturating_sub(hidden + u64::from(self.list_most(tx, open)))
+    }
+
+    /// Blocks that count as free and are hidden from users: those of the reverse-mapping tree count so, and thus all
+    /// that was asked for it is hidden.
+    pub(crate) fn hidden(&self) -> u64 {
+        u64::from(self.metadata.left()) + u64::from(self.mappings.asked.load(Relaxed))
     }
 
     /// What the AGFL may come to hold when the trees have grown by a level, and a little for what is under way.
     fn list_most(&self, tx: &Transaction, open: OpenAg<'_>) -> u32 {
         open.list_need(tx) + 2 * 3 + 4
-    }
-}
-
-/// The free inode tree, to be counted.
-#[derive(Debug)]
-struct Finobt<'g> {
-    group: &'g Group,
-    root: Root,
-}
-
-impl Tree for Finobt<'_> {
-    type Kind = FinoBt;
-
-    fn geometry(&self) -> &Geometry {
-        &self.group.geometry
-    }
-    fn home(&self) -> Home {
-        Home::Ag(self.group.ag)
-    }
-    fn root(&self, _: &Transaction) -> Root {
-        self.root
-    }
-    fn set_root(&mut self, _: &mut Transaction, block: u64, levels: u32) {
-        self.root = Root::Block { block, levels };
-    }
-    fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
-        Err(Error::NoSpace { what: "a tree that is only counted" })
-    }
-    fn free_block(&mut self, _: &mut Transaction, _: u64) -> Result<(), Error> {
-        Ok(())
     }
 }
 

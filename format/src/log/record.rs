@@ -266,6 +266,20 @@ fn displaced_at(n: usize, headers: &[u8]) -> Option<usize> {
     (at + 4 <= headers.len()).then_some(at)
 }
 
+/// Puts another UUID into a whole record as it lies on disk, and seals it again if it was sealed. `false`, with `record`
+/// in an undefined state, where it is shorter than its header says.
+pub fn restamp(record: &mut [u8], header: &RecordHeader, uuid: &[u8; 16]) -> bool {
+    let place = std::mem::offset_of!(RawRecordHeader, fs_uuid);
+    let Some(field) = record.get_mut(place..place + uuid.len()) else { return false };
+    field.copy_from_slice(uuid);
+    if header.crc == 0 {
+        return true;
+    }
+    let Some(crc) = header.compute_checksum(record, CHECKED_BYTES) else { return false };
+    let field = record.get_mut(CRC_OFFSET..CRC_OFFSET + 4);
+    field.map(|field| field.copy_from_slice(&crc.to_le_bytes())).is_some()
+}
+
 /// Makes a whole record ready for the disk: stamps the cycles, keeps the displaced words, and seals the checksum.
 ///
 /// `record` holds `header_blocks` blocks of headers, the first already filled in but for `cycle_data` and `crc`, and

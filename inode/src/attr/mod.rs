@@ -144,7 +144,7 @@ impl Listed {
 /// Levels of nodes that a tree of attributes has at most: what a volume holds of blocks, each half full.
 pub fn most_levels(geometry: &Geometry) -> u32 {
     let least = (node::max_entries(geometry.block_size as usize) / 2).max(2) as u64;
-    let (mut levels, mut blocks) = (1, geometry.blocks.div_ceil(least));
+    let (mut levels, mut blocks) = (1, geometry.foreseen.div_ceil(least));
     while blocks > 1 && levels < u32::from(dabtree::MAX_DEPTH) {
         blocks = blocks.div_ceil(least);
         levels += 1;

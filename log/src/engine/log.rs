@@ -33,6 +33,7 @@ use block::Device;
 use format::superblock::Superblock;
 
 use self::shared::Shared;
+use super::buffer::Buffer;
 use super::cache::BufferCache;
 use super::commits::Commits;
 use super::defer::Adopted;
@@ -256,6 +257,15 @@ impl Log {
     pub fn push_all(&self) -> Result<(), Error> {
         self.force()?;
         self.shared.push_all()
+    }
+
+    /// Returns when all that was committed of one buffer, which nobody changes now, is in its place on the device.
+    ///
+    /// # Errors
+    /// As [`push_all`](Self::push_all).
+    pub fn push_buffer(&self, buffer: &Arc<Buffer>) -> Result<(), Error> {
+        self.force()?;
+        self.shared.push_buffer(buffer)
     }
 
     /// Writes everything home and marks the log as clean. No transaction is open or will be opened. Ends the threads.

@@ -82,7 +82,7 @@ impl Asked {
 
     fn intent(&self, damaged: &Damaged, id: u64) -> Intent {
         let geometry = &damaged.image.geometry;
-        let start = FsBlock(self.number(0, geometry.blocks));
+        let start = FsBlock(self.number(0, geometry.blocks()));
         let blocks = self.number(1, 64) as u32;
         let operation = self.flags & 0xf0_00_00_00 | self.flags & 0xf;
         let map = |owner: Ino| MapTarget {

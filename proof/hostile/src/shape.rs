@@ -79,7 +79,7 @@ pub fn bytes_for(geometry: &Geometry) -> [u8; INPUT_BYTES] {
         geometry.dir_block_log,
         ag_low,
         ag_high,
-        (geometry.ag_count.min(4) - 1) as u8,
+        (geometry.ag_count().min(4) - 1) as u8,
         bits_low,
         bits_high,
         0,

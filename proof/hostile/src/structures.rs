@@ -41,8 +41,17 @@ pub fn superblock(data: &[u8]) {
 
 /// Asks a geometry about the numbers at the edges of everything.
 fn probe(geometry: &Geometry) {
-    let edges =
-        [0, 1, 63, 64, geometry.blocks - 1, geometry.blocks, u64::from(u32::MAX), u64::MAX >> 1, u64::MAX];
+    let edges = [
+        0,
+        1,
+        63,
+        64,
+        geometry.blocks() - 1,
+        geometry.blocks(),
+        u64::from(u32::MAX),
+        u64::MAX >> 1,
+        u64::MAX,
+    ];
     for edge in edges {
         let block = base::FsBlock(edge);
         if let Some((ag, within)) = geometry.split_fs_block(block) {
@@ -63,14 +72,14 @@ fn probe(geometry: &Geometry) {
         geometry.first_ag_ino(AgBlock(edge as u32));
     }
     let lengths: u64 = geometry.ags().take(1024).map(|ag| u64::from(geometry.ag_length(ag))).sum();
-    assert!(geometry.ag_count > 1024 || lengths == geometry.blocks);
+    assert!(geometry.ag_count() > 1024 || lengths == geometry.blocks());
 }
 
 /// The shape, the AG, and the sector of one of an AG's headers, whose first fields are right.
 fn header_sector(data: &[u8], magic: &[u8; 4]) -> Option<(Geometry, AgNumber, Vec<u8>)> {
     let mut input = Input::new(data);
     let geometry = shape::geometry(&mut input)?;
-    let ag = AgNumber(u32::from(input.u8()) % geometry.ag_count);
+    let ag = AgNumber(u32::from(input.u8()) % geometry.ag_count());
     let mut sector = input.block(geometry.sector_size as usize);
     stamp::put(&mut sector, 0, magic);
     Some((geometry, ag, sector))
@@ -136,7 +145,7 @@ pub fn btree(data: &[u8]) {
 }
 
 fn block_of<T: Btree>(mut input: Input<'_>, geometry: &Geometry) {
-    let ag = AgNumber(u32::from(input.u8()) % geometry.ag_count);
+    let ag = AgNumber(u32::from(input.u8()) % geometry.ag_count());
     let block = AgBlock(u32::from(input.u16()) % geometry.ag_length(ag));
     let long = T::Header::SIZE == 72;
     let ino = long.then(|| geometry.ino(ag, base::AgIno(block.get())));

@@ -33,7 +33,7 @@ fn read_inode(volume: &Volume, ino: Ino) {
     for kind in [ForkKind::Data, ForkKind::Attr] {
         if let Ok(walk) = ExtentWalk::new(volume, &inode, kind, FileBlock(0)) {
             // Extents move strictly forward: there cannot be more of them than blocks in the volume twice over.
-            let most = volume.geometry().blocks * 2 + 16;
+            let most = volume.geometry().blocks() * 2 + 16;
             assert!((walk.count() as u64) < most, "a walk of extents without an end");
         }
     }
@@ -42,7 +42,7 @@ fn read_inode(volume: &Volume, ino: Ino) {
             let size = inode.core.size.get();
             if let Ok(segments) = Segments::new(volume, &inode, 0) {
                 assert!(
-                    (segments.count() as u64) < volume.geometry().blocks * 4 + 16,
+                    (segments.count() as u64) < volume.geometry().blocks() * 4 + 16,
                     "segments without an end"
                 );
             }

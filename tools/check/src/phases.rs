@@ -41,7 +41,7 @@ pub fn check(
     let volume = open(device, options)?;
     run.crew.run(
         Phase::Volume,
-        volume.geometry.ag_count as usize,
+        volume.geometry.ag_count() as usize,
         || (),
         |(), ag| {
             if ag > 0 {
@@ -72,7 +72,7 @@ pub fn check(
     counters::check(&volume, &ags);
     run.check_links(&volume, &ags);
     run.end(Phase::Links, &volume)?;
-    run.summary.ags = volume.geometry.ag_count.into();
+    run.summary.ags = volume.geometry.ag_count().into();
     Ok(run.summary)
 }
 
@@ -120,7 +120,7 @@ impl Run<'_> {
     }
 
     fn check_ags(&self, volume: &Volume<'_>, store: &ClaimStore) -> Vec<AgTrees> {
-        let count = volume.geometry.ag_count as usize;
+        let count = volume.geometry.ag_count() as usize;
         let done: Mutex<Vec<(usize, AgTrees)>> = Mutex::new(Vec::with_capacity(count));
         let buffers = self.crew.run(Phase::Ags, count, ClaimBuffer::default, |buffer, ag| {
             let trees = AgCheck::new(volume, AgNumber(ag as u32), store, buffer).run();

@@ -26,8 +26,9 @@ pub fn secondary(bytes: &[u8], geometry: &Geometry) -> Shown {
     let mut shown = superblock_fields(bytes);
     shown.object(checksum::verify("superblock", sector_of(bytes), CRC_OFFSET));
     let copy = shown.object(Superblock::parse_unchecked(&completed(bytes, geometry)));
-    if copy.is_some_and(|copy| copy.geometry.uuid != geometry.uuid || copy.geometry.blocks != geometry.blocks)
-    {
+    if copy.is_some_and(|copy| {
+        copy.geometry.uuid != geometry.uuid || copy.geometry.blocks() != geometry.blocks()
+    }) {
         shown.objections.push("superblock: it belongs to a volume of another UUID or size".into());
     }
     shown

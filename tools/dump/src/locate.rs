@@ -22,7 +22,7 @@ pub struct Located {
 
 /// Refuses an AG that does not exist.
 pub fn check_ag(volume: &Volume, ag: AgNumber) -> Result<()> {
-    let count = volume.geometry().ag_count;
+    let count = volume.geometry().ag_count();
     if ag.get() < count {
         return Ok(());
     }
@@ -86,7 +86,8 @@ pub fn ino(volume: &Volume, file: &File) -> Result<Ino> {
 pub fn inode(volume: &Volume, ino: Ino) -> Result<Located> {
     let geometry = volume.geometry();
     let (ag, within) = geometry.split_ino(ino).ok_or_else(|| {
-        let message = format!("inode {ino}: no such number can be in a volume of {} blocks", geometry.blocks);
+        let message =
+            format!("inode {ino}: no such number can be in a volume of {} blocks", geometry.blocks());
         Error::unfit(errno::ENOENT, message)
     })?;
     let block = ag_block(volume, ag, geometry.ag_ino_block(within))?;

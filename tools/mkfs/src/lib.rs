@@ -13,7 +13,7 @@
 //! let device = block::MemoryDevice::new(64 << 20);
 //! let options = xebec_mkfs::Options { block_size: 1024, ..xebec_mkfs::Options::default() };
 //! let geometry = xebec_mkfs::format(&device, &options)?;
-//! assert_eq!(geometry.ag_count, 4);
+//! assert_eq!(geometry.ag_count(), 4);
 //! # Ok::<(), xebec_mkfs::MkfsError>(())
 //! ```
 //!

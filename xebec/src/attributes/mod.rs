@@ -13,20 +13,20 @@ mod recover;
 
 use std::sync::atomic::Ordering;
 
-use base::{Daddr, Ino, errno, lock::Rank};
+use base::{Ino, errno};
 use format::attr::{MAX_VALUE, Namespace, acl, remote};
 use format::features::version;
 use format::inode::FileType;
 use format::ondisk::{OnDisk, U16};
-use format::superblock::{RawSuperblock, Refusal, Superblock};
+use format::superblock::RawSuperblock;
 use inode::InodeRef;
 use inode::attr::{Attributes, Key, NewValue, is_inline, remote as values};
 use inode::groups::GroupSpace;
 use inode::state::Time;
-use log::engine::Extent;
 
 use crate::change::{Change, Locked};
 use crate::guards::expect_changeable;
+use crate::resize::lock_superblock;
 use crate::{Error, New, Result, Volume};
 
 /// Longest name, its prefix included.
@@ -303,11 +303,7 @@ impl Volume {
             return Ok(());
         }
         let mut change = self.begin(self.reservations.superblock)?;
-        let at = Extent { daddr: Daddr(0), bytes: self.geometry.sector_size };
-        let id = change.tx.read(at, Rank::Buffer, |bytes| match Superblock::parse(bytes) {
-            Err(Refusal::Damaged(damage)) => Err(damage),
-            _ => Ok(()),
-        })?;
+        let id = lock_superblock(&mut change.tx, &self.geometry)?;
         let found = RawSuperblock::view(change.tx.bytes(id)).map_or(0, |raw| raw.versionnum.get());
         if found != 0 && found & version::ATTR == 0 {
             let field = std::mem::offset_of!(RawSuperblock, versionnum);

@@ -17,8 +17,14 @@ impl check::Observer for Findings {
 /// No finding of the checker.
 #[track_caller]
 pub fn judge(device: &Arc<MemoryDevice>) {
+    judge_device(&**device);
+}
+
+/// The same on any device.
+#[track_caller]
+pub fn judge_device(device: &dyn block::Device) {
     let findings = Findings::default();
-    check::check(&**device, &check::Options { threads: 1, ..check::Options::default() }, &findings).unwrap();
+    check::check(device, &check::Options { threads: 1, ..check::Options::default() }, &findings).unwrap();
     let findings = findings.0.into_inner().unwrap();
     assert!(findings.is_empty(), "{}", findings.join("\n"));
 }

@@ -13,7 +13,7 @@ struct Owners(Vec<AtomicU32>);
 
 impl Owners {
     fn new(volume: &Volume) -> Self {
-        let blocks = u64::from(volume.geometry.ag_count) << volume.geometry.ag_block_log;
+        let blocks = u64::from(volume.geometry.ag_count()) << volume.geometry.ag_block_log;
         Self((0..blocks).map(|_| AtomicU32::new(0)).collect())
     }
 
@@ -50,7 +50,7 @@ impl Party<'_> {
     }
 
     fn near(&mut self) -> Near {
-        let ag = AgNumber(self.numbers.below(self.volume.geometry.ag_count));
+        let ag = AgNumber(self.numbers.below(self.volume.geometry.ag_count()));
         match (self.held.last(), self.numbers.below(3)) {
             (Some((start, count)), 0) => Near::Block(FsBlock(start.get() + u64::from(*count))),
             (_, 1) => Near::OnlyAg(ag),

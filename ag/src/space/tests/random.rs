@@ -11,7 +11,7 @@ use crate::{AllocRequest, Near, Owner};
 type Held = Vec<(FsBlock, u32)>;
 
 fn request(volume: &Volume, numbers: &mut Numbers, held: &Held) -> AllocRequest {
-    let ag = AgNumber(numbers.below(volume.geometry.ag_count));
+    let ag = AgNumber(numbers.below(volume.geometry.ag_count()));
     let block = volume.geometry.fs_block(ag, base::AgBlock(numbers.below(volume.geometry.ag_length(ag))));
     let block = match numbers.below(3) {
         0 if !held.is_empty() => {

@@ -22,6 +22,7 @@ use base::Lsn;
 
 use super::shared::Shared;
 use crate::engine::ail::Placed;
+use crate::engine::buffer::{Buffer, settle};
 use crate::engine::error::Error;
 use crate::engine::home::{Flush, WriteBatch};
 use crate::engine::stats::Counters;
@@ -87,6 +88,24 @@ impl Shared {
             self.emptied.wait(PATIENCE);
         }
         self.check()
+    }
+
+    /// Writes home what changed in one buffer, and waits for it; nobody keeps changing it meanwhile.
+    pub fn push_buffer(&self, buffer: &Arc<Buffer>) -> Result<(), Error> {
+        loop {
+            self.check()?;
+            let mut content = buffer.lock();
+            settle(&mut content);
+            let is_home = !content.is_dirty();
+            drop(content);
+            if is_home {
+                return Ok(());
+            }
+            if !self.is_alone() || self.pass(EVERYTHING) != Pass::Wrote {
+                self.want_all();
+                self.emptied.wait(PATIENCE);
+            }
+        }
     }
 
     /// From now on everything is written home, until there is nothing.

@@ -28,7 +28,7 @@ pub struct Stop {
 /// Everything that is looked at in a volume.
 pub fn plan(volume: &Volume) -> Vec<Stop> {
     let mut tour = Tour { volume, stops: Vec::new() };
-    let count = volume.geometry().ag_count;
+    let count = volume.geometry().ag_count();
     let mut inodes = Vec::new();
     for ag in (0..count).take(AGS_MAX as usize - 1).chain((count > AGS_MAX).then_some(count - 1)) {
         for header in ["sb", "agf", "agi", "agfl"] {

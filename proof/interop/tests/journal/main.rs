@@ -113,7 +113,7 @@ fn change(log: &Log, superblock: &Superblock, thread: u32, round: u32) {
     let mut tx = log.begin(LogReservation { bytes: 64 << 10, transactions: 1 }).unwrap();
     // The AGI is the third sector of an AG, the AGF the second.
     for (n, rank) in [(2, Rank::Agi as fn(u32) -> Rank), (1, Rank::Agf)] {
-        for ag in (thread..geometry.ag_count).step_by(2) {
+        for ag in (thread..geometry.ag_count()).step_by(2) {
             let start = geometry.fs_block_offset(geometry.fs_block(AgNumber(ag), AgBlock(0))).unwrap();
             let at = Extent { daddr: Daddr((start + n * u64::from(sector)) / 512), bytes: sector };
             let id = tx.read(at, rank(ag), |_| Ok(())).unwrap();

@@ -25,7 +25,6 @@ use crate::options::Options;
 use crate::random;
 
 pub use journal::Log;
-pub use space::{Run, Space};
 
 /// Everything about a volume before it exists. Blocks are its own unless a name says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,11 +135,6 @@ impl Plan {
     /// The blocks at the start of each AG.
     pub fn roots(&self) -> Roots {
         self.shape.roots()
-    }
-
-    /// Blocks that the AGFL of a fresh AG holds.
-    pub fn agfl_blocks(&self) -> u32 {
-        self.shape.agfl_minimum(1, 1)
     }
 
     /// Blocks of the first inodes.

@@ -2,12 +2,12 @@
 
 use block::{Device, Durability};
 use format::dir::shortform::ShortformHeader;
+use format::fresh::{put, seal};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode, flags, flags2};
 use format::ondisk::{OnDisk, U16, U32, U64};
 use format::timestamp::Timestamp;
 use zerocopy::FromZeros;
 
-use super::bytes::{put, seal};
 use crate::error::MkfsError;
 use crate::plan::Plan;
 use crate::random::Random;

@@ -7,11 +7,9 @@
 //! | `group` | the headers of an AG and the roots of its trees |
 //! | `inodes` | the first chunk: root directory and realtime inodes |
 //! | `superblock` | the first one and its copies |
-//! | `bytes` | structures into buffers |
 //!
 //! Order: what was there goes first, then everything but the first superblock is written and flushed, then that.
 
-mod bytes;
 mod group;
 mod inodes;
 mod journal;

@@ -1,10 +1,10 @@
 //! The first superblock and its copies.
 
+use format::fresh::{put, seal};
 use format::ondisk::{U16, U32, U64};
 use format::superblock::{CRC_OFFSET, RawSuperblock};
 use zerocopy::FromZeros;
 
-use super::bytes::{put, seal};
 use super::group;
 use crate::plan::Plan;
 

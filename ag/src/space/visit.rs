@@ -1,0 +1,56 @@
+//! Free extents, shown to somebody while nobody can take them.
+
+use base::{AgBlock, AgNumber, FsBlock};
+use format::btree::BnoBt;
+use log::engine::{Error, Transaction};
+
+use crate::group::Groups;
+
+impl Groups {
+    /// Hands free extents of a group to `each`, from a block on, as many as `most`: what nobody has claimed, and whose
+    /// freeing is stable. They stay free until it returns. Gives the block to go on from; `None` at the end of the group.
+    ///
+    /// # Errors
+    /// What reading meets, damage, and what `each` returns.
+    ///
+    /// # Locking
+    /// `each` is called under the AGF: who allocates in this group waits for it. `tx`, a reader, holds nothing
+    /// afterwards.
+    pub fn visit_free(
+        &self,
+        tx: &mut Transaction,
+        ag: AgNumber,
+        (from, most): (AgBlock, usize),
+        each: &mut dyn FnMut(FsBlock, u32) -> Result<(), Error>,
+    ) -> Result<Option<AgBlock>, Error> {
+        let Some(group) = self.get(ag) else { return Ok(None) };
+        let open = group.lock(tx)?;
+        let mut cursor = open.cursor::<BnoBt>();
+        let (mut free, mut seen) = (cursor.lookup_ge(tx, from.get())?, 0);
+        let mut failed = Ok(());
+        let mut next = from.get();
+        while let Some(extent) = free {
+            let (start, count) = (extent.startblock.get(), extent.blockcount.get());
+            if seen == most {
+                tx.release_clean();
+                return Ok(Some(AgBlock(next)));
+            }
+            if start < next || !group.holds(AgBlock(start), count) {
+                let found = format_args!("{count} blocks from {start:#x}");
+                let at = ("free space by block", "record");
+                return Err(group.damage(AgBlock(start), at, "ascending extents within the AG", found));
+            }
+            group.clear_parts((start, count), false, &mut |at, length| {
+                if failed.is_ok() {
+                    failed = each(group.fs_block(AgBlock(at)), length);
+                }
+            });
+            failed?;
+            failed = Ok(());
+            (next, seen) = (start + count, seen + 1);
+            free = cursor.next(tx)?;
+        }
+        tx.release_clean();
+        Ok(None)
+    }
+}

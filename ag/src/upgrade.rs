@@ -1,0 +1,120 @@
+//! What a feature needs in each group before the superblock may say that the volume has it.
+
+use std::marker::PhantomData;
+use std::mem::offset_of;
+
+use base::AgNumber;
+use base::lock::Rank;
+use format::Geometry;
+use format::agf::RawAgf;
+use format::agi::RawAgi;
+use format::btree::{FinoBt, InoBt, RefcountBt};
+use format::fresh::empty_root;
+use format::ondisk::OnDisk;
+use log::engine::{Error, Extent, Transaction};
+
+use crate::btree::{Cursor, Home, Kind, Root, Tree};
+use crate::group::{Group, Groups};
+use crate::owner::Owner;
+use crate::space::alloc::{AllocRequest, Near};
+use crate::space::reservation::BlockReservation;
+
+impl Groups {
+    /// Counts the blocks of a group's inode trees into its AGI, as the feature `inobtcount` keeps them.
+    ///
+    /// # Errors
+    /// What reading meets.
+    pub fn count_inode_trees(&self, tx: &mut Transaction, ag: AgNumber) -> Result<(), Error> {
+        let Some(group) = self.get(ag) else { return Ok(()) };
+        let agi = tx.read(group.sector(2), Rank::Agi(ag.get()), |bytes| {
+            RawAgi::verify(bytes, &self.geometry, ag).map(drop)
+        })?;
+        let Some(raw) = RawAgi::view(tx.bytes(agi)).copied() else { return Ok(()) };
+        let root = Root::Block { block: raw.root.get().into(), levels: raw.level.get() };
+        let all = Counted::<InoBt>::of(group, root).count(tx)?;
+        let mut free = 0;
+        if self.geometry.features.finobt() {
+            let root = Root::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
+            free = Counted::<FinoBt>::of(group, root).count(tx)?;
+        }
+        for (field, count) in [(offset_of!(RawAgi, iblocks), all), (offset_of!(RawAgi, fblocks), free)] {
+            tx.bytes_mut(agi, field..field + 4).copy_from_slice(&count.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// Gives a group an empty tree of reference counts, as the feature `reflink` has one. The transaction holds AGFs
+    /// of lower groups alone, all by this.
+    ///
+    /// # Errors
+    /// No space in the group; what changing its trees meets.
+    pub fn plant_refcounts(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        ag: AgNumber,
+    ) -> Result<(), Error> {
+        let request = AllocRequest {
+            near: Near::OnlyAg(ag),
+            min: 1,
+            max: 1,
+            align: 1,
+            owner: Owner::RefcountTree,
+            data: false,
+        };
+        let (block, _) = self.alloc_extent(tx, reservation, &request)?;
+        let (group, at) = self.of_block(block, 1)?;
+        let extent = Extent { daddr: self.geometry.ag_block_daddr(ag, at), bytes: self.geometry.block_size };
+        let id = tx.fresh(extent, Rank::Fork)?;
+        let root = empty_root::<RefcountBt>(&self.geometry, ag, at);
+        tx.bytes_mut(id, 0..root.len()).copy_from_slice(&root);
+        let open = group.lock(tx)?;
+        open.set(tx, offset_of!(RawAgf, refcntroot), at.get());
+        open.set(tx, offset_of!(RawAgf, refcntlevel), 1);
+        open.set(tx, offset_of!(RawAgf, refcntblocks), 1);
+        Ok(())
+    }
+}
+
+/// A tree that is to be counted, whatever the volume's features say of it.
+#[derive(Debug)]
+pub(crate) struct Counted<'g, K> {
+    group: &'g Group,
+    root: Root,
+    kind: PhantomData<K>,
+}
+
+impl<'g, K: Kind> Counted<'g, K> {
+    /// The tree below this root.
+    pub fn of(group: &'g Group, root: Root) -> Self {
+        Self { group, root, kind: PhantomData }
+    }
+
+    /// Its blocks.
+    pub fn count(self, tx: &mut Transaction) -> Result<u32, Error> {
+        Cursor::new(self).count_blocks(tx)
+    }
+}
+
+impl<K: Kind> Tree for Counted<'_, K> {
+    type Kind = K;
+
+    fn geometry(&self) -> &Geometry {
+        &self.group.geometry
+    }
+    fn home(&self) -> Home {
+        Home::Ag(self.group.ag)
+    }
+    fn root(&self, _: &Transaction) -> Root {
+        self.root
+    }
+    fn set_root(&mut self, _: &mut Transaction, block: u64, levels: u32) {
+        self.root = Root::Block { block, levels };
+    }
+    fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
+        Err(Error::NoSpace { what: "a tree that is only counted" })
+    }
+    fn free_block(&mut self, _: &mut Transaction, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
