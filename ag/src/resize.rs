@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //! - No block beyond the old end is given to anybody before the superblock that knows of it is at home. Who replays the
-//!   log over the old superblock thus finds nothing in it that lies beyond the end, but for the last group's own length.
+//!   log over the old superblock thus finds nothing in it that lies beyond the end, but for the last group's own
+//!   length.
 //! - A group that is there stays: threads keep references to it.
 //!
 //! # Locking

@@ -36,8 +36,8 @@ pub struct Geometry {
     pub dir_block_log: u8,
     /// Blocks of the volume: see [`blocks`](Self::blocks).
     pub size: Size,
-    /// Blocks that the volume may come to have while it is open: what is reserved for its changes, by bounds that follow
-    /// from the whole volume's size, suits as many.
+    /// Blocks that the volume may come to have while it is open: what is reserved for its changes, by bounds that
+    /// follow from the whole volume's size, suits as many.
     pub foreseen: u64,
     /// Blocks of every AG but the last.
     pub ag_blocks: u32,

@@ -50,8 +50,8 @@ pub const FEWEST_AGS: u32 = 2;
 
 impl Volume {
     /// Makes the volume larger, up to `blocks` blocks, while others use it; how many it has then. A last AG that would
-    /// be too small is left out, so the new size may be a little less, and may be the old one. The device is made longer
-    /// where it is a file.
+    /// be too small is left out, so the new size may be a little less, and may be the old one. The device is made
+    /// longer where it is a file.
     ///
     /// # Errors
     /// `EINVAL` for fewer blocks than there are; `EFBIG` where that is more than the format knows, or more than an open
@@ -149,12 +149,9 @@ impl Volume {
     fn write_new_groups(&self, target: &Geometry) -> Result<()> {
         let mut look = self.look()?;
         let id = lock_superblock(&mut look.tx, target)?;
-        let mut copy = copy_of(look.tx.bytes(id));
+        // Of the old size: the copy in the last AG is the one that tells whether all were brought up to date.
+        let copy = copy_of(look.tx.bytes(id));
         drop(look);
-        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut copy) {
-            (raw.dblocks, raw.agcount) = (U64::new(target.blocks()), U32::new(target.ag_count()));
-        }
-        checksum::store(&mut copy, CRC_OFFSET);
         let device = self.device();
         for ag in new_ags(&self.groups, target) {
             let space = Space::new(&Shape::of(target), target.ag_length(ag), None);

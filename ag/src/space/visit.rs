@@ -8,7 +8,8 @@ use crate::group::Groups;
 
 impl Groups {
     /// Hands free extents of a group to `each`, from a block on, as many as `most`: what nobody has claimed, and whose
-    /// freeing is stable. They stay free until it returns. Gives the block to go on from; `None` at the end of the group.
+    /// freeing is stable. They stay free until it returns. Gives the block to go on from; `None` at the end of the
+    /// group.
     ///
     /// # Errors
     /// What reading meets, damage, and what `each` returns.

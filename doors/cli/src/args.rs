@@ -12,7 +12,7 @@ use crate::commands::edit::{
     Rm, Rmdir, Setfacl, Setfattr, Touch, Truncate, Write,
 };
 use crate::commands::{
-    On, cat, check, dump, extract, filefrag, find, generate, getfacl, getfattr, info, log, ls, lsattr,
+    On, cat, check, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls, lsattr,
     manifest, mkfs, stat, tree,
 };
 use crate::output::exit_code;
@@ -123,6 +123,22 @@ pub enum Command {
     Sh(edit::shell::Arguments),
     /// Replay a dirty log in place, and leave the volume clean.
     Replay(edit::replay::Arguments),
+    /// Make a volume larger.
+    Grow(life::size::Grow),
+    /// Make a volume smaller, by the free space at its end.
+    Shrink(life::size::Shrink),
+    /// Make a volume as small as it can be.
+    Minimize(life::size::Minimize),
+    /// Make holes in an image file where space is free.
+    Trim(life::trim::Trim),
+    /// Show the label, or set it.
+    Label(life::identity::Label),
+    /// Show the UUID, or set it.
+    Uuid(life::identity::Uuid),
+    /// Show features, or add some.
+    Features(life::identity::Features),
+    /// Copy an image, with a UUID of its own.
+    Clone(life::clone::Clone),
     /// Make a new volume, as mkfs.xfs does.
     Mkfs(Box<mkfs::Arguments>),
     /// Write completions for a shell.
@@ -172,6 +188,14 @@ impl Command {
             Self::Mknod(on) => &on.image,
             Self::Sh(arguments) => &arguments.image,
             Self::Replay(arguments) => &arguments.image,
+            Self::Grow(arguments) => &arguments.image,
+            Self::Shrink(arguments) => &arguments.image,
+            Self::Minimize(arguments) => &arguments.image,
+            Self::Trim(arguments) => &arguments.image,
+            Self::Label(arguments) => &arguments.image,
+            Self::Uuid(arguments) => &arguments.image,
+            Self::Features(arguments) => &arguments.image,
+            Self::Clone(arguments) => &arguments.image,
             Self::Mkfs(arguments) => &arguments.image,
             Self::Completions(_) | Self::Man(_) => return None,
         })

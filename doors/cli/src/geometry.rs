@@ -36,8 +36,8 @@ impl Shape {
             sector_bytes: geometry.sector_size,
             inode_bytes: geometry.inode_size,
             directory_block_bytes: geometry.dir_block_size,
-            blocks: geometry.blocks,
-            ag_count: geometry.ag_count,
+            blocks: geometry.blocks(),
+            ag_count: geometry.ag_count(),
             ag_blocks: geometry.ag_blocks,
             stripe_unit_blocks: raw.unit.get(),
             stripe_width_blocks: raw.width.get(),
@@ -88,7 +88,7 @@ pub fn text(superblock: &Superblock, name: &str) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{head:<9}={what:<22} {rest}");
     };
-    let (isize, agcount, agsize) = (geometry.inode_size, geometry.ag_count, geometry.ag_blocks);
+    let (isize, agcount, agsize) = (geometry.inode_size, geometry.ag_count(), geometry.ag_blocks);
     line("meta-data", name, format_args!("isize={isize:<6} agcount={agcount}, agsize={agsize} blks"));
     let sector = geometry.sector_size;
     line("", "", format_args!("sectsz={sector:<5} attr=2, projid32bit={}", has.projid32));
@@ -106,7 +106,7 @@ pub fn text(superblock: &Superblock, name: &str) -> String {
         ),
     );
     line("", "", format_args!("exchange={:<3} metadir={}", has.exchange, has.metadir));
-    let (block, blocks) = (geometry.block_size, geometry.blocks);
+    let (block, blocks) = (geometry.block_size, geometry.blocks());
     line("data", "", format_args!("bsize={block:<6} blocks={blocks}, imaxpct={}", raw.imax_pct));
     line("", "", format_args!("sunit={:<6} swidth={} blks", raw.unit, raw.width));
     let directory = geometry.dir_block_size;

@@ -176,8 +176,25 @@ impl Writable {
     }
 }
 
+/// An image that a command is about to change as a whole.
+pub struct ForChanges {
+    /// What the volume lies on, locked.
+    pub device: Arc<dyn Device>,
+    /// How to open the volume.
+    pub options: xebec::Options,
+    /// What a command has to say about it.
+    pub messages: Messages,
+}
+
 /// Opens an image for changes. A dirty log is replayed in place, and unfinished operations are finished.
 pub fn writable(path: &Path, global: &Global) -> anyhow::Result<Writable> {
+    let ForChanges { device, options, messages } = for_changes(path, global)?;
+    let volume = xebec::Volume::open(device.clone(), options)?;
+    Ok(Writable { volume, device, messages })
+}
+
+/// The device of an image, for changes, on which a volume is yet to be opened.
+pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
     if global.no_replay {
         anyhow::bail!("a volume is never changed without its log (leave --no-replay out)");
     }
@@ -190,8 +207,7 @@ pub fn writable(path: &Path, global: &Global) -> anyhow::Result<Writable> {
         _ => log_device(&superblock, global)?,
     };
     let options = xebec::Options { log_device, ..xebec::Options::default() };
-    let volume = xebec::Volume::open(device.clone(), options)?;
-    Ok(Writable { volume, device, messages })
+    Ok(ForChanges { device, options, messages })
 }
 
 /// Opens an image as far as it can be opened, for commands that look at damage: a log that cannot be read is a warning.

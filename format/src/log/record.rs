@@ -266,8 +266,8 @@ fn displaced_at(n: usize, headers: &[u8]) -> Option<usize> {
     (at + 4 <= headers.len()).then_some(at)
 }
 
-/// Puts another UUID into a whole record as it lies on disk, and seals it again if it was sealed. `false`, with `record`
-/// in an undefined state, where it is shorter than its header says.
+/// Puts another UUID into a whole record as it lies on disk, and seals it again if it was sealed. `false`, with
+/// `record` in an undefined state, where it is shorter than its header says.
 pub fn restamp(record: &mut [u8], header: &RecordHeader, uuid: &[u8; 16]) -> bool {
     let place = std::mem::offset_of!(RawRecordHeader, fs_uuid);
     let Some(field) = record.get_mut(place..place + uuid.len()) else { return false };

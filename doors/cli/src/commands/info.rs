@@ -202,7 +202,7 @@ fn usage(image: &Image) -> anyhow::Result<Usage> {
         }
     };
     let log = if geometry.log_start.is_some() { u64::from(geometry.log_blocks) } else { 0 };
-    let size = geometry.blocks.saturating_sub(log);
+    let size = geometry.blocks().saturating_sub(log);
     let free = totals.free_blocks.min(size);
     Ok(Usage {
         size_bytes: size << geometry.block_log,

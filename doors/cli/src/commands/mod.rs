@@ -11,6 +11,7 @@ pub mod generate;
 pub mod getfacl;
 pub mod getfattr;
 pub mod info;
+pub mod life;
 pub mod log;
 pub mod ls;
 pub mod lsattr;
@@ -94,6 +95,14 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Mknod(on) => edit::run(&on, &global),
         Command::Sh(arguments) => edit::shell::run(&arguments, &global),
         Command::Replay(arguments) => edit::replay::run(&arguments, &global),
+        Command::Grow(arguments) => life::size::grow(&arguments, &global),
+        Command::Shrink(arguments) => life::size::shrink(&arguments, &global),
+        Command::Minimize(arguments) => life::size::minimize(&arguments, &global),
+        Command::Trim(arguments) => life::trim::run(&arguments, &global),
+        Command::Label(arguments) => life::identity::label(&arguments, &global),
+        Command::Uuid(arguments) => life::identity::uuid(&arguments, &global),
+        Command::Features(arguments) => life::identity::features(&arguments, &global),
+        Command::Clone(arguments) => life::clone::run(&arguments, &global),
         Command::Mkfs(arguments) => mkfs::run(&arguments, &global),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::man(&arguments),

@@ -7,6 +7,7 @@
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
 //! | `judge` | check, log, dump |
+//! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone |
 //! | `mkfs` | new volumes |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
 // The helpers of tests say what they expect by panicking too.
@@ -17,6 +18,7 @@ mod contents;
 mod edit;
 mod extract;
 mod judge;
+mod life;
 mod mkfs;
 mod refuse;
 mod show;

@@ -138,12 +138,8 @@ fn log(words: &Words, units: Units) -> Result<LogOptions, String> {
     })
 }
 
-/// 32 hexadecimal digits, with dashes in their places or without.
 fn uuid(text: &str) -> Result<[u8; 16], String> {
-    let digits: String = text.chars().filter(|c| *c != '-').collect();
-    let well_formed = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| well_formed);
-    number.map(u128::to_be_bytes).ok_or_else(|| format!("-m uuid={text}: it is not a UUID"))
+    format::uuid::parse(text).ok_or_else(|| format!("-m uuid={text}: it is not a UUID"))
 }
 
 /// From the text, or from chance.

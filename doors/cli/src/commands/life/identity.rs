@@ -1,0 +1,225 @@
+//! `xebec label`, `xebec uuid`, `xebec features`: who a volume is, and what it can.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use format::features::{incompat, names as feature_names, ro_compat};
+use format::superblock::RawSuperblock;
+use format::uuid::{self, UuidText};
+use serde::Serialize;
+use xebec::features::{self, Feature};
+use xebec::identity::{NewUuid, set_uuid};
+
+use crate::args::Global;
+use crate::commands::edit::DONE;
+use crate::names::{JsonName, printable};
+use crate::open::{self, ForChanges};
+use crate::output::{JSON_VERSION, Stdout, write_json};
+
+/// Arguments of `label`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Without NEW, the image is only read. A label has at most 12 bytes.\n\n\
+    Examples:\n  \
+    xebec label disk.xfs\n  \
+    xebec label disk.xfs scratch\n  \
+    xebec label disk.xfs ''        # no label\n\n\
+    Exit codes: 0 done; 1 it failed; 2 wrong usage.")]
+pub struct Label {
+    /// The image.
+    pub image: PathBuf,
+    /// The new label; an empty one for none.
+    pub new: Option<OsString>,
+}
+
+/// Arguments of `uuid`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Without NEW, the image is only read. Metadata keeps the UUID that it was made with; a volume with \
+    another one has the feature meta_uuid, which Linux reads since 4.3. `restore` goes back to that of the \
+    metadata.\n\n\
+    Examples:\n  \
+    xebec uuid disk.xfs\n  \
+    xebec uuid disk.xfs generate\n  \
+    xebec uuid disk.xfs 01234567-89ab-4def-8123-456789abcdef\n  \
+    xebec uuid disk.xfs restore\n\n\
+    Exit codes: 0 done; 1 it failed; 2 wrong usage."
+)]
+pub struct Uuid {
+    /// The image.
+    pub image: PathBuf,
+    /// A UUID; `generate` for one by chance; `restore` for that of the metadata.
+    #[arg(value_parser = parse_uuid)]
+    pub new: Option<Wanted>,
+}
+
+/// Arguments of `features`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Without --add, the image is only read. Features cannot be taken away. `finobt` and `rmapbt` describe \
+    what is there already by trees of their own, and can only be had from the beginning: see `xebec mkfs`.\n\n\
+    Examples:\n  \
+    xebec features disk.xfs\n  \
+    xebec features disk.xfs --add bigtime,nrext64\n  \
+    xebec features disk.xfs --add reflink\n\n\
+    Exit codes: 0 done, or it has them; 1 it failed; 2 wrong usage."
+)]
+pub struct Features {
+    /// The image.
+    pub image: PathBuf,
+    /// What to add, separated by commas.
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    pub add: Vec<Added>,
+}
+
+/// A feature on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Added {
+    /// Times up to 2486 (Linux 5.10).
+    Bigtime,
+    /// More extents of a file than 32 bits count (Linux 5.19).
+    Nrext64,
+    /// Exchanging ranges of two files (Linux 6.10).
+    Exchange,
+    /// Counts of the inode trees' blocks, for a faster mount (Linux 5.10).
+    Inobtcount,
+    /// Files that share blocks (Linux 4.9).
+    Reflink,
+}
+
+impl From<Added> for Feature {
+    fn from(added: Added) -> Self {
+        match added {
+            Added::Bigtime => Self::Bigtime,
+            Added::Nrext64 => Self::Nrext64,
+            Added::Exchange => Self::Exchange,
+            Added::Inobtcount => Self::Inobtcount,
+            Added::Reflink => Self::Reflink,
+        }
+    }
+}
+
+/// A UUID on the command line.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted {
+    /// By chance.
+    Generate,
+    /// As told.
+    Told(NewUuid),
+}
+
+fn parse_uuid(text: &str) -> Result<Wanted, String> {
+    match text {
+        "generate" => Ok(Wanted::Generate),
+        "restore" => Ok(Wanted::Told(NewUuid::Restored)),
+        _ => uuid::parse(text)
+            .map(|uuid| Wanted::Told(NewUuid::Is(uuid)))
+            .ok_or_else(|| format!("`{text}` is neither a UUID nor `generate` nor `restore`")),
+    }
+}
+
+/// A UUID by chance.
+pub fn generate() -> anyhow::Result<NewUuid> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .context("the system gives no random numbers (name a UUID)")?;
+    Ok(NewUuid::Is(uuid::of_random(bytes)))
+}
+
+/// What a volume is called, in the order of docs/json.md.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    version: u32,
+    command: &'static str,
+    image: String,
+    #[serde(flatten)]
+    label: JsonName<'a>,
+    uuid: String,
+    meta_uuid: String,
+    features: Vec<String>,
+    changed: bool,
+}
+
+/// Shows the volume's names: one of them as text, all of them as JSON.
+fn show(
+    command: &'static str,
+    (image, raw): (&Path, &RawSuperblock),
+    (text, changed): (Vec<u8>, bool),
+    global: &Global,
+) -> anyhow::Result<u8> {
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command,
+            image: image.display().to_string(),
+            label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+            uuid: raw.uuid_text().to_string(),
+            meta_uuid: UuidText(raw.stamp_uuid()).to_string(),
+            features: list(raw),
+            changed,
+        })?;
+    } else {
+        let mut out = Stdout::buffered();
+        writeln!(out, "{}", printable(&text))?;
+        out.flush()?;
+    }
+    Ok(DONE)
+}
+
+fn list(raw: &RawSuperblock) -> Vec<String> {
+    let features = raw.features();
+    let words = [(features.ro_compat, ro_compat::ALL), (features.incompat, incompat::ALL)];
+    let named = words.iter().filter(|(word, _)| *word != 0).map(|(word, known)| feature_names(*word, known));
+    named.flat_map(|names| names.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// The superblock as it is now.
+fn superblock(image: &Path, global: &Global) -> anyhow::Result<RawSuperblock> {
+    Ok(open::superblock(&open::device(image, global)?)?.raw)
+}
+
+/// Runs `label`.
+pub fn label(arguments: &Label, global: &Global) -> anyhow::Result<u8> {
+    if let Some(new) = &arguments.new {
+        let opened = open::writable(&arguments.image, global)?;
+        let done = opened.volume.set_label(new.as_bytes());
+        opened.volume.unmount().context("the volume could not be unmounted")?;
+        done?;
+    }
+    let raw = superblock(&arguments.image, global)?;
+    show("label", (&arguments.image, &raw), (raw.label().to_vec(), arguments.new.is_some()), global)
+}
+
+/// Runs `uuid`.
+pub fn uuid(arguments: &Uuid, global: &Global) -> anyhow::Result<u8> {
+    if let Some(new) = arguments.new {
+        let new = match new {
+            Wanted::Generate => generate()?,
+            Wanted::Told(new) => new,
+        };
+        let ForChanges { device, options, .. } = open::for_changes(&arguments.image, global)?;
+        set_uuid(&device, &options, new)?;
+    }
+    let raw = superblock(&arguments.image, global)?;
+    let text = raw.uuid_text().to_string().into_bytes();
+    show("uuid", (&arguments.image, &raw), (text, arguments.new.is_some()), global)
+}
+
+/// Runs `features`.
+pub fn features(arguments: &Features, global: &Global) -> anyhow::Result<u8> {
+    let mut changed = false;
+    if !arguments.add.is_empty() {
+        let ForChanges { device, options, messages } = open::for_changes(&arguments.image, global)?;
+        let wanted: Vec<Feature> = arguments.add.iter().map(|added| (*added).into()).collect();
+        let added = features::add(&device, &options, &wanted)?;
+        for feature in wanted.iter().filter(|feature| !added.contains(feature)) {
+            messages.note(format_args!("it has {} already", feature.name()));
+        }
+        changed = !added.is_empty();
+    }
+    let raw = superblock(&arguments.image, global)?;
+    show("features", (&arguments.image, &raw), (list(&raw).join(" ").into_bytes(), changed), global)
+}

@@ -1,0 +1,13 @@
+//! The commands for a volume as a whole, when it exists already.
+//!
+//! | part | commands |
+//! |---|---|
+//! | `size` | `grow`, `shrink`, `minimize` |
+//! | `trim` | `trim` |
+//! | `identity` | `label`, `uuid`, `features` |
+//! | `clone` | `clone` |
+
+pub mod clone;
+pub mod identity;
+pub mod size;
+pub mod trim;

@@ -1,0 +1,94 @@
+//! `xebec trim`: holes in an image file where no file has blocks.
+
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::commands::edit::DONE;
+use crate::open;
+use crate::output::{JSON_VERSION, Stdout, counted, write_json};
+use crate::sizes::{self, spoken};
+
+/// Arguments of `trim`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "As fstrim on a mounted volume: free space becomes holes in an image file, and is discarded on a \
+    block device. A dirty log is replayed first. What files hold stays as it is.\n\n\
+    Examples:\n  \
+    xebec trim disk.xfs\n  \
+    xebec trim --minimum 1m disk.xfs\n  \
+    xebec trim --json disk.xfs | jq .file_bytes_after\n\n\
+    Exit codes: 0 done; 1 it failed; 2 wrong usage."
+)]
+pub struct Trim {
+    /// The image.
+    pub image: PathBuf,
+    /// Leave free extents alone that are shorter than this; suffixes k, m, g.
+    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = sizes::parse)]
+    pub minimum: u64,
+}
+
+/// What was done, in the order of docs/json.md.
+#[derive(Debug, Serialize)]
+struct Document {
+    version: u32,
+    command: &'static str,
+    image: String,
+    /// Bytes in free extents that are long enough.
+    free_bytes: u64,
+    free_extents: u64,
+    /// Bytes of them that read as zeros now.
+    trimmed_bytes: u64,
+    /// Free extents that were left alone.
+    short_extents: u64,
+    /// What the file takes on this machine; not of a block device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_bytes_before: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_bytes_after: Option<u64>,
+}
+
+/// Runs `trim`.
+pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
+    let before = allocated(&arguments.image);
+    let opened = open::writable(&arguments.image, global)?;
+    let done = opened.volume.trim(arguments.minimum);
+    opened.volume.unmount().context("the volume could not be unmounted")?;
+    let done = done?;
+    let after = allocated(&arguments.image);
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "trim",
+            image: arguments.image.display().to_string(),
+            free_bytes: done.bytes,
+            free_extents: done.extents,
+            trimmed_bytes: done.taken,
+            short_extents: done.short,
+            file_bytes_before: before,
+            file_bytes_after: after,
+        })?;
+        return Ok(DONE);
+    }
+    let mut out = Stdout::buffered();
+    write!(out, "{} free in {}", spoken(done.bytes), counted(done.extents, "extent"))?;
+    match before.zip(after) {
+        Some((before, after)) => writeln!(out, "; the file takes {} -> {}", spoken(before), spoken(after))?,
+        None => writeln!(out, " discarded")?,
+    }
+    out.flush()?;
+    if done.taken < done.bytes && after.is_some() {
+        opened.messages.note("the file system that the image lies on makes no holes: nothing became smaller");
+    }
+    Ok(DONE)
+}
+
+/// Bytes that a file takes on this machine.
+fn allocated(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.blocks() * 512)
+}

@@ -1,0 +1,149 @@
+//! grow, shrink, minimize, trim, label, uuid, features, clone.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use samples::Sample;
+
+use crate::{Scene, stderr, xebec};
+
+const MIB: u64 = 1 << 20;
+
+/// A volume of its own, with something in it.
+fn small() -> Scene {
+    let scene = Scene::new(Sample::Clean);
+    std::fs::remove_file(scene.image()).unwrap();
+    scene.xebec("mkfs", &["--size", "64m", "-m", "reflink=0"]).assert().success();
+    scene.xebec("mkdir", &["-p", "/etc/deep"]).assert().success();
+    scene.xebec("write", &["--text", "hello", "/etc/deep/file"]).assert().success();
+    scene
+}
+
+impl Scene {
+    fn holds_hello(&self) {
+        assert_eq!(self.output("cat", &["/etc/deep/file"]), "hello");
+        self.xebec("check", &[]).assert().success();
+    }
+
+    fn length(&self) -> u64 {
+        std::fs::metadata(self.image()).unwrap().len()
+    }
+}
+
+#[test]
+fn volumes_grow_and_shrink_with_their_file() {
+    let scene = small();
+    let grown = scene.json("grow", &["+36m"]);
+    assert_eq!(
+        (grown["before_bytes"].as_u64(), grown["after_bytes"].as_u64()),
+        (Some(64 * MIB), Some(100 * MIB))
+    );
+    assert_eq!((scene.length(), grown["device_bytes"].as_u64()), (100 * MIB, Some(100 * MIB)));
+    scene.holds_hello();
+    // In steps, as an open volume is prepared for 64 times its size.
+    assert!(scene.output("grow", &["10g"]).contains(" -> "));
+    std::fs::OpenOptions::new().write(true).open(scene.image()).unwrap().set_len(11 << 30).unwrap();
+    assert!(scene.output("grow", &["max"]).contains("11"));
+    assert!(scene.output("grow", &[]).starts_with("unchanged: "));
+    let refused = stderr(&mut scene.xebec("grow", &["1g"]));
+    assert!(refused.contains("xebec shrink"), "{refused}");
+    scene.holds_hello();
+    let refused = stderr(&mut scene.xebec("shrink", &["1m"]));
+    assert!(refused.contains("cannot be smaller than"), "{refused}");
+    let refused = stderr(&mut scene.xebec("shrink", &["20g"]));
+    assert!(refused.contains("xebec grow"), "{refused}");
+    assert!(scene.output("shrink", &["1g"]).contains(" -> "));
+    assert_eq!(scene.length(), 1 << 30);
+    scene.holds_hello();
+    let least = scene.json("minimize", &[]);
+    assert_eq!(Some(scene.length()), least["after_bytes"].as_u64());
+    assert!(scene.length() < 64 * MIB, "{least}");
+    scene.holds_hello();
+    scene.xebec("shrink", &[]).assert().code(2);
+    scene.xebec("grow", &["much"]).assert().code(2);
+}
+
+#[test]
+fn free_space_becomes_holes() {
+    let scene = small();
+    std::fs::write(scene.beside("zeros"), vec![7; 20 << 20]).unwrap();
+    let path = scene.beside("zeros").display().to_string();
+    scene.xebec("cp", &[&path, "/big"]).assert().success();
+    scene.xebec("rm", &["/big"]).assert().success();
+    let before = std::fs::metadata(scene.image()).unwrap().blocks() * 512;
+    let short = scene.json("trim", &["--minimum", "1g"]);
+    assert_eq!((short["free_bytes"].as_u64(), short["trimmed_bytes"].as_u64()), (Some(0), Some(0)));
+    assert!(short["short_extents"].as_u64() > Some(0));
+    let trimmed = scene.json("trim", &[]);
+    assert!(trimmed["free_bytes"].as_u64() > Some(40 * MIB), "{trimmed}");
+    let after = std::fs::metadata(scene.image()).unwrap().blocks() * 512;
+    assert!(trimmed["trimmed_bytes"].as_u64() == Some(0) || after + 15 * MIB < before, "{trimmed}");
+    scene.holds_hello();
+}
+
+#[test]
+fn names_are_shown_and_set() {
+    let scene = small();
+    assert_eq!(scene.output("label", &[]), "\n");
+    assert_eq!(scene.output("label", &["my disk"]), "my disk\n");
+    assert_eq!(scene.json("label", &[])["label"], "my disk");
+    scene.xebec("label", &["thirteen long"]).assert().code(1);
+    let old = scene.output("uuid", &[]);
+    let new = scene.output("uuid", &["generate"]);
+    assert_ne!(old, new);
+    scene.holds_hello();
+    let json = scene.json("uuid", &[]);
+    assert_eq!((json["uuid"].as_str(), json["meta_uuid"].as_str()), (Some(new.trim()), Some(old.trim())));
+    assert!(scene.output("features", &[]).contains("meta_uuid"));
+    // What is changed under the new name is found under it.
+    scene.xebec("touch", &["/new"]).assert().success();
+    let other = "01234567-89ab-4def-8123-456789abcdef\n";
+    assert_eq!(scene.output("uuid", &[other.trim()]), other);
+    assert_eq!(scene.output("uuid", &["restore"]), old);
+    assert!(!scene.output("features", &[]).contains("meta_uuid"));
+    scene.xebec("uuid", &["none"]).assert().code(2);
+    scene.xebec("uuid", &["00000000-0000-0000-0000-000000000000"]).assert().code(1);
+    scene.holds_hello();
+}
+
+#[test]
+fn features_can_be_added() {
+    let scene = Scene::new(Sample::Clean);
+    std::fs::remove_file(scene.image()).unwrap();
+    let metadata = "reflink=0,inobtcount=0,bigtime=0";
+    scene.xebec("mkfs", &["--size", "64m", "-m", metadata, "-i", "nrext64=0"]).assert().success();
+    scene.xebec("mkdir", &["-p", "/etc/deep"]).assert().success();
+    scene.xebec("write", &["--text", "hello", "/etc/deep/file"]).assert().success();
+    for feature in ["bigtime", "nrext64", "exchange", "inobtcount", "reflink"] {
+        assert!(!scene.output("features", &[]).contains(feature));
+        assert!(scene.output("features", &["--add", feature]).contains(feature));
+        assert!(stderr(&mut scene.xebec("features", &["--add", feature])).contains("already"));
+        scene.holds_hello();
+    }
+    scene.xebec("reflink", &["/etc/deep/file", "/etc/other"]).assert().success();
+    scene.xebec("touch", &["-d", "2200-01-01", "/etc/late"]).assert().success();
+    scene.holds_hello();
+    scene.xebec("features", &["--add", "rmapbt"]).assert().code(2);
+}
+
+#[test]
+fn clones_have_the_same_files_and_another_uuid() {
+    for sample in Sample::ALL {
+        let scene = Scene::new(sample);
+        let copy = scene.beside("copy.xfs");
+        let named = copy.display().to_string();
+        let tree = scene.output("ls", &["-lR", "/"]);
+        let before = std::fs::read(scene.image()).unwrap();
+        let json = scene.json("clone", &[&named]);
+        assert_ne!(json["uuid"].as_str(), Some(scene.output("uuid", &[]).trim()));
+        assert_eq!(before, std::fs::read(scene.image()).unwrap());
+        let listed = xebec().args(["ls", &named, "-lR", "/"]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&listed.stdout), tree);
+        xebec().args(["check", &named]).assert().success();
+        assert!(stderr(&mut scene.xebec("clone", &[&named])).contains("--force"));
+        scene.xebec("clone", &["--force", "--same-uuid", &named]).assert().success();
+        let uuid = xebec().args(["uuid", &named]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&uuid.stdout), scene.output("uuid", &[]));
+        let left: Vec<_> = std::fs::read_dir(copy.parent().unwrap()).unwrap().flatten().collect();
+        assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().contains("unfinished")));
+    }
+}

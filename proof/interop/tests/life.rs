@@ -1,0 +1,102 @@
+//! Linux as judge of what Xebec does to a volume as a whole: after each step both versions of `xfs_repair -n` have no
+//! complaint, the kernel mounts the volume and shows the same files, and what it then writes is whole, too.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails says where")]
+
+use std::path::Path;
+use std::process::Command;
+
+use interop::needs;
+
+/// What `mkfs.xfs` is told, and the sizes that the volume gets one after another.
+const SHAPES: [(&str, &str); 7] = [
+    ("", "75m 100m +33m 2g"),
+    ("-m rmapbt=1,reflink=1", "71m 120m 300m"),
+    ("-b size=1024 -m rmapbt=1", "90m 1g"),
+    ("-m reflink=0,finobt=0,inobtcount=0,rmapbt=0,bigtime=0 -i nrext64=0", "100m 500m"),
+    ("-d agcount=1", "+1m 200m"),
+    ("-d agcount=3 -s size=4096", "75000k 1g"),
+    ("-i size=2048 -n size=65536", "99m 400m"),
+];
+
+/// `$1` the folder, `$2` the program, `$3` what `mkfs.xfs` is told, `$4` the sizes.
+const STEPS: &str = r#"
+export TEST_DIR=x TEST_DEV=x QA_CHECK_FS=x
+cd "$1"
+xebec=$2 newer=/opt/xebec-judges/bin
+mkdir -p mnt
+fail() { echo "after $*" >&2; cat said >&2; exit 1; }
+in_kernel() { mount -t xfs -o loop,nouuid "$1" mnt; (cd mnt; eval "$2"); umount mnt; }
+files() { in_kernel "$1" 'find . -type f | LC_ALL=C sort | xargs -d "\n" sha256sum'; }
+judge() {
+    "$xebec" check "$1" > said 2>&1 || fail "$2 (xebec check)"
+    for repair in xfs_repair $newer/xfs_repair; do
+        $repair -n -f -o force_geometry "$1" > said 2>&1 || fail "$2 ($repair)"
+    done
+    files "$1" > shown
+    diff files shown > said || fail "$2 (the kernel shows other files)"
+}
+run() { "$xebec" "$@" > said 2>&1 || fail "$*"; }
+
+truncate -s 70M image
+$newer/mkfs.xfs -q -f $3 image
+in_kernel image 'cp -r /etc/s* . 2> /dev/null || true; head -c 3M /dev/urandom > big; mkdir many;
+    for n in $(seq 500); do echo $n > many/$n; done'
+files image > files
+for size in $4; do
+    run grow image $size
+    judge image "growing to $size"
+done
+in_kernel image 'for n in $(seq 40); do mkdir d$n; head -c 1M /dev/zero > d$n/file; done; rm -r d*'
+judge image "the kernel used the new space"
+run shrink image 80m
+judge image "shrinking"
+run minimize image
+judge image "minimizing"
+run trim image
+judge image "trimming"
+run label image "my disk"
+judge image "a label"
+[ "$(xfs_db -r -c 'sb 1' -c 'p fname' image)" = 'fname = "my disk\000\000\000\000\000"' ] || fail "the copies' label"
+run uuid image generate
+judge image "a UUID"
+run touch image /big
+judge image "a change under another UUID"
+run clone image copy
+judge copy "a clone"
+run uuid image restore
+judge image "the old UUID"
+run grow image 200m
+for feature in bigtime nrext64 inobtcount reflink; do
+    if "$xebec" features image --add $feature > said 2>&1; then
+        judge image "$feature"
+    elif ! grep -q 'log is too small\|free inode tree' said; then
+        fail "adding $feature"
+    fi
+done
+run features image --add exchange
+"$xebec" check image > said 2>&1 || fail "exchange"
+$newer/xfs_repair -n -f -o force_geometry image > said 2>&1 || fail "exchange"
+in_kernel image 'cp --reflink=auto big other; touch -d 2040-01-01 late; rm other late'
+judge image "the kernel used the features"
+"#;
+
+#[test]
+fn linux_finds_nothing_after_each_step() {
+    let ready = needs::mounting()
+        .and_then(|()| needs::newer_xfsprogs())
+        .and_then(|()| needs::tools(&["xfs_repair", "xfs_db"]))
+        .and_then(|()| needs::xebec());
+    let xebec = match ready {
+        Ok(xebec) => xebec,
+        Err(why) => return needs::skip("linux_finds_nothing_after_each_step", &why),
+    };
+    for (options, sizes) in SHAPES {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "bash", "-euc", STEPS, "life"]).arg(folder.path());
+        let output = command.arg(&xebec).args([Path::new(options), Path::new(sizes)]).output().unwrap();
+        if !output.status.success() {
+            panic!("{options}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
