@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::atomic::{AtomicU64 as Seq, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::lock::{Mutex, OwnedRead, OwnedWrite, Rank, RwLock};
+use base::lock::{Brief, Mutex, OwnedRead, OwnedWrite, Rank, RwLock};
 use log::engine::Error;
 
 use crate::ahead::Ahead;
@@ -50,7 +50,7 @@ pub struct Contents<B: Backing> {
     pub(crate) layout: RwLock<()>,
     index: RwLock<Index<Arc<Folio<B>>>>,
     pub(crate) map_seq: Seq,
-    account: Mutex<Account>,
+    account: Brief<Account>,
     /// Blocks that are dirty.
     pub(crate) dirty_blocks: AtomicI64,
     /// It is in the volume's list of dirty files, or a pass has it.
@@ -103,7 +103,7 @@ impl<B: Backing> Contents<B> {
             layout: RwLock::new(Rank::Layout, ()),
             index: RwLock::new(Rank::Cache, Index::default()),
             map_seq: Seq::new(0),
-            account: Mutex::new(Rank::Leaf, Account::default()),
+            account: Brief::new(Rank::Leaf, Account::default()),
             dirty_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
             errors: Errors::default(),
@@ -172,9 +172,11 @@ impl<B: Backing> Contents<B> {
 
     /// A folio, made if there is none.
     pub(crate) fn folio(&self, index: u64) -> Arc<Folio<B>> {
-        if let Some(folio) = self.look(index) {
-            return folio;
-        }
+        self.look(index).unwrap_or_else(|| self.make_folio(index))
+    }
+
+    /// The same where there was none a moment before.
+    pub(crate) fn make_folio(&self, index: u64) -> Arc<Folio<B>> {
         let mut made = false;
         let folio = {
             let mut folios = self.index.write();

@@ -9,13 +9,14 @@
 //! # Locking
 //! One writer of a file at a time (`io`).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Release, SeqCst};
 
 use log::engine::Error;
 
 use crate::backing::{Backing, Kind, Mapping};
 use crate::contents::Contents;
-use crate::folio::{FOLIO_BYTES, FOLIO_LOG, bits, touched};
+use crate::folio::{FOLIO_BYTES, FOLIO_LOG, Folio, bits, touched};
 
 /// No file is larger.
 pub const MAX_FILE_BYTES: u64 = (1 << 63) - 1;
@@ -113,7 +114,8 @@ impl<B: Backing> Contents<B> {
     pub(crate) fn write_piece(&self, offset: u64, piece: &[u8]) -> Result<(), Error> {
         let from = (offset & (FOLIO_BYTES as u64 - 1)) as usize;
         let mask = touched(from, from + piece.len(), self.block_log());
-        if let Some(folio) = self.look(offset >> FOLIO_LOG) {
+        let mut known = self.look(offset >> FOLIO_LOG);
+        if let Some(folio) = &known {
             let mut state = folio.state.write();
             if !state.gone && state.dirty & mask == mask {
                 state.bytes_mut(from, from + piece.len()).copy_from_slice(piece);
@@ -122,20 +124,25 @@ impl<B: Backing> Contents<B> {
         }
         self.cache.make_room();
         loop {
-            if self.write_clean(offset, piece, mask)? {
+            if self.write_clean((offset, piece, mask), known.take())? {
                 return Ok(());
             }
             std::thread::yield_now();
         }
     }
 
-    /// The same where a block was not dirty. `false`: the map or the folio changed meanwhile.
-    fn write_clean(&self, offset: u64, piece: &[u8], mask: u64) -> Result<bool, Error> {
+    /// The same where a block was not dirty; `known` is its folio, if it was seen before. `false`: the map or the folio
+    /// changed meanwhile.
+    fn write_clean(
+        &self,
+        (offset, piece, mask): (u64, &[u8], u64),
+        known: Option<Arc<Folio<B>>>,
+    ) -> Result<bool, Error> {
         let log = self.block_log();
         let _layout = self.layout.read();
         let seq = self.map_seq.load(SeqCst);
         let needs = self.needs(offset >> FOLIO_LOG, mask)?;
-        let folio = self.folio(offset >> FOLIO_LOG);
+        let folio = known.unwrap_or_else(|| self.make_folio(offset >> FOLIO_LOG));
         // What others hold of it already is found out under its lock.
         let most = u64::from(needs.blocks.count_ones());
         if most > 0 || needs.unwritten {
