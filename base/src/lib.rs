@@ -7,6 +7,7 @@
 //! | [`lock`] | locks that are taken in one order only |
 //! | [`appended`] | a list that grows while others read it |
 //! | [`percpu`] | state of which each CPU has its own |
+//! | [`prefetch`](mod@prefetch) | memory that will be needed soon |
 //! | [`sync`] | atomics, in whose place a model checker can put its own |
 //! | [`time`], [`random`] | the clock and random numbers, which tests replace |
 //!
@@ -18,6 +19,7 @@ pub mod appended;
 pub mod errno;
 pub mod lock;
 pub mod percpu;
+pub mod prefetch;
 pub mod random;
 pub mod sync;
 pub mod time;

@@ -9,6 +9,7 @@
 //!   `Buffer` and `Folio` several may be held, in an order that their users keep.
 //! - [`Mutex::try_lock`] may be called in any order, because it never waits.
 
+mod brief;
 mod rw;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use parking_lot::RawMutex;
 
+pub use brief::{Brief, BriefGuard};
 pub use rw::{OwnedRead, OwnedWrite, ReadGuard, RwLock, WriteGuard};
 
 /// The place of a lock in the one order in which locks are taken: the table of all of them, first to last.
@@ -295,6 +297,21 @@ impl<O, T> OwnedGuard<O, T> {
         let mutex = project(&owner);
         std::mem::forget(mutex.try_lock()?);
         Some(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
+    }
+
+    /// The same, which gives `owner` back where somebody has it.
+    ///
+    /// # Errors
+    /// The owner.
+    #[inline]
+    pub fn try_into_lock(
+        owner: Arc<O>,
+        project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>,
+    ) -> Result<Self, Arc<O>> {
+        let mutex = project(&owner);
+        let Some(guard) = mutex.try_lock() else { return Err(owner) };
+        std::mem::forget(guard);
+        Ok(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
     }
 
     /// The same for a mutex that will be waited for if somebody has it: it must be in order all the same. Gives `owner`

@@ -23,7 +23,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use base::lock::{Mutex, MutexGuard, OwnedGuard, Rank};
+use base::lock::{Brief, Mutex, MutexGuard, OwnedGuard, Rank};
 use base::{Ino, Lsn};
 use format::checksum::{self, Zeros};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
@@ -69,7 +69,7 @@ pub struct Inode {
     life: AtomicU32,
     /// Used since the table last looked for what it can drop.
     used: AtomicBool,
-    attached: Mutex<Option<Arc<dyn Attached>>>,
+    attached: Brief<Option<Arc<dyn Attached>>>,
     state: Mutex<InodeState>,
 }
 
@@ -87,7 +87,7 @@ impl Inode {
             failed: AtomicU32::new(0),
             life: AtomicU32::new(life),
             used: AtomicBool::new(true),
-            attached: Mutex::new(Rank::Leaf, None),
+            attached: Brief::new(Rank::Leaf, None),
             state: Mutex::new(Rank::Inode, state),
         })
     }
@@ -113,6 +113,11 @@ impl Inode {
     pub fn lock(self: &Arc<Self>) -> LockedInode {
         let state = OwnedGuard::lock(Arc::clone(self), |inode| &inode.state);
         LockedInode { state }
+    }
+
+    /// The same if nobody holds the lock; or gives the inode back.
+    pub(crate) fn try_into_lock(self: Arc<Self>) -> Result<LockedInode, Arc<Self>> {
+        OwnedGuard::try_into_lock(self, |inode| &inode.state).map(|state| LockedInode { state })
     }
 
     /// The same if nobody holds the lock.
@@ -153,11 +158,9 @@ impl Inode {
         Some(InodeRef(Arc::clone(self)))
     }
 
-    /// A hold on an inode that was just taken from the free ones.
-    pub(crate) fn begin_life(self: &Arc<Self>) -> InodeRef {
+    /// It was just taken from the free ones.
+    pub(crate) fn begin_life(&self) {
         self.life.fetch_and(!(ORPHAN | QUEUED | FREE | HOMELESS), Ordering::AcqRel);
-        self.life.fetch_add(1, Ordering::AcqRel);
-        InodeRef(Arc::clone(self))
     }
 
     /// It is free from now on.
@@ -280,6 +283,13 @@ impl LockedInode {
     /// The inode.
     pub fn inode(&self) -> &Arc<Inode> {
         self.state.owner()
+    }
+
+    /// A hold on it, which is not free and has not been since it was locked.
+    pub fn hold(&self) -> InodeRef {
+        let inode = Arc::clone(self.inode());
+        inode.life.fetch_add(1, Ordering::AcqRel);
+        InodeRef(inode)
     }
 
     /// The inode of this number, where it is among what a change has locked.

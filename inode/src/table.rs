@@ -125,23 +125,24 @@ impl InodeTable {
     }
 
     /// Makes an inode of one that the transaction has just taken from the inode trees. Nothing is read: what the slot
-    /// held before means nothing.
+    /// held before means nothing. Who wants to keep it takes a [hold](LockedInode::hold).
     ///
     /// # Errors
     /// [`Error::Damaged`] where it is in use.
-    pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<(InodeRef, LockedInode), Error> {
+    pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<LockedInode, Error> {
         let inode = self.shared.index.look_or_put(ino, self.part_most, || {
             let place = cluster::place(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
             let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
             Ok(Inode::new(self.local(), place, state))
         })?;
-        let mut locked = wait_for(&inode);
+        let mut locked = wait_for(inode);
         if locked.mode() != 0 {
             let damage = Damage::new("inode", "mode", "0, as the inode trees say it is free", locked.mode());
             return Err(Error::damaged(Place::ino(ino), damage));
         }
         new.begin(&mut locked, &self.shared);
-        Ok((inode.begin_life(), locked))
+        locked.inode().begin_life();
+        Ok(locked)
     }
 
     /// How many inodes are in memory.
@@ -350,10 +351,11 @@ fn outside(ino: Ino) -> Error {
 
 /// Locks an inode that is free. The transaction holds its AGI, behind which no inode is waited for; but who holds the
 /// lock of a free inode (the pusher of the active item list, or whoever has just freed it) is about to give it back.
-fn wait_for(inode: &Arc<Inode>) -> LockedInode {
+fn wait_for(mut inode: Arc<Inode>) -> LockedInode {
     loop {
-        if let Some(locked) = inode.try_lock() {
-            return locked;
+        match inode.try_into_lock() {
+            Ok(locked) => return locked,
+            Err(back) => inode = back,
         }
         std::thread::yield_now();
     }

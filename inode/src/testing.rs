@@ -303,7 +303,8 @@ impl Bench {
     pub fn create_as(&self, ino: Ino, mode: u16, nlink: u32) -> (InodeRef, LockedInode) {
         let tx = self.begin();
         let new = NewInode { mode, uid: 10, gid: 20, nlink, device: 0, parent: None };
-        let (inode, mut locked) = self.table.create(ino, &new).unwrap();
+        let mut locked = self.table.create(ino, &new).unwrap();
+        let inode = locked.hold();
         tx.commit(&mut [&mut locked]).unwrap();
         (inode, locked)
     }

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use base::lock::{Mutex, Rank};
+use base::lock::{Brief, Rank};
 use base::percpu::{self, Counter, PerCpu};
 use base::random::Random;
 use format::Damage;
@@ -65,11 +65,11 @@ pub struct AgInodes {
     count: AtomicU32,
     free: AtomicU32,
     /// Where the last search without a free inode tree gave up. Taken by who holds the AGI.
-    memory: Mutex<Option<GaveUp>>,
+    memory: Brief<Option<GaveUp>>,
     /// The chunk that gave the last inode.
-    current: Mutex<Option<Current>>,
+    current: Brief<Option<Current>>,
     /// The AGI's buffer, as it was last found.
-    header: Mutex<Weak<Buffer>>,
+    header: Brief<Weak<Buffer>>,
 }
 
 impl Default for AgInodes {
@@ -78,9 +78,9 @@ impl Default for AgInodes {
         Self {
             count: AtomicU32::new(0),
             free: AtomicU32::new(0),
-            memory: Mutex::new(Rank::Leaf, None),
-            current: Mutex::new(Rank::Leaf, None),
-            header: Mutex::new(Rank::Leaf, Weak::new()),
+            memory: Brief::new(Rank::Leaf, None),
+            current: Brief::new(Rank::Leaf, None),
+            header: Brief::new(Rank::Leaf, Weak::new()),
         }
     }
 }

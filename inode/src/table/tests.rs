@@ -63,7 +63,8 @@ fn a_child_takes_over_what_its_directory_says() {
     let make = |mode| {
         let new = crate::NewInode { mode, uid: 7, gid: 8, nlink: 1, device: 3, parent: Some(&parent) };
         let tx = bench.begin();
-        let (inode, mut locked) = bench.table.create(bench.groups.take_inode(), &new).unwrap();
+        let mut locked = bench.table.create(bench.groups.take_inode(), &new).unwrap();
+        let inode = locked.hold();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         drop(locked);
         inode

@@ -85,7 +85,8 @@ impl Volume {
         let wanted = AllocInode { parent, is_dir: false, blocks: 0 };
         let ino = self.groups.alloc_inode(&mut tx, &mut blocks, wanted).unwrap();
         let new = NewInode { mode, uid: 1, gid: 2, nlink: 0, device: 5, parent: None };
-        let (inode, mut locked) = self.table.create(ino, &new).unwrap();
+        let mut locked = self.table.create(ino, &new).unwrap();
+        let inode = locked.hold();
         unlinked::insert(self.shared(), &mut tx, &mut locked).unwrap();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         inode

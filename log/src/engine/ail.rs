@@ -20,7 +20,7 @@ use std::sync::Arc;
 use base::Lsn;
 use base::lock::{Mutex, Rank};
 
-use super::item::LogItem;
+use super::item::{LogItem, ahead};
 
 /// An item, and the place in the log where it was when it was taken out.
 pub type Placed = (Arc<dyn LogItem>, Lsn);
@@ -121,7 +121,9 @@ impl Ail {
         let mut state = self.state.lock();
         let mut bucket = state.buckets.remove(&start).unwrap_or_default();
         bucket.items.reserve(items.len());
-        for item in items {
+        let mut rest = items.iter();
+        while let Some(item) = rest.next() {
+            ahead(rest.as_slice());
             let core = item.core();
             if let Some(old) = core.lsn() {
                 if core.stays_though_at(start) {

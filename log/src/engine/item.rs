@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use base::Lsn;
-use base::lock::{Mutex, Rank};
+use base::lock::{Brief, Rank};
+use base::prefetch::prefetch;
 
 use super::home::{Flush, WriteBatch};
 use super::image::BufferImage;
@@ -45,6 +46,18 @@ pub trait LogItem: Send + Sync + Debug {
     fn written(&self, ok: bool);
 }
 
+/// How many items ahead [`ahead`] asks for.
+const AHEAD: usize = 8;
+
+/// For who visits items in a row, of which `rest` are still to come: asks for the memory of a later one. Most items of
+/// a checkpoint were last changed on another CPU, long before.
+#[inline]
+pub(super) fn ahead(rest: &[Arc<dyn LogItem>]) {
+    if let Some(item) = rest.get(AHEAD) {
+        prefetch(item.core());
+    }
+}
+
 /// Where an item goes when its checkpoint is stable.
 #[derive(Debug)]
 pub enum Stable {
@@ -65,7 +78,7 @@ pub struct ItemCore {
     stays: AtomicBool,
     /// Where it was logged again meanwhile; 0 for nowhere.
     later: AtomicU64,
-    slots: Mutex<Slots>,
+    slots: Brief<Slots>,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +106,7 @@ impl Default for ItemCore {
             lsn: AtomicU64::new(0),
             stays: AtomicBool::new(false),
             later: AtomicU64::new(0),
-            slots: Mutex::new(Rank::ItemSlot, Slots::default()),
+            slots: Brief::new(Rank::ItemSlot, Slots::default()),
         }
     }
 }
@@ -247,6 +260,16 @@ impl Snapshot {
             Self::Regions(regions) => regions.len(),
             Self::Buffer(image) => image.bytes(),
             Self::Ordered => 0,
+        }
+    }
+
+    /// Asks for its memory, which is about to be visited.
+    #[inline]
+    pub fn ask_for(&self) {
+        match self {
+            Self::Regions(regions) => prefetch(regions.all()),
+            Self::Buffer(image) => prefetch(&**image),
+            Self::Ordered => {}
         }
     }
 

@@ -61,6 +61,12 @@ impl Regions {
         self.bytes.len()
     }
 
+    /// Bytes of all regions, one behind the other.
+    #[inline]
+    pub fn all(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Whether there is no region.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()

@@ -82,7 +82,8 @@ impl Volume {
             Made::Done(begins) => begins,
             Made::Needs(with) => return Ok(Made::Needs(with)),
         };
-        let (held, mut child) = change.make((&dir, dir.ino()), new, device, 0)?;
+        let mut child = change.make((&dir, dir.ino()), new, device, 0)?;
+        let held = child.hold();
         let parent = dir.ino();
         drop(dir);
         change.fill(&mut child, new, parent)?;
@@ -117,7 +118,7 @@ impl Volume {
             return Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"));
         }
         let nlink = if is_dir { 2 } else { 1 };
-        let (child_ref, mut child) = change.make((&dir, dir.ino()), new, device, nlink)?;
+        let mut child = change.make((&dir, dir.ino()), new, device, nlink)?;
         change.fill(&mut child, new, dir.ino())?;
         change.bequeath(&mut child, &begins, with)?;
         change.add_parent(&mut child, Parent::of(&dir), name)?;
@@ -130,7 +131,7 @@ impl Volume {
         // The moment in which the file was made is that in which the directory got it.
         dir.set_times(&[Time::Modify, Time::Change], child.changed_at());
         change.commit(&mut [&mut dir, &mut child])?;
-        drop((child, child_ref));
+        drop(child);
         Ok(Made::Done(ino))
     }
 }
@@ -143,7 +144,7 @@ impl Change<'_> {
         new: &New<'_>,
         device: u32,
         nlink: u32,
-    ) -> Result<(InodeRef, Locked)> {
+    ) -> Result<Locked> {
         if matches!(new.kind, Kind::Symlink(target) if target.len() > MAX_TARGET) {
             return Err(target_too_long());
         }

@@ -156,7 +156,8 @@ impl Volume {
         let mut change = self.begin_taking(self.reservations.create, blocks)?;
         let dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let (held, mut whiteout) = change.make((&dir, dir.ino()), &WHITEOUT, NO_DEVICE, 0)?;
+        let mut whiteout = change.make((&dir, dir.ino()), &WHITEOUT, NO_DEVICE, 0)?;
+        let held = whiteout.hold();
         drop(dir);
         inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut whiteout)?;
         change.commit(&mut [&mut whiteout])?;

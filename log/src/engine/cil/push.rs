@@ -15,8 +15,11 @@ use crate::engine::grant::Grant;
 use crate::engine::halt::Halt;
 use crate::engine::iclog::fill::{Filled, Filler};
 use crate::engine::iclog::{Host, Iclogs};
-use crate::engine::item::{LogItem, Snapshot};
+use crate::engine::item::{LogItem, Snapshot, ahead};
 use crate::engine::target::BusyExtent;
+
+/// How many snapshots ahead memory is asked for.
+const SNAPSHOTS_AHEAD: usize = 4;
 
 /// All that was committed into one checkpoint.
 struct Swapped {
@@ -100,7 +103,11 @@ impl Cil {
         }
         let mut filler = Filler::begin(iclogs, sequence as u32, regions)?;
         let mut result = Ok(());
-        for snapshot in snapshots {
+        let mut rest = snapshots.iter();
+        while let Some(snapshot) = rest.next() {
+            if let Some(later) = rest.as_slice().get(SNAPSHOTS_AHEAD) {
+                later.ask_for();
+            }
             snapshot.for_each(|region| {
                 if result.is_ok() {
                     result = filler.region(region);
@@ -124,11 +131,13 @@ impl Swapped {
         let mut fetched = Vec::with_capacity(self.items.len());
         // What is sorted is small: the order, and where the item lies.
         let mut order = Vec::with_capacity(self.items.len());
-        for (item, at) in self.items.into_iter().zip(0usize..) {
+        let mut rest = self.items.into_iter();
+        while let Some(item) = rest.next() {
+            ahead(rest.as_slice());
             let snapshot = item.core().fetch(sequence);
             debug_assert!(snapshot.is_some(), "an item in the list has a snapshot");
             let (place, snapshot) = snapshot.map_or((0, None), |(place, snapshot)| (place, Some(snapshot)));
-            order.push((place, at));
+            order.push((place, fetched.len()));
             fetched.push(snapshot.map(|snapshot| (snapshot, item)));
         }
         // Stable, as it lies in long runs that are sorted already.

@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use base::Lsn;
+use base::prefetch::prefetch;
 
 use super::shared::Shared;
 use crate::engine::ail::Placed;
@@ -29,6 +30,8 @@ use crate::engine::stats::Counters;
 
 /// Items of a batch.
 const BATCH_ITEMS: usize = 1024;
+/// How many items ahead memory is asked for: all of an inode, as all of it is copied.
+const AHEAD: usize = 4;
 /// Pause where nothing could be done at once.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Pause where nothing is to be done.
@@ -134,7 +137,11 @@ impl Shared {
         }
         let mut batch = WriteBatch::new(&*self.data);
         let (mut pinned, mut clean, mut back) = (false, Vec::new(), Vec::new());
-        for (item, lsn) in items {
+        let mut items = items.into_iter();
+        while let Some((item, lsn)) = items.next() {
+            if let Some((later, _)) = items.as_slice().get(AHEAD) {
+                prefetch(&**later);
+            }
             match Arc::clone(&item).flush(&mut batch) {
                 Flush::Queued => {}
                 Flush::Clean => clean.push((item, lsn)),

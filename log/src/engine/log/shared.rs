@@ -15,7 +15,7 @@ use crate::engine::error::Error;
 use crate::engine::grant::{Grant, Pressure};
 use crate::engine::halt::Halt;
 use crate::engine::iclog::{Host, Iclogs};
-use crate::engine::item::Stable;
+use crate::engine::item::{Stable, ahead};
 use crate::engine::stats::{Counters, Statistics};
 use crate::engine::target::StableHook;
 
@@ -262,7 +262,9 @@ impl Host for Shared {
     }
 
     fn completed(&self, checkpoint: Checkpoint, ok: bool) {
-        for item in &checkpoint.items {
+        let mut rest = checkpoint.items.iter();
+        while let Some(item) = rest.next() {
+            ahead(rest.as_slice());
             item.core().unpin();
         }
         let (Some(start), true) = (checkpoint.start, ok) else { return };
