@@ -50,18 +50,15 @@ impl<T> Brief<T> {
 
     #[cold]
     fn wait(&self) {
-        let mut tries = 0;
         loop {
-            // Looking alone does not take the line away from who has the lock.
-            if !self.taken.load(Ordering::Relaxed) && !self.taken.swap(true, Ordering::Acquire) {
-                return;
-            }
-            tries += 1;
-            if tries % TRIES == 0 {
-                std::thread::yield_now();
-            } else {
+            for _ in 0..TRIES {
+                // Looking alone does not take the line away from who has the lock.
+                if !self.taken.load(Ordering::Relaxed) && !self.taken.swap(true, Ordering::Acquire) {
+                    return;
+                }
                 std::hint::spin_loop();
             }
+            std::thread::yield_now();
         }
     }
 
