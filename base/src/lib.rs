@@ -6,6 +6,7 @@
 //! | [`errno`] | the POSIX error numbers that leave the library |
 //! | [`lock`] | locks that are taken in one order only |
 //! | [`appended`] | a list that grows while others read it |
+//! | [`pipeline`] | work done ahead of its turn by many threads, given out in order |
 //! | [`percpu`] | state of which each CPU has its own |
 //! | [`prefetch`](mod@prefetch) | memory that will be needed soon |
 //! | [`sync`] | atomics, in whose place a model checker can put its own |
@@ -19,6 +20,7 @@ pub mod appended;
 pub mod errno;
 pub mod lock;
 pub mod percpu;
+pub mod pipeline;
 pub mod prefetch;
 pub mod random;
 pub mod sync;

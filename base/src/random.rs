@@ -17,7 +17,12 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 impl Random {
     /// The same numbers for the same seed, as long as threads stay where they are (see [`percpu::pretend`]).
     pub fn seeded(seed: u64) -> Self {
-        Self { states: PerCpu::new(percpu::available(), |cpu| AtomicU64::new(mix(seed ^ mix(cpu as u64)))) }
+        Self::with_sequences(percpu::available(), seed)
+    }
+
+    /// The same with so many sequences. With one, a single thread sees the same numbers wherever it runs.
+    pub fn with_sequences(count: usize, seed: u64) -> Self {
+        Self { states: PerCpu::new(count, |cpu| AtomicU64::new(mix(seed ^ mix(cpu as u64)))) }
     }
 
     /// A seed from the machine.

@@ -3,7 +3,8 @@
 //! # Invariants
 //! - Until [`NewFile::publish`] nothing lies under the final name; what is dropped before leaves nothing behind, even
 //!   where the process is killed (but for file systems without nameless files, where a hidden file may stay).
-//! - An existing file is never replaced.
+//! - Until then nothing of it needs to survive a power cut, and nothing is made stable; what gets the name is.
+//! - An existing file is replaced only where that was asked for, and then by one step.
 //!
 //! # Locking
 //! The file is locked for writing from its first moment, and stays so when it gets its name.
@@ -13,6 +14,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, FlockOperation};
 
@@ -22,10 +24,12 @@ use crate::open_error::OpenError;
 /// A file that does not have its name yet.
 #[derive(Debug)]
 pub struct NewFile {
-    device: FileDevice,
+    device: Arc<FileDevice>,
     path: PathBuf,
     /// The hidden name, where the file needs one.
     hidden: Option<PathBuf>,
+    /// What has the name goes away.
+    replace: bool,
 }
 
 impl NewFile {
@@ -34,12 +38,21 @@ impl NewFile {
     /// # Errors
     /// [`OpenError::Io`], with `EEXIST` where something has the name already.
     pub fn create(path: &Path, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
-        if path.symlink_metadata().is_ok() {
-            return Err(OpenError::io(
-                path,
-                io::Error::from_raw_os_error(rustix::io::Errno::EXIST.raw_os_error()),
-            ));
+        match path.symlink_metadata() {
+            Ok(_) => Err(OpenError::io(path, rustix::io::Errno::EXIST)),
+            Err(_) => Self::make(path, size, options, false),
         }
+    }
+
+    /// The same, but what has the name by then is replaced by the finished file in one step.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`].
+    pub fn replacing(path: &Path, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
+        Self::make(path, size, options, true)
+    }
+
+    fn make(path: &Path, size: u64, options: &OpenOptions, replace: bool) -> Result<Self, OpenError> {
         let (file, hidden) = open_nameless(path, options).map_err(|error| OpenError::io(path, error))?;
         let prepared = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(io::Error::from)
@@ -48,8 +61,8 @@ impl NewFile {
             remove(hidden.as_deref());
             return Err(OpenError::io(path, error));
         }
-        let device = FileDevice::over_new(file, path, size, options.direct);
-        Ok(Self { device, path: path.to_owned(), hidden })
+        let device = Arc::new(FileDevice::over_new(file, path, size, options.direct));
+        Ok(Self { device, path: path.to_owned(), hidden, replace })
     }
 
     /// The device that it already is.
@@ -57,24 +70,47 @@ impl NewFile {
         &self.device
     }
 
+    /// The same for whoever keeps it longer.
+    pub fn shared_device(&self) -> Arc<FileDevice> {
+        Arc::clone(&self.device)
+    }
+
     /// Gives the file its name. It stays open for nobody: to write on, open it by its name.
     ///
     /// # Errors
     /// [`OpenError::Io`], with `EEXIST` where something took the name meanwhile.
     pub fn publish(mut self) -> Result<(), OpenError> {
-        use rustix::fs::{AtFlags, linkat};
-        let named = match &self.hidden {
-            Some(hidden) => linkat(CWD, hidden, CWD, &self.path, AtFlags::empty()),
-            None => {
-                linkat(CWD, descriptor_path(self.device.file()), CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
-            }
-        };
-        named.map_err(|errno| OpenError::io(&self.path, errno))?;
-        remove(self.hidden.take().as_deref());
+        self.device.settle().map_err(|error| OpenError::io(&self.path, error))?;
+        self.name().map_err(|errno| OpenError::io(&self.path, errno))?;
         // The name is durable when its directory is; where a directory cannot be flushed, nobody can do more.
         if let Ok(folder) = File::open(folder_of(&self.path)) {
             let _ = folder.sync_all();
         }
+        Ok(())
+    }
+
+    fn name(&mut self) -> rustix::io::Result<()> {
+        use rustix::fs::{AtFlags, linkat, rename};
+        let nameless = descriptor_path(self.device.file());
+        if !self.replace {
+            match &self.hidden {
+                Some(hidden) => linkat(CWD, hidden, CWD, &self.path, AtFlags::empty())?,
+                None => linkat(CWD, nameless, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)?,
+            }
+            remove(self.hidden.take().as_deref());
+            return Ok(());
+        }
+        // Only what has a name can take another's place.
+        let hidden = match &self.hidden {
+            Some(hidden) => hidden.clone(),
+            None => {
+                let hidden = hidden_name(&self.path).map_err(|_| rustix::io::Errno::INVAL)?;
+                linkat(CWD, nameless, CWD, &hidden, AtFlags::SYMLINK_FOLLOW)?;
+                self.hidden.insert(hidden).clone()
+            }
+        };
+        rename(&hidden, &self.path)?;
+        self.hidden = None;
         Ok(())
     }
 }
@@ -115,11 +151,16 @@ fn open_nameless(path: &Path, options: &OpenOptions) -> io::Result<(File, Option
             return Ok((file, None));
         }
     }
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
-    let hidden = folder.join(format!(".{name}.{}.new", std::process::id()));
+    let hidden = hidden_name(path)?;
     let file =
         StdOptions::new().read(true).write(true).create_new(true).custom_flags(direct).open(&hidden)?;
     Ok((file, Some(hidden)))
+}
+
+/// A name of our own beside that of `path`.
+fn hidden_name(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
+    Ok(folder_of(path).join(format!(".{name}.{}.new", std::process::id())))
 }
 
 #[cfg(test)]
@@ -167,6 +208,18 @@ mod tests {
         let error = new.publish().unwrap_err();
         assert_eq!(error.errno(), rustix::io::Errno::EXIST.raw_os_error());
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        assert_eq!(names(folder.path()), ["image"]);
+    }
+    #[test]
+    fn what_shall_be_replaced_is_there_until_the_new_file_is_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, b"old").unwrap();
+        let new = NewFile::replacing(&path, 4096, &writable()).unwrap();
+        drop(NewFile::replacing(&path, 4096, &writable()).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        new.publish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
         assert_eq!(names(folder.path()), ["image"]);
     }
 }

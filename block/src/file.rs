@@ -14,7 +14,7 @@ use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -73,6 +73,8 @@ pub struct FileDevice {
     is_block: bool,
     direct: bool,
     writable: bool,
+    /// It has no name yet, and is gone if the power is: nothing has to be stable before it gets one.
+    is_fleeting: AtomicBool,
 }
 
 impl FileDevice {
@@ -105,14 +107,23 @@ impl FileDevice {
         let sector_size = sector_size(&file, is_block, options.direct);
         let (direct, writable) = (options.direct, options.writable);
         let size = size.into();
-        Ok(Self { file, path: path.to_owned(), size, sector_size, is_block, direct, writable })
+        let (path, is_fleeting) = (path.to_owned(), AtomicBool::new(false));
+        Ok(Self { file, path, size, sector_size, is_block, direct, writable, is_fleeting })
     }
 
     /// A file that was made for this purpose, and that its maker has locked.
     pub(crate) fn over_new(file: File, path: &Path, size: u64, direct: bool) -> Self {
         let sector_size = sector_size(&file, false, direct);
         let size = size.into();
-        Self { file, path: path.to_owned(), size, sector_size, is_block: false, direct, writable: true }
+        let is_fleeting = AtomicBool::new(true);
+        let path = path.to_owned();
+        Self { file, path, size, sector_size, is_block: false, direct, writable: true, is_fleeting }
+    }
+
+    /// Makes everything stable that was written, and from now on what is asked to be.
+    pub(crate) fn settle(&self) -> std::io::Result<()> {
+        self.is_fleeting.store(false, Relaxed);
+        self.file.sync_all()
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -211,8 +222,8 @@ impl FileDevice {
 
     fn write_exact(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
         match how {
-            Durability::Buffered => self.file.write_all_at(buf, offset),
-            Durability::Fua => write_through(&self.file, offset, buf),
+            Durability::Fua if !self.is_fleeting.load(Relaxed) => write_through(&self.file, offset, buf),
+            _ => self.file.write_all_at(buf, offset),
         }
         .map_err(|error| self.failed(Operation::Write, offset, buf.len(), error))
     }
@@ -316,6 +327,9 @@ impl Device for FileDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        if self.is_fleeting.load(Relaxed) {
+            return Ok(());
+        }
         self.file.sync_data().map_err(|error| self.failed(Operation::Flush, 0, 0, error))
     }
 

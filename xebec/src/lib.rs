@@ -58,6 +58,7 @@ pub mod trim;
 mod volume;
 
 pub use attributes::SetAttribute;
+pub use cache::Options as ContentsOptions;
 pub use dir::Dir;
 pub use error::Error;
 pub use file::{File, OpenOptions};

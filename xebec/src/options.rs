@@ -18,6 +18,9 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Seed of what is chosen by chance, such as inode generations; from the machine if `None`.
     pub seed: Option<u64>,
+    /// As many CPUs make files: each has directories in turn in groups of its own, and a sequence of random numbers.
+    /// Those of the machine if `None`; 1 for one thread whose volume shall not show where it ran.
+    pub cpus: Option<usize>,
     /// Shards of the committed item list: one per CPU if `None`. 1 is how it was before it was per CPU.
     pub cil_shards: Option<usize>,
     /// How many in-core log buffers there are: 2 to 8.
@@ -44,6 +47,7 @@ impl Default for Options {
             log_device: None,
             clock: Arc::new(SystemClock),
             seed: None,
+            cpus: None,
             cil_shards: None,
             log_buffers: 8,
             log_buffer_bytes: None,
@@ -58,12 +62,18 @@ impl Default for Options {
 
 impl Options {
     pub(crate) fn random(&self) -> Random {
-        self.seed.map_or_else(Random::from_machine, Random::seeded)
+        match (self.seed, self.cpus) {
+            (Some(seed), Some(cpus)) => Random::with_sequences(cpus, seed),
+            (Some(seed), None) => Random::seeded(seed),
+            (None, _) => Random::from_machine(),
+        }
     }
 
     pub(crate) fn for_inodes(&self, superblock: &RawSuperblock) -> InodeOptions {
         let random = Arc::new(self.random());
-        InodeOptions { keep_chunks: self.keep_inode_chunks, random, ..InodeOptions::of(superblock) }
+        let defaults = InodeOptions::of(superblock);
+        let cpus = self.cpus.unwrap_or(defaults.cpus);
+        InodeOptions { keep_chunks: self.keep_inode_chunks, random, cpus, ..defaults }
     }
 
     pub(crate) fn for_contents(&self) -> cache::Options {

@@ -19,6 +19,14 @@ impl Volume {
         self.walk(self.root(), path, follow, &mut 0)
     }
 
+    /// The same for a path that begins in a directory, unless it has a slash in front. The link at its end is followed.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_from(&self, dir: Ino, path: &[u8]) -> Result<Ino> {
+        self.walk(dir, path, true, &mut 0)
+    }
+
     /// The directory that a path's last name is in, and that name.
     ///
     /// # Errors

@@ -299,6 +299,34 @@ fn a_full_volume_refuses_and_stays_whole() {
     judge(&device);
 }
 
+/// Each file that was not written yet held some blocks for its map, which small files never take: making files failed
+/// for want of space while a good part of it was free.
+#[test]
+fn what_is_not_written_yet_does_not_keep_files_from_being_made() {
+    let device = make(mkfs::Options { max_inode_percent: Some(100), ..mkfs::Options::default() });
+    let mut options = Options { background: false, ..Options::default() };
+    options.contents.cache_bytes = Some(256 << 20);
+    options.contents.background_bytes = Some(256 << 20);
+    let volume = Volume::open(device.clone(), options).unwrap();
+    let free = volume.statistics().blocks_free;
+    let mut made = 0;
+    let ended = loop {
+        let file = match volume.create(volume.root(), format!("{made}").as_bytes(), &New::file()) {
+            Ok(file) => volume.open_file(file).unwrap(),
+            Err(error) => break error,
+        };
+        if let Err(error) = file.append(b"contents") {
+            break error;
+        }
+        made += 1;
+    };
+    assert_eq!(ended.errno(), base::errno::ENOSPC);
+    // A block for its contents, an eighth for its inode, and some bytes for its name.
+    assert!(made > free * 8 / 10, "{made} files, and {free} blocks were free");
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
 #[test]
 fn budgets_of_a_few_blocks_and_inodes_are_enough() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });

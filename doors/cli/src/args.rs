@@ -12,8 +12,8 @@ use crate::commands::edit::{
     Rm, Rmdir, Setfacl, Setfattr, Touch, Truncate, Write,
 };
 use crate::commands::{
-    On, cat, check, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls, lsattr,
-    manifest, mkfs, stat, tree,
+    On, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls,
+    lsattr, manifest, mkfs, stat, tree,
 };
 use crate::output::exit_code;
 use crate::sizes;
@@ -139,6 +139,8 @@ pub enum Command {
     Features(life::identity::Features),
     /// Copy an image, with a UUID of its own.
     Clone(life::clone::Clone),
+    /// Make an image from directories and archives.
+    Create(Box<create::Arguments>),
     /// Make a new volume, as mkfs.xfs does.
     Mkfs(Box<mkfs::Arguments>),
     /// Write completions for a shell.
@@ -196,6 +198,7 @@ impl Command {
             Self::Uuid(arguments) => &arguments.image,
             Self::Features(arguments) => &arguments.image,
             Self::Clone(arguments) => &arguments.image,
+            Self::Create(arguments) => &arguments.image,
             Self::Mkfs(arguments) => &arguments.image,
             Self::Completions(_) | Self::Man(_) => return None,
         })

@@ -7,8 +7,7 @@
 //! | `output` | standard output in big writes, messages on standard error, exit codes |
 //! | `acl`, `flags` | access control lists and flags, as text |
 //! | `names`, `times`, `owners`, `sizes` | how names, times, owners and sizes are written |
-//! | `pipeline` | work done ahead of its turn by many threads, given out in order |
-//! | `listing`, `walk` | a directory in memory, and a whole tree through the pipeline |
+//! | `listing`, `walk` | a directory in memory, and a whole tree through `base::pipeline` |
 //! | `geometry` | a volume's sizes and features |
 //! | `commands` | one file per command, its arguments in it |
 //!
@@ -29,7 +28,6 @@ mod names;
 mod open;
 mod output;
 mod owners;
-mod pipeline;
 mod sizes;
 mod times;
 mod values;

@@ -8,7 +8,7 @@ use base::Ino;
 
 use crate::names;
 use crate::output::{Messages, Stdout};
-use crate::pipeline::{PieceOf, Sink, Work};
+use base::pipeline::{PieceOf, Sink, Work};
 
 /// How deep directories may be nested. A deeper one is named and left out: its path alone would be longer than what
 /// any program can open.
@@ -127,6 +127,8 @@ impl<'m> TextSink<'m> {
 }
 
 impl<W: Work<Result = Shown>> Sink<W> for TextSink<'_> {
+    type Error = io::Error;
+
     fn take(&mut self, shown: Shown, _: &mut Vec<PieceOf<W>>) -> io::Result<()> {
         self.show(shown)
     }

@@ -65,6 +65,24 @@ pub fn corpus(scratch: &Path) -> Result<PathBuf, String> {
     if status.success() { Ok(images) } else { Err(format!("{} failed", script.display())) }
 }
 
+/// The image `default` of the corpus, without its ending: the one that `XEBEC_IMAGES` has, or made below `scratch` with
+/// the binary `interop`.
+///
+/// # Errors
+/// What keeps `make-images` from working.
+pub fn default_image(scratch: &Path, interop: &str) -> Result<PathBuf, String> {
+    let folder = std::env::var_os("XEBEC_IMAGES").map_or_else(|| scratch.join("images"), PathBuf::from);
+    if !folder.join("default.xfs").exists() {
+        mounting()?;
+        let make = Path::new(env!("CARGO_MANIFEST_DIR")).join("make-images");
+        let status = Command::new(make).arg(&folder).arg("default").env("XEBEC_INTEROP", interop).status();
+        if !status.is_ok_and(|status| status.success()) {
+            return Err("make-images failed".into());
+        }
+    }
+    Ok(folder.join("default"))
+}
+
 /// The program `xebec`, built as this test was.
 ///
 /// # Errors

@@ -21,17 +21,10 @@ trap 'umount "$2"' EXIT
 /// One image of the corpus, with every kind of file, and the program.
 fn found() -> Result<(PathBuf, PathBuf), String> {
     needs::mounting()?;
-    let folder = std::env::var_os("XEBEC_IMAGES")
-        .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("images"), PathBuf::from);
-    if !folder.join("default.xfs").exists() {
-        let make = Path::new(env!("CARGO_MANIFEST_DIR")).join("make-images");
-        let mut make = Command::new(make);
-        make.arg(&folder).arg("default").env("XEBEC_INTEROP", env!("CARGO_BIN_EXE_interop"));
-        if !make.status().is_ok_and(|status| status.success()) {
-            return Err("make-images failed".into());
-        }
-    }
-    Ok((folder.join("default"), needs::xebec()?))
+    Ok((
+        needs::default_image(Path::new(env!("CARGO_TARGET_TMPDIR")), env!("CARGO_BIN_EXE_interop"))?,
+        needs::xebec()?,
+    ))
 }
 
 /// A record without what belongs to the volume: numbers of inodes, times that nobody can set, sizes of directories, and

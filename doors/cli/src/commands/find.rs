@@ -17,10 +17,10 @@ use crate::listing::{Listing, visit_inodes};
 use crate::names::Quoting;
 use crate::open::{self, Image};
 use crate::owners::Owners;
-use crate::pipeline::{self, Piece, Work};
 use crate::sizes::push_number;
 use crate::times::{Clock, TimeStyle};
 use crate::walk::{Shown, TextSink, Visited, join};
+use base::pipeline::{self, Piece, Work};
 
 /// Arguments of `find`.
 #[derive(Clone, Debug, Args)]

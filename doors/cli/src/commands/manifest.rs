@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use crate::args::Global;
 use crate::listing::Listing;
 use crate::open;
-use crate::pipeline::{self, Piece, Work};
 use crate::walk::{Shown, TextSink, Visited, join};
+use base::pipeline::{self, Piece, Work};
 
 /// Arguments of `manifest`.
 #[derive(Clone, Debug, Args)]

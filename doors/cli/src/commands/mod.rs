@@ -2,6 +2,7 @@
 
 pub mod cat;
 pub mod check;
+pub mod create;
 pub mod dump;
 pub mod edit;
 pub mod extract;
@@ -103,6 +104,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Uuid(arguments) => life::identity::uuid(&arguments, &global),
         Command::Features(arguments) => life::identity::features(&arguments, &global),
         Command::Clone(arguments) => life::clone::run(&arguments, &global),
+        Command::Create(arguments) => create::run(&arguments, &global),
         Command::Mkfs(arguments) => mkfs::run(&arguments, &global),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::man(&arguments),

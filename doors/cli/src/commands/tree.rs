@@ -16,8 +16,8 @@ use crate::listing::Listing;
 use crate::names::{JsonName, Quoting};
 use crate::open;
 use crate::output::Stdout;
-use crate::pipeline::{self, Piece, PieceOf, Sink, Work};
 use crate::walk::{Shown, TextSink, Visited};
+use base::pipeline::{self, Piece, PieceOf, Sink, Work};
 
 /// Arguments of `tree`.
 #[derive(Clone, Debug, Args)]
@@ -117,6 +117,8 @@ struct Counting<'c> {
 }
 
 impl<'b> Sink<Branches<'b>> for Counting<'_> {
+    type Error = std::io::Error;
+
     fn take(&mut self, drawn: Drawn, _: &mut Vec<PieceOf<Branches<'b>>>) -> std::io::Result<()> {
         match drawn {
             Drawn::Shown(shown) => self.sink.show(shown),

@@ -20,7 +20,7 @@ fn small() -> Scene {
 
 impl Scene {
     fn holds_hello(&self) {
-        assert_eq!(self.output("cat", &["/etc/deep/file"]), "hello");
+        assert_eq!(self.output("cat", &["/etc/deep/file"]), "hello\n");
         self.xebec("check", &[]).assert().success();
     }
 

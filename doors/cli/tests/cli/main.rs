@@ -3,6 +3,7 @@
 //! | part | subject |
 //! |---|---|
 //! | `acl` | getfacl, setfacl |
+//! | `create` | images from directories and archives |
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
@@ -15,6 +16,7 @@
 
 mod acl;
 mod contents;
+mod create;
 mod edit;
 mod extract;
 mod judge;

@@ -22,7 +22,7 @@ mod attributes;
 mod change;
 mod contents;
 mod make;
-mod mode;
+pub mod mode;
 mod move_;
 mod remove;
 pub mod replay;

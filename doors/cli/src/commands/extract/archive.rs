@@ -18,8 +18,8 @@ use super::source::{Facts, Folder, Run, Runs, Subject, half_done, is_safe, plan}
 use crate::listing::Listing;
 use crate::names::quoted;
 use crate::output::Messages;
-use crate::pipeline::{Piece, PieceOf, Sink, Work};
 use crate::walk::{Visited, join};
+use base::pipeline::{Piece, PieceOf, Sink, Work};
 
 /// Bytes of a buffer: the longest member that is written in one piece, and the piece in which large files are read.
 const BUFFER: usize = 1 << 20;
@@ -553,6 +553,8 @@ impl<O: Write> ArchiveSink<'_, O> {
 }
 
 impl<'a, O: Write> Sink<Archive<'a>> for ArchiveSink<'_, O> {
+    type Error = io::Error;
+
     fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Archive<'a>>>) -> io::Result<()> {
         self.progress.show();
         match turn {

@@ -22,8 +22,8 @@ use super::source::{Facts, Folder, Run, Subject, half_done, is_safe, plan};
 use crate::listing::Listing;
 use crate::names::quoted;
 use crate::output::Messages;
-use crate::pipeline::{Piece, PieceOf, Sink, Work};
 use crate::walk::{Visited, join};
+use base::pipeline::{Piece, PieceOf, Sink, Work};
 
 /// So many entries of a directory make a task.
 const BATCH: usize = 64;
@@ -427,6 +427,8 @@ impl TreeSink<'_> {
 }
 
 impl<'t> Sink<Tree<'t>> for TreeSink<'_> {
+    type Error = io::Error;
+
     fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Tree<'t>>>) -> io::Result<()> {
         self.progress.show();
         match turn {

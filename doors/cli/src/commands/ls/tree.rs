@@ -17,9 +17,9 @@ use crate::facts;
 use crate::listing::{Item, Listing, visit_inodes};
 use crate::open::Image;
 use crate::owners::Owners;
-use crate::pipeline::{self, Piece, PieceOf, Sink, Work};
 use crate::times::Clock;
 use crate::walk::{Shown, TextSink, Visited, join};
+use base::pipeline::{self, Piece, PieceOf, Sink, Work};
 
 /// A file or directory that the command line named.
 pub struct Operand {
@@ -156,6 +156,8 @@ impl<'l> Work for List<'l> {
 struct Turns<'t, 'm>(&'t mut TextSink<'m>);
 
 impl<'l> Sink<List<'l>> for Turns<'_, '_> {
+    type Error = std::io::Error;
+
     fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<List<'l>>>) -> std::io::Result<()> {
         match turn {
             Turn::Shown(shown) => self.0.show(shown),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -10,7 +10,7 @@ use format::timestamp::Timestamp;
 use mkfs::{LogOptions, LogPlace, Options, Stripe};
 use sha2::{Digest as _, Sha256};
 
-use super::Arguments;
+use super::Layout;
 use super::words::{Units, Words};
 
 /// What the words say.
@@ -27,7 +27,7 @@ pub struct Chosen {
 const BASIC_BLOCK: u64 = 512;
 
 /// Reads the words; the seed and the time are the caller's.
-pub fn choose(arguments: &Arguments, words: &Words) -> Result<Chosen, String> {
+pub fn choose(layout: &Layout, image: &Path, words: &Words) -> Result<Chosen, String> {
     let defaults = Options::default();
     let plain = Units { sector: 512, block: defaults.block_size.into() };
     let block_size = narrow(words.bytes('b', "size", plain)?, "-b size")?.unwrap_or(defaults.block_size);
@@ -38,9 +38,9 @@ pub fn choose(arguments: &Arguments, words: &Words) -> Result<Chosen, String> {
     let sector_size = narrow(sector_size, "-s size")?;
     let units = Units { sector: sector_size.unwrap_or(512).into(), block: block_size.into() };
     if let Some(name) = words.value('d', "name")?
-        && OsStr::new(name) != arguments.image.as_os_str()
+        && OsStr::new(name) != image.as_os_str()
     {
-        return Err(format!("-d name={name}: the image is {}", arguments.image.display()));
+        return Err(format!("-d name={name}: the image is {}", image.display()));
     }
     let finobt = words.switch('m', "finobt")?.unwrap_or(defaults.finobt);
     let switch = |letter, name, default| words.switch(letter, name).map(|given| given.unwrap_or(default));
@@ -66,9 +66,9 @@ pub fn choose(arguments: &Arguments, words: &Words) -> Result<Chosen, String> {
         nrext64: switch('i', "nrext64", defaults.nrext64)?,
         exchange: switch('i', "exchange", defaults.exchange)?,
         parent: switch('n', "parent", defaults.parent)?,
-        label: arguments.label.as_ref().map_or_else(Vec::new, |label| label.as_bytes().to_vec()),
+        label: layout.label.as_ref().map_or_else(Vec::new, |label| label.as_bytes().to_vec()),
         uuid: words.value('m', "uuid")?.map(uuid).transpose()?,
-        discard: !arguments.keep,
+        discard: !layout.keep,
         ..defaults
     };
     let log_device = words.value('l', "logdev")?.map(PathBuf::from);

@@ -11,7 +11,7 @@ mod target;
 mod words;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use format::superblock::Superblock;
@@ -23,6 +23,7 @@ use crate::geometry::{self, Shape};
 use crate::names::JsonName;
 use crate::output::{Coded, Stdout, exit_code, write_json};
 use crate::sizes;
+pub use choose::{Chosen, seed, time};
 use target::Target;
 
 /// Arguments of `mkfs`. Letters are those of `mkfs.xfs`.
@@ -46,6 +47,19 @@ pub struct Arguments {
     /// Bytes of the file: it is made so large, grown or (with -f) cut; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
     size: Option<u64>,
+    #[command(flatten)]
+    layout: Layout,
+    /// Overwrite what is known: a file system, a partition table.
+    #[arg(short, long)]
+    force: bool,
+    /// Show what would be made, and write nothing.
+    #[arg(short = 'N', long = "dry-run")]
+    dry_run: bool,
+}
+
+/// How a volume is laid out, in the letters of `mkfs.xfs`.
+#[derive(Debug, Args)]
+pub struct Layout {
     /// Block: size=NUM.
     #[arg(short, value_name = "WORDS")]
     block: Vec<String>,
@@ -74,12 +88,6 @@ pub struct Arguments {
     /// Label, at most 12 bytes.
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<OsString>,
-    /// Overwrite what is known: a file system, a partition table.
-    #[arg(short, long)]
-    force: bool,
-    /// Show what would be made, and write nothing.
-    #[arg(short = 'N', long = "dry-run")]
-    dry_run: bool,
     /// Keep the old contents of free space: no discard.
     #[arg(short = 'K', long = "no-discard")]
     keep: bool,
@@ -88,22 +96,34 @@ pub struct Arguments {
     seed: Option<String>,
 }
 
+impl Layout {
+    /// What is asked for, for a volume in `image`; time and seed are not chosen yet.
+    pub fn choose(&self, image: &Path) -> anyhow::Result<Chosen> {
+        let words = words::Words::read(&[
+            ('b', &self.block),
+            ('d', &self.data),
+            ('i', &self.inodes),
+            ('l', &self.log),
+            ('m', &self.metadata),
+            ('n', &self.names),
+            ('s', &self.sector),
+            ('r', &self.realtime),
+        ])
+        .map_err(wrong)?;
+        choose::choose(self, image, &words).map_err(wrong)
+    }
+
+    /// What UUID and inode generations come from.
+    pub fn seed(&self) -> Option<&str> {
+        self.seed.as_deref()
+    }
+}
+
 /// Runs `mkfs`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let words = words::Words::read(&[
-        ('b', &arguments.block),
-        ('d', &arguments.data),
-        ('i', &arguments.inodes),
-        ('l', &arguments.log),
-        ('m', &arguments.metadata),
-        ('n', &arguments.names),
-        ('s', &arguments.sector),
-        ('r', &arguments.realtime),
-    ])
-    .map_err(wrong)?;
-    let mut chosen = choose::choose(arguments, &words).map_err(wrong)?;
-    chosen.options.seed = choose::seed(arguments.seed.as_deref())?;
-    chosen.options.time = choose::time()?;
+    let mut chosen = arguments.layout.choose(&arguments.image)?;
+    chosen.options.seed = seed(arguments.layout.seed())?;
+    chosen.options.time = time()?;
     let wish = target::Wish {
         size: arguments.size.or(if chosen.is_file { chosen.options.size } else { None }),
         size_if_new: chosen.options.size,
@@ -139,11 +159,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 }
 
 /// A usage that cannot be.
-fn wrong(problem: String) -> anyhow::Error {
+pub fn wrong(problem: String) -> anyhow::Error {
     Coded { code: exit_code::USAGE, error: anyhow::Error::msg(problem) }.into()
 }
 
-fn refused(error: MkfsError) -> anyhow::Error {
+pub fn refused(error: MkfsError) -> anyhow::Error {
     match error {
         MkfsError::Option { .. } => wrong(error.to_string()),
         other => other.into(),

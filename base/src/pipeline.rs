@@ -15,18 +15,17 @@
 //! # Invariants
 //! - Results reach the sink in the order that one thread would give, whatever the number of threads.
 //! - The first slot of the line is always being worked on or given out: the work ends whatever the budget.
-//! - Results that wait weigh at most [`BUDGET`], plus what each thread completes at that moment; and a task is only
-//!   taken within [`WINDOW`] slots of the front, so that finding it is cheap.
+//! - Results that wait weigh at most [`Work::budget`], plus what each thread completes at that moment; and a task is
+//!   only taken within [`WINDOW`] slots of the front, so that finding it is cheap.
 //!
 //! # Locking
 //! One mutex around the line, held for a walk over at most `WINDOW` slots, never while a task is done or a result
 //! given out.
 
-use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How much may wait for its turn, as weighed by [`Work::weight`], in bytes.
-pub const BUDGET: usize = 64 << 20;
+/// How much may wait for its turn, as weighed by [`Work::weight`], in bytes, unless the work says otherwise.
+const BUDGET: usize = 64 << 20;
 /// How far from the front of the line a task may be taken, in slots.
 const WINDOW: usize = 512;
 
@@ -59,15 +58,23 @@ pub trait Work: Sync {
 
     /// How many bytes a result holds while it waits.
     fn weight(&self, result: &Self::Result) -> usize;
+
+    /// How many bytes of results may wait.
+    fn budget(&self) -> usize {
+        BUDGET
+    }
 }
 
 /// Where results go.
 pub trait Sink<W: Work + ?Sized> {
+    /// What ends the whole work.
+    type Error: Send;
+
     /// Takes the next result; appends to `pieces` what is to come in its place.
     ///
     /// # Errors
     /// An error ends the whole work.
-    fn take(&mut self, result: W::Result, pieces: &mut Vec<PieceOf<W>>) -> io::Result<()>;
+    fn take(&mut self, result: W::Result, pieces: &mut Vec<PieceOf<W>>) -> Result<(), Self::Error>;
 }
 
 /// Does everything that follows from `first`, on `threads` threads including this one.
@@ -79,7 +86,7 @@ pub fn run<W: Work, S: Sink<W> + Send>(
     first: Vec<W::Task>,
     sink: &mut S,
     threads: usize,
-) -> io::Result<()> {
+) -> Result<(), S::Error> {
     let mut line = Line::new();
     line.replace(NONE, first.into_iter().map(Piece::Task).collect(), |result| work.weight(result));
     let pool = Pool {
@@ -97,17 +104,17 @@ pub fn run<W: Work, S: Sink<W> + Send>(
     state.failed.map_or(Ok(()), Err)
 }
 
-struct Pool<'a, W: Work, S> {
+struct Pool<'a, W: Work, S: Sink<W>> {
     work: &'a W,
     state: Mutex<State<'a, W, S>>,
     changed: Condvar,
 }
 
-struct State<'a, W: Work, S> {
+struct State<'a, W: Work, S: Sink<W>> {
     line: Line<W::Task, W::Result>,
     /// The sink, unless a thread is giving out results with it.
     sink: Option<&'a mut S>,
-    failed: Option<io::Error>,
+    failed: Option<S::Error>,
     /// Everything is done, or something failed.
     stopped: bool,
     /// Threads that wait for `changed`.
@@ -127,7 +134,7 @@ impl<'a, W: Work, S: Sink<W>> Pool<'a, W, S> {
         while !state.stopped {
             if state.line.front_is_result() && state.sink.is_some() {
                 state = self.give_out(state);
-            } else if let Some((slot, task)) = state.line.claim() {
+            } else if let Some((slot, task)) = state.line.claim(self.work.budget()) {
                 drop(state);
                 let mut pieces = Vec::new();
                 self.work.perform(&mut worker, task, &mut pieces);
@@ -235,10 +242,10 @@ impl<T, R> Line<T, R> {
     }
 
     /// Takes the first task that nobody has: at the front in any case, behind it within the budget and the window.
-    fn claim(&mut self) -> Option<(Slot, T)> {
+    fn claim(&mut self, budget: usize) -> Option<(Slot, T)> {
         let mut slot = self.front;
         for _ in 0..WINDOW {
-            if slot == NONE || (slot != self.front && self.waiting > BUDGET) {
+            if slot == NONE || (slot != self.front && self.waiting > budget) {
                 return None;
             }
             let (next, content) = self.slots.get_mut(slot)?;
@@ -357,13 +364,15 @@ mod tests {
     struct Keep(Vec<u64>, Option<usize>);
 
     impl Sink<Numbers> for Keep {
-        fn take(&mut self, result: u64, pieces: &mut Vec<PieceOf<Numbers>>) -> io::Result<()> {
+        type Error = &'static str;
+
+        fn take(&mut self, result: u64, pieces: &mut Vec<PieceOf<Numbers>>) -> Result<(), &'static str> {
             self.0.push(result);
             if result == 24 {
                 pieces.push(Piece::Task(1000));
             }
             match self.1 {
-                Some(most) if self.0.len() >= most => Err(io::ErrorKind::BrokenPipe.into()),
+                Some(most) if self.0.len() >= most => Err("enough"),
                 _ => Ok(()),
             }
         }
@@ -390,7 +399,7 @@ mod tests {
     fn an_error_of_the_sink_ends_the_work() {
         let mut sink = Keep(Vec::new(), Some(10));
         let error = run(&Numbers { limit: 1 << 40, weight: 1 }, vec![1], &mut sink, 4).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(error, "enough");
         assert_eq!(sink.0.len(), 10);
     }
 

@@ -1,0 +1,238 @@
+//! The volume: how large, made, filled, unmounted, given its name.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use base::time::{Clock, FixedClock, SystemClock, Time};
+use block::{Device as _, NewFile, OpenOptions};
+use format::timestamp::Timestamp;
+use import::{Existing, Item, Lost, Need, Receiver, Survey, Writer};
+use mkfs::{LogPlace, Options, Plan};
+use serde::Serialize;
+use xebec::Volume;
+
+use super::progress::{Progress, Summary};
+use super::sources::Sources;
+use super::{Arguments, Free};
+use crate::args::Global;
+use crate::commands::mkfs::{self as make, wrong};
+use crate::output::{JSON_VERSION, Messages, write_json};
+use crate::sizes::spoken;
+
+/// Smallest volume that Linux takes.
+const SMALLEST: u64 = 16 << 20;
+/// Volumes are so many bytes, or a multiple of it.
+const UNIT: u64 = 1 << 20;
+/// Contents that are in memory, written and not written.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Metadata that are in memory.
+const BUFFER_BYTES: usize = 64 << 20;
+/// Bytes of each buffer of the log.
+const LOG_BUFFER_BYTES: u32 = 256 << 10;
+/// Inodes that are in memory.
+const INODES: usize = 16 << 10;
+
+/// Makes the image.
+pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<()> {
+    let path = &arguments.image;
+    if !arguments.force && path.symlink_metadata().is_ok() {
+        bail!("it exists already (--force replaces it)");
+    }
+    let progress = Progress::new(global);
+    let choice = Choice::of(arguments)?;
+    let sources = Sources::open(arguments, arguments.size.is_none() || choice.wants_newest())?;
+    let looked = look(&sources, arguments, &choice, global.thread_count())?;
+    progress.phase("looked at the sources", messages);
+    let moment = choice.moment(looked.newest);
+    let new = Layout { arguments, choice: &choice, moment, need: looked.survey.need() }.make()?;
+    if arguments.size.is_none() {
+        let need = looked.survey.need();
+        progress.expect(need.files, need.bytes);
+    }
+    let overrides = arguments.wishes.overrides(choice.fixed.then_some(moment))?;
+    let writer = Writer::new(&new.volume, new.volume.root(), overrides, Existing::Replace);
+    let mut writer = writer.in_rounds().watched(|done| progress.show(done));
+    sources.read(true, global.thread_count(), &mut writer)?;
+    let done = writer.finish()?;
+    progress.phase("filled", messages);
+    new.volume.unmount()?;
+    progress.phase("unmounted", messages);
+    new.file.publish()?;
+    let summary = progress.finish(&done, messages);
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "create",
+            image: messages.image(),
+            size: new.size,
+            summary,
+        })?;
+    } else {
+        messages.detail(format_args!("{} in all", spoken(new.size)));
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Document<'d> {
+    version: u32,
+    command: &'static str,
+    image: &'d str,
+    size: u64,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+/// What is the same for every size.
+struct Choice {
+    options: Options,
+    /// Nothing is left to chance and to the clock.
+    fixed: bool,
+    epoch: Option<Time>,
+}
+
+impl Choice {
+    fn of(arguments: &Arguments) -> anyhow::Result<Self> {
+        let chosen = arguments.layout.choose(&arguments.image)?;
+        if chosen.log_device.is_some() {
+            return Err(wrong("-l logdev: the log of an image that is created lies in it".into()));
+        }
+        let mut options = chosen.options;
+        let epoch = std::env::var_os("SOURCE_DATE_EPOCH").is_some();
+        let fixed = arguments.reproducible || epoch;
+        let seed = arguments.layout.seed();
+        options.seed = make::seed(if fixed { seed.or(Some("")) } else { seed })?;
+        let epoch = if epoch { Some(make::time()?) } else { None };
+        let epoch = epoch.map(|time| Time { seconds: time.seconds, nanos: time.nanoseconds });
+        Ok(Self { options, fixed, epoch })
+    }
+
+    /// Whether the time is that of the newest file.
+    fn wants_newest(&self) -> bool {
+        self.fixed && self.epoch.is_none()
+    }
+
+    /// The time at which all is made.
+    fn moment(&self, newest: Time) -> Time {
+        match (self.fixed, self.epoch) {
+            (true, epoch) => epoch.unwrap_or(newest),
+            (false, _) => SystemClock.now(),
+        }
+    }
+}
+
+/// What is known of the sources before they are read.
+struct Looked {
+    survey: Survey,
+    newest: Time,
+}
+
+impl Receiver for Looked {
+    fn take(&mut self, item: Item) -> import::Result<()> {
+        if let Item::Entry(entry) = &item {
+            self.newest = self.newest.max(entry.facts.modified.unwrap_or_default());
+        }
+        self.survey.take(item)
+    }
+
+    fn lose(&mut self, _: Lost, _: &[u8]) {}
+}
+
+fn look(sources: &Sources, arguments: &Arguments, choice: &Choice, threads: usize) -> anyhow::Result<Looked> {
+    let mut looked = Looked { survey: Survey::new(choice.options.block_size), newest: Time::default() };
+    if arguments.size.is_none() || choice.wants_newest() {
+        sources.read(false, threads, &mut looked)?;
+    }
+    Ok(looked)
+}
+
+/// An empty volume in a file without a name.
+struct New {
+    file: NewFile,
+    volume: Volume,
+    size: u64,
+}
+
+/// What a volume is laid out by.
+struct Layout<'l> {
+    arguments: &'l Arguments,
+    choice: &'l Choice,
+    moment: Time,
+    need: Need,
+}
+
+impl Layout<'_> {
+    /// Makes the volume, larger and larger until its free blocks are enough: what its own structures take depends on
+    /// its size. Each try costs some milliseconds, as all of it is holes.
+    fn make(&self) -> anyhow::Result<New> {
+        let options = &self.choice.options;
+        let need = self.need.blocks(options.block_size, options.inode_size);
+        let block_size = u64::from(options.block_size);
+        let mut size = match self.arguments.size {
+            Some(size) => size,
+            None => (need * block_size).max(SMALLEST).next_multiple_of(UNIT),
+        };
+        loop {
+            let new = self.try_make(size)?;
+            if self.arguments.size.is_some() {
+                return Ok(new);
+            }
+            let free = new.volume.statistics().blocks_free;
+            let wanted = match self.arguments.free {
+                None => need,
+                Some(Free::Bytes(bytes)) => need + bytes.div_ceil(block_size),
+                Some(Free::Percent(percent)) => need + size / block_size * percent / 100,
+            };
+            if free >= wanted {
+                return Ok(new);
+            }
+            new.volume.unmount()?;
+            // What is missing, with what the larger volume takes for itself.
+            size = (size + (wanted - free) * block_size * 17 / 16).next_multiple_of(UNIT).max(size + UNIT);
+        }
+    }
+
+    fn try_make(&self, size: u64) -> anyhow::Result<New> {
+        let time = Timestamp { seconds: self.moment.seconds, nanoseconds: self.moment.nanos };
+        let mut options = Options { time, discard: false, ..self.choice.options.clone() };
+        options.log.place = LogPlace::Internal;
+        // By default a quarter of a small volume may be inodes, and a tree of small files needs more.
+        let inodes = self.need.inodes * u64::from(options.inode_size);
+        if options.max_inode_percent.is_none() && inodes * 8 > size {
+            options.max_inode_percent = Some(100);
+        }
+        let open = OpenOptions { writable: true, ..OpenOptions::default() };
+        let file = match self.arguments.force {
+            true => NewFile::replacing(&self.arguments.image, size, &open)?,
+            false => NewFile::create(&self.arguments.image, size, &open)?,
+        };
+        let plan = Plan::new(&options, size, file.device().logical_sector_size()).map_err(make::refused)?;
+        mkfs::write(file.device(), None, &plan).map_err(make::refused)?;
+        let volume =
+            Volume::open(file.shared_device(), self.options()).context("the new volume cannot be opened")?;
+        Ok(New { file, volume, size })
+    }
+
+    fn options(&self) -> xebec::Options {
+        let clock: Arc<dyn Clock> = match self.choice.fixed {
+            true => Arc::new(FixedClock(self.moment)),
+            false => Arc::new(SystemClock),
+        };
+        let [a, b, c, d, e, f, g, h, ..] = self.choice.options.seed;
+        let cache_bytes = Some(CACHE_BYTES);
+        let contents = xebec::ContentsOptions { cache_bytes, ..xebec::ContentsOptions::default() };
+        xebec::Options {
+            clock,
+            seed: Some(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+            buffer_bytes: BUFFER_BYTES,
+            inodes: INODES,
+            contents,
+            // Nothing is left to threads whose speed would show in the volume, or to the CPU that this one is on.
+            background: false,
+            cpus: Some(1),
+            cil_shards: Some(1),
+            log_buffer_bytes: Some(LOG_BUFFER_BYTES),
+            ..xebec::Options::default()
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `xebec create`: an image from directories and archives, in one command.
+//!
+//! | part | does |
+//! |---|---|
+//! | `sources` | what `--from` names |
+//! | `wishes` | owners, modes, times and lists of overrides |
+//! | `build` | the volume: how large, made, filled, unmounted, given its name |
+//! | `progress` | how far it is, and what was done |
+
+mod build;
+mod progress;
+mod sources;
+mod wishes;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::args::Global;
+use crate::commands::mkfs::Layout;
+use crate::output::Messages;
+use crate::sizes;
+use wishes::Wishes;
+
+/// Arguments of `create`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Everything that the source has is kept: owners, modes, times to the nanosecond, extended \
+    attributes, access control lists, capabilities, labels, hard links, devices and holes. No root is needed: owners \
+    and devices are only written down.\n\n\
+    The volume is as large as its contents need, unless --size or --free ask for more. It appears under its name when \
+    it is complete, and what goes wrong before leaves nothing behind.\n\n\
+    Several sources are put on top of each other, and what comes later wins. Letters of the layout (-b, -d, -i, -l, \
+    -m, -n, -s, -L) are those of mkfs.xfs.\n\n\
+    With --reproducible, or with SOURCE_DATE_EPOCH in the environment, the same sources give the same bytes.\n\n\
+    Examples:\n  xebec create disk.xfs --from /usr/share\n  \
+    xebec create root.xfs --from rootfs.tar.zst --size 4g -L root\n  \
+    tar c -C build . | xebec create disk.xfs --from -\n  \
+    xebec create disk.xfs --from build/ --owner 0:0 --mode u=rwX,go=rX --overrides devices.list\n  \
+    xebec create root.xfs --from layer1.tar --from layer2.tar --whiteouts oci --free 20%\n\n\
+    Exit codes: 0 done; 1 the image could not be made; 2 wrong usage."
+)]
+pub struct Arguments {
+    /// The image to be made.
+    pub image: PathBuf,
+    /// A directory, a tar archive (plain, or compressed by gzip, zstd or xz), or - for an archive on standard input;
+    /// may be given several times.
+    #[arg(long, required = true, value_name = "DIR|FILE.tar|-")]
+    from: Vec<OsString>,
+    /// Bytes of the image; suffixes k, m, g, t.
+    #[arg(long, value_name = "BYTES", value_parser = sizes::parse, conflicts_with = "free")]
+    size: Option<u64>,
+    /// Free space in the image: bytes, or a share of the image behind which there is a %.
+    #[arg(long, value_name = "BYTES|N%", value_parser = Free::parse)]
+    free: Option<Free>,
+    #[command(flatten)]
+    wishes: Wishes,
+    /// Stay in one file system: directories on which others are mounted are left empty.
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// How archives say what is to be taken away of those below them.
+    #[arg(long, value_name = "KIND")]
+    whiteouts: Option<Whiteouts>,
+    /// The same sources give the same bytes: nothing is left to chance, and the time is that of SOURCE_DATE_EPOCH, or
+    /// of the newest file.
+    #[arg(long)]
+    reproducible: bool,
+    /// Replace an image that exists.
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    layout: Layout,
+}
+
+/// How much is to be left free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Free {
+    Bytes(u64),
+    Percent(u64),
+}
+
+impl Free {
+    fn parse(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.strip_suffix('%') else { return sizes::parse(text).map(Self::Bytes) };
+        let percent = percent.parse().ok().filter(|percent| *percent < 100);
+        percent.map(Self::Percent).ok_or_else(|| format!("`{text}` is no share: it is 0% to 99%"))
+    }
+}
+
+/// Marks of what is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Whiteouts {
+    /// Files whose names begin with `.wh.`, as in layers of OCI images.
+    Oci,
+}
+
+/// Runs `create`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let messages = Messages::new(global, arguments.image.display().to_string());
+    build::build(arguments, global, &messages)?;
+    Ok(messages.finish())
+}

@@ -1,0 +1,58 @@
+//! What `--from` names.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Seek as _};
+use std::path::Path;
+
+use anyhow::{anyhow, bail};
+use import::{Archive, Directory, Receiver, Source};
+
+use super::{Arguments, Whiteouts};
+
+/// Sources in their order.
+pub struct Sources(Vec<Box<dyn Source>>);
+
+impl Sources {
+    /// Opens them. Standard input is kept in a nameless file beside the image, if it has to be read `twice`.
+    pub fn open(arguments: &Arguments, twice: bool) -> anyhow::Result<Self> {
+        let one = |from: &OsString| {
+            open(from, arguments, twice).map_err(|error| anyhow!("--from {}: {error}", from.display()))
+        };
+        let sources = arguments.from.iter().map(one).collect::<anyhow::Result<Vec<_>>>()?;
+        if arguments.from.iter().filter(|from| *from == "-").count() > 1 {
+            bail!("--from -: there is only one standard input");
+        }
+        Ok(Self(sources))
+    }
+
+    /// Gives all of them, one after the other.
+    pub fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> import::Result<()> {
+        self.0.iter().try_for_each(|source| source.read(contents, threads, receiver))
+    }
+}
+
+fn open(from: &OsStr, arguments: &Arguments, twice: bool) -> anyhow::Result<Box<dyn Source>> {
+    let whiteouts = arguments.whiteouts == Some(Whiteouts::Oci);
+    if from == "-" {
+        return standard_input(arguments, twice || whiteouts, whiteouts);
+    }
+    let path = Path::new(from);
+    if std::fs::metadata(path)?.is_dir() {
+        return Ok(Box::new(Directory::new(path).one_file_system(arguments.one_file_system)));
+    }
+    Ok(Box::new(Archive::new(path).whiteouts(whiteouts)))
+}
+
+fn standard_input(arguments: &Arguments, twice: bool, whiteouts: bool) -> anyhow::Result<Box<dyn Source>> {
+    let name = Path::new("standard input");
+    if !twice {
+        return Ok(Box::new(Archive::once(name, Box::new(io::stdin()))));
+    }
+    let folder = arguments.image.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut kept = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")))
+        .map_err(|error| anyhow!("cannot be kept beside the image (with --size it needs not be): {error}"))?;
+    io::copy(&mut io::stdin().lock(), &mut kept)
+        .map_err(|error| anyhow!("cannot be kept beside the image (with --size it needs not be): {error}"))?;
+    kept.rewind()?;
+    Ok(Box::new(Archive::kept(name, kept).whiteouts(whiteouts)))
+}

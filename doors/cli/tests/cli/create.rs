@@ -1,0 +1,120 @@
+//! `create`: directories and archives become images.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use samples::Sample;
+
+use super::{Scene, xebec};
+
+/// A tree of this user's, and how `xebec find` shows it.
+fn tree(scene: &Scene) -> std::path::PathBuf {
+    let root = scene.beside("tree");
+    fs::create_dir_all(root.join("etc/empty")).unwrap();
+    fs::write(root.join("etc/motd"), b"Welcome\n").unwrap();
+    fs::write(root.join("large"), vec![7; 3 << 20]).unwrap();
+    symlink("etc/motd", root.join("link")).unwrap();
+    fs::hard_link(root.join("large"), root.join("etc/large")).unwrap();
+    root
+}
+
+fn on(command: &str) -> assert_cmd::Command {
+    let mut xebec = xebec();
+    xebec.arg(command);
+    xebec
+}
+
+fn scene() -> Scene {
+    Scene::new(Sample::Clean)
+}
+
+#[test]
+fn a_directory_becomes_an_image_that_gives_it_back() {
+    let scene = scene();
+    let (root, image) = (tree(&scene), scene.beside("made.xfs"));
+    let shown = on("create").arg(&image).arg("--from").arg(&root).arg("--json").output().unwrap();
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(document["files"], 7);
+    assert_eq!(document["links"], 1);
+    assert_eq!(document["size"], fs::metadata(&image).unwrap().len());
+    on("check").arg(&image).assert().success();
+    let out = scene.beside("out");
+    on("extract").arg(&image).arg("--to").arg(&out).assert().success();
+    assert_eq!(fs::read(out.join("etc/motd")).unwrap(), b"Welcome\n");
+    assert_eq!(fs::read(out.join("etc/large")).unwrap(), vec![7; 3 << 20]);
+    assert_eq!(fs::read_link(out.join("link")).unwrap().as_os_str(), "etc/motd");
+    assert!(out.join("etc/empty").is_dir());
+}
+
+#[test]
+fn a_stream_of_our_own_archive_becomes_the_same_image() {
+    let scene = scene();
+    let (root, image) = (tree(&scene), scene.beside("made.xfs"));
+    on("create").arg(&image).arg("--from").arg(&root).args(["-q", "--reproducible"]).assert().success();
+    let archive = on("extract").arg(&image).args(["-q", "--to", "-"]).output().unwrap().stdout;
+    let again = scene.beside("again.xfs");
+    let create = on("create").arg(&again).args(["--from", "-", "-q"]).write_stdin(archive).output().unwrap();
+    assert!(create.status.success(), "{}", String::from_utf8_lossy(&create.stderr));
+    let manifest = |image| {
+        let shown = on("manifest").arg(image).output().unwrap().stdout;
+        let lines = String::from_utf8(shown).unwrap();
+        let portable = |line: &str| {
+            let mut record: serde_json::Value = serde_json::from_str(line).unwrap();
+            for key in ["ino", "ctime", "btime"] {
+                record.as_object_mut().unwrap().remove(key);
+            }
+            record
+        };
+        lines.lines().map(portable).collect::<Vec<_>>()
+    };
+    assert_eq!(manifest(&image), manifest(&again));
+}
+
+#[test]
+fn what_the_user_wants_otherwise_is_so() {
+    let scene = scene();
+    let (root, image, list) = (tree(&scene), scene.beside("made.xfs"), scene.beside("list"));
+    fs::write(&list, "dev type=dir mode=711\ndev/null type=char device=1,3 mode=666\netc/motd uid=7\n")
+        .unwrap();
+    let mut create = on("create");
+    create.arg(&image).arg("--from").arg(&root).arg("--overrides").arg(&list);
+    create.args(["--owner", "0:5", "--mode", "u=rwX,go=", "-L", "mine", "--size", "64m"]).assert().success();
+    let shown = on("ls").arg(&image).args(["-lnR", "/"]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let has =
+        |mode: &str, words: &str| shown.lines().any(|line| line.starts_with(mode) && line.contains(words));
+    assert!(has("crw-rw-rw-", "1,") && has("-rw-------", " 7 "), "{shown}");
+    assert!(has("drwx------", "empty") && has("drwx--x--x", "dev"), "{shown}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
+    let info = on("info").arg(&image).output().unwrap().stdout;
+    assert!(String::from_utf8(info).unwrap().contains("mine"));
+}
+
+#[test]
+fn what_goes_wrong_leaves_nothing_and_says_what_to_do() {
+    let scene = scene();
+    let (root, image) = (tree(&scene), scene.beside("made.xfs"));
+    let fails = |words: &[&str], says: &str| {
+        let output = on("create").arg(&image).args(words).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(says), "{words:?}: {error}");
+    };
+    let from = root.to_str().unwrap();
+    fails(&["--from", "/no/such/place"], "/no/such/place");
+    fails(&["--from", from, "--size", "16m", "-l", "size=13m"], "--size");
+    fails(&["--from", from, "--owner", "me"], "me");
+    let text = scene.beside("text");
+    fs::write(&text, "this is no archive".repeat(100)).unwrap();
+    fails(&["--from", text.to_str().unwrap()], "no tar archive");
+    assert!(!image.exists());
+    fs::write(&image, "mine").unwrap();
+    fails(&["--from", from], "--force");
+    assert_eq!(fs::read(&image).unwrap(), b"mine");
+    let hidden = fs::read_dir(image.parent().unwrap()).unwrap();
+    assert!(
+        hidden.map(|entry| entry.unwrap().file_name()).all(|name| !name.to_string_lossy().starts_with('.'))
+    );
+    on("create").arg(&image).args(["--from", from, "--force", "-q"]).assert().success();
+    on("check").arg(&image).assert().success();
+}

@@ -1,0 +1,236 @@
+//! A tar stream as a source: POSIX (pax), GNU and the old forms; plain, or compressed by gzip, zstd or xz, which its
+//! first bytes tell.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`Archive`] | the source: one thread reads members, the caller's takes them |
+//! | [`member`] | headers, and what they say of a member |
+//! | `records` | extended headers |
+//! | `unpack` | compression |
+//!
+//! # Invariants
+//! - Nothing that a header says is believed before it is checked, and no more is read at once than [`PIECE`] bytes, or
+//!   what an extended header may have.
+//! - An archive that ends in the midst of a member is an error. One without the empty blocks at its end is not, as many
+//!   writers leave them out.
+
+pub mod member;
+mod records;
+mod unpack;
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver as Channel, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+use crate::item::{Data, Entry, Item, Kind, Lost, Receiver};
+use crate::{Error, Result, Source};
+use member::{Member, Members};
+
+/// Bytes of contents that are read at once.
+pub const PIECE: u64 = 1 << 20;
+/// Items that go from one thread to the other together, unless their contents are large.
+const BATCH: usize = 128;
+/// Batches that may wait.
+const BATCHES: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Archive {
+    name: PathBuf,
+    input: Input,
+    whiteouts: bool,
+}
+
+enum Input {
+    File(PathBuf),
+    Kept(File),
+    Once(Mutex<Option<Box<dyn Read + Send>>>),
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Kept(file) => f.debug_tuple("Kept").field(file).finish(),
+            Self::Once(_) => f.write_str("Once"),
+        }
+    }
+}
+
+impl Archive {
+    /// The archive at `path`.
+    pub fn new(path: &Path) -> Self {
+        Self { name: path.into(), input: Input::File(path.into()), whiteouts: false }
+    }
+
+    /// One that can be read once; `name` is for messages.
+    pub fn once(name: &Path, input: Box<dyn Read + Send>) -> Self {
+        Self { name: name.into(), input: Input::Once(Mutex::new(Some(input))), whiteouts: false }
+    }
+
+    /// One in an open file; `name` is for messages.
+    pub fn kept(name: &Path, file: File) -> Self {
+        Self { name: name.into(), input: Input::Kept(file), whiteouts: false }
+    }
+
+    /// Names that begin with `.wh.` are whiteouts, as in layers of OCI images: they take away what lies below. Such an
+    /// archive is read twice.
+    #[must_use]
+    pub fn whiteouts(mut self, whiteouts: bool) -> Self {
+        self.whiteouts = whiteouts;
+        self
+    }
+
+    fn open(&self) -> Result<Box<dyn Read + Send>> {
+        match &self.input {
+            Input::File(path) => match File::open(path) {
+                Ok(file) => Ok(Box::new(file)),
+                Err(error) => Err(self.failed("open it", error)),
+            },
+            Input::Kept(file) => {
+                let mut file = file.try_clone().map_err(|error| self.failed("open it", error))?;
+                file.rewind().map_err(|error| self.failed("read it", error))?;
+                Ok(Box::new(file))
+            }
+            Input::Once(input) => match input.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(input) => Ok(input),
+                None => Err(Error::Bad { path: self.name.clone(), why: "it can be read only once".into() }),
+            },
+        }
+    }
+
+    fn failed(&self, doing: &'static str, source: io::Error) -> Error {
+        Error::Source { path: self.name.clone(), doing, source }
+    }
+
+    /// Reads all members on a thread of its own, and gives them to the receiver on this one.
+    fn pass(&self, give: Give, receiver: &mut dyn Receiver) -> Result<()> {
+        let input = self.open()?;
+        let (sender, channel) = sync_channel(BATCHES);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                let mut batch = Batch { sender, turns: Vec::new(), bytes: 0 };
+                let read = unpack::unpacked(input).and_then(|input| read_members(input, give, &mut batch));
+                // Nobody listens any more only where the receiver failed.
+                let _ = batch.send();
+                read
+            });
+            let received = receive(channel, receiver);
+            let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            received?;
+            read.map_err(|error| self.failed("read it", error))
+        })
+    }
+}
+
+impl Source for Archive {
+    fn read(&self, contents: bool, _: usize, receiver: &mut dyn Receiver) -> Result<()> {
+        if self.whiteouts && contents {
+            // What a layer takes away is of the layers below it, wherever in the layer it says so.
+            self.pass(Give::Whiteouts, receiver)?;
+        }
+        self.pass(Give::Members { contents, whiteouts: self.whiteouts }, receiver)
+    }
+}
+
+/// What is wanted of an archive.
+#[derive(Clone, Copy, Debug)]
+enum Give {
+    Whiteouts,
+    Members { contents: bool, whiteouts: bool },
+}
+
+enum Turn {
+    Item(Item),
+    Lost(Lost, Vec<u8>),
+}
+
+fn receive(channel: Channel<Vec<Turn>>, receiver: &mut dyn Receiver) -> Result<()> {
+    for turn in channel.into_iter().flatten() {
+        match turn {
+            Turn::Item(item) => receiver.take(item)?,
+            Turn::Lost(lost, path) => receiver.lose(lost, &path),
+        }
+    }
+    Ok(())
+}
+
+struct Batch {
+    sender: SyncSender<Vec<Turn>>,
+    turns: Vec<Turn>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn push(&mut self, turn: Turn) -> io::Result<()> {
+        if let Turn::Item(Item::Data(data) | Item::Entry(Entry { kind: Kind::File { data, .. }, .. })) = &turn
+        {
+            self.bytes += data.bytes.len();
+        }
+        self.turns.push(turn);
+        match self.turns.len() >= BATCH || self.bytes as u64 >= PIECE {
+            true => self.send(),
+            false => Ok(()),
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        self.bytes = 0;
+        self.sender.send(std::mem::take(&mut self.turns)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+fn read_members(input: impl Read, give: Give, batch: &mut Batch) -> io::Result<()> {
+    let mut members = Members::new(input);
+    while let Some(member) = members.next_member()? {
+        let whiteout = match give {
+            Give::Whiteouts | Give::Members { whiteouts: true, .. } => member.whiteout(),
+            Give::Members { whiteouts: false, .. } => None,
+        };
+        match (give, whiteout) {
+            (Give::Whiteouts, Some(removed)) => batch.push(Turn::Item(removed))?,
+            (Give::Members { contents, .. }, None) => give_member(&mut members, member, contents, batch)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn give_member<R: Read>(
+    members: &mut Members<R>,
+    member: Member,
+    contents: bool,
+    batch: &mut Batch,
+) -> io::Result<()> {
+    for lost in member.lost() {
+        batch.push(Turn::Lost(lost, member.path.clone()))?;
+    }
+    let Member { path, kind, facts, runs, .. } = member;
+    if !contents || runs.is_empty() {
+        return batch.push(Turn::Item(Item::Entry(Entry { path, kind, facts })));
+    }
+    let mut entry = Some((path, kind, facts));
+    let count = runs.len();
+    for (index, run) in runs.into_iter().enumerate() {
+        let mut offset = run.offset;
+        loop {
+            let length = PIECE.min(run.end() - offset);
+            let more = index + 1 < count || offset + length < run.end();
+            let data = Data { offset, bytes: members.read_data(length)?, more };
+            let item = match entry.take() {
+                Some((path, Kind::File { size, .. }, facts)) => {
+                    Item::Entry(Entry { path, kind: Kind::File { size, data }, facts })
+                }
+                _ => Item::Data(data),
+            };
+            batch.push(Turn::Item(item))?;
+            offset += length;
+            if offset >= run.end() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! Members of a tar stream: headers, and what they say.
+
+use std::io::{self, Read};
+
+use base::time::Time;
+use tar::{EntryType, Header};
+use xebec::Device;
+
+use super::records::{Records, bad, number};
+use crate::item::{Data, Facts, Item, Kind, Lost, normalized};
+
+/// Bytes of a header, and the unit to which contents are padded.
+const BLOCK: u64 = 512;
+/// Longest extended header or long name that is taken: attributes of a file are below a MiB in all.
+const EXTENDED_MAX: u64 = 16 << 20;
+/// Most runs of data of a sparse file.
+const RUNS_MAX: usize = 1 << 20;
+
+/// Reads members one after the other.
+pub struct Members<R> {
+    input: R,
+    /// What is left of the last member's contents, and of the blanks behind it.
+    left: u64,
+    padding: u64,
+    global: Records,
+}
+
+/// A member.
+#[derive(Debug)]
+pub struct Member {
+    /// Where, as [`Entry::path`](crate::Entry::path).
+    pub path: Vec<u8>,
+    /// What it is; a file without its contents.
+    pub kind: Kind,
+    /// What is known of it.
+    pub facts: Facts,
+    /// Where in the file its contents go.
+    pub runs: Vec<Run>,
+    lost: Vec<Lost>,
+}
+
+/// A run of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; 0 at the end of a file that ends with a hole.
+    pub length: u64,
+}
+
+impl Run {
+    /// The byte behind the last.
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+}
+
+impl Member {
+    /// What of it is not kept.
+    pub fn lost(&self) -> Vec<Lost> {
+        self.lost.clone()
+    }
+
+    /// What it takes away, if its name is that of a whiteout.
+    pub fn whiteout(&self) -> Option<Item> {
+        let (dir, name) = crate::item::split(&self.path)?;
+        let hidden = name.strip_prefix(b".wh.")?;
+        Some(match hidden {
+            b".wh..opq" => Item::Emptied(dir.to_vec()),
+            hidden => Item::Removed(crate::item::join(dir, hidden)),
+        })
+    }
+}
+
+/// What headers before a member say of it.
+#[derive(Default)]
+struct Before {
+    records: Records,
+    long_name: Option<Vec<u8>>,
+    long_link: Option<Vec<u8>>,
+}
+
+impl<R: Read> Members<R> {
+    /// From the beginning of a stream.
+    pub fn new(input: R) -> Self {
+        Self { input, left: 0, padding: 0, global: Records::default() }
+    }
+
+    /// The next member; its contents follow, for [`read_data`](Self::read_data).
+    ///
+    /// # Errors
+    /// Damage, and what the stream reports.
+    pub fn next_member(&mut self) -> io::Result<Option<Member>> {
+        self.skip()?;
+        let mut before = Before { records: self.global.clone(), ..Before::default() };
+        while let Some(header) = self.header()? {
+            match header.entry_type() {
+                EntryType::XHeader => before.records.add(&self.extended(&header)?)?,
+                EntryType::XGlobalHeader => {
+                    let extended = self.extended(&header)?;
+                    self.global.add(&extended)?;
+                    before.records.add(&extended)?;
+                }
+                EntryType::GNULongName => before.long_name = Some(self.long(&header)?),
+                EntryType::GNULongLink => before.long_link = Some(self.long(&header)?),
+                _ => return self.member(&header, before).map(Some),
+            }
+        }
+        Ok(None)
+    }
+
+    /// So many bytes of the contents of the member that came last.
+    ///
+    /// # Errors
+    /// Where there are fewer.
+    pub fn read_data(&mut self, length: u64) -> io::Result<Vec<u8>> {
+        if length > self.left {
+            return Err(bad("a sparse map says more than there is"));
+        }
+        self.left -= length;
+        self.exactly(length)
+    }
+
+    fn exactly(&mut self, length: u64) -> io::Result<Vec<u8>> {
+        let mut bytes =
+            Vec::with_capacity(usize::try_from(length).map_err(|_| bad("a member is too large"))?);
+        self.input.by_ref().take(length).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 == length {
+            true => Ok(bytes),
+            false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within a member")),
+        }
+    }
+
+    fn skip(&mut self) -> io::Result<()> {
+        let length = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
+        let skipped = io::copy(&mut self.input.by_ref().take(length), &mut io::sink())?;
+        match skipped == length {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within a member")),
+        }
+    }
+
+    /// The next header; `None` at the end, which an empty block marks, or that of the stream.
+    fn header(&mut self) -> io::Result<Option<Header>> {
+        let mut header = Header::new_old();
+        let bytes = header.as_mut_bytes();
+        let mut filled = 0;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.input.read(rest) {
+                Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) => return Err(bad("the archive ends within a header")),
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+        let (whole, field) = (sum(&*bytes), sum(bytes.get(148..156).unwrap_or_default()));
+        if header.cksum().ok() != Some(whole - field + 8 * u32::from(b' ')) {
+            return Err(bad("this is no tar archive, or it is damaged: the checksum of a header is wrong"));
+        }
+        Ok(Some(header))
+    }
+
+    /// What an extended header holds.
+    fn extended(&mut self, header: &Header) -> io::Result<Vec<u8>> {
+        let size = header.entry_size()?;
+        if size > EXTENDED_MAX {
+            return Err(bad("an extended header is larger than 16 MiB"));
+        }
+        self.padding = size.next_multiple_of(BLOCK) - size;
+        let bytes = self.exactly(size)?;
+        self.skip()?;
+        Ok(bytes)
+    }
+
+    /// A long name as GNU writes it: it ends with NUL.
+    fn long(&mut self, header: &Header) -> io::Result<Vec<u8>> {
+        let mut name = self.extended(header)?;
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        name.truncate(end);
+        Ok(name)
+    }
+
+    fn member(&mut self, header: &Header, before: Before) -> io::Result<Member> {
+        let Before { records, long_name, long_link } = before;
+        let stored = match records.number("size")? {
+            Some(size) => size,
+            None => header.entry_size()?,
+        };
+        let padded = stored.checked_next_multiple_of(BLOCK).ok_or_else(|| bad("a member is too large"))?;
+        let raw = records.get("GNU.sparse.name").or(records.get("path")).map(<[u8]>::to_vec);
+        let raw = raw.or(long_name).unwrap_or_else(|| header.path_bytes().into_owned());
+        let named = |path: &[u8]| {
+            let shown = String::from_utf8_lossy(path).into_owned();
+            normalized(path).ok_or_else(|| bad(&format!("{shown:?} leads out of the tree by \"..\"")))
+        };
+        let path = named(&raw)?;
+        let link = records.get("linkpath").map(<[u8]>::to_vec).or(long_link);
+        let link = link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned());
+        let entry_type = header.entry_type();
+        let device = || -> io::Result<Device> {
+            let number = |number: Option<u32>| number.ok_or_else(|| bad("a device has no numbers"));
+            Ok(Device { major: number(header.device_major()?)?, minor: number(header.device_minor()?)? })
+        };
+        (self.left, self.padding) = (stored, padded - stored);
+        let mut runs = Vec::new();
+        let kind = match entry_type {
+            EntryType::Link => Kind::Link(named(&link)?),
+            EntryType::Symlink => Kind::Symlink(link),
+            EntryType::Char => Kind::CharDevice(device()?),
+            EntryType::Block => Kind::BlockDevice(device()?),
+            EntryType::Fifo => Kind::Fifo,
+            EntryType::Directory => Kind::Directory,
+            // Before there were types, a slash told a directory.
+            EntryType::Regular if raw.ends_with(b"/") => Kind::Directory,
+            _ => {
+                let size;
+                (size, runs) = self.contents(header, &records, stored)?;
+                Kind::File { size, data: Data::default() }
+            }
+        };
+        let facts = facts(header, &records, &runs)?;
+        Ok(Member { path, kind, facts, runs, lost: records.lost })
+    }
+
+    /// How large a file is, and where its contents go.
+    fn contents(&mut self, header: &Header, records: &Records, stored: u64) -> io::Result<(u64, Vec<Run>)> {
+        let (size, map) = if header.entry_type() == EntryType::GNUSparse {
+            self.old_sparse(header)?
+        } else if records.get("GNU.sparse.major") == Some(b"1") {
+            let size =
+                records.number("GNU.sparse.realsize")?.ok_or_else(|| bad("a sparse file has no size"))?;
+            (size, self.map_in_front()?)
+        } else if let Some(size) = records.number("GNU.sparse.size")? {
+            (size, records.sparse.clone())
+        } else {
+            let whole = Run { offset: 0, length: stored };
+            return Ok((stored, if stored == 0 { Vec::new() } else { vec![whole] }));
+        };
+        let mut runs = Vec::with_capacity(map.len() / 2);
+        let mut at = 0;
+        for pair in map.chunks(2) {
+            let &[offset, length] = pair else { return Err(bad("a sparse map is damaged")) };
+            let end = offset.checked_add(length).filter(|end| offset >= at && *end <= size);
+            at = end.ok_or_else(|| bad("a sparse map is damaged"))?;
+            if length > 0 {
+                runs.push(Run { offset, length });
+            }
+        }
+        if runs.iter().map(|run| run.length).sum::<u64>() > self.left {
+            return Err(bad("a sparse map says more than there is"));
+        }
+        Ok((size, runs))
+    }
+
+    /// GNU's format 1.0: the map comes before the data, as lines of decimal numbers, padded to a block.
+    fn map_in_front(&mut self) -> io::Result<Vec<u64>> {
+        let (mut numbers, mut line, mut wanted) = (Vec::new(), Vec::new(), 1);
+        while numbers.len() < wanted {
+            for byte in self.read_data(BLOCK)? {
+                if numbers.len() >= wanted {
+                    break;
+                }
+                if byte != b'\n' {
+                    line.push(byte);
+                    continue;
+                }
+                let value = number(&line).ok_or_else(|| bad("a sparse map is damaged"))?;
+                line.clear();
+                if numbers.is_empty() {
+                    let count = usize::try_from(value).ok().filter(|count| *count <= RUNS_MAX);
+                    wanted = 1 + 2 * count.ok_or_else(|| bad("a sparse map is too long"))?;
+                }
+                numbers.push(value);
+            }
+        }
+        numbers.remove(0);
+        Ok(numbers)
+    }
+
+    /// GNU's old format: four runs in the header, and more in headers behind it.
+    fn old_sparse(&mut self, header: &Header) -> io::Result<(u64, Vec<u64>)> {
+        let gnu = header.as_gnu().ok_or_else(|| bad("a sparse file without the header of GNU"))?;
+        let mut map = Vec::new();
+        let add = |map: &mut Vec<u64>, sparse: &[tar::GnuSparseHeader]| -> io::Result<()> {
+            for run in sparse.iter().filter(|run| !run.is_empty()) {
+                map.extend([run.offset()?, run.length()?]);
+            }
+            Ok(())
+        };
+        add(&mut map, &gnu.sparse)?;
+        let mut more = gnu.is_extended();
+        while more {
+            let mut extended = tar::GnuExtSparseHeader::new();
+            // It is not counted as the member's.
+            self.input.read_exact(extended.as_mut_bytes())?;
+            add(&mut map, extended.sparse())?;
+            more = extended.is_extended();
+            if map.len() > 2 * RUNS_MAX {
+                return Err(bad("a sparse map is too long"));
+            }
+        }
+        Ok((gnu.real_size()?, map))
+    }
+}
+
+fn facts(header: &Header, records: &Records, runs: &[Run]) -> io::Result<Facts> {
+    let id = |key: &str, field: io::Result<u64>| {
+        let id = match records.number(key)? {
+            Some(id) => id,
+            None => field?,
+        };
+        u32::try_from(id).map_err(|_| bad(&format!("{key} has more than 32 bits")))
+    };
+    let modified = match records.time("mtime")? {
+        Some(time) => time,
+        // Times before 1970 wrap around in some archives.
+        None => Time { seconds: header.mtime()? as i64, nanos: 0 },
+    };
+    Ok(Facts {
+        permissions: (header.mode()? & 0o7777) as u16,
+        uid: id("uid", header.uid())?,
+        gid: id("gid", header.gid())?,
+        accessed: records.time("atime")?.or(Some(modified)),
+        modified: Some(modified),
+        attributes: records.attributes.clone(),
+        project: 0,
+        xflags: 0,
+        stored: Some(runs.iter().map(|run| run.length).sum()),
+    })
+}

@@ -1,0 +1,355 @@
+//! A directory of this machine as a source, read by many threads.
+//!
+//! Names are given in the order of their bytes, the files of a directory before the directories in it, so that files of
+//! one directory are made together. A file with several names is given once; its other names are links to the first.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`Directory`] | the source |
+//! | `Walk` | what a thread does: a directory, some files of one, a piece of a large file |
+//! | `Turns` | what follows in order: first names, and links to them |
+//! | `host` | the calls of the system |
+//!
+//! # Invariants
+//! - A path is never walked twice from the top: everything is opened below the directory that was opened before it, and
+//!   symbolic links are not followed.
+//! - Contents are those of one moment: size and times of a file are the same before and after it is read.
+
+mod host;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::pipeline::{self, Piece, PieceOf, Sink, Work};
+use rustix::fs::{FileType, Stat};
+
+use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, is_kept, join};
+use crate::{Error, Result, Source};
+use host::{Folder, Name, OpenFile, Run};
+
+/// Files that a thread takes at once.
+const BATCH: usize = 64;
+/// Bytes of contents that are read at once; more of a file is read by other threads.
+const PIECE: u64 = 1 << 20;
+/// Bytes that wait for their turn.
+const WAITING: usize = 16 << 20;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+    one_file_system: bool,
+    /// Files that are no part of it, such as the image that is being made, by device and number.
+    without: Vec<(u64, u64)>,
+}
+
+impl Directory {
+    /// The directory at `path`; a link there is followed.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.into(), one_file_system: false, without: Vec::new() }
+    }
+
+    /// Directories of other file systems are left empty.
+    #[must_use]
+    pub fn one_file_system(mut self, one: bool) -> Self {
+        self.one_file_system = one;
+        self
+    }
+
+    /// Leaves out the file with this device and number.
+    #[must_use]
+    pub fn without(mut self, device: u64, inode: u64) -> Self {
+        self.without.push((device, inode));
+        self
+    }
+}
+
+impl Source for Directory {
+    fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> Result<()> {
+        let root = Folder::open_root(&self.path)?;
+        let device = self.one_file_system.then_some(root.stat.st_dev);
+        let walk = Walk { contents, device, without: &self.without };
+        let mut turns = Turns { receiver, links: HashMap::new() };
+        pipeline::run(&walk, vec![Task::Folder(Arc::new(root))], &mut turns, threads)
+    }
+}
+
+/// What a thread does, or knows.
+struct Walk<'w> {
+    contents: bool,
+    device: Option<u64>,
+    without: &'w [(u64, u64)],
+}
+
+enum Task {
+    /// The directory itself, and what is in it.
+    Folder(Arc<Folder>),
+    /// A directory in one.
+    Below(Arc<Folder>, Vec<u8>),
+    /// Some files in one.
+    Files(Arc<Folder>, Vec<Name>),
+    /// The first name of a file that has several.
+    First(Arc<Folder>, Name),
+    /// A piece of a large file.
+    Contents(Arc<OpenFile>, Run, bool),
+    /// The runs of data of a large file from a byte on.
+    Runs(Arc<OpenFile>, u64),
+}
+
+/// What comes in order.
+enum Turn {
+    Item(Item),
+    Lost(Lost, Vec<u8>),
+    /// One of several names of the file with this device and number.
+    Linked {
+        id: (u64, u64),
+        names: u64,
+        folder: Arc<Folder>,
+        name: Name,
+    },
+    Failed(Error),
+}
+
+type Pieces = Vec<Piece<Task, Turn>>;
+
+fn item(pieces: &mut Pieces, item: Item) {
+    pieces.push(Piece::Result(Turn::Item(item)));
+}
+
+impl Work for Walk<'_> {
+    type Task = Task;
+    type Result = Turn;
+    type Worker = ();
+
+    fn worker(&self) {}
+
+    fn perform(&self, (): &mut (), task: Task, pieces: &mut Pieces) {
+        let done = match task {
+            Task::Folder(folder) => self.folder(&folder, pieces),
+            Task::Below(above, name) => self.below(&above, &name, pieces),
+            Task::Files(folder, names) => {
+                names.into_iter().try_for_each(|name| self.file(&folder, name, false, pieces))
+            }
+            Task::First(folder, name) => self.file(&folder, name, true, pieces),
+            Task::Contents(file, run, more) => contents(&file, run, more, pieces),
+            Task::Runs(file, from) => runs(&file, from, pieces),
+        };
+        if let Err(error) = done {
+            pieces.push(Piece::Result(Turn::Failed(error)));
+        }
+    }
+
+    fn budget(&self) -> usize {
+        WAITING
+    }
+
+    fn weight(&self, turn: &Turn) -> usize {
+        const REST: usize = 256;
+        REST + match turn {
+            Turn::Item(Item::Data(data) | Item::Entry(Entry { kind: Kind::File { data, .. }, .. })) => {
+                data.bytes.capacity()
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl Walk<'_> {
+    fn below(&self, above: &Folder, name: &[u8], pieces: &mut Pieces) -> Result<()> {
+        let folder = above.open_below(name)?;
+        if self.device.is_some_and(|device| device != folder.stat.st_dev) {
+            return self.itself(&folder, pieces);
+        }
+        self.folder(&Arc::new(folder), pieces)
+    }
+
+    /// A directory, then the files in it, then the directories in it.
+    fn folder(&self, folder: &Arc<Folder>, pieces: &mut Pieces) -> Result<()> {
+        self.itself(folder, pieces)?;
+        let (files, folders) = folder.list()?;
+        for names in files.chunks(BATCH) {
+            pieces.push(Piece::Task(Task::Files(Arc::clone(folder), names.to_vec())));
+        }
+        for name in folders {
+            pieces.push(Piece::Task(Task::Below(Arc::clone(folder), name)));
+        }
+        Ok(())
+    }
+
+    fn itself(&self, folder: &Folder, pieces: &mut Pieces) -> Result<()> {
+        let facts = self.facts(&folder.path, &folder.stat, &|| folder.attributes(), pieces)?;
+        let (project, xflags) = folder.settings()?;
+        let facts = Facts { project, xflags, ..facts };
+        item(pieces, Item::Entry(Entry { path: folder.path.clone(), kind: Kind::Directory, facts }));
+        Ok(())
+    }
+
+    /// What is no directory.
+    fn file(&self, folder: &Arc<Folder>, name: Name, first: bool, pieces: &mut Pieces) -> Result<()> {
+        if name.is_regular && self.contents {
+            return self.regular(folder, name, first, pieces);
+        }
+        let stat = folder.stat_of(&name.bytes)?;
+        let Some(name) = self.once(folder, &stat, name, first, pieces) else { return Ok(()) };
+        let path = join(&folder.path, &name.bytes);
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File { size: stat.st_size.unsigned_abs(), data: Data::default() },
+            FileType::Symlink => Kind::Symlink(folder.target_of(&name.bytes)?),
+            FileType::CharacterDevice => Kind::CharDevice(host::device_of(&stat)),
+            FileType::BlockDevice => Kind::BlockDevice(host::device_of(&stat)),
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            // It became one since it was listed.
+            FileType::Directory => return Err(Error::Changed { path: folder.shown(&name.bytes) }),
+            _ => return Err(Error::bad(&path, "is of a kind that XFS does not have")),
+        };
+        let facts = self.facts(&path, &stat, &|| folder.attributes_of(&name.bytes), pieces)?;
+        item(pieces, Item::Entry(Entry { path, kind, facts }));
+        Ok(())
+    }
+
+    /// Gives the name back if its file is to be given now: not one that is left out, and not one of several names
+    /// before it is known to be the first.
+    fn once(
+        &self,
+        folder: &Arc<Folder>,
+        stat: &Stat,
+        name: Name,
+        first: bool,
+        pieces: &mut Pieces,
+    ) -> Option<Name> {
+        let id = (stat.st_dev, stat.st_ino);
+        if self.without.contains(&id) {
+            return None;
+        }
+        if stat.st_nlink > 1 && !first {
+            let names = stat.st_nlink;
+            pieces.push(Piece::Result(Turn::Linked { id, names, folder: Arc::clone(folder), name }));
+            return None;
+        }
+        Some(name)
+    }
+
+    /// A regular file with what it holds, or with the beginning of that.
+    fn regular(&self, folder: &Arc<Folder>, name: Name, first: bool, pieces: &mut Pieces) -> Result<()> {
+        let file = folder.open_file(&name.bytes)?;
+        let Some(name) = self.once(folder, &file.stat, name, first, pieces) else { return Ok(()) };
+        let (path, size) = (join(&folder.path, &name.bytes), file.size());
+        let facts = self.facts(&path, &file.stat, &|| file.attributes(), pieces)?;
+        let (project, xflags) = file.settings()?;
+        let facts = Facts { project, xflags, ..facts };
+        let is_small = size <= PIECE && !file.has_holes();
+        let data = match is_small {
+            true => Data { offset: 0, bytes: file.read(0, size)?, more: false },
+            false => Data { more: true, ..Data::default() },
+        };
+        item(pieces, Item::Entry(Entry { path, kind: Kind::File { size, data }, facts }));
+        match is_small {
+            true => file.expect_unchanged(),
+            false => {
+                pieces.push(Piece::Task(Task::Runs(Arc::new(file), 0)));
+                Ok(())
+            }
+        }
+    }
+
+    fn facts(
+        &self,
+        path: &[u8],
+        stat: &Stat,
+        attributes: &dyn Fn() -> Result<host::Attributes>,
+        pieces: &mut Pieces,
+    ) -> Result<Facts> {
+        let found = attributes()?;
+        let (kept, other): (Vec<_>, Vec<_>) = found.readable.into_iter().partition(|(name, _)| is_kept(name));
+        let lost = other.iter().map(|_| Lost::Attribute);
+        let unreadable = (0..found.unreadable).map(|_| Lost::UnreadableAttribute);
+        pieces.extend(lost.chain(unreadable).map(|lost| Piece::Result(Turn::Lost(lost, path.to_vec()))));
+        Ok(Facts {
+            permissions: (stat.st_mode & 0o7777) as u16,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            accessed: Some(host::time(stat.st_atime, stat.st_atime_nsec)),
+            modified: Some(host::time(stat.st_mtime, stat.st_mtime_nsec)),
+            attributes: kept,
+            project: 0,
+            xflags: 0,
+            stored: Some(stat.st_blocks.unsigned_abs() * 512),
+        })
+    }
+}
+
+/// Plans the contents of a large file: some runs of data, and to go on behind them.
+fn runs(file: &Arc<OpenFile>, from: u64, pieces: &mut Pieces) -> Result<()> {
+    /// Pieces of one file that are planned at once.
+    const AT_ONCE: usize = 32;
+    let mut at = from;
+    for _ in 0..AT_ONCE {
+        let Some(run) = file.next_run(at, PIECE)? else {
+            pieces.push(Piece::Task(Task::Contents(Arc::clone(file), Run { offset: at, length: 0 }, false)));
+            return Ok(());
+        };
+        at = run.offset + run.length;
+        pieces.push(Piece::Task(Task::Contents(Arc::clone(file), run, true)));
+    }
+    pieces.push(Piece::Task(Task::Runs(Arc::clone(file), at)));
+    Ok(())
+}
+
+/// A piece of a file. The last one is empty, and tells whether all of them are of one moment.
+fn contents(file: &OpenFile, run: Run, more: bool, pieces: &mut Pieces) -> Result<()> {
+    if !more {
+        file.expect_unchanged()?;
+    }
+    let data = Data { offset: run.offset, bytes: file.read(run.offset, run.length)?, more };
+    item(pieces, Item::Data(data));
+    Ok(())
+}
+
+/// See the module.
+struct Turns<'r> {
+    receiver: &'r mut dyn Receiver,
+    /// The first names of files that have more, with how many are still to come.
+    links: HashMap<(u64, u64), (Vec<u8>, u64)>,
+}
+
+impl<'w> Sink<Walk<'w>> for Turns<'_> {
+    type Error = Error;
+
+    fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Walk<'w>>>) -> Result<()> {
+        match turn {
+            Turn::Item(item) => self.receiver.take(item),
+            Turn::Lost(lost, path) => {
+                self.receiver.lose(lost, &path);
+                Ok(())
+            }
+            Turn::Linked { id, names, folder, name } => self.linked(id, names, folder, name, pieces),
+            Turn::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl Turns<'_> {
+    fn linked(
+        &mut self,
+        id: (u64, u64),
+        names: u64,
+        folder: Arc<Folder>,
+        name: Name,
+        pieces: &mut Pieces,
+    ) -> Result<()> {
+        let path = join(&folder.path, &name.bytes);
+        let Some((first, left)) = self.links.get_mut(&id) else {
+            self.links.insert(id, (path, names - 1));
+            pieces.push(Piece::Task(Task::First(folder, name)));
+            return Ok(());
+        };
+        let kind = Kind::Link(first.clone());
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.links.remove(&id);
+        }
+        self.receiver.take(Item::Entry(Entry { path, kind, facts: Facts::default() }))
+    }
+}

@@ -1,0 +1,307 @@
+//! The calls of the system that read a directory and its files.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use base::time::Time;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+use xebec::Device;
+
+use crate::item::{KEPT_FLAGS, join};
+use crate::{Error, Result};
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Folder {
+    fd: OwnedFd,
+    /// Where it is below the root of the tree.
+    pub path: Vec<u8>,
+    /// Where the root of the tree is, for messages.
+    root: PathBuf,
+    pub stat: Stat,
+}
+
+/// The name of what is no directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    pub bytes: Vec<u8>,
+    /// As far as the directory knows.
+    pub is_regular: bool,
+}
+
+/// Extended attributes.
+#[derive(Debug, Default)]
+pub struct Attributes {
+    pub readable: Vec<(Vec<u8>, Vec<u8>)>,
+    /// How many others there are.
+    pub unreadable: usize,
+}
+
+/// A run of bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub offset: u64,
+    pub length: u64,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+impl Folder {
+    /// The root of a tree. The user named it: a link is followed.
+    pub fn open_root(path: &Path) -> Result<Self> {
+        let bytes = path.as_os_str().as_bytes();
+        let failed = |errno| Error::source(bytes, "open it", errno);
+        let fd = rustix::fs::open(path, DIRECTORY, Mode::empty()).map_err(failed)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        Ok(Self { fd, path: Vec::new(), root: path.into(), stat })
+    }
+
+    /// A directory in it.
+    pub fn open_below(&self, name: &[u8]) -> Result<Self> {
+        let failed = |errno| self.failed(name, "open it", errno);
+        let fd = rustix::fs::openat(&self.fd, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
+            .map_err(failed)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        Ok(Self { fd, path: join(&self.path, name), root: self.root.clone(), stat })
+    }
+
+    /// Where a file in it is, for a message.
+    pub fn shown(&self, name: &[u8]) -> PathBuf {
+        self.root.join(OsStr::from_bytes(&join(&self.path, name)))
+    }
+
+    fn failed(&self, name: &[u8], doing: &'static str, errno: Errno) -> Error {
+        // What was listed a moment ago and is gone was taken away meanwhile.
+        match errno {
+            Errno::NOENT => Error::Changed { path: self.shown(name) },
+            errno => Error::Source { path: self.shown(name), doing, source: errno.into() },
+        }
+    }
+
+    /// The names in it, in the order of their bytes: of what is no directory, and of directories.
+    pub fn list(&self) -> Result<(Vec<Name>, Vec<Vec<u8>>)> {
+        let failed = |errno| self.failed(b"", "list it", errno);
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        for entry in Dir::read_from(&self.fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let file_type = match entry.file_type() {
+                FileType::Unknown => FileType::from_raw_mode(self.stat_of(name)?.st_mode),
+                known => known,
+            };
+            let bytes = name.to_vec();
+            match file_type {
+                FileType::Directory => folders.push(bytes),
+                other => files.push(Name { bytes, is_regular: other == FileType::RegularFile }),
+            }
+        }
+        files.sort_unstable();
+        folders.sort_unstable();
+        Ok((files, folders))
+    }
+
+    pub fn stat_of(&self, name: &[u8]) -> Result<Stat> {
+        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| self.failed(name, "look at it", errno))
+    }
+
+    pub fn target_of(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let target = rustix::fs::readlinkat(&self.fd, name, Vec::new());
+        Ok(target.map_err(|errno| self.failed(name, "read where it points", errno))?.into_bytes())
+    }
+
+    /// A regular file in it, for reading.
+    pub fn open_file(&self, name: &[u8]) -> Result<OpenFile> {
+        // A pipe that took the file's place meanwhile is not waited for.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let open = |flags| rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        // Reading leaves no trace where the system allows that: on files of one's own.
+        let fd = match open(flags | OFlags::NOATIME) {
+            Err(Errno::PERM) => open(flags),
+            opened => opened,
+        };
+        let fd = fd.map_err(|errno| self.failed(name, "open it", errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(name, "look at it", errno))?;
+        let path = self.shown(name);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(OpenFile { fd, path, stat }),
+            _ => Err(Error::Changed { path }),
+        }
+    }
+
+    /// Its own extended attributes.
+    pub fn attributes(&self) -> Result<Attributes> {
+        attributes(
+            |list| rustix::fs::flistxattr(&self.fd, list),
+            |name, value| rustix::fs::fgetxattr(&self.fd, name, value),
+        )
+        .map_err(|errno| self.failed(b"", "read its attributes", errno))
+    }
+
+    /// Its own project and flags.
+    pub fn settings(&self) -> Result<(u32, u32)> {
+        settings(&self.fd).map_err(|error| Error::Source {
+            path: self.shown(b""),
+            doing: "read its flags",
+            source: error,
+        })
+    }
+
+    /// Those of a file in it that is not opened.
+    pub fn attributes_of(&self, name: &[u8]) -> Result<Attributes> {
+        // There is no call that takes a directory and a name.
+        let path = [format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).as_bytes(), name].concat();
+        attributes(
+            |list| rustix::fs::llistxattr(path.as_slice(), list),
+            |name, value| rustix::fs::lgetxattr(path.as_slice(), name, value),
+        )
+        .map_err(|errno| self.failed(name, "read its attributes", errno))
+    }
+}
+
+/// An open regular file.
+#[derive(Debug)]
+pub struct OpenFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// What it was when it was opened.
+    pub stat: Stat,
+}
+
+impl OpenFile {
+    pub fn size(&self) -> u64 {
+        self.stat.st_size.unsigned_abs()
+    }
+
+    /// Whether it takes less space than it has bytes. (A file system that compresses says so too, and it does no harm.)
+    pub fn has_holes(&self) -> bool {
+        self.stat.st_blocks.unsigned_abs() * 512 < self.size()
+    }
+
+    pub fn attributes(&self) -> Result<Attributes> {
+        attributes(
+            |list| rustix::fs::flistxattr(&self.fd, list),
+            |name, value| rustix::fs::fgetxattr(&self.fd, name, value),
+        )
+        .map_err(|errno| self.failed("read its attributes", errno))
+    }
+
+    /// Its project and flags.
+    pub fn settings(&self) -> Result<(u32, u32)> {
+        settings(&self.fd).map_err(|error| self.failed("read its flags", error))
+    }
+
+    fn failed(&self, doing: &'static str, source: impl Into<io::Error>) -> Error {
+        Error::Source { path: self.path.clone(), doing, source: source.into() }
+    }
+
+    /// So many bytes, all of which were there when it was opened.
+    pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let at = offset + bytes.len() as u64;
+            let read = rustix::io::pread(&self.fd, rustix::buffer::spare_capacity(&mut bytes), at);
+            match read {
+                Ok(0) => return Err(Error::Changed { path: self.path.clone() }),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed("read it", errno)),
+            }
+        }
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    /// The first run of data at or behind a byte, of at most so many bytes.
+    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Run>> {
+        let size = self.size();
+        if from >= size {
+            return Ok(None);
+        }
+        if !self.has_holes() {
+            return Ok(Some(Run { offset: from, length: most.min(size - from) }));
+        }
+        let offset = match rustix::fs::seek(&self.fd, SeekFrom::Data(from)) {
+            Ok(offset) => offset,
+            // Nothing but a hole up to the end.
+            Err(Errno::NXIO) => return Ok(None),
+            Err(errno) => return Err(self.failed("find its data", errno)),
+        };
+        let hole = rustix::fs::seek(&self.fd, SeekFrom::Hole(offset));
+        let end = hole.map_err(|errno| self.failed("find its holes", errno))?.min(size);
+        Ok((offset < end).then(|| Run { offset, length: most.min(end - offset) }))
+    }
+
+    /// Refuses what was written meanwhile.
+    pub fn expect_unchanged(&self) -> Result<()> {
+        let now = rustix::fs::fstat(&self.fd).map_err(|errno| self.failed("look at it", errno))?;
+        let facts = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+        match facts(&now) == facts(&self.stat) {
+            true => Ok(()),
+            false => Err(Error::Changed { path: self.path.clone() }),
+        }
+    }
+}
+
+/// Project and flags; none where the file system knows of none.
+fn settings(fd: &OwnedFd) -> io::Result<(u32, u32)> {
+    match block::fsxattr::get(fd) {
+        Ok(found) => Ok((found.projid, found.xflags & KEPT_FLAGS)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok((0, 0)),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Lists attributes and reads each. What may be listed and not read is counted; what goes away meanwhile is not there.
+fn attributes(
+    list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+    get: impl Fn(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Attributes> {
+    /// Enough for nearly all; names together, or a value, have at most 64 KiB.
+    const USUAL: usize = 512;
+    const MOST: usize = 64 << 10;
+    let mut found = Attributes::default();
+    let mut small = [0; USUAL];
+    let mut large = Vec::new();
+    let names = match list(&mut small) {
+        Ok(length) => small.get(..length).unwrap_or_default(),
+        Err(Errno::RANGE) => {
+            large.resize(MOST, 0);
+            let length = list(&mut large)?;
+            large.get(..length).unwrap_or_default()
+        }
+        // Some file systems have none.
+        Err(Errno::NOTSUP) => return Ok(found),
+        Err(errno) => return Err(errno),
+    };
+    let mut value = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        value.resize(MOST, 0);
+        match get(name, &mut value) {
+            Ok(length) => {
+                found.readable.push((name.to_vec(), value.get(..length).unwrap_or_default().to_vec()))
+            }
+            Err(Errno::NODATA) => {}
+            Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => found.unreadable += 1,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(found)
+}
+
+pub fn time(seconds: i64, nanos: i64) -> Time {
+    Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
+}
+
+pub fn device_of(stat: &Stat) -> Device {
+    Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) }
+}

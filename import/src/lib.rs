@@ -1,0 +1,50 @@
+//! Trees from outside, into an open volume, with everything that they have.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`item`] | what sources give: entries, and the contents of files |
+//! | [`directory`] | a directory of this machine as a source, read by many threads |
+//! | [`archive`] | a tar stream as a source, compressed or not |
+//! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
+//! | [`writer`] | what an open volume makes of the items |
+//! | [`survey`] | how much there is, and how large a volume holds it |
+//! | [`error`] | what can go wrong |
+//!
+//! A source gives items in an order that is its own and that no number of threads changes; one receiver takes them, one
+//! after the other. So the same source makes the same calls of the engine, and, with a clock that stands still and
+//! without threads of the engine's own, the same bytes.
+//!
+//! # Invariants
+//! - Sources are only read. A file that changes while it is read is an error, not a mixture.
+//! - What is not kept of a file is counted and told ([`Lost`]), never left out silently.
+//! - A name leads to nothing outside: neither `..` nor a link in the source is followed.
+//!
+//! # Locking
+//! None of its own but that of `base::pipeline`.
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
+
+pub mod archive;
+pub mod directory;
+pub mod error;
+pub mod item;
+pub mod overrides;
+pub mod survey;
+pub mod writer;
+
+pub use archive::Archive;
+pub use directory::Directory;
+pub use error::{Error, Result};
+pub use item::{Data, Entry, Facts, Item, Kind, Lost, Receiver};
+pub use overrides::Overrides;
+pub use survey::{Need, Survey};
+pub use writer::{Existing, Writer};
+
+/// Where a tree comes from.
+pub trait Source {
+    /// Gives all of it to `receiver`, contents of files only if `contents`, on so many threads.
+    ///
+    /// # Errors
+    /// What cannot be read, what changed meanwhile, and what the receiver meets.
+    fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> Result<()>;
+}

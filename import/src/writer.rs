@@ -1,0 +1,460 @@
+//! What an open volume makes of items.
+
+use std::collections::{BTreeMap, HashMap};
+
+use base::time::Time;
+use base::{Ino, errno};
+use xebec::{Dir, File, New, OpenOptions, SetAttribute, SetMetadata, Volume};
+
+use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
+use crate::{Error, Overrides, Result};
+
+/// How many directories' numbers are kept at hand; of others the path is walked.
+const AT_HAND: usize = 16 << 10;
+/// What directories that a source does not tell of are made with.
+const IMPLIED: u16 = 0o755;
+/// Hands something down to files that are made in the directory later, whether their source has it or not.
+const HANDED_DOWN: &[u8] = b"system.posix_acl_default";
+/// The set-group-ID bit: of a directory it does the same.
+const SET_GROUP: u16 = 0o2000;
+
+/// What is done where a name exists already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It is replaced. A directory stays, and becomes what the source says.
+    #[default]
+    Replace,
+    /// It is an error.
+    Refuse,
+}
+
+/// Makes files in an open volume.
+pub struct Writer<'v> {
+    volume: &'v Volume,
+    root: Ino,
+    overrides: Overrides,
+    existing: Existing,
+    /// Directories of late, by path.
+    at_hand: HashMap<Vec<u8>, Ino>,
+    /// What files shall be at last, and directories when all is in them.
+    unfinished: Vec<Unfinished>,
+    open: Option<Open<'v>>,
+    rounds: Option<Rounds>,
+    done: Done,
+    watch: Box<dyn FnMut(&Done) + Send + 'v>,
+}
+
+/// How much was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Files of every kind, directories too.
+    pub files: u64,
+    /// Of these, further names of files.
+    pub links: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+    /// What was not kept, and how often.
+    pub lost: BTreeMap<Lost, u64>,
+}
+
+/// What was done since everything was written home.
+struct Rounds {
+    /// Of the log, before it is written home.
+    log_bytes: u64,
+    logged: u64,
+    contents: u64,
+}
+
+/// Bytes of the log that a round takes: half of what its buffers in memory hold.
+const ROUND_LOG_BYTES: u64 = 1 << 20;
+/// Bytes of contents of a round.
+const ROUND_CONTENTS: u64 = 16 << 20;
+/// What making a file logs, about: its inode, its name, and its share of the trees.
+const FILE_LOG_BYTES: u64 = 1536;
+
+/// A file whose contents are still coming.
+struct Open<'v> {
+    file: File<'v>,
+    path: Vec<u8>,
+    size: u64,
+    times: SetMetadata,
+}
+
+/// A file as it shall be at last.
+struct Unfinished {
+    ino: Ino,
+    set: SetMetadata,
+    handed_down: Option<Vec<u8>>,
+    project: u32,
+    xflags: u32,
+}
+
+impl<'v> Writer<'v> {
+    /// Makes everything below the directory `root` of the volume.
+    pub fn new(volume: &'v Volume, root: Ino, overrides: Overrides, existing: Existing) -> Self {
+        Self {
+            volume,
+            root,
+            overrides,
+            existing,
+            at_hand: HashMap::new(),
+            unfinished: Vec::new(),
+            open: None,
+            rounds: None,
+            done: Done::default(),
+            watch: Box::new(|_| {}),
+        }
+    }
+
+    /// Works in rounds: after some files, or some contents, everything is written home by this thread. So a volume that
+    /// was opened without threads of its own never needs any, and what is written where does not depend on how fast
+    /// anything is.
+    #[must_use]
+    pub fn in_rounds(mut self) -> Self {
+        let geometry = self.volume.geometry();
+        let log_bytes = u64::from(geometry.log_blocks) * u64::from(geometry.block_size);
+        self.rounds = Some(Rounds { log_bytes: ROUND_LOG_BYTES.min(log_bytes / 32), logged: 0, contents: 0 });
+        self
+    }
+
+    /// Tells `watch` after each step how much is done.
+    #[must_use]
+    pub fn watched(mut self, watch: impl FnMut(&Done) + Send + 'v) -> Self {
+        self.watch = Box::new(watch);
+        self
+    }
+
+    /// Gives directories what they could not have while files were made in them. To be called when the sources are at
+    /// their end.
+    ///
+    /// # Errors
+    /// What the volume reports.
+    pub fn finish(mut self) -> Result<Done> {
+        let (made, unknown) = self.overrides.missing();
+        if let Some(path) = unknown.first() {
+            let why =
+                "the list of overrides names it, and the source does not have it: say what to make by type=";
+            return Err(Error::bad(path, why));
+        }
+        for entry in made {
+            self.entry(entry)?;
+        }
+        for file in std::mem::take(&mut self.unfinished) {
+            self.round(FILE_LOG_BYTES, 0)?;
+            match self.finish_one(&file) {
+                // It was made by one source and taken away by the next.
+                Err(error) if error.errno() == errno::ENOENT => {}
+                done => done.map_err(Error::volume(b""))?,
+            }
+        }
+        Ok(self.done)
+    }
+
+    fn finish_one(&mut self, file: &Unfinished) -> xebec::Result<()> {
+        if let Some(list) = &file.handed_down {
+            self.volume.set_attribute(file.ino, HANDED_DOWN, list, SetAttribute::Any)?;
+        }
+        if file.set != SetMetadata::default() {
+            self.volume.set_metadata(file.ino, &file.set)?;
+        }
+        if (file.project, file.xflags) == (0, 0) {
+            return Ok(());
+        }
+        let mut settings = self.volume.settings(file.ino)?;
+        settings.project = file.project;
+        settings.xflags |= file.xflags;
+        match self.volume.set_settings(file.ino, &settings) {
+            Err(error) if error.errno() == errno::EINVAL => {
+                self.lose(Lost::Flags, b"");
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn entry(&mut self, mut entry: Entry) -> Result<()> {
+        self.overrides.apply(&mut entry);
+        let attributes = entry.facts.attributes.iter();
+        let logged: usize = attributes.map(|(name, value)| 2 * (name.len() + value.len()) + 512).sum();
+        self.round(FILE_LOG_BYTES + logged as u64, 0)?;
+        self.make(&entry)?;
+        self.done.files += 1;
+        if let Kind::File { size, data } = entry.kind
+            && size > 0
+        {
+            self.begin_contents(entry.path, size, data, &entry.facts)?;
+        }
+        (self.watch)(&self.done);
+        Ok(())
+    }
+
+    /// Ends a round where what comes is too much for it.
+    fn round(&mut self, logged: u64, contents: u64) -> Result<()> {
+        let Some(rounds) = &mut self.rounds else { return Ok(()) };
+        let full = rounds.logged + logged > rounds.log_bytes || rounds.contents + contents > ROUND_CONTENTS;
+        if full {
+            self.volume.write_home().map_err(Error::volume(b""))?;
+            (rounds.logged, rounds.contents) = (0, 0);
+        }
+        rounds.logged += logged;
+        rounds.contents += contents;
+        Ok(())
+    }
+
+    fn make(&mut self, entry: &Entry) -> Result<()> {
+        let path = entry.path.as_slice();
+        let Some((parent, name)) = split(path) else { return self.adopt(self.root, entry) };
+        let dir = self.directory(parent)?;
+        let made = self.make_in(dir, name, entry);
+        match made {
+            Err(Error::Volume { source, .. }) if source.errno() == errno::EEXIST => {
+                self.make_over(dir, name, entry)
+            }
+            made => made,
+        }
+    }
+
+    fn make_in(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
+        let (path, facts) = (entry.path.as_slice(), &entry.facts);
+        let kind = match &entry.kind {
+            Kind::File { .. } => xebec::Kind::File,
+            Kind::Directory => return self.make_directory(dir, name, entry),
+            Kind::Symlink(target) => xebec::Kind::Symlink(target),
+            Kind::Link(target) => {
+                let target = self.named(target)?;
+                self.volume.link(target, dir, name).map_err(Error::volume(path))?;
+                self.done.links += 1;
+                return Ok(());
+            }
+            Kind::CharDevice(device) => xebec::Kind::CharDevice(*device),
+            Kind::BlockDevice(device) => xebec::Kind::BlockDevice(*device),
+            Kind::Fifo => xebec::Kind::Fifo,
+            Kind::Socket => xebec::Kind::Socket,
+        };
+        let attributes: Vec<_> = borrowed(facts).collect();
+        let new = New { attributes: &attributes, ..of(kind, facts) };
+        let ino = self.volume.create(dir, name, &new).map_err(Error::volume(path))?;
+        if (facts.project, facts.xflags) != (0, 0) {
+            self.finish_later(ino, SetMetadata::default(), facts);
+        }
+        if let Kind::File { size: 1.., .. } = &entry.kind {
+            self.open_new(ino, path)?;
+            return Ok(());
+        }
+        self.volume.set_metadata(ino, &times(facts)).map_err(Error::volume(path))
+    }
+
+    fn make_directory(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
+        let (path, facts) = (entry.path.as_slice(), &entry.facts);
+        let attributes: Vec<_> = borrowed(facts).filter(|(name, _)| *name != HANDED_DOWN).collect();
+        let mut new = New { attributes: &attributes, ..of(xebec::Kind::Directory, facts) };
+        new.permissions &= !SET_GROUP;
+        let ino = self.volume.create(dir, name, &new).map_err(Error::volume(path))?;
+        self.keep_at_hand(path, ino);
+        self.finish_directory(ino, facts);
+        Ok(())
+    }
+
+    /// A directory that exists becomes what the source says.
+    fn adopt(&mut self, ino: Ino, entry: &Entry) -> Result<()> {
+        if entry.kind != Kind::Directory {
+            return Err(Error::bad(&entry.path, "the root of a volume is a directory"));
+        }
+        for (name, value) in borrowed(&entry.facts).filter(|(name, _)| *name != HANDED_DOWN) {
+            let set = self.volume.set_attribute(ino, name, value, SetAttribute::Any);
+            set.map_err(Error::volume(&entry.path))?;
+        }
+        self.finish_directory(ino, &entry.facts);
+        Ok(())
+    }
+
+    /// The name exists.
+    fn make_over(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
+        let failed = || Error::volume(&entry.path);
+        let there = self.volume.lookup(dir, name).map_err(failed())?;
+        let is_directory = self.is_directory(there).map_err(failed())?;
+        if is_directory && entry.kind == Kind::Directory {
+            self.keep_at_hand(&entry.path, there);
+            return self.adopt(there, entry);
+        }
+        if self.existing == Existing::Refuse {
+            return Err(Error::bad(&entry.path, "the volume has this name already"));
+        }
+        if let Kind::Link(target) = &entry.kind
+            && self.named(target)? == there
+        {
+            return Ok(());
+        }
+        self.at_hand.clear();
+        self.volume.remove_all(dir, name).map_err(failed())?;
+        self.make_in(dir, name, entry)
+    }
+
+    /// Takes away what is there.
+    fn remove(&mut self, path: &[u8]) -> Result<()> {
+        let Some((parent, name)) = split(path) else { return Ok(()) };
+        let there = self.volume.resolve_from(self.root, parent);
+        let gone = there.and_then(|dir| self.volume.remove_all(dir, name));
+        self.at_hand.clear();
+        if_there(gone).map_err(Error::volume(path))
+    }
+
+    /// Takes away what is in a directory.
+    fn empty(&mut self, path: &[u8]) -> Result<()> {
+        let dir = self.volume.resolve_from(self.root, path);
+        self.at_hand.clear();
+        let emptied = dir.and_then(|dir| {
+            let mut entries = Dir::open_ino(self.volume, dir)?.entries()?.into_iter();
+            entries.try_for_each(|(name, _)| match &*name {
+                b"." | b".." => Ok(()),
+                name => self.volume.remove_all(dir, name),
+            })
+        });
+        if_there(emptied).map_err(Error::volume(path))
+    }
+
+    fn is_directory(&self, ino: Ino) -> xebec::Result<bool> {
+        Ok(self.volume.metadata(ino)?.file_type == format::inode::FileType::Directory)
+    }
+
+    /// What a directory gets when all is in it.
+    fn finish_directory(&mut self, ino: Ino, facts: &Facts) {
+        let set = SetMetadata {
+            permissions: Some(facts.permissions),
+            uid: Some(facts.uid),
+            gid: Some(facts.gid),
+            ..times(facts)
+        };
+        self.finish_later(ino, set, facts);
+    }
+
+    fn finish_later(&mut self, ino: Ino, set: SetMetadata, facts: &Facts) {
+        let handed_down = facts.attributes.iter().find(|(name, _)| name == HANDED_DOWN);
+        let handed_down = handed_down.map(|(_, value)| value.clone());
+        let (project, xflags) = (facts.project, facts.xflags);
+        self.unfinished.push(Unfinished { ino, set, handed_down, project, xflags });
+    }
+
+    /// The directory of a path, made with those above it where they are missing.
+    fn directory(&mut self, path: &[u8]) -> Result<Ino> {
+        if path.is_empty() {
+            return Ok(self.root);
+        }
+        if let Some(ino) = self.at_hand.get(path) {
+            return Ok(*ino);
+        }
+        let mut at = self.root;
+        let mut length = 0;
+        for name in path.split(|byte| *byte == b'/') {
+            length += name.len() + usize::from(length > 0);
+            at = self.step(at, path.get(..length).unwrap_or_default(), name)?;
+        }
+        self.keep_at_hand(path, at);
+        Ok(at)
+    }
+
+    /// One step of a path; a symbolic link on the way is followed within the volume.
+    fn step(&mut self, dir: Ino, path: &[u8], name: &[u8]) -> Result<Ino> {
+        match self.volume.resolve_from(dir, name) {
+            Err(error) if error.errno() == errno::ENOENT => {
+                let new = New { permissions: IMPLIED, ..New::directory() };
+                self.volume.create(dir, name, &new).map_err(Error::volume(path))
+            }
+            found => found.map_err(Error::volume(path)),
+        }
+    }
+
+    fn keep_at_hand(&mut self, path: &[u8], ino: Ino) {
+        if self.at_hand.len() >= AT_HAND {
+            self.at_hand.clear();
+        }
+        self.at_hand.insert(path.to_vec(), ino);
+    }
+
+    /// The file that has this path already.
+    fn named(&mut self, path: &[u8]) -> Result<Ino> {
+        let Some((parent, name)) = split(path) else { return Ok(self.root) };
+        let dir = self.directory(parent)?;
+        self.volume.lookup(dir, name).map_err(Error::volume(path))
+    }
+
+    fn open_new(&mut self, ino: Ino, path: &[u8]) -> Result<()> {
+        let file = OpenOptions::new().write(true).open_ino(self.volume, ino).map_err(Error::volume(path))?;
+        self.open = Some(Open { file, path: path.to_vec(), size: 0, times: SetMetadata::default() });
+        Ok(())
+    }
+
+    fn begin_contents(&mut self, path: Vec<u8>, size: u64, data: Data, facts: &Facts) -> Result<()> {
+        if let Some(open) = &mut self.open {
+            (open.path, open.size, open.times) = (path, size, times(facts));
+        }
+        self.data(data)
+    }
+
+    fn data(&mut self, data: Data) -> Result<()> {
+        self.round(FILE_LOG_BYTES, data.bytes.len() as u64)?;
+        let Some(open) = &self.open else { return Ok(()) };
+        let mut at = data.offset;
+        let mut rest = data.bytes.as_slice();
+        while !rest.is_empty() {
+            let written = open.file.write_at(rest, at).map_err(Error::volume(&open.path))?;
+            at += written as u64;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        self.done.bytes += data.bytes.len() as u64;
+        match data.more {
+            true => Ok(()),
+            false => self.close(),
+        }
+    }
+
+    /// All of the contents came.
+    fn close(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let failed = || Error::volume(&open.path);
+        if open.file.len() != open.size {
+            open.file.set_len(open.size).map_err(failed())?;
+        }
+        open.file.set_metadata(&open.times).map_err(failed())
+    }
+}
+
+impl Receiver for Writer<'_> {
+    fn take(&mut self, item: Item) -> Result<()> {
+        match item {
+            Item::Entry(entry) => self.entry(entry),
+            Item::Data(data) => {
+                self.data(data)?;
+                (self.watch)(&self.done);
+                Ok(())
+            }
+            Item::Removed(path) => self.remove(&path),
+            Item::Emptied(path) => self.empty(&path),
+        }
+    }
+
+    fn lose(&mut self, lost: Lost, _: &[u8]) {
+        *self.done.lost.entry(lost).or_default() += 1;
+    }
+}
+
+/// What is not there needs not be taken away.
+fn if_there(removed: xebec::Result<()>) -> xebec::Result<()> {
+    match removed {
+        Err(error) if matches!(error.errno(), errno::ENOENT | errno::ENOTDIR) => Ok(()),
+        done => done,
+    }
+}
+
+fn of<'a>(kind: xebec::Kind<'a>, facts: &Facts) -> New<'a> {
+    New { kind, permissions: facts.permissions, umask: 0, uid: facts.uid, gid: facts.gid, attributes: &[] }
+}
+
+fn borrowed(facts: &Facts) -> impl Iterator<Item = (&[u8], &[u8])> {
+    facts.attributes.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
+}
+
+fn times(facts: &Facts) -> SetMetadata {
+    let (accessed, modified): (Option<Time>, Option<Time>) = (facts.accessed, facts.modified);
+    SetMetadata { accessed, modified, ..SetMetadata::default() }
+}

@@ -1,0 +1,255 @@
+//! Trees that go into a volume in memory, read back through the façade, and judged by the checker.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+use base::time::Time;
+use block::MemoryDevice;
+use tar::{Builder, EntryType, Header};
+use xebec::{OpenOptions, Options, Volume};
+use xebec_import::writer::Done;
+use xebec_import::{Archive, Directory, Error, Existing, Overrides, Source, Writer};
+
+#[path = "../../xebec/tests/common/mod.rs"]
+mod common;
+
+/// A volume that sources are written to.
+struct Made(Arc<MemoryDevice>);
+
+impl Made {
+    fn new() -> Self {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+        Self(device)
+    }
+
+    fn open(&self) -> Volume {
+        Volume::open(self.0.clone(), Options::default()).unwrap()
+    }
+
+    fn write(&self, source: &dyn Source, overrides: Overrides) -> xebec_import::Result<Done> {
+        let volume = self.open();
+        let mut writer = Writer::new(&volume, volume.root(), overrides, Existing::Replace);
+        let done = source.read(true, 3, &mut writer).and_then(|()| writer.finish());
+        volume.unmount().unwrap();
+        common::judge(&self.0);
+        done
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&Volume) -> T) -> T {
+        let volume = self.open();
+        let seen = look(&volume);
+        volume.unmount().unwrap();
+        seen
+    }
+
+    fn contents(&self, path: &str) -> Vec<u8> {
+        self.look(|volume| {
+            let file = OpenOptions::new().read(true).open(volume, path.as_bytes()).unwrap();
+            let mut bytes = vec![0; usize::try_from(file.len()).unwrap()];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+            bytes
+        })
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.look(|volume| volume.resolve(path.as_bytes(), false).is_ok())
+    }
+}
+
+fn member(builder: &mut Builder<Vec<u8>>, kind: EntryType, path: &str, link: &str, contents: &[u8]) {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(0o640);
+    header.set_uid(1000);
+    header.set_gid(2000);
+    header.set_mtime(1_500_000_000);
+    header.set_size(contents.len() as u64);
+    if link.is_empty() {
+        builder.append_data(&mut header, path, contents).unwrap();
+    } else {
+        builder.append_link(&mut header, path, link).unwrap();
+    }
+}
+
+fn archive(write: impl FnOnce(&mut Builder<Vec<u8>>)) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    write(&mut builder);
+    builder.into_inner().unwrap()
+}
+
+fn once(bytes: Vec<u8>) -> Archive {
+    Archive::once(Path::new("the archive"), Box::new(std::io::Cursor::new(bytes)))
+}
+
+fn sample() -> Vec<u8> {
+    archive(|builder| {
+        member(builder, EntryType::Directory, "etc/", "", b"");
+        member(builder, EntryType::Regular, "etc/motd", "", b"hello");
+        let large: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+        member(builder, EntryType::Regular, "not/listed/large", "", &large);
+        member(builder, EntryType::Link, "etc/issue", "etc/motd", b"");
+        member(builder, EntryType::Symlink, "etc/mtab", "/proc/mounts", b"");
+        let name = format!("long/{}/{}", "d".repeat(120), "f".repeat(200));
+        member(builder, EntryType::Regular, &name, "", b"long");
+    })
+}
+
+fn expect_sample(made: &Made, done: &Done) {
+    assert_eq!((done.files, done.links, done.bytes), (6, 1, 3_000_009));
+    assert_eq!(made.contents("/etc/issue"), b"hello");
+    let large = made.contents("/not/listed/large");
+    assert!(large.len() == 3_000_000 && large.iter().enumerate().all(|(n, byte)| *byte == (n % 251) as u8));
+    assert_eq!(made.contents(&format!("/long/{}/{}", "d".repeat(120), "f".repeat(200))), b"long");
+    made.look(|volume| {
+        let known = volume.metadata(volume.resolve(b"/etc/motd", false).unwrap()).unwrap();
+        assert_eq!((known.uid, known.gid, known.permissions, known.nlink), (1000, 2000, 0o640, 2));
+        assert_eq!(known.modified, Time { seconds: 1_500_000_000, nanos: 0 });
+        let etc = volume.metadata(volume.resolve(b"/etc", false).unwrap()).unwrap();
+        assert_eq!((etc.permissions, etc.modified.seconds), (0o640, 1_500_000_000));
+        let implied = volume.metadata(volume.resolve(b"/not", false).unwrap()).unwrap();
+        assert_eq!(implied.permissions, 0o755);
+        assert_eq!(volume.read_link(volume.resolve(b"/etc/mtab", false).unwrap()).unwrap(), b"/proc/mounts");
+    });
+}
+
+#[test]
+fn archives_of_every_compression_give_the_same_tree() {
+    let plain = sample();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&plain).unwrap();
+    let zstd =
+        |bytes: &[u8]| ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest);
+    // Two frames, with one between them that is to be skipped.
+    let (front, back) = plain.split_at(1_000_000);
+    let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"???"].concat();
+    let frames = [zstd(front), skipped, zstd(back)].concat();
+    let mut xz = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1)).unwrap();
+    xz.write_all(&plain).unwrap();
+    for bytes in [plain, gzip.finish().unwrap(), frames, xz.finish().unwrap()] {
+        let made = Made::new();
+        let done = made.write(&once(bytes), Overrides::default()).unwrap();
+        expect_sample(&made, &done);
+    }
+}
+
+#[test]
+fn cut_or_damaged_archives_are_errors() {
+    let whole = sample();
+    for length in [1, 511, 700, 1024 + 100, 2_000_000] {
+        let error = Made::new().write(&once(whole[..length].to_vec()), Overrides::default()).unwrap_err();
+        assert!(matches!(error, Error::Source { .. }), "{length}: {error}");
+    }
+    let mut damaged = whole.clone();
+    damaged[512] ^= 1;
+    Made::new().write(&once(damaged), Overrides::default()).unwrap_err();
+    let outside = archive(|builder| {
+        let mut header = Header::new_ustar();
+        header.as_mut_bytes()[..9].copy_from_slice(b"../escape");
+        header.set_size(0);
+        header.set_mode(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_cksum();
+        builder.append(&header, &b""[..]).unwrap();
+    });
+    let error = Made::new().write(&once(outside), Overrides::default()).unwrap_err();
+    assert!(error.to_string().contains("\"..\""), "{error}");
+    // Nothing at all is an empty archive.
+    assert_eq!(Made::new().write(&once(Vec::new()), Overrides::default()).unwrap().files, 0);
+}
+
+#[test]
+fn layers_take_away_and_replace() {
+    let made = Made::new();
+    let below = archive(|builder| {
+        for path in ["a/old", "a/kept", "b/one", "b/two", "c"] {
+            member(builder, EntryType::Regular, path, "", b"below");
+        }
+    });
+    let above = archive(|builder| {
+        member(builder, EntryType::Regular, "a/.wh.old", "", b"");
+        // What an opaque layer adds stays, wherever the mark stands.
+        member(builder, EntryType::Regular, "b/three", "", b"above");
+        member(builder, EntryType::Regular, "b/.wh..wh..opq", "", b"");
+        member(builder, EntryType::Regular, "c/d", "", b"");
+    });
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("below", below), ("above", above)] {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let layer = |name: &str| Archive::new(&folder.path().join(name)).whiteouts(true);
+    made.write(&layer("below"), Overrides::default()).unwrap();
+    // A file that becomes a directory because something lies below it: the layer says so by another entry, or errs.
+    let error = made.write(&layer("above"), Overrides::default()).unwrap_err();
+    assert!(error.to_string().contains("c"), "{error}");
+    assert!(!made.has("/a/old") && made.has("/a/kept"));
+    assert!(!made.has("/b/one") && !made.has("/b/two") && made.has("/b/three"));
+}
+
+#[test]
+fn a_directory_is_taken_in_with_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(path("dir/below")).unwrap();
+    std::fs::write(path("dir/file"), b"contents").unwrap();
+    std::fs::hard_link(path("dir/file"), path("also")).unwrap();
+    symlink("dir/file", path("link")).unwrap();
+    let sparse = std::fs::File::create(path("sparse")).unwrap();
+    sparse.set_len(5 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"in the middle", 3 << 20).unwrap();
+    std::fs::set_permissions(path("dir"), std::fs::Permissions::from_mode(0o2710)).unwrap();
+    let made = Made::new();
+    let done = made.write(&Directory::new(folder.path()), Overrides::default()).unwrap();
+    assert_eq!((done.files, done.links), (7, 1));
+    assert_eq!(made.contents("/also"), b"contents");
+    let bytes = made.contents("/sparse");
+    assert_eq!((bytes.len(), &bytes[3 << 20..(3 << 20) + 13]), (5 << 20, &b"in the middle"[..]));
+    made.look(|volume| {
+        let of = |path: &str| volume.metadata(volume.resolve(path.as_bytes(), false).unwrap()).unwrap();
+        assert!(of("/sparse").blocks < 64, "{}", of("/sparse").blocks);
+        assert_eq!((of("/dir").permissions, of("/dir/file").nlink), (0o2710, 2));
+        let host = path("dir").metadata().unwrap();
+        assert_eq!(of("/dir").modified, Time { seconds: host.mtime(), nanos: host.mtime_nsec() as u32 });
+    });
+    // The same once more over it changes nothing but what is new.
+    std::fs::write(path("new"), b"new").unwrap();
+    made.write(&Directory::new(folder.path()), Overrides::default()).unwrap();
+    assert_eq!(made.contents("/new"), b"new");
+    assert_eq!(
+        made.look(|volume| volume.metadata(volume.resolve(b"/also", false).unwrap()).unwrap().nlink),
+        2
+    );
+}
+
+#[test]
+fn lists_make_what_the_source_lacks_and_must_say_what() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("dev")).unwrap();
+    let overrides = |list: &str| {
+        let mut overrides = Overrides::default();
+        overrides.add_list(list).unwrap();
+        overrides
+    };
+    let made = Made::new();
+    let list = "dev/console type=char device=5,1 mode=600 uid=0 gid=5\ndev mode=0711 uid=3\n";
+    made.write(&Directory::new(folder.path()), overrides(list)).unwrap();
+    made.look(|volume| {
+        let of = |path: &str| volume.metadata(volume.resolve(path.as_bytes(), false).unwrap()).unwrap();
+        assert_eq!(of("/dev/console").device, Some(xebec::Device { major: 5, minor: 1 }));
+        assert_eq!((of("/dev").permissions, of("/dev").uid), (0o711, 3));
+    });
+    let error = Made::new().write(&Directory::new(folder.path()), overrides("nothing mode=1\n")).unwrap_err();
+    assert!(error.to_string().contains("type="), "{error}");
+}
+
+#[test]
+fn a_full_volume_says_so() {
+    let large = archive(|builder| member(builder, EntryType::Regular, "large", "", &vec![1; 70 << 20]));
+    let error = Made::new().write(&once(large), Overrides::default()).unwrap_err();
+    assert!(error.is_full() && error.to_string().contains("--size"), "{error}");
+}
