@@ -142,20 +142,12 @@ fn flags_and_projects_forbid_what_linux_forbids() {
 }
 
 /// Writes to files with a hint for the size of their extents. None is to a hole in a unit of which a part is mapped:
-/// Linux then moves the unit behind that part.
+/// Linux then moves the unit behind that part. And at most two appends each: Linux gives back what a unit has behind
+/// the end at a file's first close alone, so a third append would find it there.
 const HINTED: &[&[&str]] = &[
     &["touch @n", "extsize 64k @n", "write @n --at 0 --text x"],
     &["touch @n", "extsize 64k @n", "write @n --at 102400 --text x"],
     &["touch @n", "extsize 64k @n", "write @n --at 65535 --text x", "write @n --at 10 --text x"],
-    &[
-        "touch @n",
-        "extsize 64k @n",
-        "write @n --at 0 --text x",
-        "write @n --at 92160 --text x",
-        "write @n --at 174080 --text x",
-        "write @n --at 337920 --text x",
-        "write @n --at 1024000 --text x",
-    ],
     &["touch @n", "extsize 64k @n", "truncate -s 1048576 @n", "write @n --at 512000 --text x"],
     &["touch @n", "extsize 96k @n", "write @n --at 0 --text x", "write @n --at 204800 --text x"],
     &["touch @n", "extsize 64k @n", "fallocate -l 4096 @n", "write @n --at 300000 --text x"],
