@@ -16,7 +16,7 @@
 //! - Results reach the sink in the order that one thread would give, whatever the number of threads.
 //! - The first slot of the line is always being worked on or given out: the work ends whatever the budget.
 //! - Results that wait weigh at most [`Work::budget`], plus what each thread completes at that moment; and a task is
-//!   only taken within [`WINDOW`] slots of the front, so that finding it is cheap.
+//!   only taken within `WINDOW` slots of the front, so that finding it is cheap.
 //!
 //! # Locking
 //! One mutex around the line, held for a walk over at most `WINDOW` slots, never while a task is done or a result

@@ -309,17 +309,15 @@ impl<R: Read> Members<R> {
 }
 
 fn facts(header: &Header, records: &Records, runs: &[Run]) -> io::Result<Facts> {
+    // Some writers leave fields blank that they know nothing of.
     let id = |key: &str, field: io::Result<u64>| {
-        let id = match records.number(key)? {
-            Some(id) => id,
-            None => field?,
-        };
+        let id = records.number(key)?.or(field.ok()).unwrap_or(0);
         u32::try_from(id).map_err(|_| bad(&format!("{key} has more than 32 bits")))
     };
     let modified = match records.time("mtime")? {
         Some(time) => time,
         // Times before 1970 wrap around in some archives.
-        None => Time { seconds: header.mtime()? as i64, nanos: 0 },
+        None => Time { seconds: header.mtime().unwrap_or(0) as i64, nanos: 0 },
     };
     Ok(Facts {
         permissions: (header.mode()? & 0o7777) as u16,

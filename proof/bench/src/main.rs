@@ -5,6 +5,7 @@
 //! | [`benches`] | what is compared with what, and the ratio to reach |
 //! | [`engine`] | the engine's rates of changes, beside the kernel's |
 //! | [`contents`] | rates of reading and writing contents and attributes, beside the kernel's |
+//! | [`create`] | images of whole trees, beside what people use today |
 //! | [`side`] | a volume on either side, and what both can do |
 //! | [`measure`] | one run of a command: time, processor time, peak memory |
 //! | [`images`] | the images: ready ones, or made through the kernel |
@@ -21,6 +22,7 @@
 
 mod benches;
 mod contents;
+mod create;
 mod engine;
 mod images;
 mod machine;
@@ -56,8 +58,8 @@ struct Options {
     /// Most inodes of the engine's experiments: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
-    /// Of the engine and of contents, only parts with this in their names: namespace, commits, recovery, instructions,
-    /// finobt; stream, cached, small, attributes.
+    /// Of the engine, of contents and of create, only parts with this in their names: namespace, commits, recovery,
+    /// instructions, finobt; stream, cached, small, attributes; directory, empty.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     only: String,
     /// Where the images are, and are made if they are not there [default: $XEBEC_BENCH_IMAGES, target/bench-images].
@@ -80,6 +82,8 @@ enum Choice {
     Engine,
     /// Contents and attributes of files, and the kernel's XFS on a loop mount.
     Contents,
+    /// `xebec create`, `mke2fs -d`, and the kernel's way.
+    Create,
     /// All of them.
     All,
 }
@@ -122,6 +126,10 @@ fn main() -> anyhow::Result<()> {
     if chosen(Choice::Contents) {
         let scale = contents::Scale::new(folder(), setup.rounds, options.smoke);
         contents::run(&scale, &options.only, report.rates())?;
+    }
+    if chosen(Choice::Create) {
+        let scale = create::Scale::new(folder(), setup.xebec.clone(), setup.rounds, options.smoke);
+        create::run(&scale, &options.only, report.rates())?;
     }
     report.print_foot();
     if let Some(file) = &options.json {

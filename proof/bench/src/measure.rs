@@ -52,6 +52,13 @@ impl Run {
         Self { words: words.into_iter().map(Into::into).collect(), folder: None, output: Output::Discard }
     }
 
+    /// The same run with one more word.
+    #[must_use]
+    pub fn with(mut self, word: impl Into<OsString>) -> Self {
+        self.words.push(word.into());
+        self
+    }
+
     /// The same run in a folder.
     pub fn within(self, folder: &Path) -> Self {
         Self { folder: Some(folder.to_path_buf()), ..self }

@@ -107,8 +107,8 @@ impl Row {
         let (ours, ratio) = (middle(&self.ours), ratio.unwrap_or(f64::NAN));
         match self.target {
             None => "-".into(),
-            Some(Target::RatioAtLeast(least)) => format!("ratio >= {least}: {}", reached(ratio >= least)),
-            Some(Target::RatioAtMost(most)) => format!("ratio <= {most}: {}", reached(ratio <= most)),
+            Some(Target::RatioAtLeast(least)) => format!("ratio >= {least:.3}: {}", reached(ratio >= least)),
+            Some(Target::RatioAtMost(most)) => format!("ratio <= {most:.3}: {}", reached(ratio <= most)),
             Some(Target::AtLeast(least)) => format!(">= {}: {}", number(least), reached(ours >= least)),
             Some(Target::AtMost(most)) => format!("<= {}: {}", number(most), reached(ours <= most)),
         }
