@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::edit::{
     self, Chattr, Chmod, Chown, Cowextsize, Cp, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
-    Rm, Rmdir, Setfacl, Setfattr, Touch, Truncate, Write,
+    Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
 };
 use crate::commands::{
     On, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls,
@@ -99,6 +99,10 @@ pub enum Command {
     Write(On<Write>),
     /// Copy files into the volume, or within it.
     Cp(On<Cp>),
+    /// Take an archive into the volume.
+    TarIn(On<TarIn>),
+    /// Write a directory as a tar stream to standard output.
+    TarOut(extract::TarOut),
     /// Cut files off, or make them longer.
     Truncate(On<Truncate>),
     /// Reserve blocks for files, take them away, shift what is behind.
@@ -178,6 +182,8 @@ impl Command {
             Self::Chown(on) => &on.image,
             Self::Write(on) => &on.image,
             Self::Cp(on) => &on.image,
+            Self::TarIn(on) => &on.image,
+            Self::TarOut(arguments) => &arguments.image,
             Self::Truncate(on) => &on.image,
             Self::Fallocate(on) => &on.image,
             Self::Reflink(on) => &on.image,

@@ -84,6 +84,8 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Chown(on) => edit::run(&on, &global),
         Command::Write(on) => edit::run(&on, &global),
         Command::Cp(on) => edit::run(&on, &global),
+        Command::TarIn(on) => edit::run(&on, &global),
+        Command::TarOut(arguments) => extract::run(&arguments.into(), &global),
         Command::Truncate(on) => edit::run(&on, &global),
         Command::Fallocate(on) => edit::run(&on, &global),
         Command::Reflink(on) => edit::run(&on, &global),

@@ -92,6 +92,30 @@ fn what_the_user_wants_otherwise_is_so() {
 }
 
 #[test]
+fn trees_go_into_a_volume_that_exists() {
+    let scene = scene();
+    let root = tree(&scene);
+    let (from, image) = (root.to_str().unwrap(), scene.image().to_path_buf());
+    on("mkdir").arg(&image).args(["-p", "/srv/here"]).assert().success();
+    on("cp").arg(&image).args([from, "/srv/here"]).assert().failure();
+    on("cp").arg(&image).args(["-r", from, "/srv/here"]).assert().success();
+    let stat =
+        |path: &str| String::from_utf8(on("stat").arg(&image).arg(path).output().unwrap().stdout).unwrap();
+    assert!(stat("/srv/here/tree/large").contains("3145728"));
+    let kept = fs::File::open(root.join("etc/motd")).unwrap();
+    kept.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_234_567_890)).unwrap();
+    on("cp").arg(&image).args(["-a", from, "/srv/copy"]).assert().success();
+    assert!(stat("/srv/copy/etc/motd").contains("2009-02-13"), "{}", stat("/srv/copy/etc/motd"));
+    assert!(!stat("/srv/here/tree/etc/motd").contains("2009-02-13"));
+    let archive = on("tar-out").arg(&image).arg("/srv/copy").output().unwrap().stdout;
+    on("mkdir").arg(&image).arg("/again").assert().success();
+    on("tar-in").arg(&image).args(["-", "/again"]).write_stdin(archive).assert().success();
+    assert!(stat("/again/etc/motd").contains("2009-02-13"));
+    on("tar-in").arg(&image).args(["-", "/no/such"]).write_stdin("").assert().failure();
+    on("check").arg(&image).assert().success();
+}
+
+#[test]
 fn what_goes_wrong_leaves_nothing_and_says_what_to_do() {
     let scene = scene();
     let (root, image) = (tree(&scene), scene.beside("made.xfs"));

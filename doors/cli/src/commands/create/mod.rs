@@ -90,7 +90,7 @@ impl Free {
 
 /// Marks of what is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Whiteouts {
+pub enum Whiteouts {
     /// Files whose names begin with `.wh.`, as in layers of OCI images.
     Oci,
 }

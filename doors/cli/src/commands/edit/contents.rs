@@ -12,7 +12,7 @@ use clap::Args;
 use format::inode::FileType;
 use xebec::{File, OpenOptions, SetMetadata, Volume};
 
-use super::{Edit, bytes, each};
+use super::{Edit, bytes, each, trees};
 use crate::names;
 use crate::sizes;
 
@@ -106,6 +106,7 @@ fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Resul
     after_help = "Sources are files of this machine; with --within they are files of the volume. A target that is a \
     directory, or that ends in a slash, takes them in under their names.\n\n\
     Examples:\n  xebec cp disk.xfs motd /etc/motd\n  xebec cp -p disk.xfs vmlinuz initrd.img /boot/\n  \
+    xebec cp -a disk.xfs build/ /srv/www\n  \
     xebec cp --within disk.xfs /etc/motd /etc/issue"
 )]
 pub struct Cp {
@@ -115,9 +116,15 @@ pub struct Cp {
     /// Copy files of the volume: they share their blocks where the volume can.
     #[arg(long)]
     within: bool,
-    /// Keep permissions, owner, group and times.
+    /// Keep permissions, owner, group and times; with -r everything that files have.
     #[arg(short, long)]
     preserve: bool,
+    /// Directories, too, with everything in them.
+    #[arg(short, long, conflicts_with = "within")]
+    recursive: bool,
+    /// The same as -r -p.
+    #[arg(short, long)]
+    archive: bool,
 }
 
 impl Edit for Cp {
@@ -156,13 +163,16 @@ impl Cp {
         let path: &Path = Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(source));
         let mut from = fs::File::open(path)?;
         let facts = from.metadata()?;
+        if facts.is_dir() && (self.recursive || self.archive) {
+            return trees::copy_in(volume, path, to, self.preserve || self.archive);
+        }
         if facts.is_dir() {
-            bail!("is a directory, and only files are copied");
+            bail!("is a directory: copy it with -r");
         }
         let mode = (facts.mode() & 0o777) as u16;
         let file = replaced(volume, to, mode)?;
         copy(&mut from, &file, 0)?;
-        if self.preserve {
+        if self.preserve || self.archive {
             let time = |seconds: i64, nanos: i64| Time { seconds, nanos: nanos as u32 };
             volume.set_metadata(
                 file.ino(),

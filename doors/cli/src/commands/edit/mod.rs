@@ -7,6 +7,7 @@
 //! | `remove` | `rm`, `rmdir` |
 //! | `change` | `chmod`, `chown` |
 //! | `contents` | `write`, `cp`, `truncate`, `fallocate`, `reflink` |
+//! | `trees` | `tar-in`, and `cp -r` |
 //! | `attributes` | `setfattr` |
 //! | `setfacl` | `setfacl` |
 //! | `settings` | `chattr`, `project`, `extsize`, `cowextsize` |
@@ -29,6 +30,7 @@ pub mod replay;
 mod setfacl;
 mod settings;
 pub mod shell;
+mod trees;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -47,6 +49,7 @@ pub use move_::Mv;
 pub use remove::{Rm, Rmdir};
 pub use setfacl::Setfacl;
 pub use settings::{Chattr, Cowextsize, Extsize, Project};
+pub use trees::TarIn;
 
 use crate::args::Global;
 use crate::commands::On;

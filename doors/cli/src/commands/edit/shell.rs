@@ -10,7 +10,7 @@ use xebec::Volume;
 
 use super::{
     Chattr, Chmod, Chown, Cowextsize, Cp, Edit, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
-    Rm, Rmdir, Setfacl, Setfattr, Touch, Truncate, Write,
+    Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
 };
 use crate::args::{Global, with_setfattr_spelling};
 use crate::commands::{Show, cat, filefrag, getfacl, getfattr, ls, lsattr, stat};
@@ -20,9 +20,9 @@ use crate::open::{self, Image, Writable};
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Each line is a command without `xebec` and without the image. Those that change: mkdir, touch, ln, \
-    mv, rm, rmdir, chmod, chown, write, cp, truncate, fallocate, reflink, setfacl, setfattr, chattr, project, extsize, \
-    cowextsize, mknod. Those that show, what was done so far among it: ls, stat, cat, getfacl, getfattr, lsattr, \
-    filefrag. And sync, exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
+    mv, rm, rmdir, chmod, chown, write, cp, tar-in, truncate, fallocate, reflink, setfacl, setfattr, chattr, project, \
+    extsize, cowextsize, mknod. Those that show, what was done so far among it: ls, stat, cat, getfacl, getfattr, \
+    lsattr, filefrag. And sync, exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
     Examples:\n  xebec sh disk.xfs -c 'mkdir /etc' -c 'touch /etc/motd'\n  xebec sh disk.xfs < commands.txt\n\n\
     Exit codes: 0 all done; 1 something failed; 2 wrong usage."
 )]
@@ -67,6 +67,8 @@ enum Command {
     Write(Write),
     /// Copy files into the volume, or within it.
     Cp(Cp),
+    /// Take an archive in.
+    TarIn(TarIn),
     /// Cut files off, or make them longer.
     Truncate(Truncate),
     /// Reserve blocks for files, take them away, shift what is behind.
@@ -191,6 +193,10 @@ impl Session<'_> {
             }
             Ok(Command::Write(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Cp(edit)) => edit.perform(volume, &mut tell),
+            Ok(Command::TarIn(edit)) if edit.reads_standard_input() => {
+                tell(anyhow::anyhow!("in a session `tar-in` takes an archive by its name"));
+            }
+            Ok(Command::TarIn(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Truncate(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Fallocate(edit)) => edit.perform(volume, &mut tell),
             Ok(Command::Reflink(edit)) => edit.perform(volume, &mut tell),

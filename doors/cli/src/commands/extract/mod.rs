@@ -72,6 +72,25 @@ pub struct Arguments {
     overwrite: bool,
 }
 
+/// Arguments of `tar-out`: `extract --to -` by another name.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  xebec tar-out disk.xfs | zstd > disk.tar.zst\n  \
+    xebec tar-out disk.xfs /etc | tar t\n\n\
+    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+pub struct TarOut {
+    /// The image.
+    pub image: PathBuf,
+    /// What to take out of it.
+    #[arg(default_value = "/")]
+    path: OsString,
+}
+
+impl From<TarOut> for Arguments {
+    fn from(TarOut { image, path }: TarOut) -> Self {
+        Self { image, path, to: "-".into(), overwrite: false }
+    }
+}
+
 /// Runs `extract`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;

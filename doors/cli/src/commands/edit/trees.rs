@@ -1,0 +1,91 @@
+//! Whole trees into a volume: `tar-in`, and `cp -r`.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use anyhow::{anyhow, bail};
+use base::Ino;
+use clap::Args;
+use format::inode::FileType;
+use import::{Archive, Directory, Existing, Overrides, Source, Writer};
+use xebec::Volume;
+
+use super::{Edit, bytes};
+use crate::commands::create::Whiteouts;
+use crate::names;
+
+/// Arguments of `tar-in`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "The archive may be compressed by gzip, zstd or xz. Its members keep their owners, modes, times and \
+    attributes; a file replaces what has its name, a directory joins with one.\n\n\
+    Examples:\n  xebec tar-in disk.xfs update.tar.zst\n  tar c -C build . | xebec tar-in disk.xfs - /srv/www\n  \
+    xebec tar-in root.xfs layer3.tar --whiteouts oci\n\n\
+    Exit codes: 0 done; 1 something failed: what was taken in before stays; 2 wrong usage."
+)]
+pub struct TarIn {
+    /// A tar archive, or - for one on standard input.
+    #[arg(value_name = "FILE.tar|-")]
+    archive: OsString,
+    /// The directory of the volume that it goes to.
+    #[arg(value_name = "DIR", default_value = "/")]
+    dir: OsString,
+    /// How the archive says what is to be taken away.
+    #[arg(long, value_name = "KIND")]
+    whiteouts: Option<Whiteouts>,
+}
+
+impl Edit for TarIn {
+    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+        if let Err(error) = self.take_in(volume) {
+            tell(error);
+        }
+    }
+}
+
+impl TarIn {
+    /// Whether it takes the archive from standard input, which a session reads its commands from.
+    pub fn reads_standard_input(&self) -> bool {
+        self.archive == "-"
+    }
+
+    fn take_in(&self, volume: &Volume) -> anyhow::Result<()> {
+        let archive = match self.reads_standard_input() {
+            false => Archive::new(Path::new(&self.archive)),
+            true if self.whiteouts.is_some() => bail!("--whiteouts: the archive is read twice: name a file"),
+            true => Archive::once(Path::new("standard input"), Box::new(io::stdin())),
+        };
+        let dir = bytes(&self.dir);
+        let root = volume.resolve(dir, true).map_err(|error| anyhow!("{}: {error}", names::quoted(dir)))?;
+        take_in(volume, root, &archive.whiteouts(self.whiteouts.is_some()), Overrides::default())
+    }
+}
+
+/// Everything that is in a directory of this machine, as a directory of the volume that may exist already.
+pub fn copy_in(volume: &Volume, source: &Path, to: &[u8], preserve: bool) -> anyhow::Result<()> {
+    let root = match volume.resolve(to, true) {
+        Ok(there) => there,
+        Err(_) => {
+            let (dir, name) = volume.resolve_parent(to)?;
+            volume.create(dir, name, &xebec::New::directory())?
+        }
+    };
+    if volume.metadata(root)?.file_type != FileType::Directory {
+        bail!("{} is not a directory", names::quoted(to));
+    }
+    let mut overrides = Overrides::default();
+    overrides.plain = !preserve;
+    take_in(volume, root, &Directory::new(source), overrides)
+}
+
+fn take_in(volume: &Volume, root: Ino, source: &dyn Source, overrides: Overrides) -> anyhow::Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut writer = Writer::new(volume, root, overrides, Existing::Replace);
+    source.read(true, threads, &mut writer)?;
+    let done = writer.finish()?;
+    match done.lost.iter().next() {
+        Some((lost, count)) => Err(anyhow!("not kept: {count} {}", lost.name())),
+        None => Ok(()),
+    }
+}
