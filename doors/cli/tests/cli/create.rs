@@ -116,6 +116,26 @@ fn trees_go_into_a_volume_that_exists() {
 }
 
 #[test]
+fn an_image_within_its_source_is_no_part_of_itself() {
+    let scene = scene();
+    let root = tree(&scene);
+    let image = root.join("made.xfs");
+    for force in [&[][..], &["--force"]] {
+        on("create")
+            .arg(&image)
+            .arg("--from")
+            .arg(&root)
+            .args(["-q", "-d", "size=64m"])
+            .args(force)
+            .assert()
+            .success();
+        let listed = on("find").arg(&image).output().unwrap().stdout;
+        assert!(!String::from_utf8(listed).unwrap().contains("made.xfs"));
+        assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
+    }
+}
+
+#[test]
 fn what_goes_wrong_leaves_nothing_and_says_what_to_do() {
     let scene = scene();
     let (root, image) = (tree(&scene), scene.beside("made.xfs"));

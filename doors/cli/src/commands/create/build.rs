@@ -40,12 +40,12 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
     }
     let progress = Progress::new(global);
     let choice = Choice::of(arguments)?;
-    let sources = Sources::open(arguments, arguments.size.is_none() || choice.wants_newest())?;
-    let looked = look(&sources, arguments, &choice, global.thread_count())?;
+    let sources = Sources::open(arguments, choice.looks_first())?;
+    let looked = look(&sources, &choice, global.thread_count())?;
     progress.phase("looked at the sources", messages);
     let moment = choice.moment(looked.newest);
     let new = Layout { arguments, choice: &choice, moment, need: looked.survey.need() }.make()?;
-    if arguments.size.is_none() {
+    if choice.looks_first() {
         let need = looked.survey.need();
         progress.expect(need.files, need.bytes);
     }
@@ -86,6 +86,8 @@ struct Document<'d> {
 /// What is the same for every size.
 struct Choice {
     options: Options,
+    /// Bytes of the image, if the user says how many.
+    size: Option<u64>,
     /// Nothing is left to chance and to the clock.
     fixed: bool,
     epoch: Option<Time>,
@@ -104,7 +106,13 @@ impl Choice {
         options.seed = make::seed(if fixed { seed.or(Some("")) } else { seed })?;
         let epoch = if epoch { Some(make::time()?) } else { None };
         let epoch = epoch.map(|time| Time { seconds: time.seconds, nanos: time.nanoseconds });
-        Ok(Self { options, fixed, epoch })
+        let size = arguments.size.or(options.size);
+        Ok(Self { options, size, fixed, epoch })
+    }
+
+    /// Whether the sources are read once without contents, before the volume is made.
+    fn looks_first(&self) -> bool {
+        self.size.is_none() || self.wants_newest()
     }
 
     /// Whether the time is that of the newest file.
@@ -138,9 +146,9 @@ impl Receiver for Looked {
     fn lose(&mut self, _: Lost, _: &[u8]) {}
 }
 
-fn look(sources: &Sources, arguments: &Arguments, choice: &Choice, threads: usize) -> anyhow::Result<Looked> {
+fn look(sources: &Sources, choice: &Choice, threads: usize) -> anyhow::Result<Looked> {
     let mut looked = Looked { survey: Survey::new(choice.options.block_size), newest: Time::default() };
-    if arguments.size.is_none() || choice.wants_newest() {
+    if choice.looks_first() {
         sources.read(false, threads, &mut looked)?;
     }
     Ok(looked)
@@ -168,13 +176,13 @@ impl Layout<'_> {
         let options = &self.choice.options;
         let need = self.need.blocks(options.block_size, options.inode_size);
         let block_size = u64::from(options.block_size);
-        let mut size = match self.arguments.size {
+        let mut size = match self.choice.size {
             Some(size) => size,
             None => (need * block_size).max(SMALLEST).next_multiple_of(UNIT),
         };
         loop {
             let new = self.try_make(size)?;
-            if self.arguments.size.is_some() {
+            if self.choice.size.is_some() {
                 return Ok(new);
             }
             let free = new.volume.statistics().blocks_free;

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Seek as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
@@ -38,7 +39,12 @@ fn open(from: &OsStr, arguments: &Arguments, twice: bool) -> anyhow::Result<Box<
     }
     let path = Path::new(from);
     if std::fs::metadata(path)?.is_dir() {
-        return Ok(Box::new(Directory::new(path).one_file_system(arguments.one_file_system)));
+        let source = Directory::new(path).one_file_system(arguments.one_file_system);
+        // An image that is replaced is no part of the new one.
+        return Ok(Box::new(match std::fs::metadata(&arguments.image) {
+            Ok(image) => source.without(image.dev(), image.ino()),
+            Err(_) => source,
+        }));
     }
     Ok(Box::new(Archive::new(path).whiteouts(whiteouts)))
 }
