@@ -40,10 +40,10 @@ pub(crate) fn shares(state: &InodeState) -> bool {
 
 /// Says that a file may share blocks, or that it shares none.
 pub(super) fn set_shares(state: &mut InodeState, shares: bool) {
-    let old = state.core().flags2.get();
-    let new = if shares { old | flags2::REFLINK } else { old & !flags2::REFLINK };
-    if new != old {
-        state.edit().flags2 = U64::new(new);
+    if self::shares(state) != shares {
+        // Looked at after the first change, which may be the one that gives the inode wide times.
+        let core = state.edit();
+        core.flags2 = U64::new(core.flags2.get() ^ flags2::REFLINK);
     }
 }
 
