@@ -5,6 +5,7 @@
 //! | [`item`] | what sources give: entries, and the contents of files |
 //! | [`directory`] | a directory of this machine as a source, read by many threads |
 //! | [`archive`] | a tar stream as a source, compressed or not |
+//! | [`oci`] | layers of an OCI image layout |
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
 //! | [`writer`] | what an open volume makes of the items |
 //! | [`survey`] | how much there is, and how large a volume holds it |
@@ -28,6 +29,7 @@ pub mod archive;
 pub mod directory;
 pub mod error;
 pub mod item;
+pub mod oci;
 pub mod overrides;
 pub mod survey;
 pub mod writer;

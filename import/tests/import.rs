@@ -192,6 +192,41 @@ fn layers_take_away_and_replace() {
 }
 
 #[test]
+fn layers_of_an_image_are_put_on_top_of_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let blobs = folder.path().join("blobs/sha256");
+    std::fs::create_dir_all(&blobs).unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(blobs.join(name), bytes).unwrap();
+    put("aa", &archive(|builder| member(builder, EntryType::Regular, "etc/old", "", b"below")));
+    put("bb", &archive(|builder| member(builder, EntryType::Regular, "etc/.wh.old", "", b"")));
+    put("cc", br#"{"schemaVersion":2,"layers":[{"digest":"sha256:aa"},{"digest":"sha256:bb"}]}"#);
+    put("dd", br#"{"schemaVersion":2,"layers":[{"digest":"sha256:aa"}]}"#);
+    put("ee", br#"{"schemaVersion":2,"layers":[{"digest":"sha256:../../secret"}]}"#);
+    let name = |name: &str, digest: &str| {
+        format!(
+            r#"{{"digest":"sha256:{digest}","annotations":{{"org.opencontainers.image.ref.name":"{name}"}}}}"#
+        )
+    };
+    let layers = |name| xebec_import::oci::layers(folder.path(), name);
+    assert!(layers(None).unwrap_err().to_string().contains("oci-layout"));
+    std::fs::write(folder.path().join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+    let index =
+        format!(r#"{{"manifests":[{},{},{}]}}"#, name("new", "cc"), name("old", "dd"), name("bad", "ee"));
+    std::fs::write(folder.path().join("index.json"), index).unwrap();
+    for (name, there) in [("old", true), ("new", false)] {
+        let made = Made::new();
+        for layer in layers(Some(name)).unwrap() {
+            made.write(&layer, Overrides::default()).unwrap();
+        }
+        assert_eq!(made.has("/etc/old"), there);
+        assert!(made.has("/etc"));
+    }
+    assert!(layers(None).unwrap_err().to_string().contains("new, old"));
+    assert!(layers(Some("other")).unwrap_err().to_string().contains("no such image"));
+    assert!(layers(Some("bad")).unwrap_err().to_string().contains("digest"));
+}
+
+#[test]
 fn a_directory_is_taken_in_with_what_it_has() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

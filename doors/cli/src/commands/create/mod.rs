@@ -44,9 +44,9 @@ use wishes::Wishes;
 pub struct Arguments {
     /// The image to be made.
     pub image: PathBuf,
-    /// A directory, a tar archive (plain, or compressed by gzip, zstd or xz), or - for an archive on standard input;
-    /// may be given several times.
-    #[arg(long, required = true, value_name = "DIR|FILE.tar|-")]
+    /// A directory, a tar archive (plain, or compressed by gzip, zstd or xz), - for an archive on standard input, or
+    /// oci:DIR for an image in an OCI layout; may be given several times.
+    #[arg(long, required = true, value_name = "DIR|FILE.tar|-|oci:DIR[:NAME]")]
     from: Vec<OsString>,
     /// Bytes of the image; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse, conflicts_with = "free")]

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Seek as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -19,7 +20,14 @@ impl Sources {
         let one = |from: &OsString| {
             open(from, arguments, twice).map_err(|error| anyhow!("--from {}: {error}", from.display()))
         };
-        let sources = arguments.from.iter().map(one).collect::<anyhow::Result<Vec<_>>>()?;
+        let sources = arguments
+            .from
+            .iter()
+            .map(one)
+            .collect::<anyhow::Result<Vec<_>>>()?
+            .into_iter()
+            .flatten()
+            .collect();
         if arguments.from.iter().filter(|from| *from == "-").count() > 1 {
             bail!("--from -: there is only one standard input");
         }
@@ -32,7 +40,23 @@ impl Sources {
     }
 }
 
-fn open(from: &OsStr, arguments: &Arguments, twice: bool) -> anyhow::Result<Box<dyn Source>> {
+/// What one `--from` stands for: layers of an image are several sources.
+fn open(from: &OsStr, arguments: &Arguments, twice: bool) -> anyhow::Result<Vec<Box<dyn Source>>> {
+    if let Some(layout) = from.as_bytes().strip_prefix(b"oci:") {
+        // As skopeo and others write it: oci:DIR or oci:DIR:NAME.
+        let layout = OsStr::from_bytes(layout);
+        let named = layout.to_str().and_then(|text| text.rsplit_once(':'));
+        let (path, name) = match named {
+            Some((path, name)) if !Path::new(layout).exists() => (Path::new(path), Some(name)),
+            _ => (Path::new(layout), None),
+        };
+        let layers = import::oci::layers(path, name)?.into_iter();
+        return Ok(layers.map(|layer| Box::new(layer) as Box<dyn Source>).collect());
+    }
+    open_one(from, arguments, twice).map(|source| vec![source])
+}
+
+fn open_one(from: &OsStr, arguments: &Arguments, twice: bool) -> anyhow::Result<Box<dyn Source>> {
     let whiteouts = arguments.whiteouts == Some(Whiteouts::Oci);
     if from == "-" {
         return standard_input(arguments, twice || whiteouts, whiteouts);
