@@ -91,6 +91,25 @@ fn what_the_user_wants_otherwise_is_so() {
     assert!(String::from_utf8(info).unwrap().contains("mine"));
 }
 
+/// Large blocks want a large log, and that a large volume: it was refused as too small, though nobody had said a size.
+#[test]
+fn a_volume_is_as_large_as_its_layout_needs() {
+    let scene = scene();
+    let (root, image) = (tree(&scene), scene.beside("made.xfs"));
+    for layout in [&["-b", "size=16384"][..], &["-b", "size=65536", "-i", "sparse=0"], &["-d", "agcount=20"]]
+    {
+        on("create").arg(&image).arg("--from").arg(&root).args(["-q", "-f"]).args(layout).assert().success();
+        on("check").arg(&image).assert().success();
+    }
+    on("create")
+        .arg(&image)
+        .arg("--from")
+        .arg(&root)
+        .args(["-q", "-f", "-b", "size=3000"])
+        .assert()
+        .failure();
+}
+
 #[test]
 fn trees_go_into_a_volume_that_exists() {
     let scene = scene();

@@ -7,7 +7,7 @@ use base::time::{Clock, FixedClock, SystemClock, Time};
 use block::{Device as _, NewFile, OpenOptions};
 use format::timestamp::Timestamp;
 use import::{Existing, Item, Lost, Need, Receiver, Survey, Writer};
-use mkfs::{LogPlace, Options, Plan};
+use mkfs::{LogPlace, MkfsError, Options, Plan};
 use serde::Serialize;
 use xebec::Volume;
 
@@ -21,6 +21,8 @@ use crate::sizes::spoken;
 
 /// Smallest volume that Linux takes.
 const SMALLEST: u64 = 16 << 20;
+/// A layout that is refused for a volume of this size is refused for another reason.
+const LARGE_ENOUGH: u64 = 8 << 30;
 /// Volumes are so many bytes, or a multiple of it.
 const UNIT: u64 = 1 << 20;
 /// Contents that are in memory, written and not written.
@@ -181,7 +183,10 @@ impl Layout<'_> {
             None => (need * block_size).max(SMALLEST).next_multiple_of(UNIT),
         };
         loop {
-            let new = self.try_make(size)?;
+            let Some(new) = self.try_make(size)? else {
+                size = (size + size / 4).next_multiple_of(UNIT);
+                continue;
+            };
             if self.choice.size.is_some() {
                 return Ok(new);
             }
@@ -200,7 +205,8 @@ impl Layout<'_> {
         }
     }
 
-    fn try_make(&self, size: u64) -> anyhow::Result<New> {
+    /// `None` where no such volume can be that small.
+    fn try_make(&self, size: u64) -> anyhow::Result<Option<New>> {
         let time = Timestamp { seconds: self.moment.seconds, nanoseconds: self.moment.nanos };
         let mut options = Options { time, discard: false, ..self.choice.options.clone() };
         options.log.place = LogPlace::Internal;
@@ -214,11 +220,16 @@ impl Layout<'_> {
             true => NewFile::replacing(&self.arguments.image, size, &open)?,
             false => NewFile::create(&self.arguments.image, size, &open)?,
         };
-        let plan = Plan::new(&options, size, file.device().logical_sector_size()).map_err(make::refused)?;
+        let plan = match Plan::new(&options, size, file.device().logical_sector_size()) {
+            Err(MkfsError::Option { .. }) if self.choice.size.is_none() && size < LARGE_ENOUGH => {
+                return Ok(None);
+            }
+            plan => plan.map_err(make::refused)?,
+        };
         mkfs::write(file.device(), None, &plan).map_err(make::refused)?;
         let volume =
             Volume::open(file.shared_device(), self.options()).context("the new volume cannot be opened")?;
-        Ok(New { file, volume, size })
+        Ok(Some(New { file, volume, size }))
     }
 
     fn options(&self) -> xebec::Options {
