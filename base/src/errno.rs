@@ -6,6 +6,8 @@ pub const EPERM: i32 = 1;
 pub const ENOENT: i32 = 2;
 /// Input/output error.
 pub const EIO: i32 = 5;
+/// No such place, or no such device.
+pub const ENXIO: i32 = 6;
 /// Something is too long.
 pub const E2BIG: i32 = 7;
 /// Not open for this.
@@ -26,6 +28,8 @@ pub const ENOTDIR: i32 = 20;
 pub const EISDIR: i32 = 21;
 /// Invalid argument.
 pub const EINVAL: i32 = 22;
+/// Not a control that this knows.
+pub const ENOTTY: i32 = 25;
 /// File too large.
 pub const EFBIG: i32 = 27;
 /// No space left.
@@ -38,6 +42,8 @@ pub const EMLINK: i32 = 31;
 pub const ERANGE: i32 = 34;
 /// File name too long.
 pub const ENAMETOOLONG: i32 = 36;
+/// No such call.
+pub const ENOSYS: i32 = 38;
 /// Directory not empty.
 pub const ENOTEMPTY: i32 = 39;
 /// Too many levels of symbolic links.
@@ -46,6 +52,8 @@ pub const ELOOP: i32 = 40;
 pub const EBADE: i32 = 52;
 /// No such extended attribute.
 pub const ENODATA: i32 = 61;
+/// The other side's protocol is not understood.
+pub const EPROTO: i32 = 71;
 /// Operation not supported.
 pub const EOPNOTSUPP: i32 = 95;
 /// The structure on disk is damaged (`EUCLEAN`, which XFS calls `EFSCORRUPTED`).

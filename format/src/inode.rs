@@ -133,6 +133,19 @@ impl FileType {
         })
     }
 
+    /// Its bits of a mode.
+    pub fn mode(self) -> u16 {
+        match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
+            Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Regular => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+
     /// The type byte in directory entries.
     pub fn ftype(self) -> u8 {
         match self {

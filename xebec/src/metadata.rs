@@ -86,7 +86,9 @@ pub struct SetMetadata {
     pub accessed: Option<Time>,
     /// Last change of the contents.
     pub modified: Option<Time>,
-    /// Both of these times become the present. It is all that a file allows that may only be appended to.
+    /// Last change of anything, which is the present unless a cache above has its own time for it.
+    pub changed: Option<Time>,
+    /// Both of the first two times become the present. It is all that a file allows that may only be appended to.
     pub touched: bool,
 }
 
@@ -175,12 +177,12 @@ impl Volume {
             if let Some(list) = list {
                 (change, state) = change.put_attribute(state, &LIST, &list)?;
             }
-            set.apply(&mut state);
             let touched: &[state::Time] = match set.touched {
                 false => &[state::Time::Change],
                 true => &[state::Time::Access, state::Time::Modify, state::Time::Change],
             };
             self.touch(&mut state, touched);
+            set.apply(&mut state);
             return change.commit(&mut [&mut state]);
         }
     }
@@ -200,7 +202,7 @@ impl SetMetadata {
     /// Refuses what the file's flags forbid: of one that may only be appended to, times move to the present alone.
     fn expect_allowed(&self, state: &Locked) -> Result<()> {
         expect_mutable(state)?;
-        let Self { permissions, uid, gid, accessed, modified, touched: _ } = self;
+        let Self { permissions, uid, gid, accessed, modified, changed: _, touched: _ } = self;
         if permissions.is_none() && uid.or(*gid).is_none() && accessed.or(*modified).is_none() {
             return Ok(());
         }
@@ -222,7 +224,11 @@ impl SetMetadata {
             let mode = state.mode();
             state.set_mode(mode & S_IFMT | permissions & !S_IFMT);
         }
-        let times = [(state::Time::Access, self.accessed), (state::Time::Modify, self.modified)];
+        let times = [
+            (state::Time::Access, self.accessed),
+            (state::Time::Modify, self.modified),
+            (state::Time::Change, self.changed),
+        ];
         for (which, time) in times {
             if let Some(time) = time {
                 state.set_time(which, from_time(time));

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use ag::Groups;
 use base::lock::Mutex;
 use base::lock::Rank;
+use base::time::Time;
 use cache::{Cache, Flusher};
 use format::Geometry;
 use format::agf::RawAgf;
@@ -87,6 +88,19 @@ impl Volume {
     pub fn sync(&self) -> Result<()> {
         self.cache.sync_all()?;
         Ok(self.log.force_all()?)
+    }
+
+    /// The same for changes of names and of what is known of files, without what was written to files.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn sync_changes(&self) -> Result<()> {
+        Ok(self.log.force_all()?)
+    }
+
+    /// The present, as files are stamped with it.
+    pub fn now(&self) -> Time {
+        self.table.shared().clock.now()
     }
 
     /// Returns when everything that was done is in its place on the device, and not in the log alone. Whoever reads the

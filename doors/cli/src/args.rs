@@ -13,7 +13,7 @@ use crate::commands::edit::{
 };
 use crate::commands::{
     On, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls,
-    lsattr, manifest, mkfs, stat, tree,
+    lsattr, manifest, mkfs, mount, stat, tree,
 };
 use crate::output::exit_code;
 use crate::sizes;
@@ -127,6 +127,12 @@ pub enum Command {
     Sh(edit::shell::Arguments),
     /// Replay a dirty log in place, and leave the volume clean.
     Replay(edit::replay::Arguments),
+    /// Make a volume a directory of this machine, for any program.
+    Mount(mount::Arguments),
+    /// End that.
+    Umount(mount::umount::Arguments),
+    /// Show what a mount has done so far.
+    Status(mount::status::Arguments),
     /// Make a volume larger.
     Grow(life::size::Grow),
     /// Make a volume smaller, by the free space at its end.
@@ -196,6 +202,7 @@ impl Command {
             Self::Mknod(on) => &on.image,
             Self::Sh(arguments) => &arguments.image,
             Self::Replay(arguments) => &arguments.image,
+            Self::Mount(arguments) => &arguments.image,
             Self::Grow(arguments) => &arguments.image,
             Self::Shrink(arguments) => &arguments.image,
             Self::Minimize(arguments) => &arguments.image,
@@ -206,13 +213,15 @@ impl Command {
             Self::Clone(arguments) => &arguments.image,
             Self::Create(arguments) => &arguments.image,
             Self::Mkfs(arguments) => &arguments.image,
+            Self::Umount(arguments) => &arguments.directory,
+            Self::Status(arguments) => &arguments.directory,
             Self::Completions(_) | Self::Man(_) => return None,
         })
     }
 }
 
 /// Options that all commands share.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Global {
     /// Use partition N, counted from 1 (found by itself where only one holds XFS).
     #[arg(long, value_name = "N", global = true, help_heading = "Image options")]

@@ -42,7 +42,11 @@ use clap::Parser as _;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = args::with_setfattr_spelling(args::with_find_spelling(std::env::args_os().collect()));
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(asked) = commands::mount::helper::asked(&arguments) {
+        return commands::mount::helper::run(asked);
+    }
+    let arguments = args::with_setfattr_spelling(args::with_find_spelling(arguments));
     let arguments = match args::Cli::try_parse_from(&arguments) {
         Ok(arguments) => arguments,
         Err(error) => return args::usage(&error, &arguments),

@@ -193,6 +193,16 @@ pub fn writable(path: &Path, global: &Global) -> anyhow::Result<Writable> {
     Ok(Writable { volume, device, messages })
 }
 
+/// Opens an image for changes in memory, which leave it as it is. A dirty log is replayed there.
+pub fn in_memory(path: &Path, global: &Global) -> anyhow::Result<Writable> {
+    let messages = Messages::new(global, path.display().to_string());
+    let device = device(path, global)?;
+    let log_device = log_device(&superblock(&device)?, global)?;
+    let options = xebec::Options { log_device, ..xebec::Options::default() };
+    let volume = xebec::Volume::open_in_memory(device.clone(), options)?;
+    Ok(Writable { volume, device, messages })
+}
+
 /// The device of an image, for changes, on which a volume is yet to be opened.
 pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
     if global.no_replay {

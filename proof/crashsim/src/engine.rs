@@ -332,7 +332,7 @@ impl Subject for Open {
             gid: change.gid,
             accessed: change.accessed,
             modified: change.modified,
-            touched: false,
+            ..SetMetadata::default()
         };
         self.volume.set_metadata(Ino(number), &set).map_err(failure)
     }

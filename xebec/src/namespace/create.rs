@@ -173,16 +173,7 @@ impl Change<'_> {
 }
 
 fn mode_of(new: &New<'_>) -> u16 {
-    let file_type = match new.kind {
-        Kind::Fifo => 0o010_000,
-        Kind::CharDevice(_) => 0o020_000,
-        Kind::Directory => 0o040_000,
-        Kind::BlockDevice(_) => 0o060_000,
-        Kind::File => 0o100_000,
-        Kind::Symlink(_) => 0o120_000,
-        Kind::Socket => 0o140_000,
-    };
-    file_type | new.masked() & !S_IFMT
+    new.file_type().mode() | new.masked() & !S_IFMT
 }
 
 fn target_too_long() -> Error {

@@ -18,6 +18,7 @@ pub mod ls;
 pub mod lsattr;
 pub mod manifest;
 pub mod mkfs;
+pub mod mount;
 pub mod stat;
 pub mod tree;
 
@@ -98,6 +99,9 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Mknod(on) => edit::run(&on, &global),
         Command::Sh(arguments) => edit::shell::run(&arguments, &global),
         Command::Replay(arguments) => edit::replay::run(&arguments, &global),
+        Command::Mount(arguments) => mount::run(&arguments, &global),
+        Command::Umount(arguments) => mount::umount::run(&arguments),
+        Command::Status(arguments) => mount::status::run(&arguments, &global),
         Command::Grow(arguments) => life::size::grow(&arguments, &global),
         Command::Shrink(arguments) => life::size::shrink(&arguments, &global),
         Command::Minimize(arguments) => life::size::minimize(&arguments, &global),

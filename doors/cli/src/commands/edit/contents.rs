@@ -182,7 +182,7 @@ impl Cp {
                     gid: Some(facts.gid()),
                     accessed: Some(time(facts.atime(), facts.atime_nsec())),
                     modified: Some(time(facts.mtime(), facts.mtime_nsec())),
-                    touched: false,
+                    ..SetMetadata::default()
                 },
             )?;
         }
@@ -208,7 +208,7 @@ impl Cp {
                     gid: Some(facts.gid),
                     accessed: Some(facts.accessed),
                     modified: Some(facts.modified),
-                    touched: false,
+                    ..SetMetadata::default()
                 },
             )?;
         }

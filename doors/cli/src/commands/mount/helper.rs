@@ -1,0 +1,75 @@
+//! Called by mount(8) as `mount.xebec` (`-t xebec`) or `mount.fuse.xebec` (`-t fuse.xebec`), or from `/etc/fstab`:
+//! `SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`. Exit codes are mount(8)'s.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::Cli;
+use crate::{commands, output};
+
+/// The names by which it is called.
+const NAMES: [&str; 2] = ["mount.xebec", "mount.fuse.xebec"];
+
+/// Wrong usage, and a mount that failed.
+const USAGE: u8 = 1;
+const FAILED: u8 = 32;
+
+/// What mount(8) asks for, as arguments of this program; `None` where it is not who calls.
+pub fn asked(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let (program, rest) = arguments.split_first()?;
+    let name = Path::new(program).file_name()?;
+    NAMES.iter().any(|known| name == *known).then(|| translated(program, rest))
+}
+
+fn translated(program: &OsStr, rest: &[OsString]) -> Vec<OsString> {
+    let mut translated = vec![program.to_owned(), "mount".into()];
+    let mut rest = rest.iter();
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            // The namespace and the type, which are this process's own already.
+            Some("-N" | "-t") => drop(rest.next()),
+            Some("-o") => translated.extend(["-o".into(), rest.next().cloned().unwrap_or_default()]),
+            // Sloppiness, a fake mount and a table of mounts that is not written any more; words on what is done.
+            Some(flags)
+                if flags.len() > 1
+                    && flags.strip_prefix('-').is_some_and(|f| f.chars().all(|c| "sfnv".contains(c))) => {}
+            _ => translated.push(argument.clone()),
+        }
+    }
+    translated
+}
+
+/// Does it.
+pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where standard error is closed there is nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(USAGE);
+        }
+    };
+    let image = cli.command.image().map(|image| image.display().to_string());
+    let done = commands::run(cli);
+    let mounted = matches!(done, Ok(0));
+    output::exit(done, image.as_deref());
+    if mounted { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mount_says_is_understood() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let said = words("/sbin/mount.xebec /srv/a.xfs /mnt -sv -o rw,nosuid -t fuse.xebec");
+        let understood = asked(&said).unwrap_or_default();
+        assert_eq!(understood[1..], words("mount /srv/a.xfs /mnt -o rw,nosuid"));
+        assert!(Cli::try_parse_from(understood).is_ok());
+        assert!(asked(&words("/usr/bin/xebec mount a b")).is_none());
+    }
+}

@@ -1,0 +1,175 @@
+//! What follows `-o`.
+
+use std::path::PathBuf;
+
+use fuse::mount::Wanted;
+
+use crate::sizes;
+
+/// One option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing is changed.
+    ReadOnly(bool),
+    /// Other users may use it.
+    AllowOther,
+    /// Set-user-ID bits do something.
+    Suid(bool),
+    /// Device files do.
+    Dev(bool),
+    /// Programs run.
+    Exec(bool),
+    /// Reading leaves a time behind.
+    Atime(bool),
+    /// Where the log lies.
+    LogDevice(PathBuf),
+    /// The partition.
+    Partition(u32),
+    /// Where in the image the volume begins.
+    Offset(u64),
+    /// Threads that serve.
+    Threads(usize),
+    /// Bytes of memory for contents and metadata.
+    Cache(u64),
+    /// What tables of mounts show.
+    Source(String),
+    /// It concerns others, or what is so anyway.
+    Nothing,
+}
+
+/// Options of mount(8) that it keeps for itself, and of XFS that say what is so here, or what this machine need not
+/// know.
+const IGNORED: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "async",
+    "relatime",
+    "strictatime",
+    "lazytime",
+    "nolazytime",
+    "diratime",
+    "nodiratime",
+    "loop",
+    "nouuid",
+    "attr2",
+    "norecovery",
+    "inode64",
+    "largeio",
+    "nolargeio",
+    "noquota",
+    "default_permissions",
+    "discard",
+    "nodiscard",
+    "silent",
+];
+const IGNORED_WITH_VALUE: &[&str] = &["logbufs", "logbsize", "allocsize", "comment", "subtype"];
+
+/// An option, as it is written.
+pub fn parse(text: &str) -> Result<Wish, String> {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    let number = |value: &str| value.parse::<u64>().map_err(|_| format!("\"{value}\" is no number"));
+    Ok(match (name, value) {
+        ("ro", None) => Wish::ReadOnly(true),
+        ("rw", None) => Wish::ReadOnly(false),
+        ("allow_other", None) => Wish::AllowOther,
+        ("suid" | "nosuid", None) => Wish::Suid(name == "suid"),
+        ("dev" | "nodev", None) => Wish::Dev(name == "dev"),
+        ("exec" | "noexec", None) => Wish::Exec(name == "exec"),
+        ("atime" | "noatime", None) => Wish::Atime(name == "atime"),
+        ("logdev", Some(path)) => Wish::LogDevice(path.into()),
+        ("partition", Some(value)) => {
+            Wish::Partition(u32::try_from(number(value)?).map_err(|_| "there is no such partition")?)
+        }
+        ("offset", Some(value)) => Wish::Offset(sizes::parse(value)?),
+        ("threads", Some(value)) => match number(value)? {
+            threads @ 1..=1024 => Wish::Threads(threads as usize),
+            _ => return Err("1 to 1024 threads can serve".into()),
+        },
+        ("cache", Some(value)) => Wish::Cache(sizes::parse(value)?),
+        ("fsname", Some(name)) => Wish::Source(name.into()),
+        (name, None) if IGNORED.contains(&name) || name.starts_with("x-") => Wish::Nothing,
+        (name, Some(_)) if IGNORED_WITH_VALUE.contains(&name) || name.starts_with("x-") => Wish::Nothing,
+        _ => return Err("no option of this name (xebec mount --help lists them)".into()),
+    })
+}
+
+/// All of them together: of two that contradict each other, the later holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// What the mount shall be.
+    pub mount: Wanted,
+    /// Where the log lies.
+    pub log_device: Option<PathBuf>,
+    /// The partition.
+    pub partition: Option<u32>,
+    /// Where in the image the volume begins.
+    pub offset: Option<u64>,
+    /// Threads that serve.
+    pub threads: Option<usize>,
+    /// Bytes of memory for contents and metadata.
+    pub cache: Option<u64>,
+}
+
+impl Wishes {
+    /// Rights that programs and devices bring with them are for root alone to let in.
+    pub fn new(wishes: &[Wish]) -> Self {
+        let ordinary = !rustix::process::geteuid().is_root();
+        let mount = Wanted { no_suid: ordinary, no_dev: ordinary, ..Wanted::default() };
+        let mut all =
+            Self { mount, log_device: None, partition: None, offset: None, threads: None, cache: None };
+        for wish in wishes {
+            all.add(wish);
+        }
+        all
+    }
+
+    fn add(&mut self, wish: &Wish) {
+        match wish {
+            Wish::ReadOnly(read_only) => self.mount.read_only = *read_only,
+            Wish::AllowOther => self.mount.allow_other = true,
+            Wish::Suid(on) => self.mount.no_suid = !on,
+            Wish::Dev(on) => self.mount.no_dev = !on,
+            Wish::Exec(on) => self.mount.no_exec = !on,
+            Wish::Atime(on) => self.mount.no_atime = !on,
+            Wish::LogDevice(path) => self.log_device = Some(path.clone()),
+            Wish::Partition(number) => self.partition = Some(*number),
+            Wish::Offset(offset) => self.offset = Some(*offset),
+            Wish::Threads(threads) => self.threads = Some(*threads),
+            Wish::Cache(bytes) => self.cache = Some(*bytes),
+            Wish::Source(name) => self.mount.source.clone_from(name),
+            Wish::Nothing => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_later_of_two_holds() {
+        let wishes: Vec<Wish> = ["ro", "nosuid", "rw", "suid", "noatime", "x-systemd.automount", "threads=3"]
+            .iter()
+            .map(|text| parse(text))
+            .collect::<Result<_, _>>()
+            .unwrap_or_default();
+        let all = Wishes::new(&wishes);
+        assert!(!all.mount.read_only && !all.mount.no_suid && all.mount.no_atime);
+        assert_eq!(all.threads, Some(3));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for text in ["", "suid=1", "threads=0", "threads=many", "nosuchthing", "partition", "offset="] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

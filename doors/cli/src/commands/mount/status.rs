@@ -1,0 +1,177 @@
+//! `xebec status`: what a mount tells of itself, through the mount.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use fuse::counts::{BOUNDS, Counts};
+use serde::{Deserialize, Serialize};
+use xebec::Volume;
+
+use crate::args::Global;
+use crate::output::{JSON_VERSION, Stdout, exit_code};
+use crate::sizes::spoken;
+
+/// Arguments of `status`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    xebec status mnt\n  \
+    xebec status --json mnt | jq .operations\n\n\
+    Exit codes: 0 done; 1 nothing of Xebec is mounted there; 2 wrong usage.")]
+pub struct Arguments {
+    /// The directory on which the volume is mounted.
+    pub directory: PathBuf,
+}
+
+/// What a mount tells, in the order of docs/json.md.
+#[derive(Debug, Deserialize, Serialize)]
+struct Document {
+    version: u32,
+    command: String,
+    /// The process that serves the mount.
+    process: u32,
+    /// Threads of it that do.
+    threads: usize,
+    bytes: u64,
+    bytes_free: u64,
+    inodes: u64,
+    inodes_free: u64,
+    operations: Vec<Operation>,
+    cache: Cache,
+    log: Log,
+}
+
+/// Requests of one kind.
+#[derive(Debug, Deserialize, Serialize)]
+struct Operation {
+    name: String,
+    count: u64,
+    failed: u64,
+    /// Of all of them, from request to reply.
+    nanoseconds: u64,
+    /// How many took at most `at_most_ns` of the class, and longer than the one before; the last, longer than all.
+    classes: Vec<u64>,
+}
+
+/// Contents in memory.
+#[derive(Debug, Deserialize, Serialize)]
+struct Cache {
+    bytes: u64,
+    dirty_bytes: u64,
+    /// Folios that had to be read, and transfers that read them.
+    misses: u64,
+    reads: u64,
+    /// Passes that wrote dirty contents back.
+    passes: u64,
+    /// Times that a writer was held back.
+    held_back: u64,
+}
+
+/// The journal.
+#[derive(Debug, Deserialize, Serialize)]
+struct Log {
+    commits: u64,
+    checkpoints: u64,
+    forces: u64,
+    written_bytes: u64,
+    /// Items that are in the log and not in their place.
+    items: u64,
+}
+
+/// What the mount tells, as text.
+pub fn text(volume: &Volume, counts: &Counts) -> String {
+    let now = volume.statistics();
+    let operations = counts.all().into_iter().map(|counted| Operation {
+        name: counted.name,
+        count: counted.operations,
+        failed: counted.failed,
+        nanoseconds: counted.nanoseconds,
+        classes: counted.classes,
+    });
+    let block = u64::from(now.block_size);
+    let document = Document {
+        version: JSON_VERSION,
+        command: "status".into(),
+        process: std::process::id(),
+        threads: counts.threads().len(),
+        bytes: now.blocks * block,
+        bytes_free: now.blocks_free * block,
+        inodes: now.inodes.allocated,
+        inodes_free: now.inodes.free,
+        operations: operations.collect(),
+        cache: Cache {
+            bytes: now.contents.memory_bytes,
+            dirty_bytes: now.contents.dirty_bytes,
+            misses: now.contents.misses,
+            reads: now.contents.reads,
+            passes: now.contents.passes,
+            held_back: now.contents.paused,
+        },
+        log: Log {
+            commits: now.journal.commits,
+            checkpoints: now.journal.pushes,
+            forces: now.journal.forces,
+            written_bytes: now.journal.bytes,
+            items: now.journal.ail_items,
+        },
+    };
+    serde_json::to_string(&document).unwrap_or_default()
+}
+
+/// Runs `status`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let directory = &arguments.directory;
+    let mut told = vec![0; 64 << 10];
+    let name = std::str::from_utf8(fuse::served::STATUS).context("the attribute's name")?;
+    let length = rustix::fs::getxattr(directory, name, &mut told)
+        .map_err(|_| anyhow!("no volume of xebec is mounted here (mount shows what is mounted where)"))?;
+    told.truncate(length);
+    let known: Document =
+        serde_json::from_slice(&told).context("the mount tells what this version does not know")?;
+    let mut out = Stdout::buffered();
+    if global.json {
+        out.write_all(&told)?;
+        writeln!(out)?;
+        out.flush()?;
+        return Ok(exit_code::OK);
+    }
+    writeln!(out, "process    {} with {} threads", known.process, known.threads)?;
+    writeln!(out, "space      {} of {} free", spoken(known.bytes_free), spoken(known.bytes))?;
+    writeln!(
+        out,
+        "cache      {}, {} of it dirty",
+        spoken(known.cache.bytes),
+        spoken(known.cache.dirty_bytes)
+    )?;
+    writeln!(out, "log        {} commits in {} checkpoints", known.log.commits, known.log.checkpoints)?;
+    writeln!(out, "{:<16} {:>12} {:>10} {:>10} {:>10}", "operation", "count", "failed", "mean", "99 %")?;
+    for operation in &known.operations {
+        let mean = operation.nanoseconds.checked_div(operation.count).unwrap_or(0);
+        let Operation { name, count, failed, .. } = operation;
+        writeln!(out, "{name:<16} {count:>12} {failed:>10} {:>10} {:>10}", time(mean), most(operation))?;
+    }
+    out.flush()?;
+    Ok(exit_code::OK)
+}
+
+/// A time below which 99 of 100 are.
+fn most(operation: &Operation) -> String {
+    let mut left = operation.count - operation.count / 100;
+    for (count, bound) in operation.classes.iter().zip(BOUNDS) {
+        if *count >= left {
+            return format!("<{}", time(bound));
+        }
+        left -= count;
+    }
+    BOUNDS.last().map_or_else(String::new, |bound| format!(">{}", time(*bound)))
+}
+
+fn time(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => format!("{} us", nanoseconds / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", nanoseconds / 1_000_000),
+        _ => format!("{} s", nanoseconds / 1_000_000_000),
+    }
+}

@@ -1,0 +1,153 @@
+//! What is known of files; extended attributes.
+
+use base::Ino;
+use base::errno::ENODATA;
+use base::time::Time;
+use format::Geometry;
+use xebec::{Metadata, OpenOptions, SetAttribute, SetMetadata};
+
+use super::Served;
+use crate::operations::{Attributes, Changes, Moment, Result, SetXattr, Space};
+
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+/// Without it, the set-group-ID bit of a file is no right of a program.
+const GROUP_EXECUTES: u16 = 0o010;
+
+/// Rights of a program, which whoever changes it may not keep.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// A time of reading that is older follows every read; a younger one only the first after a change (`relatime`).
+const DAY: i64 = 24 * 60 * 60;
+
+/// A file as it is told to the kernel.
+pub(super) fn attributes(known: &Metadata, geometry: &Geometry) -> Attributes {
+    Attributes {
+        ino: known.ino.0,
+        mode: u32::from(known.file_type.mode() | known.permissions),
+        nlink: known.nlink,
+        uid: known.uid,
+        gid: known.gid,
+        size: known.size,
+        sectors: known.blocks << (geometry.block_log - 9),
+        block_size: geometry.block_size,
+        device: known.device.map_or((0, 0), |device| (device.major, device.minor)),
+        accessed: known.accessed,
+        modified: known.modified,
+        changed: known.changed,
+        created: known.created,
+    }
+}
+
+impl Served<'_> {
+    /// What is known of a file.
+    pub(super) fn known(&self, ino: Ino) -> Result<Attributes> {
+        Ok(attributes(&self.volume.metadata(ino)?, self.volume.geometry()))
+    }
+
+    /// Changes it.
+    pub(super) fn set_known(&self, ino: Ino, changes: &Changes) -> Result<Attributes> {
+        if let Some(size) = changes.size {
+            OpenOptions::new().write(true).open_ino(self.volume, ino)?.set_len(size)?;
+        }
+        let owner = changes.uid.or(changes.gid).is_some();
+        if changes.drop_set_id || owner {
+            self.drop_rights(ino)?;
+        }
+        let touched = changes.accessed == Some(Moment::Now) && changes.modified == Some(Moment::Now);
+        let moment = |moment: Option<Moment>| match moment {
+            None => None,
+            Some(Moment::Now) => Some(self.volume.now()),
+            Some(Moment::At(time)) => Some(time),
+        };
+        let set = SetMetadata {
+            permissions: changes.mode.map(|mode| (mode & 0o7777) as u16),
+            uid: changes.uid,
+            gid: changes.gid,
+            accessed: moment(changes.accessed).filter(|_| !touched),
+            modified: moment(changes.modified).filter(|_| !touched),
+            changed: changes.changed,
+            touched,
+        };
+        if changes.size.is_none() || set != SetMetadata::default() {
+            self.volume.set_metadata(ino, &set)?;
+        }
+        self.known(ino)
+    }
+
+    /// Takes away what a program may do beyond whoever runs it, as its contents or its owner change.
+    pub(super) fn drop_rights(&self, ino: Ino) -> Result<()> {
+        let known = self.volume.metadata(ino)?;
+        if known.file_type == format::inode::FileType::Directory {
+            return Ok(());
+        }
+        let gone = match known.permissions & GROUP_EXECUTES {
+            0 => SET_UID,
+            _ => SET_UID | SET_GID,
+        };
+        if known.permissions & gone != 0 {
+            let permissions = Some(known.permissions & !gone);
+            self.volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
+        }
+        match self.volume.remove_attribute(ino, CAPABILITY) {
+            Err(error) if error.errno() != ENODATA => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that a file was read, where that is to be seen.
+    pub(super) fn note_read(&self, ino: Ino) -> Result<()> {
+        if self.options.no_atime || self.options.read_only {
+            return Ok(());
+        }
+        let known = self.volume.metadata(ino)?;
+        let now = self.volume.now();
+        if known.accessed > known.modified.max(known.changed) && known.accessed.seconds + DAY > now.seconds {
+            return Ok(());
+        }
+        self.set_read(ino, now, known.changed)
+    }
+
+    /// The time of change does not follow. A file that allows nothing keeps its times, and that is no error of reading.
+    fn set_read(&self, ino: Ino, now: Time, changed: Time) -> Result<()> {
+        let set = SetMetadata { accessed: Some(now), changed: Some(changed), ..SetMetadata::default() };
+        let _ = self.volume.set_metadata(ino, &set);
+        Ok(())
+    }
+
+    /// How much space there is. Inodes are made of free blocks, as many as fit.
+    pub(super) fn space_now(&self) -> Space {
+        let now = self.volume.statistics();
+        let per_block = 1 << self.volume.geometry().inodes_per_block_log;
+        let used = now.inodes.allocated.saturating_sub(now.inodes.free);
+        let files_free = now.inodes.free + now.blocks_free * per_block;
+        Space {
+            block_size: now.block_size,
+            blocks: now.blocks,
+            blocks_free: now.blocks_free,
+            files: used + files_free,
+            files_free,
+        }
+    }
+
+    /// Sets an extended attribute.
+    pub(super) fn set_extended(
+        &self,
+        ino: Ino,
+        (name, value): (&[u8], &[u8]),
+        how: SetXattr,
+        drop_set_group_id: bool,
+    ) -> Result<()> {
+        let how = match how {
+            SetXattr::Any => SetAttribute::Any,
+            SetXattr::Create => SetAttribute::Create,
+            SetXattr::Replace => SetAttribute::Replace,
+        };
+        self.volume.set_attribute(ino, name, value, how)?;
+        if drop_set_group_id {
+            let permissions = Some(self.volume.metadata(ino)?.permissions & !SET_GID);
+            self.volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
+        }
+        Ok(())
+    }
+}

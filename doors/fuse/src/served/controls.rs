@@ -1,0 +1,107 @@
+//! `ioctl`: flags, hints and projects (`ioctl_iflags(2)`, `ioctl_xfs_fsgetxattr(2)`), and trimming (`FITRIM`).
+
+use base::Ino;
+use base::errno::{EINVAL, ENOTTY, EOPNOTSUPP, EPERM};
+use format::inode::flags;
+use xebec::Settings;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Served;
+use crate::operations::{Caller, Errno, Result};
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FITRIM: u32 = 0xc018_5879;
+
+/// Flags of `chattr`, each beside an inode's.
+const FLAGS: [(u32, u16); 5] = [
+    (0x08, flags::SYNC),
+    (0x10, flags::IMMUTABLE),
+    (0x20, flags::APPEND),
+    (0x40, flags::NODUMP),
+    (0x80, flags::NOATIME),
+];
+
+/// Linux's `struct fsxattr`.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct FsXattr {
+    xflags: u32,
+    extsize: u32,
+    extents: u32,
+    project: u32,
+    cowextsize: u32,
+    pad: [u8; 8],
+}
+
+/// Linux's `struct fstrim_range`.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct TrimRange {
+    start: u64,
+    length: u64,
+    least: u64,
+}
+
+fn parse<T: FromBytes>(bytes: &[u8]) -> Result<T> {
+    T::read_from_prefix(bytes).map(|(parsed, _)| parsed).map_err(|_| Errno(EINVAL))
+}
+
+impl Served<'_> {
+    /// See [`Operations::control`](crate::Operations::control). Whether flags may be set, the kernel has checked.
+    pub(super) fn answer_control(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        command: u32,
+        argument: &[u8],
+    ) -> Result<Vec<u8>> {
+        match command {
+            FS_IOC_GETFLAGS => {
+                let xflags = self.volume.settings(ino)?.xflags;
+                let set = FLAGS.iter().filter(|(_, bit)| xflags & u32::from(*bit) != 0);
+                Ok(set.fold(0, |all, (flag, _)| all | flag).to_ne_bytes().to_vec())
+            }
+            FS_IOC_SETFLAGS => self.set_flags(ino, parse(argument)?),
+            FS_IOC_FSGETXATTR => {
+                let settings = self.volume.settings(ino)?;
+                let Settings { xflags, extsize, cowextsize, project } = settings;
+                let extents = 0;
+                Ok(FsXattr { xflags, extsize, extents, project, cowextsize, pad: [0; 8] }.as_bytes().to_vec())
+            }
+            FS_IOC_FSSETXATTR => {
+                let FsXattr { xflags, extsize, project, cowextsize, .. } = parse(argument)?;
+                self.volume.set_settings(ino, &Settings { xflags, extsize, cowextsize, project })?;
+                Ok(Vec::new())
+            }
+            FITRIM => self.trim(caller, &parse(argument)?),
+            _ => Err(Errno(ENOTTY)),
+        }
+    }
+
+    fn set_flags(&self, ino: Ino, wanted: u32) -> Result<Vec<u8>> {
+        let known = FLAGS.iter().fold(0, |all, (flag, _)| all | flag);
+        if wanted & !known != 0 {
+            return Err(Errno(EOPNOTSUPP));
+        }
+        let mut settings = self.volume.settings(ino)?;
+        for (flag, bit) in FLAGS {
+            let bit = u32::from(bit);
+            settings.xflags = settings.xflags & !bit | if wanted & flag != 0 { bit } else { 0 };
+        }
+        self.volume.set_settings(ino, &settings)?;
+        Ok(Vec::new())
+    }
+
+    /// Gives free space back to the medium, for who serves the volume, and root.
+    fn trim(&self, caller: Caller, range: &TrimRange) -> Result<Vec<u8>> {
+        if caller.uid != 0 && caller.uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno(EPERM));
+        }
+        let trimmed = self.volume.trim(range.least)?;
+        let TrimRange { start, least, .. } = *range;
+        Ok(TrimRange { start, length: trimmed.bytes, least }.as_bytes().to_vec())
+    }
+}

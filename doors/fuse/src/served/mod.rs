@@ -1,0 +1,252 @@
+//! A volume that answers.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`nodes`] | files that the kernel knows of, each held |
+//! | [`names`] | looking up, making, removing, listing |
+//! | [`files`] | contents |
+//! | [`attributes`] | what is known of files; extended attributes |
+//! | [`controls`] | `ioctl`: flags, projects, trimming |
+//!
+//! # Invariants
+//! - Nothing here is logic of a file system: it puts calls of [`Volume`] into the kernel's terms. Permissions are the
+//!   kernel's to check, by mode, owner and list.
+//! - The root's number is 1 for the kernel, which no inode of a volume has: the superblock lies there.
+
+mod attributes;
+mod controls;
+mod files;
+mod names;
+mod nodes;
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use base::Ino;
+use scc::HashMap;
+use xebec::{File, Volume};
+
+use crate::operations::{
+    Attributes, Caller, Changes, Found, Listed, Make, Node, Open, Operations, ROOT, Range, Rename, Result,
+    Seek, SetXattr, Space, WriteHow,
+};
+use nodes::Nodes;
+
+/// How a volume is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Reading leaves no time behind.
+    pub no_atime: bool,
+    /// Nothing is changed.
+    pub read_only: bool,
+}
+
+/// Puts into words what a mount did so far.
+pub type Tell<'v> = dyn Fn() -> String + Sync + 'v;
+
+/// Name of the root directory's attribute, which is in no list and on no disk, that has these words.
+pub const STATUS: &[u8] = b"user.xebec.status";
+
+/// See the module.
+pub struct Served<'v> {
+    volume: &'v Volume,
+    options: Options,
+    nodes: Nodes,
+    files: HashMap<u64, Arc<File<'v>>>,
+    /// Of the next open file.
+    next: AtomicU64,
+    status: Option<&'v Tell<'v>>,
+}
+
+impl Debug for Served<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<'v> Served<'v> {
+    /// A volume. It is to be unmounted when this is gone.
+    pub fn new(volume: &'v Volume, options: Options) -> Self {
+        let (nodes, files, next) = (Nodes::default(), HashMap::new(), AtomicU64::new(1));
+        Self { volume, options, nodes, files, next, status: None }
+    }
+
+    /// The same, telling what it did to who asks for [`STATUS`].
+    #[must_use]
+    pub fn telling(self, status: &'v Tell<'v>) -> Self {
+        Self { status: Some(status), ..self }
+    }
+
+    fn ino(&self, node: Node) -> Ino {
+        if node == ROOT { self.volume.root() } else { Ino(node.0) }
+    }
+
+    fn node(&self, ino: Ino) -> Node {
+        if ino == self.volume.root() { ROOT } else { Node(ino.0) }
+    }
+}
+
+impl Operations for Served<'_> {
+    fn lookup(&self, dir: Node, name: &[u8]) -> Result<Found> {
+        self.look_up(self.ino(dir), name)
+    }
+
+    fn forget(&self, node: Node, lookups: u64) {
+        self.nodes.forget(self.ino(node), lookups);
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes> {
+        self.known(self.ino(node))
+    }
+
+    fn change(&self, node: Node, changes: &Changes) -> Result<Attributes> {
+        self.set_known(self.ino(node), changes)
+    }
+
+    fn read_link(&self, node: Node) -> Result<Vec<u8>> {
+        let ino = self.ino(node);
+        let target = self.volume.read_link(ino)?;
+        self.note_read(ino)?;
+        Ok(target)
+    }
+
+    fn make(&self, caller: Caller, dir: Node, name: &[u8], make: &Make<'_>) -> Result<Found> {
+        self.make_named(caller, self.ino(dir), name, make)
+    }
+
+    fn create(
+        &self,
+        caller: Caller,
+        dir: Node,
+        name: Option<&[u8]>,
+        make: &Make<'_>,
+        flags: i32,
+    ) -> Result<(Found, Open)> {
+        let found = match name {
+            Some(name) => self.make_named(caller, self.ino(dir), name, make)?,
+            None => self.make_nameless(caller, self.ino(dir), make)?,
+        };
+        match self.open_file(self.ino(found.node), flags) {
+            Ok(open) => Ok((found, open)),
+            Err(error) => {
+                // The kernel gets no answer with a file in it.
+                self.nodes.forget(self.ino(found.node), 1);
+                Err(error)
+            }
+        }
+    }
+
+    fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<Found> {
+        self.link_held(self.ino(node), self.ino(dir), name)
+    }
+
+    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+        Ok(self.volume.unlink(self.ino(dir), name)?)
+    }
+
+    fn rmdir(&self, dir: Node, name: &[u8]) -> Result<()> {
+        Ok(self.volume.rmdir(self.ino(dir), name)?)
+    }
+
+    fn rename(&self, from: (Node, &[u8]), to: (Node, &[u8]), how: Rename) -> Result<()> {
+        let how = match how {
+            Rename::Replace => xebec::Rename::Replace,
+            Rename::NoReplace => xebec::Rename::NoReplace,
+            Rename::Exchange => xebec::Rename::Exchange,
+            Rename::Whiteout => xebec::Rename::Whiteout,
+        };
+        Ok(self.volume.rename(self.ino(from.0), from.1, self.ino(to.0), to.1, how)?)
+    }
+
+    fn open(&self, node: Node, flags: i32) -> Result<Open> {
+        self.open_file(self.ino(node), flags)
+    }
+
+    fn release(&self, open: Open) {
+        self.files.remove_sync(&open.0);
+    }
+
+    fn read(&self, open: Open, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let file = self.file(open)?;
+        let length = file.read_at(buf, offset)?;
+        self.note_read(file.ino())?;
+        Ok(length)
+    }
+
+    fn write(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
+        self.write_file(open, offset, data, how)
+    }
+
+    fn flush(&self, open: Open) -> Result<()> {
+        self.file(open).map(drop)
+    }
+
+    fn sync_file(&self, open: Open) -> Result<()> {
+        Ok(self.file(open)?.sync_all()?)
+    }
+
+    fn sync_directory(&self, _node: Node) -> Result<()> {
+        Ok(self.volume.sync_changes()?)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        Ok(self.volume.sync()?)
+    }
+
+    fn list(
+        &self,
+        dir: Node,
+        from: u64,
+        plus: bool,
+        give: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<()> {
+        self.list_directory(self.ino(dir), from, plus, give)
+    }
+
+    fn space(&self) -> Result<Space> {
+        Ok(self.space_now())
+    }
+
+    fn set_xattr(
+        &self,
+        node: Node,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+        drop_set_group_id: bool,
+    ) -> Result<()> {
+        self.set_extended(self.ino(node), (name, value), how, drop_set_group_id)
+    }
+
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>> {
+        match self.status {
+            Some(tell) if node == ROOT && name == STATUS => Ok(tell().into_bytes()),
+            _ => Ok(self.volume.get_attribute(self.ino(node), name)?),
+        }
+    }
+
+    fn list_xattrs(&self, node: Node) -> Result<Vec<Vec<u8>>> {
+        Ok(self.volume.list_attributes(self.ino(node))?)
+    }
+
+    fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
+        Ok(self.volume.remove_attribute(self.ino(node), name)?)
+    }
+
+    fn allocate(&self, open: Open, range: Range, mode: u32) -> Result<()> {
+        self.allocate_range(open, range, mode)
+    }
+
+    fn seek(&self, open: Open, offset: u64, what: Seek) -> Result<u64> {
+        self.seek_in(open, offset, what)
+    }
+
+    fn copy(&self, from: (Open, u64), to: (Open, u64), length: u64) -> Result<u64> {
+        self.copy_range(from, to, length)
+    }
+
+    fn control(&self, caller: Caller, node: Node, command: u32, argument: &[u8]) -> Result<Vec<u8>> {
+        self.answer_control(caller, self.ino(node), command, argument)
+    }
+}

@@ -1,0 +1,136 @@
+//! Looking up, making, removing, listing.
+
+use base::Ino;
+use base::errno::{EINVAL, ENOENT};
+use format::inode::FileType;
+use xebec::{Cookie, Device, Handle, Kind, New};
+
+use super::Served;
+use super::attributes::attributes;
+use crate::operations::{Caller, Errno, Found, Listed, Make, Result};
+
+const S_IFMT: u32 = 0o170_000;
+
+/// Entries of a directory that are looked at in one go: while they are, it is locked.
+const AT_ONCE: usize = 256;
+
+/// One of them.
+struct Seen {
+    name: Vec<u8>,
+    ino: Ino,
+    kind: u32,
+    next: u64,
+}
+
+impl Served<'_> {
+    /// What is found under a name.
+    pub(super) fn look_up(&self, dir: Ino, name: &[u8]) -> Result<Found> {
+        self.found(self.volume.lookup(dir, name)?)
+    }
+
+    /// A file, as it is told to the kernel, which counts as a lookup.
+    fn found(&self, ino: Ino) -> Result<Found> {
+        let handle = self.volume.open_ino(ino)?;
+        let known = self.volume.metadata(ino)?;
+        let found = Found {
+            node: self.node(ino),
+            generation: known.generation.into(),
+            attributes: attributes(&known, self.volume.geometry()),
+        };
+        self.nodes.note(handle);
+        Ok(found)
+    }
+
+    /// Makes a file and gives it a name.
+    pub(super) fn make_named(&self, caller: Caller, dir: Ino, name: &[u8], make: &Make<'_>) -> Result<Found> {
+        self.found(self.volume.create(dir, name, &new(caller, make)?)?)
+    }
+
+    /// Makes a file without one.
+    pub(super) fn make_nameless(&self, caller: Caller, dir: Ino, make: &Make<'_>) -> Result<Found> {
+        let handle: Handle = self.volume.anonymous(dir, &new(caller, make)?)?;
+        self.found(handle.ino())
+    }
+
+    /// Gives a file another name, or its first.
+    pub(super) fn link_held(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<Found> {
+        let handle = self.nodes.get(ino).ok_or(Errno(ENOENT))?;
+        self.volume.link_handle(&handle, dir, name)?;
+        self.found(ino)
+    }
+
+    /// See [`Operations::list`](crate::Operations::list). A file that is removed between the look at its name and the
+    /// look at itself is left out.
+    pub(super) fn list_directory(
+        &self,
+        dir: Ino,
+        from: u64,
+        plus: bool,
+        give: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<()> {
+        let mut from = from;
+        if from == 0 {
+            self.note_read(dir)?;
+        }
+        loop {
+            let mut seen: Vec<Seen> = Vec::new();
+            self.volume.read_dir(dir, Cookie(from), &mut |entry| {
+                let kind = entry.file_type.map_or(0, |kind| u32::from(kind.mode()));
+                seen.push(Seen { name: entry.name.to_vec(), ino: entry.ino, kind, next: entry.next.0 });
+                seen.len() < AT_ONCE
+            })?;
+            let Some(last) = seen.last() else { return Ok(()) };
+            from = last.next;
+            let more = seen.len() == AT_ONCE;
+            for entry in &seen {
+                if !self.give(entry, plus, give)? {
+                    return Ok(());
+                }
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn give(&self, entry: &Seen, plus: bool, give: &mut dyn FnMut(&Listed<'_>) -> bool) -> Result<bool> {
+        let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
+        let found = match plus && !is_dots {
+            false => None,
+            true => match self.found(entry.ino) {
+                Err(Errno(ENOENT)) => return Ok(true),
+                found => Some(found?),
+            },
+        };
+        let Seen { name, ino, kind, next } = entry;
+        let given = give(&Listed { name, ino: ino.0, kind: *kind, next: *next, found });
+        if !given && let Some(found) = found {
+            self.nodes.forget(self.ino(found.node), 1);
+        }
+        Ok(given)
+    }
+}
+
+fn new<'a>(caller: Caller, make: &Make<'a>) -> Result<New<'a>> {
+    let device = Device { major: make.device.0, minor: make.device.1 };
+    let kind = match FileType::from_mode((make.mode & S_IFMT) as u16) {
+        Some(FileType::Regular) => Kind::File,
+        Some(FileType::Directory) => Kind::Directory,
+        Some(FileType::Symlink) => Kind::Symlink(make.target),
+        Some(FileType::CharDevice) => Kind::CharDevice(device),
+        Some(FileType::BlockDevice) => Kind::BlockDevice(device),
+        Some(FileType::Fifo) => Kind::Fifo,
+        Some(FileType::Socket) => Kind::Socket,
+        // As `mknod` takes no kind at all for a file.
+        None if make.mode & S_IFMT == 0 => Kind::File,
+        None => return Err(Errno(EINVAL)),
+    };
+    Ok(New {
+        kind,
+        permissions: (make.mode & 0o7777) as u16,
+        umask: (make.umask & 0o777) as u16,
+        uid: caller.uid,
+        gid: caller.gid,
+        attributes: &[],
+    })
+}

@@ -1,0 +1,140 @@
+//! Threads that take requests from the kernel and send replies.
+//!
+//! # Invariants
+//! A thread has memory for one request and one reply, and takes the next request when the last is answered. All threads
+//! end when the mount does, or when the kernel's side of it is aborted.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use base::errno;
+use fuse_abi::linux::{FUSE_MIN_READ_BUFFER, fuse_opcode};
+use rustix::io::Errno as Os;
+
+use crate::counts::{Counts, Thread};
+use crate::operations::Operations;
+use crate::wire::dispatch::{Answer, answer};
+use crate::wire::init::{self, Agreed, MOST};
+use crate::wire::reply::{OVERHEAD, Reply};
+use crate::wire::request::Request;
+
+/// The kernel's device of one mount, with what was agreed upon.
+#[derive(Debug)]
+pub struct Session {
+    device: OwnedFd,
+}
+
+impl Session {
+    /// Agrees with the kernel on how to talk. Requests may follow from then on.
+    ///
+    /// # Errors
+    /// `EPROTO` for a kernel that is too old; what the device reports.
+    pub fn begin(device: OwnedFd) -> io::Result<Self> {
+        let session = Self { device };
+        let mut bytes = request_memory();
+        let mut reply = Reply::new(0);
+        loop {
+            let Some(length) = session.receive(&mut bytes)? else {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "unmounted before it began"));
+            };
+            let request = bytes.get(..length).and_then(Request::parse);
+            let Some(request) = request.filter(|request| request.opcode() == Some(fuse_opcode::FUSE_INIT))
+            else {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the kernel's first request is no INIT",
+                ));
+            };
+            reply.clear();
+            match init::agree(&request, &mut reply) {
+                Ok(agreed) => {
+                    session.send(reply.done(request.unique()))?;
+                    if agreed == Agreed::Yes {
+                        return Ok(session);
+                    }
+                }
+                Err(error) => {
+                    session.send(reply.error(request.unique(), error))?;
+                    return Err(io::Error::from_raw_os_error(error.0));
+                }
+            }
+        }
+    }
+
+    /// Serves with as many threads as are counted, until the mount ends.
+    ///
+    /// # Errors
+    /// What the device reports beside its end.
+    pub fn serve<O: Operations>(&self, operations: &O, counts: &Counts) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (counts.threads().iter().enumerate())
+                .map(|(number, counts)| {
+                    let name = format!("xebec-fuse-{number}");
+                    let work = move || self.work(operations, counts);
+                    std::thread::Builder::new().name(name).spawn_scoped(scope, work)
+                })
+                .collect::<io::Result<_>>()?;
+            workers.into_iter().try_for_each(|worker| {
+                worker.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")))
+            })
+        })
+    }
+
+    fn work<O: Operations>(&self, operations: &O, counts: &Thread) -> io::Result<()> {
+        let mut bytes = request_memory();
+        let mut reply = Reply::new(MOST as usize);
+        while let Some(length) = self.receive(&mut bytes)? {
+            let Some(request) = bytes.get(..length).and_then(Request::parse) else {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel sent no request"));
+            };
+            let begun = Instant::now();
+            reply.clear();
+            let answered = answer(operations, &request, &mut reply);
+            let failed = answered.is_err();
+            match answered {
+                Ok(Answer::Reply) => self.send(reply.done(request.unique()))?,
+                Ok(Answer::None) => {}
+                Ok(Answer::End) => return Ok(()),
+                Err(error) => self.send(reply.error(request.unique(), error))?,
+            }
+            counts.add(request.opcode_number(), begun.elapsed(), failed);
+        }
+        Ok(())
+    }
+
+    /// Waits for a request; `None` where the mount has ended.
+    fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match rustix::io::read(self.device.as_fd(), &mut *bytes) {
+                Ok(length) => return Ok(Some(length)),
+                // A request that was interrupted before it was taken; a signal.
+                Err(Os::NOENT | Os::INTR | Os::AGAIN) => {}
+                // Unmounted; aborted.
+                Err(Os::NODEV | Os::CONNABORTED) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends a reply. That nobody waits for it any more is no error.
+    fn send(&self, reply: &[u8]) -> io::Result<()> {
+        match rustix::io::write(self.device.as_fd(), reply) {
+            Ok(_) | Err(Os::NOENT | Os::NODEV | Os::CONNABORTED) => Ok(()),
+            // The kernel does not take the reply for one: whoever asked shall not wait forever.
+            Err(Os::INVAL) => {
+                let unique =
+                    reply.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
+                let mut refusal = Reply::new(0);
+                let refused = refusal.error(unique, crate::Errno(errno::EIO));
+                rustix::io::write(self.device.as_fd(), refused).map(drop).or(Ok(()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Memory for the longest request: a write, with its header.
+fn request_memory() -> Box<[u8]> {
+    vec![0; (FUSE_MIN_READ_BUFFER as usize).max(MOST as usize + OVERHEAD)].into()
+}
