@@ -4,10 +4,17 @@ use base::Ino;
 use base::errno::ENODATA;
 use base::time::Time;
 use format::Geometry;
+use format::attr::acl;
 use xebec::{Metadata, OpenOptions, SetAttribute, SetMetadata};
 
 use super::Served;
+use super::owners::{Owners, To};
 use crate::operations::{Attributes, Changes, Moment, Result, SetXattr, Space};
+
+/// Whether an attribute is an access control list.
+fn is_list(name: &[u8]) -> bool {
+    [acl::LINUX_ACCESS, acl::LINUX_DEFAULT].iter().any(|list| list.as_bytes() == name)
+}
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -20,14 +27,13 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// A time of reading that is older follows every read; a younger one only the first after a change (`relatime`).
 const DAY: i64 = 24 * 60 * 60;
 
-/// A file as it is told to the kernel.
-pub(super) fn attributes(known: &Metadata, geometry: &Geometry) -> Attributes {
+fn attributes(known: &Metadata, geometry: &Geometry, owners: &Owners) -> Attributes {
     Attributes {
         ino: known.ino.0,
         mode: u32::from(known.file_type.mode() | known.permissions),
         nlink: known.nlink,
-        uid: known.uid,
-        gid: known.gid,
+        uid: owners.user(known.uid, To::Machine),
+        gid: owners.group(known.gid, To::Machine),
         size: known.size,
         sectors: known.blocks << (geometry.block_log - 9),
         block_size: geometry.block_size,
@@ -40,9 +46,14 @@ pub(super) fn attributes(known: &Metadata, geometry: &Geometry) -> Attributes {
 }
 
 impl Served<'_> {
+    /// A file as it is told to the kernel.
+    pub(super) fn told(&self, known: &Metadata) -> Attributes {
+        attributes(known, self.volume.geometry(), &self.options.owners)
+    }
+
     /// What is known of a file.
     pub(super) fn known(&self, ino: Ino) -> Result<Attributes> {
-        Ok(attributes(&self.volume.metadata(ino)?, self.volume.geometry()))
+        Ok(self.told(&self.volume.metadata(ino)?))
     }
 
     /// Changes it.
@@ -62,8 +73,8 @@ impl Served<'_> {
         };
         let set = SetMetadata {
             permissions: changes.mode.map(|mode| (mode & 0o7777) as u16),
-            uid: changes.uid,
-            gid: changes.gid,
+            uid: changes.uid.map(|uid| self.options.owners.user(uid, To::Volume)),
+            gid: changes.gid.map(|gid| self.options.owners.group(gid, To::Volume)),
             accessed: moment(changes.accessed).filter(|_| !touched),
             modified: moment(changes.modified).filter(|_| !touched),
             changed: changes.changed,
@@ -130,6 +141,13 @@ impl Served<'_> {
         }
     }
 
+    /// The value of an extended attribute.
+    pub(super) fn extended(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let value = self.volume.get_attribute(ino, name)?;
+        let mapped = is_list(name) && !self.options.owners.is_empty();
+        Ok(if mapped { self.options.owners.list(&value, To::Machine) } else { value })
+    }
+
     /// Sets an extended attribute.
     pub(super) fn set_extended(
         &self,
@@ -143,7 +161,11 @@ impl Served<'_> {
             SetXattr::Create => SetAttribute::Create,
             SetXattr::Replace => SetAttribute::Replace,
         };
-        self.volume.set_attribute(ino, name, value, how)?;
+        if is_list(name) && !self.options.owners.is_empty() {
+            self.volume.set_attribute(ino, name, &self.options.owners.list(value, To::Volume), how)?;
+        } else {
+            self.volume.set_attribute(ino, name, value, how)?;
+        }
         if drop_set_group_id {
             let permissions = Some(self.volume.metadata(ino)?.permissions & !SET_GID);
             self.volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;

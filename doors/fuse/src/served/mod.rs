@@ -6,6 +6,7 @@
 //! | [`names`] | looking up, making, removing, listing |
 //! | [`files`] | contents |
 //! | [`attributes`] | what is known of files; extended attributes |
+//! | [`owners`] | owners under other numbers |
 //! | [`controls`] | `ioctl`: flags, projects, trimming |
 //!
 //! # Invariants
@@ -18,6 +19,7 @@ mod controls;
 mod files;
 mod names;
 mod nodes;
+pub mod owners;
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -32,10 +34,13 @@ use crate::operations::{
     Seek, SetXattr, Space, WriteHow,
 };
 use nodes::Nodes;
+use owners::{Owners, To};
 
 /// How a volume is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
+    /// Numbers of owners that are others here than in the volume.
+    pub owners: Owners,
     /// Reading leaves no time behind.
     pub no_atime: bool,
     /// Nothing is changed.
@@ -82,6 +87,12 @@ impl<'v> Served<'v> {
         if node == ROOT { self.volume.root() } else { Ino(node.0) }
     }
 
+    /// Who asks, by the volume's numbers.
+    fn in_volume(&self, caller: Caller) -> Caller {
+        let owners = &self.options.owners;
+        Caller { uid: owners.user(caller.uid, To::Volume), gid: owners.group(caller.gid, To::Volume) }
+    }
+
     fn node(&self, ino: Ino) -> Node {
         if ino == self.volume.root() { ROOT } else { Node(ino.0) }
     }
@@ -112,7 +123,7 @@ impl Operations for Served<'_> {
     }
 
     fn make(&self, caller: Caller, dir: Node, name: &[u8], make: &Make<'_>) -> Result<Found> {
-        self.make_named(caller, self.ino(dir), name, make)
+        self.make_named(self.in_volume(caller), self.ino(dir), name, make)
     }
 
     fn create(
@@ -123,6 +134,7 @@ impl Operations for Served<'_> {
         make: &Make<'_>,
         flags: i32,
     ) -> Result<(Found, Open)> {
+        let caller = self.in_volume(caller);
         let found = match name {
             Some(name) => self.make_named(caller, self.ino(dir), name, make)?,
             None => self.make_nameless(caller, self.ino(dir), make)?,
@@ -222,7 +234,7 @@ impl Operations for Served<'_> {
     fn xattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>> {
         match self.status {
             Some(tell) if node == ROOT && name == STATUS => Ok(tell().into_bytes()),
-            _ => Ok(self.volume.get_attribute(self.ino(node), name)?),
+            _ => self.extended(self.ino(node), name),
         }
     }
 

@@ -6,7 +6,6 @@ use format::inode::FileType;
 use xebec::{Cookie, Device, Handle, Kind, New};
 
 use super::Served;
-use super::attributes::attributes;
 use crate::operations::{Caller, Errno, Found, Listed, Make, Result};
 
 const S_IFMT: u32 = 0o170_000;
@@ -35,7 +34,7 @@ impl Served<'_> {
         let found = Found {
             node: self.node(ino),
             generation: known.generation.into(),
-            attributes: attributes(&known, self.volume.geometry()),
+            attributes: self.told(&known),
         };
         self.nodes.note(handle);
         Ok(found)

@@ -40,10 +40,13 @@ use options::Wishes;
     relatime, noatime            when reading leaves a time behind\n  \
     logdev=PATH                  the log lies there\n  \
     partition=N, offset=BYTES    where in the image the volume is\n  \
+    idmap=user                   what root owns in the volume is yours here, and the reverse\n  \
+    idmap=[u:|g:]IN:HERE[:N]     N owners (users, groups, both) of the volume have other numbers here\n  \
     threads=N                    that serve requests\n  \
     cache=BYTES                  of contents and metadata in memory\n\n\
     Examples:\n  \
     xebec mount disk.xfs /mnt\n  \
+    xebec mount -o idmap=user disk.xfs mnt     # you may do all that root may\n  \
     xebec mount -o ro,allow_other disk.xfs mnt && ls mnt\n  \
     xebec mount --foreground disk.xfs mnt      # stays; ^C unmounts\n  \
     xebec umount mnt\n\n\

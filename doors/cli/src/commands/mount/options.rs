@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fuse::mount::Wanted;
+use fuse::served::owners::{Owners, Range};
 
 use crate::sizes;
 
@@ -33,8 +34,32 @@ pub enum Wish {
     Cache(u64),
     /// What tables of mounts show.
     Source(String),
+    /// Owners have other numbers here.
+    Owners(Owned),
     /// It concerns others, or what is so anyway.
     Nothing,
+}
+
+/// Whose numbers are others here than in the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owned {
+    /// Of users and groups both.
+    Both(Range),
+    /// Of users.
+    Users(Range),
+    /// Of groups.
+    Groups(Range),
+    /// Root's are those of who mounts.
+    Mine,
+}
+
+fn owned(text: &str) -> Result<Owned, String> {
+    Ok(match text.split_once(':') {
+        None if text == "user" => Owned::Mine,
+        Some(("u", range)) => Owned::Users(range.parse()?),
+        Some(("g", range)) => Owned::Groups(range.parse()?),
+        _ => Owned::Both(text.parse()?),
+    })
 }
 
 /// Options of mount(8) that it keeps for itself, and of XFS that say what is so here, or what this machine need not
@@ -94,6 +119,7 @@ pub fn parse(text: &str) -> Result<Wish, String> {
             _ => return Err("1 to 1024 threads can serve".into()),
         },
         ("cache", Some(value)) => Wish::Cache(sizes::parse(value)?),
+        ("idmap", Some(value)) => Wish::Owners(owned(value)?),
         ("fsname", Some(name)) => Wish::Source(name.into()),
         (name, None) if IGNORED.contains(&name) || name.starts_with("x-") => Wish::Nothing,
         (name, Some(_)) if IGNORED_WITH_VALUE.contains(&name) || name.starts_with("x-") => Wish::Nothing,
@@ -116,6 +142,8 @@ pub struct Wishes {
     pub threads: Option<usize>,
     /// Bytes of memory for contents and metadata.
     pub cache: Option<u64>,
+    /// Numbers of owners that are others here than in the volume.
+    pub owners: Owners,
 }
 
 impl Wishes {
@@ -123,8 +151,15 @@ impl Wishes {
     pub fn new(wishes: &[Wish]) -> Self {
         let ordinary = !rustix::process::geteuid().is_root();
         let mount = Wanted { no_suid: ordinary, no_dev: ordinary, ..Wanted::default() };
-        let mut all =
-            Self { mount, log_device: None, partition: None, offset: None, threads: None, cache: None };
+        let mut all = Self {
+            mount,
+            log_device: None,
+            partition: None,
+            offset: None,
+            threads: None,
+            cache: None,
+            owners: Owners::default(),
+        };
         for wish in wishes {
             all.add(wish);
         }
@@ -145,8 +180,24 @@ impl Wishes {
             Wish::Threads(threads) => self.threads = Some(*threads),
             Wish::Cache(bytes) => self.cache = Some(*bytes),
             Wish::Source(name) => self.mount.source.clone_from(name),
+            Wish::Owners(owned) => self.add_owners(*owned),
             Wish::Nothing => {}
         }
+    }
+
+    fn add_owners(&mut self, owned: Owned) {
+        let mine = |machine| Range { volume: 0, machine, count: 1 };
+        let (user, group) = match owned {
+            Owned::Both(range) => (Some(range), Some(range)),
+            Owned::Users(range) => (Some(range), None),
+            Owned::Groups(range) => (None, Some(range)),
+            Owned::Mine => {
+                let group = rustix::process::getegid().as_raw();
+                (Some(mine(rustix::process::geteuid().as_raw())), Some(mine(group)))
+            }
+        };
+        self.owners.users.extend(user);
+        self.owners.groups.extend(group);
     }
 }
 

@@ -39,7 +39,8 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     let stop = ending.handle();
     let served = std::thread::scope(|scope| {
         scope.spawn(|| ending.wait(&directory, &volume, &messages));
-        let options = Options { no_atime: wanted.no_atime, read_only: wanted.read_only };
+        let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
+        let options = Options { owners: wishes.owners.clone(), no_atime, read_only };
         let tell = || status::text(&volume, &counts);
         let served = Served::new(&volume, options).telling(&tell);
         let served = session.serve(&served, &counts);
