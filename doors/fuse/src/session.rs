@@ -26,11 +26,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Agrees with the kernel on how to talk. Requests may follow from then on.
+    /// Agrees with the kernel on how to talk. Requests may follow from then on. With `writeback` the kernel keeps what is
+    /// written for a while: small writes are faster then, but that there is no space for them is told only to who syncs
+    /// or closes the file.
     ///
     /// # Errors
     /// `EPROTO` for a kernel that is too old; what the device reports.
-    pub fn begin(device: OwnedFd) -> io::Result<Self> {
+    pub fn begin(device: OwnedFd, writeback: bool) -> io::Result<Self> {
         let session = Self { device };
         let mut bytes = request_memory();
         let mut reply = Reply::new(0);
@@ -47,7 +49,7 @@ impl Session {
                 ));
             };
             reply.clear();
-            match init::agree(&request, &mut reply) {
+            match init::agree(&request, writeback, &mut reply) {
                 Ok(agreed) => {
                     session.send(reply.done(request.unique()))?;
                     if agreed == Agreed::Yes {

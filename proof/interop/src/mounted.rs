@@ -1,5 +1,5 @@
-//! Tests on a volume that the kernel has mounted, in two halves: the outer one makes the volume and mounts it, in a
-//! mount namespace of its own, and runs the inner one there, an ignored test of the same program.
+//! Tests on a volume that is mounted, by the kernel or by Xebec, in two halves: the outer one makes the volume and
+//! mounts it, in a mount namespace of its own, and runs the inner one there, an ignored test of the same program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,30 +11,54 @@ use crate::needs;
 /// Where the inner half finds the volume.
 const MOUNT: &str = "XEBEC_MOUNTED";
 
-/// Makes a volume `$1`, mounts it on `$2`, and runs the test `$4` of the program `$3`.
+/// Makes a volume `$1`, mounts it on `$2`, and runs the test `$4` of the program `$3`; by `$5` if that is not empty.
 const RUN: &str = r#"
 truncate -s 512M "$1"
 mkfs.xfs -q "$1"
-mount -t xfs -o loop,nouuid "$1" "$2"
-"$3" --exact --ignored --nocapture "$4"
-umount "$2"
+if [ -z "$5" ]; then mount -t xfs -o loop,nouuid "$1" "$2"; else "$5" mount "$1" "$2"; fi
+failed=0
+"$3" --exact --ignored --nocapture "$4" || failed=$?
+if [ -z "$5" ]; then umount "$2"; else "$5" umount "$2"; fi
+[ $failed = 0 ]
+xfs_repair -n "$1" > "$1.said" 2>&1 || { cat "$1.said" >&2; false; }
 "#;
 
-/// Runs the test `inner` of this program on a new volume; says that `test` was skipped where nothing can be mounted.
+/// Runs the test `inner` of this program on a new volume that the kernel has mounted, and has `xfs_repair` look at it;
+/// says that `test` was skipped where nothing can be mounted.
 ///
 /// # Errors
 /// The inner half failed, and has said why; what making folders and starting programs meets.
 pub fn run(test: &str, inner: &str) -> anyhow::Result<()> {
-    if let Err(why) = needs::mounting() {
-        needs::skip(test, &why);
-        return Ok(());
+    match needs::mounting() {
+        Ok(()) => mounted_by(Path::new(""), inner),
+        Err(why) => {
+            needs::skip(test, &why);
+            Ok(())
+        }
     }
+}
+
+/// The same on one that Xebec has mounted.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on_xebec(test: &str, inner: &str) -> anyhow::Result<()> {
+    match needs::fuse().and_then(|()| needs::mounting()).and_then(|()| needs::xebec()) {
+        Ok(xebec) => mounted_by(&xebec, inner),
+        Err(why) => {
+            needs::skip(test, &why);
+            Ok(())
+        }
+    }
+}
+
+fn mounted_by(program: &Path, inner: &str) -> anyhow::Result<()> {
     let work = scratch()?;
     let mount = work.path().join("mnt");
     std::fs::create_dir(&mount)?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "bash", "-euc", RUN, inner]).arg(work.path().join("volume"));
-    command.args([&mount, &std::env::current_exe()?]).arg(inner).env(MOUNT, &mount);
+    command.args([&mount, &std::env::current_exe()?]).arg(inner).arg(program).env(MOUNT, &mount);
     let status = command.status().context("unshare")?;
     ensure!(status.success(), "{inner} on a mounted volume: {status}");
     Ok(())

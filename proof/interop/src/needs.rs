@@ -31,6 +31,14 @@ pub fn mounting() -> Result<(), String> {
     newer_xfsprogs()
 }
 
+/// Why nothing can be mounted through FUSE, if it cannot.
+pub fn fuse() -> Result<(), String> {
+    if !Path::new("/dev/fuse").exists() {
+        return Err("this kernel has no FUSE".into());
+    }
+    tools(&["fusermount3"])
+}
+
 /// Why the newer xfsprogs cannot be used, if it cannot.
 pub fn newer_xfsprogs() -> Result<(), String> {
     let repair = crate::damage::record::newer().join("xfs_repair");

@@ -16,8 +16,8 @@ const LEAST_MINOR: u32 = 36;
 
 /// What the kernel is asked to do, where it can.
 ///
-/// It keeps contents, and writes them when it likes; it keeps names, links' targets and directories; it asks for
-/// entries with what they stand for, and in parallel. It checks permissions, lists too, while masks are for the server
+/// It keeps contents, names, links' targets and directories; it asks for entries with what they stand for, and in
+/// parallel. It checks permissions, lists too, while masks are for the server
 /// to apply, who knows where a directory's list takes their place. Bits that a write takes away are told, not searched
 /// for before each write.
 const WANTED: u64 = (abi::FUSE_ASYNC_READ
@@ -28,7 +28,6 @@ const WANTED: u64 = (abi::FUSE_ASYNC_READ
     | abi::FUSE_DO_READDIRPLUS
     | abi::FUSE_READDIRPLUS_AUTO
     | abi::FUSE_ASYNC_DIO
-    | abi::FUSE_WRITEBACK_CACHE
     | abi::FUSE_PARALLEL_DIROPS
     | abi::FUSE_POSIX_ACL
     | abi::FUSE_ABORT_ERROR
@@ -49,11 +48,12 @@ pub enum Agreed {
     Yes,
 }
 
-/// Answers the first request.
+/// Answers the first request. With `writeback` the kernel keeps what is written, too, and writes it when it likes: small
+/// writes cost nothing then, but that there is no space for them shows only when the file is synced or closed.
 ///
 /// # Errors
 /// `EPROTO` where the kernel is too old.
-pub fn agree(request: &Request<'_>, reply: &mut Reply) -> Result<Agreed> {
+pub fn agree(request: &Request<'_>, writeback: bool, reply: &mut Reply) -> Result<Agreed> {
     let asked: fuse_init_in = request.body().take()?;
     let mut answer = fuse_init_out {
         major: abi::FUSE_KERNEL_VERSION,
@@ -68,7 +68,8 @@ pub fn agree(request: &Request<'_>, reply: &mut Reply) -> Result<Agreed> {
         return Err(Errno(EPROTO));
     }
     let offered = u64::from(asked.flags) | u64::from(asked.flags2) << 32;
-    let flags = offered & WANTED;
+    let kept = if writeback { u64::from(abi::FUSE_WRITEBACK_CACHE) } else { 0 };
+    let flags = offered & (WANTED | kept);
     answer.flags = flags as u32; // its lower half
     answer.flags2 = (flags >> 32) as u32;
     answer.max_readahead = asked.max_readahead.max(MOST);

@@ -23,7 +23,12 @@ fn the_model_answers_as_the_kernel_does() {
 }
 
 #[test]
-#[ignore = "run by the_model_answers_as_the_kernel_does, on a mounted volume"]
+fn the_mount_answers_as_the_model_does() {
+    mounted::run_on_xebec("the_mount_answers_as_the_model_does", "rules::inner").unwrap();
+}
+
+#[test]
+#[ignore = "run by the two above, on a mounted volume"]
 fn inner() {
     let Some(mount) = mounted::place() else { return };
     let calls = Calls::new(&mount);

@@ -19,16 +19,33 @@ pub struct Calls {
     shares: bool,
     /// Calls past the cache are among them, aligned to this.
     direct: Option<u64>,
+    /// Which calls the subject has.
+    has: fn(&Call) -> bool,
 }
 
 impl Calls {
     /// All that `seed` decides.
     pub fn new(seed: u64, usual: u64, shares: bool, direct: Option<u64>) -> Self {
-        Self { rng: Rng::part(seed, 11), usual, shares, direct }
+        Self { rng: Rng::part(seed, 11), usual, shares, direct, has: |_| true }
+    }
+
+    /// The same for a subject that does not have all calls.
+    #[must_use]
+    pub fn only(self, has: fn(&Call) -> bool) -> Self {
+        Self { has, ..self }
     }
 
     /// The next call.
     pub fn next(&mut self, files: &Files) -> Call {
+        loop {
+            let call = self.any(files);
+            if (self.has)(&call) {
+                return call;
+            }
+        }
+    }
+
+    fn any(&mut self, files: &Files) -> Call {
         let file = self.rng.index(files.len());
         let size = files.get(file).size();
         match self.rng.below(100) {

@@ -42,6 +42,7 @@ use options::Wishes;
     partition=N, offset=BYTES    where in the image the volume is\n  \
     idmap=user                   what root owns in the volume is yours here, and the reverse\n  \
     idmap=[u:|g:]IN:HERE[:N]     N owners (users, groups, both) of the volume have other numbers here\n  \
+    writeback_cache              small writes cost less; no space is told at fsync and close, not at write\n  \
     threads=N                    that serve requests\n  \
     cache=BYTES                  of contents and metadata in memory\n\n\
     Examples:\n  \

@@ -22,6 +22,8 @@ pub enum Wish {
     Exec(bool),
     /// Reading leaves a time behind.
     Atime(bool),
+    /// The kernel keeps what is written for a while.
+    Writeback,
     /// Where the log lies.
     LogDevice(PathBuf),
     /// The partition.
@@ -109,6 +111,7 @@ pub fn parse(text: &str) -> Result<Wish, String> {
         ("dev" | "nodev", None) => Wish::Dev(name == "dev"),
         ("exec" | "noexec", None) => Wish::Exec(name == "exec"),
         ("atime" | "noatime", None) => Wish::Atime(name == "atime"),
+        ("writeback_cache", None) => Wish::Writeback,
         ("logdev", Some(path)) => Wish::LogDevice(path.into()),
         ("partition", Some(value)) => {
             Wish::Partition(u32::try_from(number(value)?).map_err(|_| "there is no such partition")?)
@@ -132,6 +135,8 @@ pub fn parse(text: &str) -> Result<Wish, String> {
 pub struct Wishes {
     /// What the mount shall be.
     pub mount: Wanted,
+    /// The kernel keeps what is written for a while.
+    pub writeback: bool,
     /// Where the log lies.
     pub log_device: Option<PathBuf>,
     /// The partition.
@@ -153,6 +158,7 @@ impl Wishes {
         let mount = Wanted { no_suid: ordinary, no_dev: ordinary, ..Wanted::default() };
         let mut all = Self {
             mount,
+            writeback: false,
             log_device: None,
             partition: None,
             offset: None,
@@ -174,6 +180,7 @@ impl Wishes {
             Wish::Dev(on) => self.mount.no_dev = !on,
             Wish::Exec(on) => self.mount.no_exec = !on,
             Wish::Atime(on) => self.mount.no_atime = !on,
+            Wish::Writeback => self.writeback = true,
             Wish::LogDevice(path) => self.log_device = Some(path.clone()),
             Wish::Partition(number) => self.partition = Some(*number),
             Wish::Offset(offset) => self.offset = Some(*offset),

@@ -33,7 +33,8 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
         wanted.source = image.display().to_string();
     }
     let device = fuse::mount::mount(&wanted).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
-    let session = Session::begin(device).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
+    let session = Session::begin(device, wishes.writeback)
+        .map_err(|error| anyhow!("{}: {error}", directory.display()))?;
     background::ready()?;
     let counts = Counts::new(wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS)));
     let stop = ending.handle();

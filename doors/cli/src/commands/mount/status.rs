@@ -1,11 +1,12 @@
 //! `xebec status`: what a mount tells of itself, through the mount.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use fuse::counts::{BOUNDS, Counts};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use xebec::Volume;
 
@@ -119,16 +120,26 @@ pub fn text(volume: &Volume, counts: &Counts) -> String {
     serde_json::to_string(&document).unwrap_or_default()
 }
 
-/// Runs `status`.
-pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let directory = &arguments.directory;
+/// The process that serves a mount.
+pub fn process(directory: &Path) -> anyhow::Result<Pid> {
+    let (_, known) = ask(directory)?;
+    i32::try_from(known.process).ok().and_then(Pid::from_raw).context("the mount names no process")
+}
+
+/// What a mount tells, as it is and understood.
+fn ask(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
     let mut told = vec![0; 64 << 10];
     let name = std::str::from_utf8(fuse::served::STATUS).context("the attribute's name")?;
     let length = rustix::fs::getxattr(directory, name, &mut told)
         .map_err(|_| anyhow!("no volume of xebec is mounted here (mount shows what is mounted where)"))?;
     told.truncate(length);
-    let known: Document =
-        serde_json::from_slice(&told).context("the mount tells what this version does not know")?;
+    let known = serde_json::from_slice(&told).context("the mount tells what this version does not know")?;
+    Ok((told, known))
+}
+
+/// Runs `status`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let (told, known) = ask(&arguments.directory)?;
     let mut out = Stdout::buffered();
     if global.json {
         out.write_all(&told)?;

@@ -1,12 +1,14 @@
 //! `xebec umount`.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::Args;
-use rustix::fs::FlockOperation;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::PidfdFlags;
 
+use super::status;
 use crate::output::exit_code;
 
 /// Arguments of `umount`.
@@ -25,12 +27,12 @@ pub struct Arguments {
 }
 
 /// How long the process that serves the mount may take to write what is left.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Timespec = Timespec { tv_sec: 600, tv_nsec: 0 };
 
 /// Runs `umount`.
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let directory = &arguments.directory;
-    let source = source(directory);
+    let server = server(directory);
     fuse::mount::unmount(directory, arguments.lazy).map_err(|error| match error.raw_os_error() {
         Some(base::errno::EBUSY) => {
             anyhow!("it is in use (fuser -vm shows by whom; --lazy does not wait for them)")
@@ -38,39 +40,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Some(base::errno::EINVAL) => anyhow!("nothing is mounted here"),
         _ => anyhow!("{error}"),
     })?;
-    if let Some(image) = source.filter(|_| !arguments.lazy) {
-        wait_until_free(&image);
+    // Once the kernel has let the volume go, its server ends it, and has the image locked until then.
+    if let Some(server) = server.filter(|_| !arguments.lazy) {
+        rustix::event::poll(&mut [PollFd::new(&server, PollFlags::IN)], Some(&PATIENCE)).ok();
     }
     Ok(exit_code::OK)
 }
 
-/// What is mounted on a directory, if that is a file.
-fn source(directory: &Path) -> Option<PathBuf> {
-    let directory = directory.canonicalize().ok()?;
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let found = mounts.lines().rev().find_map(|line| {
-        let (head, tail) = line.split_once(" - ")?;
-        let place = head.split(' ').nth(4)?;
-        (Path::new(&unescaped(place)) == directory).then(|| tail.split(' ').nth(1))?
-    })?;
-    Some(PathBuf::from(unescaped(found))).filter(|path| path.is_file())
-}
-
-/// Spaces and their like are written as three octal digits behind a backslash (`proc_pid_mountinfo(5)`).
-fn unescaped(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
-}
-
-/// The process that serves it unmounts the volume once the kernel has let it go, and has it locked until then.
-fn wait_until_free(image: &Path) {
-    let Ok(file) = std::fs::File::open(image) else { return };
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(5)),
-            _ => return,
-        }
-    }
+/// The process that serves a mount, to wait for.
+fn server(directory: &Path) -> Option<OwnedFd> {
+    let process = status::process(directory).ok()?;
+    rustix::process::pidfd_open(process, PidfdFlags::empty()).ok()
 }

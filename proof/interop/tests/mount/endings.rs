@@ -1,0 +1,143 @@
+//! Every way in which a mount ends.
+
+use crate::bed::run;
+
+/// Whatever moment the server is killed at: the volume mounts again at once, and has every file that was synced.
+#[test]
+fn a_killed_server_loses_nothing_that_was_synced() {
+    let script = r#"
+"$xebec" mkfs -q image --size 300m
+: > synced
+for round in $(seq 12); do
+    "$xebec" mount image mnt
+    server=$("$xebec" status --json mnt | sed 's/.*"process":\([0-9]*\).*/\1/')
+    [ ! -s synced ] || (cd mnt && sed 's/ /  /' ../synced | sha256sum --quiet -c -) ||
+        fail "round $round: a synced file is not whole"
+    (n=0; while n=$((n + 1)); mkdir -p mnt/r$round/d$((n % 7)); do
+        name=r$round/d$((n % 7))/f$n
+        head -c $((n * 977 % 40000)) /dev/urandom > mnt/$name || break
+        echo unsynced >> mnt/r$round/log || break
+        sync mnt/$name mnt/r$round/d$((n % 7)) mnt/r$round mnt 2> /dev/null || break
+        sum=$(sha256sum < mnt/$name) || break
+        echo "${sum%% *} $name" >> synced.new
+    done) 2> /dev/null & worker=$!
+    while [ ! -s synced.new ]; do sleep 0.01; done
+    sleep 0.$((round * 37 % 50 + 10))
+    kill -9 $server
+    wait $worker || true
+    cat synced.new >> synced && rm synced.new
+    umount -l mnt 2> /dev/null || true
+done
+"$xebec" replay image > said 2>&1 || fail replay
+judge image "after twelve kills"
+mkdir judged && mount -t xfs -o loop,nouuid,ro image judged
+(cd judged && sed 's/ /  /' ../synced | sha256sum --quiet -c -) || fail "the kernel misses a synced file"
+umount judged
+"#;
+    run("a_killed_server_loses_nothing_that_was_synced", &[], script);
+}
+
+#[test]
+fn a_mount_ends_as_it_is_asked_to() {
+    let script = r#"
+"$xebec" mkfs -q image --size 100m
+server() { "$xebec" status --json mnt | sed 's/.*"process":\([0-9]*\).*/\1/'; }
+gone() { for n in $(seq 500); do kill -0 $1 2> /dev/null || return 0; sleep 0.02; done; fail "$2: the server is still there"; }
+
+# A signal unmounts, and nothing is lost that was not synced.
+"$xebec" mount image mnt && echo one > mnt/one && pid=$(server)
+kill -TERM $pid && gone $pid SIGTERM
+[ ! -e mnt/one ] || fail "still mounted after SIGTERM"
+judge image "after SIGTERM"
+
+# In use: refused; lazily, with the last user.
+"$xebec" mount image mnt && [ "$(cat mnt/one)" = one ] && pid=$(server)
+exec 5> mnt/open
+if "$xebec" umount mnt 2> said; then fail "unmounted while a file is open"; fi
+grep -q 'in use' said || fail "no word on why it cannot be unmounted"
+"$xebec" umount --lazy mnt
+echo late >&5
+rm -f nothing; exec 5>&-
+gone $pid "a lazy unmount"
+judge image "after a lazy unmount"
+
+# Two signals: at once, with a file open that has lost its name.
+"$xebec" mount image mnt && [ "$(cat mnt/open)" = late ] && pid=$(server)
+exec 5> mnt/unlinked && rm mnt/unlinked && echo two > mnt/two && sync mnt/two mnt
+kill -TERM $pid; sleep 0.5; kill -TERM $pid 2> /dev/null || true
+gone $pid "two signals"
+exec 5>&- || true
+umount -l mnt 2> /dev/null || true
+"$xebec" mount image mnt && [ "$(cat mnt/two)" = two ] && "$xebec" umount mnt
+judge image "after two signals"
+
+# umount(8) is as good.
+"$xebec" mount image mnt && echo three > mnt/three && pid=$(server) && umount mnt
+gone $pid umount
+judge image "after umount"
+
+# In the foreground, as a service has it.
+"$xebec" mount --foreground image mnt & pid=$!
+for n in $(seq 500); do mountpoint -q mnt && break; sleep 0.02; done
+[ "$(cat mnt/three)" = three ] && kill -INT $pid
+wait $pid || fail "the foreground ends with $?"
+"#;
+    run("a_mount_ends_as_it_is_asked_to", &[], script);
+}
+
+#[test]
+fn nobody_else_gets_at_a_mounted_image() {
+    let script = r#"
+"$xebec" mkfs -q image --size 100m
+"$xebec" mount image mnt
+mkdir other
+for command in "mount image other" "touch image /x" "grow image 200m" "trim image"; do
+    if "$xebec" $command > said 2>&1; then fail "$command succeeds on a mounted image"; fi
+    grep -q 'open for writing' said || fail "$command: no word on why"
+done
+"$xebec" mount -o ro image other && ls other && "$xebec" umount other
+"$xebec" umount mnt
+"$xebec" mount -o ro image mnt
+if touch mnt/x 2> said; then fail "a file is made on a mount that is read only"; fi
+sum=$(sha256sum image) && ls -lR mnt && "$xebec" umount mnt && [ "$sum" = "$(sha256sum image)" ] || fail "ro wrote"
+if "$xebec" mount nothing mnt 2> said; then fail "nothing is mounted"; fi
+if "$xebec" mount image nowhere 2> said; then fail "mounted nowhere"; fi
+if "$xebec" mount -o sparkling image mnt 2> said; then fail "an unknown option"; fi
+grep -q sparkling said || fail "the unknown option is not named"
+if "$xebec" umount mnt 2> said; then fail "unmounted what was not mounted"; fi
+grep -q 'nothing is mounted' said || fail "no word on that nothing is mounted"
+"#;
+    run("nobody_else_gets_at_a_mounted_image", &[], script);
+}
+
+/// A volume that becomes full says so, and has what fitted.
+#[test]
+fn a_full_volume_says_so() {
+    let script = r#"
+"$xebec" mkfs -q image --size 40m
+"$xebec" mount image mnt
+if dd if=/dev/zero of=mnt/large bs=64k status=none 2> said; then fail "more than there is room for"; fi
+grep -q 'No space left' said || fail "another error than ENOSPC"
+rm mnt/large && sync mnt
+head -c 8M /dev/urandom > mnt/fits && sum=$(sha256sum < mnt/fits)
+"$xebec" umount mnt
+judge image "after it was full"
+"$xebec" mount image mnt && [ "$sum" = "$(sha256sum < mnt/fits)" ] && "$xebec" umount mnt
+"#;
+    run("a_full_volume_says_so", &[], script);
+}
+
+/// Called as mount(8) calls it.
+#[test]
+fn mount_finds_its_helper() {
+    let script = r#"
+"$xebec" mkfs -q image --size 100m
+mkdir bin && ln -s "$xebec" bin/mount.xebec
+bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,noatime,x-systemd.automount
+mountpoint -q mnt && findmnt -no FSTYPE mnt | grep -q fuse.xebec || fail "not mounted"
+umount mnt
+code=0; bin/mount.xebec "$PWD/nothing" "$PWD/mnt" -o rw 2> said || code=$?
+[ $code = 32 ] || fail "exit code $code, not that of a mount that failed"
+"#;
+    run("mount_finds_its_helper", &[], script);
+}

@@ -1,0 +1,161 @@
+//! Programs that people run.
+
+use crate::bed::run;
+
+/// A history of a thousand files: committed, changed, branched, merged, cloned and verified.
+const GIT: &str = r#"
+export HOME=$PWD GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+use_git() {
+    git init -q -b main "$1/repository"
+    cd "$1/repository"
+    for d in $(seq 20); do mkdir -p src/d$d; for n in $(seq 50); do echo "file $d $n" > src/d$d/f$n.txt; done; done
+    git add -A && git commit -q -m first
+    git checkout -q -b side && git mv src/d1 src/moved && git rm -q -r src/d2 && git commit -q -m second
+    git checkout -q main && echo more >> src/d3/f1.txt && git commit -q -a -m third
+    git merge -q side -m merged
+    [ -z "$(git status --porcelain)" ] || fail "git status is not clean"
+    git gc -q && git fsck --strict
+    git clone -q . ../clone && cd ../clone && git fsck && [ -z "$(git status --porcelain)" ]
+    cd ../..
+}
+"#;
+
+#[test]
+fn git_works_as_root() {
+    let script = r#"
+"$xebec" mkfs -q image --size 400m
+"$xebec" mount image mnt
+(use_git mnt)
+facts mnt > wanted
+"$xebec" umount mnt
+judge image "after git"
+shown image wanted
+"#;
+    run("git_works_as_root", &["git"], &[GIT, script].concat());
+}
+
+/// By fusermount3, as nobody, with what root owns in the volume being nobody's.
+#[test]
+fn git_works_as_an_ordinary_user() {
+    let script = r#"
+chmod 755 . && chmod a+rw /dev/fuse
+mkdir home && chown 65534:65534 home && cp "$xebec" home/xebec && chmod 755 home/xebec
+cd home
+export -f use_git fail && export HOME=$PWD
+su_run() { setpriv --reuid 65534 --regid 65534 --clear-groups bash -euo pipefail -c "$1"; }
+su_run '
+    ./xebec mkfs -q image --size 400m
+    mkdir mnt
+    ./xebec mount -o idmap=user image mnt
+    (use_git mnt)
+    find mnt ! -uid 65534 | grep -q . && fail "a file is not the users own"
+    findmnt -no OPTIONS mnt | grep -q nosuid,nodev || fail "programs may have rights of their files"
+    ./xebec umount mnt'
+cd ..
+mv home/image image
+judge image "after git"
+mkdir -p judged && mount -t xfs -o loop,nouuid,ro image judged
+[ -z "$(find judged ! -uid 0)" ] || fail "the volume does not have roots files"
+umount judged
+"#;
+    run("git_works_as_an_ordinary_user", &["git", "setpriv"], &[GIT, script].concat());
+}
+
+#[test]
+fn trees_come_and_go_unchanged() {
+    let script = r#"
+"$xebec" mkfs -q image --size 600m
+"$xebec" mount image mnt
+mkdir source && cp -a /etc /usr/share/doc/b* source/ 2> /dev/null || true
+ln source/etc/passwd source/hard; ln -s /nowhere source/soft; mkfifo source/pipe; mknod source/device c 1 3
+truncate -s 300M source/sparse; echo end >> source/sparse
+setfattr -n user.colour -v blue source/hard; setfacl -m u:7:r,g:8:w source/etc/passwd; setfacl -d -m u:9:rwx source/etc
+setcap cap_net_raw+ep source/etc/group
+xattrs() { (cd "$1" && getfattr -R -h -d -m - . 2> /dev/null | LC_ALL=C sort && 
+    find . ! -type l -print0 | LC_ALL=C sort -z | xargs -0 getfacl -n -p 2> /dev/null); }
+facts source > wanted && xattrs source > wanted.x
+for way in 'cp -a source/. mnt/copy' 'rsync -aHAXS source/ mnt/copy/' 'tar c --xattrs --acls -S -C source . | tar x --xattrs --xattrs-include=* --acls -C mnt/copy'; do
+    mkdir mnt/copy
+    eval "$way"
+    facts mnt/copy > found && diff wanted found > said || fail "$way: other files"
+    xattrs mnt/copy > found && diff wanted.x found > said || fail "$way: other attributes"
+    [ "$(stat -c %b mnt/copy/sparse)" -lt 100 ] || fail "$way: a hole was filled"
+    if [ "${way%% *}" != tar ]; then rm -r mnt/copy; fi
+done
+"$xebec" umount mnt
+judge image "after copying"
+"$xebec" mount image mnt
+facts mnt/copy > found && diff wanted found > said || fail "other files in another mount"
+"$xebec" umount mnt
+"#;
+    run("trees_come_and_go_unchanged", &["rsync", "setfattr", "setfacl", "setcap"], script);
+}
+
+#[test]
+fn programs_are_built() {
+    let script = r#"
+"$xebec" mkfs -q image --size 400m
+"$xebec" mount image mnt
+mkdir mnt/c && cd mnt/c
+for n in $(seq 12); do echo "int f$n(int x) { return x + $n; }" > f$n.c; done
+{ for n in $(seq 12); do echo "int f$n(int);"; done; echo 'int main(void) { int x = 0;'
+  for n in $(seq 12); do echo "x = f$n(x);"; done; echo 'return x == 78 ? 0 : 1; }'; } > main.c
+printf 'OBJECTS := $(patsubst %%.c,%%.o,$(wildcard *.c))\nprogram: $(OBJECTS)\n\t$(CC) -o $@ $^\n' > Makefile
+make -s -j2 && ./program && touch f3.c && make -s && ./program
+[ "$(make)" = "make: 'program' is up to date." ] || fail "make makes again what is there"
+cd .. && cargo init -q --vcs none --name hello hello && cd hello && cargo build -q --offline && ./target/debug/hello
+cd ../..
+facts mnt > wanted
+"$xebec" umount mnt
+judge image "after building"
+shown image wanted
+"#;
+    run("programs_are_built", &["make", "cc", "cargo"], script);
+}
+
+#[test]
+fn bytes_are_verified() {
+    let script = r#"
+"$xebec" mkfs -q image --size 500m
+"$xebec" mount image mnt
+fio --directory=mnt --name=verified --rw=randrw --bsrange=512-64k --size=24m --numjobs=3 --verify=crc32c \
+    --ioengine=psync --group_reporting --minimal > said 2>&1 || fail fio
+fio --directory=mnt --name=mapped --rw=randwrite --bs=4k --size=16m --verify=crc32c --ioengine=mmap --fsync=64 \
+    --minimal > said 2>&1 || fail "fio with mmap"
+fio --directory=mnt --name=direct --rw=randwrite --bs=4k --size=16m --verify=crc32c --direct=1 --ioengine=libaio \
+    --iodepth=8 --minimal > said 2>&1 || fail "fio with direct I/O"
+dbench -q -t 3 -D mnt 4 > said 2>&1 || dbench -t 3 -D mnt 4 > said 2>&1 || fail dbench
+"$xebec" status --json mnt | grep -q '"name":"fsync"' || fail "no fsync was counted"
+"$xebec" umount mnt
+judge image "after fio and dbench"
+"#;
+    run("bytes_are_verified", &["fio", "dbench"], script);
+}
+
+/// A database that was killed with its mount has what it had acknowledged.
+#[test]
+fn a_database_survives_its_mount() {
+    let script = r#"
+"$xebec" mkfs -q image --size 300m
+for round in 1 2 3; do
+    "$xebec" mount image mnt
+    server=$("$xebec" status --json mnt | sed 's/.*"process":\([0-9]*\).*/\1/')
+    sqlite3 mnt/data.db 'pragma journal_mode=wal; create table if not exists t(n integer primary key)' > said
+    (for n in $(seq $((round * 1000)) $((round * 1000 + 400))); do
+        echo "insert into t values($n); select 'done $n';"
+    done | sqlite3 -cmd 'pragma synchronous=full' mnt/data.db > done.$round 2> /dev/null) & writer=$!
+    while [ "$(wc -l < done.$round)" -lt $((round * 40)) ]; do sleep 0.02; done
+    kill -9 $server
+    wait $writer || true
+    umount -l mnt 2> /dev/null || true
+    "$xebec" mount image mnt
+    [ "$(sqlite3 mnt/data.db 'pragma integrity_check')" = ok ] || fail "the database is damaged"
+    cat done.* | sed -n 's/^done //p' | sort -n > acknowledged
+    sqlite3 mnt/data.db 'select n from t' | sort -n > there
+    [ -z "$(comm -23 <(sort acknowledged) <(sort there))" ] || fail "round $round: an acknowledged row is gone"
+    "$xebec" umount mnt
+    judge image "after the database"
+done
+"#;
+    run("a_database_survives_its_mount", &["sqlite3"], script);
+}
