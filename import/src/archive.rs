@@ -165,9 +165,8 @@ struct Batch {
 
 impl Batch {
     fn push(&mut self, turn: Turn) -> io::Result<()> {
-        if let Turn::Item(Item::Data(data) | Item::Entry(Entry { kind: Kind::File { data, .. }, .. })) = &turn
-        {
-            self.bytes += data.bytes.len();
+        if let Turn::Item(item) = &turn {
+            self.bytes += item.weight();
         }
         self.turns.push(turn);
         match self.turns.len() >= BATCH || self.bytes as u64 >= PIECE {
@@ -214,10 +213,10 @@ fn give_member<R: Read>(
     let mut entry = Some((path, kind, facts));
     let count = runs.len();
     for (index, run) in runs.into_iter().enumerate() {
-        let mut offset = run.offset;
+        let mut offset = run.start;
         loop {
-            let length = PIECE.min(run.end() - offset);
-            let more = index + 1 < count || offset + length < run.end();
+            let length = PIECE.min(run.end - offset);
+            let more = index + 1 < count || offset + length < run.end;
             let data = Data { offset, bytes: members.read_data(length)?, more };
             let item = match entry.take() {
                 Some((path, Kind::File { size, .. }, facts)) => {
@@ -227,7 +226,7 @@ fn give_member<R: Read>(
             };
             batch.push(Turn::Item(item))?;
             offset += length;
-            if offset >= run.end() {
+            if offset >= run.end {
                 break;
             }
         }

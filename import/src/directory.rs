@@ -18,6 +18,7 @@
 mod host;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use rustix::fs::{FileType, Stat};
 
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, is_kept, join};
 use crate::{Error, Result, Source};
-use host::{Folder, Name, OpenFile, Run};
+use host::{Folder, Name, OpenFile};
 
 /// Files that a thread takes at once.
 const BATCH: usize = 64;
@@ -92,7 +93,7 @@ enum Task {
     /// The first name of a file that has several.
     First(Arc<Folder>, Name),
     /// A piece of a large file.
-    Contents(Arc<OpenFile>, Run, bool),
+    Contents(Arc<OpenFile>, Range<u64>, bool),
     /// The runs of data of a large file from a byte on.
     Runs(Arc<OpenFile>, u64),
 }
@@ -146,11 +147,9 @@ impl Work for Walk<'_> {
 
     fn weight(&self, turn: &Turn) -> usize {
         const REST: usize = 256;
-        REST + match turn {
-            Turn::Item(Item::Data(data) | Item::Entry(Entry { kind: Kind::File { data, .. }, .. })) => {
-                data.bytes.capacity()
-            }
-            _ => 0,
+        match turn {
+            Turn::Item(item) => item.weight(),
+            _ => REST,
         }
     }
 }
@@ -287,10 +286,10 @@ fn runs(file: &Arc<OpenFile>, from: u64, pieces: &mut Pieces) -> Result<()> {
     let mut at = from;
     for _ in 0..AT_ONCE {
         let Some(run) = file.next_run(at, PIECE)? else {
-            pieces.push(Piece::Task(Task::Contents(Arc::clone(file), Run { offset: at, length: 0 }, false)));
+            pieces.push(Piece::Task(Task::Contents(Arc::clone(file), at..at, false)));
             return Ok(());
         };
-        at = run.offset + run.length;
+        at = run.end;
         pieces.push(Piece::Task(Task::Contents(Arc::clone(file), run, true)));
     }
     pieces.push(Piece::Task(Task::Runs(Arc::clone(file), at)));
@@ -298,11 +297,11 @@ fn runs(file: &Arc<OpenFile>, from: u64, pieces: &mut Pieces) -> Result<()> {
 }
 
 /// A piece of a file. The last one is empty, and tells whether all of them are of one moment.
-fn contents(file: &OpenFile, run: Run, more: bool, pieces: &mut Pieces) -> Result<()> {
+fn contents(file: &OpenFile, run: Range<u64>, more: bool, pieces: &mut Pieces) -> Result<()> {
     if !more {
         file.expect_unchanged()?;
     }
-    let data = Data { offset: run.offset, bytes: file.read(run.offset, run.length)?, more };
+    let data = Data { offset: run.start, bytes: file.read(run.start, run.end - run.start)?, more };
     item(pieces, Item::Data(data));
     Ok(())
 }

@@ -40,7 +40,7 @@ pub use error::{Error, Result};
 pub use item::{Data, Entry, Facts, Item, Kind, Lost, Receiver};
 pub use overrides::Overrides;
 pub use survey::{Need, Survey};
-pub use writer::{Existing, Writer};
+pub use writer::Writer;
 
 /// Where a tree comes from.
 pub trait Source {

@@ -18,22 +18,12 @@ const HANDED_DOWN: &[u8] = b"system.posix_acl_default";
 /// The set-group-ID bit: of a directory it does the same.
 const SET_GROUP: u16 = 0o2000;
 
-/// What is done where a name exists already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Existing {
-    /// It is replaced. A directory stays, and becomes what the source says.
-    #[default]
-    Replace,
-    /// It is an error.
-    Refuse,
-}
-
-/// Makes files in an open volume.
+/// Makes files in an open volume. What has a name already is replaced; a directory stays, and becomes what the source
+/// says.
 pub struct Writer<'v> {
     volume: &'v Volume,
     root: Ino,
     overrides: Overrides,
-    existing: Existing,
     /// Directories of late, by path.
     at_hand: HashMap<Vec<u8>, Ino>,
     /// What files shall be at last, and directories when all is in them.
@@ -83,6 +73,7 @@ struct Open<'v> {
 /// A file as it shall be at last.
 struct Unfinished {
     ino: Ino,
+    path: Vec<u8>,
     set: SetMetadata,
     handed_down: Option<Vec<u8>>,
     project: u32,
@@ -91,12 +82,11 @@ struct Unfinished {
 
 impl<'v> Writer<'v> {
     /// Makes everything below the directory `root` of the volume.
-    pub fn new(volume: &'v Volume, root: Ino, overrides: Overrides, existing: Existing) -> Self {
+    pub fn new(volume: &'v Volume, root: Ino, overrides: Overrides) -> Self {
         Self {
             volume,
             root,
             overrides,
-            existing,
             at_hand: HashMap::new(),
             unfinished: Vec::new(),
             open: None,
@@ -144,7 +134,7 @@ impl<'v> Writer<'v> {
             match self.finish_one(&file) {
                 // It was made by one source and taken away by the next.
                 Err(error) if error.errno() == errno::ENOENT => {}
-                done => done.map_err(Error::volume(b""))?,
+                done => done.map_err(Error::volume(&file.path))?,
             }
         }
         Ok(self.done)
@@ -165,7 +155,7 @@ impl<'v> Writer<'v> {
         settings.xflags |= file.xflags;
         match self.volume.set_settings(file.ino, &settings) {
             Err(error) if error.errno() == errno::EINVAL => {
-                self.lose(Lost::Flags, b"");
+                self.lose(Lost::Flags, &file.path);
                 Ok(())
             }
             done => done,
@@ -235,7 +225,7 @@ impl<'v> Writer<'v> {
         let new = New { attributes: &attributes, ..of(kind, facts) };
         let ino = self.volume.create(dir, name, &new).map_err(Error::volume(path))?;
         if (facts.project, facts.xflags) != (0, 0) {
-            self.finish_later(ino, SetMetadata::default(), facts);
+            self.finish_later(ino, path, SetMetadata::default(), facts);
         }
         if let Kind::File { size: 1.., .. } = &entry.kind {
             self.open_new(ino, path)?;
@@ -251,7 +241,7 @@ impl<'v> Writer<'v> {
         new.permissions &= !SET_GROUP;
         let ino = self.volume.create(dir, name, &new).map_err(Error::volume(path))?;
         self.keep_at_hand(path, ino);
-        self.finish_directory(ino, facts);
+        self.finish_directory(ino, path, facts);
         Ok(())
     }
 
@@ -264,7 +254,7 @@ impl<'v> Writer<'v> {
             let set = self.volume.set_attribute(ino, name, value, SetAttribute::Any);
             set.map_err(Error::volume(&entry.path))?;
         }
-        self.finish_directory(ino, &entry.facts);
+        self.finish_directory(ino, &entry.path, &entry.facts);
         Ok(())
     }
 
@@ -276,9 +266,6 @@ impl<'v> Writer<'v> {
         if is_directory && entry.kind == Kind::Directory {
             self.keep_at_hand(&entry.path, there);
             return self.adopt(there, entry);
-        }
-        if self.existing == Existing::Refuse {
-            return Err(Error::bad(&entry.path, "the volume has this name already"));
         }
         if let Kind::Link(target) = &entry.kind
             && self.named(target)? == there
@@ -318,21 +305,21 @@ impl<'v> Writer<'v> {
     }
 
     /// What a directory gets when all is in it.
-    fn finish_directory(&mut self, ino: Ino, facts: &Facts) {
+    fn finish_directory(&mut self, ino: Ino, path: &[u8], facts: &Facts) {
         let set = SetMetadata {
             permissions: Some(facts.permissions),
             uid: Some(facts.uid),
             gid: Some(facts.gid),
             ..times(facts)
         };
-        self.finish_later(ino, set, facts);
+        self.finish_later(ino, path, set, facts);
     }
 
-    fn finish_later(&mut self, ino: Ino, set: SetMetadata, facts: &Facts) {
+    fn finish_later(&mut self, ino: Ino, path: &[u8], set: SetMetadata, facts: &Facts) {
         let handed_down = facts.attributes.iter().find(|(name, _)| name == HANDED_DOWN);
         let handed_down = handed_down.map(|(_, value)| value.clone());
         let (project, xflags) = (facts.project, facts.xflags);
-        self.unfinished.push(Unfinished { ino, set, handed_down, project, xflags });
+        self.unfinished.push(Unfinished { ino, path: path.to_vec(), set, handed_down, project, xflags });
     }
 
     /// The directory of a path, made with those above it where they are missing.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -39,13 +40,6 @@ pub struct Attributes {
     pub readable: Vec<(Vec<u8>, Vec<u8>)>,
     /// How many others there are.
     pub unreadable: usize,
-}
-
-/// A run of bytes of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    pub offset: u64,
-    pub length: u64,
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -220,13 +214,13 @@ impl OpenFile {
     }
 
     /// The first run of data at or behind a byte, of at most so many bytes.
-    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Run>> {
+    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
         if from >= size {
             return Ok(None);
         }
         if !self.has_holes() {
-            return Ok(Some(Run { offset: from, length: most.min(size - from) }));
+            return Ok(Some(from..size.min(from.saturating_add(most))));
         }
         let offset = match rustix::fs::seek(&self.fd, SeekFrom::Data(from)) {
             Ok(offset) => offset,
@@ -236,7 +230,7 @@ impl OpenFile {
         };
         let hole = rustix::fs::seek(&self.fd, SeekFrom::Hole(offset));
         let end = hole.map_err(|errno| self.failed("find its holes", errno))?.min(size);
-        Ok((offset < end).then(|| Run { offset, length: most.min(end - offset) }))
+        Ok((offset < end).then(|| offset..end.min(offset.saturating_add(most))))
     }
 
     /// Refuses what was written meanwhile.

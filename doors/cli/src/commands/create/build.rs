@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use base::time::{Clock, FixedClock, SystemClock, Time};
 use block::{Device as _, NewFile, OpenOptions};
 use format::timestamp::Timestamp;
-use import::{Existing, Item, Lost, Need, Receiver, Survey, Writer};
+use import::{Item, Lost, Need, Receiver, Survey, Writer};
 use mkfs::{LogPlace, MkfsError, Options, Plan};
 use serde::Serialize;
 use xebec::Volume;
@@ -52,7 +52,7 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
         progress.expect(need.files, need.bytes);
     }
     let overrides = arguments.wishes.overrides(choice.fixed.then_some(moment))?;
-    let writer = Writer::new(&new.volume, new.volume.root(), overrides, Existing::Replace);
+    let writer = Writer::new(&new.volume, new.volume.root(), overrides);
     let mut writer = writer.in_rounds().watched(|done| progress.show(done));
     sources.read(true, global.thread_count(), &mut writer)?;
     let done = writer.finish()?;

@@ -17,6 +17,9 @@ pub struct Sources(Vec<Box<dyn Source>>);
 impl Sources {
     /// Opens them. Standard input is kept in a nameless file beside the image, if it has to be read `twice`.
     pub fn open(arguments: &Arguments, twice: bool) -> anyhow::Result<Self> {
+        if arguments.from.iter().filter(|from| *from == "-").count() > 1 {
+            bail!("--from -: there is only one standard input");
+        }
         let one = |from: &OsString| {
             open(from, arguments, twice).map_err(|error| anyhow!("--from {}: {error}", from.display()))
         };
@@ -28,9 +31,6 @@ impl Sources {
             .into_iter()
             .flatten()
             .collect();
-        if arguments.from.iter().filter(|from| *from == "-").count() > 1 {
-            bail!("--from -: there is only one standard input");
-        }
         Ok(Self(sources))
     }
 
