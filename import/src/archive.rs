@@ -27,6 +27,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::item::{Data, Entry, Item, Kind, Lost, Receiver};
 use crate::{Error, Result, Source};
 use member::{Member, Members};
+use unpack::{Raw, Stream};
 
 /// Bytes of contents that are read at once.
 pub const PIECE: u64 = 1 << 20;
@@ -83,19 +84,19 @@ impl Archive {
         self
     }
 
-    fn open(&self) -> Result<Box<dyn Read + Send>> {
+    fn open(&self) -> Result<Raw> {
         match &self.input {
             Input::File(path) => match File::open(path) {
-                Ok(file) => Ok(Box::new(file)),
+                Ok(file) => Ok(Raw::File(file)),
                 Err(error) => Err(self.failed("open it", error)),
             },
             Input::Kept(file) => {
                 let mut file = file.try_clone().map_err(|error| self.failed("open it", error))?;
                 file.rewind().map_err(|error| self.failed("read it", error))?;
-                Ok(Box::new(file))
+                Ok(Raw::File(file))
             }
             Input::Once(input) => match input.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                Some(input) => Ok(input),
+                Some(input) => Ok(Raw::Other(input)),
                 None => Err(Error::Bad { path: self.name.clone(), why: "it can be read only once".into() }),
             },
         }
@@ -181,7 +182,7 @@ impl Batch {
     }
 }
 
-fn read_members(input: impl Read, give: Give, batch: &mut Batch) -> io::Result<()> {
+fn read_members(input: impl Stream, give: Give, batch: &mut Batch) -> io::Result<()> {
     let mut members = Members::new(input);
     while let Some(member) = members.next_member()? {
         let whiteout = match give {
@@ -197,7 +198,7 @@ fn read_members(input: impl Read, give: Give, batch: &mut Batch) -> io::Result<(
     Ok(())
 }
 
-fn give_member<R: Read>(
+fn give_member<R: Stream>(
     members: &mut Members<R>,
     member: Member,
     contents: bool,

@@ -9,6 +9,7 @@
 //! | `Walk` | what a thread does: a directory, some files of one, a piece of a large file |
 //! | `Turns` | what follows in order: first names, and links to them |
 //! | `host` | the calls of the system |
+//! | `look` | how much there is |
 //!
 //! # Invariants
 //! - A path is never walked twice from the top: everything is opened below the directory that was opened before it, and
@@ -16,6 +17,7 @@
 //! - Contents are those of one moment: size and times of a file are the same before and after it is read.
 
 mod host;
+mod look;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,8 +28,9 @@ use base::pipeline::{self, Piece, PieceOf, Sink, Work};
 use rustix::fs::{FileType, Stat};
 
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, is_kept, join};
-use crate::{Error, Result, Source};
+use crate::{Error, Result, Source, Survey};
 use host::{Folder, Name, OpenFile};
+use look::Glance;
 
 /// Files that a thread takes at once.
 const BATCH: usize = 64;
@@ -73,6 +76,13 @@ impl Source for Directory {
         let walk = Walk { contents, device, without: &self.without };
         let mut turns = Turns { receiver, links: HashMap::new() };
         pipeline::run(&walk, vec![Task::Folder(Arc::new(root))], &mut turns, threads)
+    }
+
+    fn look(&self, threads: usize, survey: &mut Survey) -> Result<()> {
+        let root = Folder::open_root(&self.path)?;
+        let device = self.one_file_system.then_some(root.stat.st_dev);
+        let glance = Glance { survey: survey.fresh(), device, without: &self.without };
+        look::look(root, glance, threads, survey)
     }
 }
 
@@ -203,7 +213,10 @@ impl Walk<'_> {
             FileType::Directory => return Err(Error::Changed { path: folder.shown(&name.bytes) }),
             _ => return Err(Error::bad(&path, "is of a kind that XFS does not have")),
         };
-        let facts = self.facts(&path, &stat, &|| folder.attributes_of(&name.bytes), pieces)?;
+        let mut facts = self.facts(&path, &stat, &|| folder.attributes_of(&name.bytes), pieces)?;
+        if let Kind::File { .. } = kind {
+            facts.stored = Some(folder.stored(&name.bytes, &stat)?);
+        }
         item(pieces, Item::Entry(Entry { path, kind, facts }));
         Ok(())
     }
@@ -270,11 +283,11 @@ impl Walk<'_> {
             uid: stat.st_uid,
             gid: stat.st_gid,
             accessed: Some(host::time(stat.st_atime, stat.st_atime_nsec)),
-            modified: Some(host::time(stat.st_mtime, stat.st_mtime_nsec)),
+            modified: Some(host::modified(stat)),
             attributes: kept,
             project: 0,
             xflags: 0,
-            stored: Some(stat.st_blocks.unsigned_abs() * 512),
+            stored: None,
         })
     }
 }

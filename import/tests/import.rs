@@ -185,7 +185,7 @@ const MTIME: usize = 136;
 
 #[test]
 fn fields_may_be_blank_but_not_damaged() {
-    let blank = [(MODE, &b"        "[..]), (UID, &b"\0\0\0\0\0\0\0\0"), (MTIME, b"            ")];
+    let blank = [(MODE, &b"        "[..]), (UID, b"\0\0\0\0\0\0\0\0"), (MTIME, b"            ")];
     let made = Made::new();
     made.write(&once(raw(b'0', "blank", &blank, b"there")), Overrides::default()).unwrap();
     assert_eq!(made.contents("/blank"), b"there");

@@ -9,6 +9,7 @@ use tar::{EntryType, Header};
 use xebec::Device;
 
 use super::records::{Records, bad, number};
+use super::unpack::Stream;
 use crate::item::{Data, Facts, Item, Kind, Lost, normalized};
 
 /// Bytes of a header, and the unit to which contents are padded.
@@ -68,7 +69,7 @@ struct Before {
     long_link: Option<Vec<u8>>,
 }
 
-impl<R: Read> Members<R> {
+impl<R: Stream> Members<R> {
     /// From the beginning of a stream.
     pub fn new(input: R) -> Self {
         Self { input, left: 0, padding: 0, global: Arc::default() }
@@ -129,11 +130,10 @@ impl<R: Read> Members<R> {
 
     fn skip(&mut self) -> io::Result<()> {
         let length = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
-        let skipped = io::copy(&mut self.input.by_ref().take(length), &mut io::sink())?;
-        match skipped == length {
-            true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within a member")),
+        if length > 0 && self.input.pass_over(length)? != length {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within a member"));
         }
+        Ok(())
     }
 
     /// The next header; `None` at the end, which an empty block marks, or that of the stream.
@@ -155,7 +155,8 @@ impl<R: Read> Members<R> {
         }
         let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
         let (whole, field) = (sum(&*bytes), sum(bytes.get(148..156).unwrap_or_default()));
-        if header.cksum().ok() != Some(whole - field + 8 * u32::from(b' ')) {
+        let found = numeric(&header.as_old().cksum).ok();
+        if found != Some(i64::from(whole - field + 8 * u32::from(b' '))) {
             return Err(bad("this is no tar archive, or it is damaged: the checksum of a header is wrong"));
         }
         Ok(Some(header))
@@ -163,7 +164,7 @@ impl<R: Read> Members<R> {
 
     /// What an extended header holds.
     fn extended(&mut self, header: &Header) -> io::Result<Vec<u8>> {
-        let size = numeric(&header.as_old().size, || header.entry_size())?;
+        let size = count(&header.as_old().size)?;
         if size > EXTENDED_MAX {
             return Err(bad("an extended header is larger than 16 MiB"));
         }
@@ -186,7 +187,7 @@ impl<R: Read> Members<R> {
         records.stand_on(&self.global);
         let stored = match records.number("size")? {
             Some(size) => size,
-            None => numeric(&header.as_old().size, || header.entry_size())?,
+            None => count(&header.as_old().size)?,
         };
         let padded = stored.checked_next_multiple_of(BLOCK).ok_or_else(|| bad("a member is too large"))?;
         let raw = records.get("GNU.sparse.name").or(records.get("path")).map(<[u8]>::to_vec);
@@ -314,12 +315,34 @@ impl<R: Read> Members<R> {
     }
 }
 
-/// A field of a header that is a number. Some writers leave those blank that they know nothing of.
-fn numeric<T: Default>(field: &[u8], parsed: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    match field.iter().all(|byte| matches!(byte, 0 | b' ')) {
-        true => Ok(T::default()),
-        false => parsed(),
+/// A field of a header that is a number: octal digits, or, with the highest bit set, binary in two's complement as GNU
+/// writes what is too large or below zero. Some writers leave those blank that they know nothing of.
+fn numeric(field: &[u8]) -> io::Result<i64> {
+    let damaged = || bad("a header holds letters where a number belongs: the archive is damaged");
+    if let Some((first @ 0x80.., rest)) = field.split_first() {
+        let start = if first & 0x40 == 0 { i64::from(first & 0x3f) } else { i64::from(*first as i8) };
+        let binary = rest.iter().try_fold(start, |sum, byte| Some(sum.checked_mul(256)? + i64::from(*byte)));
+        return binary.ok_or_else(damaged);
     }
+    let is_blank = |byte: &u8| matches!(byte, 0 | b' ');
+    let begin = field.iter().position(|byte| !is_blank(byte)).unwrap_or(field.len());
+    let digits = field.get(begin..).unwrap_or_default();
+    let end = digits.iter().position(is_blank).unwrap_or(digits.len());
+    let (digits, rest) = digits.split_at(end);
+    if !rest.iter().all(is_blank) {
+        return Err(damaged());
+    }
+    // At most twelve digits, of three bits each.
+    digits.iter().try_fold(0, |sum, digit| match digit {
+        b'0'..=b'7' => Ok(sum << 3 | i64::from(digit - b'0')),
+        _ => Err(damaged()),
+    })
+}
+
+/// The same where nothing below zero makes sense.
+fn count(field: &[u8]) -> io::Result<u64> {
+    u64::try_from(numeric(field)?)
+        .map_err(|_| bad("a member is shorter than nothing: the archive is damaged"))
 }
 
 /// How many bytes runs have together.
@@ -329,22 +352,21 @@ fn bytes(runs: &[Range<u64>]) -> u64 {
 
 fn facts(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<Facts> {
     let fields = header.as_old();
-    let id = |key: &str, field: &[u8], parsed: &dyn Fn() -> io::Result<u64>| {
+    let id = |key: &str, field: &[u8]| {
         let id = match records.number(key)? {
-            Some(id) => id,
-            None => numeric(field, parsed)?,
+            Some(id) => i64::try_from(id).unwrap_or(i64::MAX),
+            None => numeric(field)?,
         };
         u32::try_from(id).map_err(|_| bad(&format!("{key} has more than 32 bits")))
     };
     let modified = match records.time("mtime")? {
         Some(time) => time,
-        // Times before 1970 wrap around in some archives.
-        None => Time { seconds: numeric(&fields.mtime, || header.mtime())? as i64, nanos: 0 },
+        None => Time { seconds: numeric(&fields.mtime)?, nanos: 0 },
     };
     Ok(Facts {
-        permissions: (numeric(&fields.mode, || header.mode())? & 0o7777) as u16,
-        uid: id("uid", &fields.uid, &|| header.uid())?,
-        gid: id("gid", &fields.gid, &|| header.gid())?,
+        permissions: (numeric(&fields.mode)? & 0o7777) as u16,
+        uid: id("uid", &fields.uid)?,
+        gid: id("gid", &fields.gid)?,
         accessed: records.time("atime")?.or(Some(modified)),
         modified: Some(modified),
         attributes: records.attributes(),
@@ -352,4 +374,32 @@ fn facts(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<
         xflags: 0,
         stored: Some(bytes(runs)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_headers_are_octal_or_binary() {
+        let good: [(&[u8], i64); 9] = [
+            (b"0000644\0", 0o644),
+            (b"   644 \0", 0o644),
+            (b"644\0\0\0\0\0", 0o644),
+            (b"777777777777", 0o777_777_777_777),
+            (b"        ", 0),
+            (b"\0\0\0\0\0\0\0\0", 0),
+            (b"\x80\0\0\0\0\x01\x02\x03", 0x010203),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe", -2),
+            (b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", i64::MAX),
+        ];
+        for (field, value) in good {
+            assert_eq!(numeric(field).unwrap(), value, "{field:?}");
+        }
+        let damaged: [&[u8]; 5] = [b"0o644", b"64 4\0\0\0\0", b"8", b"-1", b"\x80\0\0\x01\0\0\0\0\0\0\0\0"];
+        for field in damaged {
+            assert!(numeric(field).is_err(), "{field:?}");
+        }
+        assert!(count(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe").is_err());
+    }
 }

@@ -111,6 +111,24 @@ impl Folder {
         Ok(target.map_err(|errno| self.failed(name, "read where it points", errno))?.into_bytes())
     }
 
+    /// Bytes of a regular file in it that lie in no hole.
+    pub fn stored(&self, name: &[u8], stat: &Stat) -> Result<u64> {
+        /// Holes begin and end at blocks.
+        const BLOCK: u64 = 4096;
+        let size = stat.st_size.unsigned_abs();
+        if !has_holes(stat) {
+            return Ok(size);
+        }
+        // The blocks say less of a file that is compressed, too: the same tree would count otherwise elsewhere.
+        let file = self.open_file(name)?;
+        let (mut stored, mut at) = (0, 0);
+        while let Some(run) = file.next_run(at, u64::MAX)? {
+            stored += run.end.next_multiple_of(BLOCK) - run.start / BLOCK * BLOCK;
+            at = run.end;
+        }
+        Ok(stored.min(size))
+    }
+
     /// A regular file in it, for reading.
     pub fn open_file(&self, name: &[u8]) -> Result<OpenFile> {
         // A pipe that took the file's place meanwhile is not waited for.
@@ -174,9 +192,9 @@ impl OpenFile {
         self.stat.st_size.unsigned_abs()
     }
 
-    /// Whether it takes less space than it has bytes. (A file system that compresses says so too, and it does no harm.)
+    /// See [`has_holes`].
     pub fn has_holes(&self) -> bool {
-        self.stat.st_blocks.unsigned_abs() * 512 < self.size()
+        has_holes(&self.stat)
     }
 
     pub fn attributes(&self) -> Result<Attributes> {
@@ -244,6 +262,11 @@ impl OpenFile {
     }
 }
 
+/// Whether a file takes less space than it has bytes. (A file system that compresses says so too, and it does no harm.)
+fn has_holes(stat: &Stat) -> bool {
+    stat.st_blocks.unsigned_abs() * 512 < stat.st_size.unsigned_abs()
+}
+
 /// Project and flags; none where the file system knows of none.
 fn settings(fd: &OwnedFd) -> io::Result<(u32, u32)> {
     match block::fsxattr::get(fd) {
@@ -294,6 +317,11 @@ fn attributes(
 
 pub fn time(seconds: i64, nanos: i64) -> Time {
     Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
+}
+
+/// When a file was changed last.
+pub fn modified(stat: &Stat) -> Time {
+    time(stat.st_mtime, stat.st_mtime_nsec)
 }
 
 pub fn device_of(stat: &Stat) -> Device {

@@ -132,5 +132,7 @@ fn new<'a>(caller: Caller, make: &Make<'a>) -> Result<New<'a>> {
         uid: caller.uid,
         gid: caller.gid,
         attributes: &[],
+        accessed: None,
+        modified: None,
     })
 }
