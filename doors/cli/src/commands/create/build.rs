@@ -30,8 +30,6 @@ const UNIT: u64 = 1 << 20;
 const CACHE_BYTES: u64 = 64 << 20;
 /// Metadata that are in memory.
 const BUFFER_BYTES: usize = 64 << 20;
-/// Bytes of each buffer of the log.
-const LOG_BUFFER_BYTES: u32 = 256 << 10;
 /// Inodes that are in memory.
 const INODES: usize = 16 << 10;
 
@@ -257,7 +255,7 @@ impl Layout<'_> {
             background: false,
             cpus: Some(1),
             cil_shards: Some(1),
-            log_buffer_bytes: Some(LOG_BUFFER_BYTES),
+            unrecorded: true,
             ..xebec::Options::default()
         }
     }
