@@ -27,6 +27,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::item::{Data, Entry, Item, Kind, Lost, Receiver};
 use crate::{Error, Result, Source};
 use member::{Member, Members};
+use unpack::{Raw, Stream};
 
 /// Bytes of contents that are read at once.
 pub const PIECE: u64 = 1 << 20;
@@ -83,19 +84,19 @@ impl Archive {
         self
     }
 
-    fn open(&self) -> Result<Box<dyn Read + Send>> {
+    fn open(&self) -> Result<Raw> {
         match &self.input {
             Input::File(path) => match File::open(path) {
-                Ok(file) => Ok(Box::new(file)),
+                Ok(file) => Ok(Raw::File(file)),
                 Err(error) => Err(self.failed("open it", error)),
             },
             Input::Kept(file) => {
                 let mut file = file.try_clone().map_err(|error| self.failed("open it", error))?;
                 file.rewind().map_err(|error| self.failed("read it", error))?;
-                Ok(Box::new(file))
+                Ok(Raw::File(file))
             }
             Input::Once(input) => match input.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                Some(input) => Ok(input),
+                Some(input) => Ok(Raw::Other(input)),
                 None => Err(Error::Bad { path: self.name.clone(), why: "it can be read only once".into() }),
             },
         }
@@ -165,9 +166,8 @@ struct Batch {
 
 impl Batch {
     fn push(&mut self, turn: Turn) -> io::Result<()> {
-        if let Turn::Item(Item::Data(data) | Item::Entry(Entry { kind: Kind::File { data, .. }, .. })) = &turn
-        {
-            self.bytes += data.bytes.len();
+        if let Turn::Item(item) = &turn {
+            self.bytes += item.weight();
         }
         self.turns.push(turn);
         match self.turns.len() >= BATCH || self.bytes as u64 >= PIECE {
@@ -182,7 +182,7 @@ impl Batch {
     }
 }
 
-fn read_members(input: impl Read, give: Give, batch: &mut Batch) -> io::Result<()> {
+fn read_members(input: impl Stream, give: Give, batch: &mut Batch) -> io::Result<()> {
     let mut members = Members::new(input);
     while let Some(member) = members.next_member()? {
         let whiteout = match give {
@@ -198,7 +198,7 @@ fn read_members(input: impl Read, give: Give, batch: &mut Batch) -> io::Result<(
     Ok(())
 }
 
-fn give_member<R: Read>(
+fn give_member<R: Stream>(
     members: &mut Members<R>,
     member: Member,
     contents: bool,
@@ -214,10 +214,10 @@ fn give_member<R: Read>(
     let mut entry = Some((path, kind, facts));
     let count = runs.len();
     for (index, run) in runs.into_iter().enumerate() {
-        let mut offset = run.offset;
+        let mut offset = run.start;
         loop {
-            let length = PIECE.min(run.end() - offset);
-            let more = index + 1 < count || offset + length < run.end();
+            let length = PIECE.min(run.end - offset);
+            let more = index + 1 < count || offset + length < run.end;
             let data = Data { offset, bytes: members.read_data(length)?, more };
             let item = match entry.take() {
                 Some((path, Kind::File { size, .. }, facts)) => {
@@ -227,7 +227,7 @@ fn give_member<R: Read>(
             };
             batch.push(Turn::Item(item))?;
             offset += length;
-            if offset >= run.end() {
+            if offset >= run.end {
                 break;
             }
         }

@@ -9,6 +9,7 @@
 //! | `Walk` | what a thread does: a directory, some files of one, a piece of a large file |
 //! | `Turns` | what follows in order: first names, and links to them |
 //! | `host` | the calls of the system |
+//! | `look` | how much there is |
 //!
 //! # Invariants
 //! - A path is never walked twice from the top: everything is opened below the directory that was opened before it, and
@@ -16,8 +17,10 @@
 //! - Contents are those of one moment: size and times of a file are the same before and after it is read.
 
 mod host;
+mod look;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,8 +28,9 @@ use base::pipeline::{self, Piece, PieceOf, Sink, Work};
 use rustix::fs::{FileType, Stat};
 
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, is_kept, join};
-use crate::{Error, Result, Source};
-use host::{Folder, Name, OpenFile, Run};
+use crate::{Error, Result, Source, Survey};
+use host::{Folder, Name, OpenFile};
+use look::Glance;
 
 /// Files that a thread takes at once.
 const BATCH: usize = 64;
@@ -73,6 +77,13 @@ impl Source for Directory {
         let mut turns = Turns { receiver, links: HashMap::new() };
         pipeline::run(&walk, vec![Task::Folder(Arc::new(root))], &mut turns, threads)
     }
+
+    fn look(&self, threads: usize, survey: &mut Survey) -> Result<()> {
+        let root = Folder::open_root(&self.path)?;
+        let device = self.one_file_system.then_some(root.stat.st_dev);
+        let glance = Glance { survey: survey.fresh(), device, without: &self.without };
+        look::look(root, glance, threads, survey)
+    }
 }
 
 /// What a thread does, or knows.
@@ -92,7 +103,7 @@ enum Task {
     /// The first name of a file that has several.
     First(Arc<Folder>, Name),
     /// A piece of a large file.
-    Contents(Arc<OpenFile>, Run, bool),
+    Contents(Arc<OpenFile>, Range<u64>, bool),
     /// The runs of data of a large file from a byte on.
     Runs(Arc<OpenFile>, u64),
 }
@@ -146,11 +157,9 @@ impl Work for Walk<'_> {
 
     fn weight(&self, turn: &Turn) -> usize {
         const REST: usize = 256;
-        REST + match turn {
-            Turn::Item(Item::Data(data) | Item::Entry(Entry { kind: Kind::File { data, .. }, .. })) => {
-                data.bytes.capacity()
-            }
-            _ => 0,
+        match turn {
+            Turn::Item(item) => item.weight(),
+            _ => REST,
         }
     }
 }
@@ -204,7 +213,10 @@ impl Walk<'_> {
             FileType::Directory => return Err(Error::Changed { path: folder.shown(&name.bytes) }),
             _ => return Err(Error::bad(&path, "is of a kind that XFS does not have")),
         };
-        let facts = self.facts(&path, &stat, &|| folder.attributes_of(&name.bytes), pieces)?;
+        let mut facts = self.facts(&path, &stat, &|| folder.attributes_of(&name.bytes), pieces)?;
+        if let Kind::File { .. } = kind {
+            facts.stored = Some(folder.stored(&name.bytes, &stat)?);
+        }
         item(pieces, Item::Entry(Entry { path, kind, facts }));
         Ok(())
     }
@@ -271,11 +283,11 @@ impl Walk<'_> {
             uid: stat.st_uid,
             gid: stat.st_gid,
             accessed: Some(host::time(stat.st_atime, stat.st_atime_nsec)),
-            modified: Some(host::time(stat.st_mtime, stat.st_mtime_nsec)),
+            modified: Some(host::modified(stat)),
             attributes: kept,
             project: 0,
             xflags: 0,
-            stored: Some(stat.st_blocks.unsigned_abs() * 512),
+            stored: None,
         })
     }
 }
@@ -287,10 +299,10 @@ fn runs(file: &Arc<OpenFile>, from: u64, pieces: &mut Pieces) -> Result<()> {
     let mut at = from;
     for _ in 0..AT_ONCE {
         let Some(run) = file.next_run(at, PIECE)? else {
-            pieces.push(Piece::Task(Task::Contents(Arc::clone(file), Run { offset: at, length: 0 }, false)));
+            pieces.push(Piece::Task(Task::Contents(Arc::clone(file), at..at, false)));
             return Ok(());
         };
-        at = run.offset + run.length;
+        at = run.end;
         pieces.push(Piece::Task(Task::Contents(Arc::clone(file), run, true)));
     }
     pieces.push(Piece::Task(Task::Runs(Arc::clone(file), at)));
@@ -298,11 +310,11 @@ fn runs(file: &Arc<OpenFile>, from: u64, pieces: &mut Pieces) -> Result<()> {
 }
 
 /// A piece of a file. The last one is empty, and tells whether all of them are of one moment.
-fn contents(file: &OpenFile, run: Run, more: bool, pieces: &mut Pieces) -> Result<()> {
+fn contents(file: &OpenFile, run: Range<u64>, more: bool, pieces: &mut Pieces) -> Result<()> {
     if !more {
         file.expect_unchanged()?;
     }
-    let data = Data { offset: run.offset, bytes: file.read(run.offset, run.length)?, more };
+    let data = Data { offset: run.start, bytes: file.read(run.start, run.end - run.start)?, more };
     item(pieces, Item::Data(data));
     Ok(())
 }

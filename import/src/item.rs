@@ -18,6 +18,27 @@ pub enum Item {
     Emptied(Vec<u8>),
 }
 
+impl Item {
+    /// Bytes that it holds, about.
+    pub fn weight(&self) -> usize {
+        const REST: usize = 256;
+        REST + match self {
+            Self::Entry(entry) => {
+                let attributes = entry.facts.attributes.iter();
+                let kind = match &entry.kind {
+                    Kind::File { data, .. } => data.bytes.capacity(),
+                    Kind::Symlink(target) | Kind::Link(target) => target.len(),
+                    _ => 0,
+                };
+                kind + entry.path.len()
+                    + attributes.map(|(name, value)| name.len() + value.len()).sum::<usize>()
+            }
+            Self::Data(data) => data.bytes.capacity(),
+            Self::Removed(path) | Self::Emptied(path) => path.len(),
+        }
+    }
+}
+
 /// A file to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {

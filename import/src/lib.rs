@@ -40,7 +40,7 @@ pub use error::{Error, Result};
 pub use item::{Data, Entry, Facts, Item, Kind, Lost, Receiver};
 pub use overrides::Overrides;
 pub use survey::{Need, Survey};
-pub use writer::{Existing, Writer};
+pub use writer::Writer;
 
 /// Where a tree comes from.
 pub trait Source {
@@ -49,4 +49,12 @@ pub trait Source {
     /// # Errors
     /// What cannot be read, what changed meanwhile, and what the receiver meets.
     fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> Result<()>;
+
+    /// Counts what there is, as fast as that goes: attributes, which rarely take blocks, may be counted by samples.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn look(&self, threads: usize, survey: &mut Survey) -> Result<()> {
+        self.read(false, threads, survey)
+    }
 }

@@ -1,13 +1,18 @@
 //! How much there is, and how large a volume holds it.
 
+use base::time::Time;
+
 use crate::Result;
 use crate::item::{Entry, Item, Kind, Lost, Receiver};
 
-/// Counts what a source gives, without its contents.
+/// Counts what a source has, without its contents.
 #[derive(Clone, Debug)]
 pub struct Survey {
     block_size: u64,
     need: Need,
+    /// Bytes of entries in directories.
+    name_bytes: u64,
+    newest: Time,
 }
 
 /// What a tree takes of a volume.
@@ -25,55 +30,123 @@ pub struct Need {
     pub other_blocks: u64,
 }
 
+/// What matters of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Bytes of its name.
+    pub name: usize,
+    /// Bytes of its attributes' names and values, with what each takes beside them.
+    pub attributes: u64,
+    /// What it is.
+    pub what: What,
+    /// Last change of its contents.
+    pub modified: Time,
+}
+
+/// What a file is, as far as it takes space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// One more name of a file that was seen.
+    Name,
+    /// A regular file, and how many of its bytes lie in no hole.
+    File {
+        /// Bytes.
+        size: u64,
+        /// Bytes of data.
+        stored: u64,
+    },
+    /// A symbolic link, and the bytes of its target.
+    Symlink(u64),
+    /// A directory.
+    Directory,
+    /// What has nothing but an inode.
+    Other,
+}
+
 /// What an inode holds itself besides its core; what is larger takes a block.
 const INLINE: u64 = 300;
 
 impl Survey {
     /// Of a volume with such blocks.
     pub fn new(block_size: u32) -> Self {
-        Self { block_size: block_size.into(), need: Need::default() }
+        let (need, newest) = (Need::default(), Time::default());
+        Self { block_size: block_size.into(), need, name_bytes: 0, newest }
     }
 
-    /// What was counted.
+    /// One that has seen nothing, for the same volume.
+    #[must_use]
+    pub fn fresh(&self) -> Self {
+        Self { need: Need::default(), name_bytes: 0, newest: Time::default(), ..self.clone() }
+    }
+
+    /// What was counted. Names take what their entries and hashes do, and the rest of blocks that are split.
     pub fn need(&self) -> Need {
-        self.need
+        let names = self.name_bytes * 2 / self.block_size;
+        Need { other_blocks: self.need.other_blocks + names, ..self.need }
+    }
+
+    /// The last change of anything.
+    pub fn newest(&self) -> Time {
+        self.newest
+    }
+
+    /// Adds what another has counted.
+    pub fn add(&mut self, other: &Self) {
+        let (sum, more) = (&mut self.need, &other.need);
+        sum.files += more.files;
+        sum.inodes += more.inodes;
+        sum.bytes += more.bytes;
+        sum.data_blocks += more.data_blocks;
+        sum.other_blocks += more.other_blocks;
+        self.name_bytes += other.name_bytes;
+        self.newest = self.newest.max(other.newest);
     }
 
     fn blocks(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.block_size)
     }
 
-    fn count(&mut self, entry: &Entry) {
+    /// Counts a file.
+    pub fn count(&mut self, seen: &Seen) {
         self.need.files += 1;
-        self.need.other_blocks += self.name(entry);
-        let attributes = entry.facts.attributes.iter();
-        let bytes: u64 = attributes.map(|(name, value)| (name.len() + value.len() + 16) as u64).sum();
+        self.name_bytes += (seen.name as u64 + 12).next_multiple_of(8) + 8;
+        self.newest = self.newest.max(seen.modified);
         // A value that fills most of a block has some of its own, each with a header.
-        if bytes > INLINE / 2 {
-            self.need.other_blocks += self.blocks(bytes * 9 / 8) + 1;
+        if seen.attributes > INLINE / 2 {
+            self.need.other_blocks += self.blocks(seen.attributes * 9 / 8) + 1;
         }
-        match &entry.kind {
-            Kind::Link(_) => return,
-            Kind::File { size, .. } => {
-                let stored =
-                    entry.facts.stored.map_or(*size, |stored| stored.min(size.next_multiple_of(512)));
-                self.need.bytes += stored.min(*size);
-                self.need.data_blocks += self.blocks(stored);
+        match seen.what {
+            What::Name => return,
+            What::File { size, stored } => {
+                self.need.bytes += stored.min(size);
+                self.need.data_blocks += self.blocks(stored.min(size.next_multiple_of(512)));
             }
-            Kind::Symlink(target) if target.len() as u64 > INLINE => self.need.other_blocks += 1,
-            Kind::Directory => self.need.other_blocks += 1,
-            _ => {}
+            What::Symlink(target) if target > INLINE => self.need.other_blocks += 1,
+            What::Directory => self.need.other_blocks += 1,
+            What::Symlink(_) | What::Other => {}
         }
         self.need.inodes += 1;
     }
+}
 
-    /// What a name takes of its directory: the entry itself, its hash, and the rest of blocks that are split. It is
-    /// counted in 1/16 of a block, which many small ones share.
-    fn name(&self, entry: &Entry) -> u64 {
-        let length = crate::item::split(&entry.path).map_or(0, |(_, name)| name.len() as u64);
-        let bytes = (length + 12).next_multiple_of(8) + 8;
-        let before = (self.need.files - 1) * bytes * 2 / self.block_size;
-        self.need.files * bytes * 2 / self.block_size - before
+/// What attributes take of a file.
+pub fn attribute_bytes(attributes: &[(Vec<u8>, Vec<u8>)]) -> u64 {
+    attributes.iter().map(|(name, value)| (name.len() + value.len() + 16) as u64).sum()
+}
+
+impl From<&Entry> for Seen {
+    fn from(entry: &Entry) -> Self {
+        let facts = &entry.facts;
+        let what = match &entry.kind {
+            Kind::Link(_) => What::Name,
+            Kind::File { size, .. } => What::File { size: *size, stored: facts.stored.unwrap_or(*size) },
+            Kind::Symlink(target) => What::Symlink(target.len() as u64),
+            Kind::Directory => What::Directory,
+            _ => What::Other,
+        };
+        let name = crate::item::split(&entry.path).map_or(0, |(_, name)| name.len());
+        let attributes = attribute_bytes(&facts.attributes);
+        Self { name, attributes, what, modified: facts.modified.unwrap_or_default() }
     }
 }
 
@@ -91,7 +164,7 @@ impl Need {
 impl Receiver for Survey {
     fn take(&mut self, item: Item) -> Result<()> {
         if let Item::Entry(entry) = item {
-            self.count(&entry);
+            self.count(&Seen::from(&entry));
         }
         Ok(())
     }

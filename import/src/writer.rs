@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use base::time::Time;
 use base::{Ino, errno};
-use xebec::{Dir, File, New, OpenOptions, SetAttribute, SetMetadata, Volume};
+use xebec::{Dir, File, Filling, New, OpenOptions, SetAttribute, SetMetadata, Volume};
 
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
 use crate::{Error, Overrides, Result};
@@ -18,28 +18,22 @@ const HANDED_DOWN: &[u8] = b"system.posix_acl_default";
 /// The set-group-ID bit: of a directory it does the same.
 const SET_GROUP: u16 = 0o2000;
 
-/// What is done where a name exists already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Existing {
-    /// It is replaced. A directory stays, and becomes what the source says.
-    #[default]
-    Replace,
-    /// It is an error.
-    Refuse,
-}
-
-/// Makes files in an open volume.
+/// Makes files in an open volume. What has a name already is replaced; a directory stays, and becomes what the source
+/// says.
 pub struct Writer<'v> {
     volume: &'v Volume,
     root: Ino,
     overrides: Overrides,
-    existing: Existing,
     /// Directories of late, by path.
     at_hand: HashMap<Vec<u8>, Ino>,
     /// What files shall be at last, and directories when all is in them.
     unfinished: Vec<Unfinished>,
     open: Option<Open<'v>>,
-    rounds: Option<Rounds>,
+    /// Contents that wait to be written together.
+    filling: Filling<'v>,
+    round: Round,
+    /// Of the log, before everything is written home; without limit where that is not wanted.
+    round_log_bytes: Option<u64>,
     done: Done,
     watch: Box<dyn FnMut(&Done) + Send + 'v>,
 }
@@ -58,9 +52,8 @@ pub struct Done {
 }
 
 /// What was done since everything was written home.
-struct Rounds {
-    /// Of the log, before it is written home.
-    log_bytes: u64,
+#[derive(Default)]
+struct Round {
     logged: u64,
     contents: u64,
 }
@@ -74,15 +67,20 @@ const FILE_LOG_BYTES: u64 = 1536;
 
 /// A file whose contents are still coming.
 struct Open<'v> {
-    file: File<'v>,
+    ino: Ino,
     path: Vec<u8>,
     size: u64,
+    /// Bytes up to which they have come.
+    reached: u64,
     times: SetMetadata,
+    /// Contents that are not in whole blocks go through the cache.
+    cached: Option<File<'v>>,
 }
 
 /// A file as it shall be at last.
 struct Unfinished {
     ino: Ino,
+    path: Vec<u8>,
     set: SetMetadata,
     handed_down: Option<Vec<u8>>,
     project: u32,
@@ -91,16 +89,17 @@ struct Unfinished {
 
 impl<'v> Writer<'v> {
     /// Makes everything below the directory `root` of the volume.
-    pub fn new(volume: &'v Volume, root: Ino, overrides: Overrides, existing: Existing) -> Self {
+    pub fn new(volume: &'v Volume, root: Ino, overrides: Overrides) -> Self {
         Self {
             volume,
             root,
             overrides,
-            existing,
             at_hand: HashMap::new(),
             unfinished: Vec::new(),
             open: None,
-            rounds: None,
+            filling: Filling::new(volume),
+            round: Round::default(),
+            round_log_bytes: None,
             done: Done::default(),
             watch: Box::new(|_| {}),
         }
@@ -113,7 +112,7 @@ impl<'v> Writer<'v> {
     pub fn in_rounds(mut self) -> Self {
         let geometry = self.volume.geometry();
         let log_bytes = u64::from(geometry.log_blocks) * u64::from(geometry.block_size);
-        self.rounds = Some(Rounds { log_bytes: ROUND_LOG_BYTES.min(log_bytes / 32), logged: 0, contents: 0 });
+        self.round_log_bytes = Some(ROUND_LOG_BYTES.min(log_bytes / 32));
         self
     }
 
@@ -139,12 +138,13 @@ impl<'v> Writer<'v> {
         for entry in made {
             self.entry(entry)?;
         }
+        self.fill()?;
         for file in std::mem::take(&mut self.unfinished) {
             self.round(FILE_LOG_BYTES, 0)?;
             match self.finish_one(&file) {
                 // It was made by one source and taken away by the next.
                 Err(error) if error.errno() == errno::ENOENT => {}
-                done => done.map_err(Error::volume(b""))?,
+                done => done.map_err(Error::volume(&file.path))?,
             }
         }
         Ok(self.done)
@@ -165,7 +165,7 @@ impl<'v> Writer<'v> {
         settings.xflags |= file.xflags;
         match self.volume.set_settings(file.ino, &settings) {
             Err(error) if error.errno() == errno::EINVAL => {
-                self.lose(Lost::Flags, b"");
+                self.lose(Lost::Flags, &file.path);
                 Ok(())
             }
             done => done,
@@ -179,10 +179,8 @@ impl<'v> Writer<'v> {
         self.round(FILE_LOG_BYTES + logged as u64, 0)?;
         self.make(&entry)?;
         self.done.files += 1;
-        if let Kind::File { size, data } = entry.kind
-            && size > 0
-        {
-            self.begin_contents(entry.path, size, data, &entry.facts)?;
+        if let Kind::File { size: 1.., data } = entry.kind {
+            self.data(data)?;
         }
         (self.watch)(&self.done);
         Ok(())
@@ -190,15 +188,32 @@ impl<'v> Writer<'v> {
 
     /// Ends a round where what comes is too much for it.
     fn round(&mut self, logged: u64, contents: u64) -> Result<()> {
-        let Some(rounds) = &mut self.rounds else { return Ok(()) };
-        let full = rounds.logged + logged > rounds.log_bytes || rounds.contents + contents > ROUND_CONTENTS;
-        if full {
-            self.volume.write_home().map_err(Error::volume(b""))?;
-            (rounds.logged, rounds.contents) = (0, 0);
+        let is_logged = self.round_log_bytes.is_some_and(|most| self.round.logged + logged > most);
+        if is_logged || self.round.contents + contents > ROUND_CONTENTS {
+            self.fill()?;
+            if self.round_log_bytes.is_some() {
+                self.volume.write_home().map_err(Error::volume(b""))?;
+            }
+            self.round = Round::default();
         }
-        rounds.logged += logged;
-        rounds.contents += contents;
+        self.round.logged += logged;
+        self.round.contents += contents;
         Ok(())
+    }
+
+    /// Writes the contents that wait.
+    fn fill(&mut self) -> Result<()> {
+        self.filling.finish().map_err(Error::volume(b""))
+    }
+
+    /// Makes a file. Contents that wait hold blocks for their maps, of which they mostly need none.
+    fn create(&mut self, dir: Ino, name: &[u8], new: &New<'_>, path: &[u8]) -> Result<Ino> {
+        let mut made = self.volume.create(dir, name, new);
+        if made.as_ref().is_err_and(|error| error.errno() == errno::ENOSPC) {
+            self.fill()?;
+            made = self.volume.create(dir, name, new);
+        }
+        made.map_err(Error::volume(path))
     }
 
     fn make(&mut self, entry: &Entry) -> Result<()> {
@@ -233,15 +248,15 @@ impl<'v> Writer<'v> {
         };
         let attributes: Vec<_> = borrowed(facts).collect();
         let new = New { attributes: &attributes, ..of(kind, facts) };
-        let ino = self.volume.create(dir, name, &new).map_err(Error::volume(path))?;
+        let ino = self.create(dir, name, &new, path)?;
         if (facts.project, facts.xflags) != (0, 0) {
-            self.finish_later(ino, SetMetadata::default(), facts);
+            self.finish_later(ino, path, SetMetadata::default(), facts);
         }
-        if let Kind::File { size: 1.., .. } = &entry.kind {
-            self.open_new(ino, path)?;
-            return Ok(());
+        if let Kind::File { size: size @ 1.., .. } = &entry.kind {
+            let (path, times) = (path.to_vec(), times(facts));
+            self.open = Some(Open { ino, path, size: *size, reached: 0, times, cached: None });
         }
-        self.volume.set_metadata(ino, &times(facts)).map_err(Error::volume(path))
+        Ok(())
     }
 
     fn make_directory(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
@@ -249,9 +264,9 @@ impl<'v> Writer<'v> {
         let attributes: Vec<_> = borrowed(facts).filter(|(name, _)| *name != HANDED_DOWN).collect();
         let mut new = New { attributes: &attributes, ..of(xebec::Kind::Directory, facts) };
         new.permissions &= !SET_GROUP;
-        let ino = self.volume.create(dir, name, &new).map_err(Error::volume(path))?;
+        let ino = self.create(dir, name, &new, path)?;
         self.keep_at_hand(path, ino);
-        self.finish_directory(ino, facts);
+        self.finish_directory(ino, path, facts);
         Ok(())
     }
 
@@ -264,7 +279,7 @@ impl<'v> Writer<'v> {
             let set = self.volume.set_attribute(ino, name, value, SetAttribute::Any);
             set.map_err(Error::volume(&entry.path))?;
         }
-        self.finish_directory(ino, &entry.facts);
+        self.finish_directory(ino, &entry.path, &entry.facts);
         Ok(())
     }
 
@@ -276,9 +291,6 @@ impl<'v> Writer<'v> {
         if is_directory && entry.kind == Kind::Directory {
             self.keep_at_hand(&entry.path, there);
             return self.adopt(there, entry);
-        }
-        if self.existing == Existing::Refuse {
-            return Err(Error::bad(&entry.path, "the volume has this name already"));
         }
         if let Kind::Link(target) = &entry.kind
             && self.named(target)? == there
@@ -318,21 +330,21 @@ impl<'v> Writer<'v> {
     }
 
     /// What a directory gets when all is in it.
-    fn finish_directory(&mut self, ino: Ino, facts: &Facts) {
+    fn finish_directory(&mut self, ino: Ino, path: &[u8], facts: &Facts) {
         let set = SetMetadata {
             permissions: Some(facts.permissions),
             uid: Some(facts.uid),
             gid: Some(facts.gid),
             ..times(facts)
         };
-        self.finish_later(ino, set, facts);
+        self.finish_later(ino, path, set, facts);
     }
 
-    fn finish_later(&mut self, ino: Ino, set: SetMetadata, facts: &Facts) {
+    fn finish_later(&mut self, ino: Ino, path: &[u8], set: SetMetadata, facts: &Facts) {
         let handed_down = facts.attributes.iter().find(|(name, _)| name == HANDED_DOWN);
         let handed_down = handed_down.map(|(_, value)| value.clone());
         let (project, xflags) = (facts.project, facts.xflags);
-        self.unfinished.push(Unfinished { ino, set, handed_down, project, xflags });
+        self.unfinished.push(Unfinished { ino, path: path.to_vec(), set, handed_down, project, xflags });
     }
 
     /// The directory of a path, made with those above it where they are missing.
@@ -357,8 +369,7 @@ impl<'v> Writer<'v> {
     fn step(&mut self, dir: Ino, path: &[u8], name: &[u8]) -> Result<Ino> {
         match self.volume.resolve_from(dir, name) {
             Err(error) if error.errno() == errno::ENOENT => {
-                let new = New { permissions: IMPLIED, ..New::directory() };
-                self.volume.create(dir, name, &new).map_err(Error::volume(path))
+                self.create(dir, name, &New { permissions: IMPLIED, ..New::directory() }, path)
             }
             found => found.map_err(Error::volume(path)),
         }
@@ -378,44 +389,61 @@ impl<'v> Writer<'v> {
         self.volume.lookup(dir, name).map_err(Error::volume(path))
     }
 
-    fn open_new(&mut self, ino: Ino, path: &[u8]) -> Result<()> {
-        let file = OpenOptions::new().write(true).open_ino(self.volume, ino).map_err(Error::volume(path))?;
-        self.open = Some(Open { file, path: path.to_vec(), size: 0, times: SetMetadata::default() });
+    fn data(&mut self, data: Data) -> Result<()> {
+        self.round(FILE_LOG_BYTES, data.bytes.len() as u64)?;
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        let length = data.bytes.len() as u64;
+        let end = data.offset + length;
+        let unit = self.filling.unit();
+        let is_whole = data.offset.is_multiple_of(unit) && (length.is_multiple_of(unit) || end == open.size);
+        if open.cached.is_none() && is_whole {
+            if length > 0 {
+                let put = self.filling.put(open.ino, data.offset, data.bytes);
+                put.map_err(Error::volume(&open.path))?;
+            }
+        } else {
+            self.write_cached(&mut open, data.offset, &data.bytes)?;
+        }
+        open.reached = end;
+        self.done.bytes += length;
+        match data.more {
+            true => self.open = Some(open),
+            false => self.close(open)?,
+        }
         Ok(())
     }
 
-    fn begin_contents(&mut self, path: Vec<u8>, size: u64, data: Data, facts: &Facts) -> Result<()> {
-        if let Some(open) = &mut self.open {
-            (open.path, open.size, open.times) = (path, size, times(facts));
+    fn write_cached(&mut self, open: &mut Open<'v>, mut at: u64, mut bytes: &[u8]) -> Result<()> {
+        let failed = || Error::volume(&open.path);
+        if open.cached.is_none() {
+            self.fill()?;
+            let file = OpenOptions::new().write(true).open_ino(self.volume, open.ino);
+            open.cached = Some(file.map_err(failed())?);
         }
-        self.data(data)
-    }
-
-    fn data(&mut self, data: Data) -> Result<()> {
-        self.round(FILE_LOG_BYTES, data.bytes.len() as u64)?;
-        let Some(open) = &self.open else { return Ok(()) };
-        let mut at = data.offset;
-        let mut rest = data.bytes.as_slice();
-        while !rest.is_empty() {
-            let written = open.file.write_at(rest, at).map_err(Error::volume(&open.path))?;
+        let Some(file) = &open.cached else { return Ok(()) };
+        while !bytes.is_empty() {
+            let written = file.write_at(bytes, at).map_err(failed())?;
             at += written as u64;
-            rest = rest.get(written..).unwrap_or_default();
+            bytes = bytes.get(written..).unwrap_or_default();
         }
-        self.done.bytes += data.bytes.len() as u64;
-        match data.more {
-            true => Ok(()),
-            false => self.close(),
-        }
+        Ok(())
     }
 
     /// All of the contents came.
-    fn close(&mut self) -> Result<()> {
-        let Some(open) = self.open.take() else { return Ok(()) };
+    fn close(&mut self, open: Open<'v>) -> Result<()> {
         let failed = || Error::volume(&open.path);
-        if open.file.len() != open.size {
-            open.file.set_len(open.size).map_err(failed())?;
+        match &open.cached {
+            Some(file) => {
+                if file.len() != open.size {
+                    file.set_len(open.size).map_err(failed())?;
+                }
+                file.set_metadata(&open.times).map_err(failed())
+            }
+            None if open.reached < open.size => {
+                self.filling.put(open.ino, open.size, Vec::new()).map_err(failed())
+            }
+            None => Ok(()),
         }
-        open.file.set_metadata(&open.times).map_err(failed())
     }
 }
 
@@ -447,7 +475,9 @@ fn if_there(removed: xebec::Result<()>) -> xebec::Result<()> {
 }
 
 fn of<'a>(kind: xebec::Kind<'a>, facts: &Facts) -> New<'a> {
-    New { kind, permissions: facts.permissions, umask: 0, uid: facts.uid, gid: facts.gid, attributes: &[] }
+    let (permissions, uid, gid) = (facts.permissions, facts.uid, facts.gid);
+    let (accessed, modified) = (facts.accessed, facts.modified);
+    New { kind, permissions, umask: 0, uid, gid, attributes: &[], accessed, modified }
 }
 
 fn borrowed(facts: &Facts) -> impl Iterator<Item = (&[u8], &[u8])> {

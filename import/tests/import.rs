@@ -11,7 +11,7 @@ use block::MemoryDevice;
 use tar::{Builder, EntryType, Header};
 use xebec::{OpenOptions, Options, Volume};
 use xebec_import::writer::Done;
-use xebec_import::{Archive, Directory, Error, Existing, Overrides, Source, Writer};
+use xebec_import::{Archive, Directory, Error, Overrides, Source, Writer};
 
 #[path = "../../xebec/tests/common/mod.rs"]
 mod common;
@@ -32,7 +32,7 @@ impl Made {
 
     fn write(&self, source: &dyn Source, overrides: Overrides) -> xebec_import::Result<Done> {
         let volume = self.open();
-        let mut writer = Writer::new(&volume, volume.root(), overrides, Existing::Replace);
+        let mut writer = Writer::new(&volume, volume.root(), overrides);
         let done = source.read(true, 3, &mut writer).and_then(|()| writer.finish());
         volume.unmount().unwrap();
         common::judge(&self.0);
@@ -161,6 +161,73 @@ fn cut_or_damaged_archives_are_errors() {
     assert!(error.to_string().contains("\"..\""), "{error}");
     // Nothing at all is an empty archive.
     assert_eq!(Made::new().write(&once(Vec::new()), Overrides::default()).unwrap().files, 0);
+}
+
+/// A member by its header's fields as they are written, with what is behind it.
+fn raw(kind: u8, path: &str, fields: &[(usize, &[u8])], contents: &[u8]) -> Vec<u8> {
+    let mut header = Header::new_ustar();
+    header.set_path(path).unwrap();
+    header.set_entry_type(EntryType::new(kind));
+    header.set_size(contents.len() as u64);
+    for (at, bytes) in fields {
+        header.as_mut_bytes()[*at..*at + bytes.len()].copy_from_slice(bytes);
+    }
+    header.set_cksum();
+    let mut member = [header.as_bytes(), contents].concat();
+    member.resize(member.len().next_multiple_of(512), 0);
+    member
+}
+
+/// Where a header has its numbers, each eight bytes or, of the last, twelve.
+const MODE: usize = 100;
+const UID: usize = 108;
+const MTIME: usize = 136;
+
+#[test]
+fn fields_may_be_blank_but_not_damaged() {
+    let blank = [(MODE, &b"        "[..]), (UID, b"\0\0\0\0\0\0\0\0"), (MTIME, b"            ")];
+    let made = Made::new();
+    made.write(&once(raw(b'0', "blank", &blank, b"there")), Overrides::default()).unwrap();
+    assert_eq!(made.contents("/blank"), b"there");
+    let known = made.look(|volume| volume.metadata(volume.resolve(b"/blank", false).unwrap()).unwrap());
+    assert_eq!((known.permissions, known.uid, known.modified), (0, 0, Time::default()));
+    for damaged in [(MODE, &b"0o644"[..]), (UID, b"12x"), (MTIME, b"yesterday")] {
+        let error = Made::new().write(&once(raw(b'0', "f", &[damaged], b"")), Overrides::default());
+        assert!(matches!(error, Err(Error::Source { .. })), "{damaged:?}");
+    }
+}
+
+#[test]
+fn labels_of_archives_are_no_files() {
+    let made = Made::new();
+    let archive = [raw(b'V', "Backup of Monday", &[], b""), raw(b'0', "file", &[], b"")].concat();
+    assert_eq!(made.write(&once(archive), Overrides::default()).unwrap().files, 1);
+    assert!(made.has("/file") && !made.has("/Backup of Monday"));
+    let continued = raw(b'M', "file", &[], b"the rest");
+    let error = Made::new().write(&once(continued), Overrides::default()).unwrap_err();
+    assert!(error.to_string().contains("volumes"), "{error}");
+}
+
+#[test]
+fn a_sparse_map_without_end_is_refused_early() {
+    let records = b"22 GNU.sparse.major=1\n27 GNU.sparse.realsize=512\n";
+    // A number of more digits than any has: it would fill memory before its line ended.
+    let archive = [raw(b'x', "x", &[], records), raw(b'0', "sparse", &[], &[b'1'; 8 << 10])].concat();
+    let error = Made::new().write(&once(archive), Overrides::default()).unwrap_err();
+    assert!(error.to_string().contains("sparse map"), "{error}");
+}
+
+#[test]
+fn what_goes_wrong_at_the_end_names_its_file() {
+    let mut name = b"dir".to_vec();
+    name.resize(30, b'r');
+    let made = Made::new();
+    let list =
+        format!("/{} type=dir xattr.system.posix_acl_default=nonsense\n", String::from_utf8(name).unwrap());
+    let mut overrides = Overrides::default();
+    overrides.add_list(&list).unwrap();
+    let error = made.write(&once(Vec::new()), overrides).unwrap_err();
+    assert!(error.to_string().contains("/dirrrr"), "{error}");
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! | [`settings`] | flags, hints, the project |
 //! | `guards` | what flags and projects forbid |
 //! | [`file`](mod@file) | contents of files |
+//! | [`filling`] | contents of new files, many at once |
 //! | [`Dir`] | open directories |
 //! | [`paths`] | the same by path |
 //! | [`features`] | features that an existing volume can be given |
@@ -40,6 +41,7 @@ mod dir;
 pub mod error;
 pub mod features;
 pub mod file;
+pub mod filling;
 pub mod finish;
 mod guards;
 pub mod identity;
@@ -62,6 +64,7 @@ pub use cache::Options as ContentsOptions;
 pub use dir::Dir;
 pub use error::Error;
 pub use file::{File, OpenOptions};
+pub use filling::Filling;
 pub use metadata::{Metadata, SetMetadata};
 pub use namespace::handle::Handle;
 pub use namespace::listing::{Cookie, Entry};

@@ -1,5 +1,6 @@
 //! What a new file shall be.
 
+use base::time::Time;
 use format::inode::FileType;
 
 /// A new file: its kind, permissions and owner.
@@ -19,6 +20,10 @@ pub struct New<'a> {
     /// Extended attributes that it has from its beginning, each with its value, by the names that
     /// [`Volume::set_attribute`](crate::Volume::set_attribute) takes. They come before what a directory hands down.
     pub attributes: &'a [(&'a [u8], &'a [u8])],
+    /// Last read; the moment in which it is made if `None`.
+    pub accessed: Option<Time>,
+    /// Last change of the contents, likewise.
+    pub modified: Option<Time>,
 }
 
 /// What a new file is.
@@ -68,7 +73,7 @@ impl<'a> New<'a> {
     }
 
     const fn of(kind: Kind<'a>, permissions: u16) -> Self {
-        Self { kind, permissions, umask: 0, uid: 0, gid: 0, attributes: &[] }
+        Self { kind, permissions, umask: 0, uid: 0, gid: 0, attributes: &[], accessed: None, modified: None }
     }
 
     /// A symbolic link of root's.

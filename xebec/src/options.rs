@@ -27,6 +27,9 @@ pub struct Options {
     pub log_buffers: usize,
     /// Bytes of each: 32 KiB to 256 KiB, a power of two; as suits the log if `None`.
     pub log_buffer_bytes: Option<u32>,
+    /// The journal records nothing: what changes is stable when it is in its place, and after a power cut, or without
+    /// [`unmount`](crate::Volume::unmount), the volume is no volume. For one that nobody sees before it is whole.
+    pub unrecorded: bool,
     /// Bytes of metadata blocks that are kept in memory; more if they are in use.
     pub buffer_bytes: usize,
     /// How contents of files are kept and written back. Its clock is [`clock`](Self::clock).
@@ -51,6 +54,7 @@ impl Default for Options {
             cil_shards: None,
             log_buffers: 8,
             log_buffer_bytes: None,
+            unrecorded: false,
             buffer_bytes: 256 << 20,
             contents: cache::Options::default(),
             inodes: 256 << 10,
@@ -87,6 +91,7 @@ impl Options {
             buffer_bytes: self.log_buffer_bytes,
             cache_bytes: self.buffer_bytes,
             background: self.background,
+            unrecorded: self.unrecorded,
             ..journal::Options::default()
         }
     }

@@ -1,18 +1,23 @@
 //! Members of a tar stream: headers, and what they say.
 
 use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::Arc;
 
 use base::time::Time;
 use tar::{EntryType, Header};
 use xebec::Device;
 
 use super::records::{Records, bad, number};
+use super::unpack::Stream;
 use crate::item::{Data, Facts, Item, Kind, Lost, normalized};
 
 /// Bytes of a header, and the unit to which contents are padded.
 const BLOCK: u64 = 512;
-/// Longest extended header or long name that is taken: attributes of a file are below a MiB in all.
+/// Longest extended header or long name that is taken.
 const EXTENDED_MAX: u64 = 16 << 20;
+/// Digits of the largest number.
+const DIGITS_MAX: usize = 20;
 /// Most runs of data of a sparse file.
 const RUNS_MAX: usize = 1 << 20;
 
@@ -22,7 +27,7 @@ pub struct Members<R> {
     /// What is left of the last member's contents, and of the blanks behind it.
     left: u64,
     padding: u64,
-    global: Records,
+    global: Arc<Records>,
 }
 
 /// A member.
@@ -34,25 +39,9 @@ pub struct Member {
     pub kind: Kind,
     /// What is known of it.
     pub facts: Facts,
-    /// Where in the file its contents go.
-    pub runs: Vec<Run>,
+    /// Where in the file its contents go. An empty one is the end of a file that ends with a hole.
+    pub runs: Vec<Range<u64>>,
     lost: Vec<Lost>,
-}
-
-/// A run of data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// First byte.
-    pub offset: u64,
-    /// Bytes; 0 at the end of a file that ends with a hole.
-    pub length: u64,
-}
-
-impl Run {
-    /// The byte behind the last.
-    pub fn end(&self) -> u64 {
-        self.offset + self.length
-    }
 }
 
 impl Member {
@@ -80,10 +69,10 @@ struct Before {
     long_link: Option<Vec<u8>>,
 }
 
-impl<R: Read> Members<R> {
+impl<R: Stream> Members<R> {
     /// From the beginning of a stream.
     pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, global: Records::default() }
+        Self { input, left: 0, padding: 0, global: Arc::default() }
     }
 
     /// The next member; its contents follow, for [`read_data`](Self::read_data).
@@ -92,17 +81,25 @@ impl<R: Read> Members<R> {
     /// Damage, and what the stream reports.
     pub fn next_member(&mut self) -> io::Result<Option<Member>> {
         self.skip()?;
-        let mut before = Before { records: self.global.clone(), ..Before::default() };
+        let mut before = Before::default();
         while let Some(header) = self.header()? {
             match header.entry_type() {
                 EntryType::XHeader => before.records.add(&self.extended(&header)?)?,
                 EntryType::XGlobalHeader => {
                     let extended = self.extended(&header)?;
-                    self.global.add(&extended)?;
-                    before.records.add(&extended)?;
+                    // Nothing else holds on to it between members.
+                    Arc::make_mut(&mut self.global).add(&extended)?;
                 }
                 EntryType::GNULongName => before.long_name = Some(self.long(&header)?),
                 EntryType::GNULongLink => before.long_link = Some(self.long(&header)?),
+                // The name of the archive, as GNU's `--label` gives it.
+                other if other.as_byte() == b'V' => {
+                    drop(self.extended(&header)?);
+                    before = Before::default();
+                }
+                other if other.as_byte() == b'M' => {
+                    return Err(bad("it continues an archive of several volumes: join them first (tar -M)"));
+                }
                 _ => return self.member(&header, before).map(Some),
             }
         }
@@ -133,11 +130,10 @@ impl<R: Read> Members<R> {
 
     fn skip(&mut self) -> io::Result<()> {
         let length = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
-        let skipped = io::copy(&mut self.input.by_ref().take(length), &mut io::sink())?;
-        match skipped == length {
-            true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within a member")),
+        if length > 0 && self.input.pass_over(length)? != length {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within a member"));
         }
+        Ok(())
     }
 
     /// The next header; `None` at the end, which an empty block marks, or that of the stream.
@@ -159,7 +155,8 @@ impl<R: Read> Members<R> {
         }
         let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
         let (whole, field) = (sum(&*bytes), sum(bytes.get(148..156).unwrap_or_default()));
-        if header.cksum().ok() != Some(whole - field + 8 * u32::from(b' ')) {
+        let found = numeric(&header.as_old().cksum).ok();
+        if found != Some(i64::from(whole - field + 8 * u32::from(b' '))) {
             return Err(bad("this is no tar archive, or it is damaged: the checksum of a header is wrong"));
         }
         Ok(Some(header))
@@ -167,7 +164,7 @@ impl<R: Read> Members<R> {
 
     /// What an extended header holds.
     fn extended(&mut self, header: &Header) -> io::Result<Vec<u8>> {
-        let size = header.entry_size()?;
+        let size = count(&header.as_old().size)?;
         if size > EXTENDED_MAX {
             return Err(bad("an extended header is larger than 16 MiB"));
         }
@@ -186,10 +183,11 @@ impl<R: Read> Members<R> {
     }
 
     fn member(&mut self, header: &Header, before: Before) -> io::Result<Member> {
-        let Before { records, long_name, long_link } = before;
+        let Before { mut records, long_name, long_link } = before;
+        records.stand_on(&self.global);
         let stored = match records.number("size")? {
             Some(size) => size,
-            None => header.entry_size()?,
+            None => count(&header.as_old().size)?,
         };
         let padded = stored.checked_next_multiple_of(BLOCK).ok_or_else(|| bad("a member is too large"))?;
         let raw = records.get("GNU.sparse.name").or(records.get("path")).map(<[u8]>::to_vec);
@@ -217,6 +215,8 @@ impl<R: Read> Members<R> {
             EntryType::Directory => Kind::Directory,
             // Before there were types, a slash told a directory.
             EntryType::Regular if raw.ends_with(b"/") => Kind::Directory,
+            // With a list of its names behind it, as GNU's `--incremental` has it.
+            other if other.as_byte() == b'D' => Kind::Directory,
             _ => {
                 let size;
                 (size, runs) = self.contents(header, &records, stored)?;
@@ -228,7 +228,12 @@ impl<R: Read> Members<R> {
     }
 
     /// How large a file is, and where its contents go.
-    fn contents(&mut self, header: &Header, records: &Records, stored: u64) -> io::Result<(u64, Vec<Run>)> {
+    fn contents(
+        &mut self,
+        header: &Header,
+        records: &Records,
+        stored: u64,
+    ) -> io::Result<(u64, Vec<Range<u64>>)> {
         let (size, map) = if header.entry_type() == EntryType::GNUSparse {
             self.old_sparse(header)?
         } else if records.get("GNU.sparse.major") == Some(b"1") {
@@ -238,8 +243,7 @@ impl<R: Read> Members<R> {
         } else if let Some(size) = records.number("GNU.sparse.size")? {
             (size, records.sparse.clone())
         } else {
-            let whole = Run { offset: 0, length: stored };
-            return Ok((stored, if stored == 0 { Vec::new() } else { vec![whole] }));
+            return Ok((stored, (stored > 0).then_some(0..stored).into_iter().collect()));
         };
         let mut runs = Vec::with_capacity(map.len() / 2);
         let mut at = 0;
@@ -248,10 +252,10 @@ impl<R: Read> Members<R> {
             let end = offset.checked_add(length).filter(|end| offset >= at && *end <= size);
             at = end.ok_or_else(|| bad("a sparse map is damaged"))?;
             if length > 0 {
-                runs.push(Run { offset, length });
+                runs.push(offset..at);
             }
         }
-        if runs.iter().map(|run| run.length).sum::<u64>() > self.left {
+        if bytes(&runs) > self.left {
             return Err(bad("a sparse map says more than there is"));
         }
         Ok((size, runs))
@@ -267,7 +271,10 @@ impl<R: Read> Members<R> {
                 }
                 if byte != b'\n' {
                     line.push(byte);
-                    continue;
+                    match line.len() <= DIGITS_MAX {
+                        true => continue,
+                        false => return Err(bad("a sparse map is damaged")),
+                    }
                 }
                 let value = number(&line).ok_or_else(|| bad("a sparse map is damaged"))?;
                 line.clear();
@@ -308,26 +315,91 @@ impl<R: Read> Members<R> {
     }
 }
 
-fn facts(header: &Header, records: &Records, runs: &[Run]) -> io::Result<Facts> {
-    // Some writers leave fields blank that they know nothing of.
-    let id = |key: &str, field: io::Result<u64>| {
-        let id = records.number(key)?.or(field.ok()).unwrap_or(0);
+/// A field of a header that is a number: octal digits, or, with the highest bit set, binary in two's complement as GNU
+/// writes what is too large or below zero. Some writers leave those blank that they know nothing of.
+fn numeric(field: &[u8]) -> io::Result<i64> {
+    let damaged = || bad("a header holds letters where a number belongs: the archive is damaged");
+    if let Some((first @ 0x80.., rest)) = field.split_first() {
+        let start = if first & 0x40 == 0 { i64::from(first & 0x3f) } else { i64::from(*first as i8) };
+        let binary = rest.iter().try_fold(start, |sum, byte| Some(sum.checked_mul(256)? + i64::from(*byte)));
+        return binary.ok_or_else(damaged);
+    }
+    let is_blank = |byte: &u8| matches!(byte, 0 | b' ');
+    let begin = field.iter().position(|byte| !is_blank(byte)).unwrap_or(field.len());
+    let digits = field.get(begin..).unwrap_or_default();
+    let end = digits.iter().position(is_blank).unwrap_or(digits.len());
+    let (digits, rest) = digits.split_at(end);
+    if !rest.iter().all(is_blank) {
+        return Err(damaged());
+    }
+    // At most twelve digits, of three bits each.
+    digits.iter().try_fold(0, |sum, digit| match digit {
+        b'0'..=b'7' => Ok(sum << 3 | i64::from(digit - b'0')),
+        _ => Err(damaged()),
+    })
+}
+
+/// The same where nothing below zero makes sense.
+fn count(field: &[u8]) -> io::Result<u64> {
+    u64::try_from(numeric(field)?)
+        .map_err(|_| bad("a member is shorter than nothing: the archive is damaged"))
+}
+
+/// How many bytes runs have together.
+fn bytes(runs: &[Range<u64>]) -> u64 {
+    runs.iter().map(|run| run.end - run.start).sum()
+}
+
+fn facts(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<Facts> {
+    let fields = header.as_old();
+    let id = |key: &str, field: &[u8]| {
+        let id = match records.number(key)? {
+            Some(id) => i64::try_from(id).unwrap_or(i64::MAX),
+            None => numeric(field)?,
+        };
         u32::try_from(id).map_err(|_| bad(&format!("{key} has more than 32 bits")))
     };
     let modified = match records.time("mtime")? {
         Some(time) => time,
-        // Times before 1970 wrap around in some archives.
-        None => Time { seconds: header.mtime().unwrap_or(0) as i64, nanos: 0 },
+        None => Time { seconds: numeric(&fields.mtime)?, nanos: 0 },
     };
     Ok(Facts {
-        permissions: (header.mode()? & 0o7777) as u16,
-        uid: id("uid", header.uid())?,
-        gid: id("gid", header.gid())?,
+        permissions: (numeric(&fields.mode)? & 0o7777) as u16,
+        uid: id("uid", &fields.uid)?,
+        gid: id("gid", &fields.gid)?,
         accessed: records.time("atime")?.or(Some(modified)),
         modified: Some(modified),
-        attributes: records.attributes.clone(),
+        attributes: records.attributes(),
         project: 0,
         xflags: 0,
-        stored: Some(runs.iter().map(|run| run.length).sum()),
+        stored: Some(bytes(runs)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_headers_are_octal_or_binary() {
+        let good: [(&[u8], i64); 9] = [
+            (b"0000644\0", 0o644),
+            (b"   644 \0", 0o644),
+            (b"644\0\0\0\0\0", 0o644),
+            (b"777777777777", 0o777_777_777_777),
+            (b"        ", 0),
+            (b"\0\0\0\0\0\0\0\0", 0),
+            (b"\x80\0\0\0\0\x01\x02\x03", 0x010203),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe", -2),
+            (b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", i64::MAX),
+        ];
+        for (field, value) in good {
+            assert_eq!(numeric(field).unwrap(), value, "{field:?}");
+        }
+        let damaged: [&[u8]; 5] = [b"0o644", b"64 4\0\0\0\0", b"8", b"-1", b"\x80\0\0\x01\0\0\0\0\0\0\0\0"];
+        for field in damaged {
+            assert!(numeric(field).is_err(), "{field:?}");
+        }
+        assert!(count(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe").is_err());
+    }
 }

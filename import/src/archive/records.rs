@@ -2,27 +2,43 @@
 //!
 //! The crate `tar` takes them apart at newlines, which values of extended attributes may hold; here the lengths are
 //! believed, as the standard says.
+//!
+//! # Invariants
+//! What is kept of the headers before one member, and what is kept for all that follow, is at most [`KEPT_MAX`] bytes
+//! each, however many headers there are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::sync::Arc;
 
 use base::time::Time;
 
 use crate::item::Lost;
 
+/// Most bytes that extended headers may say: attributes of a file are below a MiB in all.
+const KEPT_MAX: usize = 16 << 20;
+
 /// What extended headers say of a member.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     values: HashMap<Vec<u8>, Vec<u8>>,
-    /// Extended attributes in their order.
-    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    attributes: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Runs of data of a sparse file in GNU's formats 0.0 and 0.1: numbers, offset and length in turn.
     pub sparse: Vec<u64>,
     /// What is not kept.
     pub lost: Vec<Lost>,
+    /// Bytes that all of it takes.
+    kept: usize,
+    /// What global headers say of all members, where these say nothing else.
+    global: Option<Arc<Self>>,
 }
 
 impl Records {
+    /// What holds where these say nothing else.
+    pub fn stand_on(&mut self, global: &Arc<Self>) {
+        self.global = Some(Arc::clone(global));
+    }
+
     /// Adds the records of a header; later ones win.
     pub fn add(&mut self, mut header: &[u8]) -> io::Result<()> {
         while !header.is_empty() {
@@ -32,15 +48,21 @@ impl Records {
                 record.iter().position(|byte| *byte == b'=').ok_or_else(|| bad("a record has no value"))?;
             let (key, value) = record.split_at(at);
             self.put(key, value.get(1..).unwrap_or_default())?;
+            if self.kept > KEPT_MAX {
+                return Err(bad("extended headers say more than 16 MiB"));
+            }
         }
         Ok(())
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        /// What anything takes beside its bytes.
+        const EACH: usize = 16;
+        let mut replaced = None;
+        self.kept += key.len() + value.len() + EACH;
         if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
             if crate::item::is_kept(name) {
-                self.attributes.retain(|(there, _)| there != name);
-                self.attributes.push((name.to_vec(), value.to_vec()));
+                replaced = self.attributes.insert(name.to_vec(), value.to_vec());
             } else {
                 self.lost.push(Lost::Attribute);
             }
@@ -52,14 +74,25 @@ impl Records {
             let numbers = value.split(|byte| *byte == b',').map(number);
             self.sparse = numbers.collect::<Option<_>>().ok_or_else(|| bad("a sparse map is damaged"))?;
         } else {
-            self.values.insert(key.to_vec(), value.to_vec());
+            replaced = self.values.insert(key.to_vec(), value.to_vec());
         }
+        self.kept -= replaced.map_or(0, |value| key.len() + value.len() + EACH);
         Ok(())
     }
 
     /// A value, unless it is empty, which stands for none.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
-        self.values.get(key.as_bytes()).map(Vec::as_slice).filter(|value| !value.is_empty())
+        let global = || self.global.as_ref()?.values.get(key.as_bytes());
+        let value = self.values.get(key.as_bytes()).or_else(global);
+        value.map(Vec::as_slice).filter(|value| !value.is_empty())
+    }
+
+    /// Extended attributes in the order of their names.
+    pub fn attributes(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let all = |records: &Self| records.attributes.clone();
+        let mut attributes = self.global.as_deref().map(all).unwrap_or_default();
+        attributes.extend(all(self));
+        attributes.into_iter().collect()
     }
 
     /// A value that is a number.
@@ -107,8 +140,43 @@ mod tests {
         let mut records = Records::default();
         records.add(b"11 size=12\n28 SCHILY.xattr.user.a=\n\0=\n\n13 mtime=1.5\n\0\0").unwrap();
         assert_eq!(records.number("size").unwrap(), Some(12));
-        assert_eq!(records.attributes, [(b"user.a".to_vec(), b"\n\0=\n".to_vec())]);
+        assert_eq!(records.attributes(), [(b"user.a".to_vec(), b"\n\0=\n".to_vec())]);
         assert_eq!(records.time("mtime").unwrap(), Some(Time { seconds: 1, nanos: 500_000_000 }));
+    }
+
+    fn record(key: &str, value: &str) -> Vec<u8> {
+        let length = key.len() + value.len() + 3;
+        let digits = (length + 1).to_string().len();
+        format!("{} {key}={value}\n", length + digits).into_bytes()
+    }
+
+    #[test]
+    fn what_global_headers_say_holds_where_nothing_else_is_said() {
+        let mut global = Records::default();
+        global
+            .add(&[record("uid", "7"), record("gid", "8"), record("SCHILY.xattr.user.a", "1")].concat())
+            .unwrap();
+        let mut records = Records::default();
+        records.stand_on(&Arc::new(global));
+        records
+            .add(&[record("uid", "9"), record("gid", ""), record("SCHILY.xattr.user.b", "2")].concat())
+            .unwrap();
+        assert_eq!((records.number("uid").unwrap(), records.number("gid").unwrap()), (Some(9), None));
+        let attribute = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
+        assert_eq!(records.attributes(), [attribute(b"user.a", b"1"), attribute(b"user.b", b"2")]);
+    }
+
+    #[test]
+    fn headers_upon_headers_do_not_fill_memory() {
+        let mut records = Records::default();
+        // The same said again takes no more.
+        let same = record("comment", &"x".repeat(1 << 20));
+        (0..100).for_each(|_| records.add(&same).unwrap());
+        let mut other = (0..100).map(|n| record(&format!("comment.{n}"), &"x".repeat(1 << 20)));
+        let error = other.find_map(|header| records.add(&header).err()).unwrap();
+        assert!(error.to_string().contains("16 MiB"), "{error}");
+        let losses = record("SCHILY.xattr.system.other", "").repeat(100_000);
+        assert!((0..100).any(|_| records.add(&losses).is_err()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Compression of a stream, told by its first bytes.
 
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Seek as _};
 
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
@@ -11,8 +12,83 @@ const BUFFER: usize = 256 << 10;
 /// As many as tell a form.
 const MAGIC: usize = 6;
 
+/// What members are read from.
+pub trait Stream: Read + Send {
+    /// Passes over bytes; how many, as far as that shows: fewer only at the end.
+    ///
+    /// # Errors
+    /// What reading meets.
+    fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
+        io::copy(&mut Read::take(&mut *self, bytes), &mut io::sink())
+    }
+}
+
+/// As it came, before it is known what it is.
+pub enum Raw {
+    /// A file, at its beginning.
+    File(File),
+    /// What can only be read on.
+    Other(Box<dyn Read + Send>),
+}
+
+impl Read for Raw {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read(buf),
+            Self::Other(other) => other.read(buf),
+        }
+    }
+}
+
+/// What is not compressed.
+struct Plain(BufReader<Chain<Cursor<Vec<u8>>, Raw>>);
+
+impl Read for Plain {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl Stream for Plain {
+    /// What lies in a file behind what is in memory is not read. If the file ends within it, the next read finds that.
+    fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
+        let here = self.0.buffer().len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.0.consume(here);
+        let rest = bytes - here as u64;
+        let (first, raw) = self.0.get_mut().get_mut();
+        if rest <= BUFFER as u64 || first.position() < first.get_ref().len() as u64 {
+            return Ok(here as u64 + io::copy(&mut self.0.by_ref().take(rest), &mut io::sink())?);
+        }
+        match raw {
+            Raw::File(file) if file.metadata()?.is_file() => {
+                let by = i64::try_from(rest).map_err(|_| io::ErrorKind::InvalidData)?;
+                file.seek_relative(by)?;
+                Ok(bytes)
+            }
+            raw => Ok(here as u64 + io::copy(&mut raw.take(rest), &mut io::sink())?),
+        }
+    }
+}
+
+/// What was compressed.
+struct Unpacked<R>(BufReader<R>);
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl<R: Read + Send> Stream for Unpacked<R> {}
+
+impl Stream for Box<dyn Stream> {
+    fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
+        (**self).pass_over(bytes)
+    }
+}
+
 /// The stream as it was before it was compressed.
-pub fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
+pub fn unpacked(mut input: Raw) -> io::Result<Box<dyn Stream>> {
     let mut magic = Vec::with_capacity(MAGIC);
     input.by_ref().take(MAGIC as u64).read_to_end(&mut magic)?;
     let whole = BufReader::with_capacity(BUFFER, Cursor::new(magic.clone()).chain(input));
@@ -26,12 +102,12 @@ pub fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Se
             io::ErrorKind::Unsupported,
             "it is compressed by bzip2, which is not read: bzcat FILE | xebec ... --from -",
         )),
-        _ => Ok(Box::new(whole)),
+        _ => Ok(Box::new(Plain(whole))),
     }
 }
 
-fn buffered(input: impl Read + Send + 'static) -> Box<dyn Read + Send> {
-    Box::new(BufReader::with_capacity(BUFFER, input))
+fn buffered(input: impl Read + Send + 'static) -> Box<dyn Stream> {
+    Box::new(Unpacked(BufReader::with_capacity(BUFFER, input)))
 }
 
 /// Frames of zstd, one behind the other. Those that are to be skipped have no contents.

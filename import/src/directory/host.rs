@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -39,13 +40,6 @@ pub struct Attributes {
     pub readable: Vec<(Vec<u8>, Vec<u8>)>,
     /// How many others there are.
     pub unreadable: usize,
-}
-
-/// A run of bytes of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    pub offset: u64,
-    pub length: u64,
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -117,6 +111,24 @@ impl Folder {
         Ok(target.map_err(|errno| self.failed(name, "read where it points", errno))?.into_bytes())
     }
 
+    /// Bytes of a regular file in it that lie in no hole.
+    pub fn stored(&self, name: &[u8], stat: &Stat) -> Result<u64> {
+        /// Holes begin and end at blocks.
+        const BLOCK: u64 = 4096;
+        let size = stat.st_size.unsigned_abs();
+        if !has_holes(stat) {
+            return Ok(size);
+        }
+        // The blocks say less of a file that is compressed, too: the same tree would count otherwise elsewhere.
+        let file = self.open_file(name)?;
+        let (mut stored, mut at) = (0, 0);
+        while let Some(run) = file.next_run(at, u64::MAX)? {
+            stored += run.end.next_multiple_of(BLOCK) - run.start / BLOCK * BLOCK;
+            at = run.end;
+        }
+        Ok(stored.min(size))
+    }
+
     /// A regular file in it, for reading.
     pub fn open_file(&self, name: &[u8]) -> Result<OpenFile> {
         // A pipe that took the file's place meanwhile is not waited for.
@@ -180,9 +192,9 @@ impl OpenFile {
         self.stat.st_size.unsigned_abs()
     }
 
-    /// Whether it takes less space than it has bytes. (A file system that compresses says so too, and it does no harm.)
+    /// See [`has_holes`].
     pub fn has_holes(&self) -> bool {
-        self.stat.st_blocks.unsigned_abs() * 512 < self.size()
+        has_holes(&self.stat)
     }
 
     pub fn attributes(&self) -> Result<Attributes> {
@@ -220,13 +232,13 @@ impl OpenFile {
     }
 
     /// The first run of data at or behind a byte, of at most so many bytes.
-    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Run>> {
+    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
         if from >= size {
             return Ok(None);
         }
         if !self.has_holes() {
-            return Ok(Some(Run { offset: from, length: most.min(size - from) }));
+            return Ok(Some(from..size.min(from.saturating_add(most))));
         }
         let offset = match rustix::fs::seek(&self.fd, SeekFrom::Data(from)) {
             Ok(offset) => offset,
@@ -236,7 +248,7 @@ impl OpenFile {
         };
         let hole = rustix::fs::seek(&self.fd, SeekFrom::Hole(offset));
         let end = hole.map_err(|errno| self.failed("find its holes", errno))?.min(size);
-        Ok((offset < end).then(|| Run { offset, length: most.min(end - offset) }))
+        Ok((offset < end).then(|| offset..end.min(offset.saturating_add(most))))
     }
 
     /// Refuses what was written meanwhile.
@@ -248,6 +260,11 @@ impl OpenFile {
             false => Err(Error::Changed { path: self.path.clone() }),
         }
     }
+}
+
+/// Whether a file takes less space than it has bytes. (A file system that compresses says so too, and it does no harm.)
+fn has_holes(stat: &Stat) -> bool {
+    stat.st_blocks.unsigned_abs() * 512 < stat.st_size.unsigned_abs()
 }
 
 /// Project and flags; none where the file system knows of none.
@@ -300,6 +317,11 @@ fn attributes(
 
 pub fn time(seconds: i64, nanos: i64) -> Time {
     Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
+}
+
+/// When a file was changed last.
+pub fn modified(stat: &Stat) -> Time {
+    time(stat.st_mtime, stat.st_mtime_nsec)
 }
 
 pub fn device_of(stat: &Stat) -> Device {

@@ -177,6 +177,12 @@ impl ItemCore {
         stays
     }
 
+    /// It was logged again at the place where it is: that is a later one, as far as a write home is concerned that is
+    /// under way.
+    pub(super) fn comes_again_at(&self, lsn: Lsn) {
+        self.later.store(lsn.get(), Ordering::Release);
+    }
+
     /// It leaves its place: gives the later one that it noted, if any.
     pub(super) fn leave(&self) -> Option<Lsn> {
         self.stays.store(false, Ordering::Release);

@@ -65,6 +65,9 @@ pub struct Options {
     /// somebody needs them who cannot: for who opens a volume, does little and closes it. Nothing is pushed for its age
     /// until then.
     pub background: bool,
+    /// What changes is not recorded in the log: it is stable when it is at home, and after a power cut the volume is no
+    /// volume. For one that nobody sees before it is unmounted, which still ends the log with its one record.
+    pub unrecorded: bool,
     /// Bytes of metadata blocks that are kept in memory, beyond those that must be.
     pub cache_bytes: usize,
 }
@@ -78,6 +81,7 @@ impl Default for Options {
             writers: 2,
             interval: Duration::from_secs(30),
             background: true,
+            unrecorded: false,
             cache_bytes: 256 << 20,
         }
     }
@@ -168,7 +172,9 @@ impl Log {
         let shards = options.shards.unwrap_or_else(percpu::available);
         let cache = Arc::new(BufferCache::new(Arc::clone(&data), options.cache_bytes));
         let sector = geometry.sector_size;
-        let shared = Arc::new(Shared::new(data, cache, grant, iclogs, (shards, head, sector), hook));
+        let mut shared = Shared::new(data, cache, grant, iclogs, (shards, head, sector), hook);
+        shared.unrecorded = options.unrecorded;
+        let shared = Arc::new(shared);
         let target: Arc<dyn CommitTarget> = shared.clone();
         let bases = Bases::new(&target, &shared.cache);
         shared.crew.lead(&shared, options);

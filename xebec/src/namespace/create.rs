@@ -13,6 +13,7 @@ use super::parents::Parent;
 use crate::attributes::Given;
 use crate::change::{Change, Locked, expect_directory, is_dots};
 use crate::guards::{expect_mutable, expect_symlinks};
+use crate::metadata::from_time;
 use crate::new::{Kind, New};
 use crate::{Error, Result, Volume};
 
@@ -88,6 +89,7 @@ impl Volume {
         drop(dir);
         change.fill(&mut child, new, parent)?;
         change.bequeath(&mut child, &begins, with)?;
+        date(&mut child, new);
         inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut child)?;
         change.commit(&mut [&mut child])?;
         drop(child);
@@ -122,6 +124,7 @@ impl Volume {
         change.fill(&mut child, new, dir.ino())?;
         change.bequeath(&mut child, &begins, with)?;
         change.add_parent(&mut child, Parent::of(&dir), name)?;
+        date(&mut child, new);
         let (ino, ftype) = (child.ino(), new.file_type().ftype());
         change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
         if is_dir {
@@ -169,6 +172,15 @@ impl Change<'_> {
         let volume = self.volume;
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
         Ok(inode::symlink::write(volume.table.shared(), &mut self.tx, &mut space, link, target)?)
+    }
+}
+
+/// Gives a new file the times that its maker knows.
+fn date(child: &mut Locked, new: &New<'_>) {
+    for (which, time) in [(Time::Access, new.accessed), (Time::Modify, new.modified)] {
+        if let Some(time) = time {
+            child.set_time(which, from_time(time));
+        }
     }
 }
 

@@ -91,6 +91,17 @@ fn what_the_user_wants_otherwise_is_so() {
     assert!(String::from_utf8(info).unwrap().contains("mine"));
 }
 
+/// The first reader would have taken all of it before anybody noticed the second.
+#[test]
+fn standard_input_is_read_by_one_source_at_most() {
+    let scene = scene();
+    let mut create = on("create");
+    create.arg(scene.beside("made.xfs")).args(["--from", "-", "--from", "-", "--size", "64m"]);
+    let refused = create.write_stdin("nothing that is a tar archive").assert().failure();
+    let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(said.contains("only one standard input"), "{said}");
+}
+
 /// Large blocks want a large log, and that a large volume: it was refused as too small, though nobody had said a size.
 #[test]
 fn a_volume_is_as_large_as_its_layout_needs() {

@@ -131,5 +131,7 @@ fn new<'a>(caller: Caller, make: &Make<'a>) -> Result<New<'a>> {
         uid: caller.uid,
         gid: caller.gid,
         attributes: &[],
+        accessed: None,
+        modified: None,
     })
 }

@@ -60,6 +60,19 @@ impl Cil {
         }
     }
 
+    /// The same without records: what was committed counts as stable at once, as if it stood where the next record goes.
+    pub fn end_unrecorded(&self, upto: u64, iclogs: &Iclogs, grant: &Grant, host: &dyn Host) {
+        let _alone = self.pushing.lock();
+        if self.progress.current() > upto {
+            return;
+        }
+        let Some(swapped) = self.swap() else { return };
+        let reserved = swapped.reserved;
+        let (_, checkpoint) = swapped.take_snapshots();
+        grant.give_back(reserved);
+        host.completed(checkpoint.placed(iclogs.next()), true);
+    }
+
     /// Takes all lists and begins the next checkpoint; `None` where nothing was committed.
     fn swap(&self) -> Option<Swapped> {
         let mut shards: Vec<_> = self.shards.iter().map(|shard| shard.lock()).collect();

@@ -30,6 +30,8 @@ pub struct Shared {
     pub cil: Cil,
     pub ail: Ail,
     pub counters: Counters,
+    /// Checkpoints end without a record.
+    pub unrecorded: bool,
     hook: Option<Arc<dyn StableHook>>,
     shut: AtomicBool,
     cause: OnceLock<Arc<str>>,
@@ -121,6 +123,7 @@ impl Shared {
             cil,
             ail: Ail::new(head),
             counters: Counters::default(),
+            unrecorded: false,
             hook,
             shut: AtomicBool::new(false),
             cause: OnceLock::new(),
@@ -183,6 +186,10 @@ impl Shared {
     /// Pushes what was committed up to a checkpoint.
     pub fn push(&self, upto: u64) -> Result<(), Error> {
         self.check()?;
+        if self.unrecorded {
+            self.cil.end_unrecorded(upto, &self.iclogs, &self.grant, self);
+            return Ok(());
+        }
         self.cil.push(upto, &self.iclogs, &self.grant, self).map_err(|halt| self.halt(halt))
     }
 

@@ -6,13 +6,14 @@ use anyhow::{Context as _, bail};
 use base::time::{Clock, FixedClock, SystemClock, Time};
 use block::{Device as _, NewFile, OpenOptions};
 use format::timestamp::Timestamp;
-use import::{Existing, Item, Lost, Need, Receiver, Survey, Writer};
+use import::writer::Done;
+use import::{Need, Survey, Writer};
 use mkfs::{LogPlace, MkfsError, Options, Plan};
 use serde::Serialize;
 use xebec::Volume;
 
 use super::progress::{Progress, Summary};
-use super::sources::Sources;
+use super::sources::{Look, Sources};
 use super::{Arguments, Free};
 use crate::args::Global;
 use crate::commands::mkfs::{self as make, wrong};
@@ -29,8 +30,6 @@ const UNIT: u64 = 1 << 20;
 const CACHE_BYTES: u64 = 64 << 20;
 /// Metadata that are in memory.
 const BUFFER_BYTES: usize = 64 << 20;
-/// Bytes of each buffer of the log.
-const LOG_BUFFER_BYTES: u32 = 256 << 10;
 /// Inodes that are in memory.
 const INODES: usize = 16 << 10;
 
@@ -43,19 +42,13 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
     let progress = Progress::new(global);
     let choice = Choice::of(arguments)?;
     let sources = Sources::open(arguments, choice.looks_first())?;
-    let looked = look(&sources, &choice, global.thread_count())?;
-    progress.phase("looked at the sources", messages);
-    let moment = choice.moment(looked.newest);
-    let new = Layout { arguments, choice: &choice, moment, need: looked.survey.need() }.make()?;
-    if choice.looks_first() {
-        let need = looked.survey.need();
-        progress.expect(need.files, need.bytes);
-    }
-    let overrides = arguments.wishes.overrides(choice.fixed.then_some(moment))?;
-    let writer = Writer::new(&new.volume, new.volume.root(), overrides, Existing::Replace);
-    let mut writer = writer.in_rounds().watched(|done| progress.show(done));
-    sources.read(true, global.thread_count(), &mut writer)?;
-    let done = writer.finish()?;
+    let making =
+        Making { arguments, choice: &choice, sources: &sources, progress: &progress, global, messages };
+    let (new, done) = match making.fill(Look::Brief) {
+        // Attributes take more than those that were looked at.
+        Err(error) if choice.size.is_none() && is_full(&error) => making.fill(Look::Thorough)?,
+        made => made?,
+    };
     progress.phase("filled", messages);
     new.volume.unmount()?;
     progress.phase("unmounted", messages);
@@ -73,6 +66,43 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
         messages.detail(format_args!("{} in all", spoken(new.size)));
     }
     Ok(())
+}
+
+fn is_full(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(import::Error::is_full)
+}
+
+/// What volumes are made of.
+struct Making<'m> {
+    arguments: &'m Arguments,
+    choice: &'m Choice,
+    sources: &'m Sources,
+    progress: &'m Progress,
+    global: &'m Global,
+    messages: &'m Messages,
+}
+
+impl Making<'_> {
+    /// Makes a volume that is as large as a look at the sources tells, and puts them into it.
+    fn fill(&self, how: Look) -> anyhow::Result<(New, Done)> {
+        let &Self { arguments, choice, sources, progress, global, messages } = self;
+        let mut survey = Survey::new(choice.options.block_size);
+        if choice.looks_first() {
+            sources.look(how, global.thread_count(), &mut survey)?;
+            progress.phase("looked at the sources", messages);
+        }
+        let (moment, need) = (choice.moment(survey.newest()), survey.need());
+        let new = Layout { arguments, choice, moment, need }.make()?;
+        if choice.looks_first() {
+            progress.expect(need.files, need.bytes);
+        }
+        let overrides = arguments.wishes.overrides(choice.fixed.then_some(moment))?;
+        let writer = Writer::new(&new.volume, new.volume.root(), overrides);
+        let mut writer = writer.in_rounds().watched(|done| progress.show(done));
+        sources.read(global.thread_count(), &mut writer)?;
+        let done = writer.finish()?;
+        Ok((new, done))
+    }
 }
 
 #[derive(Serialize)]
@@ -129,31 +159,6 @@ impl Choice {
             (false, _) => SystemClock.now(),
         }
     }
-}
-
-/// What is known of the sources before they are read.
-struct Looked {
-    survey: Survey,
-    newest: Time,
-}
-
-impl Receiver for Looked {
-    fn take(&mut self, item: Item) -> import::Result<()> {
-        if let Item::Entry(entry) = &item {
-            self.newest = self.newest.max(entry.facts.modified.unwrap_or_default());
-        }
-        self.survey.take(item)
-    }
-
-    fn lose(&mut self, _: Lost, _: &[u8]) {}
-}
-
-fn look(sources: &Sources, choice: &Choice, threads: usize) -> anyhow::Result<Looked> {
-    let mut looked = Looked { survey: Survey::new(choice.options.block_size), newest: Time::default() };
-    if choice.looks_first() {
-        sources.read(false, threads, &mut looked)?;
-    }
-    Ok(looked)
 }
 
 /// An empty volume in a file without a name.
@@ -250,7 +255,7 @@ impl Layout<'_> {
             background: false,
             cpus: Some(1),
             cil_shards: Some(1),
-            log_buffer_bytes: Some(LOG_BUFFER_BYTES),
+            unrecorded: true,
             ..xebec::Options::default()
         }
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use import::{Archive, Directory, Receiver, Source};
+use import::{Archive, Directory, Receiver, Source, Survey};
 
 use super::{Arguments, Whiteouts};
 
@@ -17,6 +17,9 @@ pub struct Sources(Vec<Box<dyn Source>>);
 impl Sources {
     /// Opens them. Standard input is kept in a nameless file beside the image, if it has to be read `twice`.
     pub fn open(arguments: &Arguments, twice: bool) -> anyhow::Result<Self> {
+        if arguments.from.iter().filter(|from| *from == "-").count() > 1 {
+            bail!("--from -: there is only one standard input");
+        }
         let one = |from: &OsString| {
             open(from, arguments, twice).map_err(|error| anyhow!("--from {}: {error}", from.display()))
         };
@@ -28,16 +31,30 @@ impl Sources {
             .into_iter()
             .flatten()
             .collect();
-        if arguments.from.iter().filter(|from| *from == "-").count() > 1 {
-            bail!("--from -: there is only one standard input");
-        }
         Ok(Self(sources))
     }
 
-    /// Gives all of them, one after the other.
-    pub fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> import::Result<()> {
-        self.0.iter().try_for_each(|source| source.read(contents, threads, receiver))
+    /// Counts what all of them have.
+    pub fn look(&self, how: Look, threads: usize, survey: &mut Survey) -> import::Result<()> {
+        self.0.iter().try_for_each(|source| match how {
+            Look::Brief => source.look(threads, survey),
+            Look::Thorough => source.read(false, threads, survey),
+        })
     }
+
+    /// Gives all of them, one after the other.
+    pub fn read(&self, threads: usize, receiver: &mut dyn Receiver) -> import::Result<()> {
+        self.0.iter().try_for_each(|source| source.read(true, threads, receiver))
+    }
+}
+
+/// What is known of the sources before they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Names and sizes, and attributes of some files.
+    Brief,
+    /// All but the contents.
+    Thorough,
 }
 
 /// What one `--from` stands for: layers of an image are several sources.

@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 use base::Ino;
 use clap::Args;
 use format::inode::FileType;
-use import::{Archive, Directory, Existing, Overrides, Source, Writer};
+use import::{Archive, Directory, Overrides, Source, Writer};
 use xebec::Volume;
 
 use super::{Edit, bytes};
@@ -81,7 +81,7 @@ pub fn copy_in(volume: &Volume, source: &Path, to: &[u8], preserve: bool) -> any
 
 fn take_in(volume: &Volume, root: Ino, source: &dyn Source, overrides: Overrides) -> anyhow::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut writer = Writer::new(volume, root, overrides, Existing::Replace);
+    let mut writer = Writer::new(volume, root, overrides);
     source.read(true, threads, &mut writer)?;
     let done = writer.finish()?;
     match done.lost.iter().next() {

@@ -7,6 +7,7 @@
 //! | `basics` | is what was forced in the log; is a log that was unmounted clean; do records of all sizes come back |
 //! | `reservation` | is every byte of the log reserved, whatever is committed and however it is cut |
 //! | `churn` | many threads, a log kept nearly full: does space run out, does anybody hang |
+//! | `unrecorded` | does a journal that writes no records leave everything at home |
 //! | `faults` | what happens when the log or the data device fails |
 //! | `cuts` | is everything that was forced there after a power cut, whatever it left |
 
@@ -17,6 +18,7 @@ mod churn;
 mod cuts;
 mod faults;
 mod reservation;
+mod unrecorded;
 
 use std::sync::Arc;
 use std::time::Duration;

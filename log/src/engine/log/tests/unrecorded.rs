@@ -1,0 +1,58 @@
+//! A journal that records nothing: for a volume that nobody sees before it is whole.
+
+use super::*;
+
+fn unrecorded() -> Options {
+    Options { background: false, unrecorded: true, ..options(1) }
+}
+
+/// Blocks change again and again, within a checkpoint, across them, and after they were at home.
+#[test]
+fn everything_is_at_home_and_the_log_is_clean() {
+    let volume = Volume::new(2048);
+    make_blocks(&*volume.device, 100);
+    let log = volume.open(&unrecorded());
+    for round in 1..=50 {
+        for n in 1..=100 {
+            assert_eq!(bump(&log, n), round);
+            if n % 30 == 0 {
+                log.force().unwrap();
+            }
+        }
+        if round % 10 == 0 {
+            log.push_all().unwrap();
+            assert!(log.shared.ail.is_empty());
+            assert_eq!(on_disk(&*volume.device, 100), round);
+        }
+    }
+    assert_eq!((log.statistics().records, log.reserved()), (0, 0));
+    assert!(log.shared.is_alone());
+    log.unmount().unwrap();
+    assert!(matches!(volume.state(), State::Clean { discarded: None, .. }), "{:?}", volume.state());
+    assert_eq!(on_disk(&*volume.device, 100), 50);
+    // The next journal takes it from there.
+    let log = volume.open(&options(2));
+    assert_eq!(bump(&log, 1), 51);
+    log.unmount().unwrap();
+    assert_eq!(on_disk(&*volume.device, 1), 51);
+}
+
+/// Forty times the log's size, in checkpoints that nobody asked for.
+#[test]
+fn more_than_the_log_holds_goes_through() {
+    let volume = Volume::new(1024);
+    make_blocks(&*volume.device, 200);
+    let log = volume.open(&unrecorded());
+    for round in 1..=25u64 {
+        for n in 1..=200 {
+            let mut tx = log.begin(RESERVATION).unwrap();
+            assert_eq!(count_up(&mut tx, n).unwrap(), round);
+            let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
+            tx.bytes_mut(id, 1024..4096).fill(round as u8);
+            tx.commit(&mut []).unwrap();
+        }
+    }
+    log.unmount().unwrap();
+    assert_eq!(on_disk(&*volume.device, 200), 25);
+    assert!(matches!(volume.state(), State::Clean { .. }));
+}
