@@ -26,9 +26,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Agrees with the kernel on how to talk. Requests may follow from then on. With `writeback` the kernel keeps what is
-    /// written for a while: small writes are faster then, but that there is no space for them is told only to who syncs
-    /// or closes the file.
+    /// Agrees with the kernel on how to talk. Requests may follow from then on. With `writeback` the kernel keeps what
+    /// is written for a while: small writes are faster then, but that there is no space for them is told only to who
+    /// syncs or closes the file.
     ///
     /// # Errors
     /// `EPROTO` for a kernel that is too old; what the device reports.

@@ -48,8 +48,8 @@ pub enum Agreed {
     Yes,
 }
 
-/// Answers the first request. With `writeback` the kernel keeps what is written, too, and writes it when it likes: small
-/// writes cost nothing then, but that there is no space for them shows only when the file is synced or closed.
+/// Answers the first request. With `writeback` the kernel keeps what is written, too, and writes it when it likes:
+/// small writes cost nothing then, but that there is no space for them shows only when the file is synced or closed.
 ///
 /// # Errors
 /// `EPROTO` where the kernel is too old.

@@ -42,7 +42,10 @@ fn a_mount_ends_as_it_is_asked_to() {
     let script = r#"
 "$xebec" mkfs -q image --size 100m
 server() { "$xebec" status --json mnt | sed 's/.*"process":\([0-9]*\).*/\1/'; }
-gone() { for n in $(seq 500); do kill -0 $1 2> /dev/null || return 0; sleep 0.02; done; fail "$2: the server is still there"; }
+gone() {
+    for n in $(seq 500); do kill -0 $1 2> /dev/null || return 0; sleep 0.02; done
+    fail "$2: the server is still there"
+}
 
 # A signal unmounts, and nothing is lost that was not synced.
 "$xebec" mount image mnt && echo one > mnt/one && pid=$(server)

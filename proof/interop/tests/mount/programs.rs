@@ -71,10 +71,11 @@ ln source/etc/passwd source/hard; ln -s /nowhere source/soft; mkfifo source/pipe
 truncate -s 300M source/sparse; echo end >> source/sparse
 setfattr -n user.colour -v blue source/hard; setfacl -m u:7:r,g:8:w source/etc/passwd; setfacl -d -m u:9:rwx source/etc
 setcap cap_net_raw+ep source/etc/group
-xattrs() { (cd "$1" && getfattr -R -h -d -m - . 2> /dev/null | LC_ALL=C sort && 
+xattrs() { (cd "$1" && getfattr -R -h -d -m - . 2> /dev/null | LC_ALL=C sort
     find . ! -type l -print0 | LC_ALL=C sort -z | xargs -0 getfacl -n -p 2> /dev/null); }
 facts source > wanted && xattrs source > wanted.x
-for way in 'cp -a source/. mnt/copy' 'rsync -aHAXS source/ mnt/copy/' 'tar c --xattrs --acls -S -C source . | tar x --xattrs --xattrs-include=* --acls -C mnt/copy'; do
+tar='tar c --xattrs --acls -S -C source . | tar x --xattrs --xattrs-include=* --acls -C mnt/copy'
+for way in 'cp -a source/. mnt/copy' 'rsync -aHAXS source/ mnt/copy/' "$tar"; do
     mkdir mnt/copy
     eval "$way"
     facts mnt/copy > found && diff wanted found > said || fail "$way: other files"
