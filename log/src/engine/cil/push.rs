@@ -60,7 +60,8 @@ impl Cil {
         }
     }
 
-    /// The same without records: what was committed counts as stable at once, as if it stood where the next record goes.
+    /// The same without records: what was committed counts as stable at once, as if it stood where the next record
+    /// goes.
     pub fn end_unrecorded(&self, upto: u64, iclogs: &Iclogs, grant: &Grant, host: &dyn Host) {
         let _alone = self.pushing.lock();
         if self.progress.current() > upto {
