@@ -7,7 +7,8 @@
 //! Nothing is ever taken out, or put in another's place. An entry is there before [`len`](Appended::len) counts it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
+
+use crate::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
 
 /// Segments are as many as a `usize` has bits: no list can need more.
 const SEGMENTS: usize = usize::BITS as usize;
@@ -26,7 +27,7 @@ pub struct Appended<T> {
 impl<T> Appended<T> {
     /// A list that begins with these.
     pub fn new(first: Box<[T]>) -> Self {
-        let length = first.len().into();
+        let length = AtomicUsize::new(first.len());
         Self { first, more: (0..SEGMENTS).map(|_| OnceLock::new()).collect(), length }
     }
 

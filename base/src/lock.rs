@@ -11,6 +11,7 @@
 
 mod brief;
 mod rw;
+mod taken;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -294,9 +295,7 @@ impl<O, T> OwnedGuard<O, T> {
     /// Takes the mutex that `project` finds in `owner`, if nobody has it.
     #[inline]
     pub fn try_lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Option<Self> {
-        let mutex = project(&owner);
-        std::mem::forget(mutex.try_lock()?);
-        Some(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
+        Self::try_into_lock(owner, project).ok()
     }
 
     /// The same, which gives `owner` back where somebody has it.

@@ -162,6 +162,13 @@ impl<D: Device> Device for FaultDevice<D> {
         self.base.size()
     }
 
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        match self.effect(Operation::Resize, 0, 0) {
+            Some(Effect::Fail(errno)) => Err(self.failure(Operation::Resize, 0, 0, errno)),
+            _ => self.base.set_size(size),
+        }
+    }
+
     fn logical_sector_size(&self) -> u32 {
         self.base.logical_sector_size()
     }

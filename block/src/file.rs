@@ -130,16 +130,6 @@ impl FileDevice {
         &self.file
     }
 
-    /// Makes a file longer, by a hole, or shorter.
-    ///
-    /// # Errors
-    /// [`OpenError::Io`]; `EINVAL` for a block device and for what was not opened for writing.
-    pub fn resize(&mut self, size: u64) -> Result<(), OpenError> {
-        self.file.set_len(size).map_err(|error| OpenError::io(&self.path, error))?;
-        *self.size.get_mut() = size;
-        Ok(())
-    }
-
     /// Whether it is a block device, whose size nobody can change.
     pub fn is_block_device(&self) -> bool {
         self.is_block

@@ -36,7 +36,15 @@ pub struct OpenImage {
 /// # Errors
 /// [`OpenError`]; where a partition must be chosen, [`OpenError::Partitions`] lists them.
 pub fn open_image(path: &Path, image: &OpenImage) -> Result<Arc<dyn Device>, OpenError> {
-    let disk = open_disk(path, image)?;
+    open_part(open_disk(path, image)?, image)
+}
+
+/// The same on a disk that is open already and lies in no container: the partition and the range that
+/// [`OpenImage`] asks for.
+///
+/// # Errors
+/// As [`open_image`].
+pub fn open_part(disk: Arc<dyn Device>, image: &OpenImage) -> Result<Arc<dyn Device>, OpenError> {
     let part = match image.partition {
         Some(number) => numbered_partition(disk, number)?,
         // With an offset the caller knows better than any table.

@@ -18,7 +18,7 @@
 //! | `window` | [`WindowDevice`]: a byte range of another device |
 //! | `fault` | [`FaultDevice`]: fails as told, for tests |
 //! | `record` | [`RecordDevice`]: remembers writes and flushes, and builds what a power cut leaves |
-//! | `image` | [`open_image`]: from a path to the device that should hold a file system |
+//! | `image` | [`open_image`], [`open_part`]: from a path, or a disk, to the device that should hold a file system |
 //! | `probe` | [`probe`](fn@probe): names what a device holds |
 //! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
 //! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read only |
@@ -58,7 +58,7 @@ pub use device::{Device, Durability, ReadRequest, WriteRequest};
 pub use error::{DeviceError, Operation};
 pub use fault::{Effect, Fault, FaultDevice, When};
 pub use file::{FileDevice, Io, OpenOptions};
-pub use image::{OpenImage, open_image};
+pub use image::{OpenImage, open_image, open_part};
 pub use memory::MemoryDevice;
 pub use open::open_file;
 pub use open_error::{ListedPartition, OpenError};

@@ -21,7 +21,7 @@ use format::superblock::RawSuperblock;
 use log::engine::{LogReservation, Transaction};
 use zerocopy::FromBytes;
 
-use crate::resize::lock_superblock;
+use crate::superblock::lock_superblock;
 use crate::{Error, Options, Result, Volume};
 
 /// A feature that can be added.

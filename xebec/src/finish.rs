@@ -13,8 +13,8 @@ use log::Journal;
 use log::engine::log::Ends;
 use log::recovery::Intent;
 
-use crate::open::read_superblock;
 use crate::options::Options;
+use crate::superblock::read_superblock;
 use crate::{Error, Result, Volume};
 
 /// A volume whose unfinished operations are finished in memory.

@@ -1,4 +1,4 @@
-//! Who a volume is: its label and its UUID; and what it can: feature bits that can be added.
+//! Who a volume is: its label and its UUID.
 //!
 //! Metadata is stamped with the UUID that the volume was made with. Another one for users is kept beside it: the
 //! superblock then has both, and says so by the feature `meta_uuid`, as with `xfs_admin`.
@@ -7,7 +7,6 @@
 //! |---|---|
 //! | label | a transaction, then the copies of the superblock |
 //! | UUID | the clean log's last record loses its UUID; the superblock; its copies; the record gets the new UUID |
-//! | features | transactions for what a feature counts, one for the superblock, then its copies |
 //!
 //! # Invariants
 //! A power cut between any two writes leaves a volume that mounts: with the old identity or the new one.
@@ -23,9 +22,8 @@ use format::ondisk::{OnDisk, U32};
 use format::superblock::{CRC_OFFSET, RawSuperblock};
 use zerocopy::FromBytes;
 
-use crate::open::read_superblock;
-use crate::resize::lock_superblock;
-use crate::{Error, Options, Result, Volume, copies};
+use crate::superblock::{lock_superblock, no_superblock, read_superblock, write_copies};
+use crate::{Error, Options, Result, Volume};
 
 /// Bytes of a label.
 pub const LABEL_BYTES: usize = 12;
@@ -119,9 +117,5 @@ fn write_uuid(device: &dyn Device, uuid: [u8; 16], stamped: [u8; 16]) -> Result<
     checksum::store(&mut sector, CRC_OFFSET);
     device.write_at(0, &sector, Durability::Buffered)?;
     device.flush()?;
-    copies::write(device, &geometry, &sector)
-}
-
-pub(crate) fn no_superblock() -> Error {
-    Error::refused(errno::EIO, "the superblock cannot be read")
+    write_copies(device, &geometry, &sector)
 }

@@ -18,6 +18,7 @@
 //! | [`identity`] | label and UUID |
 //! | [`trim`] | free space, given back to the medium |
 //! | [`resize`] | becoming larger and smaller |
+//! | `superblock` | the superblock and its copies |
 //! | [`statistics`] | space, inodes, and what the journal did |
 //! | [`error`] | what can go wrong, each with an errno |
 //!
@@ -36,7 +37,6 @@
 pub mod attributes;
 mod change;
 mod contents;
-mod copies;
 mod dir;
 pub mod error;
 pub mod features;
@@ -56,6 +56,7 @@ mod reservations;
 pub mod resize;
 pub mod settings;
 pub mod statistics;
+mod superblock;
 pub mod trim;
 mod volume;
 

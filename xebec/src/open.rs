@@ -31,7 +31,8 @@ use crate::contents::Below;
 use crate::options::Options;
 use crate::recover::Unanswered;
 use crate::reservations::Reservations;
-use crate::{Error, Result, Volume, copies, recover};
+use crate::superblock::{bring_up_copies, read_superblock};
+use crate::{Error, Result, Volume, recover};
 
 /// What opening had to put in order.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl Volume {
         let superblock = read_superblock(&*device)?;
         expect_writable(&superblock, &*device)?;
         let (superblock, report, ends) = replay(superblock, &device, external.as_deref())?;
-        copies::bring_up(&*device, &superblock)?;
+        bring_up_copies(&*device, &superblock)?;
         let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
         let ends = ends.keeping(recover::places(intents));
         let (mut volume, unanswered) = Self::start(&superblock, (device, external), ends, intents, &options)?;
@@ -166,25 +167,6 @@ impl Volume {
             _workers: workers,
         })
     }
-}
-
-/// The largest sector that a superblock may fill.
-const LARGEST_SECTOR: u64 = 32768;
-
-pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
-    let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
-    device.read_at(0, &mut sector)?;
-    let refuse = |refusal| Error::Unwritable { why: format!("{}: {refusal}", device.describe()) };
-    let superblock = Superblock::parse(&sector).map_err(refuse)?;
-    let (need, have) = (superblock.geometry.bytes(), device.size());
-    if have < need {
-        let why = format!(
-            "{}: the volume has {need} bytes and the device only {have} (the image is cut short)",
-            device.describe()
-        );
-        return Err(Error::Unwritable { why });
-    }
-    Ok(superblock)
 }
 
 /// Refuses what this version must not write to, by name.

@@ -19,21 +19,20 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use base::lock::Rank;
-use base::{AgNumber, Daddr, errno};
+use base::{AgNumber, errno};
 use block::{Device, Durability};
 use format::agf::RawAgf;
 use format::agi::RawAgi;
 use format::fresh::{FreshAg, Space};
 use format::limits::Shape;
 use format::ondisk::{U32, U64};
-use format::superblock::{CRC_OFFSET, RawSuperblock, Refusal, Superblock, copy_of};
+use format::superblock::{CRC_OFFSET, RawSuperblock, copy_of};
 use format::{Geometry, checksum};
-use log::engine::{BufferId, Extent, Transaction};
+use log::engine::Transaction;
 use zerocopy::FromBytes;
 
-use crate::open::read_superblock;
-use crate::{Error, Options, Result, Volume, copies};
+use crate::superblock::{lock_superblock, read_superblock, write_copies};
+use crate::{Error, Options, Result, Volume};
 
 /// What limits how small a volume can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +89,7 @@ impl Volume {
         change.commit(&mut [])?;
         self.settle_superblock()?;
         self.table.shared().unlinked.grow(target.ag_count());
-        self.groups.adopt_new(&mut self.look()?.tx, gained)?;
+        self.or_shut_down(|| Ok(self.groups.adopt_new(&mut self.look()?.tx, gained)?))?;
         Ok(blocks)
     }
 
@@ -176,19 +175,6 @@ impl Volume {
         }
         Ok(())
     }
-
-    /// The superblock's change is in the log: brings it home, and into the copies.
-    pub(crate) fn settle_superblock(&self) -> Result<()> {
-        self.log.force()?;
-        let mut look = self.look()?;
-        let id = lock_superblock(&mut look.tx, &self.geometry)?;
-        let buffer = Arc::clone(look.tx.buffer(id));
-        let primary = look.tx.bytes(id).to_vec();
-        drop(look);
-        copies::write(self.device(), &self.geometry, &primary)?;
-        self.log.push_buffer(&buffer)?;
-        Ok(self.device().flush()?)
-    }
 }
 
 fn new_ags(groups: &ag::Groups, target: &Geometry) -> impl Iterator<Item = AgNumber> {
@@ -200,14 +186,6 @@ fn free_of_new(groups: &ag::Groups, target: &Geometry) -> u64 {
     let shape = Shape::of(target);
     let free = |ag| u64::from(Space::new(&shape, target.ag_length(ag), None).free_blocks());
     new_ags(groups, target).map(free).sum()
-}
-
-pub(crate) fn lock_superblock(tx: &mut Transaction, geometry: &Geometry) -> Result<BufferId> {
-    let at = Extent { daddr: Daddr(0), bytes: geometry.sector_size };
-    Ok(tx.read(at, Rank::Buffer, |bytes| match Superblock::parse(bytes) {
-        Err(Refusal::Damaged(damage)) => Err(damage),
-        _ => Ok(()),
-    })?)
 }
 
 /// What [`shrink`] did.
@@ -291,7 +269,7 @@ fn drop_groups(device: &dyn Device, stays: u32) -> Result<()> {
     checksum::store(&mut sector, CRC_OFFSET);
     device.write_at(0, &sector, Durability::Buffered)?;
     device.flush()?;
-    copies::write(device, &left, &sector)
+    write_copies(device, &left, &sector)
 }
 
 /// The free blocks of an AG, of which nothing else may be in use.

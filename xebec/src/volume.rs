@@ -23,7 +23,7 @@ use crate::Result;
 use crate::contents::Below;
 use crate::open::Recovery;
 use crate::reservations::Reservations;
-use crate::resize::lock_superblock;
+use crate::superblock::lock_superblock;
 
 /// An open volume: shared by reference between any number of threads.
 ///

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use block::{Device as _, MemoryDevice};
+use block::{Device as _, Fault, FaultDevice, MemoryDevice, Operation, When};
 use xebec::{New, Options, Volume, resize};
 
 use common::judge;
@@ -236,4 +236,46 @@ fn copies_that_stayed_behind_follow() {
     }
     open(&device).unmount().unwrap();
     judge(&device);
+}
+
+/// Whatever transfer fails while it grows: it is as it was, or it is shut down, and opens again with one of both sizes.
+#[test]
+fn a_device_that_fails_while_it_grows_leaves_the_old_size_or_a_volume_that_is_shut_down() {
+    let (mut refused, mut down) = (0, 0);
+    for n in 0.. {
+        let memory = make(20 * MIB, &shapes()[1]);
+        let device = Arc::new(FaultDevice::new(Arc::clone(&memory), []));
+        let options = Options { background: false, ..Options::default() };
+        let volume = Volume::open(device.clone(), options).unwrap();
+        let files = fill(&volume, "/before", 0..3);
+        volume.sync().unwrap();
+        let before = volume.geometry().blocks();
+        let target = 48 * MIB / u64::from(volume.geometry().block_size);
+        let fault = |on| Fault::io_error(on, When::From(n / 2));
+        device.set_faults([fault(if n % 2 == 0 { Operation::Write } else { Operation::Flush })]);
+        let grown = volume.grow(target);
+        device.set_faults([]);
+        let is_up = volume.create(volume.root(), b"is it up?", &New::file()).is_ok();
+        let has = volume.geometry().blocks();
+        match (&grown, is_up) {
+            (Ok(_), _) => assert_eq!(has, target, "fault {n}"),
+            (Err(_), true) => {
+                assert_eq!(has, before, "fault {n}");
+                assert_eq!(volume.grow(target).unwrap(), target, "fault {n}");
+                refused += 1;
+            }
+            (Err(_), false) => down += 1,
+        }
+        drop(volume);
+        let volume = open(&memory);
+        let has = volume.geometry().blocks();
+        assert!(has == target || has == before, "fault {n}: {has}");
+        expect(&volume, &files);
+        volume.unmount().unwrap();
+        judge(&memory);
+        if grown.is_ok() && n % 2 == 0 {
+            break;
+        }
+    }
+    assert!(refused > 1 && down > 3, "{refused} refused, {down} shut down");
 }

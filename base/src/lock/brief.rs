@@ -12,16 +12,13 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::taken::Taken;
 use super::{Kept, Rank};
-
-/// Tries before other threads are let run.
-const TRIES: u32 = 64;
 
 /// A lock that is held for a few instructions. It is not poisoned by a panic.
 pub struct Brief<T> {
-    taken: AtomicBool,
+    taken: Taken,
     kept: Kept,
     value: UnsafeCell<T>,
 }
@@ -33,7 +30,7 @@ unsafe impl<T: Send> Sync for Brief<T> {}
 impl<T> Brief<T> {
     /// A lock that is free.
     pub const fn new(rank: Rank, value: T) -> Self {
-        Self { taken: AtomicBool::new(false), kept: Kept::new(rank), value: UnsafeCell::new(value) }
+        Self { taken: Taken::new(), kept: Kept::new(rank), value: UnsafeCell::new(value) }
     }
 
     /// Waits for the lock.
@@ -41,25 +38,9 @@ impl<T> Brief<T> {
     #[track_caller]
     pub fn lock(&self) -> BriefGuard<'_, T> {
         self.kept.check();
-        if self.taken.swap(true, Ordering::Acquire) {
-            self.wait();
-        }
+        self.taken.take();
         self.kept.acquired();
         BriefGuard { lock: self, not_send: PhantomData }
-    }
-
-    #[cold]
-    fn wait(&self) {
-        loop {
-            for _ in 0..TRIES {
-                // Looking alone does not take the line away from who has the lock.
-                if !self.taken.load(Ordering::Relaxed) && !self.taken.swap(true, Ordering::Acquire) {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-            std::thread::yield_now();
-        }
     }
 
     /// The value, without locking: the caller is alone.
@@ -88,7 +69,7 @@ impl<T> Deref for BriefGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one, as it is made by who has set `taken`, and clears it when dropped.
+        // SAFETY: this guard is the only one, as it is made by who has `taken`, and gives it back when dropped.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -105,7 +86,7 @@ impl<T> Drop for BriefGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.lock.kept.released();
-        self.lock.taken.store(false, Ordering::Release);
+        self.lock.taken.give_back();
     }
 }
 

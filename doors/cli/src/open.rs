@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use base::Ino;
-use block::{Device, OpenImage, OpenOptions, OverlayDevice};
+use block::{Device, NewFile, OpenImage, OpenOptions, OverlayDevice};
 use clap::Args;
 use format::features;
 use format::superblock::{Refusal, Superblock};
@@ -208,9 +208,23 @@ pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
     if global.no_replay {
         anyhow::bail!("a volume is never changed without its log (leave --no-replay out)");
     }
-    let messages = Messages::new(global, path.display().to_string());
     let options = OpenOptions { writable: true, ..options(global) };
-    let device = open_device(path, options, global)?;
+    prepared(open_device(path, options, global)?, path, options, global)
+}
+
+/// The same for an image file that will be `path` when it is finished.
+pub fn new_for_changes(new: &NewFile, path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
+    let options = OpenOptions { writable: true, ..options(global) };
+    prepared(block::open_part(new.shared_device(), &image(options, global))?, path, options, global)
+}
+
+fn prepared(
+    device: Arc<dyn Device>,
+    path: &Path,
+    options: OpenOptions,
+    global: &Global,
+) -> anyhow::Result<ForChanges> {
+    let messages = Messages::new(global, path.display().to_string());
     let superblock = superblock(&device)?;
     let log_device = match (superblock.geometry.log_start, &global.log_device) {
         (None, Some(path)) => Some(block::open_file(path, &options)?),
@@ -249,9 +263,11 @@ pub fn device(path: &Path, global: &Global) -> anyhow::Result<Arc<dyn Device>> {
 }
 
 fn open_device(path: &Path, options: OpenOptions, global: &Global) -> anyhow::Result<Arc<dyn Device>> {
-    let image =
-        OpenImage { options, partition: global.partition, offset: global.offset, backing: global.backing };
-    Ok(block::open_image(path, &image)?)
+    Ok(block::open_image(path, &image(options, global))?)
+}
+
+fn image(options: OpenOptions, global: &Global) -> OpenImage {
+    OpenImage { options, partition: global.partition, offset: global.offset, backing: global.backing }
 }
 
 fn options(global: &Global) -> OpenOptions {

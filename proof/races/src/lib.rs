@@ -6,6 +6,8 @@
 //!
 //! | part | what is tried | file of the product |
 //! |---|---|---|
+//! | [`appended::Appended`] | who sees the length of a list sees its entries; of two who append one gives way | `base/src/appended.rs` |
+//! | [`lock::Taken`] | one thread at a time has a brief lock | `base/src/lock/taken.rs` |
 //! | [`percpu::Counter`] | what is granted was there; what is there can be taken | `base/src/percpu/counter.rs` |
 //! | [`percpu::Pending`] | nothing under way is overlooked | `base/src/percpu/pending.rs` |
 //! | [`engine::grant`] | the log is never promised twice; nobody sleeps while there is room | `log/src/engine/grant.rs` |
@@ -22,27 +24,38 @@ use shuttle::{Config, Runner};
 // The sources name their shared parts so.
 extern crate self as base;
 
+#[path = "../../../base/src/appended.rs"]
+pub mod appended;
 pub mod engine;
 pub mod lock;
 pub mod percpu;
 
 /// The model checker's atomics.
 pub mod sync {
+    pub use shuttle::hint::spin_loop;
     pub use shuttle::sync::atomic;
+    pub use shuttle::thread::yield_now;
 }
 
 /// Runs a test in thousands of orders of its threads' steps: the first ones of all that there are, which a small test
 /// has no more of; some at random; and some in which threads are interrupted rarely, at places that matter.
-pub fn try_orders(test: impl Fn() + Send + Sync + 'static) {
-    const EACH: usize = 4000;
+pub fn try_orders(test: impl Fn() + Send + Sync + Clone + 'static) {
+    run(Box::new(DfsScheduler::new(Some(EACH), false)), test.clone());
+    try_fair_orders(test);
+}
+
+/// The same without the first ones of all, where threads wait for each other without sleep: in some of those one waits
+/// for ever.
+pub fn try_fair_orders(test: impl Fn() + Send + Sync + Clone + 'static) {
     const SEED: u64 = 1;
     const INTERRUPTIONS: usize = 3;
-    let test = std::sync::Arc::new(test);
-    let run = |scheduler: Box<dyn Scheduler + Send>| {
-        let test = std::sync::Arc::clone(&test);
-        Runner::new(scheduler, Config::new()).run(move || test());
-    };
-    run(Box::new(DfsScheduler::new(Some(EACH), false)));
-    run(Box::new(RandomScheduler::new_from_seed(SEED, EACH)));
-    run(Box::new(PctScheduler::new_from_seed(SEED, INTERRUPTIONS, EACH)));
+    run(Box::new(RandomScheduler::new_from_seed(SEED, EACH)), test.clone());
+    run(Box::new(PctScheduler::new_from_seed(SEED, INTERRUPTIONS, EACH)), test);
+}
+
+/// Orders that each scheduler tries.
+const EACH: usize = 4000;
+
+fn run(scheduler: Box<dyn Scheduler + Send>, test: impl Fn() + Send + Sync + 'static) {
+    Runner::new(scheduler, Config::new()).run(test);
 }

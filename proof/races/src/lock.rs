@@ -4,6 +4,11 @@ use std::ops::{Deref, DerefMut};
 
 use shuttle::sync;
 
+#[path = "../../../base/src/lock/taken.rs"]
+mod taken;
+
+pub use taken::Taken;
+
 /// The ranks that the sources name.
 #[derive(Clone, Copy, Debug)]
 pub enum Rank {

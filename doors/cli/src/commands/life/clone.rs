@@ -1,15 +1,17 @@
 //! `xebec clone`: another image with the same files, and a UUID of its own.
 //!
-//! The copy is made under a name that begins with a dot, and gets its own name when it is complete.
+//! The copy gets its name when it is complete.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use block::{Device as _, Durability, FileDevice, NewFile, OpenOptions};
 use clap::Args;
-use rustix::fs::{FlockOperation, SeekFrom, flock, ioctl_ficlone, seek};
+use format::uuid::UuidText;
+use rustix::fs::{FlockOperation, Mode, SeekFrom, fchmod, flock, ioctl_ficlone, seek};
 use serde::Serialize;
 use xebec::identity::set_uuid;
 
@@ -57,21 +59,6 @@ struct Document {
     file_bytes: u64,
 }
 
-/// A file that goes again unless it is complete.
-struct Unfinished {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if !self.keep {
-            // Nobody can be told.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 /// Runs `clone`.
 pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     let source = File::open(&arguments.image)?;
@@ -79,40 +66,38 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     if !metadata.is_file() {
         bail!("only image files can be cloned (copy a device with `dd conv=sparse`, then see `xebec uuid`)");
     }
-    let named = |path: &Path| path.display().to_string();
     if arguments.copy.symlink_metadata().is_ok() && !arguments.force {
-        bail!("{} exists already (--force overwrites it)", named(&arguments.copy));
+        bail!("{} exists already (--force overwrites it)", arguments.copy.display());
     }
     flock(&source, FlockOperation::NonBlockingLockShared).map_err(|error| match error {
         rustix::io::Errno::WOULDBLOCK => anyhow::anyhow!("somebody is writing to it: try again later"),
         error => io::Error::from(error).into(),
     })?;
-    let mut unfinished = Unfinished { path: beside(&arguments.copy)?, keep: false };
-    let what = || format!("{}: it cannot be written", named(&unfinished.path));
-    let target = OpenOptions::new().write(true).create_new(true).open(&unfinished.path).with_context(what)?;
-    let shared = ioctl_ficlone(&target, &source).is_ok();
+    let options = OpenOptions { writable: true, ..OpenOptions::default() };
+    let make = if arguments.force { NewFile::replacing } else { NewFile::create };
+    let new = make(&arguments.copy, metadata.len(), &options)?;
+    let what = || format!("{}: it cannot be written", arguments.copy.display());
+    let shared = ioctl_ficlone(new.device(), &source).is_ok();
     if !shared {
-        copy_data(&source, &target, metadata.len()).with_context(what)?;
+        copy_data(&source, new.device(), metadata.len()).with_context(what)?;
     }
-    target.set_permissions(metadata.permissions()).with_context(what)?;
-    target.sync_all().with_context(what)?;
-    drop(target);
-    let path = unfinished.path.clone();
-    if !arguments.same_uuid {
-        let ForChanges { device, options, .. } = open::for_changes(&path, global)?;
-        set_uuid(&device, &options, generate()?)?;
-    }
-    let raw = open::superblock(&open::device(&path, global)?)?.raw;
-    std::fs::rename(&path, &arguments.copy).with_context(|| named(&arguments.copy))?;
-    unfinished.keep = true;
+    fchmod(new.device(), Mode::from_raw_mode(metadata.mode())).with_context(what)?;
+    let uuid = match arguments.same_uuid {
+        true => open::superblock(&open::device(&arguments.image, global)?)?.raw.uuid,
+        false => {
+            let ForChanges { device, options, .. } = open::new_for_changes(&new, &arguments.copy, global)?;
+            set_uuid(&device, &options, generate()?)?.uuid
+        }
+    };
+    new.publish()?;
     if global.json {
         let copied = std::fs::metadata(&arguments.copy)?;
         write_json(&Document {
             version: JSON_VERSION,
             command: "clone",
-            image: named(&arguments.image),
-            copy: named(&arguments.copy),
-            uuid: raw.uuid_text().to_string(),
+            image: arguments.image.display().to_string(),
+            copy: arguments.copy.display().to_string(),
+            uuid: UuidText(uuid).to_string(),
             shared,
             bytes: copied.len(),
             file_bytes: copied.blocks() * 512,
@@ -121,21 +106,11 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// A name beside the copy's, which nobody takes for a finished one.
-fn beside(copy: &Path) -> anyhow::Result<PathBuf> {
-    let Some(name) = copy.file_name() else { bail!("{}: this is no name for a file", copy.display()) };
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}.unfinished", std::process::id()));
-    Ok(copy.with_file_name(hidden))
-}
-
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
 /// Copies what the source holds, and leaves holes as they are.
-fn copy_data(source: &File, target: &File, length: u64) -> io::Result<()> {
-    target.set_len(length)?;
+fn copy_data(source: &File, target: &FileDevice, length: u64) -> anyhow::Result<()> {
     let mut piece = vec![0; PIECE];
     let mut at = 0;
     while at < length {
@@ -152,7 +127,7 @@ fn copy_data(source: &File, target: &File, length: u64) -> io::Result<()> {
             source.read_exact_at(bytes, at)?;
             // Zeros that the source has written down need not be.
             if bytes.iter().any(|byte| *byte != 0) {
-                target.write_all_at(bytes, at)?;
+                target.write_at(at, bytes, Durability::Buffered)?;
             }
             at += wanted as u64;
         }

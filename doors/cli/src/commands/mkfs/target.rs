@@ -53,7 +53,7 @@ impl Target {
             Err(error) if error.kind() == ErrorKind::NotFound => return Self::make(path, wish, &options),
             Err(error) => bail!("cannot be opened: {error}"),
         };
-        let mut file = FileDevice::open(path, &options)?;
+        let file = FileDevice::open(path, &options)?;
         if !wish.force {
             refuse_known(&file, path)?;
         }
@@ -76,7 +76,7 @@ impl Target {
         if wish.dry_run {
             return Ok(Self::Imagined(size));
         }
-        file.resize(size)?;
+        file.set_size(size)?;
         Ok(Self::Old(Box::new(file)))
     }
 

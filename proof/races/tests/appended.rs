@@ -1,0 +1,46 @@
+//! A list that grows while others read it.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use races::appended::Appended;
+use races::try_orders;
+use shuttle::thread;
+
+#[test]
+fn what_the_length_counts_is_there() {
+    try_orders(|| {
+        let list = Arc::new(Appended::new(vec![0].into_boxed_slice()));
+        let writer = thread::spawn({
+            let list = Arc::clone(&list);
+            move || (1..5).for_each(|n| list.push(n).unwrap())
+        });
+        let mut before = 0;
+        for _ in 0..3 {
+            let seen: Vec<usize> = list.iter().copied().collect();
+            assert!(seen.len() >= before && seen.iter().copied().eq(0..seen.len()), "{seen:?}");
+            before = seen.len();
+        }
+        writer.join().unwrap();
+        assert_eq!(list.len(), 5);
+    });
+}
+
+#[test]
+fn of_two_who_append_at_once_each_is_in_the_list_or_knows_that_it_is_not() {
+    try_orders(|| {
+        let list = Arc::new(Appended::new(Box::new([])));
+        let other = thread::spawn({
+            let list = Arc::clone(&list);
+            move || list.push(1).is_ok()
+        });
+        let mine = list.push(2).is_ok();
+        let theirs = other.join().unwrap();
+        let mut seen: Vec<_> = list.iter().copied().collect();
+        seen.sort_unstable();
+        let wanted: Vec<_> =
+            [(theirs, 1), (mine, 2)].iter().filter(|(done, _)| *done).map(|(_, n)| *n).collect();
+        assert_eq!(seen, wanted);
+        assert!(mine || theirs);
+    });
+}

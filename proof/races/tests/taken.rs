@@ -1,0 +1,32 @@
+//! A lock that nobody sleeps for.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use races::lock::Taken;
+use races::try_fair_orders;
+use shuttle::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use shuttle::thread;
+
+#[test]
+fn one_thread_at_a_time_has_it_and_each_gets_it() {
+    try_fair_orders(|| {
+        let shared = Arc::new((Taken::new(), AtomicUsize::new(0)));
+        let turn = |(taken, inside): &(Taken, AtomicUsize)| {
+            for _ in 0..2 {
+                taken.take();
+                assert_eq!(inside.fetch_add(1, Relaxed), 0);
+                assert_eq!(inside.fetch_sub(1, Relaxed), 1);
+                taken.give_back();
+            }
+        };
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || turn(&shared))
+            })
+            .collect();
+        turn(&shared);
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
