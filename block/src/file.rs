@@ -23,6 +23,7 @@ use crate::aligned::{ALIGNMENT, AlignedBuf};
 use crate::device::{Device, Durability, ReadRequest, check_range, refuse_change, write_zeros};
 use crate::discard;
 use crate::error::{DeviceError, Operation};
+use crate::loops;
 use crate::open_error::OpenError;
 
 /// How batches of reads reach the kernel.
@@ -99,6 +100,12 @@ impl FileDevice {
             })?;
         }
         let is_block = metadata.file_type().is_block_device();
+        if options.writable
+            && options.lock
+            && let Some(device) = loops::writer_over(&metadata)
+        {
+            return Err(OpenError::Looped { path: path.to_owned(), device });
+        }
         let size = if is_block {
             file.seek(SeekFrom::End(0)).map_err(|error| OpenError::io(path, error))?
         } else {

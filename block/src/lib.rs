@@ -36,6 +36,7 @@ mod file;
 pub mod fsxattr;
 mod gpt;
 mod image;
+mod loops;
 mod mbr;
 mod memory;
 mod open;

@@ -40,6 +40,13 @@ pub enum OpenError {
         /// The path as given.
         path: PathBuf,
     },
+    /// A loop device that may write to it lies on it.
+    Looped {
+        /// The path as given.
+        path: PathBuf,
+        /// The loop device.
+        device: PathBuf,
+    },
     /// A block device that is mounted, or that another driver has claimed.
     InUse {
         /// The path as given.
@@ -126,7 +133,7 @@ impl OpenError {
             }
             Self::NotADevice { .. } => Errno::NOTBLK.raw_os_error(),
             Self::Locked { .. } => Errno::AGAIN.raw_os_error(),
-            Self::InUse { .. } => Errno::BUSY.raw_os_error(),
+            Self::Looped { .. } | Self::InUse { .. } => Errno::BUSY.raw_os_error(),
             Self::Unsupported { .. } => Errno::OPNOTSUPP.raw_os_error(),
             Self::Container { source, .. } => errno_of(source),
             Self::Partitions { .. } => Errno::NXIO.raw_os_error(),
@@ -182,6 +189,14 @@ impl fmt::Display for OpenError {
                 "{}: the file system that holds it refuses direct I/O: {source} (open it without direct I/O)",
                 path.display()
             ),
+            Self::Looped { path, device } => {
+                write!(
+                    f,
+                    "{}: it is in use as {} (unmount that, or take it away by losetup -d)",
+                    path.display(),
+                    device.display()
+                )
+            }
             Self::Locked { path } => {
                 write!(
                     f,
@@ -223,6 +238,7 @@ impl std::error::Error for OpenError {
             Self::Device(error) => std::error::Error::source(error),
             Self::NotADevice { .. }
             | Self::Locked { .. }
+            | Self::Looped { .. }
             | Self::InUse { .. }
             | Self::Unsupported { .. }
             | Self::Partitions { .. } => None,

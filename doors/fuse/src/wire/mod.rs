@@ -17,3 +17,5 @@ mod names;
 pub mod reply;
 pub mod request;
 mod rest;
+#[cfg(test)]
+mod tests;

@@ -100,6 +100,14 @@ for command in "mount image other" "touch image /x" "grow image 200m" "trim imag
 done
 "$xebec" mount -o ro image other && ls other && "$xebec" umount other
 "$xebec" umount mnt
+mount -t xfs -o loop image mnt
+for command in "mount image other" "touch image /x"; do
+    if "$xebec" $command > said 2>&1; then fail "$command succeeds while the kernel has the image"; fi
+    grep -q 'in use as /dev/loop' said || fail "$command: no word on the kernel's mount"
+done
+umount mnt
+"$xebec" mount image mnt
+"$xebec" umount mnt
 "$xebec" mount -o ro image mnt
 if touch mnt/x 2> said; then fail "a file is made on a mount that is read only"; fi
 sum=$(sha256sum image) && ls -lR mnt && "$xebec" umount mnt && [ "$sum" = "$(sha256sum image)" ] || fail "ro wrote"
