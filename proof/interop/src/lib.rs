@@ -6,6 +6,9 @@
 //! | [`stress`] | keeps a mounted volume busy until it is shut down under it: dirty logs |
 //! | [`attributes`] | random changes of extended attributes |
 //! | [`bulk`] | large plain trees, for benchmarks |
+//! | [`scale`] | trees of which there is much of one thing |
+//! | [`compare`] | what volumes must have in common when one was made of the other |
+//! | [`runs`] | the data of files that are too large to be hashed |
 //! | [`damage`] | damaged volumes, and what xfs_repair says of them |
 //! | [`mounted`] | tests that run on a mounted volume |
 //! | [`needs`] | what tests need, and how they say that it is not there |
@@ -16,9 +19,12 @@
 
 pub mod attributes;
 pub mod bulk;
+pub mod compare;
 pub mod damage;
 pub mod fill;
 pub mod mounted;
 pub mod needs;
+pub mod runs;
+pub mod scale;
 pub mod stress;
 pub mod walk;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use interop::damage::{judge, record};
-use interop::{attributes, bulk, fill, stress, walk};
+use interop::{attributes, bulk, compare, fill, runs, scale, stress, walk};
 
 #[derive(Parser)]
 #[command(about = "Fills, stresses and describes mounted volumes")]
@@ -23,6 +23,18 @@ enum Command {
         /// The root of the tree.
         dir: PathBuf,
     },
+    /// Compare the manifests in two files, as far as one volume can be made of another.
+    Compare {
+        /// The manifest of the source.
+        expected: PathBuf,
+        /// The manifest of what was made of it.
+        found: PathBuf,
+    },
+    /// Print where FILE has data, and their hashes.
+    Runs {
+        /// A regular file of any size.
+        file: PathBuf,
+    },
     /// Fill the empty volume mounted at DIR with every structure that files can have.
     Fill(fill::Options),
     /// Work on the volume mounted at DIR until it is shut down.
@@ -31,6 +43,8 @@ enum Command {
     Attributes(attributes::Options),
     /// Make a large plain tree under DIR.
     Bulk(bulk::Options),
+    /// Make a tree of which there is much of one thing.
+    Scale(scale::Options),
     /// Damage small volumes a field at a time.
     #[command(subcommand)]
     Damage(Damage),
@@ -47,10 +61,13 @@ enum Damage {
 fn main() -> Result<()> {
     match Args::parse().command {
         Command::Manifest { dir } => walk::write_manifest(&dir, BufWriter::new(std::io::stdout().lock())),
+        Command::Compare { expected, found } => compare::manifests(&expected, &found),
+        Command::Runs { file } => runs::write(&file, std::io::stdout().lock()),
         Command::Fill(options) => fill::run(&options),
         Command::Stress(options) => stress::run(&options),
         Command::Attributes(options) => attributes::run(&options),
         Command::Bulk(options) => bulk::run(&options),
+        Command::Scale(options) => scale::run(&options),
         Command::Damage(Damage::Record(options)) => record::run(&options),
         Command::Damage(Damage::Judge(options)) => judge::run(&options),
     }

@@ -101,8 +101,8 @@ pub fn xebec() -> Result<PathBuf, String> {
     let folder = test.parent().and_then(Path::parent).ok_or("the test lies in no folder")?;
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build.args(["build", "--quiet", "--package", "xebec-cli"]);
-    if folder.ends_with("release") {
-        build.arg("--release");
+    if let Some(profile) = folder.file_name().filter(|name| *name != "debug") {
+        build.arg("--profile").arg(profile);
     }
     let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().map_err(|e| e.to_string())?;
     if status.success() { Ok(folder.join("xebec")) } else { Err("xebec does not build".into()) }

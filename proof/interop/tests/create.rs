@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use interop::needs;
+use interop::{compare, needs};
 use read::manifest::{Kind, Record};
 
 /// Mounts the image `$1` at `$2` in a mount namespace of its own, makes `$3` of it with `$4` and the words behind, and
@@ -42,17 +42,8 @@ fn found() -> Result<(PathBuf, PathBuf), String> {
     ))
 }
 
-/// A record without what belongs to the volume: numbers of inodes, times that nobody can set, sizes of directories, and
-/// flags that tell an allocator where to put a file or that only say how a file is stored.
 fn portable(line: &str) -> Record {
-    let mut record = Record::from_line(line).unwrap();
-    (record.ino, record.ctime, record.btime) = (0, String::new(), String::new());
-    record.xflags = record.xflags.map(|flags| flags & import::item::KEPT_FLAGS);
-    if record.kind == Kind::Dir {
-        // Reading a directory, which the kernel's side has done to both, may change its time.
-        (record.size, record.atime) = (0, String::new());
-    }
-    record
+    compare::portable(line).unwrap()
 }
 
 /// What tar does not keep.
@@ -102,7 +93,7 @@ impl Scratch {
     }
 }
 
-fn compare(made: &[Record], source: &[Record]) {
+fn expect_equal(made: &[Record], source: &[Record]) {
     assert_eq!(made.len(), source.len(), "as many files");
     for (made, source) in made.iter().zip(source) {
         assert_eq!(made, source);
@@ -126,7 +117,7 @@ fn an_image_of_a_directory_is_the_directory() {
         &["-m", "crc=1", "-i", "sparse=0", "-b", "size=16384"],
     ];
     for (number, layout) in layouts.into_iter().enumerate() {
-        compare(&scratch.create("directory", &format!("{number}.xfs"), layout), &source);
+        expect_equal(&scratch.create("directory", &format!("{number}.xfs"), layout), &source);
         std::fs::remove_file(scratch.made(&format!("{number}.xfs"))).unwrap();
     }
 }
@@ -140,7 +131,7 @@ fn an_image_of_an_archive_is_what_tar_kept() {
     let made: Vec<_> = scratch.create("archive", "made.xfs", &[]).into_iter().map(archived).collect();
     // Tar has no sockets.
     let source = scratch.source().into_iter().filter(|record| record.kind != Kind::Socket).map(archived);
-    compare(&made, &source.collect::<Vec<_>>());
+    expect_equal(&made, &source.collect::<Vec<_>>());
 }
 
 #[test]
