@@ -6,6 +6,7 @@
 //! | [`damage`] | what a verifier says: structure, field, what was expected, what was found |
 //! | [`checksum`] | CRC32C of self-describing metadata |
 //! | [`superblock`], [`features`], [`geometry`] | the volume's shape |
+//! | [`readers`] | which programs can read a volume with which features |
 //! | [`agf`], [`agi`], [`agfl`] | the headers of an allocation group |
 //! | [`fresh`] | the first blocks of an AG that nobody used yet |
 //! | [`btree`] | blocks, keys and records of every B+tree |
@@ -50,6 +51,7 @@ pub mod limits;
 pub mod log;
 pub mod ondisk;
 pub mod payload;
+pub mod readers;
 pub mod stamp;
 pub mod superblock;
 pub mod symlink;

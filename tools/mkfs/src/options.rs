@@ -1,5 +1,7 @@
 //! What a caller may choose. Sizes are in bytes.
 
+use format::features::{incompat, ro_compat};
+use format::readers::{FEATURES, Reader};
 use format::timestamp::Timestamp;
 
 /// Everything that can be chosen; [`Options::default`] is what `mkfs.xfs` 6.13 makes without options, with seed and
@@ -56,6 +58,33 @@ pub struct Options {
     pub time: Timestamp,
     /// Tell the device that its old contents are not wanted (`-K` says no).
     pub discard: bool,
+}
+
+impl Options {
+    /// The same without the features that one of these programs would not expect in a new volume.
+    #[must_use]
+    pub fn read_by(mut self, readers: &[Reader]) -> Self {
+        for feature in FEATURES {
+            if readers.iter().all(|reader| reader.usual(feature)) {
+                continue;
+            }
+            let switch = match (feature.is_incompatible, feature.bit) {
+                (false, ro_compat::FINOBT) => &mut self.finobt,
+                (false, ro_compat::RMAPBT) => &mut self.rmapbt,
+                (false, ro_compat::REFLINK) => &mut self.reflink,
+                (false, ro_compat::INOBTCOUNT) => &mut self.inobtcount,
+                (true, incompat::SPARSE_INODES) => &mut self.sparse,
+                (true, incompat::BIGTIME) => &mut self.bigtime,
+                (true, incompat::NREXT64) => &mut self.nrext64,
+                (true, incompat::EXCHANGE) => &mut self.exchange,
+                (true, incompat::PARENT) => &mut self.parent,
+                // No new volume goes without file types, or has one of the others.
+                _ => continue,
+            };
+            *switch = false;
+        }
+        self
+    }
 }
 
 impl Default for Options {

@@ -10,6 +10,7 @@ use format::Place;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
 use format::features;
+use format::readers::{self, Oldest, Program, Since};
 use format::superblock::RawSuperblock;
 use format::uuid::UuidText;
 use log::Dirty;
@@ -62,7 +63,50 @@ struct Document<'a> {
     features: Vec<String>,
     usage: Usage,
     log: LogState,
+    readers: Vec<ReaderJson>,
     writing: Writing,
+}
+
+/// Which versions of a program can read the volume, as far as its features decide.
+#[derive(Debug, Serialize)]
+struct ReaderJson {
+    program: &'static str,
+    reads: Option<SinceJson>,
+    writes: Option<SinceJson>,
+}
+
+/// The oldest version, and what of the volume it takes.
+#[derive(Debug, Serialize)]
+struct SinceJson {
+    since: String,
+    because: Vec<String>,
+}
+
+/// Programs that read volumes, in the order in which they are shown.
+const PROGRAMS: [Program; 2] = [Program::Linux, Program::Grub];
+
+impl ReaderJson {
+    fn of(program: Program, oldest: Oldest) -> Self {
+        let json = |Since { version, because }| SinceJson { since: program.version_text(version), because };
+        Self { program: program.name(), reads: oldest.reading.map(json), writes: oldest.writing.map(json) }
+    }
+
+    /// For a person: `Linux from 4.2 (sparse), for writing from 5.10 (inobtcount)`.
+    fn text(&self, program: Program) -> String {
+        let name = program.title();
+        let since = |SinceJson { since, because }: &SinceJson| match because.is_empty() {
+            true => format!("from {since}"),
+            false => format!("from {since} ({})", because.join(", ")),
+        };
+        match (&self.reads, &self.writes) {
+            (None, _) => format!("{name}: not known"),
+            (Some(reads), Some(writes)) if reads.since != writes.since => {
+                format!("{name} {}, for writing {}", since(reads), since(writes))
+            }
+            (Some(_), Some(both)) => format!("{name} {}", since(both)),
+            (Some(reads), None) => format!("{name} {}", since(reads)),
+        }
+    }
 }
 
 /// The state of the log. What does not apply is left out.
@@ -159,7 +203,8 @@ struct Usage {
 #[derive(Debug, Serialize)]
 struct Writing {
     supported: bool,
-    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 impl<'a> Document<'a> {
@@ -177,18 +222,29 @@ impl<'a> Document<'a> {
             features: geometry::feature_names(raw),
             usage: usage(image)?,
             log: LogState::of(&image.log),
-            writing: Writing { supported: false, reason: writing_reason(raw) },
+            readers: PROGRAMS.map(|program| ReaderJson::of(program, oldest(volume, program))).into(),
+            writing: Writing::of(raw),
         })
     }
 }
 
-fn writing_reason(raw: &RawSuperblock) -> String {
-    let unknown = raw.features().ro_compat & !features::RO_COMPAT_KNOWN;
-    if unknown == 0 {
-        return "this version reads only".into();
+fn oldest(volume: &Volume, program: Program) -> Oldest {
+    readers::oldest(program, &volume.superblock().raw.features(), volume.geometry().block_size)
+}
+
+impl Writing {
+    /// As far as the volume decides: the image may be one that cannot be written.
+    fn of(raw: &RawSuperblock) -> Self {
+        let features = raw.features();
+        let unknown = features.ro_compat & !features::RO_COMPAT_KNOWN;
+        let names = match features.metadir() {
+            true => "metadir".into(),
+            false => features::names(unknown, features::ro_compat::ALL),
+        };
+        let reason =
+            (!names.is_empty()).then(|| format!("it has features that only allow reading here: {names}"));
+        Self { supported: reason.is_none(), reason }
     }
-    let names = features::names(unknown, features::ro_compat::ALL);
-    format!("the volume has features that only allow reading here: {names}")
 }
 
 /// From the superblock, whose counters are exact after a clean unmount; from the headers of all AGs after a crash.
@@ -269,7 +325,9 @@ fn summary_text(info: &Document<'_>) -> String {
         let files: Vec<String> = info.log.unfinished_files.iter().map(u64::to_string).collect();
         line("pending", format_args!("operations on inodes {}", files.join(", ")));
     }
-    let writing = if info.writing.supported { "yes".into() } else { format!("no: {}", info.writing.reason) };
+    let readers = PROGRAMS.iter().zip(&info.readers).map(|(program, reader)| reader.text(*program));
+    line("readers", format_args!("{}", readers.collect::<Vec<_>>().join("; ")));
+    let writing = info.writing.reason.as_ref().map_or("yes".into(), |reason| format!("no: {reason}"));
     line("writing", format_args!("{writing}"));
     out
 }

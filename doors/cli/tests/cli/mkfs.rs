@@ -48,6 +48,68 @@ fn a_file_is_made_as_large_as_asked_and_can_be_read() {
 }
 
 #[test]
+fn volumes_have_what_their_readers_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    let features = |readers: &str| {
+        let shown = document(&image, &["--size", "300m", "-f", "--for", readers]);
+        shown["features"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    };
+    let has = |features: &Vec<String>, names: &[&str]| -> Vec<bool> {
+        names.iter().map(|name| features.iter().any(|feature| feature == name)).collect()
+    };
+    let asked = ["reflink", "sparse", "bigtime", "inobtcount", "rmapbt", "nrext64", "ftype"];
+    assert_eq!(has(&features("linux-3.18"), &asked), [false, false, false, false, false, false, true]);
+    assert_eq!(has(&features("linux-5.15"), &asked), [true, true, true, true, false, false, true]);
+    assert_eq!(has(&features("linux-6.12"), &asked), [true; 7]);
+    assert_eq!(has(&features("grub"), &asked), [true, true, true, true, true, false, true]);
+    assert_eq!(has(&features("grub-2.02,linux-6.6"), &asked), [true, false, false, true, true, false, true]);
+    let readers = |arguments: &[&str]| {
+        mkfs(&image, &[&["--size", "300m", "-f"], arguments].concat()).assert().success();
+        let shown = xebec().arg("info").arg(&image).output().unwrap().stdout;
+        let shown = String::from_utf8(shown).unwrap();
+        shown.lines().find_map(|line| line.strip_prefix("readers  =")).unwrap().to_owned()
+    };
+    assert_eq!(
+        readers(&["--for", "linux-5.4"]),
+        "Linux from 4.2 (sparse), for writing from 4.9 (reflink); GRUB from 2.04 (sparse)"
+    );
+    assert_eq!(
+        readers(&["-i", "exchange=1", "-n", "parent=1"]),
+        "Linux from 6.10 (exchange, parent); GRUB from 2.14 (nrext64, exchange, parent)"
+    );
+    assert_eq!(
+        readers(&["-b", "size=8192", "-i", "nrext64=0"]).split(';').next(),
+        Some("Linux from 6.12 (blocks of 8192 bytes)")
+    );
+}
+
+#[test]
+fn what_its_readers_do_not_know_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["--for", "linux-6.6", "-b", "size=16384"],
+            "linux-6.6: it cannot use a volume with blocks of 16384 bytes",
+        ),
+        (&["--for", "linux-5.4", "-m", "bigtime=1"], "linux-5.4: it cannot use a volume with bigtime"),
+        (&["--for", "grub-2.12", "-i", "nrext64=1"], "grub-2.12: it cannot use a volume with nrext64"),
+        (&["--for", "linux-2.6"], "reads version 5 of XFS since 3.16"),
+        (&["--for", "beos"], "`beos` is no reader"),
+    ];
+    for (arguments, words) in cases {
+        let mut command = mkfs(&image, &[&["--size", "300m"], arguments].concat());
+        let said = stderr(&mut command);
+        assert!(said.contains(words), "{said}");
+        command.assert().code(2);
+        assert!(!image.exists());
+    }
+    // Linux 6.1 knows wide counters, but they were new to it.
+    mkfs(&image, &["--size", "300m", "--for", "linux-6.1", "-i", "nrext64=1"]).assert().success();
+}
+
+#[test]
 fn what_is_known_is_overwritten_only_by_force() {
     let scene = Scene::new(Sample::Clean);
     let before = std::fs::read(scene.image()).unwrap();

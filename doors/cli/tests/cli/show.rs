@@ -19,13 +19,16 @@ fn info_has_the_layout_of_xfs_info_and_more() {
         "realtime =none                   extsz=4096   blocks=0, rtextents=0\n",
         "label    =sample\n",
         "log      =clean\n",
-        "writing  =no: ",
+        "readers  =Linux from 5.10 (bigtime, inobtcount); GRUB from 2.06 (bigtime)\n",
+        "writing  =yes\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
     let json = scene.json("info", &[]);
     assert_eq!((json["version"].as_u64(), json["label"].as_str()), (Some(1), Some("sample")));
     assert_eq!(json["log"]["state"], "clean");
+    assert_eq!(json["readers"][0]["writes"]["since"], "5.10");
+    assert_eq!(json["writing"]["supported"], true);
     let usage = &json["usage"];
     let bytes = |key: &str| usage[key].as_u64().unwrap();
     assert_eq!(bytes("used_bytes") + bytes("free_bytes"), bytes("size_bytes"));

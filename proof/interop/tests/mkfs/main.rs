@@ -86,7 +86,11 @@ fn text(bytes: &[u8]) -> String {
 /// Both make the same of one case, or refuse it; returns what differs.
 fn difference(peers: &Peers, size: u64, options: &str) -> Option<String> {
     let arguments: Vec<&str> = options.split_whitespace().collect();
-    let (ours, theirs) = (peers.make_ours(size, &arguments), peers.make_theirs(size, &arguments));
+    compared(peers, &peers.make_ours(size, &arguments), &peers.make_theirs(size, &arguments))
+}
+
+/// What differs of what both have made.
+fn compared(peers: &Peers, ours: &Output, theirs: &Output) -> Option<String> {
     let succeeded = (ours.status.success(), theirs.status.success());
     // Too small for such blocks, or too large for one AG.
     if succeeded == (false, false) {
@@ -104,8 +108,8 @@ fn difference(peers: &Peers, size: u64, options: &str) -> Option<String> {
         let all = text(&output.stdout);
         all.find("meta-data").and_then(|at| all.get(at..)).unwrap_or_default().to_owned()
     };
-    if printed(&ours) != printed(&theirs) {
-        return Some(format!("they print\n{}\n{}", printed(&ours), printed(&theirs)));
+    if printed(ours) != printed(theirs) {
+        return Some(format!("they print\n{}\n{}", printed(ours), printed(theirs)));
     }
     compare::difference(&peers.ours().join("image"), &peers.theirs().join("image"))
 }
@@ -140,6 +144,26 @@ fn features_in_every_combination_are_the_same() {
 }
 
 /// The smallest log that they name when asked for one too small.
+/// The configuration files of `mkfs.xfs` say what was usual when a Linux with long support came out.
+#[test]
+fn volumes_for_older_kernels_are_the_same() {
+    let Some(peers) = Peers::find("volumes_for_older_kernels_are_the_same") else { return };
+    let folder = newer().parent().unwrap().join("mkfs");
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let version = name.strip_prefix("lts_").unwrap();
+        for size in [320 << 20, 3 << 30] {
+            let ours = peers.make_ours(size, &["--for", &format!("linux-{version}")]);
+            let theirs = peers.make_theirs(size, &["-c", &format!("options={}", path.display())]);
+            assert_eq!(compared(&peers, &ours, &theirs), None, "Linux {version}");
+            count += 1;
+        }
+    }
+    assert!(count >= 14, "{count} cases");
+}
+
 #[test]
 fn the_smallest_log_is_the_same() {
     const TEST: &str = "the_smallest_log_is_the_same";

@@ -231,6 +231,7 @@ impl Layout<'_> {
             }
             plan => plan.map_err(make::refused)?,
         };
+        self.arguments.layout.expect_readable(&plan)?;
         mkfs::write(file.device(), None, &plan).map_err(make::refused)?;
         let volume =
             Volume::open(file.shared_device(), self.options()).context("the new volume cannot be opened")?;

@@ -32,12 +32,13 @@ use wishes::Wishes;
     The volume is as large as its contents need, unless --size or --free ask for more. It appears under its name when \
     it is complete, and what goes wrong before leaves nothing behind.\n\n\
     Several sources are put on top of each other, and what comes later wins. Letters of the layout (-b, -d, -i, -l, \
-    -m, -n, -s, -L) are those of mkfs.xfs.\n\n\
+    -m, -n, -s, -L) are those of mkfs.xfs, and --for leaves out what a kernel or a boot loader cannot read.\n\n\
     With --reproducible, or with SOURCE_DATE_EPOCH in the environment, the same sources give the same bytes.\n\n\
     Examples:\n  xebec create disk.xfs --from /usr/share\n  \
     xebec create root.xfs --from rootfs.tar.zst --size 4g -L root\n  \
     tar c -C build . | xebec create disk.xfs --from -\n  \
     xebec create disk.xfs --from build/ --owner 0:0 --mode u=rwX,go=rX --overrides devices.list\n  \
+    xebec create boot.xfs --from boot/ --for linux-5.15,grub\n  \
     xebec create root.xfs --from layer1.tar --from layer2.tar --whiteouts oci --free 20%\n\n\
     Exit codes: 0 done; 1 the image could not be made; 2 wrong usage."
 )]

@@ -28,7 +28,7 @@ const BASIC_BLOCK: u64 = 512;
 
 /// Reads the words; the seed and the time are the caller's.
 pub fn choose(layout: &Layout, image: &Path, words: &Words) -> Result<Chosen, String> {
-    let defaults = Options::default();
+    let defaults = Options::default().read_by(&layout.readers);
     let plain = Units { sector: 512, block: defaults.block_size.into() };
     let block_size = narrow(words.bytes('b', "size", plain)?, "-b size")?.unwrap_or(defaults.block_size);
     let sector_size = [('s', "size"), ('s', "sectsize"), ('d', "sectsize")]
@@ -61,7 +61,7 @@ pub fn choose(layout: &Layout, image: &Path, words: &Words) -> Result<Chosen, St
         reflink: switch('m', "reflink", defaults.reflink)?,
         bigtime: switch('m', "bigtime", defaults.bigtime)?,
         // It counts blocks of a tree that must be there.
-        inobtcount: switch('m', "inobtcount", finobt)?,
+        inobtcount: switch('m', "inobtcount", finobt && defaults.inobtcount)?,
         sparse: switch('i', "sparse", defaults.sparse)?,
         nrext64: switch('i', "nrext64", defaults.nrext64)?,
         exchange: switch('i', "exchange", defaults.exchange)?,

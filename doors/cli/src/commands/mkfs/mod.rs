@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use format::readers::Reader;
 use format::superblock::Superblock;
 use mkfs::{LogPlace, MkfsError, Plan};
 use serde::Serialize;
@@ -37,6 +38,8 @@ use target::Target;
     nothing is overwritten that is known: a file system, a partition table, a container.\n\n\
     With --seed and SOURCE_DATE_EPOCH in the environment equal options give equal bytes.\n\n\
     Examples:\n  xebec mkfs disk.xfs --size 10g\n  xebec mkfs disk.xfs --size 1g -L data -m rmapbt=0 -d agcount=8\n  \
+    xebec mkfs boot.xfs --size 512m --for linux-5.15,grub\n  \
+    xebec mkfs boot.xfs --size 512m --for linux-5.15,grub\n  \
     xebec mkfs -N disk.xfs --size 1t --json | jq .geometry\n  \
     SOURCE_DATE_EPOCH=0 xebec mkfs --seed mine disk.xfs --size 300m\n\n\
     Exit codes: 0 done; 1 the image cannot be made or written; 2 wrong usage. See also docs/mkfs.md."
@@ -85,6 +88,10 @@ pub struct Layout {
     /// Realtime: not supported.
     #[arg(short, value_name = "WORDS", hide = true)]
     realtime: Vec<String>,
+    /// Who must be able to read the volume: linux-VERSION as in linux-5.15, grub-VERSION, or grub. Features that one of
+    /// them does not know, or that were new to it, are left out.
+    #[arg(long = "for", value_name = "READER", value_delimiter = ',')]
+    readers: Vec<Reader>,
     /// Label, at most 12 bytes.
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<OsString>,
@@ -111,6 +118,21 @@ impl Layout {
         ])
         .map_err(wrong)?;
         choose::choose(self, image, &words).map_err(wrong)
+    }
+
+    /// Refuses what was asked for against `--for`.
+    pub fn expect_readable(&self, plan: &Plan) -> anyhow::Result<()> {
+        let superblock = plan.superblock()?;
+        for reader in &self.readers {
+            let obstacles = reader.obstacles(&superblock.raw.features(), superblock.geometry.block_size);
+            if !obstacles.is_empty() {
+                return Err(wrong(format!(
+                    "--for {reader}: it cannot use a volume with {}",
+                    obstacles.join(", ")
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// What UUID and inode generations come from.
@@ -147,6 +169,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         }
     }
     let plan = Plan::new(&chosen.options, image.size(), image.sector_size()).map_err(refused)?;
+    arguments.layout.expect_readable(&plan)?;
     if !arguments.dry_run {
         mkfs::write(image.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
             .map_err(refused)?;
