@@ -7,19 +7,23 @@
 //! - An existing file is replaced only where that was asked for, and then by one step.
 //!
 //! # Locking
-//! The file is locked for writing from its first moment, and stays so when it gets its name.
+//! The list of hidden names is locked for as long as it takes to change it. The file is locked for writing from its
+//! first moment, and stays so when it gets its name.
 
 use std::fs::{File, OpenOptions as StdOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{CWD, FlockOperation};
 
 use crate::file::{FileDevice, OpenOptions};
 use crate::open_error::OpenError;
+
+/// Hidden names of files that are being made.
+static HIDDEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A file that does not have its name yet.
 #[derive(Debug)]
@@ -65,6 +69,15 @@ impl NewFile {
         Ok(Self { device, path: path.to_owned(), hidden, replace })
     }
 
+    /// Takes away everything of all files that are not finished: for a program that is about to end without giving them
+    /// up one by one, as on a signal.
+    pub fn abandon_all() {
+        let hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        hidden.iter().for_each(|path| {
+            let _ = std::fs::remove_file(path);
+        });
+    }
+
     /// The device that it already is.
     pub fn device(&self) -> &FileDevice {
         &self.device
@@ -105,11 +118,13 @@ impl NewFile {
             Some(hidden) => hidden.clone(),
             None => {
                 let hidden = hidden_name(&self.path).map_err(|_| rustix::io::Errno::INVAL)?;
+                note(&hidden);
                 linkat(CWD, nameless, CWD, &hidden, AtFlags::SYMLINK_FOLLOW)?;
                 self.hidden.insert(hidden).clone()
             }
         };
         rename(&hidden, &self.path)?;
+        forget(&hidden);
         self.hidden = None;
         Ok(())
     }
@@ -125,7 +140,18 @@ impl Drop for NewFile {
 fn remove(hidden: Option<&Path>) {
     if let Some(hidden) = hidden {
         let _ = std::fs::remove_file(hidden);
+        forget(hidden);
     }
+}
+
+/// A hidden name is about to exist.
+fn note(hidden: &Path) {
+    HIDDEN.lock().unwrap_or_else(PoisonError::into_inner).push(hidden.to_owned());
+}
+
+/// It is gone.
+fn forget(hidden: &Path) {
+    HIDDEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path != hidden);
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -152,9 +178,15 @@ fn open_nameless(path: &Path, options: &OpenOptions) -> io::Result<(File, Option
         }
     }
     let hidden = hidden_name(path)?;
-    let file =
-        StdOptions::new().read(true).write(true).create_new(true).custom_flags(direct).open(&hidden)?;
-    Ok((file, Some(hidden)))
+    note(&hidden);
+    let file = StdOptions::new().read(true).write(true).create_new(true).custom_flags(direct).open(&hidden);
+    match file {
+        Ok(file) => Ok((file, Some(hidden))),
+        Err(error) => {
+            forget(&hidden);
+            Err(error)
+        }
+    }
 }
 
 /// A name of our own beside that of `path`.

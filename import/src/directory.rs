@@ -100,21 +100,24 @@ enum Task {
     Below(Arc<Folder>, Vec<u8>),
     /// Some files in one.
     Files(Arc<Folder>, Vec<Name>),
-    /// The first name of a file that has several.
-    First(Arc<Folder>, Name),
+    /// The first name of a file that has several, and which file that was.
+    First(Arc<Folder>, Name, Id),
     /// A piece of a large file.
     Contents(Arc<OpenFile>, Range<u64>, bool),
     /// The runs of data of a large file from a byte on.
     Runs(Arc<OpenFile>, u64),
 }
 
+/// Which file it is: its device and number.
+type Id = (u64, u64);
+
 /// What comes in order.
 enum Turn {
     Item(Item),
     Lost(Lost, Vec<u8>),
-    /// One of several names of the file with this device and number.
+    /// One of several names of a file.
     Linked {
-        id: (u64, u64),
+        id: Id,
         names: u64,
         folder: Arc<Folder>,
         name: Name,
@@ -140,9 +143,9 @@ impl Work for Walk<'_> {
             Task::Folder(folder) => self.folder(&folder, pieces),
             Task::Below(above, name) => self.below(&above, &name, pieces),
             Task::Files(folder, names) => {
-                names.into_iter().try_for_each(|name| self.file(&folder, name, false, pieces))
+                names.into_iter().try_for_each(|name| self.file(&folder, name, None, pieces))
             }
-            Task::First(folder, name) => self.file(&folder, name, true, pieces),
+            Task::First(folder, name, id) => self.file(&folder, name, Some(id), pieces),
             Task::Contents(file, run, more) => contents(&file, run, more, pieces),
             Task::Runs(file, from) => runs(&file, from, pieces),
         };
@@ -194,15 +197,19 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is no directory.
-    fn file(&self, folder: &Arc<Folder>, name: Name, first: bool, pieces: &mut Pieces) -> Result<()> {
+    /// What is no directory; of several names the `first`, if it is still that file's.
+    fn file(&self, folder: &Arc<Folder>, name: Name, first: Option<Id>, pieces: &mut Pieces) -> Result<()> {
         if name.is_regular && self.contents {
             return self.regular(folder, name, first, pieces);
         }
         let stat = folder.stat_of(&name.bytes)?;
-        let Some(name) = self.once(folder, &stat, name, first, pieces) else { return Ok(()) };
+        let Some(name) = self.once(folder, &stat, name, first, pieces)? else { return Ok(()) };
         let path = join(&folder.path, &name.bytes);
         let kind = match FileType::from_raw_mode(stat.st_mode) {
+            // It became one since it was listed.
+            FileType::RegularFile if self.contents => {
+                return Err(Error::Changed { path: folder.shown(&name.bytes) });
+            }
             FileType::RegularFile => Kind::File { size: stat.st_size.unsigned_abs(), data: Data::default() },
             FileType::Symlink => Kind::Symlink(folder.target_of(&name.bytes)?),
             FileType::CharacterDevice => Kind::CharDevice(host::device_of(&stat)),
@@ -228,25 +235,35 @@ impl Walk<'_> {
         folder: &Arc<Folder>,
         stat: &Stat,
         name: Name,
-        first: bool,
+        first: Option<Id>,
         pieces: &mut Pieces,
-    ) -> Option<Name> {
+    ) -> Result<Option<Name>> {
         let id = (stat.st_dev, stat.st_ino);
-        if self.without.contains(&id) {
-            return None;
+        if first.is_some_and(|first| first != id) {
+            // Its other names would become names of another file.
+            return Err(Error::Changed { path: folder.shown(&name.bytes) });
         }
-        if stat.st_nlink > 1 && !first {
+        if self.without.contains(&id) {
+            return Ok(None);
+        }
+        if stat.st_nlink > 1 && first.is_none() {
             let names = stat.st_nlink;
             pieces.push(Piece::Result(Turn::Linked { id, names, folder: Arc::clone(folder), name }));
-            return None;
+            return Ok(None);
         }
-        Some(name)
+        Ok(Some(name))
     }
 
     /// A regular file with what it holds, or with the beginning of that.
-    fn regular(&self, folder: &Arc<Folder>, name: Name, first: bool, pieces: &mut Pieces) -> Result<()> {
+    fn regular(
+        &self,
+        folder: &Arc<Folder>,
+        name: Name,
+        first: Option<Id>,
+        pieces: &mut Pieces,
+    ) -> Result<()> {
         let file = folder.open_file(&name.bytes)?;
-        let Some(name) = self.once(folder, &file.stat, name, first, pieces) else { return Ok(()) };
+        let Some(name) = self.once(folder, &file.stat, name, first, pieces)? else { return Ok(()) };
         let (path, size) = (join(&folder.path, &name.bytes), file.size());
         let facts = self.facts(&path, &file.stat, &|| file.attributes(), pieces)?;
         let (project, xflags) = file.settings()?;
@@ -323,7 +340,7 @@ fn contents(file: &OpenFile, run: Range<u64>, more: bool, pieces: &mut Pieces) -
 struct Turns<'r> {
     receiver: &'r mut dyn Receiver,
     /// The first names of files that have more, with how many are still to come.
-    links: HashMap<(u64, u64), (Vec<u8>, u64)>,
+    links: HashMap<Id, (Vec<u8>, u64)>,
 }
 
 impl<'w> Sink<Walk<'w>> for Turns<'_> {
@@ -345,7 +362,7 @@ impl<'w> Sink<Walk<'w>> for Turns<'_> {
 impl Turns<'_> {
     fn linked(
         &mut self,
-        id: (u64, u64),
+        id: Id,
         names: u64,
         folder: Arc<Folder>,
         name: Name,
@@ -354,7 +371,7 @@ impl Turns<'_> {
         let path = join(&folder.path, &name.bytes);
         let Some((first, left)) = self.links.get_mut(&id) else {
             self.links.insert(id, (path, names - 1));
-            pieces.push(Piece::Task(Task::First(folder, name)));
+            pieces.push(Piece::Task(Task::First(folder, name, id)));
             return Ok(());
         };
         let kind = Kind::Link(first.clone());

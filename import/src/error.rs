@@ -57,7 +57,7 @@ impl Error {
 
     /// Whether the volume is full.
     pub fn is_full(&self) -> bool {
-        matches!(self, Self::Volume { source, .. } if source.errno() == base::errno::ENOSPC)
+        matches!(self, Self::Volume { source, .. } if source.errno() == base::errno::ENOSPC && !source.is_of_device())
     }
 }
 
@@ -69,12 +69,24 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // A path's `Debug` escapes what a terminal must not be given.
+            Self::Source { path, doing, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                write!(
+                    f,
+                    "{path:?}: cannot {doing}: {source}: run it as a user who may read everything there"
+                )
+            }
             Self::Source { path, doing, source } => write!(f, "{path:?}: cannot {doing}: {source}"),
             Self::Changed { path } => {
                 write!(f, "{path:?} changed while it was read: run it again when nobody writes there")
             }
             Self::Bad { path, why } => write!(f, "{path:?}: {why}"),
-            Self::Volume { path, source } if source.errno() == base::errno::ENOSPC => {
+            Self::Volume { source, .. } if source.errno() == base::errno::ENOSPC && source.is_of_device() => {
+                write!(
+                    f,
+                    "{source}: there is no room where the image is made: make some, or make it elsewhere"
+                )
+            }
+            Self::Volume { path, .. } if self.is_full() => {
                 write!(f, "{path:?} in the volume: it is full: give it more room with --size or --free")
             }
             Self::Volume { path, source } => write!(f, "{path:?} in the volume: {source}"),

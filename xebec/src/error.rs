@@ -28,6 +28,11 @@ impl Error {
         Self::Change(engine::Error::Refused { errno, why })
     }
 
+    /// Whether it is the device that failed, and not the volume on it: its errno is that of the system below.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self, Self::Change(engine::Error::Device(_)))
+    }
+
     /// The errno that a system call would return.
     pub fn errno(&self) -> i32 {
         match self {

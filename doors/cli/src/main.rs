@@ -8,6 +8,7 @@
 //! | `acl`, `flags` | access control lists and flags, as text |
 //! | `names`, `times`, `owners`, `sizes` | how names, times, owners and sizes are written |
 //! | `listing`, `walk` | a directory in memory, and a whole tree through `base::pipeline` |
+//! | `interrupt` | signals while a file is made |
 //! | `geometry` | a volume's sizes and features |
 //! | `commands` | one file per command, its arguments in it |
 //!
@@ -23,6 +24,7 @@ mod facts;
 mod flags;
 mod geometry;
 mod glob;
+mod interrupt;
 mod listing;
 mod names;
 mod open;

@@ -89,7 +89,8 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// One line on standard error. Control characters, which may come from an image, are escaped.
-fn say(message: impl Display) {
+/// Says something on standard error.
+pub fn say(message: impl Display) {
     let message = message.to_string();
     // Where standard error is closed there is nobody to tell.
     let _ = writeln!(io::stderr().lock(), "xebec: {}", names::printable(message.as_bytes()));

@@ -69,9 +69,9 @@ impl Folder {
     }
 
     fn failed(&self, name: &[u8], doing: &'static str, errno: Errno) -> Error {
-        // What was listed a moment ago and is gone was taken away meanwhile.
+        // What was listed a moment ago and is gone, or is of another kind now, was changed meanwhile.
         match errno {
-            Errno::NOENT => Error::Changed { path: self.shown(name) },
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => Error::Changed { path: self.shown(name) },
             errno => Error::Source { path: self.shown(name), doing, source: errno.into() },
         }
     }
@@ -107,8 +107,12 @@ impl Folder {
     }
 
     pub fn target_of(&self, name: &[u8]) -> Result<Vec<u8>> {
-        let target = rustix::fs::readlinkat(&self.fd, name, Vec::new());
-        Ok(target.map_err(|errno| self.failed(name, "read where it points", errno))?.into_bytes())
+        match rustix::fs::readlinkat(&self.fd, name, Vec::new()) {
+            Ok(target) => Ok(target.into_bytes()),
+            // It is a link no more.
+            Err(Errno::INVAL) => Err(Error::Changed { path: self.shown(name) }),
+            Err(errno) => Err(self.failed(name, "read where it points", errno)),
+        }
     }
 
     /// Bytes of a regular file in it that lie in no hole.

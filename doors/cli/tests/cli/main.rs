@@ -7,6 +7,7 @@
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
+//! | `faults` | what happens while an image is made: signals, files that cannot be read |
 //! | `judge` | check, log, dump |
 //! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone |
 //! | `mkfs` | new volumes |
@@ -19,6 +20,7 @@ mod contents;
 mod create;
 mod edit;
 mod extract;
+mod faults;
 mod judge;
 mod life;
 mod mkfs;

@@ -19,6 +19,7 @@ use clap::{Args, ValueEnum};
 
 use crate::args::Global;
 use crate::commands::mkfs::Layout;
+use crate::interrupt;
 use crate::output::Messages;
 use crate::sizes;
 use wishes::Wishes;
@@ -40,7 +41,8 @@ use wishes::Wishes;
     xebec create disk.xfs --from build/ --owner 0:0 --mode u=rwX,go=rX --overrides devices.list\n  \
     xebec create boot.xfs --from boot/ --for linux-5.15,grub\n  \
     xebec create root.xfs --from layer1.tar --from layer2.tar --whiteouts oci --free 20%\n\n\
-    Exit codes: 0 done; 1 the image could not be made; 2 wrong usage."
+    Exit codes: 0 done; 1 the image could not be made; 2 wrong usage; 130 interrupted. Whatever it is, but for 0 \
+    nothing is left behind."
 )]
 pub struct Arguments {
     /// The image to be made.
@@ -98,6 +100,7 @@ pub enum Whiteouts {
 
 /// Runs `create`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    interrupt::abandon(arguments.image.display());
     let messages = Messages::new(global, arguments.image.display().to_string());
     build::build(arguments, global, &messages)?;
     Ok(messages.finish())

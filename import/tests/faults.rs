@@ -1,0 +1,149 @@
+//! Directories that change while they are read: what comes of it is what was there, or an error that names what
+//! changed.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails says where")]
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use model::Rng;
+use xebec_import::{Directory, Error, Item, Kind, Lost, Receiver, Result, Source as _};
+
+/// Takes items, and does something before it has taken the file `a`.
+struct Meddler<'f> {
+    before: Option<Box<dyn FnOnce() + Send + 'f>>,
+    seen: Vec<Item>,
+}
+
+impl Receiver for Meddler<'_> {
+    fn take(&mut self, item: Item) -> Result<()> {
+        if let Item::Entry(entry) = &item
+            && entry.path == b"a"
+            && let Some(before) = self.before.take()
+        {
+            before();
+        }
+        self.seen.push(item);
+        Ok(())
+    }
+
+    fn lose(&mut self, _: Lost, _: &[u8]) {}
+}
+
+/// Reads a directory in which something is done when all of its files were looked at, and none was taken.
+fn read<'f>(root: &Path, before: impl FnOnce() + Send + 'f) -> Result<Vec<Item>> {
+    fs::write(root.join("a"), b"first").unwrap();
+    let mut meddler = Meddler { before: Some(Box::new(before)), seen: Vec::new() };
+    Directory::new(root).read(true, 1, &mut meddler).map(|()| meddler.seen)
+}
+
+#[track_caller]
+fn expect_changed(result: Result<Vec<Item>>, path: &Path) {
+    match result {
+        Err(Error::Changed { path: named }) => assert_eq!(named, path),
+        other => panic!("expected a change of {}: {other:?}", path.display()),
+    }
+}
+
+/// More than is read ahead of its turn.
+const LARGE: u64 = 64 << 20;
+
+#[test]
+fn a_file_that_is_cut_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large");
+    fs::write(&path, vec![1; LARGE as usize]).unwrap();
+    let cut = || fs::File::options().write(true).open(&path).unwrap().set_len(LARGE / 2).unwrap();
+    expect_changed(read(folder.path(), cut), &path);
+}
+
+#[test]
+fn a_file_that_is_written_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large");
+    fs::write(&path, vec![1; LARGE as usize]).unwrap();
+    let write = || {
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(b"new", LARGE - 3).unwrap();
+        // Whatever the clock of this machine's file system counts in.
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    };
+    expect_changed(read(folder.path(), write), &path);
+}
+
+#[test]
+fn names_of_a_file_that_vanish_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    fs::write(&one, b"here").unwrap();
+    fs::hard_link(&one, &two).unwrap();
+    let remove = || [&one, &two].into_iter().for_each(|path| fs::remove_file(path).unwrap());
+    expect_changed(read(folder.path(), remove), &one);
+}
+
+/// The first name was opened a second time, and what was there then was given for the file, under all its names.
+#[test]
+fn names_of_a_file_never_become_names_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two, other) =
+        (folder.path().join("one"), folder.path().join("two"), folder.path().join("other"));
+    fs::create_dir(&other).unwrap();
+    fs::write(&one, b"one and two").unwrap();
+    fs::hard_link(&one, &two).unwrap();
+    fs::write(other.join("file"), b"another").unwrap();
+    let replace = || fs::rename(other.join("file"), &one).unwrap();
+    expect_changed(read(folder.path(), replace), &one);
+}
+
+/// Does something random to the tree.
+fn meddle(root: &Path, rng: &mut Rng) {
+    let path = root.join(format!("{}/{}", rng.below(4), rng.below(8)));
+    // Most of it fails as often as not: the name exists, or it does not, or is of another kind.
+    let _ = match rng.below(8) {
+        0 => fs::remove_file(&path),
+        1 => fs::create_dir(&path),
+        2 => fs::remove_dir(&path),
+        3 => std::os::unix::fs::symlink("somewhere", &path),
+        4 => rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .map_err(std::io::Error::from),
+        5 => fs::hard_link(root.join("anchor"), &path),
+        6 => fs::rename(&path, root.join(format!("{}/{}", rng.below(4), rng.below(8)))),
+        _ => fs::write(&path, vec![rng.below(250) as u8 + 1; rng.below(3000) as usize + 1]),
+    };
+}
+
+/// While another thread does what it likes to the tree. Files hold one byte repeated, and no zeros.
+#[test]
+fn nothing_is_made_up_whatever_happens_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    (0..4).for_each(|number| fs::create_dir(root.join(number.to_string())).unwrap());
+    fs::write(root.join("anchor"), b"anchor").unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = Rng::new(5);
+            while !stop.load(Ordering::Relaxed) {
+                meddle(root, &mut rng);
+            }
+        });
+        for round in 0..300 {
+            let mut meddler = Meddler { before: None, seen: Vec::new() };
+            match Directory::new(root).read(true, 1 + round % 3, &mut meddler) {
+                Ok(()) => meddler.seen.iter().for_each(expect_whole),
+                Err(Error::Changed { .. }) => {}
+                Err(other) => panic!("round {round}: {other}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+fn expect_whole(item: &Item) {
+    let Item::Entry(entry) = item else { return };
+    if let Kind::File { size, data } = &entry.kind {
+        assert_eq!(data.bytes.len() as u64, *size, "{entry:?}");
+        assert!(!data.bytes.contains(&0), "{entry:?}");
+    }
+}
