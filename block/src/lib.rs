@@ -22,6 +22,7 @@
 //! | `probe` | [`probe`](fn@probe): names what a device holds |
 //! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
 //! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read only |
+//! | [`fiemap`] | which files of the host share blocks: an `ioctl`, too |
 //! | [`fsxattr`] | flags and project ids that the host keeps beside a file: an `ioctl`, and so here |
 //! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
 //! | `pool` | [`BufferPool`]: such memory that is taken and given back all the time |
@@ -32,6 +33,7 @@ mod device;
 mod discard;
 mod error;
 mod fault;
+pub mod fiemap;
 mod file;
 pub mod fsxattr;
 mod gpt;

@@ -8,6 +8,7 @@
 //! | [`Directory`] | the source |
 //! | `Walk` | what a thread does: a directory, some files of one, a piece of a large file |
 //! | `Turns` | what follows in order: first names, and links to them |
+//! | `places` | where shared blocks were seen first |
 //! | `host` | the calls of the system |
 //! | `look` | how much there is |
 //!
@@ -18,6 +19,7 @@
 
 mod host;
 mod look;
+mod places;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,8 +31,9 @@ use rustix::fs::{FileType, Stat};
 
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, is_kept, join};
 use crate::{Error, Result, Source, Survey};
-use host::{Folder, Name, OpenFile};
+use host::{Folder, Name, OpenFile, Run};
 use look::Glance;
+use places::Places;
 
 /// Files that a thread takes at once.
 const BATCH: usize = 64;
@@ -46,18 +49,27 @@ pub struct Directory {
     one_file_system: bool,
     /// Files that are no part of it, such as the image that is being made, by device and number.
     without: Vec<(u64, u64)>,
+    shares: bool,
 }
 
 impl Directory {
     /// The directory at `path`; a link there is followed.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.into(), one_file_system: false, without: Vec::new() }
+        Self { path: path.into(), one_file_system: false, without: Vec::new(), shares: true }
     }
 
     /// Directories of other file systems are left empty.
     #[must_use]
     pub fn one_file_system(mut self, one: bool) -> Self {
         self.one_file_system = one;
+        self
+    }
+
+    /// Whether it is told which files share blocks ([`Item::Alike`]): as they do here, which another machine with the
+    /// same files may do otherwise.
+    #[must_use]
+    pub fn shares(mut self, shares: bool) -> Self {
+        self.shares = shares;
         self
     }
 
@@ -71,15 +83,15 @@ impl Directory {
 
 impl Source for Directory {
     fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> Result<()> {
-        let root = Folder::open_root(&self.path)?;
+        let root = Folder::open_root(&self.path, self.shares)?;
         let device = self.one_file_system.then_some(root.stat.st_dev);
         let walk = Walk { contents, device, without: &self.without };
-        let mut turns = Turns { receiver, links: HashMap::new() };
+        let mut turns = Turns { receiver, links: HashMap::new(), places: Places::default() };
         pipeline::run(&walk, vec![Task::Folder(Arc::new(root))], &mut turns, threads)
     }
 
     fn look(&self, threads: usize, survey: &mut Survey) -> Result<()> {
-        let root = Folder::open_root(&self.path)?;
+        let root = Folder::open_root(&self.path, false)?;
         let device = self.one_file_system.then_some(root.stat.st_dev);
         let glance = Glance { survey: survey.fresh(), device, without: &self.without };
         look::look(root, glance, threads, survey)
@@ -103,7 +115,7 @@ enum Task {
     /// The first name of a file that has several, and which file that was.
     First(Arc<Folder>, Name, Id),
     /// A piece of a large file.
-    Contents(Arc<OpenFile>, Range<u64>, bool),
+    Contents(Arc<OpenFile>, Run, bool),
     /// The runs of data of a large file from a byte on.
     Runs(Arc<OpenFile>, u64),
 }
@@ -114,6 +126,8 @@ type Id = (u64, u64);
 /// What comes in order.
 enum Turn {
     Item(Item),
+    /// Contents that lie at this byte of the file's device, and may be those of another file.
+    Shared(Arc<OpenFile>, Data, u64),
     Lost(Lost, Vec<u8>),
     /// One of several names of a file.
     Linked {
@@ -162,6 +176,7 @@ impl Work for Walk<'_> {
         const REST: usize = 256;
         match turn {
             Turn::Item(item) => item.weight(),
+            Turn::Shared(_, data, _) => data.bytes.capacity() + REST,
             _ => REST,
         }
     }
@@ -268,7 +283,7 @@ impl Walk<'_> {
         let facts = self.facts(&path, &file.stat, &|| file.attributes(), pieces)?;
         let (project, xflags) = file.settings()?;
         let facts = Facts { project, xflags, ..facts };
-        let is_small = size <= PIECE && !file.has_holes();
+        let is_small = size <= PIECE && !file.has_holes() && !file.shares();
         let data = match is_small {
             true => Data { offset: 0, bytes: file.read(0, size)?, more: false },
             false => Data { more: true, ..Data::default() },
@@ -316,10 +331,11 @@ fn runs(file: &Arc<OpenFile>, from: u64, pieces: &mut Pieces) -> Result<()> {
     let mut at = from;
     for _ in 0..AT_ONCE {
         let Some(run) = file.next_run(at, PIECE)? else {
-            pieces.push(Piece::Task(Task::Contents(Arc::clone(file), at..at, false)));
+            let end = Run { bytes: at..at, physical: None };
+            pieces.push(Piece::Task(Task::Contents(Arc::clone(file), end, false)));
             return Ok(());
         };
-        at = run.end;
+        at = run.bytes.end;
         pieces.push(Piece::Task(Task::Contents(Arc::clone(file), run, true)));
     }
     pieces.push(Piece::Task(Task::Runs(Arc::clone(file), at)));
@@ -327,12 +343,16 @@ fn runs(file: &Arc<OpenFile>, from: u64, pieces: &mut Pieces) -> Result<()> {
 }
 
 /// A piece of a file. The last one is empty, and tells whether all of them are of one moment.
-fn contents(file: &OpenFile, run: Range<u64>, more: bool, pieces: &mut Pieces) -> Result<()> {
+fn contents(file: &Arc<OpenFile>, run: Run, more: bool, pieces: &mut Pieces) -> Result<()> {
     if !more {
         file.expect_unchanged()?;
     }
-    let data = Data { offset: run.start, bytes: file.read(run.start, run.end - run.start)?, more };
-    item(pieces, Item::Data(data));
+    let Range { start, end } = run.bytes;
+    let data = Data { offset: start, bytes: file.read(start, end - start)?, more };
+    match run.physical {
+        None => item(pieces, Item::Data(data)),
+        Some(physical) => pieces.push(Piece::Result(Turn::Shared(Arc::clone(file), data, physical))),
+    }
     Ok(())
 }
 
@@ -341,6 +361,7 @@ struct Turns<'r> {
     receiver: &'r mut dyn Receiver,
     /// The first names of files that have more, with how many are still to come.
     links: HashMap<Id, (Vec<u8>, u64)>,
+    places: Places,
 }
 
 impl<'w> Sink<Walk<'w>> for Turns<'_> {
@@ -349,6 +370,14 @@ impl<'w> Sink<Walk<'w>> for Turns<'_> {
     fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Walk<'w>>>) -> Result<()> {
         match turn {
             Turn::Item(item) => self.receiver.take(item),
+            Turn::Shared(file, data, physical) => {
+                let place = (file.stat.st_dev, physical);
+                if let Some(alike) = self.places.look(place, &file.name, data.offset, data.bytes.len() as u64)
+                {
+                    self.receiver.take(Item::Alike(alike))?;
+                }
+                self.receiver.take(Item::Data(data))
+            }
             Turn::Lost(lost, path) => {
                 self.receiver.lose(lost, &path);
                 Ok(())

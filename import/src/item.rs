@@ -1,5 +1,7 @@
 //! What sources give.
 
+use std::sync::Arc;
+
 use base::time::Time;
 use xebec::Device;
 
@@ -12,6 +14,8 @@ pub enum Item {
     Entry(Entry),
     /// More of the contents of the entry that came last.
     Data(Data),
+    /// Where the source has what comes next as [`Item::Data`]: at this place of another file, that came before.
+    Alike(Alike),
     /// What has this path goes away, with all below it, if it is there.
     Removed(Vec<u8>),
     /// What is in the directory of this path goes away, if it is there.
@@ -34,6 +38,7 @@ impl Item {
                     + attributes.map(|(name, value)| name.len() + value.len()).sum::<usize>()
             }
             Self::Data(data) => data.bytes.capacity(),
+            Self::Alike(alike) => alike.path.len(),
             Self::Removed(path) | Self::Emptied(path) => path.len(),
         }
     }
@@ -85,6 +90,16 @@ pub struct Data {
     pub bytes: Vec<u8>,
     /// More of the file follows.
     pub more: bool,
+}
+
+/// A place in a file whose blocks the source keeps once for several files. It is a hint: what is there may have changed
+/// since it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alike {
+    /// Which file, as [`Entry::path`].
+    pub path: Arc<[u8]>,
+    /// Where in it.
+    pub offset: u64,
 }
 
 /// What is known of a file besides its contents.

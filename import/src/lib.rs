@@ -37,7 +37,7 @@ pub mod writer;
 pub use archive::Archive;
 pub use directory::Directory;
 pub use error::{Error, Result};
-pub use item::{Data, Entry, Facts, Item, Kind, Lost, Receiver};
+pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver};
 pub use overrides::Overrides;
 pub use survey::{Need, Survey};
 pub use writer::Writer;

@@ -6,7 +6,7 @@ use base::time::Time;
 use base::{Ino, errno};
 use xebec::{Dir, File, Filling, New, OpenOptions, SetAttribute, SetMetadata, Volume};
 
-use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
+use crate::item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
 use crate::{Error, Overrides, Result};
 
 /// How many directories' numbers are kept at hand; of others the path is walked.
@@ -31,6 +31,8 @@ pub struct Writer<'v> {
     open: Option<Open<'v>>,
     /// Contents that wait to be written together.
     filling: Filling<'v>,
+    /// What comes next may be here already.
+    alike: Option<Alike>,
     round: Round,
     /// Of the log, before everything is written home; without limit where that is not wanted.
     round_log_bytes: Option<u64>,
@@ -98,6 +100,7 @@ impl<'v> Writer<'v> {
             unfinished: Vec::new(),
             open: None,
             filling: Filling::new(volume),
+            alike: None,
             round: Round::default(),
             round_log_bytes: None,
             done: Done::default(),
@@ -396,7 +399,10 @@ impl<'v> Writer<'v> {
         let end = data.offset + length;
         let unit = self.filling.unit();
         let is_whole = data.offset.is_multiple_of(unit) && (length.is_multiple_of(unit) || end == open.size);
-        if open.cached.is_none() && is_whole {
+        let alike = self.alike.take().filter(|_| length > 0);
+        if alike.map_or(Ok(false), |alike| self.share(&mut open, &alike, &data))? {
+            // It is here already.
+        } else if open.cached.is_none() && is_whole {
             if length > 0 {
                 let put = self.filling.put(open.ino, data.offset, data.bytes);
                 put.map_err(Error::volume(&open.path))?;
@@ -414,19 +420,57 @@ impl<'v> Writer<'v> {
     }
 
     fn write_cached(&mut self, open: &mut Open<'v>, mut at: u64, mut bytes: &[u8]) -> Result<()> {
-        let failed = || Error::volume(&open.path);
-        if open.cached.is_none() {
-            self.fill()?;
-            let file = OpenOptions::new().write(true).open_ino(self.volume, open.ino);
-            open.cached = Some(file.map_err(failed())?);
-        }
-        let Some(file) = &open.cached else { return Ok(()) };
+        let path = open.path.clone();
+        let file = self.cached(open)?;
         while !bytes.is_empty() {
-            let written = file.write_at(bytes, at).map_err(failed())?;
+            let written = file.write_at(bytes, at).map_err(Error::volume(&path))?;
             at += written as u64;
             bytes = bytes.get(written..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// The file as the cache has it, and no longer to be filled past it.
+    fn cached<'o>(&mut self, open: &'o mut Open<'v>) -> Result<&'o File<'v>> {
+        let file = match open.cached.take() {
+            Some(file) => file,
+            None => {
+                self.fill()?;
+                let file = OpenOptions::new().write(true).open_ino(self.volume, open.ino);
+                file.map_err(Error::volume(&open.path))?
+            }
+        };
+        Ok(open.cached.insert(file))
+    }
+
+    /// Lets a piece of contents share the blocks of what was alike in the source, if it is so here; whether it does.
+    fn share(&mut self, open: &mut Open<'v>, alike: &Alike, data: &Data) -> Result<bool> {
+        if !self.volume.geometry().features.reflink() {
+            return Ok(false);
+        }
+        let ino = self.named(&alike.path)?;
+        let path = open.path.clone();
+        let file = self.cached(open)?;
+        let length = data.bytes.len();
+        let shared = OpenOptions::new().read(true).open_ino(file.volume(), ino).and_then(|other| {
+            let mut there = vec![0; length];
+            let mut read = 0;
+            while let Some(rest) = there.get_mut(read..).filter(|rest| !rest.is_empty()) {
+                match other.read_at(rest, alike.offset + read as u64)? {
+                    0 => return Ok(false),
+                    more => read += more,
+                }
+            }
+            if there != data.bytes {
+                return Ok(false);
+            }
+            file.clone_range(&other, alike.offset, data.offset, length as u64).map(|()| true)
+        });
+        match shared {
+            // Blocks there are larger, or are shared too often: it is written.
+            Err(error) if matches!(error.errno(), errno::EINVAL | errno::ENOSPC) => Ok(false),
+            shared => shared.map_err(Error::volume(&path)),
+        }
     }
 
     /// All of the contents came.
@@ -454,6 +498,10 @@ impl Receiver for Writer<'_> {
             Item::Data(data) => {
                 self.data(data)?;
                 (self.watch)(&self.done);
+                Ok(())
+            }
+            Item::Alike(alike) => {
+                self.alike = Some(alike);
                 Ok(())
             }
             Item::Removed(path) => self.remove(&path),

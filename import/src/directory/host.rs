@@ -6,8 +6,10 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base::time::Time;
+use block::fiemap::SharedExtent;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use xebec::Device;
@@ -24,6 +26,8 @@ pub struct Folder {
     /// Where the root of the tree is, for messages.
     root: PathBuf,
     pub stat: Stat,
+    /// Whether files of its file system can share blocks; `None` where nobody asks.
+    can_share: Option<bool>,
 }
 
 /// The name of what is no directory.
@@ -42,16 +46,25 @@ pub struct Attributes {
     pub unreadable: usize,
 }
 
+/// A run of bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub bytes: Range<u64>,
+    /// Where it lies, if other files share it.
+    pub physical: Option<u64>,
+}
+
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Folder {
-    /// The root of a tree. The user named it: a link is followed.
-    pub fn open_root(path: &Path) -> Result<Self> {
+    /// The root of a tree. The user named it: a link is followed. Which files share blocks is asked where it `shares`.
+    pub fn open_root(path: &Path, shares: bool) -> Result<Self> {
         let bytes = path.as_os_str().as_bytes();
         let failed = |errno| Error::source(bytes, "open it", errno);
         let fd = rustix::fs::open(path, DIRECTORY, Mode::empty()).map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
-        Ok(Self { fd, path: Vec::new(), root: path.into(), stat })
+        let can_share = shares.then(|| can_share(&fd));
+        Ok(Self { fd, path: Vec::new(), root: path.into(), stat, can_share })
     }
 
     /// A directory in it.
@@ -60,7 +73,11 @@ impl Folder {
         let fd = rustix::fs::openat(&self.fd, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
             .map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
-        Ok(Self { fd, path: join(&self.path, name), root: self.root.clone(), stat })
+        let can_share = match stat.st_dev == self.stat.st_dev {
+            true => self.can_share,
+            false => self.can_share.map(|_| can_share(&fd)),
+        };
+        Ok(Self { fd, path: join(&self.path, name), root: self.root.clone(), stat, can_share })
     }
 
     /// Where a file in it is, for a message.
@@ -71,7 +88,9 @@ impl Folder {
     fn failed(&self, name: &[u8], doing: &'static str, errno: Errno) -> Error {
         // What was listed a moment ago and is gone, or is of another kind now, was changed meanwhile.
         match errno {
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => Error::Changed { path: self.shown(name) },
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => {
+                Error::Changed { path: self.shown(name) }
+            }
             errno => Error::Source { path: self.shown(name), doing, source: errno.into() },
         }
     }
@@ -126,7 +145,7 @@ impl Folder {
         // The blocks say less of a file that is compressed, too: the same tree would count otherwise elsewhere.
         let file = self.open_file(name)?;
         let (mut stored, mut at) = (0, 0);
-        while let Some(run) = file.next_run(at, u64::MAX)? {
+        while let Some(run) = file.next_data(at)? {
             stored += run.end.next_multiple_of(BLOCK) - run.start / BLOCK * BLOCK;
             at = run.end;
         }
@@ -147,7 +166,12 @@ impl Folder {
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(name, "look at it", errno))?;
         let path = self.shown(name);
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(OpenFile { fd, path, stat }),
+            FileType::RegularFile => {
+                let shared =
+                    if self.can_share == Some(true) && stat.st_blocks > 0 { shared(&fd) } else { Vec::new() };
+                let name = join(&self.path, name).into();
+                Ok(OpenFile { fd, path, name, stat, shared })
+            }
             _ => Err(Error::Changed { path }),
         }
     }
@@ -187,8 +211,12 @@ impl Folder {
 pub struct OpenFile {
     fd: OwnedFd,
     path: PathBuf,
+    /// Where it is below the root of the tree.
+    pub name: Arc<[u8]>,
     /// What it was when it was opened.
     pub stat: Stat,
+    /// What of it other files have, too, in order.
+    shared: Vec<SharedExtent>,
 }
 
 impl OpenFile {
@@ -199,6 +227,11 @@ impl OpenFile {
     /// See [`has_holes`].
     pub fn has_holes(&self) -> bool {
         has_holes(&self.stat)
+    }
+
+    /// Whether other files have some of its blocks.
+    pub fn shares(&self) -> bool {
+        !self.shared.is_empty()
     }
 
     pub fn attributes(&self) -> Result<Attributes> {
@@ -235,14 +268,22 @@ impl OpenFile {
         Ok(bytes)
     }
 
-    /// The first run of data at or behind a byte, of at most so many bytes.
-    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Range<u64>>> {
+    /// The first run of data at or behind a byte, of at most so many bytes, all of which are shared or none.
+    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Run>> {
+        Ok(self.next_data(from)?.map(|Range { start, end }| {
+            let (end, physical) = self.alike(start, end);
+            Run { bytes: start..end.min(start.saturating_add(most)), physical }
+        }))
+    }
+
+    /// The first data at or behind a byte.
+    fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
         if from >= size {
             return Ok(None);
         }
         if !self.has_holes() {
-            return Ok(Some(from..size.min(from.saturating_add(most))));
+            return Ok(Some(from..size));
         }
         let offset = match rustix::fs::seek(&self.fd, SeekFrom::Data(from)) {
             Ok(offset) => offset,
@@ -252,7 +293,18 @@ impl OpenFile {
         };
         let hole = rustix::fs::seek(&self.fd, SeekFrom::Hole(offset));
         let end = hole.map_err(|errno| self.failed("find its holes", errno))?.min(size);
-        Ok((offset < end).then(|| offset..end.min(offset.saturating_add(most))))
+        Ok((offset < end).then_some(offset..end))
+    }
+
+    /// How far a run from `offset` to `end` is shared, or is not, and where it lies.
+    fn alike(&self, offset: u64, end: u64) -> (u64, Option<u64>) {
+        let behind = self.shared.partition_point(|extent| extent.offset <= offset);
+        let holds = |extent: &&SharedExtent| offset - extent.offset < extent.length;
+        if let Some(extent) = behind.checked_sub(1).and_then(|at| self.shared.get(at)).filter(holds) {
+            let within = offset - extent.offset;
+            return (end.min(offset + (extent.length - within)), extent.physical.checked_add(within));
+        }
+        (self.shared.get(behind).map_or(end, |next| end.min(next.offset)), None)
     }
 
     /// Refuses what was written meanwhile.
@@ -269,6 +321,20 @@ impl OpenFile {
 /// Whether a file takes less space than it has bytes. (A file system that compresses says so too, and it does no harm.)
 fn has_holes(stat: &Stat) -> bool {
     stat.st_blocks.unsigned_abs() * 512 < stat.st_size.unsigned_abs()
+}
+
+/// Whether it is on a file system whose files can share blocks: Btrfs, XFS, bcachefs or OCFS2, by the numbers of
+/// `linux/magic.h` and of their own headers.
+fn can_share(fd: &OwnedFd) -> bool {
+    const SHARING: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
+    rustix::fs::fstatfs(fd).is_ok_and(|about| SHARING.iter().any(|magic| *magic == about.f_type as i64))
+}
+
+/// What of a file other files have, too; what cannot be found out is copied.
+fn shared(fd: &OwnedFd) -> Vec<SharedExtent> {
+    /// Of a file in more extents the rest is copied.
+    const EXTENTS_MAX: usize = 16 << 10;
+    block::fiemap::shared(fd, EXTENTS_MAX).unwrap_or_default()
 }
 
 /// Project and flags; none where the file system knows of none.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `trees` | files, links, names, attributes, bytes, each in great number |
 //! | `archives` | attributes that no kernel lists, and images of layers |
+//! | `shared` | files that share blocks |
 //! | `system` | Debian, which then runs |
 //!
 //! The trees are small here and of full size with `XEBEC_SCALE=full` in the environment, which takes half an hour and
@@ -12,6 +13,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking, in its helpers too")]
 
 mod archives;
+mod shared;
 mod system;
 mod trees;
 

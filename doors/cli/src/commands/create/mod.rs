@@ -76,6 +76,13 @@ pub struct Arguments {
     layout: Layout,
 }
 
+impl Arguments {
+    /// Whether the same sources shall give the same bytes.
+    fn is_reproducible(&self) -> bool {
+        self.reproducible || std::env::var_os("SOURCE_DATE_EPOCH").is_some()
+    }
+}
+
 /// How much is to be left free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Free {

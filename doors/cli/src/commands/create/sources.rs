@@ -80,7 +80,9 @@ fn open_one(from: &OsStr, arguments: &Arguments, twice: bool) -> anyhow::Result<
     }
     let path = Path::new(from);
     if std::fs::metadata(path)?.is_dir() {
-        let source = Directory::new(path).one_file_system(arguments.one_file_system);
+        // The same files may share their blocks in another way on another machine.
+        let shares = !arguments.is_reproducible();
+        let source = Directory::new(path).one_file_system(arguments.one_file_system).shares(shares);
         // An image that is replaced is no part of the new one.
         return Ok(Box::new(match std::fs::metadata(&arguments.image) {
             Ok(image) => source.without(image.dev(), image.ino()),
