@@ -63,7 +63,7 @@ impl Cil {
     /// The same without records: what was committed counts as stable at once, as if it stood where the next record
     /// goes.
     pub fn end_unrecorded(&self, upto: u64, iclogs: &Iclogs, grant: &Grant, host: &dyn Host) {
-        let _alone = self.pushing.lock();
+        let alone = self.pushing.lock();
         if self.progress.current() > upto {
             return;
         }
@@ -71,7 +71,10 @@ impl Cil {
         let reserved = swapped.reserved;
         let (_, checkpoint) = swapped.take_snapshots();
         grant.give_back(reserved);
-        host.completed(checkpoint.placed(iclogs.next()), true);
+        let checkpoint = checkpoint.placed(iclogs.next());
+        // Groups in which blocks were freed are locked next, and they come before this lock.
+        drop(alone);
+        host.completed(checkpoint, true);
     }
 
     /// Takes all lists and begins the next checkpoint; `None` where nothing was committed.
