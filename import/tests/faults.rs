@@ -105,7 +105,7 @@ fn meddle(root: &Path, rng: &mut Rng) {
         1 => fs::create_dir(&path),
         2 => fs::remove_dir(&path),
         3 => std::os::unix::fs::symlink("somewhere", &path),
-        4 => rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        4 => rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Socket, 0o600.into(), 0)
             .map_err(std::io::Error::from),
         5 => fs::hard_link(root.join("anchor"), &path),
         6 => fs::rename(&path, root.join(format!("{}/{}", rng.below(4), rng.below(8)))),
