@@ -133,6 +133,26 @@ impl FileDevice {
         self.file.sync_all()
     }
 
+    /// The first run of data at or behind a byte; a device, or a file system that does not tell, is all data.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn data_behind(&self, from: u64) -> std::io::Result<Option<std::ops::Range<u64>>> {
+        let size = self.size();
+        if from >= size {
+            return Ok(None);
+        }
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(from)) {
+            Ok(start) => {
+                let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(start))?;
+                Ok((start < size).then(|| start..end.min(size)))
+            }
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL) => Ok(Some(from..size)),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     pub(crate) fn file(&self) -> &File {
         &self.file
     }

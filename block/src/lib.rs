@@ -21,6 +21,8 @@
 //! | `image` | [`open_image`], [`open_part`]: from a path, or a disk, to the device that should hold a file system |
 //! | `probe` | [`probe`](fn@probe): names what a device holds |
 //! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
+//! | `contain` | [`write_gpt`], [`write_qcow2`]: a finished disk in a partition table, or in a qcow2 image |
+//! | `sealed` | [`SealedDevice`]: holds nothing until it is finished |
 //! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read only |
 //! | [`fiemap`] | which files of the host share blocks: an `ioctl`, too |
 //! | [`fsxattr`] | flags and project ids that the host keeps beside a file: an `ioctl`, and so here |
@@ -28,6 +30,7 @@
 //! | `pool` | [`BufferPool`]: such memory that is taken and given back all the time |
 
 mod aligned;
+mod contain;
 mod create;
 mod device;
 mod discard;
@@ -50,12 +53,14 @@ mod pool;
 mod probe;
 mod qcow2;
 mod record;
+mod sealed;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 mod uring;
 mod window;
 mod writing;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
+pub use contain::{write_gpt, write_qcow2};
 pub use create::NewFile;
 pub use device::{Device, Durability, ReadRequest, WriteRequest};
 pub use error::{DeviceError, Operation};
@@ -72,6 +77,7 @@ pub use pool::{BufferPool, PooledBuf};
 pub use probe::{Class, Content, probe};
 pub use qcow2::Qcow2Device;
 pub use record::{Cut, Event, RecordDevice, Recording};
+pub use sealed::SealedDevice;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 pub use uring::UringDevice;
 pub use window::WindowDevice;

@@ -60,8 +60,8 @@ struct Round {
     contents: u64,
 }
 
-/// Bytes of the log that a round takes: half of what its buffers in memory hold.
-const ROUND_LOG_BYTES: u64 = 1 << 20;
+/// Bytes that a round would take of the log: what is changed often is then written once for thousands of files.
+const ROUND_LOG_BYTES: u64 = 4 << 20;
 /// Bytes of contents of a round.
 const ROUND_CONTENTS: u64 = 16 << 20;
 /// What making a file logs, about: its inode, its name, and its share of the trees.
@@ -115,7 +115,7 @@ impl<'v> Writer<'v> {
     pub fn in_rounds(mut self) -> Self {
         let geometry = self.volume.geometry();
         let log_bytes = u64::from(geometry.log_blocks) * u64::from(geometry.block_size);
-        self.round_log_bytes = Some(ROUND_LOG_BYTES.min(log_bytes / 32));
+        self.round_log_bytes = Some(ROUND_LOG_BYTES.min(log_bytes / 16));
         self
     }
 

@@ -28,6 +28,8 @@ pub struct Members<R> {
     left: u64,
     padding: u64,
     global: Arc<Records>,
+    /// What headers are read into: to make one takes longer than to copy it.
+    blank: Header,
 }
 
 /// A member.
@@ -72,7 +74,7 @@ struct Before {
 impl<R: Stream> Members<R> {
     /// From the beginning of a stream.
     pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, global: Arc::default() }
+        Self { input, left: 0, padding: 0, global: Arc::default(), blank: Header::new_old() }
     }
 
     /// The next member; its contents follow, for [`read_data`](Self::read_data).
@@ -138,7 +140,7 @@ impl<R: Stream> Members<R> {
 
     /// The next header; `None` at the end, which an empty block marks, or that of the stream.
     fn header(&mut self) -> io::Result<Option<Header>> {
-        let mut header = Header::new_old();
+        let mut header = self.blank.clone();
         let bytes = header.as_mut_bytes();
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -193,8 +195,9 @@ impl<R: Stream> Members<R> {
         let raw = records.get("GNU.sparse.name").or(records.get("path")).map(<[u8]>::to_vec);
         let raw = raw.or(long_name).unwrap_or_else(|| header.path_bytes().into_owned());
         let named = |path: &[u8]| {
-            let shown = String::from_utf8_lossy(path).into_owned();
-            normalized(path).ok_or_else(|| bad(&format!("{shown:?} leads out of the tree by \"..\"")))
+            let outside =
+                || bad(&format!("{:?} leads out of the tree by \"..\"", String::from_utf8_lossy(path)));
+            normalized(path).ok_or_else(outside)
         };
         let path = named(&raw)?;
         let link = records.get("linkpath").map(<[u8]>::to_vec).or(long_link);

@@ -91,6 +91,56 @@ fn what_the_user_wants_otherwise_is_so() {
     assert!(String::from_utf8(info).unwrap().contains("mine"));
 }
 
+/// What stands in an image, with all that is known of it but the times that nobody can set.
+fn listed(image: &std::path::Path) -> String {
+    let shown = on("ls").arg(image).args(["-lnR", "/"]).output().unwrap();
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    String::from_utf8(shown.stdout).unwrap()
+}
+
+#[test]
+fn a_volume_in_a_partition_or_in_qcow2_reads_as_one_alone() {
+    let scene = scene();
+    let (root, plain) = (tree(&scene), scene.beside("plain"));
+    let create = |image: &std::path::Path, words: &[&str]| {
+        on("create").arg(image).arg("--from").arg(&root).args(["-q", "--reproducible"]).args(words).assert()
+    };
+    create(&plain, &[]).success();
+    let alone = fs::read(&plain).unwrap();
+    for (name, words) in [
+        ("gpt", &["--gpt"][..]),
+        ("qcow2", &["--format", "qcow2"]),
+        ("both", &["--gpt", "--format", "qcow2"]),
+    ] {
+        let image = scene.beside(name);
+        create(&image, words).success();
+        on("check").arg(&image).arg("-q").assert().success();
+        assert_eq!(listed(&image), listed(&plain), "{name}");
+        let bytes = fs::read(&image).unwrap();
+        create(&image, words).failure();
+        create(&image, &[words, &["-f"]].concat()).success();
+        assert!(fs::read(&image).unwrap() == bytes, "{name}: other bytes");
+        match name {
+            // The same volume, a MiB from either end.
+            "gpt" => {
+                assert!(bytes[1 << 20..][..alone.len()] == alone && bytes.len() == alone.len() + (2 << 20))
+            }
+            // The log alone, which is empty, is larger than all contents.
+            _ => assert!(bytes.len() < alone.len() / 3, "{name}: {} bytes", bytes.len()),
+        }
+    }
+    assert_eq!(
+        fs::read_dir(plain.parent().unwrap())
+            .unwrap()
+            .filter(|entry| { entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".new") })
+            .count(),
+        0
+    );
+    let sized = scene.beside("sized");
+    create(&sized, &["--gpt", "--size", "64m"]).success();
+    assert_eq!(fs::metadata(&sized).unwrap().len(), 64 << 20);
+}
+
 /// The first reader would have taken all of it before anybody noticed the second.
 #[test]
 fn standard_input_is_read_by_one_source_at_most() {

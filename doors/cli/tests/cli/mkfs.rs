@@ -198,6 +198,23 @@ fn equal_seeds_and_times_give_equal_bytes() {
 }
 
 #[test]
+fn a_new_volume_is_filled_from_a_directory() {
+    let scene = Scene::new(Sample::Clean);
+    let (source, image) = (scene.beside("source"), scene.beside("made.xfs"));
+    std::fs::create_dir_all(source.join("dir")).unwrap();
+    std::fs::write(source.join("dir/file"), vec![7; 100_000]).unwrap();
+    let source = source.to_str().unwrap();
+    mkfs(&image, &["--size", "64m", "-q", "-p", source]).assert().success();
+    assert_clean(&image);
+    let shown = xebec().arg("cat").arg(&image).arg("/dir/file").assert().success();
+    assert!(shown.get_output().stdout == vec![7; 100_000]);
+    let other = scene.beside("other.xfs");
+    let file = format!("{source}/dir/file");
+    mkfs(&other, &["--size", "64m", "-p", &file]).assert().code(2);
+    assert!(!other.exists());
+}
+
+#[test]
 fn what_cannot_be_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use base::time::{Clock, FixedClock, SystemClock, Time};
-use block::{Device as _, NewFile, OpenOptions};
 use format::timestamp::Timestamp;
 use import::writer::Done;
 use import::{Need, Survey, Writer};
@@ -12,6 +11,7 @@ use mkfs::{LogPlace, MkfsError, Options, Plan};
 use serde::Serialize;
 use xebec::Volume;
 
+use super::place::{Place, Site};
 use super::progress::{Progress, Summary};
 use super::sources::{Look, Sources};
 use super::{Arguments, Free};
@@ -40,10 +40,11 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
         bail!("it exists already (--force replaces it)");
     }
     let progress = Progress::new(global);
-    let choice = Choice::of(arguments)?;
+    let site = Site::open(path, arguments.force, arguments.container)?;
+    let choice = Choice::of(arguments, &site)?;
     let sources = Sources::open(arguments, choice.looks_first())?;
-    let making =
-        Making { arguments, choice: &choice, sources: &sources, progress: &progress, global, messages };
+    let (site, choice, sources, progress) = (&site, &choice, &sources, &progress);
+    let making = Making { site, arguments, choice, sources, progress, global, messages };
     let (new, done) = match making.fill(Look::Brief) {
         // Attributes take more than those that were looked at.
         Err(error) if choice.size.is_none() && is_full(&error) => making.fill(Look::Thorough)?,
@@ -52,18 +53,18 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
     progress.phase("filled", messages);
     new.volume.unmount()?;
     progress.phase("unmounted", messages);
-    new.file.publish()?;
+    let size = site.finish(new.place, choice.ids())?;
     let summary = progress.finish(&done, messages);
     if global.json {
         write_json(&Document {
             version: JSON_VERSION,
             command: "create",
             image: messages.image(),
-            size: new.size,
+            size,
             summary,
         })?;
     } else {
-        messages.detail(format_args!("{} in all", spoken(new.size)));
+        messages.detail(format_args!("{} in all", spoken(size)));
     }
     Ok(())
 }
@@ -74,6 +75,7 @@ fn is_full(error: &anyhow::Error) -> bool {
 
 /// What volumes are made of.
 struct Making<'m> {
+    site: &'m Site<'m>,
     arguments: &'m Arguments,
     choice: &'m Choice,
     sources: &'m Sources,
@@ -85,14 +87,14 @@ struct Making<'m> {
 impl Making<'_> {
     /// Makes a volume that is as large as a look at the sources tells, and puts them into it.
     fn fill(&self, how: Look) -> anyhow::Result<(New, Done)> {
-        let &Self { arguments, choice, sources, progress, global, messages } = self;
+        let &Self { site, arguments, choice, sources, progress, global, messages } = self;
         let mut survey = Survey::new(choice.options.block_size);
         if choice.looks_first() {
             sources.look(how, global.thread_count(), &mut survey)?;
             progress.phase("looked at the sources", messages);
         }
         let (moment, need) = (choice.moment(survey.newest()), survey.need());
-        let new = Layout { arguments, choice, moment, need }.make()?;
+        let new = Layout { site, arguments, choice, moment, need }.make()?;
         if choice.looks_first() {
             progress.expect(need.files, need.bytes);
         }
@@ -118,7 +120,7 @@ struct Document<'d> {
 /// What is the same for every size.
 struct Choice {
     options: Options,
-    /// Bytes of the image, if the user says how many.
+    /// Bytes of the volume, if the user says how many.
     size: Option<u64>,
     /// Nothing is left to chance and to the clock.
     fixed: bool,
@@ -126,7 +128,7 @@ struct Choice {
 }
 
 impl Choice {
-    fn of(arguments: &Arguments) -> anyhow::Result<Self> {
+    fn of(arguments: &Arguments, site: &Site<'_>) -> anyhow::Result<Self> {
         let chosen = arguments.layout.choose(&arguments.image)?;
         if chosen.log_device.is_some() {
             return Err(wrong("-l logdev: the log of an image that is created lies in it".into()));
@@ -138,8 +140,14 @@ impl Choice {
         options.seed = make::seed(if fixed { seed.or(Some("")) } else { seed })?;
         let epoch = if epoch { Some(make::time()?) } else { None };
         let epoch = epoch.map(|time| Time { seconds: time.seconds, nanos: time.nanoseconds });
-        let size = arguments.size.or(options.size);
+        let image = arguments.size.or_else(|| site.size()).map(|size| size.saturating_sub(site.around()));
+        let size = options.size.or(image);
         Ok(Self { options, size, fixed, epoch })
+    }
+
+    /// Of the disk and the partition in a partition table.
+    fn ids(&self) -> [[u8; 16]; 2] {
+        ["disk", "partition"].map(|of| make::derived(self.options.seed, of))
     }
 
     /// Whether the sources are read once without contents, before the volume is made.
@@ -161,15 +169,15 @@ impl Choice {
     }
 }
 
-/// An empty volume in a file without a name.
+/// An empty volume where nobody sees it.
 struct New {
-    file: NewFile,
+    place: Place,
     volume: Volume,
-    size: u64,
 }
 
 /// What a volume is laid out by.
 struct Layout<'l> {
+    site: &'l Site<'l>,
     arguments: &'l Arguments,
     choice: &'l Choice,
     moment: Time,
@@ -220,22 +228,18 @@ impl Layout<'_> {
         if options.max_inode_percent.is_none() && inodes * 8 > size {
             options.max_inode_percent = Some(100);
         }
-        let open = OpenOptions { writable: true, ..OpenOptions::default() };
-        let file = match self.arguments.force {
-            true => NewFile::replacing(&self.arguments.image, size, &open)?,
-            false => NewFile::create(&self.arguments.image, size, &open)?,
-        };
-        let plan = match Plan::new(&options, size, file.device().logical_sector_size()) {
+        let place = self.site.place(size)?;
+        let plan = match Plan::new(&options, size, place.volume.logical_sector_size()) {
             Err(MkfsError::Option { .. }) if self.choice.size.is_none() && size < LARGE_ENOUGH => {
                 return Ok(None);
             }
             plan => plan.map_err(make::refused)?,
         };
         self.arguments.layout.expect_readable(&plan)?;
-        mkfs::write(file.device(), None, &plan).map_err(make::refused)?;
-        let volume =
-            Volume::open(file.shared_device(), self.options()).context("the new volume cannot be opened")?;
-        Ok(Some(New { file, volume, size }))
+        mkfs::write(&*place.volume, None, &plan).map_err(make::refused)?;
+        let volume = Volume::open(Arc::clone(&place.volume), self.options())
+            .context("the new volume cannot be opened")?;
+        Ok(Some(New { place, volume }))
     }
 
     fn options(&self) -> xebec::Options {

@@ -5,9 +5,11 @@
 //! | `sources` | what `--from` names |
 //! | `wishes` | owners, modes, times and lists of overrides |
 //! | `build` | the volume: how large, made, filled, unmounted, given its name |
+//! | `place` | the image around the volume: a file or a device, a partition table, a format |
 //! | `progress` | how far it is, and what was done |
 
 mod build;
+mod place;
 mod progress;
 mod sources;
 mod wishes;
@@ -22,6 +24,7 @@ use crate::commands::mkfs::Layout;
 use crate::interrupt;
 use crate::output::Messages;
 use crate::sizes;
+use place::Container;
 use wishes::Wishes;
 
 /// Arguments of `create`.
@@ -31,7 +34,8 @@ use wishes::Wishes;
     attributes, access control lists, capabilities, labels, hard links, devices and holes. No root is needed: owners \
     and devices are only written down.\n\n\
     The volume is as large as its contents need, unless --size or --free ask for more. It appears under its name when \
-    it is complete, and what goes wrong before leaves nothing behind.\n\n\
+    it is complete, and what goes wrong before leaves nothing behind. A block device takes the volume as it is, and \
+    its first sectors last: until all is done it holds nothing that is known.\n\n\
     Several sources are put on top of each other, and what comes later wins. Letters of the layout (-b, -d, -i, -l, \
     -m, -n, -s, -L) are those of mkfs.xfs, and --for leaves out what a kernel or a boot loader cannot read.\n\n\
     With --reproducible, or with SOURCE_DATE_EPOCH in the environment, the same sources give the same bytes.\n\n\
@@ -45,18 +49,20 @@ use wishes::Wishes;
     nothing is left behind."
 )]
 pub struct Arguments {
-    /// The image to be made.
+    /// The image to be made: a file, or, with --force, a block device.
     pub image: PathBuf,
     /// A directory, a tar archive (plain, or compressed by gzip, zstd or xz), - for an archive on standard input, or
     /// oci:DIR for an image in an OCI layout; may be given several times.
     #[arg(long, required = true, value_name = "DIR|FILE.tar|-|oci:DIR[:NAME]")]
     from: Vec<OsString>,
-    /// Bytes of the image; suffixes k, m, g, t.
+    /// Bytes of the image, with the partition table; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse, conflicts_with = "free")]
     size: Option<u64>,
     /// Free space in the image: bytes, or a share of the image behind which there is a %.
     #[arg(long, value_name = "BYTES|N%", value_parser = Free::parse)]
     free: Option<Free>,
+    #[command(flatten)]
+    container: Container,
     #[command(flatten)]
     wishes: Wishes,
     /// Stay in one file system: directories on which others are mounted are left empty.

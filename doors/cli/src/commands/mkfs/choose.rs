@@ -158,6 +158,14 @@ pub fn seed(text: Option<&str>) -> anyhow::Result<[u8; 16]> {
     Ok(seed)
 }
 
+/// Another number that follows from a seed, as what it is `of` says which.
+pub fn derived(seed: [u8; 16], of: &str) -> [u8; 16] {
+    let digest = Sha256::new().chain_update(seed).chain_update(of).finalize();
+    let mut number = [0; 16];
+    number.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    number
+}
+
 /// `SOURCE_DATE_EPOCH`, or now.
 pub fn time() -> anyhow::Result<Timestamp> {
     if let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") {

@@ -12,19 +12,24 @@ mod words;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use anyhow::Context as _;
+use block::Device;
 use clap::Args;
 use format::readers::Reader;
 use format::superblock::Superblock;
+use import::{Directory, Overrides, Source as _, Writer};
 use mkfs::{LogPlace, MkfsError, Plan};
 use serde::Serialize;
+use xebec::Volume;
 
 use crate::args::Global;
 use crate::geometry::{self, Shape};
 use crate::names::JsonName;
 use crate::output::{Coded, Stdout, exit_code, write_json};
 use crate::sizes;
-pub use choose::{Chosen, seed, time};
+pub use choose::{Chosen, derived, seed, time};
 use target::Target;
 
 /// Arguments of `mkfs`. Letters are those of `mkfs.xfs`.
@@ -39,8 +44,7 @@ use target::Target;
     With --seed and SOURCE_DATE_EPOCH in the environment equal options give equal bytes.\n\n\
     Examples:\n  xebec mkfs disk.xfs --size 10g\n  xebec mkfs disk.xfs --size 1g -L data -m rmapbt=0 -d agcount=8\n  \
     xebec mkfs boot.xfs --size 512m --for linux-5.15,grub\n  \
-    xebec mkfs boot.xfs --size 512m --for linux-5.15,grub\n  \
-    xebec mkfs -N disk.xfs --size 1t --json | jq .geometry\n  \
+    xebec mkfs disk.xfs --size 1g -p build/\n  xebec mkfs -N disk.xfs --size 1t --json | jq .geometry\n  \
     SOURCE_DATE_EPOCH=0 xebec mkfs --seed mine disk.xfs --size 300m\n\n\
     Exit codes: 0 done; 1 the image cannot be made or written; 2 wrong usage. See also docs/mkfs.md."
 )]
@@ -55,6 +59,9 @@ pub struct Arguments {
     /// Overwrite what is known: a file system, a partition table.
     #[arg(short, long)]
     force: bool,
+    /// Fill it with what is in this directory.
+    #[arg(short, long, value_name = "DIR")]
+    populate: Option<PathBuf>,
     /// Show what would be made, and write nothing.
     #[arg(short = 'N', long = "dry-run")]
     dry_run: bool,
@@ -173,12 +180,37 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     if !arguments.dry_run {
         mkfs::write(image.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
             .map_err(refused)?;
+        if let Some(source) = &arguments.populate {
+            let log = log.as_ref().map(Target::shared_device).transpose()?;
+            populate(source, image.shared_device()?, log, global)?;
+        }
         if let Some(log) = log {
             log.finish()?;
         }
         image.finish()?;
     }
     show(&plan.superblock()?, arguments, global)
+}
+
+/// Puts what is in a directory into a new volume.
+fn populate(
+    source: &Path,
+    device: Arc<dyn Device>,
+    log_device: Option<Arc<dyn Device>>,
+    global: &Global,
+) -> anyhow::Result<()> {
+    if !source.is_dir() {
+        return Err(wrong(format!(
+            "-p {}: is no directory (files of prototypes are not read)",
+            source.display()
+        )));
+    }
+    let options = xebec::Options { log_device, background: false, ..xebec::Options::default() };
+    let volume = Volume::open(device, options).context("the new volume cannot be opened")?;
+    let mut writer = Writer::new(&volume, volume.root(), Overrides::default()).in_rounds();
+    Directory::new(source).read(true, global.thread_count(), &mut writer)?;
+    writer.finish()?;
+    Ok(volume.unmount()?)
 }
 
 /// A usage that cannot be.

@@ -27,7 +27,7 @@ pub struct Wish {
 /// Where a volume, or its log, is made.
 pub enum Target {
     /// It existed.
-    Old(Box<FileDevice>),
+    Old(Arc<FileDevice>),
     /// A part of something that existed.
     Part(Arc<dyn Device>),
     /// It appears when all is done.
@@ -58,7 +58,7 @@ impl Target {
             refuse_known(&file, path)?;
         }
         let Some(size) = wish.size.filter(|size| *size != file.size()) else {
-            return Ok(Self::Old(Box::new(file)));
+            return Ok(Self::Old(Arc::new(file)));
         };
         if !metadata.is_file() {
             return Err(wrong(format!(
@@ -77,7 +77,7 @@ impl Target {
             return Ok(Self::Imagined(size));
         }
         file.set_size(size)?;
-        Ok(Self::Old(Box::new(file)))
+        Ok(Self::Old(Arc::new(file)))
     }
 
     fn open_part(path: &Path, wish: &Wish, global: &Global, options: OpenOptions) -> anyhow::Result<Self> {
@@ -133,6 +133,16 @@ impl Target {
             Self::Old(file) => Ok(&**file),
             Self::Part(device) => Ok(&**device),
             Self::New(file) => Ok(file.device()),
+            Self::Imagined(_) => bail!("nothing is written with -N"),
+        }
+    }
+
+    /// The same for who keeps it longer.
+    pub fn shared_device(&self) -> anyhow::Result<Arc<dyn Device>> {
+        match self {
+            Self::Old(file) => Ok(file.clone()),
+            Self::Part(device) => Ok(Arc::clone(device)),
+            Self::New(file) => Ok(file.shared_device()),
             Self::Imagined(_) => bail!("nothing is written with -N"),
         }
     }

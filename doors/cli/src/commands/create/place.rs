@@ -1,0 +1,137 @@
+//! Where a volume is made, and what it is put into: an image file that gets its name when all is done, or a device that
+//! holds nothing until then; with a partition table around it; as it is, or as a qcow2 image.
+
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use block::{Device, FileDevice, NewFile, OpenOptions, SealedDevice, WindowDevice, write_gpt, write_qcow2};
+use clap::{Args, ValueEnum};
+
+use crate::commands::mkfs::wrong;
+
+/// What the volume is put into.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Container {
+    /// Put the volume into the only partition of a GUID partition table.
+    #[arg(long)]
+    gpt: bool,
+    /// What the image is.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Raw)]
+    format: Format,
+}
+
+/// What an image is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The bytes of the disk; what is not used is a hole.
+    #[default]
+    Raw,
+    /// An image for QEMU and others that has only what is used.
+    Qcow2,
+}
+
+/// A partition begins here, and as much is left behind it for the second table.
+const AROUND: u64 = 1 << 20;
+
+/// Where images are made.
+pub struct Site<'s> {
+    pub image: &'s Path,
+    /// What has the name is replaced.
+    pub replace: bool,
+    pub container: Container,
+    /// The block device that is to hold the volume.
+    device: Option<Arc<FileDevice>>,
+}
+
+impl<'s> Site<'s> {
+    /// Opens the image where it is a block device.
+    pub fn open(image: &'s Path, replace: bool, container: Container) -> anyhow::Result<Self> {
+        let metadata = std::fs::metadata(image);
+        let is_device = metadata.is_ok_and(|metadata| metadata.file_type().is_block_device());
+        if is_device && container.format != Format::Raw {
+            return Err(wrong("--format: a device holds the bytes of the disk as they are".into()));
+        }
+        let options = OpenOptions { writable: true, ..OpenOptions::default() };
+        let device = is_device.then(|| FileDevice::open(image, &options)).transpose()?;
+        Ok(Self { image, replace, container, device: device.map(Arc::new) })
+    }
+
+    /// Bytes of the image that no volume gets.
+    pub fn around(&self) -> u64 {
+        if self.container.gpt { 2 * AROUND } else { 0 }
+    }
+
+    /// Bytes that the image has, where it has a size of its own.
+    pub fn size(&self) -> Option<u64> {
+        self.device.as_ref().map(|device| device.size())
+    }
+
+    /// A place for a volume of so many bytes, in an image around it.
+    pub fn place(&self, size: u64) -> anyhow::Result<Place> {
+        let whole = match &self.device {
+            Some(device) => Whole::Device(Arc::new(SealedDevice::new(device.clone())?)),
+            // What becomes a qcow2 image never gets a name itself.
+            None if self.replace || self.container.format == Format::Qcow2 => {
+                Whole::File(NewFile::replacing(self.image, size + self.around(), &writable())?)
+            }
+            None => Whole::File(NewFile::create(self.image, size + self.around(), &writable())?),
+        };
+        let disk = whole.device();
+        let volume: Arc<dyn Device> = match self.container.gpt {
+            true => Arc::new(WindowDevice::new(disk, AROUND, size, "partition 1")?),
+            false => disk,
+        };
+        Ok(Place { whole, volume })
+    }
+
+    /// Gives what was made in a place its name; how many bytes the disk has. The ids are those of a partition table.
+    pub fn finish(&self, place: Place, ids: [[u8; 16]; 2]) -> anyhow::Result<u64> {
+        let Place { whole, volume } = place;
+        let size = volume.size();
+        drop(volume);
+        if self.container.gpt {
+            write_gpt(&*whole.device(), AROUND..AROUND + size, ids).context("the partition table")?;
+        }
+        let size = whole.device().size();
+        match (whole, self.container.format) {
+            (Whole::Device(device), _) => device.seal()?,
+            (Whole::File(file), Format::Raw) => file.publish()?,
+            (Whole::File(disk), Format::Qcow2) => {
+                let image = match self.replace {
+                    true => NewFile::replacing(self.image, 0, &writable())?,
+                    false => NewFile::create(self.image, 0, &writable())?,
+                };
+                write_qcow2(disk.device(), image.shared_device()).context("the qcow2 image")?;
+                image.publish()?;
+            }
+        }
+        Ok(size)
+    }
+}
+
+fn writable() -> OpenOptions {
+    OpenOptions { writable: true, ..OpenOptions::default() }
+}
+
+/// Where one volume is made.
+pub struct Place {
+    whole: Whole,
+    /// What holds the volume.
+    pub volume: Arc<dyn Device>,
+}
+
+enum Whole {
+    File(NewFile),
+    Device(Arc<SealedDevice>),
+}
+
+impl Whole {
+    fn device(&self) -> Arc<dyn Device> {
+        match self {
+            Self::File(file) => file.shared_device(),
+            Self::Device(device) => device.clone(),
+        }
+    }
+}
