@@ -10,6 +10,7 @@
 //! | `Turns` | what follows in order: first names, and links to them |
 //! | `host` | the calls of the system |
 //! | `look` | how much there is |
+//! | [`sync`] | a tree that is there already becomes equal, by what differs alone |
 //!
 //! # Invariants
 //! - A path is never walked twice from the top: everything is opened below the directory that was opened before it, and
@@ -18,6 +19,7 @@
 
 mod host;
 mod look;
+pub mod sync;
 
 use std::collections::HashMap;
 use std::ops::Range;

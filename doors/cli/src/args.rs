@@ -149,6 +149,8 @@ pub enum Command {
     Features(life::identity::Features),
     /// Copy an image, with a UUID of its own.
     Clone(life::clone::Clone),
+    /// Make a tree in an image equal to a directory, by what differs alone.
+    Sync(Box<life::sync::Arguments>),
     /// Make an image from directories and archives.
     Create(Box<create::Arguments>),
     /// Make a new volume, as mkfs.xfs does.
@@ -211,6 +213,7 @@ impl Command {
             Self::Uuid(arguments) => &arguments.image,
             Self::Features(arguments) => &arguments.image,
             Self::Clone(arguments) => &arguments.image,
+            Self::Sync(arguments) => &arguments.target.image,
             Self::Create(arguments) => &arguments.image,
             Self::Mkfs(arguments) => &arguments.image,
             Self::Umount(arguments) => &arguments.directory,

@@ -26,7 +26,7 @@ use inode::state::Time;
 
 use crate::change::{Change, Locked};
 use crate::guards::expect_changeable;
-use crate::resize::lock_superblock;
+use crate::superblock::lock_superblock;
 use crate::{Error, New, Result, Volume};
 
 /// Longest name, its prefix included.
@@ -286,6 +286,9 @@ impl Volume {
     /// Damage.
     pub fn list_attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let inode = self.inode(ino)?;
+        if inode.read().attr_offset() == 0 {
+            return Ok(Vec::new());
+        }
         let mut look = self.look()?;
         let all = look.attributes(&mut inode.lock(), |attributes| attributes.list())?;
         let shown = all.iter().filter_map(|attr| {

@@ -110,6 +110,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Uuid(arguments) => life::identity::uuid(&arguments, &global),
         Command::Features(arguments) => life::identity::features(&arguments, &global),
         Command::Clone(arguments) => life::clone::run(&arguments, &global),
+        Command::Sync(arguments) => life::sync::run(&arguments, &global),
         Command::Create(arguments) => create::run(&arguments, &global),
         Command::Mkfs(arguments) => mkfs::run(&arguments, &global),
         Command::Completions(arguments) => generate::completions(&arguments),

@@ -8,7 +8,7 @@
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
 //! | `judge` | check, log, dump |
-//! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone |
+//! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
 //! | `mkfs` | new volumes |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
 // The helpers of tests say what they expect by panicking too.

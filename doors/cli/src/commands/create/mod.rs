@@ -10,7 +10,7 @@
 mod build;
 mod progress;
 mod sources;
-mod wishes;
+pub mod wishes;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
