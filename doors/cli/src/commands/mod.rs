@@ -84,7 +84,7 @@ pub fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Chmod(on) => edit::run(&on, &global),
         Command::Chown(on) => edit::run(&on, &global),
         Command::Write(on) => edit::run(&on, &global),
-        Command::Cp(on) => edit::run(&on, &global),
+        Command::Cp(arguments) => edit::copy::run(&arguments, &global),
         Command::TarIn(on) => edit::run(&on, &global),
         Command::TarOut(arguments) => extract::run(&arguments.into(), &global),
         Command::Truncate(on) => edit::run(&on, &global),
