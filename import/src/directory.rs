@@ -11,6 +11,7 @@
 //! | `places` | where shared blocks were seen first |
 //! | `host` | the calls of the system |
 //! | `look` | how much there is |
+//! | [`sync`] | a tree that is there already becomes equal, by what differs alone |
 //!
 //! # Invariants
 //! - A path is never walked twice from the top: everything is opened below the directory that was opened before it, and
@@ -20,6 +21,7 @@
 mod host;
 mod look;
 mod places;
+pub mod sync;
 
 use std::collections::HashMap;
 use std::ops::Range;

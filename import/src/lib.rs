@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`item`] | what sources give: entries, and the contents of files |
 //! | [`directory`] | a directory of this machine as a source, read by many threads |
+//! | [`sync`] | a tree in a volume made equal to one, by what differs alone |
 //! | [`archive`] | a tar stream as a source, compressed or not |
 //! | [`oci`] | layers of an OCI image layout |
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
@@ -36,6 +37,7 @@ pub mod writer;
 
 pub use archive::Archive;
 pub use directory::Directory;
+pub use directory::sync::{self, Sync};
 pub use error::{Error, Result};
 pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver};
 pub use overrides::Overrides;

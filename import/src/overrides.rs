@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::time::Time;
 use xebec::Device;
@@ -38,7 +39,7 @@ pub struct Overrides {
     /// Times behind this one become it, as `SOURCE_DATE_EPOCH` asks for; and so do those that are not known.
     pub latest: Option<Time>,
     /// By path, and whether the source has it.
-    lines: HashMap<Vec<u8>, (Line, bool)>,
+    lines: HashMap<Vec<u8>, (Line, AtomicBool)>,
 }
 
 /// A line of a list is not understood.
@@ -95,13 +96,19 @@ impl Overrides {
             let path = normalized(path.as_bytes())
                 .ok_or_else(|| bad(format!("{path:?} leads out of the tree by \"..\"")))?;
             let line = Line::parse(words.take_while(|word| !word.starts_with('#'))).map_err(bad)?;
-            self.lines.insert(path, (line, false));
+            self.lines.insert(path, (line, AtomicBool::new(false)));
         }
         Ok(())
     }
 
+    /// Whether nothing is wanted otherwise.
+    pub fn is_empty(&self) -> bool {
+        let Self { plain, uid, gid, mode, latest, lines } = self;
+        !plain && uid.or(*gid).is_none() && mode.is_none() && latest.is_none() && lines.is_empty()
+    }
+
     /// Changes an entry as the user wants it.
-    pub fn apply(&mut self, entry: &mut Entry) {
+    pub fn apply(&self, entry: &mut Entry) {
         let facts = &mut entry.facts;
         if self.plain {
             let stored = facts.stored;
@@ -113,8 +120,8 @@ impl Overrides {
         }
         facts.uid = self.uid.unwrap_or(facts.uid);
         facts.gid = self.gid.unwrap_or(facts.gid);
-        if let Some((line, seen)) = self.lines.get_mut(&entry.path) {
-            *seen = true;
+        if let Some((line, seen)) = self.lines.get(&entry.path) {
+            seen.store(true, Relaxed);
             line.apply(facts);
         }
         if let Some(latest) = self.latest {
@@ -127,7 +134,7 @@ impl Overrides {
     /// What the list has and the source did not give: entries to make, and paths of lines that do not say what they
     /// are, each in the order of their paths.
     pub fn missing(&self) -> (Vec<Entry>, Vec<Vec<u8>>) {
-        let mut unseen: Vec<_> = self.lines.iter().filter(|(_, (_, seen))| !seen).collect();
+        let mut unseen: Vec<_> = self.lines.iter().filter(|(_, (_, seen))| !seen.load(Relaxed)).collect();
         unseen.sort_unstable_by_key(|(path, _)| path.as_slice());
         let (mut made, mut unknown) = (Vec::new(), Vec::new());
         for (path, (line, _)) in unseen {
@@ -286,7 +293,7 @@ mod tests {
     #[test]
     fn times_behind_the_latest_become_it() {
         let latest = Time { seconds: 100, nanos: 0 };
-        let mut overrides = Overrides { latest: Some(latest), uid: Some(0), ..Overrides::default() };
+        let overrides = Overrides { latest: Some(latest), uid: Some(0), ..Overrides::default() };
         let mut old = entry("a", 0o644);
         old.facts.modified = Some(Time { seconds: 99, nanos: 5 });
         overrides.apply(&mut old);

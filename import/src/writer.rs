@@ -14,9 +14,9 @@ const AT_HAND: usize = 16 << 10;
 /// What directories that a source does not tell of are made with.
 const IMPLIED: u16 = 0o755;
 /// Hands something down to files that are made in the directory later, whether their source has it or not.
-const HANDED_DOWN: &[u8] = b"system.posix_acl_default";
+pub(crate) const HANDED_DOWN: &[u8] = b"system.posix_acl_default";
 /// The set-group-ID bit: of a directory it does the same.
-const SET_GROUP: u16 = 0o2000;
+pub(crate) const SET_GROUP: u16 = 0o2000;
 
 /// Makes files in an open volume. What has a name already is replaced; a directory stays, and becomes what the source
 /// says.
@@ -205,7 +205,7 @@ impl<'v> Writer<'v> {
     }
 
     /// Writes the contents that wait.
-    fn fill(&mut self) -> Result<()> {
+    pub(crate) fn fill(&mut self) -> Result<()> {
         self.filling.finish().map_err(Error::volume(b""))
     }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::edit::{
-    self, Chattr, Chmod, Chown, Cowextsize, Cp, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
+    self, Chattr, Chmod, Chown, Copy, Cowextsize, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
     Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
 };
 use crate::commands::{
@@ -97,8 +97,8 @@ pub enum Command {
     Chown(On<Chown>),
     /// Write contents of a file.
     Write(On<Write>),
-    /// Copy files into the volume, or within it.
-    Cp(On<Cp>),
+    /// Copy files into an image, out of it, or within it.
+    Cp(Copy),
     /// Take an archive into the volume.
     TarIn(On<TarIn>),
     /// Write a directory as a tar stream to standard output.
@@ -149,6 +149,8 @@ pub enum Command {
     Features(life::identity::Features),
     /// Copy an image, with a UUID of its own.
     Clone(life::clone::Clone),
+    /// Make a tree in an image equal to a directory, by what differs alone.
+    Sync(Box<life::sync::Arguments>),
     /// Make an image from directories and archives.
     Create(Box<create::Arguments>),
     /// Make a new volume, as mkfs.xfs does.
@@ -187,7 +189,7 @@ impl Command {
             Self::Chmod(on) => &on.image,
             Self::Chown(on) => &on.image,
             Self::Write(on) => &on.image,
-            Self::Cp(on) => &on.image,
+            Self::Cp(arguments) => arguments.image(),
             Self::TarIn(on) => &on.image,
             Self::TarOut(arguments) => &arguments.image,
             Self::Truncate(on) => &on.image,
@@ -211,6 +213,7 @@ impl Command {
             Self::Uuid(arguments) => &arguments.image,
             Self::Features(arguments) => &arguments.image,
             Self::Clone(arguments) => &arguments.image,
+            Self::Sync(arguments) => &arguments.target.image,
             Self::Create(arguments) => &arguments.image,
             Self::Mkfs(arguments) => &arguments.image,
             Self::Umount(arguments) => &arguments.directory,

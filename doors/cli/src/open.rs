@@ -5,7 +5,7 @@
 //! be opened.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -201,6 +201,20 @@ pub fn in_memory(path: &Path, global: &Global) -> anyhow::Result<Writable> {
     let options = xebec::Options { log_device, ..xebec::Options::default() };
     let volume = xebec::Volume::open_in_memory(device.clone(), options)?;
     Ok(Writable { volume, device, messages })
+}
+
+/// The image and the path in it that `IMAGE:PATH` names. A colon is a part of a file's name where there is such a file.
+pub fn image_and_path(text: &OsStr) -> Option<(&Path, &OsStr)> {
+    if Path::new(text).exists() {
+        return None;
+    }
+    let bytes = text.as_bytes();
+    let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let mut splits = colons.filter_map(|(at, _)| bytes.split_at_checked(at)).map(|(image, path)| {
+        let path = path.get(1..).filter(|path| !path.is_empty()).unwrap_or(b"/");
+        (Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(path))
+    });
+    splits.find(|(image, _)| image.metadata().is_ok_and(|image| !image.is_dir()))
 }
 
 /// The device of an image, for changes, on which a volume is yet to be opened.

@@ -3,6 +3,7 @@
 //! | part | Xebec | beside it |
 //! |---|---|---|
 //! | `directory` | `create --from DIR` | `mke2fs -d`; and, as root, `mkfs.xfs`, a loop mount, `tar x`, `umount` |
+//! | `sync` | `sync` of a directory that did not change | `create --from` it |
 //! | `empty` | `create --from` a tar of empty files | the same by way of the kernel |
 //!
 //! Every side ends with a stable image: `umount` and `mke2fs` flush theirs, too. Sources are in the page cache.
@@ -46,7 +47,7 @@ impl Scale {
 /// Runs the parts that have `only` in their names.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Part<Scale>); 2] = [("directory", directory), ("empty", empty)];
+    let parts: [(&str, Part<Scale>); 3] = [("directory", directory), ("sync", sync), ("empty", empty)];
     table.run(scale, &parts, only)
 }
 
@@ -86,6 +87,28 @@ fn directory(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
         ours: peak,
         other: Vec::new(),
         target: Some(Target::AtMost(300.0)),
+    });
+    Ok(())
+}
+
+fn sync(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
+    let image = scale.file("synced.img");
+    ours(scale, &image, &scale.source).measure()?;
+    let sync = || {
+        let run = Run::new([&scale.xebec]).with("sync").with(&scale.source).with(&image).with("-q");
+        Ok(run.measure()?.wall_s)
+    };
+    let create = || Ok(fresh(scale, |image| ours(scale, image, &scale.source))?.0);
+    let (first, second) = turns(scale.rounds, sync, create)?;
+    std::fs::remove_file(&image)?;
+    table.add(Row {
+        task: format!("{} once more, unchanged", scale.source.display()),
+        unit: "s",
+        ours_is: "xebec sync",
+        other_is: "xebec create",
+        ours: first,
+        other: second,
+        target: Some(Target::RatioAtMost(0.1)),
     });
     Ok(())
 }

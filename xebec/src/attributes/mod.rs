@@ -286,6 +286,9 @@ impl Volume {
     /// Damage.
     pub fn list_attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let inode = self.inode(ino)?;
+        if inode.read().attr_offset() == 0 {
+            return Ok(Vec::new());
+        }
         let mut look = self.look()?;
         let all = look.attributes(&mut inode.lock(), |attributes| attributes.list())?;
         let shown = all.iter().filter_map(|attr| {

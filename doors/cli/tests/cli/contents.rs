@@ -2,7 +2,7 @@
 
 use samples::Sample;
 
-use crate::{Scene, stderr};
+use crate::{Scene, stderr, xebec};
 
 fn whole(scene: &Scene) {
     scene.xebec("check", &[]).assert().success();
@@ -64,4 +64,41 @@ fn a_session_writes_too_but_not_from_its_own_input() {
     let said = stderr(&mut scene.xebec("cp", &["/no such file", "/x"]));
     assert!(said.contains("no such file"), "{said}");
     whole(&scene);
+}
+
+#[test]
+fn files_are_copied_out_and_in_by_the_name_of_the_image() {
+    let scene = Scene::new(Sample::Clean);
+    let image = scene.image().display().to_string();
+    let (out, file) = (scene.beside("out"), scene.beside("file"));
+    let cp = |words: &[&str]| {
+        let mut cp = xebec();
+        cp.arg("cp").args(words);
+        cp
+    };
+    let named = |path: &str| format!("{image}:{path}");
+    std::fs::write(&file, b"in and out").unwrap();
+    let (file, out_name) = (file.display().to_string(), out.display().to_string());
+    cp(&[&file, &named("/with:colon")]).assert().success();
+    assert_eq!(scene.output("cat", &["/with:colon"]), "in and out");
+    cp(&[&named("/with:colon"), &out_name]).assert().success();
+    assert_eq!(std::fs::read(&out).unwrap(), b"in and out");
+    std::fs::remove_file(&out).unwrap();
+    // A directory becomes the target, or goes into it where it exists; files replace what has their names.
+    scene.xebec("mkdir", &["-p", "/tree/deep"]).assert().success();
+    cp(&[&file, &named("/tree/deep/")]).assert().success();
+    assert!(stderr(&mut cp(&[&named("/tree"), &out_name])).contains("-r"));
+    cp(&["-r", &named("/tree"), &out_name]).assert().success();
+    cp(&["-a", &named("/tree"), &named("/with:colon"), &out_name]).assert().success();
+    cp(&[&named("/tree/deep/file"), &out_name]).assert().success();
+    for path in ["deep/file", "tree/deep/file", "with:colon", "file"] {
+        assert_eq!(std::fs::read(out.join(path)).unwrap(), b"in and out", "{path}");
+    }
+    assert!(stderr(&mut cp(&[&named("/nothing"), &out_name])).contains("nothing"));
+    let nowhere = scene.beside("no/where").display().to_string();
+    assert!(stderr(&mut cp(&[&named("/with:colon"), &nowhere])).contains("no such directory"));
+    // All of it.
+    let all = scene.beside("all").display().to_string();
+    cp(&["-r", &named(""), &all]).assert().success();
+    assert_eq!(std::fs::read(scene.beside("all/tree/deep/file")).unwrap(), b"in and out");
 }

@@ -1,4 +1,4 @@
-//! grow, shrink, minimize, trim, label, uuid, features, clone.
+//! grow, shrink, minimize, trim, label, uuid, features, clone, sync.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -148,4 +148,46 @@ fn clones_have_the_same_files_and_another_uuid() {
         let left: Vec<_> = std::fs::read_dir(copy.parent().unwrap()).unwrap().flatten().collect();
         assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().contains("unfinished")));
     }
+}
+
+#[test]
+fn an_image_follows_a_directory() {
+    let scene = small();
+    let tree = scene.beside("tree");
+    std::fs::create_dir_all(tree.join("sub")).unwrap();
+    std::fs::write(tree.join("sub/file"), b"one").unwrap();
+    std::fs::write(tree.join("a:b"), b"two").unwrap();
+    let sync = |words: &[&str], at: &str| {
+        let mut sync = xebec();
+        sync.arg("sync").arg(&tree).arg(format!("{}{at}", scene.image().display())).args(words);
+        sync
+    };
+    let output = |words: &[&str], at: &str| {
+        String::from_utf8(sync(words, at).assert().success().get_output().stdout.clone()).unwrap()
+    };
+    let told = output(&["--dry-run", "--no-delete"], "");
+    assert!(told.contains("created  sub/file\n") && told.contains("amended  .\n"), "{told}");
+    assert!(!told.contains("removed"), "{told}");
+    // Into a directory of the image; the rest of it stays.
+    output(&["--owner", "0:0", "--mode", "u=rwX,go=rX"], ":/etc");
+    assert_eq!(scene.output("find", &["/etc"]).lines().count(), 4);
+    assert_eq!(scene.output("cat", &["/etc/sub/file"]), "one");
+    let json: serde_json::Value =
+        serde_json::from_str(&output(&["--json", "--owner", "0:0", "--mode", "u=rwX,go=rX"], ":/etc"))
+            .unwrap();
+    assert_eq!((json["unchanged"].as_u64(), json["created"].as_u64()), (Some(4), Some(0)), "{json}");
+    std::fs::remove_file(tree.join("a:b")).unwrap();
+    assert!(output(&["-v"], "").contains("removed  etc\n"));
+    assert_eq!(scene.output("find", &["/"]).lines().count(), 3);
+    scene.xebec("check", &[]).assert().success();
+    // What cannot be.
+    assert!(stderr(&mut sync(&[], ":/sub/file")).contains("not a directory"));
+    assert!(stderr(&mut sync(&[], ":/nowhere")).contains("nowhere"));
+    std::fs::write(tree.join("large"), vec![1; 80 << 20]).unwrap();
+    let full = stderr(&mut sync(&[], ""));
+    assert!(full.contains("xebec grow"), "{full}");
+    scene.xebec("check", &[]).assert().success();
+    scene.xebec("grow", &["+100m"]).assert().success();
+    output(&[], "");
+    assert_eq!(scene.output("find", &["/", "--size", "+1m"]).lines().count(), 1);
 }

@@ -9,7 +9,7 @@
 //! | `extract` | directories and archives |
 //! | `faults` | what happens while an image is made: signals, files that cannot be read |
 //! | `judge` | check, log, dump |
-//! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone |
+//! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
 //! | `mkfs` | new volumes |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
 // The helpers of tests say what they expect by panicking too.

@@ -12,7 +12,7 @@ mod build;
 mod place;
 mod progress;
 mod sources;
-mod wishes;
+pub mod wishes;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,18 +1,15 @@
-//! What files hold: `write`, `cp`, `truncate`, `fallocate`, `reflink`.
+//! What files hold: `write`, `truncate`, `fallocate`, `reflink`.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
-use base::time::Time;
+use anyhow::Context as _;
 use clap::Args;
-use format::inode::FileType;
-use xebec::{File, OpenOptions, SetMetadata, Volume};
+use xebec::{File, OpenOptions, Volume};
 
-use super::{Edit, bytes, each, trees};
+use super::{Edit, bytes, each};
 use crate::names;
 use crate::sizes;
 
@@ -82,7 +79,7 @@ impl Write {
 }
 
 /// Writes all of a source; how many bytes.
-fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Result<u64> {
+pub(super) fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Result<u64> {
     let (mut buffer, mut at) = (vec![0; AT_ONCE], start);
     loop {
         let read = match source.read(&mut buffer) {
@@ -100,124 +97,8 @@ fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Resul
     }
 }
 
-/// Arguments of `cp`.
-#[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "Sources are files of this machine; with --within they are files of the volume. A target that is a \
-    directory, or that ends in a slash, takes them in under their names.\n\n\
-    Examples:\n  xebec cp disk.xfs motd /etc/motd\n  xebec cp -p disk.xfs vmlinuz initrd.img /boot/\n  \
-    xebec cp -a disk.xfs build/ /srv/www\n  \
-    xebec cp --within disk.xfs /etc/motd /etc/issue"
-)]
-pub struct Cp {
-    /// What to copy, and at last where to.
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
-    paths: Vec<OsString>,
-    /// Copy files of the volume: they share their blocks where the volume can.
-    #[arg(long)]
-    within: bool,
-    /// Keep permissions, owner, group and times; with -r everything that files have.
-    #[arg(short, long)]
-    preserve: bool,
-    /// Directories, too, with everything in them.
-    #[arg(short, long, conflicts_with = "within")]
-    recursive: bool,
-    /// The same as -r -p.
-    #[arg(short, long)]
-    archive: bool,
-}
-
-impl Edit for Cp {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let Some((target, sources)) = self.paths.split_last() else { return };
-        let target = bytes(target);
-        let into = target.ends_with(b"/")
-            || volume
-                .resolve(target, true)
-                .and_then(|ino| volume.metadata(ino))
-                .is_ok_and(|there| there.file_type == FileType::Directory);
-        if sources.len() > 1 && !into {
-            return tell(anyhow::anyhow!("{} is not a directory", names::quoted(target)));
-        }
-        for source in sources {
-            let source = bytes(source);
-            let name = source.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
-            let to = match name.filter(|_| into) {
-                Some(name) => [target.trim_ascii_end(), b"/", name].concat(),
-                None => target.to_vec(),
-            };
-            let done = if self.within {
-                self.copy_within(volume, source, &to)
-            } else {
-                self.copy_in(volume, source, &to)
-            };
-            if let Err(error) = done {
-                tell(error.context(names::quoted(source).to_string()));
-            }
-        }
-    }
-}
-
-impl Cp {
-    fn copy_in(&self, volume: &Volume, source: &[u8], to: &[u8]) -> anyhow::Result<()> {
-        let path: &Path = Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(source));
-        let mut from = fs::File::open(path)?;
-        let facts = from.metadata()?;
-        if facts.is_dir() && (self.recursive || self.archive) {
-            return trees::copy_in(volume, path, to, self.preserve || self.archive);
-        }
-        if facts.is_dir() {
-            bail!("is a directory: copy it with -r");
-        }
-        let mode = (facts.mode() & 0o777) as u16;
-        let file = replaced(volume, to, mode)?;
-        copy(&mut from, &file, 0)?;
-        if self.preserve || self.archive {
-            let time = |seconds: i64, nanos: i64| Time { seconds, nanos: nanos as u32 };
-            volume.set_metadata(
-                file.ino(),
-                &SetMetadata {
-                    permissions: Some((facts.mode() & 0o7777) as u16),
-                    uid: Some(facts.uid()),
-                    gid: Some(facts.gid()),
-                    accessed: Some(time(facts.atime(), facts.atime_nsec())),
-                    modified: Some(time(facts.mtime(), facts.mtime_nsec())),
-                    ..SetMetadata::default()
-                },
-            )?;
-        }
-        Ok(())
-    }
-
-    fn copy_within(&self, volume: &Volume, source: &[u8], to: &[u8]) -> anyhow::Result<()> {
-        let from = OpenOptions::new().read(true).open(volume, source)?;
-        let facts = from.metadata()?;
-        if volume.resolve(to, true).is_ok_and(|ino| ino == from.ino()) {
-            bail!("is the same file as {}", names::quoted(to));
-        }
-        let file = replaced(volume, to, facts.permissions & 0o777)?;
-        if from.is_empty() || file.clone_range(&from, 0, 0, 0).is_err() {
-            copy(&mut &from, &file, 0)?;
-        }
-        if self.preserve {
-            volume.set_metadata(
-                file.ino(),
-                &SetMetadata {
-                    permissions: Some(facts.permissions),
-                    uid: Some(facts.uid),
-                    gid: Some(facts.gid),
-                    accessed: Some(facts.accessed),
-                    modified: Some(facts.modified),
-                    ..SetMetadata::default()
-                },
-            )?;
-        }
-        Ok(())
-    }
-}
-
 /// A file that is made, or cut off at its beginning.
-fn replaced<'v>(volume: &'v Volume, path: &[u8], mode: u16) -> xebec::Result<File<'v>> {
+pub(super) fn replaced<'v>(volume: &'v Volume, path: &[u8], mode: u16) -> xebec::Result<File<'v>> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(volume, path)
 }
 

@@ -6,7 +6,8 @@
 //! | `move_` | `mv` |
 //! | `remove` | `rm`, `rmdir` |
 //! | `change` | `chmod`, `chown` |
-//! | `contents` | `write`, `cp`, `truncate`, `fallocate`, `reflink` |
+//! | `contents` | `write`, `truncate`, `fallocate`, `reflink` |
+//! | `copy` | `cp` |
 //! | `trees` | `tar-in`, and `cp -r` |
 //! | `attributes` | `setfattr` |
 //! | `setfacl` | `setfacl` |
@@ -22,6 +23,7 @@
 mod attributes;
 mod change;
 mod contents;
+pub mod copy;
 mod make;
 pub mod mode;
 mod move_;
@@ -43,7 +45,8 @@ use xebec::{Cookie, Metadata, Volume};
 
 pub use attributes::Setfattr;
 pub use change::{Chmod, Chown};
-pub use contents::{Cp, Fallocate, Reflink, Truncate, Write};
+pub use contents::{Fallocate, Reflink, Truncate, Write};
+pub use copy::{Copy, Cp};
 pub use make::{Ln, Mkdir, Mknod, Touch};
 pub use move_::Mv;
 pub use remove::{Rm, Rmdir};

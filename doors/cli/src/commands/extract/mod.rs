@@ -94,7 +94,7 @@ impl From<TarOut> for Arguments {
 /// Runs `extract`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;
-    let subject = subject(&image, &arguments.path)?;
+    let subject = subject(&image, &arguments.path, Last::Keep)?;
     // How many files there are is only known for the whole image.
     let raw = &image.volume.superblock().raw;
     let whole = subject.ino == image.volume.root();
@@ -132,8 +132,36 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     Ok(image.messages.finish())
 }
 
-fn subject(image: &Image, path: &OsStr) -> anyhow::Result<Subject> {
-    let inode = resolve(&image.volume, path.as_bytes(), Last::Keep)?;
+/// Takes one file or directory out as `cp` does: into the directory `to`, or, unless `into`, as `to` itself.
+pub fn copy(
+    image: &Image,
+    path: &OsStr,
+    (to, into): (&Path, bool),
+    recursive: bool,
+    global: &Global,
+) -> anyhow::Result<()> {
+    let last = if recursive { Last::Keep } else { Last::Follow };
+    let mut subject = subject(image, path, last)?;
+    let is_directory = image.volume.inode(subject.ino)?.dinode().file_type() == Some(FileType::Directory);
+    anyhow::ensure!(recursive || !is_directory, "is a directory: copy it with -r");
+    let own = OsStr::from_bytes(&subject.name).to_owned();
+    let to = match (is_directory, into) {
+        (true, true) if source::is_safe(&subject.name) => to.join(own),
+        (true, _) | (false, true) => to.to_owned(),
+        (false, false) => {
+            let Some(name) = to.file_name() else { anyhow::bail!("{}: it is not a directory", to.display()) };
+            subject.name = name.as_bytes().to_vec();
+            to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+        }
+    };
+    anyhow::ensure!(is_directory || to.is_dir(), "{}: there is no such directory", to.display());
+    let progress = Progress::new(global, None);
+    let job = Job { image, subject, progress, threads: global.thread_count() };
+    job.directory(&to, true).map(drop)
+}
+
+fn subject(image: &Image, path: &OsStr, last: Last) -> anyhow::Result<Subject> {
+    let inode = resolve(&image.volume, path.as_bytes(), last)?;
     let name = path.as_bytes().rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
     let is_directory = inode.dinode().file_type() == Some(FileType::Directory);
     anyhow::ensure!(is_directory || source::is_safe(name), "{}: name the file itself", path.display());

@@ -6,8 +6,10 @@
 //! | `trim` | `trim` |
 //! | `identity` | `label`, `uuid`, `features` |
 //! | `clone` | `clone` |
+//! | `sync` | `sync` |
 
 pub mod clone;
 pub mod identity;
 pub mod size;
+pub mod sync;
 pub mod trim;

@@ -1,0 +1,209 @@
+//! `xebec sync`: a tree in an image becomes equal to a directory, by what differs alone.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use format::inode::FileType;
+use import::sync::{Done, Step};
+use import::{Directory, Sync};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use xebec::Volume;
+
+use crate::args::Global;
+use crate::commands::create::wishes::Wishes;
+use crate::commands::edit::DONE;
+use crate::names::{printable, quoted};
+use crate::open::{self, image_and_path};
+use crate::output::{JSON_VERSION, Messages, Stdout, write_json};
+use crate::sizes::spoken;
+
+/// Arguments of `sync`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "As rsync -aHAX --delete: files differ where their kind, size, time of change, owner, permissions, \
+    device, target, attributes, flags or links differ; contents are read where sizes are equal and times are not. What \
+    is new of contents takes its place when it is complete and stable: a power cut leaves the old file or the new \
+    one.\n\n\
+    Examples:\n  xebec create disk.xfs --from build/ --free 30%\n  \
+    xebec sync build/ disk.xfs               # after the next build\n  \
+    xebec sync -n build/ disk.xfs            # what would change\n  \
+    xebec sync --no-delete site/ disk.xfs:/srv/www\n  \
+    xebec sync --owner 0:0 --checksum build/ disk.xfs\n\n\
+    Exit codes: 0 done; 1 it failed, and what was done until then stays; 2 wrong usage."
+)]
+pub struct Arguments {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The image, and the directory in it that becomes equal (the root).
+    #[arg(value_name = "IMAGE[:PATH]", value_parser = OsStringValueParser::new().map(Target::of))]
+    pub target: Target,
+    /// Leave what the directory does not have.
+    #[arg(long)]
+    no_delete: bool,
+    /// Compare contents where sizes and times are equal, too.
+    #[arg(short, long)]
+    checksum: bool,
+    /// Only say what would be done.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Stay in one file system: directories on which others are mounted are taken as empty.
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    #[command(flatten)]
+    wishes: Wishes,
+}
+
+/// An image, and a path in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The image.
+    pub image: PathBuf,
+    path: Vec<u8>,
+}
+
+impl Target {
+    fn of(text: OsString) -> Self {
+        let (image, path) = image_and_path(&text).unwrap_or((Path::new(&text), OsStr::new("/")));
+        Self { image: image.into(), path: path.as_bytes().into() }
+    }
+}
+
+/// What was done, in the order of docs/json.md.
+#[derive(Debug, Serialize)]
+struct Document<'d> {
+    version: u32,
+    command: &'static str,
+    image: &'d str,
+    dry_run: bool,
+    created: u64,
+    replaced: u64,
+    amended: u64,
+    removed: u64,
+    unchanged: u64,
+    bytes: u64,
+    seconds: f64,
+    not_kept: std::collections::BTreeMap<&'static str, u64>,
+}
+
+/// Runs `sync`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let began = Instant::now();
+    let image = &arguments.target.image;
+    let messages = Messages::new(global, image.display().to_string());
+    // A directory that cannot be read must not cost a replay.
+    if !std::fs::metadata(&arguments.directory)
+        .with_context(|| arguments.directory.display().to_string())?
+        .is_dir()
+    {
+        bail!("{}: this is not a directory", arguments.directory.display());
+    }
+    let volume = match arguments.dry_run {
+        true => open::in_memory(image, global)?.volume,
+        false => open::writable(image, global)?.volume,
+    };
+    let done = update(arguments, global, &volume);
+    if arguments.dry_run {
+        drop(volume);
+    } else {
+        volume.unmount().context("the volume could not be unmounted")?;
+    }
+    let done = done?;
+    for (lost, count) in &done.lost {
+        messages.note(format_args!("not kept: {count} {}", lost.name()));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let Done { created, replaced, amended, removed, unchanged, bytes, .. } = done;
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "sync",
+            image: messages.image(),
+            dry_run: arguments.dry_run,
+            created,
+            replaced,
+            amended,
+            removed,
+            unchanged,
+            bytes,
+            seconds,
+            not_kept: done.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect(),
+        })?;
+        return Ok(DONE);
+    }
+    messages.note(format_args!(
+        "{created} created, {replaced} replaced, {amended} amended, {removed} removed, {unchanged} unchanged; {} in \
+        {seconds:.2} s",
+        spoken(bytes)
+    ));
+    Ok(DONE)
+}
+
+fn update(arguments: &Arguments, global: &Global, volume: &Volume) -> anyhow::Result<Done> {
+    let Target { image, path } = &arguments.target;
+    let root = volume.resolve(path, true).with_context(|| quoted(path))?;
+    if volume.metadata(root)?.file_type != FileType::Directory {
+        bail!("{}: this is not a directory", quoted(path));
+    }
+    let known = std::fs::metadata(image)?;
+    let directory = Directory::new(&arguments.directory)
+        .one_file_system(arguments.one_file_system)
+        .without(known.dev(), known.ino());
+    let sync = Sync {
+        directory: &directory,
+        overrides: &arguments.wishes.overrides(None)?,
+        delete: !arguments.no_delete,
+        checksum: arguments.checksum,
+        dry_run: arguments.dry_run,
+    };
+    let bar = bar(global);
+    let mut out = Stdout::buffered();
+    let shows = (arguments.dry_run || global.verbose) && !global.json;
+    let mut watch = |step: Option<(Step, &[u8])>, done: &Done| {
+        if let Some((step, path)) = step.filter(|_| shows) {
+            // Told at the end, where nobody listens any more.
+            let _ =
+                writeln!(out, "{:8} {}", name(step), printable(if path.is_empty() { b"." } else { path }));
+        }
+        if !bar.is_hidden() {
+            bar.set_message(format!("{} files, {} written", done.files(), spoken(done.bytes)));
+        }
+    };
+    let done = sync.run(volume, root, global.thread_count(), &mut watch);
+    bar.finish_and_clear();
+    out.flush()?;
+    done.map_err(|error| match error.is_full() {
+        true => anyhow::anyhow!("the volume is full: give it more room with `xebec grow`, and run it again"),
+        false => error.into(),
+    })
+}
+
+fn name(step: Step) -> &'static str {
+    match step {
+        Step::Created => "created",
+        Step::Replaced => "replaced",
+        Step::Amended => "amended",
+        Step::Removed => "removed",
+    }
+}
+
+fn bar(global: &Global) -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    // Hidden unless standard error is a terminal.
+    bar.set_draw_target(if global.quiet {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr()
+    });
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

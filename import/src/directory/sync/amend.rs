@@ -1,0 +1,149 @@
+//! What to change of a file that stays.
+
+use base::Ino;
+use format::attr::{Namespace, acl};
+use format::inode::flags;
+use xebec::{Metadata, SetAttribute, SetMetadata, Volume};
+
+use crate::item::{Facts, KEPT_FLAGS};
+use crate::writer::{HANDED_DOWN, SET_GROUP};
+
+/// Flags that tell a directory to hand something down, and those that keep it as it is.
+const HANDS_DOWN: u32 = (flags::PROJINHERIT | flags::IMMUTABLE | flags::APPEND) as u32;
+
+/// What to change of a file that stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amend {
+    owner: Option<(u32, u32)>,
+    /// By name: other values, or none any more.
+    attributes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    permissions: Option<u16>,
+    times: SetMetadata,
+    /// Project and flags.
+    settings: Option<(u32, u32)>,
+    /// As it is, nothing can be changed of it.
+    is_locked: bool,
+}
+
+impl Amend {
+    /// What a file lacks to be as the facts tell. Project and flags are looked at where they are known.
+    pub fn of(volume: &Volume, known: &Metadata, facts: &Facts, with_settings: bool) -> xebec::Result<Self> {
+        let owner = (known.uid, known.gid) != (facts.uid, facts.gid);
+        let attributes = attributes(volume, known.ino, facts)?;
+        let mode = known.permissions != facts.permissions;
+        let times = facts.modified.is_some_and(|time| time != known.modified);
+        let has = (known.project, u32::from(known.flags) & KEPT_FLAGS);
+        let wanted = (facts.project, facts.xflags);
+        let times = match times {
+            true => {
+                SetMetadata { accessed: facts.accessed, modified: facts.modified, ..SetMetadata::default() }
+            }
+            false => SetMetadata::default(),
+        };
+        Ok(Self {
+            owner: owner.then_some((facts.uid, facts.gid)),
+            // Another owner takes bits away, and so does another list.
+            permissions: (mode || owner || !attributes.is_empty()).then_some(facts.permissions),
+            attributes,
+            times,
+            settings: (with_settings && has != wanted).then_some(wanted),
+            is_locked: known.flags & (flags::IMMUTABLE | flags::APPEND) != 0,
+        })
+    }
+
+    /// The times that a directory has now, to be given back when all in it is changed.
+    pub fn keeping_times(known: &Metadata) -> Self {
+        let (accessed, modified) = (Some(known.accessed), Some(known.modified));
+        let times = SetMetadata { accessed, modified, ..SetMetadata::default() };
+        Self { times, ..Self::default() }
+    }
+
+    /// Files are about to be made in this directory, or taken out of it: until this is applied it hands nothing down to
+    /// them, neither a list, nor its group, nor its project.
+    pub fn open_up(mut self, volume: &Volume, known: &Metadata) -> xebec::Result<Self> {
+        let mut settings = volume.settings(known.ino)?;
+        let before = (settings.project, settings.xflags & KEPT_FLAGS);
+        if settings.xflags & HANDS_DOWN != 0 {
+            settings.xflags &= !HANDS_DOWN;
+            volume.set_settings(known.ino, &settings)?;
+            self.settings.get_or_insert(before);
+        }
+        if known.permissions & SET_GROUP != 0 {
+            let permissions = Some(known.permissions & !SET_GROUP);
+            volume.set_metadata(known.ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
+            self.permissions.get_or_insert(known.permissions);
+        }
+        if volume.list_attributes(known.ino)?.iter().any(|name| name == HANDED_DOWN) {
+            let list = volume.get_attribute(known.ino, HANDED_DOWN)?;
+            volume.remove_attribute(known.ino, HANDED_DOWN)?;
+            if !self.attributes.iter().any(|(name, _)| name == HANDED_DOWN) {
+                self.attributes.push((HANDED_DOWN.into(), Some(list)));
+            }
+        }
+        self.is_locked = false;
+        Ok(self)
+    }
+
+    /// The same, with times to be set whether they differ or not.
+    pub fn with_times_of(self, known: &Metadata) -> Self {
+        match self.times.modified {
+            Some(_) => self,
+            None => Self { times: Self::keeping_times(known).times, ..self },
+        }
+    }
+
+    /// Whether there is nothing to change.
+    pub fn is_empty(&self) -> bool {
+        *self == Self { is_locked: self.is_locked, ..Self::default() }
+    }
+
+    /// Changes the file.
+    pub fn apply(&self, volume: &Volume, ino: Ino) -> xebec::Result<()> {
+        let locked = u32::from(flags::IMMUTABLE | flags::APPEND);
+        let mut settings = volume.settings(ino)?;
+        let wanted = self.settings.unwrap_or((settings.project, settings.xflags & KEPT_FLAGS));
+        if self.is_locked {
+            settings.xflags &= !locked;
+            volume.set_settings(ino, &settings)?;
+        }
+        if let Some((uid, gid)) = self.owner {
+            let set = SetMetadata { uid: Some(uid), gid: Some(gid), ..SetMetadata::default() };
+            volume.set_metadata(ino, &set)?;
+        }
+        for (name, value) in &self.attributes {
+            match value {
+                Some(value) => volume.set_attribute(ino, name, value, SetAttribute::Any)?,
+                None => volume.remove_attribute(ino, name)?,
+            }
+        }
+        let set = SetMetadata { permissions: self.permissions, ..self.times.clone() };
+        if set != SetMetadata::default() {
+            volume.set_metadata(ino, &set)?;
+        }
+        if self.is_locked || self.settings.is_some() {
+            settings.project = wanted.0;
+            settings.xflags = settings.xflags & !KEPT_FLAGS | wanted.1;
+            volume.set_settings(ino, &settings)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is an access control list as XFS keeps it, which the host shows under Linux's name, too.
+fn is_shown_twice(name: &[u8]) -> bool {
+    name.strip_prefix(b"trusted.").is_some_and(|name| acl::linux_name(Namespace::Trusted, name).is_some())
+}
+
+/// Attributes that have another value than the facts tell, or that only one of both has.
+fn attributes(volume: &Volume, ino: Ino, facts: &Facts) -> xebec::Result<Vec<(Vec<u8>, Option<Vec<u8>>)>> {
+    let mut changes = Vec::new();
+    let there = volume.list_attributes(ino)?;
+    for (name, value) in facts.attributes.iter().filter(|(name, _)| !is_shown_twice(name)) {
+        if !there.contains(name) || volume.get_attribute(ino, name)? != *value {
+            changes.push((name.clone(), Some(value.clone())));
+        }
+    }
+    let is_gone = |name: &Vec<u8>| !facts.attributes.iter().any(|(wanted, _)| wanted == name);
+    changes.extend(there.into_iter().filter(is_gone).map(|name| (name, None)));
+    Ok(changes)
+}

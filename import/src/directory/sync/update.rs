@@ -1,0 +1,321 @@
+//! Changes the volume.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use base::Ino;
+use base::pipeline::{Piece, PieceOf, Sink};
+use xebec::{Rename, Volume};
+
+use super::amend::Amend;
+use super::compare::{Against, First, Pieces, Task, Turn};
+use super::{Done, Step, Sync, Watch};
+use crate::directory;
+use crate::directory::host::{Folder, Name};
+use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver as _, join, split};
+use crate::writer::Writer;
+use crate::{Error, Overrides, Result};
+
+/// Files that wait under hidden names, at most, and bytes in them: then they are made stable, and get their names.
+const STAGED: usize = 4096;
+const STAGED_BYTES: u64 = 64 << 20;
+
+/// See the module.
+pub(super) struct Update<'v, 's> {
+    volume: &'v Volume,
+    root: Ino,
+    sync: &'s Sync<'s>,
+    watch: Watch<'s>,
+    writer: Writer<'v>,
+    /// The next entry takes the place of what has its name.
+    replaces: bool,
+    /// What comes has no name of its own yet.
+    coming: Option<Staged>,
+    staged: Vec<Staged>,
+    staged_bytes: u64,
+    /// Where files lie that wait for their names.
+    hidden: HashMap<Vec<u8>, Vec<u8>>,
+    /// How many hidden names there were.
+    hidden_names: u64,
+    /// The first names of files with several, and what the volume has of them, if that stays.
+    firsts: HashMap<(u64, u64), (Vec<u8>, Option<Ino>)>,
+    /// Inodes that are one of these files already.
+    claimed: HashSet<Ino>,
+    /// What directories get when all is in them.
+    later: BTreeMap<Ino, Amend>,
+    /// Of these, directories in which something was changed.
+    touched: HashSet<Ino>,
+    /// The directory in which something was changed last.
+    folder: Option<(Vec<u8>, Ino)>,
+    done: Done,
+}
+
+/// A file under a hidden name.
+struct Staged {
+    dir: Ino,
+    hidden: Vec<u8>,
+    path: Vec<u8>,
+    bytes: u64,
+}
+
+impl<'v, 's> Update<'v, 's> {
+    pub fn new(volume: &'v Volume, root: Ino, sync: &'s Sync<'s>, watch: Watch<'s>) -> Self {
+        Self {
+            volume,
+            root,
+            sync,
+            watch,
+            writer: Writer::new(volume, root, Overrides::default()),
+            replaces: false,
+            coming: None,
+            staged: Vec::new(),
+            staged_bytes: 0,
+            hidden: HashMap::new(),
+            hidden_names: 0,
+            firsts: HashMap::new(),
+            claimed: HashSet::new(),
+            later: BTreeMap::new(),
+            touched: HashSet::new(),
+            folder: None,
+            done: Done::default(),
+        }
+    }
+
+    /// All came.
+    pub fn finish(mut self) -> Result<Done> {
+        if !self.sync.dry_run {
+            self.place()?;
+            for (ino, amend) in std::mem::take(&mut self.later) {
+                amend.apply(self.volume, ino).map_err(Error::volume(b""))?;
+            }
+        }
+        let written = self.writer.finish()?;
+        for (lost, count) in written.lost {
+            *self.done.lost.entry(lost).or_default() += count;
+        }
+        match self.sync.overrides.missing().1.first() {
+            Some(path) => {
+                Err(Error::bad(path, "the list of overrides names it, and the directory does not have it"))
+            }
+            None => Ok(self.done),
+        }
+    }
+
+    /// Something failed: what is complete gets its name, and what is not goes away.
+    pub fn give_up(mut self) {
+        // The first error is told.
+        let _ = self.place();
+        let coming = self.coming.take();
+        drop(self.writer);
+        if let Some(coming) = coming {
+            let _ = self.volume.unlink(coming.dir, &coming.hidden);
+        }
+        for (ino, amend) in self.later {
+            let _ = amend.apply(self.volume, ino);
+        }
+    }
+
+    fn tell(&mut self, step: Step, path: &[u8], count: u64) {
+        *match step {
+            Step::Created => &mut self.done.created,
+            Step::Replaced => &mut self.done.replaced,
+            Step::Amended => &mut self.done.amended,
+            Step::Removed => &mut self.done.removed,
+        } += count;
+        (self.watch)(Some((step, path)), &self.done);
+    }
+
+    /// The directory of a path is about to be changed: its times come back later.
+    fn touch(&mut self, path: &[u8]) -> Result<Ino> {
+        let parent = split(path).map_or(&b""[..], |(parent, _)| parent);
+        if let Some((last, ino)) = &self.folder
+            && last == parent
+        {
+            return Ok(*ino);
+        }
+        let failed = || Error::volume(parent);
+        let ino = match parent {
+            b"" => self.root,
+            parent => self.volume.resolve_from(self.root, parent).map_err(failed())?,
+        };
+        if self.touched.insert(ino) {
+            let known = self.volume.metadata(ino).map_err(failed())?;
+            let amend = self.later.remove(&ino).unwrap_or_else(|| Amend::keeping_times(&known));
+            self.later.insert(ino, amend.open_up(self.volume, &known).map_err(failed())?);
+        }
+        self.folder = Some((parent.to_vec(), ino));
+        Ok(ino)
+    }
+
+    fn remove(&mut self, path: Vec<u8>, count: u64) -> Result<()> {
+        self.tell(Step::Removed, &path, count);
+        if self.sync.dry_run {
+            return Ok(());
+        }
+        self.touch(&path)?;
+        self.folder = None;
+        self.writer.take(Item::Removed(path))
+    }
+
+    fn stays(&mut self, path: &[u8], ino: Ino, amend: Amend, is_directory: bool) -> Result<()> {
+        self.tell(Step::Amended, path, 1);
+        if self.sync.dry_run {
+            return Ok(());
+        }
+        if is_directory {
+            self.later.insert(ino, amend);
+            return Ok(());
+        }
+        amend.apply(self.volume, ino).map_err(Error::volume(path))
+    }
+
+    fn entry(&mut self, mut entry: Entry) -> Result<()> {
+        self.sync.overrides.apply(&mut entry);
+        let replaces = std::mem::take(&mut self.replaces);
+        self.tell(if replaces { Step::Replaced } else { Step::Created }, &entry.path, 1);
+        if self.sync.dry_run {
+            return Ok(());
+        }
+        let dir = self.touch(&entry.path)?;
+        if let Kind::Link(target) = &mut entry.kind
+            && let Some(hidden) = self.hidden.get(target)
+        {
+            target.clone_from(hidden);
+        }
+        let (size, more) = match &entry.kind {
+            Kind::File { size, data } => {
+                self.done.bytes += data.bytes.len() as u64;
+                (*size, *size > 0 && data.more)
+            }
+            _ => (0, false),
+        };
+        if !replaces && size == 0 {
+            return self.writer.take(Item::Entry(entry));
+        }
+        let hidden = self.hide(dir).map_err(Error::volume(&entry.path))?;
+        let hidden_path = join(split(&entry.path).map_or(&b""[..], |(parent, _)| parent), &hidden);
+        let path = std::mem::replace(&mut entry.path, hidden_path);
+        self.hidden.insert(path.clone(), entry.path.clone());
+        self.coming = Some(Staged { dir, hidden, path, bytes: size });
+        self.writer.take(Item::Entry(entry))?;
+        if more { Ok(()) } else { self.stage() }
+    }
+
+    fn data(&mut self, data: Data) -> Result<()> {
+        let more = data.more;
+        self.done.bytes += data.bytes.len() as u64;
+        self.writer.take(Item::Data(data))?;
+        if more { Ok(()) } else { self.stage() }
+    }
+
+    /// A name that nobody has.
+    fn hide(&mut self, dir: Ino) -> xebec::Result<Vec<u8>> {
+        loop {
+            let name = format!(".xebec-sync.{}", self.hidden_names).into_bytes();
+            self.hidden_names += 1;
+            match self.volume.lookup(dir, &name) {
+                Ok(_) => {}
+                Err(error) if error.errno() == base::errno::ENOENT => return Ok(name),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A file is complete but for its name.
+    fn stage(&mut self) -> Result<()> {
+        if let Some(staged) = self.coming.take() {
+            self.staged_bytes += staged.bytes;
+            self.staged.push(staged);
+        }
+        if self.staged.len() < STAGED && self.staged_bytes < STAGED_BYTES {
+            return Ok(());
+        }
+        self.place()
+    }
+
+    /// Files that wait get their names, when what they hold is stable.
+    fn place(&mut self) -> Result<()> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        self.writer.fill()?;
+        self.volume.sync().map_err(Error::volume(b""))?;
+        for staged in self.staged.drain(..) {
+            let name = split(&staged.path).map_or(&b""[..], |(_, name)| name);
+            let renamed = self.volume.rename(staged.dir, &staged.hidden, staged.dir, name, Rename::Replace);
+            renamed.map_err(Error::volume(&staged.path))?;
+        }
+        self.hidden.clear();
+        self.staged_bytes = 0;
+        Ok(())
+    }
+
+    fn linked(
+        &mut self,
+        id: (u64, u64),
+        (folder, name): (Arc<Folder>, Name),
+        there: Option<Ino>,
+        pieces: &mut Pieces,
+    ) -> Result<()> {
+        let path = join(&folder.path, &name.bytes);
+        let Some((first, kept)) = self.firsts.get(&id) else {
+            let may_stay = there.is_some_and(|ino| self.claimed.insert(ino));
+            self.firsts.insert(id, (path, None));
+            pieces.push(Piece::Task(Task::First(folder, name, First { id, there, may_stay })));
+            return Ok(());
+        };
+        if there.is_some() && there == *kept {
+            self.done.unchanged += 1;
+            return Ok(());
+        }
+        self.replaces = there.is_some();
+        let kind = Kind::Link(first.clone());
+        self.entry(Entry { path, kind, facts: Facts::default() })
+    }
+
+    fn walked(&mut self, turn: directory::Turn, pieces: &mut Pieces) -> Result<()> {
+        match turn {
+            directory::Turn::Item(Item::Entry(entry)) => self.entry(entry),
+            directory::Turn::Item(Item::Data(data)) => self.data(data),
+            directory::Turn::Item(Item::Removed(_) | Item::Emptied(_)) => Ok(()),
+            directory::Turn::Lost(lost, _) => {
+                self.lose(lost);
+                Ok(())
+            }
+            directory::Turn::Linked { id, folder, name, .. } => self.linked(id, (folder, name), None, pieces),
+            directory::Turn::Failed(error) => Err(error),
+        }
+    }
+
+    fn lose(&mut self, lost: Lost) {
+        *self.done.lost.entry(lost).or_default() += 1;
+    }
+}
+
+impl<'w> Sink<Against<'w>> for Update<'_, '_> {
+    type Error = Error;
+
+    fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Against<'w>>>) -> Result<()> {
+        match turn {
+            Turn::Same(count) => {
+                self.done.unchanged += count;
+                (self.watch)(None, &self.done);
+                Ok(())
+            }
+            Turn::Removed(path, count) => self.remove(path, count),
+            Turn::Replaces => {
+                self.replaces = true;
+                Ok(())
+            }
+            Turn::Stays(path, ino, amend, is_directory) => self.stays(&path, ino, *amend, is_directory),
+            Turn::Kept(id, ino) => {
+                if let Some((_, kept)) = self.firsts.get_mut(&id) {
+                    *kept = Some(ino);
+                }
+                Ok(())
+            }
+            Turn::Linked { id, folder, name, there } => self.linked(id, (folder, name), there, pieces),
+            Turn::Walk(turn) => self.walked(turn, pieces),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! An image that follows a directory, over power cuts: every file is the old one or the new one, and the next run makes
+//! the rest.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use block::{RecordDevice, Recording};
+use crashsim::engine::{Engine, check};
+use crashsim::shape::SHAPES;
+use crashsim::{Builder, Image, ImageDevice, states};
+use import::sync::Done;
+use import::{Directory, Overrides, Sync};
+use xebec::{Error, Volume};
+
+/// Crash states of each shape that are judged.
+const STATES: usize = 250;
+
+/// What the file of this number holds before and after, if it is there.
+fn contents(n: u8, after: bool) -> Option<Vec<u8>> {
+    let size = [10, 5000, 70_000, 300_000][usize::from(n) % 4];
+    match (n % 8, after) {
+        (0..3, false) | (3..6, true) => Some(vec![n + u8::from(after) * 100; size]),
+        (0..3, true) => None,
+        (3..6, false) => Some(vec![n; size + 1]),
+        // The same size.
+        (_, after) => (n % 8 == 6 || after).then(|| vec![n + u8::from(after) * 100; size]),
+    }
+}
+
+fn name(n: u8) -> String {
+    format!("of {}/file {n}", n % 3)
+}
+
+fn write_tree(folder: &Path, after: bool) {
+    for n in 0..24 {
+        let path = folder.join(name(n));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match contents(n, after) {
+            Some(bytes) => std::fs::write(path, bytes).unwrap(),
+            None => drop(std::fs::remove_file(path)),
+        }
+    }
+}
+
+fn follow(volume: &Volume, folder: &Path) -> Done {
+    let (directory, overrides) = (Directory::new(folder), Overrides::default());
+    let sync =
+        Sync { directory: &directory, overrides: &overrides, delete: true, checksum: false, dry_run: false };
+    sync.run(volume, volume.root(), 1, &mut |_, _| {}).unwrap()
+}
+
+fn judge(image: Image, engine: &Engine, folder: &Path, again: bool) -> Result<(), String> {
+    let device = Arc::new(ImageDevice::new(image));
+    let words = |error: Error| error.to_string();
+    let volume = Volume::open(device.clone(), engine.options()).map_err(|why| format!("recovery: {why}"))?;
+    let seen = |n: u8| -> Result<_, String> {
+        let Ok(ino) = volume.resolve(format!("/{}", name(n)).as_bytes(), false) else { return Ok(None) };
+        let file = volume.open_file(ino).map_err(words)?;
+        let mut bytes = vec![0; file.len() as usize];
+        file.read_at(&mut bytes, 0).map_err(words)?;
+        Ok(Some(bytes))
+    };
+    for n in 0..24 {
+        let seen = seen(n)?;
+        if seen != contents(n, false) && seen != contents(n, true) {
+            return Err(format!("{} is a part of a file", name(n)));
+        }
+    }
+    if again {
+        follow(&volume, folder);
+        for n in 0..24 {
+            if seen(n)? != contents(n, true) {
+                return Err(format!("{} is not what it should be at last", name(n)));
+            }
+        }
+        let done = follow(&volume, folder);
+        if done.files() != done.unchanged || done.removed > 0 {
+            return Err(format!("something is left to be done: {done:?}"));
+        }
+    }
+    volume.unmount().map_err(|why| format!("unmount: {why}"))?;
+    check(&*device)
+}
+
+#[test]
+fn files_are_old_or_new() {
+    for (seed, shape) in (0..).zip(SHAPES.iter().take(3)) {
+        let engine = Engine { shape: shape.clone() };
+        let folder = tempfile::tempdir().unwrap();
+        let device = Arc::new(ImageDevice::new(Image::new(engine.shape.size)));
+        mkfs::format(&*device, &engine.shape.mkfs()).unwrap();
+        write_tree(folder.path(), false);
+        let volume = Volume::open(device.clone(), engine.options()).unwrap();
+        follow(&volume, folder.path());
+        volume.unmount().unwrap();
+        let before = device.image();
+        write_tree(folder.path(), true);
+        let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+        let volume = Volume::open(recorder.clone(), engine.options()).unwrap();
+        let done = follow(&volume, folder.path());
+        assert!(done.created > 0 && done.replaced > 0 && done.removed > 0, "{done:?}");
+        volume.unmount().unwrap();
+        let recording: Recording = recorder.take();
+        let all = states(&recording, 2, seed);
+        let mut builder = Builder::new(&before, &recording);
+        for (n, state) in all.iter().step_by(all.len().div_ceil(STATES)).enumerate() {
+            let judged = judge(builder.build(state), &engine, folder.path(), n % 10 == 0);
+            assert_eq!(judged, Ok(()), "{}, {state:?}", engine.shape.name);
+        }
+    }
+}
