@@ -101,7 +101,7 @@ impl Sync<'_> {
         if let Some(entry) = self.overrides.missing().0.first() {
             return Err(Error::bad(&entry.path, "a list of overrides that makes files is for `create`"));
         }
-        let folder = Folder::open_root(&self.directory.path)?;
+        let folder = Folder::open_root(&self.directory.path, false)?;
         let device = self.directory.one_file_system.then_some(folder.stat.st_dev);
         let walk = Walk { contents: !self.dry_run, device, without: &self.directory.without };
         let against = Against { walk, volume, sync: self };

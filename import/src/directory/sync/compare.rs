@@ -229,7 +229,7 @@ impl Against<'_> {
         match first.there {
             Some(there) => self.file(folder, name, there, Some(first), pieces),
             None => {
-                self.new_ones(directory::Task::First(Arc::clone(folder), name), pieces);
+                self.new_ones(directory::Task::First(Arc::clone(folder), name, first.id), pieces);
                 Ok(())
             }
         }
@@ -272,7 +272,7 @@ impl Against<'_> {
         };
         let Some(kind) = stays else {
             pieces.push(Piece::Result(Turn::Replaces));
-            self.new_ones(directory::Task::First(Arc::clone(folder), name), pieces);
+            self.new_ones(directory::Task::First(Arc::clone(folder), name, id), pieces);
             return Ok(());
         };
         if let Some(first) = first {

@@ -12,7 +12,7 @@ pub(super) fn are_equal(file: &OpenFile, volume: &Volume, ino: Ino, path: &[u8])
     let failed = || Error::volume(path);
     let there = volume.open_file(ino).map_err(failed())?;
     let mut at = 0;
-    while let Some(run) = file.next_run(at, PIECE)? {
+    while let Some(run) = file.next_run(at, PIECE)?.map(|run| run.bytes) {
         if !is_zero(&there, at, run.start).map_err(failed())? {
             return Ok(false);
         }

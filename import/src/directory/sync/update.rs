@@ -277,7 +277,8 @@ impl<'v, 's> Update<'v, 's> {
         match turn {
             directory::Turn::Item(Item::Entry(entry)) => self.entry(entry),
             directory::Turn::Item(Item::Data(data)) => self.data(data),
-            directory::Turn::Item(Item::Removed(_) | Item::Emptied(_)) => Ok(()),
+            directory::Turn::Item(Item::Removed(_) | Item::Emptied(_) | Item::Alike(_)) => Ok(()),
+            directory::Turn::Shared(_, data, _) => self.data(data),
             directory::Turn::Lost(lost, _) => {
                 self.lose(lost);
                 Ok(())
