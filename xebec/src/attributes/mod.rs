@@ -26,7 +26,7 @@ use inode::state::Time;
 
 use crate::change::{Change, Locked};
 use crate::guards::expect_changeable;
-use crate::resize::lock_superblock;
+use crate::superblock::lock_superblock;
 use crate::{Error, New, Result, Volume};
 
 /// Longest name, its prefix included.
