@@ -327,7 +327,7 @@ fn has_holes(stat: &Stat) -> bool {
 /// `linux/magic.h` and of their own headers.
 fn can_share(fd: &OwnedFd) -> bool {
     const SHARING: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
-    rustix::fs::fstatfs(fd).is_ok_and(|about| SHARING.iter().any(|magic| *magic == about.f_type as i64))
+    rustix::fs::fstatfs(fd).is_ok_and(|about| SHARING.contains(&about.f_type))
 }
 
 /// What of a file other files have, too; what cannot be found out is copied.

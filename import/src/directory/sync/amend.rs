@@ -134,8 +134,11 @@ fn is_shown_twice(name: &[u8]) -> bool {
     name.strip_prefix(b"trusted.").is_some_and(|name| acl::linux_name(Namespace::Trusted, name).is_some())
 }
 
+/// Attributes by name, each with the value that it gets; without one it goes.
+type Amended = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
 /// Attributes that have another value than the facts tell, or that only one of both has.
-fn attributes(volume: &Volume, ino: Ino, facts: &Facts) -> xebec::Result<Vec<(Vec<u8>, Option<Vec<u8>>)>> {
+fn attributes(volume: &Volume, ino: Ino, facts: &Facts) -> xebec::Result<Amended> {
     let mut changes = Vec::new();
     let there = volume.list_attributes(ino)?;
     for (name, value) in facts.attributes.iter().filter(|(name, _)| !is_shown_twice(name)) {
