@@ -14,6 +14,12 @@ const TRIES: u32 = 64;
 #[derive(Debug)]
 pub struct Taken(AtomicBool);
 
+impl Default for Taken {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Taken {
     /// By nobody.
     pub const fn new() -> Self {
