@@ -1,5 +1,4 @@
 //! A list that grows while others read it.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

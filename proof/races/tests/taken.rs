@@ -1,5 +1,4 @@
 //! A lock that nobody sleeps for.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

@@ -129,7 +129,7 @@ fn what_cannot_be_read_is_named() {
     fs::write(tree.join("etc/shadow"), b"do not read me").unwrap();
     let read_at = fs::metadata(tree.join("etc/motd")).unwrap().atime();
     for (path, doing) in [("etc/shadow", "open it"), ("etc/private", "open it")] {
-        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o000)).unwrap();
         let Some(mut create) = without_rights() else { return };
         let output = create.arg("create").arg(making.image()).arg("--from").arg(&tree).output().unwrap();
         fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o755)).unwrap();

@@ -3,9 +3,9 @@
 //! | part | subject |
 //! |---|---|
 //! | [`Wanted`] | what is to be mounted, where and how |
-//! | [`own`] | by the system call, as root |
+//! | [`mod@own`] | by the system call, as root |
 //! | [`helper`] | by `fusermount3`, as an ordinary user |
-//! | [`unmount`] | the end |
+//! | [`unmount()`] | the end |
 
 pub mod helper;
 pub mod own;

@@ -2,12 +2,12 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`nodes`] | files that the kernel knows of, each held |
-//! | [`names`] | looking up, making, removing, listing |
-//! | [`files`] | contents |
-//! | [`attributes`] | what is known of files; extended attributes |
+//! | `nodes` | files that the kernel knows of, each held |
+//! | `names` | looking up, making, removing, listing |
+//! | `files` | contents |
+//! | `attributes` | what is known of files; extended attributes |
 //! | [`owners`] | owners under other numbers |
-//! | [`controls`] | `ioctl`: flags, projects, trimming |
+//! | `controls` | `ioctl`: flags, projects, trimming |
 //!
 //! # Invariants
 //! - Nothing here is logic of a file system: it puts calls of [`Volume`] into the kernel's terms. Permissions are the

@@ -2,12 +2,12 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`request`] | a request, taken apart |
-//! | [`reply`] | a reply, put together where it is sent from |
-//! | [`encode`] | what is known of files, in the protocol's forms |
-//! | [`init`] | what is agreed upon at first |
-//! | [`dispatch`] | from a request, by way of [`Operations`](crate::Operations), to its reply |
-//! | [`names`], [`files`], [`rest`] | the requests that concern names; open files; all else |
+//! | `request` | a request, taken apart |
+//! | `reply` | a reply, put together where it is sent from |
+//! | `encode` | what is known of files, in the protocol's forms |
+//! | `init` | what is agreed upon at first |
+//! | `dispatch` | from a request, by way of [`Operations`](crate::Operations), to its reply |
+//! | `names`, `files`, `rest` | the requests that concern names; open files; all else |
 
 pub mod dispatch;
 mod encode;
