@@ -17,8 +17,11 @@ fn piece(byte: u8, length: usize) -> Vec<u8> {
     vec![byte; length]
 }
 
+/// Bytes of a file, and in which file they may be, from which byte on.
+type Part<'a> = (Option<(&'a str, u64)>, Vec<u8>);
+
 /// What a source gives of a file whose pieces these are, each with what it is said to be alike.
-fn file(path: &str, pieces: &[(Option<(&str, u64)>, Vec<u8>)]) -> Vec<Item> {
+fn file(path: &str, pieces: &[Part<'_>]) -> Vec<Item> {
     let size = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     let data = Data { more: true, ..Data::default() };
     let facts = Facts { permissions: 0o644, ..Facts::default() };
