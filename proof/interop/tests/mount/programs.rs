@@ -38,7 +38,8 @@ shown image wanted
 #[test]
 fn git_works_as_an_ordinary_user() {
     let script = r#"
-chmod 755 . && chmod a+rw /dev/fuse
+# Where everybody may go, whoever owns the folders above this one.
+chmod 755 . && chmod a+rw /dev/fuse && mount --bind . /mnt && cd /mnt
 mkdir home && chown 65534:65534 home && cp "$xebec" home/xebec && chmod 755 home/xebec
 cd home
 export -f use_git fail && export HOME=$PWD
