@@ -119,10 +119,11 @@ fn a_volume_in_a_partition_or_in_qcow2_reads_as_one_alone() {
         let bytes = fs::read(&image).unwrap();
         create(&image, words).failure();
         create(&image, &[words, &["-f"]].concat()).success();
-        assert!(fs::read(&image).unwrap() == bytes, "{name}: other bytes");
+        assert_eq!(listed(&image), listed(&plain), "{name} again");
         match name {
             // The same volume, a MiB from either end.
             "gpt" => {
+                assert!(fs::read(&image).unwrap() == bytes, "other bytes");
                 assert!(bytes[1 << 20..][..alone.len()] == alone && bytes.len() == alone.len() + (2 << 20))
             }
             // The log alone, which is empty, is larger than all contents.

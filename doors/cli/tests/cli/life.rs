@@ -189,5 +189,5 @@ fn an_image_follows_a_directory() {
     scene.xebec("check", &[]).assert().success();
     scene.xebec("grow", &["+100m"]).assert().success();
     output(&[], "");
-    assert_eq!(scene.output("find", &["/", "--size", "+1m"]).lines().count(), 1);
+    assert_eq!(scene.output("find", &["/", "--size", "+1M"]).lines().count(), 1);
 }

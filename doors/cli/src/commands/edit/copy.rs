@@ -35,7 +35,8 @@ use crate::open::{self, image_and_path};
 pub struct Copy {
     /// What to copy, and at last where to: one side in an image, as IMAGE:PATH; or the image, and then files and a path
     /// in it.
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
+    // Options may stand between them.
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE... TARGET")]
     paths: Vec<OsString>,
     #[command(flatten)]
     how: How,
