@@ -29,7 +29,7 @@ archive)
         zstd -q -1 | "$xebec" create "$made" --from - --quiet "$@" ;;
 esac
 umount "$mount"
-"$repair" -n "$made" > "$made.repair" 2>&1 || { cat "$made.repair" >&2; exit 1; }
+"$repair" -n -f -o force_geometry "$made" > "$made.repair" 2>&1 || { cat "$made.repair" >&2; exit 1; }
 "$xebec" check --quiet "$made"
 sha256sum < "$made" > "$made.sum"
 mount -t xfs -o loop,noatime "$made" "$mount"

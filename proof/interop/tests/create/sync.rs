@@ -21,7 +21,7 @@ turn=0
 follow() {
     "$xebec" sync "$source" "$made" --json > "$made.$turn.json"
     "$xebec" sync "$source" "$made" --json > "$made.$turn.again"
-    "$repair" -n "$made" > "$made.repair" 2>&1 || { cat "$made.repair" >&2; exit 1; }
+    "$repair" -n -f -o force_geometry "$made" > "$made.repair" 2>&1 || { cat "$made.repair" >&2; exit 1; }
     "$xebec" check --quiet "$made"
     mount -t xfs -o loop,ro,noatime,nouuid "$made" "$mount"
     "$interop" manifest "$mount" > "$made.$turn.made"

@@ -105,7 +105,11 @@ for n in $(seq 12); do echo "int f$n(int x) { return x + $n; }" > f$n.c; done
 printf 'OBJECTS := $(patsubst %%.c,%%.o,$(wildcard *.c))\nprogram: $(OBJECTS)\n\t$(CC) -o $@ $^\n' > Makefile
 make -s -j2 && ./program && touch f3.c && make -s && ./program
 [ "$(make)" = "make: 'program' is up to date." ] || fail "make makes again what is there"
-cd .. && cargo init -q --vcs none --name hello hello && cd hello && cargo build -q --offline && ./target/debug/hello
+cd .. && mkdir -p hello/src && cd hello
+# A workspace of its own, whatever the folders above are.
+printf '[package]\nname = "hello"\nedition = "2021"\n[workspace]\n' > Cargo.toml
+echo 'fn main() { println!("hello"); }' > src/main.rs
+CARGO_TARGET_DIR=target cargo build -q --offline && [ "$(./target/debug/hello)" = hello ]
 cd ../..
 facts mnt > wanted
 "$xebec" umount mnt
