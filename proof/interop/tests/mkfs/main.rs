@@ -155,7 +155,7 @@ fn volumes_for_older_kernels_are_the_same() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let version = name.strip_prefix("lts_").unwrap();
         let told = std::fs::read_to_string(&path).unwrap().replace("autofsck=0", "");
-        let path = peers.theirs().join("features.conf");
+        let path = peers.scratch.path().join("features.conf");
         std::fs::write(&path, told).unwrap();
         for size in [320 << 20, 3 << 30] {
             let ours = peers.make_ours(size, &["--for", &format!("linux-{version}")]);
