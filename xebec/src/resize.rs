@@ -229,23 +229,29 @@ pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) 
         drop_groups(&**device, stays)?;
     }
     let volume = Volume::open(Arc::clone(device), options.clone())?;
-    let done = volume.shrink(wanted);
     // More can be cut off once less must be kept for the trees of what is left.
-    let done = done.and_then(|()| if blocks.is_none() { volume.minimize() } else { Ok(()) });
+    let done = match blocks {
+        Some(_) => volume.shrink(wanted),
+        None => volume.minimize(wanted),
+    };
     let (after, end) = (volume.geometry.blocks(), volume.free_end()?);
     volume.unmount()?;
     done.map(|()| Shrunk { before, after, end })
 }
 
 impl Volume {
-    fn minimize(&self) -> Result<()> {
-        loop {
-            let least = self.free_end()?.least;
-            if least >= self.geometry.blocks() {
-                return Ok(());
+    /// As small as it can be. What must stay for trees is known for certain only when blocks are taken: where that
+    /// takes more than was thought, the size before it is the smallest.
+    fn minimize(&self, first: u64) -> Result<()> {
+        let mut least = first;
+        while least < self.geometry.blocks() {
+            match self.shrink(least) {
+                Err(error) if error.errno() == errno::ENOSPC => return Ok(()),
+                done => done?,
             }
-            self.shrink(least)?;
+            least = self.free_end()?.least;
         }
+        Ok(())
     }
 }
 
