@@ -256,6 +256,11 @@ impl Log {
         self.shared.is_shut_down()
     }
 
+    /// Why it was; `None` while it works.
+    pub fn shut_down_cause(&self) -> Option<Arc<str>> {
+        self.shared.cause()
+    }
+
     /// Writes home everything that the log holds, and waits for it.
     ///
     /// # Errors
@@ -279,6 +284,7 @@ impl Log {
     /// # Errors
     /// [`Error::ShutDown`]; the log is then left as it is, for recovery.
     pub fn unmount(&self) -> Result<(), Error> {
+        *self.shared.covering.lock() = false;
         let result = self.push_all().and_then(|()| self.write_unmount_record());
         self.stop();
         result

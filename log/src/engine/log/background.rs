@@ -11,7 +11,8 @@
 //! | everything is at home, and it is not covered | a superblock is logged |
 //!
 //! # Invariants
-//! The thread waits for no log space and for no lock that a transaction may hold: those wait for its pushes.
+//! The thread waits for no log space and for no lock that a transaction may hold: those wait for its pushes. Nothing is
+//! logged once an unmount has begun, as its record must be the last: the lock `covering` is held over each step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +61,10 @@ impl Shared {
 
     /// One step towards a log that is covered; whether another should follow soon.
     fn idle_step(self: &Arc<Self>, idle: &mut Idle) -> bool {
+        let covering = self.covering.lock();
+        if !*covering {
+            return false;
+        }
         let commits = self.cil.commits();
         if commits != idle.commits {
             *idle = Idle { commits, covers: 0 };

@@ -53,6 +53,9 @@ pub struct Shared {
     pub emptied: Bell,
     /// Wakes the thread that pushes checkpoints.
     pub background: Bell,
+    /// Whether an idle log is still to be covered: not when its unmount record is on its way, behind which nothing may
+    /// be logged.
+    pub covering: Mutex<bool>,
     /// The threads.
     pub crew: Crew,
 }
@@ -138,6 +141,7 @@ impl Shared {
             home: Bell::new(),
             emptied: Bell::new(),
             background: Bell::new(),
+            covering: Mutex::new(Rank::Volume, true),
             crew: Crew::new(),
         }
     }
@@ -148,6 +152,11 @@ impl Shared {
 
     pub fn check(&self) -> Result<(), Error> {
         if self.is_shut_down() { Err(self.closed()) } else { Ok(()) }
+    }
+
+    /// Why it was shut down.
+    pub fn cause(&self) -> Option<Arc<str>> {
+        self.cause.get().filter(|_| self.is_shut_down()).cloned()
     }
 
     fn closed(&self) -> Error {

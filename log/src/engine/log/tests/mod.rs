@@ -18,6 +18,7 @@ mod churn;
 mod cuts;
 mod faults;
 mod reservation;
+mod unmounting;
 mod unrecorded;
 
 use std::sync::Arc;
