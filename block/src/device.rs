@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - Offsets and lengths are bytes. A transfer is exact: it moves every byte or returns an error.
-//! - The size of a device changes by [`Device::set_size`] alone.
+//! - The size of a device changes by [`Device::set_size`] and [`Device::look_again`] alone.
 //! - Implementations are shared by threads without outside locking. Transfers that overlap in time and
 //!   range are atomic by logical sector at most.
 //! - What `write_at` acknowledged as [`Durability::Buffered`] is visible to later reads at once and
@@ -86,6 +86,15 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// What the medium reports. Writes since the last good flush may then be lost: a retry proves nothing.
     fn flush(&self) -> Result<(), DeviceError>;
+
+    /// The size that the medium has now, where it became larger by other hands (a volume of LVM, a file): from then on
+    /// it is this device's.
+    ///
+    /// # Errors
+    /// What the system reports.
+    fn look_again(&self) -> Result<u64, DeviceError> {
+        Ok(self.size())
+    }
 
     /// Makes the device longer, by zeros, or shorter: a file. Whoever makes it shorter knows that nobody uses its end.
     ///
@@ -248,6 +257,9 @@ macro_rules! forward_device {
             }
             fn flush(&self) -> Result<(), DeviceError> {
                 (**self).flush()
+            }
+            fn look_again(&self) -> Result<u64, DeviceError> {
+                (**self).look_again()
             }
             fn set_size(&self, size: u64) -> Result<(), DeviceError> {
                 (**self).set_size(size)

@@ -300,6 +300,20 @@ impl Device for FileDevice {
         self.size.load(Relaxed)
     }
 
+    fn look_again(&self) -> Result<u64, DeviceError> {
+        // Of a file and of a block device alike. Nobody else moves where this is.
+        let size =
+            rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0)).map_err(|errno| DeviceError::Io {
+                device: self.describe().into(),
+                what: Operation::Resize,
+                offset: 0,
+                length: 0,
+                source: errno.into(),
+            })?;
+        // One that became smaller is met where it is used.
+        Ok(self.size.fetch_max(size, Relaxed).max(size))
+    }
+
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
         refuse_change(self, 0, 0)?;
         // That of a block device is refused by the system.

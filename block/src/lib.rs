@@ -24,12 +24,14 @@
 //! | `contain` | [`write_gpt`], [`write_qcow2`]: a finished disk in a partition table, or in a qcow2 image |
 //! | `sealed` | [`SealedDevice`]: holds nothing until it is finished |
 //! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read only |
+//! | [`beside`] | what the host keeps beside a file, by its name: calls that no crate has |
 //! | [`fiemap`] | which files of the host share blocks: an `ioctl`, too |
 //! | [`fsxattr`] | flags and project ids that the host keeps beside a file: an `ioctl`, and so here |
 //! | `aligned` | [`AlignedBuf`]: memory for direct I/O |
 //! | `pool` | [`BufferPool`]: such memory that is taken and given back all the time |
 
 mod aligned;
+pub mod beside;
 mod contain;
 mod create;
 mod device;

@@ -239,6 +239,10 @@ impl Device for UringDevice {
         self.file.size()
     }
 
+    fn look_again(&self) -> Result<u64, DeviceError> {
+        self.file.look_again()
+    }
+
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
         self.file.set_size(size)
     }

@@ -12,7 +12,7 @@ use crate::{Error, Overrides, Result};
 /// How many directories' numbers are kept at hand; of others the path is walked.
 const AT_HAND: usize = 16 << 10;
 /// What directories that a source does not tell of are made with.
-const IMPLIED: u16 = 0o755;
+pub(crate) const IMPLIED: u16 = 0o755;
 /// Hands something down to files that are made in the directory later, whether their source has it or not.
 pub(crate) const HANDED_DOWN: &[u8] = b"system.posix_acl_default";
 /// The set-group-ID bit: of a directory it does the same.
@@ -202,6 +202,11 @@ impl<'v> Writer<'v> {
         self.round.logged += logged;
         self.round.contents += contents;
         Ok(())
+    }
+
+    /// Names went away: where directories were is known no longer.
+    pub(crate) fn forget(&mut self) {
+        self.at_hand.clear();
     }
 
     /// Writes the contents that wait.

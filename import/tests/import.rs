@@ -136,6 +136,32 @@ fn archives_of_every_compression_give_the_same_tree() {
     }
 }
 
+/// The format lets an archive ask for 4 GiB, and it got them.
+#[test]
+fn an_archive_does_not_say_how_much_memory_it_takes() {
+    let mut xz = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0)).unwrap();
+    xz.write_all(&sample()).unwrap();
+    let small = xz.finish().unwrap();
+    let with_dictionary = |size: u8| {
+        // The stream's header is 12 bytes; that of the block says how long it is, and names the filter LZMA2 (0x21),
+        // which has one byte: the size, in powers of two and half ones.
+        let mut bytes = small.clone();
+        assert_eq!(bytes[14..16], [0x21, 1]);
+        bytes[16] = size;
+        let end = 12 + usize::from(bytes[12]) * 4;
+        let mut crc = flate2::Crc::new();
+        crc.update(&bytes[12..end]);
+        bytes[end..end + 4].copy_from_slice(&crc.sum().to_le_bytes());
+        Made::new().write(&once(bytes), Overrides::default())
+    };
+    assert_eq!(with_dictionary(28).unwrap().files, 6, "64 MiB");
+    assert_eq!(with_dictionary(32).unwrap().files, 6, "256 MiB");
+    for larger in [33, 34, 40] {
+        let error = with_dictionary(larger).unwrap_err();
+        assert!(error.to_string().contains("xzcat"), "{error}");
+    }
+}
+
 #[test]
 fn cut_or_damaged_archives_are_errors() {
     let whole = sample();

@@ -333,6 +333,78 @@ fn nothing_is_deleted_or_done_where_that_is_asked_for() {
     scene.sync();
 }
 
+/// What a list of overrides makes stays as it is, and what does not belong to it goes.
+#[test]
+fn what_a_list_makes_is_there_and_stays() {
+    let scene = sample();
+    let follow = |list: &str| {
+        let mut overrides = Overrides::default();
+        overrides.add_list(list).unwrap();
+        let (done, steps) = scene.with(|sync| sync.overrides = Box::leak(Box::new(overrides)));
+        (done.unchanged, steps)
+    };
+    let dev = "dev type=dir mode=700\ndev/console type=char device=5,1 mode=600\n";
+    let list = format!("{dev}run/lock/here type=file uid=7\na/link type=link target=two\na/two uid=5\n");
+    let created = ["a/link", "dev", "dev/console", "run", "run/lock", "run/lock/here"]
+        .map(|path| (Step::Created, path));
+    let first = follow(&list).1;
+    expect(first, &[&created[..], &[(Step::Amended, "a/two")]].concat());
+    let files = host_view(scene.folder.path()).len() as u64;
+    assert_eq!(follow(&list), (files + 4, Vec::new()));
+    let volume = scene.volume();
+    let console = volume.metadata(volume.resolve(b"/dev/console", false).unwrap()).unwrap();
+    assert_eq!((console.file_type, console.permissions), (FileType::CharDevice, 0o600));
+    assert_eq!(console.device, Some(xebec::Device { major: 5, minor: 1 }));
+    let dev_ino = volume.resolve(b"/dev", false).unwrap();
+    volume.create(dev_ino, b"junk", &xebec::New::file()).unwrap();
+    volume.create(dev_ino, b"null", &xebec::New::directory()).unwrap();
+    volume.unmount().unwrap();
+    let other = format!("{}dev/null type=char device=1,3\n", dev.replace("600", "620"));
+    expect(
+        follow(&other).1,
+        &[
+            (Step::Removed, "a/link"),
+            (Step::Removed, "dev/junk"),
+            (Step::Removed, "run"),
+            (Step::Amended, "a/two"),
+            (Step::Amended, "dev/console"),
+            (Step::Removed, "dev/null"),
+            (Step::Created, "dev/null"),
+        ],
+    );
+    expect(follow(&other.replace("5,1", "5,2")).1, &[(Step::Replaced, "dev/console")]);
+    scene.sync();
+}
+
+/// Flags that keep a file as it is, in the volume alone: whoever owns the image may lift them.
+#[test]
+fn what_is_immutable_follows_as_well() {
+    use format::inode::flags::{APPEND, IMMUTABLE};
+    let scene = sample();
+    let lock = |paths: &[(&str, u16)]| {
+        let volume = scene.volume();
+        for (path, flag) in paths {
+            let ino = volume.resolve(format!("/{path}").as_bytes(), false).unwrap();
+            let mut settings = volume.settings(ino).unwrap();
+            settings.xflags |= u32::from(*flag);
+            volume.set_settings(ino, &settings).unwrap();
+        }
+        volume.unmount().unwrap();
+    };
+    lock(&[("a/two", IMMUTABLE), ("a/b", IMMUTABLE), ("a/b/three", APPEND), ("a/one", IMMUTABLE)]);
+    scene.write("a/two", b"other");
+    fs::hard_link(scene.path("a/one"), scene.path("a/z")).unwrap();
+    fs::hard_link(scene.path("a/one"), scene.path("another")).unwrap();
+    fs::remove_dir_all(scene.path("a/b")).unwrap();
+    let done = scene.sync();
+    assert!(done.contains(&(Step::Replaced, "a/two".into())), "{done:?}");
+    assert!(done.contains(&(Step::Removed, "a/b".into())), "{done:?}");
+    lock(&[("a", APPEND), ("a/two", APPEND), ("", IMMUTABLE)]);
+    fs::remove_file(scene.path("a/two")).unwrap();
+    scene.write("b", b"new");
+    scene.sync();
+}
+
 /// A directory that hands down what files in the source do not have.
 #[test]
 fn what_directories_hand_down_reaches_nobody() {

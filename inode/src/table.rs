@@ -119,6 +119,39 @@ impl InodeTable {
         }
     }
 
+    /// Looks at an inode, be it in memory or not, and leaves it there. What `look` gets besides its bytes is what is in
+    /// memory. It may be called more than once, and the last time counts.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// # Locking
+    /// As [`get`](Self::get); `look` is called while the inode, or its cluster's buffer, is locked.
+    pub fn glance<T>(
+        &self,
+        ino: Ino,
+        mut look: impl FnMut(&Dinode<'_>, Option<&Inode>) -> T,
+    ) -> Result<T, Error> {
+        loop {
+            let (dropped, known) = match self.shared.index.look(ino) {
+                Look::Found(inode) => {
+                    let inode = inode.acquire().ok_or(GONE)?;
+                    let state = inode.read();
+                    return Ok(look(&state.dinode(), Some(&inode)));
+                }
+                Look::Missing(dropped, known) => (dropped, known),
+            };
+            if !known {
+                self.look_up(ino, dropped)?;
+            }
+            let found = self.with_slot(ino, |inode| look(inode, None));
+            // Somebody may have changed it since, in memory or at home.
+            if matches!(self.shared.index.look(ino), Look::Missing(now, _) if now == dropped) {
+                return found;
+            }
+        }
+    }
+
     /// The inode, if it is in memory, free or not.
     pub fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
         self.shared.index.peek(ino)
@@ -214,6 +247,13 @@ impl InodeTable {
     }
 
     fn read(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
+        let place = cluster::place(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
+        let state = self.with_slot(ino, |inode| InodeState::load(inode, self.shared.features))?;
+        Ok(Inode::new(self.local(), place, state))
+    }
+
+    /// Does something with the bytes of an inode, as its cluster's buffer has them.
+    fn with_slot<T>(&self, ino: Ino, work: impl FnOnce(&Dinode<'_>) -> T) -> Result<T, Error> {
         let geometry = &self.shared.geometry;
         let place = cluster::place(geometry, ino).ok_or_else(|| outside(ino))?;
         let verify = |bytes: &[u8]| cluster::verify(bytes, geometry);
@@ -222,9 +262,7 @@ impl InodeTable {
         let slot = slot.get(..geometry.inode_size as usize).unwrap_or(slot);
         let inode =
             Dinode::verify(slot, geometry, ino).map_err(|damage| Error::damaged(Place::ino(ino), damage))?;
-        let state = InodeState::load(&inode, self.shared.features);
-        drop(guard);
-        Ok(Inode::new(self.local(), place, state))
+        Ok(work(&inode))
     }
 }
 

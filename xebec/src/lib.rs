@@ -7,6 +7,7 @@
 //! | [`options`] | how to open it |
 //! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
 //! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
+//! | [`glance`] | a look at a file that leaves nothing in memory |
 //! | [`attributes`] | extended attributes |
 //! | [`settings`] | flags, hints, the project |
 //! | `guards` | what flags and projects forbid |
@@ -43,6 +44,7 @@ pub mod features;
 pub mod file;
 pub mod filling;
 pub mod finish;
+pub mod glance;
 mod guards;
 pub mod identity;
 pub mod metadata;
@@ -66,6 +68,7 @@ pub use dir::Dir;
 pub use error::Error;
 pub use file::{File, OpenOptions};
 pub use filling::Filling;
+pub use glance::Glance;
 pub use metadata::{Metadata, SetMetadata};
 pub use namespace::handle::Handle;
 pub use namespace::listing::{Cookie, Entry};

@@ -3,11 +3,12 @@
 use base::Ino;
 use base::time::Time;
 use format::attr::{Namespace, acl};
-use format::inode::{FileType, S_IFMT, device_numbers};
+use format::inode::{Dinode, FileType, ForkKind, S_IFMT, device_numbers};
+use format::ondisk::{OnDisk as _, U32};
 use format::timestamp::Timestamp;
 use inode::InodeRef;
 use inode::attr::Key;
-use inode::state::{self, InodeState};
+use inode::state;
 
 use crate::change::{Change, Locked};
 use crate::contents::in_memory;
@@ -101,21 +102,23 @@ fn to_time(time: Timestamp) -> Time {
 }
 
 impl Metadata {
-    fn of(state: &InodeState) -> Option<Self> {
-        let (core, view) = (state.core(), state.dinode());
-        let file_type = FileType::from_mode(core.mode.get())?;
-        let times = view.times();
-        let device = state.device().map(device_numbers).map(|(major, minor)| Device { major, minor });
+    pub(crate) fn of(inode: &Dinode<'_>) -> Option<Self> {
+        let (core, _) = inode.parts();
+        let file_type = inode.file_type()?;
+        let times = inode.times();
+        let device = (core.format == state::Form::Device as u8).then(|| inode.fork_bytes(ForkKind::Data));
+        let device = device.and_then(U32::view).map(|raw| device_numbers(raw.get()));
+        let device = device.map(|(major, minor)| Device { major, minor });
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Some(Self {
-            ino: state.ino(),
+            ino: inode.ino(),
             generation: core.generation.get(),
             file_type,
             permissions: core.mode.get() & !S_IFMT,
             nlink: core.nlink.get(),
             uid: core.uid.get(),
             gid: core.gid.get(),
-            project: view.project(),
+            project: inode.project(),
             size: core.size.get(),
             blocks: core.nblocks.get(),
             device: device.filter(|_| is_device),
@@ -135,7 +138,7 @@ impl Volume {
     /// `ENOENT` where the inode is free; damage.
     pub fn metadata(&self, ino: Ino) -> Result<Metadata> {
         let inode = self.inode(ino)?;
-        let mut known = Metadata::of(&inode.read());
+        let mut known = Metadata::of(&inode.read().dinode());
         if let (Some(known), Some(contents)) = (&mut known, in_memory(&inode)) {
             // What is not written yet counts as if it were.
             (known.size, known.blocks) = (contents.size(), known.blocks + contents.reserved_blocks());

@@ -1,5 +1,7 @@
 //! Space, inodes, and what the journal did.
 
+use std::sync::Arc;
+
 use ag::inodes::state::InodeCounts;
 use log::engine::stats;
 
@@ -16,6 +18,8 @@ pub struct Statistics {
     pub blocks_free: u64,
     /// Inodes that exist, and free ones among them.
     pub inodes: InodeCounts,
+    /// Why the volume was shut down; `None` while it works.
+    pub shut_down: Option<Arc<str>>,
     /// The journal's counters.
     pub journal: stats::Statistics,
     /// What keeping contents of files in memory and writing them back did.
@@ -30,6 +34,7 @@ impl Volume {
             blocks: self.geometry.blocks(),
             blocks_free: self.groups.free_blocks(),
             inodes: self.groups.inodes().counts(),
+            shut_down: self.log.shut_down_cause(),
             journal: self.log.statistics(),
             contents: self.cache.statistics(),
         }

@@ -9,6 +9,9 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// Bytes that are read from a file at once.
 const BUFFER: usize = 256 << 10;
+/// Memory for what is compressed by xz, in KiB: four times what `xz -9` needs. Its format allows 4 GiB, and an archive
+/// may come from anybody.
+const XZ_MEMORY: u32 = 260 << 10;
 /// As many as tell a form.
 const MAGIC: usize = 6;
 
@@ -97,7 +100,9 @@ pub fn unpacked(mut input: Raw) -> io::Result<Box<dyn Stream>> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             Ok(buffered(Frames::new(whole)))
         }
-        [0xfd, b'7', b'z', b'X', b'Z', 0] => Ok(buffered(XzReader::new(whole, true))),
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => {
+            Ok(buffered(Xz(XzReader::new_mem_limit(whole, true, XZ_MEMORY))))
+        }
         [b'B', b'Z', b'h', ..] => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "it is compressed by bzip2, which is not read: bzcat FILE | xebec ... --from -",
@@ -108,6 +113,21 @@ pub fn unpacked(mut input: Raw) -> io::Result<Box<dyn Stream>> {
 
 fn buffered(input: impl Read + Send + 'static) -> Box<dyn Stream> {
     Box::new(Unpacked(BufReader::with_capacity(BUFFER, input)))
+}
+
+/// What was compressed by xz, unless that takes too much memory.
+struct Xz<R: Read>(XzReader<R>);
+
+impl<R: Read> Read for Xz<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf).map_err(|error| match error.kind() {
+            io::ErrorKind::OutOfMemory => io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "to unpack it takes more than 256 MiB of memory: if you trust it, xzcat FILE | xebec ... --from -",
+            ),
+            _ => error,
+        })
+    }
 }
 
 /// Frames of zstd, one behind the other. Those that are to be skipped have no contents.

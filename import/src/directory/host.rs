@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::time::Time;
 use block::fiemap::SharedExtent;
@@ -192,6 +193,36 @@ impl Folder {
             doing: "read its flags",
             source: error,
         })
+    }
+
+    /// Whether a file in it has extended attributes; `None` where that is only known when it is asked for them.
+    pub fn has_attributes(&self, name: &[u8]) -> Option<bool> {
+        self.beside(|| block::beside::attribute_names(&self.fd, name), 0).map(|length| length > 0)
+    }
+
+    /// Project and flags of a file in it; `None` where only the opened file tells.
+    pub fn settings_of(&self, name: &[u8]) -> Option<(u32, u32)> {
+        let found = self.beside(|| block::beside::settings(&self.fd, name), (0, 0));
+        found.map(|(project, xflags)| (project, xflags as u32 & KEPT_FLAGS)) // the low ones
+    }
+
+    /// What a call tells that only newer kernels have; `none` where the file system has none.
+    fn beside<T>(&self, call: impl FnOnce() -> io::Result<T>, none: T) -> Option<T> {
+        /// This kernel does not have them.
+        static UNKNOWN: AtomicBool = AtomicBool::new(false);
+        if UNKNOWN.load(Relaxed) {
+            return None;
+        }
+        match call().map_err(|error| Errno::from_io_error(&error)) {
+            Ok(found) => Some(found),
+            Err(Some(Errno::OPNOTSUPP | Errno::NOTTY)) => Some(none),
+            Err(Some(Errno::NOSYS)) => {
+                UNKNOWN.store(true, Relaxed);
+                None
+            }
+            // The other way may be allowed, or tells why it is not.
+            Err(_) => None,
+        }
     }
 
     /// Those of a file in it that is not opened.

@@ -9,6 +9,7 @@
 //! | `compare` | finds what differs |
 //! | `contents` | whether two files hold the same |
 //! | `amend` | what to change of a file that stays |
+//! | `locked` | lifts what keeps files as they are, and sets it again |
 //! | `update` | changes the volume |
 //!
 //! # Invariants
@@ -21,9 +22,10 @@
 mod amend;
 mod compare;
 mod contents;
+mod locked;
 mod update;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use base::{Ino, pipeline};
@@ -31,8 +33,8 @@ use xebec::Volume;
 
 use super::host::Folder;
 use super::{Directory, Walk};
-use crate::item::Lost;
-use crate::{Error, Overrides, Result};
+use crate::item::{Lost, split};
+use crate::{Overrides, Result};
 use compare::{Against, Task};
 use update::Update;
 
@@ -40,7 +42,7 @@ use update::Update;
 pub struct Sync<'s> {
     /// The directory.
     pub directory: &'s Directory,
-    /// What shall be otherwise than there. Lists of overrides must make no files.
+    /// What shall be otherwise than there.
     pub overrides: &'s Overrides,
     /// What the directory does not have goes away.
     pub delete: bool,
@@ -98,13 +100,10 @@ impl Sync<'_> {
     /// # Errors
     /// What cannot be read, what changes meanwhile, and what the volume reports. What was done until then stays.
     pub fn run(&self, volume: &Volume, root: Ino, threads: usize, watch: Watch<'_>) -> Result<Done> {
-        if let Some(entry) = self.overrides.missing().0.first() {
-            return Err(Error::bad(&entry.path, "a list of overrides that makes files is for `create`"));
-        }
         let folder = Folder::open_root(&self.directory.path, false)?;
         let device = self.directory.one_file_system.then_some(folder.stat.st_dev);
         let walk = Walk { contents: !self.dry_run, device, without: &self.directory.without };
-        let against = Against { walk, volume, sync: self };
+        let against = Against { walk, volume, sync: self, listed: self.listed() };
         let mut update = Update::new(volume, root, self, watch);
         let first = vec![Task::Both(Arc::new(folder), root)];
         match pipeline::run(&against, first, &mut update, threads) {
@@ -114,5 +113,18 @@ impl Sync<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// Paths of what lists of overrides make, and of the directories above.
+    fn listed(&self) -> HashSet<Vec<u8>> {
+        let mut listed = HashSet::new();
+        for entry in self.overrides.missing().0 {
+            let mut path = entry.path.as_slice();
+            while let Some((parent, _)) = split(path) {
+                listed.insert(path.to_vec());
+                path = parent;
+            }
+        }
+        listed
     }
 }

@@ -112,8 +112,10 @@ fn an_image_of_a_directory_is_the_directory() {
     };
     let source = scratch.source();
     assert!(source.iter().any(|record| record.projid.is_some_and(|project| project != 0)));
-    let layouts: [&[&str]; 6] = [
+    let layouts: [&[&str]; 8] = [
         &[],
+        &["--minimize"],
+        &["--minimize", "-d", "agcount=1", "-m", "rmapbt=0"],
         &["-b", "size=1024", "-m", "rmapbt=0"],
         &["-m", "reflink=0,finobt=0", "-i", "size=1024", "--free", "30%"],
         &["-n", "parent=1,size=8192", "--free", "10m"],

@@ -243,3 +243,38 @@ fn what_goes_wrong_leaves_nothing_and_says_what_to_do() {
     on("create").arg(&image).args(["--from", from, "--force", "-q"]).assert().success();
     on("check").arg(&image).assert().success();
 }
+
+#[test]
+fn an_image_can_be_made_without_a_free_end() {
+    let scene = scene();
+    let root = tree(&scene);
+    let image = scene.beside("small.xfs");
+    let make = |words: &[&str]| {
+        let words = [&["--json", "-f", "-d", "agcount=4"], words].concat();
+        let output = on("create").arg(&image).arg("--from").arg(&root).args(words).output();
+        let json: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        on("check").arg(&image).assert().success();
+        assert_eq!(on("cat").arg(&image).arg("/etc/motd").output().unwrap().stdout, b"Welcome\n");
+        json["size"].as_u64().unwrap()
+    };
+    let fitting = make(&[]);
+    let least = make(&["--minimize"]);
+    assert!(least < fitting, "{least} of {fitting}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), least);
+    let again = on("minimize").arg(&image).output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&again).starts_with("unchanged"), "{}", String::from_utf8_lossy(&again));
+    assert_eq!(make(&["--minimize", "--gpt"]), least + (2 << 20));
+    assert_eq!(fs::metadata(&image).unwrap().len(), least + (2 << 20));
+    assert_eq!(make(&["--minimize", "--gpt", "--format", "qcow2"]), least + (2 << 20));
+    // The same bytes, whoever makes them.
+    let bytes = [&["--threads", "1"][..], &["--threads", "3"]].map(|threads| {
+        make(&[&["--minimize", "--reproducible"], threads].concat());
+        fs::read(&image).unwrap()
+    });
+    assert!(bytes[0] == bytes[1]);
+    for size in [["--size", "1g"], ["--free", "1g"], ["-d", "size=1g"]] {
+        let create =
+            on("create").arg(&image).arg("--from").arg(&root).args(["-f", "--minimize"]).args(size).assert();
+        create.code(2);
+    }
+}

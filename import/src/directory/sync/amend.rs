@@ -1,9 +1,11 @@
 //! What to change of a file that stays.
 
+use std::borrow::Cow;
+
 use base::Ino;
 use format::attr::{Namespace, acl};
 use format::inode::flags;
-use xebec::{Metadata, SetAttribute, SetMetadata, Volume};
+use xebec::{Glance, Metadata, SetAttribute, SetMetadata, Volume};
 
 use crate::item::{Facts, KEPT_FLAGS};
 use crate::writer::{HANDED_DOWN, SET_GROUP};
@@ -27,9 +29,10 @@ pub(super) struct Amend {
 
 impl Amend {
     /// What a file lacks to be as the facts tell. Project and flags are looked at where they are known.
-    pub fn of(volume: &Volume, known: &Metadata, facts: &Facts, with_settings: bool) -> xebec::Result<Self> {
+    pub fn of(volume: &Volume, there: &Glance, facts: &Facts, with_settings: bool) -> xebec::Result<Self> {
+        let known = &there.metadata;
         let owner = (known.uid, known.gid) != (facts.uid, facts.gid);
-        let attributes = attributes(volume, known.ino, facts)?;
+        let attributes = attributes(volume, there, facts)?;
         let mode = known.permissions != facts.permissions;
         let times = facts.modified.is_some_and(|time| time != known.modified);
         let has = (known.project, u32::from(known.flags) & KEPT_FLAGS);
@@ -92,6 +95,13 @@ impl Amend {
         }
     }
 
+    /// In place of what was to be done to a directory that was [opened up](Self::open_up), of which this one knows all
+    /// but its settings, and maybe its times.
+    pub fn instead_of(self, before: Self) -> Self {
+        let times = if self.times.modified.is_some() { self.times } else { before.times };
+        Self { times, settings: self.settings.or(before.settings), ..self }
+    }
+
     /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         *self == Self { is_locked: self.is_locked, ..Self::default() }
@@ -138,15 +148,23 @@ fn is_shown_twice(name: &[u8]) -> bool {
 type Amended = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// Attributes that have another value than the facts tell, or that only one of both has.
-fn attributes(volume: &Volume, ino: Ino, facts: &Facts) -> xebec::Result<Amended> {
-    let mut changes = Vec::new();
-    let there = volume.list_attributes(ino)?;
-    for (name, value) in facts.attributes.iter().filter(|(name, _)| !is_shown_twice(name)) {
-        if !there.contains(name) || volume.get_attribute(ino, name)? != *value {
-            changes.push((name.clone(), Some(value.clone())));
+fn attributes(volume: &Volume, there: &Glance, facts: &Facts) -> xebec::Result<Amended> {
+    let wanted = &facts.attributes;
+    let there = match &there.attributes {
+        Some(there) if there.is_empty() && wanted.is_empty() => return Ok(Amended::new()),
+        Some(there) => Cow::Borrowed(there),
+        None => {
+            let ino = there.metadata.ino;
+            let value = |name: Vec<u8>| volume.get_attribute(ino, &name).map(|value| (name, value));
+            let all = volume.list_attributes(ino)?.into_iter().map(value);
+            Cow::Owned(all.collect::<xebec::Result<Vec<_>>>()?)
         }
-    }
-    let is_gone = |name: &Vec<u8>| !facts.attributes.iter().any(|(wanted, _)| wanted == name);
-    changes.extend(there.into_iter().filter(is_gone).map(|name| (name, None)));
+    };
+    let differ =
+        wanted.iter().filter(|attribute| !is_shown_twice(&attribute.0) && !there.contains(attribute));
+    let mut changes: Amended = differ.map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+    let is_gone = |name: &[u8]| !wanted.iter().any(|(wanted, _)| wanted == name);
+    let gone = there.iter().filter(|(name, _)| is_gone(name));
+    changes.extend(gone.map(|(name, _)| (name.clone(), None)));
     Ok(changes)
 }

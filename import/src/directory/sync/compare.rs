@@ -1,5 +1,7 @@
 //! What differs between a directory and a tree in a volume.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use base::Ino;
@@ -7,7 +9,7 @@ use base::pipeline::{Piece, Work};
 use format::inode::FileType;
 use rustix::fs::Stat;
 use xebec::namespace::listing::Cookie;
-use xebec::{Metadata, Volume};
+use xebec::{Glance, Volume};
 
 use super::amend::Amend;
 use super::{Sync, contents};
@@ -22,6 +24,8 @@ pub(super) struct Against<'w> {
     pub walk: Walk<'w>,
     pub volume: &'w Volume,
     pub sync: &'w Sync<'w>,
+    /// What a list of overrides makes, and the directories above that.
+    pub listed: HashSet<Vec<u8>>,
 }
 
 pub(super) enum Task {
@@ -118,7 +122,7 @@ impl Against<'_> {
         self.itself(folder, ino, pieces)?;
         let is_other = self.walk.device.is_some_and(|device| device != folder.stat.st_dev);
         let (files, folders) = if is_other { Default::default() } else { folder.list()? };
-        let there = self.list(ino).map_err(Error::volume(&folder.path))?;
+        let there = list(self.volume, ino).map_err(Error::volume(&folder.path))?;
         let find = |name: &[u8]| there.binary_search_by(|there| there.name.as_slice().cmp(name)).ok();
         let mut is_here = vec![false; there.len()];
         let names = files.iter().map(|name| &name.bytes).chain(&folders);
@@ -129,7 +133,7 @@ impl Against<'_> {
         }
         let gone = there.iter().zip(&is_here).filter(|(_, here)| self.sync.delete && !**here);
         for (gone, _) in gone {
-            self.remove(folder, &gone.name, gone.ino, pieces)?;
+            self.gone(join(&folder.path, &gone.name), gone, pieces)?;
         }
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
@@ -154,59 +158,34 @@ impl Against<'_> {
         Ok(())
     }
 
-    /// What a directory of the volume has, by name.
-    fn list(&self, dir: Ino) -> xebec::Result<Vec<There>> {
-        let mut all = Vec::new();
-        self.volume.read_dir(dir, Cookie::default(), &mut |entry| {
-            if !matches!(entry.name, b"." | b"..") {
-                all.push((
-                    There { name: entry.name.into(), ino: entry.ino, is_directory: false },
-                    entry.file_type,
-                ));
-            }
-            true
-        })?;
-        let known = |(there, file_type): (There, Option<FileType>)| {
-            let file_type = match file_type {
-                Some(known) => known,
-                None => self.volume.metadata(there.ino)?.file_type,
-            };
-            Ok(There { is_directory: file_type == FileType::Directory, ..there })
-        };
-        let mut all = all.into_iter().map(known).collect::<xebec::Result<Vec<_>>>()?;
-        all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(all)
+    /// What the directory does not have goes away, unless a list makes it.
+    fn gone(&self, path: Vec<u8>, gone: &There, pieces: &mut Pieces) -> Result<()> {
+        if !self.listed.contains(&path) {
+            let files = count(self.volume, gone.ino).map_err(Error::volume(&path))?;
+            pieces.push(Piece::Result(Turn::Removed(path, files)));
+        } else if gone.is_directory {
+            let below = list(self.volume, gone.ino).map_err(Error::volume(&path))?;
+            below.iter().try_for_each(|there| self.gone(join(&path, &there.name), there, pieces))?;
+        }
+        Ok(())
     }
 
     fn remove(&self, folder: &Folder, name: &[u8], ino: Ino, pieces: &mut Pieces) -> Result<()> {
         let path = join(&folder.path, name);
-        let files = self.count(ino).map_err(Error::volume(&path))?;
+        let files = count(self.volume, ino).map_err(Error::volume(&path))?;
         pieces.push(Piece::Result(Turn::Removed(path, files)));
         Ok(())
     }
 
-    /// How many names go away with one.
-    fn count(&self, ino: Ino) -> xebec::Result<u64> {
-        let (mut count, mut left) = (1, vec![ino]);
-        while let Some(ino) = left.pop() {
-            if self.volume.metadata(ino)?.file_type == FileType::Directory {
-                let below = self.list(ino)?;
-                count += below.len() as u64;
-                left.extend(below.iter().filter(|there| there.is_directory).map(|there| there.ino));
-            }
-        }
-        Ok(count)
-    }
-
     fn itself(&self, folder: &Folder, ino: Ino, pieces: &mut Pieces) -> Result<()> {
-        let known = self.volume.metadata(ino).map_err(Error::volume(&folder.path))?;
+        let there = self.volume.glance(ino).map_err(Error::volume(&folder.path))?;
         let looked = Looked {
             path: &|| folder.path.clone(),
             stat: &folder.stat,
             attributes: &|| folder.attributes(),
             settings: Some(folder.settings()?),
         };
-        self.stays(&looked, &known, &Kind::Directory, pieces)
+        self.stays(&looked, &there, &Kind::Directory, pieces)
     }
 
     /// Files in a directory, in the order of their names.
@@ -245,29 +224,27 @@ impl Against<'_> {
         pieces: &mut Pieces,
     ) -> Result<()> {
         let path = || join(&folder.path, &name.bytes);
-        let opened = if name.is_regular { Some(folder.open_file(&name.bytes)?) } else { None };
-        let stat = match &opened {
-            Some(file) => file.stat,
-            None => folder.stat_of(&name.bytes)?,
-        };
+        let stat = folder.stat_of(&name.bytes)?;
         let id = (stat.st_dev, stat.st_ino);
         if self.walk.without.contains(&id) {
             return Ok(());
         }
-        let known = self.volume.metadata(there).map_err(|error| Error::volume(&path())(error))?;
-        if known.file_type == FileType::Directory {
+        let known = self.volume.glance(there).map_err(|error| Error::volume(&path())(error))?;
+        let metadata = &known.metadata;
+        if metadata.file_type == FileType::Directory {
             self.remove(folder, &name.bytes, there, pieces)?;
             self.new_ones(directory::Task::Files(Arc::clone(folder), vec![name]), pieces);
             return Ok(());
         }
-        if first.is_none() && (stat.st_nlink > 1 || known.nlink > 1) {
+        if first.is_none() && (stat.st_nlink > 1 || metadata.nlink > 1) {
             let there = Some(there);
             pieces.push(Piece::Result(Turn::Linked { id, folder: Arc::clone(folder), name, there }));
             return Ok(());
         }
+        let opened = Opened { folder, name: &name.bytes, stat: &stat, file: OnceCell::new() };
         let may_stay = first.is_none_or(|first| first.may_stay);
         let stays = match may_stay {
-            true => self.kind_if_equal(folder, &name, (&stat, opened.as_ref()), &known)?,
+            true => self.kind_if_equal(&opened, &known)?,
             false => None,
         };
         let Some(kind) = stays else {
@@ -278,24 +255,19 @@ impl Against<'_> {
         if let Some(first) = first {
             pieces.push(Piece::Result(Turn::Kept(first.id, there)));
         }
-        let attributes = || match &opened {
-            Some(file) => file.attributes(),
-            None => folder.attributes_of(&name.bytes),
+        let looked = Looked {
+            path: &path,
+            stat: &stat,
+            attributes: &|| opened.attributes(),
+            settings: opened.settings()?,
         };
-        let settings = opened.as_ref().map(OpenFile::settings).transpose()?;
-        let looked = Looked { path: &path, stat: &stat, attributes: &attributes, settings };
         self.stays(&looked, &known, &kind, pieces)
     }
 
     /// What a file is, if the volume has one of the same kind with the same contents there.
-    fn kind_if_equal(
-        &self,
-        folder: &Folder,
-        name: &Name,
-        (stat, opened): (&Stat, Option<&OpenFile>),
-        known: &Metadata,
-    ) -> Result<Option<Kind>> {
-        let path = || join(&folder.path, &name.bytes);
+    fn kind_if_equal(&self, opened: &Opened<'_>, there: &Glance) -> Result<Option<Kind>> {
+        let (stat, known) = (opened.stat, &there.metadata);
+        let path = || join(&opened.folder.path, opened.name);
         if FileType::from_mode(stat.st_mode as u16) != Some(known.file_type) {
             return Ok(None);
         }
@@ -305,19 +277,17 @@ impl Against<'_> {
                 let size = stat.st_size.unsigned_abs();
                 let is_later = host::modified(stat) != known.modified;
                 let is_equal = size == known.size
-                    && match opened {
-                        Some(file) if is_later || self.sync.checksum => {
-                            contents::are_equal(file, self.volume, known.ino, &path())?
-                        }
-                        _ => true,
-                    };
+                    && (!(is_later || self.sync.checksum)
+                        || contents::are_equal(opened.file()?, self.volume, known.ino, &path())?);
                 is_equal.then(|| Kind::File { size, data: crate::item::Data::default() })
             }
             FileType::Symlink => {
-                let target = folder.target_of(&name.bytes)?;
-                let there =
-                    self.volume.read_link(known.ino).map_err(|error| Error::volume(&path())(error))?;
-                (target == there).then_some(Kind::Symlink(target))
+                let target = opened.folder.target_of(opened.name)?;
+                let is_equal = match &there.target {
+                    Some(there) => target == *there,
+                    None => target == self.volume.read_link(known.ino).map_err(Error::volume(&path()))?,
+                };
+                is_equal.then_some(Kind::Symlink(target))
             }
             FileType::CharDevice if is_device => Some(Kind::CharDevice(host::device_of(stat))),
             FileType::BlockDevice if is_device => Some(Kind::BlockDevice(host::device_of(stat))),
@@ -328,7 +298,8 @@ impl Against<'_> {
     }
 
     /// A file that stays: what is to be changed of it.
-    fn stays(&self, looked: &Looked<'_>, known: &Metadata, kind: &Kind, pieces: &mut Pieces) -> Result<()> {
+    fn stays(&self, looked: &Looked<'_>, there: &Glance, kind: &Kind, pieces: &mut Pieces) -> Result<()> {
+        let known = &there.metadata;
         let mut lost = Vec::new();
         let mut facts = self.walk.facts(b"", looked.stat, looked.attributes, &mut lost)?;
         give(lost, pieces);
@@ -336,7 +307,7 @@ impl Against<'_> {
             (facts.project, facts.xflags) = (project, xflags);
         }
         let facts = self.overridden(looked, kind, facts);
-        let amend = Amend::of(self.volume, known, &facts, looked.settings.is_some());
+        let amend = Amend::of(self.volume, there, &facts, looked.settings.is_some());
         let amend = amend.map_err(|error| Error::volume(&(looked.path)())(error))?;
         if amend.is_empty() {
             match pieces.last_mut() {
@@ -368,6 +339,52 @@ impl Against<'_> {
     }
 }
 
+/// A file of this machine that is opened when something is asked for that cannot be known otherwise.
+struct Opened<'o> {
+    folder: &'o Folder,
+    name: &'o [u8],
+    /// What it was when it was looked at.
+    stat: &'o Stat,
+    file: OnceCell<OpenFile>,
+}
+
+impl Opened<'_> {
+    fn file(&self) -> Result<&OpenFile> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let file = self.folder.open_file(self.name)?;
+        let facts = |stat: &Stat| (stat.st_dev, stat.st_ino, stat.st_size, host::modified(stat));
+        if facts(&file.stat) != facts(self.stat) {
+            return Err(Error::Changed { path: self.folder.shown(self.name) });
+        }
+        Ok(self.file.get_or_init(|| file))
+    }
+
+    fn is_regular(&self) -> bool {
+        FileType::from_mode(self.stat.st_mode as u16) == Some(FileType::Regular)
+    }
+
+    fn attributes(&self) -> Result<host::Attributes> {
+        match self.folder.has_attributes(self.name) {
+            Some(false) => Ok(host::Attributes::default()),
+            _ if self.is_regular() => self.file()?.attributes(),
+            _ => self.folder.attributes_of(self.name),
+        }
+    }
+
+    /// Project and flags, where they can be known.
+    fn settings(&self) -> Result<Option<(u32, u32)>> {
+        if !self.is_regular() {
+            return Ok(None);
+        }
+        match self.folder.settings_of(self.name) {
+            Some(settings) => Ok(Some(settings)),
+            None => self.file()?.settings().map(Some),
+        }
+    }
+}
+
 /// A file that was looked at.
 struct Looked<'l> {
     path: &'l dyn Fn() -> Vec<u8>,
@@ -382,4 +399,41 @@ fn give(found: directory::Pieces, pieces: &mut Pieces) {
         Piece::Task(task) => Piece::Task(Task::New(task)),
         Piece::Result(turn) => Piece::Result(Turn::Walk(turn)),
     }));
+}
+
+/// What a directory of the volume has, by name.
+fn list(volume: &Volume, dir: Ino) -> xebec::Result<Vec<There>> {
+    let mut all = Vec::new();
+    volume.read_dir(dir, Cookie::default(), &mut |entry| {
+        if !matches!(entry.name, b"." | b"..") {
+            all.push((
+                There { name: entry.name.into(), ino: entry.ino, is_directory: false },
+                entry.file_type,
+            ));
+        }
+        true
+    })?;
+    let known = |(there, file_type): (There, Option<FileType>)| {
+        let file_type = match file_type {
+            Some(known) => known,
+            None => volume.metadata(there.ino)?.file_type,
+        };
+        Ok(There { is_directory: file_type == FileType::Directory, ..there })
+    };
+    let mut all = all.into_iter().map(known).collect::<xebec::Result<Vec<_>>>()?;
+    all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
+}
+
+/// How many names go away with one.
+pub(super) fn count(volume: &Volume, ino: Ino) -> xebec::Result<u64> {
+    let (mut count, mut left) = (1, vec![ino]);
+    while let Some(ino) = left.pop() {
+        if volume.metadata(ino)?.file_type == FileType::Directory {
+            let below = list(volume, ino)?;
+            count += below.len() as u64;
+            left.extend(below.iter().filter(|there| there.is_directory).map(|there| there.ino));
+        }
+    }
+    Ok(count)
 }

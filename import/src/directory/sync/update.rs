@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use base::Ino;
 use base::pipeline::{Piece, PieceOf, Sink};
-use xebec::{Rename, Volume};
+use base::{Ino, errno};
+use format::inode::FileType;
+use xebec::{Metadata, Rename, Volume};
 
 use super::amend::Amend;
-use super::compare::{Against, First, Pieces, Task, Turn};
+use super::compare::{Against, First, Pieces, Task, Turn, count};
+use super::locked::{Lifted, despite};
 use super::{Done, Step, Sync, Watch};
 use crate::directory;
 use crate::directory::host::{Folder, Name};
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver as _, join, split};
-use crate::writer::Writer;
+use crate::writer::{IMPLIED, Writer};
 use crate::{Error, Overrides, Result};
 
 /// Files that wait under hidden names, at most, and bytes in them: then they are made stable, and get their names.
@@ -83,6 +85,17 @@ impl<'v, 's> Update<'v, 's> {
 
     /// All came.
     pub fn finish(mut self) -> Result<Done> {
+        let (made, unknown) = self.sync.overrides.missing();
+        if let Some(path) = unknown.first() {
+            let why = "the list of overrides names it, and the directory does not have it: say what to make by type=";
+            self.give_up();
+            return Err(Error::bad(path, why));
+        }
+        let mut there = HashSet::new();
+        if let Err(error) = made.into_iter().try_for_each(|entry| self.listed(entry, &mut there)) {
+            self.give_up();
+            return Err(error);
+        }
         if !self.sync.dry_run {
             self.place()?;
             for (ino, amend) in std::mem::take(&mut self.later) {
@@ -93,12 +106,7 @@ impl<'v, 's> Update<'v, 's> {
         for (lost, count) in written.lost {
             *self.done.lost.entry(lost).or_default() += count;
         }
-        match self.sync.overrides.missing().1.first() {
-            Some(path) => {
-                Err(Error::bad(path, "the list of overrides names it, and the directory does not have it"))
-            }
-            None => Ok(self.done),
-        }
+        Ok(self.done)
     }
 
     /// Something failed: what is complete gets its name, and what is not goes away.
@@ -152,9 +160,13 @@ impl<'v, 's> Update<'v, 's> {
         if self.sync.dry_run {
             return Ok(());
         }
-        self.touch(&path)?;
+        let dir = self.touch(&path)?;
         self.folder = None;
-        self.writer.take(Item::Removed(path))
+        self.writer.forget();
+        let name = split(&path).map_or(&b""[..], |(_, name)| name);
+        let volume = self.volume;
+        let lift = |lifted: &mut Lifted<'_>| lifted.lift_all(volume.lookup(dir, name)?);
+        despite(volume, || volume.remove_all(dir, name), lift).map_err(Error::volume(&path))
     }
 
     fn stays(&mut self, path: &[u8], ino: Ino, amend: Amend, is_directory: bool) -> Result<()> {
@@ -167,6 +179,70 @@ impl<'v, 's> Update<'v, 's> {
             return Ok(());
         }
         amend.apply(self.volume, ino).map_err(Error::volume(path))
+    }
+
+    /// What the list of overrides makes. Paths that are there by now are `made`, even if nothing is done.
+    fn listed(&mut self, mut entry: Entry, made: &mut HashSet<Vec<u8>>) -> Result<()> {
+        self.implied(&entry.path, made)?;
+        made.insert(entry.path.clone());
+        let path = entry.path.as_slice();
+        let Some(ino) = self.named(path)? else { return self.entry(entry) };
+        let there = self.volume.glance(ino).map_err(Error::volume(path))?;
+        let known = &there.metadata;
+        let is_directory = known.file_type == FileType::Directory;
+        if !is_kind(self.volume, known, &entry.kind).map_err(Error::volume(path))? {
+            if is_directory || entry.kind == Kind::Directory {
+                let names = count(self.volume, ino).map_err(Error::volume(path))?;
+                self.remove(path.to_vec(), names)?;
+            } else {
+                self.replaces = true;
+            }
+            return self.entry(entry);
+        }
+        self.sync.overrides.apply(&mut entry);
+        let path = entry.path.as_slice();
+        let amend = Amend::of(self.volume, &there, &entry.facts, false).map_err(Error::volume(path))?;
+        let is_same = amend.is_empty();
+        let amend = match self.later.remove(&ino) {
+            Some(before) => amend.instead_of(before),
+            None if is_same => amend,
+            None if is_directory => amend.with_times_of(known),
+            None => amend,
+        };
+        if is_same {
+            self.done.unchanged += 1;
+            if !amend.is_empty() {
+                self.later.insert(ino, amend);
+            }
+            return Ok(());
+        }
+        self.stays(path, ino, amend, is_directory)
+    }
+
+    /// Makes the directories above a path that neither the directory nor the list has.
+    fn implied(&mut self, path: &[u8], made: &mut HashSet<Vec<u8>>) -> Result<()> {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        for above in slashes.filter_map(|(at, _)| path.get(..at)) {
+            if made.insert(above.to_vec()) && self.named(above)?.is_none() {
+                let facts = Facts { permissions: IMPLIED, ..Facts::default() };
+                self.entry(Entry { path: above.to_vec(), kind: Kind::Directory, facts })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a path stands for, if it does for anything. A symbolic link at its end is not followed.
+    fn named(&self, path: &[u8]) -> Result<Option<Ino>> {
+        let Some((parent, name)) = split(path) else { return Ok(Some(self.root)) };
+        let dir = match parent {
+            b"" => Ok(self.root),
+            parent => self.volume.resolve_from(self.root, parent),
+        };
+        match dir.and_then(|dir| self.volume.lookup(dir, name)) {
+            Ok(ino) => Ok(Some(ino)),
+            Err(error) if error.errno() == errno::ENOENT => Ok(None),
+            Err(error) => Err(Error::volume(path)(error)),
+        }
     }
 
     fn entry(&mut self, mut entry: Entry) -> Result<()> {
@@ -189,6 +265,25 @@ impl<'v, 's> Update<'v, 's> {
             }
             _ => (0, false),
         };
+        let mut lifted = Lifted::new(self.volume);
+        if let Kind::Link(target) = &entry.kind {
+            // It gets one more name, and that is a change of it.
+            if let Some(ino) = self.named(target)? {
+                lifted.lift(ino).map_err(Error::volume(target))?;
+            }
+        }
+        let path = entry.path.clone();
+        let taken = self.take_entry(dir, entry, (replaces, size, more));
+        lifted.set_again().map_err(Error::volume(&path))?;
+        taken
+    }
+
+    fn take_entry(
+        &mut self,
+        dir: Ino,
+        mut entry: Entry,
+        (replaces, size, more): (bool, u64, bool),
+    ) -> Result<()> {
         if !replaces && size == 0 {
             return self.writer.take(Item::Entry(entry));
         }
@@ -241,9 +336,15 @@ impl<'v, 's> Update<'v, 's> {
         self.writer.fill()?;
         self.volume.sync().map_err(Error::volume(b""))?;
         for staged in self.staged.drain(..) {
-            let name = split(&staged.path).map_or(&b""[..], |(_, name)| name);
-            let renamed = self.volume.rename(staged.dir, &staged.hidden, staged.dir, name, Rename::Replace);
-            renamed.map_err(Error::volume(&staged.path))?;
+            let Staged { dir, hidden, path, .. } = staged;
+            let name = split(&path).map_or(&b""[..], |(_, name)| name);
+            let rename = || self.volume.rename(dir, &hidden, dir, name, Rename::Replace);
+            // What is there may have other names, and a name that comes may be one of a file that stays.
+            let lift = |lifted: &mut Lifted<'_>| {
+                lifted.lift_name(dir, &hidden)?;
+                lifted.lift_name(dir, name)
+            };
+            despite(self.volume, rename, lift).map_err(Error::volume(&path))?;
         }
         self.hidden.clear();
         self.staged_bytes = 0;
@@ -319,4 +420,18 @@ impl<'w> Sink<Against<'w>> for Update<'_, '_> {
             Turn::Walk(turn) => self.walked(turn, pieces),
         }
     }
+}
+
+/// Whether a file is what a list makes: of the same kind, the same device, the same target, and empty.
+fn is_kind(volume: &Volume, known: &Metadata, kind: &Kind) -> xebec::Result<bool> {
+    Ok(match (known.file_type, kind) {
+        (FileType::Regular, Kind::File { size, .. }) => known.size == *size,
+        (FileType::Symlink, Kind::Symlink(target)) => volume.read_link(known.ino)? == *target,
+        (FileType::CharDevice, Kind::CharDevice(device))
+        | (FileType::BlockDevice, Kind::BlockDevice(device)) => known.device == Some(*device),
+        (FileType::Directory, Kind::Directory)
+        | (FileType::Fifo, Kind::Fifo)
+        | (FileType::Socket, Kind::Socket) => true,
+        _ => false,
+    })
 }

@@ -47,7 +47,14 @@ ln -f moved/other new/file; xfs_io -c 'chattr +d' new/file
 head -c 9000000 /dev/urandom > new/random; truncate -s 8m new/sparse
 follow
 printf same > new/link; touch -r moved/in new/link; rm -rf moved; chmod 0 new/random
-# What is immutable stays.
+xfs_io -r -c 'chattr +i' new/file; mkdir locked; echo in > locked/in; xfs_io -r -c 'chattr +a' locked/in
+xfs_io -r -c 'chattr +i' locked; xfs_io -r -c 'chattr +a' new/random
+follow
+xfs_io -r -c 'chattr -i' new/file; echo more >> new/file; ln new/file new/one; xfs_io -r -c 'chattr +i' new/file
+xfs_io -r -c 'chattr -a' new/random; ln new/random new/two; xfs_io -r -c 'chattr +a' new/random
+xfs_io -r -c 'chattr -i' locked; xfs_io -r -c 'chattr -a' locked/in; rm -r locked
+follow
+# What is immutable stays in the source.
 find . -mindepth 1 -maxdepth 1 ! -name new -exec rm -rf {} + 2>&1 || true
 follow
 rm -rf ./* || true; follow
@@ -87,7 +94,7 @@ fn an_image_that_follows_a_directory_is_the_directory() {
         command.arg(&made).arg(&scratch.xebec).arg(env!("CARGO_BIN_EXE_interop")).arg(repair);
         let output = command.args(layout).output().unwrap();
         assert!(output.status.success(), "{layout:?}: {}", String::from_utf8_lossy(&output.stderr));
-        for turn in 0..6 {
+        for turn in 0..8 {
             let part = |of: &str| PathBuf::from(format!("{}.{turn}.{of}", made.display()));
             let (made, source) = (records(&part("made")), records(&part("source")));
             assert_eq!(made.len(), source.len(), "{layout:?}, turn {turn}: as many files");

@@ -37,11 +37,14 @@ show() {
     "$interop" manifest mnt | sed "$without" > $1.manifest
     (cd mnt; find . -type f -size +4G -print0 | LC_ALL=C sort -z | xargs -0 -r -n 1 "$interop" runs) > $1.runs
 }
-judge() {
+sound() {
     "$xebec" check made > said 2>&1 || fail "$1: xebec check"
     for repair in xfs_repair "$newer/xfs_repair"; do
         "$repair" -n -f -o force_geometry made > said 2>&1 || fail "$1: $repair"
     done
+}
+judge() {
+    sound "$1"
     mount -t xfs -o loop,ro,noatime,nouuid made mnt
     show made
     umount mnt

@@ -22,9 +22,7 @@ inside perl -e 'print "$_\n" foreach sort keys %ENV'
 inside sh -c 'dpkg --purge --force-all tzdata && ! dpkg --status tzdata'
 inside sh -c 'cp -r /usr/share/doc /doc && diff -r /usr/share/doc /doc && rm -r /doc'
 umount mnt
-for repair in xfs_repair "$newer/xfs_repair"; do
-    "$repair" -n -f made > said 2>&1 || fail "running programs: $repair"
-done
+sound "running programs"
 "#;
 
 #[test]

@@ -41,11 +41,17 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
     }
     let progress = Progress::new(global);
     let site = Site::open(path, arguments.force, arguments.container)?;
+    if arguments.minimize && site.size().is_some() {
+        return Err(wrong("--minimize: a block device keeps its size".into()));
+    }
     let choice = Choice::of(arguments, &site)?;
+    if arguments.minimize && choice.size.is_some() {
+        return Err(wrong("--minimize: -d size says how large the volume is".into()));
+    }
     let sources = Sources::open(arguments, choice.looks_first())?;
     let (site, choice, sources, progress) = (&site, &choice, &sources, &progress);
     let making = Making { site, arguments, choice, sources, progress, global, messages };
-    let (new, done) = match making.fill(Look::Brief) {
+    let (mut new, done) = match making.fill(Look::Brief) {
         // Attributes take more than those that were looked at.
         Err(error) if choice.size.is_none() && is_full(&error) => making.fill(Look::Thorough)?,
         made => made?,
@@ -53,6 +59,13 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
     progress.phase("filled", messages);
     new.volume.unmount()?;
     progress.phase("unmounted", messages);
+    if arguments.minimize {
+        // From here on changes go through the log: its last record is to tell of a volume of the new size.
+        let options = xebec::Options { unrecorded: false, ..new.options };
+        let blocks = xebec::resize::shrink(&new.place.volume, &options, None)?.after;
+        site.cut(&mut new.place, blocks * u64::from(choice.options.block_size))?;
+        progress.phase("minimized", messages);
+    }
     let size = site.finish(new.place, choice.ids())?;
     let summary = progress.finish(&done, messages);
     if global.json {
@@ -173,6 +186,8 @@ impl Choice {
 struct New {
     place: Place,
     volume: Volume,
+    /// What it was opened with.
+    options: xebec::Options,
 }
 
 /// What a volume is laid out by.
@@ -237,9 +252,10 @@ impl Layout<'_> {
         };
         self.arguments.layout.expect_readable(&plan)?;
         mkfs::write(&*place.volume, None, &plan).map_err(make::refused)?;
-        let volume = Volume::open(Arc::clone(&place.volume), self.options())
+        let options = self.options();
+        let volume = Volume::open(Arc::clone(&place.volume), options.clone())
             .context("the new volume cannot be opened")?;
-        Ok(Some(New { place, volume }))
+        Ok(Some(New { place, volume, options }))
     }
 
     fn options(&self) -> xebec::Options {

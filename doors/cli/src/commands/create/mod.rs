@@ -33,13 +33,14 @@ use wishes::Wishes;
     after_help = "Everything that the source has is kept: owners, modes, times to the nanosecond, extended \
     attributes, access control lists, capabilities, labels, hard links, devices and holes. No root is needed: owners \
     and devices are only written down.\n\n\
-    The volume is as large as its contents need, unless --size or --free ask for more. It appears under its name when \
+    The volume is as large as its contents need, unless --size or --free ask for more; --minimize cuts off what is \
+    free at the end. It appears under its name when \
     it is complete, and what goes wrong before leaves nothing behind. A block device takes the volume as it is, and \
     its first sectors last: until all is done it holds nothing that is known.\n\n\
     Several sources are put on top of each other, and what comes later wins. Letters of the layout (-b, -d, -i, -l, \
     -m, -n, -s, -L) are those of mkfs.xfs, and --for leaves out what a kernel or a boot loader cannot read.\n\n\
     With --reproducible, or with SOURCE_DATE_EPOCH in the environment, the same sources give the same bytes.\n\n\
-    Examples:\n  xebec create disk.xfs --from /usr/share\n  \
+    Examples:\n  xebec create disk.xfs --from /usr/share/doc\n  \
     xebec create root.xfs --from rootfs.tar.zst --size 4g -L root\n  \
     tar c -C build . | xebec create disk.xfs --from -\n  \
     xebec create disk.xfs --from build/ --owner 0:0 --mode u=rwX,go=rX --overrides devices.list\n  \
@@ -61,6 +62,9 @@ pub struct Arguments {
     /// Free space in the image: bytes, or a share of the image behind which there is a %.
     #[arg(long, value_name = "BYTES|N%", value_parser = Free::parse)]
     free: Option<Free>,
+    /// Cut off what is free at the end when all is in it, as `xebec minimize` does.
+    #[arg(long, conflicts_with_all = ["size", "free"])]
+    minimize: bool,
     #[command(flatten)]
     container: Container,
     #[command(flatten)]

@@ -78,12 +78,23 @@ impl<'s> Site<'s> {
             }
             None => Whole::File(NewFile::create(self.image, size + self.around(), &writable())?),
         };
-        let disk = whole.device();
-        let volume: Arc<dyn Device> = match self.container.gpt {
+        let volume = self.volume(whole.device(), size)?;
+        Ok(Place { whole, volume })
+    }
+
+    fn volume(&self, disk: Arc<dyn Device>, size: u64) -> anyhow::Result<Arc<dyn Device>> {
+        Ok(match self.container.gpt {
             true => Arc::new(WindowDevice::new(disk, AROUND, size, "partition 1")?),
             false => disk,
-        };
-        Ok(Place { whole, volume })
+        })
+    }
+
+    /// The volume has become so many bytes: the image around it does, too.
+    pub fn cut(&self, place: &mut Place, size: u64) -> anyhow::Result<()> {
+        let disk = place.whole.device();
+        disk.set_size(size + self.around())?;
+        place.volume = self.volume(disk, size)?;
+        Ok(())
     }
 
     /// Gives what was made in a place its name; how many bytes the disk has. The ids are those of a partition table.
