@@ -5,6 +5,7 @@
 //! | [`operations`] | [`Operations`]: what a file system answers, free of how it is asked |
 //! | [`served`] | [`Served`]: a volume that answers |
 //! | [`session`] | [`Session`]: threads that take requests from the kernel and send replies |
+//! | `crew` | which of the threads waits at the device |
 //! | [`mount`] | getting a mount and its device from the kernel, as root or as an ordinary user |
 //! | `wire` | requests and replies as bytes |
 //! | [`counts`] | how many operations there were, and how long they took |
@@ -19,11 +20,13 @@
 //!
 //! # Locking
 //! Requests are independent: each is worked on by the thread that took it from the device, and no lock is held but
-//! those that the volume takes. The tables of open files and held inodes lock an entry for the moment of a look.
+//! those that the volume takes; who has nothing to do stands by under a lock of its own (`crew`). The tables of open
+//! files and held inodes lock an entry for the moment of a look.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
 pub mod counts;
+mod crew;
 pub mod mount;
 pub mod operations;
 pub mod served;

@@ -2,6 +2,7 @@
 //! of how requests come and replies go.
 
 use base::time::Time;
+use rustix::io::Errno as Os;
 
 /// What all of this returns.
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -11,10 +12,17 @@ pub type Result<T> = std::result::Result<T, Errno>;
 pub struct Errno(pub i32);
 
 impl From<xebec::Error> for Errno {
+    /// Where the device is itself a file of a mount that is gone, or of a server that is, programs would take the error
+    /// for one of this mount: for them the device has failed.
     fn from(error: xebec::Error) -> Self {
-        Self(error.errno())
+        const ELSEWHERE: [Os; 5] = [Os::NOTCONN, Os::CONNABORTED, Os::NODEV, Os::STALE, Os::TIMEDOUT];
+        let errno = error.errno();
+        Self(if ELSEWHERE.iter().any(|os| os.raw_os_error() == errno) { base::errno::EIO } else { errno })
     }
 }
+
+/// Nothing may be changed.
+pub const EROFS: Errno = Errno(base::errno::EROFS);
 
 /// The kernel does not ask again.
 pub const ENOSYS: Errno = Errno(base::errno::ENOSYS);
@@ -210,6 +218,12 @@ pub struct WriteHow {
 /// Numbers of open files are those that [`open`](Self::open) and [`create`](Self::create) gave. Every [`Found`] that is
 /// returned counts as one lookup, which [`forget`](Self::forget) takes back.
 pub trait Operations: Sync {
+    /// Whether nothing may be changed. Who is root can tell the kernel otherwise (`mount -o remount,rw`); what it then
+    /// asks for is refused with `EROFS`, and does not come here.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// What a name stands for; `.` and `..` too.
     fn lookup(&self, dir: Node, name: &[u8]) -> Result<Found>;
 
@@ -262,9 +276,6 @@ pub trait Operations: Sync {
     /// Writes; how many bytes were written.
     fn write(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Result<usize>;
 
-    /// A descriptor of an open file is closed: the last moment at which it can be told of an error.
-    fn flush(&self, open: Open) -> Result<()>;
-
     /// Everything of a file is to survive a power cut.
     fn sync_file(&self, open: Open) -> Result<()>;
 
@@ -286,6 +297,7 @@ pub trait Operations: Sync {
     /// by.
     fn set_xattr(
         &self,
+        caller: Caller,
         node: Node,
         name: &[u8],
         value: &[u8],

@@ -1,8 +1,8 @@
 //! Threads that take requests from the kernel and send replies.
 //!
 //! # Invariants
-//! A thread has memory for one request and one reply, and takes the next request when the last is answered. All threads
-//! end when the mount does, or when the kernel's side of it is aborted.
+//! A thread has memory for one request and one reply, and takes the next request when the last is answered and it is
+//! its turn (`crew`). All threads end when the mount does, or when the kernel's side of it is aborted.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,6 +13,7 @@ use fuse_abi::linux::{FUSE_MIN_READ_BUFFER, fuse_opcode};
 use rustix::io::Errno as Os;
 
 use crate::counts::{Counts, Thread};
+use crate::crew::{Crew, Member};
 use crate::operations::Operations;
 use crate::wire::dispatch::{Answer, answer};
 use crate::wire::init::{self, Agreed, MOST};
@@ -69,11 +70,12 @@ impl Session {
     /// # Errors
     /// What the device reports beside its end.
     pub fn serve<O: Operations>(&self, operations: &O, counts: &Counts) -> io::Result<()> {
+        let crew = &Crew::default();
         std::thread::scope(|scope| {
             let workers: Vec<_> = (counts.threads().iter().enumerate())
                 .map(|(number, counts)| {
                     let name = format!("xebec-fuse-{number}");
-                    let work = move || self.work(operations, counts);
+                    let work = move || self.work(operations, counts, crew);
                     std::thread::Builder::new().name(name).spawn_scoped(scope, work)
                 })
                 .collect::<io::Result<_>>()?;
@@ -83,26 +85,50 @@ impl Session {
         })
     }
 
-    fn work<O: Operations>(&self, operations: &O, counts: &Thread) -> io::Result<()> {
+    fn work<O: Operations>(&self, operations: &O, counts: &Thread, crew: &Crew) -> io::Result<()> {
         let mut bytes = request_memory();
         let mut reply = Reply::new(MOST as usize);
-        while let Some(length) = self.receive(&mut bytes)? {
+        let (mut member, mut answered_at) = (crew.join(), Instant::now());
+        while let Some((length, begun)) = self.next(&mut bytes, &mut member, answered_at)? {
             let Some(request) = bytes.get(..length).and_then(Request::parse) else {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel sent no request"));
             };
-            let begun = Instant::now();
+            if request.opcode().is_some_and(takes_long) {
+                crew.call();
+            }
             reply.clear();
+            let unanswered = Unanswered { session: self, unique: request.unique() };
             let answered = answer(operations, &request, &mut reply);
+            // From here on it is answered below.
+            std::mem::forget(unanswered);
             let failed = answered.is_err();
             match answered {
                 Ok(Answer::Reply) => self.send(reply.done(request.unique()))?,
                 Ok(Answer::None) => {}
-                Ok(Answer::End) => return Ok(()),
+                Ok(Answer::End) => break,
                 Err(error) => self.send(reply.error(request.unique(), error))?,
             }
-            counts.add(request.opcode_number(), begun.elapsed(), failed);
+            answered_at = Instant::now();
+            counts.add(request.opcode_number(), answered_at - begun, failed);
         }
+        member.end();
         Ok(())
+    }
+
+    /// The next request, when it is this thread's turn: its length, and when it came. `None` where the mount has ended.
+    fn next(
+        &self,
+        bytes: &mut [u8],
+        member: &mut Member<'_>,
+        since: Instant,
+    ) -> io::Result<Option<(usize, Instant)>> {
+        if !member.turn() {
+            return Ok(None);
+        }
+        let received = self.receive(bytes);
+        let begun = Instant::now();
+        member.took(begun - since, received.as_ref().map_or(0, |length| length.unwrap_or(0)));
+        Ok(received?.map(|length| (length, begun)))
     }
 
     /// Waits for a request; `None` where the mount has ended.
@@ -134,6 +160,33 @@ impl Session {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// A request that is being worked on: where that panics, whoever asked is told `EIO` and does not wait forever.
+struct Unanswered<'s> {
+    session: &'s Session,
+    unique: u64,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        // A request that wants no answer is none that the kernel finds.
+        let _ = self.session.send(Reply::new(0).error(self.unique, crate::Errno(errno::EIO)));
+    }
+}
+
+/// Whether a request waits for a disk, or may work on a long range.
+fn takes_long(opcode: fuse_opcode) -> bool {
+    use fuse_opcode as op;
+    matches!(
+        opcode,
+        op::FUSE_FSYNC
+            | op::FUSE_FSYNCDIR
+            | op::FUSE_SYNCFS
+            | op::FUSE_FALLOCATE
+            | op::FUSE_COPY_FILE_RANGE
+            | op::FUSE_IOCTL
+    )
 }
 
 /// Memory for the longest request: a write, with its header.

@@ -10,6 +10,7 @@
 //! | [`compare`] | what volumes must have in common when one was made of the other |
 //! | [`runs`] | the data of files that are too large to be hashed |
 //! | [`damage`] | damaged volumes, and what xfs_repair says of them |
+//! | [`faulty`] | a device that fails by request |
 //! | [`mounted`] | tests that run on a mounted volume |
 //! | [`needs`] | what tests need, and how they say that it is not there |
 //! | [`walk`] | the kernel's side of the manifest |
@@ -21,6 +22,7 @@ pub mod attributes;
 pub mod bulk;
 pub mod compare;
 pub mod damage;
+pub mod faulty;
 pub mod fill;
 pub mod mounted;
 pub mod needs;

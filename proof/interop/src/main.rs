@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use interop::damage::{judge, record};
-use interop::{attributes, bulk, compare, fill, runs, scale, stress, walk};
+use interop::{attributes, bulk, compare, faulty, fill, runs, scale, stress, walk};
 
 #[derive(Parser)]
 #[command(about = "Fills, stresses and describes mounted volumes")]
@@ -45,6 +45,8 @@ enum Command {
     Bulk(bulk::Options),
     /// Make a tree of which there is much of one thing.
     Scale(scale::Options),
+    /// Mount a file as a device that fails by request.
+    Faulty(faulty::Options),
     /// Damage small volumes a field at a time.
     #[command(subcommand)]
     Damage(Damage),
@@ -68,6 +70,7 @@ fn main() -> Result<()> {
         Command::Attributes(options) => attributes::run(&options),
         Command::Bulk(options) => bulk::run(&options),
         Command::Scale(options) => scale::run(&options),
+        Command::Faulty(options) => faulty::run(&options),
         Command::Damage(Damage::Record(options)) => record::run(&options),
         Command::Damage(Damage::Judge(options)) => judge::run(&options),
     }

@@ -5,8 +5,10 @@
 //! | [`Wanted`] | what is to be mounted, where and how |
 //! | [`mod@own`] | by the system call, as root |
 //! | [`helper`] | by `fusermount3`, as an ordinary user |
+//! | [`read_ahead()`] | how far ahead of a reader the kernel asks |
 //! | [`unmount()`] | the end |
 
+pub mod ahead;
 pub mod helper;
 pub mod own;
 pub mod unmount;
@@ -15,6 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+pub use ahead::read_ahead;
 pub use unmount::unmount;
 
 /// What is to be mounted, where and how.

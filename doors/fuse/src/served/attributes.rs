@@ -2,9 +2,9 @@
 
 use base::Ino;
 use base::errno::ENODATA;
-use base::time::Time;
 use format::Geometry;
 use format::attr::acl;
+use format::inode::{FileType, flags};
 use xebec::{Metadata, OpenOptions, SetAttribute, SetMetadata};
 
 use super::Served;
@@ -89,7 +89,7 @@ impl Served<'_> {
     /// Takes away what a program may do beyond whoever runs it, as its contents or its owner change.
     pub(super) fn drop_rights(&self, ino: Ino) -> Result<()> {
         let known = self.volume.metadata(ino)?;
-        if known.file_type == format::inode::FileType::Directory {
+        if known.file_type == FileType::Directory {
             return Ok(());
         }
         let gone = match known.permissions & GROUP_EXECUTES {
@@ -113,15 +113,13 @@ impl Served<'_> {
         }
         let known = self.volume.metadata(ino)?;
         let now = self.volume.now();
-        if known.accessed > known.modified.max(known.changed) && known.accessed.seconds + DAY > now.seconds {
+        let seen =
+            known.accessed > known.modified.max(known.changed) && known.accessed.seconds + DAY > now.seconds;
+        if seen || known.flags & flags::NOATIME != 0 {
             return Ok(());
         }
-        self.set_read(ino, now, known.changed)
-    }
-
-    /// The time of change does not follow. A file that allows nothing keeps its times, and that is no error of reading.
-    fn set_read(&self, ino: Ino, now: Time, changed: Time) -> Result<()> {
-        let set = SetMetadata { accessed: Some(now), changed: Some(changed), ..SetMetadata::default() };
+        // The time of change does not follow. A file that allows nothing keeps its times, which is no error of reading.
+        let set = SetMetadata { accessed: Some(now), changed: Some(known.changed), ..SetMetadata::default() };
         let _ = self.volume.set_metadata(ino, &set);
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! `ioctl`: flags, hints and projects (`ioctl_iflags(2)`, `ioctl_xfs_fsgetxattr(2)`), and trimming (`FITRIM`).
+//! `ioctl`: flags, hints and projects (`ioctl_iflags(2)`, `ioctl_xfs_fsgetxattr(2)`), trimming (`FITRIM`) and growing
+//! (`XFS_IOC_FSGROWFSDATA`).
 
 use base::Ino;
 use base::errno::{EINVAL, ENOTTY, EOPNOTSUPP, EPERM};
@@ -7,13 +8,14 @@ use xebec::Settings;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Served;
-use crate::operations::{Caller, Errno, Result};
+use crate::operations::{Caller, EROFS, Errno, Result};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FITRIM: u32 = 0xc018_5879;
+const XFS_IOC_FSGROWFSDATA: u32 = 0x4010_586e;
 
 /// Flags of `chattr`, each beside an inode's.
 const FLAGS: [(u32, u16); 5] = [
@@ -45,6 +47,16 @@ struct TrimRange {
     least: u64,
 }
 
+/// `struct xfs_growfs_data`.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct GrowData {
+    blocks: u64,
+    /// Percentage of space that inodes may take, which is not changed.
+    inodes: u32,
+    pad: u32,
+}
+
 fn parse<T: FromBytes>(bytes: &[u8]) -> Result<T> {
     T::read_from_prefix(bytes).map(|(parsed, _)| parsed).map_err(|_| Errno(EINVAL))
 }
@@ -58,6 +70,10 @@ impl Served<'_> {
         command: u32,
         argument: &[u8],
     ) -> Result<Vec<u8>> {
+        let changes = [FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FITRIM, XFS_IOC_FSGROWFSDATA];
+        if changes.contains(&command) && self.options.read_only {
+            return Err(EROFS);
+        }
         match command {
             FS_IOC_GETFLAGS => {
                 let xflags = self.volume.settings(ino)?.xflags;
@@ -77,6 +93,11 @@ impl Served<'_> {
                 Ok(Vec::new())
             }
             FITRIM => self.trim(caller, &parse(argument)?),
+            XFS_IOC_FSGROWFSDATA => {
+                let GrowData { blocks, .. } = parse(argument)?;
+                self.grow(caller, blocks)?;
+                Ok(Vec::new())
+            }
             _ => Err(Errno(ENOTTY)),
         }
     }
@@ -97,11 +118,31 @@ impl Served<'_> {
 
     /// Gives free space back to the medium, for who serves the volume, and root.
     fn trim(&self, caller: Caller, range: &TrimRange) -> Result<Vec<u8>> {
-        if caller.uid != 0 && caller.uid != rustix::process::geteuid().as_raw() {
-            return Err(Errno(EPERM));
-        }
+        master(caller)?;
         let trimmed = self.volume.trim(range.least)?;
         let TrimRange { start, least, .. } = *range;
         Ok(TrimRange { start, length: trimmed.bytes, least }.as_bytes().to_vec())
     }
+
+    /// Makes the volume larger, for the same.
+    pub(super) fn grow(&self, caller: Caller, blocks: u64) -> Result<()> {
+        master(caller)?;
+        self.volume.grow(blocks)?;
+        Ok(())
+    }
+}
+
+/// Who serves the volume, and root, may do more than any user of it.
+fn master(caller: Caller) -> Result<()> {
+    match caller.uid {
+        0 => Ok(()),
+        uid if uid == rustix::process::geteuid().as_raw() => Ok(()),
+        _ => Err(Errno(EPERM)),
+    }
+}
+
+/// A number of blocks, in decimal.
+pub(super) fn blocks_of(text: &[u8]) -> Result<u64> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or(Errno(EINVAL))
 }

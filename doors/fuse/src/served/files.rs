@@ -14,7 +14,6 @@ use crate::operations::{Errno, Open, Range, Result, Seek, WriteHow};
 const O_ACCMODE: i32 = 3;
 const O_RDONLY: i32 = 0;
 const O_APPEND: i32 = 0o2000;
-const O_TRUNC: i32 = 0o1000;
 
 /// Modes of `fallocate`.
 const KEEP_SIZE: u32 = 0x01;
@@ -28,13 +27,13 @@ const UNSHARE_RANGE: u32 = 0x40;
 const COPIED_AT_ONCE: u64 = 1 << 20;
 
 impl<'v> Served<'v> {
-    /// Opens a regular file. Whoever opened it for writing alone reads, too: the kernel needs what stands around bytes
-    /// that it keeps.
+    /// Opens a regular file. The kernel cuts it off by a request of its own where that is asked for. Whoever opened it
+    /// for writing alone reads, too: the kernel needs what stands around bytes that it keeps.
     pub(super) fn open_file(&self, ino: Ino, flags: i32) -> Result<Open> {
         let writes = flags & O_ACCMODE != O_RDONLY;
         let append = writes && flags & O_APPEND != 0;
         let mut how = OpenOptions::new();
-        how.read(true).write(writes).truncate(writes && flags & O_TRUNC != 0);
+        how.read(true).write(writes);
         let file = match how.clone().open_ino(self.volume, ino) {
             // A file that may only be appended to.
             Err(_) if append => how.append(true).open_ino(self.volume, ino)?,

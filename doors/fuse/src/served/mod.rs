@@ -7,7 +7,7 @@
 //! | `files` | contents |
 //! | `attributes` | what is known of files; extended attributes |
 //! | [`owners`] | owners under other numbers |
-//! | `controls` | `ioctl`: flags, projects, trimming |
+//! | `controls` | `ioctl`: flags, projects, trimming, growing |
 //!
 //! # Invariants
 //! - Nothing here is logic of a file system: it puts calls of [`Volume`] into the kernel's terms. Permissions are the
@@ -33,6 +33,7 @@ use crate::operations::{
     Attributes, Caller, Changes, Found, Listed, Make, Node, Open, Operations, ROOT, Range, Rename, Result,
     Seek, SetXattr, Space, WriteHow,
 };
+use controls::blocks_of;
 use nodes::Nodes;
 use owners::{Owners, To};
 
@@ -52,6 +53,10 @@ pub type Tell<'v> = dyn Fn() -> String + Sync + 'v;
 
 /// Name of the root directory's attribute, which is in no list and on no disk, that has these words.
 pub const STATUS: &[u8] = b"user.xebec.status";
+
+/// Name of the root directory's attribute, which is in no list and on no disk, that who serves the volume sets to the
+/// number of blocks that it is to have (in decimal).
+pub const GROW: &[u8] = b"user.xebec.grow";
 
 /// See the module.
 pub struct Served<'v> {
@@ -99,6 +104,10 @@ impl<'v> Served<'v> {
 }
 
 impl Operations for Served<'_> {
+    fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
     fn lookup(&self, dir: Node, name: &[u8]) -> Result<Found> {
         self.look_up(self.ino(dir), name)
     }
@@ -190,10 +199,6 @@ impl Operations for Served<'_> {
         self.write_file(open, offset, data, how)
     }
 
-    fn flush(&self, open: Open) -> Result<()> {
-        self.file(open).map(drop)
-    }
-
     fn sync_file(&self, open: Open) -> Result<()> {
         Ok(self.file(open)?.sync_all()?)
     }
@@ -222,12 +227,16 @@ impl Operations for Served<'_> {
 
     fn set_xattr(
         &self,
+        caller: Caller,
         node: Node,
         name: &[u8],
         value: &[u8],
         how: SetXattr,
         drop_set_group_id: bool,
     ) -> Result<()> {
+        if node == ROOT && name == GROW {
+            return self.grow(caller, blocks_of(value)?);
+        }
         self.set_extended(self.ino(node), (name, value), how, drop_set_group_id)
     }
 

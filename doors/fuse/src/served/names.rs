@@ -10,8 +10,9 @@ use crate::operations::{Caller, Errno, Found, Listed, Make, Result};
 
 const S_IFMT: u32 = 0o170_000;
 
-/// Entries of a directory that are looked at in one go: while they are, it is locked.
-const AT_ONCE: usize = 256;
+/// Entries of a directory that are looked at in one go: while they are, it is locked. About as many as the kernel's
+/// page has room for, without and with what they stand for.
+const AT_ONCE: (usize, usize) = (128, 32);
 
 /// One of them.
 struct Seen {
@@ -71,16 +72,17 @@ impl Served<'_> {
         if from == 0 {
             self.note_read(dir)?;
         }
+        let at_once = if plus { AT_ONCE.1 } else { AT_ONCE.0 };
         loop {
             let mut seen: Vec<Seen> = Vec::new();
             self.volume.read_dir(dir, Cookie(from), &mut |entry| {
                 let kind = entry.file_type.map_or(0, |kind| u32::from(kind.mode()));
                 seen.push(Seen { name: entry.name.to_vec(), ino: entry.ino, kind, next: entry.next.0 });
-                seen.len() < AT_ONCE
+                seen.len() < at_once
             })?;
             let Some(last) = seen.last() else { return Ok(()) };
             from = last.next;
-            let more = seen.len() == AT_ONCE;
+            let more = seen.len() == at_once;
             for entry in &seen {
                 if !self.give(entry, plus, give)? {
                     return Ok(());

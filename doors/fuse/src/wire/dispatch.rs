@@ -5,7 +5,7 @@ use fuse_abi::linux::fuse_opcode;
 use super::reply::Reply;
 use super::request::Request;
 use super::{files, names, rest};
-use crate::operations::{ENOSYS, Operations, Result};
+use crate::operations::{ENOSYS, EROFS, Operations, Result};
 
 /// Whether a request has a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,9 @@ pub fn answer<O: Operations + ?Sized>(
 ) -> Result<Answer> {
     use fuse_opcode as op;
     let Some(opcode) = request.opcode() else { return Err(ENOSYS) };
+    if changes(opcode) && operations.is_read_only() {
+        return Err(EROFS);
+    }
     let asked = (operations, request, reply);
     match opcode {
         op::FUSE_FORGET => return Ok(names::forget(operations, request)),
@@ -52,7 +55,6 @@ pub fn answer<O: Operations + ?Sized>(
         op::FUSE_RELEASE => files::release(asked),
         op::FUSE_READ => files::read(asked),
         op::FUSE_WRITE => files::write(asked),
-        op::FUSE_FLUSH => files::flush(asked),
         op::FUSE_FSYNC => files::fsync(asked),
         op::FUSE_FALLOCATE => files::fallocate(asked),
         op::FUSE_LSEEK => files::lseek(asked),
@@ -68,10 +70,35 @@ pub fn answer<O: Operations + ?Sized>(
         op::FUSE_FSYNCDIR => rest::fsyncdir(asked),
         op::FUSE_SYNCFS => rest::syncfs(asked),
         op::FUSE_IOCTL => rest::ioctl(asked),
-        // Directories need not be opened, locks are the kernel's own affair, and no request is worked on for long.
+        // Directories need not be opened, locks are the kernel's own affair, no request is worked on for long, and a
+        // `close` has nothing to wait for: what the kernel keeps it has written before, and all else is `fsync`'s.
         _ => Err(ENOSYS),
     }?;
     Ok(Answer::Reply)
+}
+
+/// Whether a request changes something. What an `ioctl` does, its command tells.
+fn changes(opcode: fuse_opcode) -> bool {
+    use fuse_opcode as op;
+    matches!(
+        opcode,
+        op::FUSE_MKNOD
+            | op::FUSE_MKDIR
+            | op::FUSE_SYMLINK
+            | op::FUSE_LINK
+            | op::FUSE_UNLINK
+            | op::FUSE_RMDIR
+            | op::FUSE_RENAME
+            | op::FUSE_RENAME2
+            | op::FUSE_CREATE
+            | op::FUSE_TMPFILE
+            | op::FUSE_WRITE
+            | op::FUSE_FALLOCATE
+            | op::FUSE_COPY_FILE_RANGE
+            | op::FUSE_SETATTR
+            | op::FUSE_SETXATTR
+            | op::FUSE_REMOVEXATTR
+    )
 }
 
 /// What each request is worked on with.

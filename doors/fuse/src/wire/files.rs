@@ -3,8 +3,8 @@
 use base::errno::EINVAL;
 use fuse_abi::linux as abi;
 use fuse_abi::linux::{
-    fuse_copy_file_range_in, fuse_fallocate_in, fuse_flush_in, fuse_fsync_in, fuse_lseek_in, fuse_lseek_out,
-    fuse_open_in, fuse_read_in, fuse_release_in, fuse_write_in, fuse_write_out,
+    fuse_copy_file_range_in, fuse_fallocate_in, fuse_fsync_in, fuse_lseek_in, fuse_lseek_out, fuse_open_in,
+    fuse_read_in, fuse_release_in, fuse_write_in, fuse_write_out,
 };
 
 use super::dispatch::Asked;
@@ -46,11 +46,6 @@ pub fn write<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) ->
     let size = ops.write(Open(asked.fh), asked.offset, body.bytes(asked.size)?, how)?;
     reply.push(&fuse_write_out { size: size as u32, padding: 0 }); // at most what was asked for
     Ok(())
-}
-
-pub fn flush<O: Operations + ?Sized>((ops, request, _): Asked<'_, '_, O>) -> Result<()> {
-    let asked: fuse_flush_in = request.body().take()?;
-    ops.flush(Open(asked.fh))
 }
 
 pub fn fsync<O: Operations + ?Sized>((ops, request, _): Asked<'_, '_, O>) -> Result<()> {

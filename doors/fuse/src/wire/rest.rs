@@ -60,7 +60,8 @@ pub fn setxattr<O: Operations + ?Sized>((ops, request, _): Asked<'_, '_, O>) -> 
         _ => return Err(Errno(EINVAL)),
     };
     let drop_set_group_id = asked.setxattr_flags & abi::FUSE_SETXATTR_ACL_KILL_SGID != 0;
-    ops.set_xattr(request.node(), name, body.bytes(asked.size)?, how, drop_set_group_id)
+    let value = body.bytes(asked.size)?;
+    ops.set_xattr(request.caller(), request.node(), name, value, how, drop_set_group_id)
 }
 
 pub fn getxattr<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) -> Result<()> {

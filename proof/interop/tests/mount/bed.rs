@@ -1,13 +1,15 @@
 //! A folder with a volume in it, and the judges.
 
+use std::fs::File;
 use std::process::Command;
 
 use interop::needs;
 
-/// What each script begins with: `$1` the folder, `$2` the program.
+/// What each script begins with: `$1` the folder, `$2` the program, `$3` the judges' own.
 const HEAD: &str = r#"
 cd "$1"
 xebec=$2
+interop=$3
 fail() { echo "$*" >&2; cat said >&2 2> /dev/null || true; exit 1; }
 # Of the image $1: no judge complains.
 judge() {
@@ -28,6 +30,10 @@ shown() {
     umount judged
     diff "$2" shown > said || fail "the kernel shows something else"
 }
+# Goes on where every user may go, whoever owns the folders above.
+everybody() {
+    chmod 755 . && mount --bind . /mnt && cd /mnt
+}
 mkdir -p mnt
 "#;
 
@@ -44,11 +50,14 @@ pub fn run(test: &str, tools: &[&str], script: &str) {
         Ok(xebec) => xebec,
         Err(why) => return needs::skip(test, &why),
     };
-    let folder = tempfile::tempdir().unwrap();
+    let folder = interop::mounted::scratch().unwrap();
     let script = [HEAD, script].concat();
     let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euo", "pipefail", "-c", &script, test]).arg(folder.path()).arg(xebec);
-    let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{test}: {}", String::from_utf8_lossy(&said));
+    command.args(["--mount", "bash", "-euo", "pipefail", "-c", &script, test]).arg(folder.path());
+    command.arg(xebec).arg(env!("CARGO_BIN_EXE_interop"));
+    // Not a pipe: a server that is left behind where a script fails would keep that open.
+    let path = folder.path().join("script.log");
+    let log = File::create(&path).unwrap();
+    let status = command.stdout(log.try_clone().unwrap()).stderr(log).status().unwrap();
+    assert!(status.success(), "{test}: {}", String::from_utf8_lossy(&std::fs::read(path).unwrap()));
 }

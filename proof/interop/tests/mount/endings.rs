@@ -106,10 +106,16 @@ for command in "mount image other" "touch image /x"; do
     grep -q 'in use as /dev/loop' said || fail "$command: no word on the kernel's mount"
 done
 umount mnt
-"$xebec" mount image mnt
+"$xebec" mount image mnt && touch mnt/old
 "$xebec" umount mnt
 "$xebec" mount -o ro image mnt
 if touch mnt/x 2> said; then fail "a file is made on a mount that is read only"; fi
+# What was opened to be read stays that, whatever the kernel was told since: what is written would be lost.
+mount -i -o remount,rw mnt
+for change in "touch mnt/x" "truncate -s 1m mnt/old" "rm mnt/old" "chattr +A mnt/old" "fstrim mnt"; do
+    if $change 2> said; then fail "$change: done on a volume that is read only"; fi
+    grep -q 'Read-only file system' said || fail "$change: $(cat said)"
+done
 sum=$(sha256sum image) && ls -lR mnt && "$xebec" umount mnt && [ "$sum" = "$(sha256sum image)" ] || fail "ro wrote"
 if "$xebec" mount nothing mnt 2> said; then fail "nothing is mounted"; fi
 if "$xebec" mount image nowhere 2> said; then fail "mounted nowhere"; fi

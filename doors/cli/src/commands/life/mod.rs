@@ -3,6 +3,7 @@
 //! | part | commands |
 //! |---|---|
 //! | `size` | `grow`, `shrink`, `minimize` |
+//! | `mounted` | `grow` of a volume that is mounted |
 //! | `trim` | `trim` |
 //! | `identity` | `label`, `uuid`, `features` |
 //! | `clone` | `clone` |
@@ -10,6 +11,7 @@
 
 pub mod clone;
 pub mod identity;
+mod mounted;
 pub mod size;
 pub mod sync;
 pub mod trim;

@@ -1,4 +1,5 @@
-//! `xebec grow`, `xebec shrink`, `xebec minimize`: another size for a volume, and for the file that it lies in.
+//! `xebec grow`, `xebec shrink`, `xebec minimize`: another size for a volume, and for the file that it lies in. One
+//! that is mounted grows by way of its mount ([`mounted`](super::mounted)).
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,16 +23,18 @@ use crate::sizes::{self, spoken};
 #[command(
     after_help = "An image file is made longer first; a block device or a partition must have the room already. New \
     allocation groups are as large as those that there are. A last one that would be too small is left out, as with \
-    xfs_growfs, so the volume may come out a little smaller than asked for.\n\n\
+    xfs_growfs, so the volume may come out a little smaller than asked for. A volume that `xebec mount` serves grows \
+    while it is in use: name the directory instead of the image, as who mounted it or as root.\n\n\
     Examples:\n  \
     xebec grow disk.xfs 20g\n  \
     xebec grow disk.xfs +512m\n  \
     truncate -s 1t disk.xfs && xebec grow disk.xfs\n  \
-    xebec grow --json /dev/sdb1 max\n\n\
+    xebec grow --json /dev/sdb1 max\n  \
+    xebec grow mnt +10g\n\n\
     Exit codes: 0 done, or nothing was to be done; 1 it failed; 2 wrong usage."
 )]
 pub struct Grow {
-    /// The image.
+    /// The image; or the directory on which it is mounted.
     pub image: PathBuf,
     /// How large: bytes, with suffix k, m, g or t; how much larger, after a plus; or `max`: as large as its file,
     /// device or partition.
@@ -87,6 +90,17 @@ pub enum Size {
     Max,
 }
 
+impl Size {
+    /// In bytes, of a volume that has so many and that could have so many.
+    pub fn of(self, now: u64, most: u64) -> u64 {
+        match self {
+            Self::To(bytes) => bytes,
+            Self::By(more) => now.saturating_add(more),
+            Self::Max => most,
+        }
+    }
+}
+
 fn parse_size(text: &str) -> Result<Size, String> {
     match text.strip_prefix('+') {
         Some(more) => sizes::parse(more).map(Size::By),
@@ -118,19 +132,20 @@ struct Document<'a> {
 }
 
 /// A change of size that was done.
-struct Done<'a> {
-    command: &'a str,
-    image: &'a Path,
-    device: &'a dyn Device,
-    block: u32,
-    ag_count: u32,
-    before: u64,
-    after: u64,
-    end: Option<FreeEnd>,
+pub struct Done<'a> {
+    pub command: &'a str,
+    pub image: &'a Path,
+    pub device_bytes: u64,
+    pub block: u32,
+    pub ag_count: u32,
+    pub before: u64,
+    pub after: u64,
+    pub end: Option<FreeEnd>,
 }
 
 impl Done<'_> {
-    fn tell(&self, global: &Global) -> anyhow::Result<()> {
+    /// Says what changed.
+    pub fn tell(&self, global: &Global) -> anyhow::Result<()> {
         let bytes = |blocks: u64| blocks * u64::from(self.block);
         if global.json {
             return write_json(&Document {
@@ -143,7 +158,7 @@ impl Done<'_> {
                 after_blocks: self.after,
                 after_bytes: bytes(self.after),
                 ag_count: self.ag_count,
-                device_bytes: self.device.size(),
+                device_bytes: self.device_bytes,
                 least_blocks: self.end.map(|end| end.least),
                 used_bytes: self.end.map(|end| bytes(end.used)),
             });
@@ -162,6 +177,9 @@ impl Done<'_> {
 
 /// Runs `grow`.
 pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
+    if arguments.image.is_dir() {
+        return super::mounted::grow(&arguments.image, arguments.size, global);
+    }
     let ForChanges { device, options, messages } = open::for_changes(&arguments.image, global)?;
     let mut before = None;
     loop {
@@ -169,14 +187,13 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
         let geometry = volume.geometry().clone();
         let (block, now) = (u64::from(geometry.block_size), geometry.bytes());
         let first = *before.get_or_insert(geometry.blocks());
-        let wanted = match arguments.size {
-            Size::To(bytes) => bytes,
-            Size::By(more) => (first * block).saturating_add(more),
-            Size::Max => device.size(),
-        };
+        let wanted = arguments.size.of(first * block, device.size());
         // An open volume is prepared for some growth; then it is opened anew.
         let step = (wanted / block).min(geometry.foreseen);
-        let result = volume.grow(step).map_err(|error| why_not(error, wanted, now, &*device));
+        let result = volume.grow(step).map_err(|error| {
+            let errno = error.errno();
+            why_not(error.into(), errno, wanted, (now, device.size()))
+        });
         let (after, ag_count) = (volume.geometry().blocks(), volume.geometry().ag_count());
         volume.unmount().context("the volume could not be unmounted")?;
         result?;
@@ -190,7 +207,7 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
         let done = Done {
             command: "grow",
             image,
-            device: &*device,
+            device_bytes: device.size(),
             block,
             ag_count,
             before: first,
@@ -203,21 +220,20 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
 }
 
 /// Why a volume cannot grow, with what to do.
-fn why_not(error: xebec::Error, wanted: u64, now: u64, device: &dyn Device) -> anyhow::Error {
-    let has = device.size();
+pub fn why_not(error: anyhow::Error, errno: i32, wanted: u64, (now, has): (u64, u64)) -> anyhow::Error {
     if wanted < now {
         anyhow::anyhow!(
             "the volume has {} already, and {} is less: see `xebec shrink`",
             spoken(now),
             spoken(wanted)
         )
-    } else if has < wanted && error.errno() != errno::ENOSPC && error.errno() != errno::EFBIG {
-        anyhow::Error::new(error).context(format!(
+    } else if has < wanted && errno != errno::ENOSPC && errno != errno::EFBIG {
+        error.context(format!(
             "there are only {}: make the partition or device larger first (growpart, sfdisk, lvextend)",
             spoken(has)
         ))
     } else {
-        error.into()
+        error
     }
 }
 
@@ -246,7 +262,8 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
         messages.note("the device or partition keeps its size");
     }
     let ag_count = open::superblock(&device)?.geometry.ag_count();
-    Done { command, image, device: &*device, block, ag_count, before, after, end: Some(end) }.tell(global)?;
+    let device_bytes = device.size();
+    Done { command, image, device_bytes, block, ag_count, before, after, end: Some(end) }.tell(global)?;
     if size.is_none() {
         messages.note(limit(&end, after, (block, ag_count)));
     }

@@ -7,12 +7,15 @@
 //! | `background` | a process of its own, once it is mounted |
 //! | `ending` | signals |
 //! | `status` | what a mount tells of itself |
+//! | `metrics`, `http` | the same for Prometheus |
 //! | `umount` | the other end |
 //! | `helper` | called as `mount.xebec`, by mount(8) |
 
 mod background;
 mod ending;
 pub mod helper;
+mod http;
+mod metrics;
 mod options;
 mod serve;
 pub mod status;
@@ -43,6 +46,7 @@ use options::Wishes;
     idmap=user                   what root owns in the volume is yours here, and the reverse\n  \
     idmap=[u:|g:]IN:HERE[:N]     N owners (users, groups, both) of the volume have other numbers here\n  \
     writeback_cache              small writes cost less; no space is told at fsync and close, not at write\n  \
+    metrics=[ADDRESS:]PORT       Prometheus finds numbers at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
     threads=N                    that serve requests\n  \
     cache=BYTES                  of contents and metadata in memory\n\n\
     Examples:\n  \

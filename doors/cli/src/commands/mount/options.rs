@@ -1,5 +1,6 @@
 //! What follows `-o`.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use fuse::mount::Wanted;
@@ -38,6 +39,8 @@ pub enum Wish {
     Source(String),
     /// Owners have other numbers here.
     Owners(Owned),
+    /// Where its numbers can be asked for over HTTP.
+    Metrics(SocketAddr),
     /// It concerns others, or what is so anyway.
     Nothing,
 }
@@ -62,6 +65,13 @@ fn owned(text: &str) -> Result<Owned, String> {
         Some(("g", range)) => Owned::Groups(range.parse()?),
         _ => Owned::Both(text.parse()?),
     })
+}
+
+/// A port of this machine, for its own programs; or an address that is said.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse::<u16>().map(|port| (Ipv4Addr::LOCALHOST, port).into());
+    port.or_else(|_| text.parse())
+        .map_err(|_| format!("\"{text}\" is neither PORT (of this machine alone) nor ADDRESS:PORT"))
 }
 
 /// Options of mount(8) that it keeps for itself, and of XFS that say what is so here, or what this machine need not
@@ -123,6 +133,7 @@ pub fn parse(text: &str) -> Result<Wish, String> {
         },
         ("cache", Some(value)) => Wish::Cache(sizes::parse(value)?),
         ("idmap", Some(value)) => Wish::Owners(owned(value)?),
+        ("metrics", Some(value)) => Wish::Metrics(address(value)?),
         ("fsname", Some(name)) => Wish::Source(name.into()),
         (name, None) if IGNORED.contains(&name) || name.starts_with("x-") => Wish::Nothing,
         (name, Some(_)) if IGNORED_WITH_VALUE.contains(&name) || name.starts_with("x-") => Wish::Nothing,
@@ -147,6 +158,8 @@ pub struct Wishes {
     pub threads: Option<usize>,
     /// Bytes of memory for contents and metadata.
     pub cache: Option<u64>,
+    /// Where its numbers can be asked for over HTTP.
+    pub metrics: Option<SocketAddr>,
     /// Numbers of owners that are others here than in the volume.
     pub owners: Owners,
 }
@@ -164,6 +177,7 @@ impl Wishes {
             offset: None,
             threads: None,
             cache: None,
+            metrics: None,
             owners: Owners::default(),
         };
         for wish in wishes {
@@ -186,6 +200,7 @@ impl Wishes {
             Wish::Offset(offset) => self.offset = Some(*offset),
             Wish::Threads(threads) => self.threads = Some(*threads),
             Wish::Cache(bytes) => self.cache = Some(*bytes),
+            Wish::Metrics(address) => self.metrics = Some(*address),
             Wish::Source(name) => self.mount.source.clone_from(name),
             Wish::Owners(owned) => self.add_owners(*owned),
             Wish::Nothing => {}
@@ -226,7 +241,16 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused() {
-        for text in ["", "suid=1", "threads=0", "threads=many", "nosuchthing", "partition", "offset="] {
+        for text in [
+            "",
+            "suid=1",
+            "threads=0",
+            "threads=many",
+            "nosuchthing",
+            "partition",
+            "offset=",
+            "metrics=host:9",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

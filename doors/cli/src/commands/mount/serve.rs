@@ -1,16 +1,20 @@
 //! The volume, from opening to unmounting.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
+use block::Device;
 use fuse::counts::Counts;
 use fuse::served::Options;
 use fuse::{Served, Session};
 use xebec::Volume;
 
 use super::ending::Ending;
+use super::http::Endpoint;
 use super::options::Wishes;
-use super::{Arguments, background, status};
+use super::status::Sources;
+use super::{Arguments, background, metrics as numbers, status};
 use crate::args::Global;
 use crate::open::{self, ForChanges, Writable};
 use crate::output::{Messages, exit_code};
@@ -26,35 +30,58 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
         .map_err(|error| anyhow!("{}: {error}", arguments.directory.display()))?;
     let image = arguments.image.canonicalize().unwrap_or_else(|_| arguments.image.clone());
     let ending = Ending::new()?;
-    let (volume, messages) = open_volume(&arguments.image, wishes, global)?;
+    let metrics = wishes.metrics.map(Endpoint::new).transpose()?;
+    let (volume, device_below, messages) = open_volume(&arguments.image, wishes, global)?;
     let mut wanted = wishes.mount.clone();
     wanted.directory.clone_from(&directory);
     if wanted.source.is_empty() {
         wanted.source = image.display().to_string();
     }
     let device = fuse::mount::mount(&wanted).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
-    let session = Session::begin(device, wishes.writeback)
-        .map_err(|error| anyhow!("{}: {error}", directory.display()))?;
-    background::ready()?;
+    let begun = Session::begin(device, wishes.writeback).map_err(anyhow::Error::from);
+    // For root alone, and nothing that others would miss.
+    let _ = fuse::mount::read_ahead(&directory);
+    let begun = begun.and_then(|session| background::ready().map(|()| session));
+    let session = begun.map_err(|error| {
+        // Nobody would serve it.
+        let _ = fuse::mount::unmount(&directory, true);
+        anyhow!("{}: {error:#}", directory.display())
+    })?;
     let counts = Counts::new(wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS)));
     let stop = ending.handle();
+    let address = metrics.as_ref().map(Endpoint::address);
+    let sources =
+        Sources { volume: &volume, counts: &counts, device: device_below.as_deref(), metrics: address };
+    let tell = || status::text(&sources);
+    let numbers = || numbers::text(&status::document(&sources));
     let served = std::thread::scope(|scope| {
         scope.spawn(|| ending.wait(&directory, &volume, &messages));
         let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
         let options = Options { owners: wishes.owners.clone(), no_atime, read_only };
-        let tell = || status::text(&volume, &counts);
+        if let Some(metrics) = &metrics {
+            metrics.serve(scope, &numbers);
+        }
         let served = Served::new(&volume, options).telling(&tell);
         let served = session.serve(&served, &counts);
         stop.close();
+        if let Some(metrics) = &metrics {
+            metrics.stop();
+        }
         served
     });
     drop(session);
     volume.unmount().context("the volume could not be unmounted")?;
-    served.map_err(|error| anyhow!("{}: the mount ended: {error}", directory.display()))?;
+    served.map_err(|error| {
+        let _ = fuse::mount::unmount(&directory, true);
+        anyhow!("{}: the mount ended: {error}", directory.display())
+    })?;
     Ok(exit_code::OK)
 }
 
-fn open_volume(image: &Path, wishes: &Wishes, global: &Global) -> anyhow::Result<(Volume, Messages)> {
+/// The volume, and what it lies on unless it is changed in memory alone.
+type Opened = (Volume, Option<Arc<dyn Device>>, Messages);
+
+fn open_volume(image: &Path, wishes: &Wishes, global: &Global) -> anyhow::Result<Opened> {
     let global = Global {
         partition: wishes.partition.or(global.partition),
         offset: wishes.offset.or(global.offset),
@@ -63,9 +90,9 @@ fn open_volume(image: &Path, wishes: &Wishes, global: &Global) -> anyhow::Result
     };
     if wishes.mount.read_only {
         let Writable { volume, messages, .. } = open::in_memory(image, &global)?;
-        return Ok((volume, messages));
+        return Ok((volume, None, messages));
     }
     let ForChanges { device, mut options, messages } = open::for_changes(image, &global)?;
     options.contents.cache_bytes = wishes.cache.or(options.contents.cache_bytes);
-    Ok((Volume::open(device, options)?, messages))
+    Ok((Volume::open(Arc::clone(&device), options)?, Some(device), messages))
 }

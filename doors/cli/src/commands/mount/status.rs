@@ -1,9 +1,11 @@
-//! `xebec status`: what a mount tells of itself, through the mount.
+//! `xebec status`: what a mount tells of itself, through the mount; for [`metrics`](super::metrics), too.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
+use block::Device;
 use clap::Args;
 use fuse::counts::{BOUNDS, Counts};
 use rustix::process::Pid;
@@ -27,61 +29,87 @@ pub struct Arguments {
 
 /// What a mount tells, in the order of docs/json.md.
 #[derive(Debug, Deserialize, Serialize)]
-struct Document {
+pub struct Document {
     version: u32,
     command: String,
     /// The process that serves the mount.
     process: u32,
     /// Threads of it that do.
-    threads: usize,
-    bytes: u64,
-    bytes_free: u64,
-    inodes: u64,
-    inodes_free: u64,
-    operations: Vec<Operation>,
-    cache: Cache,
-    log: Log,
+    pub threads: usize,
+    /// Why the volume was shut down; absent while it works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shut_down: Option<String>,
+    /// Where it answers over HTTP.
+    metrics: Option<String>,
+    pub block_size: u32,
+    pub bytes: u64,
+    pub bytes_free: u64,
+    /// What the volume lies on has.
+    pub device_bytes: u64,
+    pub ag_count: u32,
+    pub inodes: u64,
+    pub inodes_free: u64,
+    pub operations: Vec<Operation>,
+    pub cache: Cache,
+    pub log: Log,
 }
 
 /// Requests of one kind.
 #[derive(Debug, Deserialize, Serialize)]
-struct Operation {
-    name: String,
-    count: u64,
-    failed: u64,
+pub struct Operation {
+    pub name: String,
+    pub count: u64,
+    pub failed: u64,
     /// Of all of them, from request to reply.
-    nanoseconds: u64,
-    /// How many took at most `at_most_ns` of the class, and longer than the one before; the last, longer than all.
-    classes: Vec<u64>,
+    pub nanoseconds: u64,
+    /// How many took at most as long as the class says, and longer than the one before; the last, longer than all.
+    pub classes: Vec<u64>,
 }
 
 /// Contents in memory.
 #[derive(Debug, Deserialize, Serialize)]
-struct Cache {
-    bytes: u64,
-    dirty_bytes: u64,
+pub struct Cache {
+    pub bytes: u64,
+    pub dirty_bytes: u64,
     /// Folios that had to be read, and transfers that read them.
-    misses: u64,
-    reads: u64,
+    pub misses: u64,
+    pub reads: u64,
     /// Passes that wrote dirty contents back.
-    passes: u64,
+    pub passes: u64,
     /// Times that a writer was held back.
-    held_back: u64,
+    pub held_back: u64,
+    /// How long in all.
+    pub held_back_us: u64,
 }
 
 /// The journal.
 #[derive(Debug, Deserialize, Serialize)]
-struct Log {
-    commits: u64,
-    checkpoints: u64,
-    forces: u64,
-    written_bytes: u64,
+pub struct Log {
+    pub commits: u64,
+    pub checkpoints: u64,
+    pub forces: u64,
+    pub written_bytes: u64,
     /// Items that are in the log and not in their place.
-    items: u64,
+    pub items: u64,
 }
 
-/// What the mount tells, as text.
-pub fn text(volume: &Volume, counts: &Counts) -> String {
+/// Where a mount's numbers are.
+pub struct Sources<'v> {
+    pub volume: &'v Volume,
+    pub counts: &'v Counts,
+    /// What the volume lies on; `None` where it is changed in memory.
+    pub device: Option<&'v dyn Device>,
+    pub metrics: Option<SocketAddr>,
+}
+
+/// What the mount tells through itself.
+pub fn text(sources: &Sources<'_>) -> String {
+    serde_json::to_string(&document(sources)).unwrap_or_default()
+}
+
+/// What the mount tells.
+pub fn document(sources: &Sources<'_>) -> Document {
+    let Sources { volume, counts, device, metrics } = sources;
     let now = volume.statistics();
     let operations = counts.all().into_iter().map(|counted| Operation {
         name: counted.name,
@@ -91,13 +119,20 @@ pub fn text(volume: &Volume, counts: &Counts) -> String {
         classes: counted.classes,
     });
     let block = u64::from(now.block_size);
-    let document = Document {
+    let bytes = now.blocks * block;
+    Document {
         version: JSON_VERSION,
         command: "status".into(),
         process: std::process::id(),
         threads: counts.threads().len(),
-        bytes: now.blocks * block,
+        shut_down: now.shut_down.as_deref().map(str::to_owned),
+        metrics: metrics.map(|address| format!("http://{address}/metrics")),
+        block_size: now.block_size,
+        bytes,
         bytes_free: now.blocks_free * block,
+        // Where it cannot be seen now, it is as large as it was.
+        device_bytes: device.map_or(bytes, |device| device.look_again().unwrap_or_else(|_| device.size())),
+        ag_count: volume.geometry().ag_count(),
         inodes: now.inodes.allocated,
         inodes_free: now.inodes.free,
         operations: operations.collect(),
@@ -108,6 +143,7 @@ pub fn text(volume: &Volume, counts: &Counts) -> String {
             reads: now.contents.reads,
             passes: now.contents.passes,
             held_back: now.contents.paused,
+            held_back_us: now.contents.paused_us,
         },
         log: Log {
             commits: now.journal.commits,
@@ -116,8 +152,7 @@ pub fn text(volume: &Volume, counts: &Counts) -> String {
             written_bytes: now.journal.bytes,
             items: now.journal.ail_items,
         },
-    };
-    serde_json::to_string(&document).unwrap_or_default()
+    }
 }
 
 /// The process that serves a mount.
@@ -127,7 +162,7 @@ pub fn process(directory: &Path) -> anyhow::Result<Pid> {
 }
 
 /// What a mount tells, as it is and understood.
-fn ask(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
+pub fn ask(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
     let mut told = vec![0; 64 << 10];
     let name = std::str::from_utf8(fuse::served::STATUS).context("the attribute's name")?;
     let length = rustix::fs::getxattr(directory, name, &mut told)
@@ -148,6 +183,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         return Ok(exit_code::OK);
     }
     writeln!(out, "process    {} with {} threads", known.process, known.threads)?;
+    if let Some(address) = &known.metrics {
+        writeln!(out, "metrics    {address}")?;
+    }
+    if let Some(cause) = &known.shut_down {
+        writeln!(out, "shut down  {cause}")?;
+        writeln!(out, "           (unmount it; mounting it anew recovers what was synced)")?;
+    }
     writeln!(out, "space      {} of {} free", spoken(known.bytes_free), spoken(known.bytes))?;
     writeln!(
         out,

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
@@ -42,9 +42,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     })?;
     // Once the kernel has let the volume go, its server ends it, and has the image locked until then.
     if let Some(server) = server.filter(|_| !arguments.lazy) {
-        rustix::event::poll(&mut [PollFd::new(&server, PollFlags::IN)], Some(&PATIENCE)).ok();
+        wait_for(&server)?;
     }
     Ok(exit_code::OK)
+}
+
+fn wait_for(server: &OwnedFd) -> anyhow::Result<()> {
+    loop {
+        match rustix::event::poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&PATIENCE)) {
+            Ok(0) => bail!(
+                "it is unmounted, but what is left to be written is not in the image after {} minutes: the image stays \
+                 locked until it is",
+                PATIENCE.tv_sec / 60
+            ),
+            Err(rustix::io::Errno::INTR) => {}
+            ended => return ended.map(drop).map_err(Into::into),
+        }
+    }
 }
 
 /// The process that serves a mount, to wait for.

@@ -1,0 +1,65 @@
+//! `xebec grow` of a volume that is mounted: its server is asked, through the mount.
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+use base::errno;
+use rustix::fs::XattrFlags;
+
+use super::size::{Done, Size, why_not};
+use crate::args::Global;
+use crate::commands::edit::DONE;
+use crate::commands::mount::status::{self, Document};
+use crate::output::Messages;
+use crate::sizes::spoken;
+
+/// Makes the volume that is mounted on a directory larger.
+pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8> {
+    let messages = Messages::new(global, directory.display().to_string());
+    let before = now(directory)?;
+    let block = before.block_size;
+    let wanted = size.of(before.bytes, before.device_bytes.max(before.bytes));
+    let blocks = (wanted / u64::from(block)).to_string();
+    let name = std::str::from_utf8(fuse::served::GROW).context("the attribute's name")?;
+    let asked = rustix::fs::setxattr(directory, name, blocks.as_bytes(), XattrFlags::empty());
+    asked.map_err(|error| refused(error, wanted, &before))?;
+    let after = now(directory)?;
+    if after.bytes == before.bytes {
+        messages.note("there is no room for more: nothing was changed");
+    }
+    let blocks = |known: &Document| known.bytes / u64::from(block);
+    let done = Done {
+        command: "grow",
+        image: directory,
+        device_bytes: after.device_bytes,
+        block,
+        ag_count: after.ag_count,
+        before: blocks(&before),
+        after: blocks(&after),
+        end: None,
+    };
+    done.tell(global)?;
+    Ok(DONE)
+}
+
+fn now(directory: &Path) -> anyhow::Result<Document> {
+    Ok(status::ask(directory)?.1)
+}
+
+fn refused(error: rustix::io::Errno, wanted: u64, before: &Document) -> anyhow::Error {
+    match error.raw_os_error() {
+        errno::EPERM | errno::EACCES => {
+            anyhow!("only who mounted it, and root, can make it larger")
+        }
+        errno::EROFS => anyhow!("it is mounted read-only: unmount it and use `xebec grow IMAGE`"),
+        errno::EFBIG => anyhow!(
+            "a mounted volume grows to 64 times its size at most, and {} is more, or more than the format knows: \
+             unmount it, use `xebec grow IMAGE` and mount it again",
+            spoken(wanted)
+        ),
+        number => {
+            let error = std::io::Error::from_raw_os_error(number).into();
+            why_not(error, number, wanted, (before.bytes, before.device_bytes))
+        }
+    }
+}

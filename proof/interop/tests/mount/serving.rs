@@ -1,0 +1,175 @@
+//! A mount that is looked at and made larger while it is used.
+
+use crate::bed;
+
+/// Three writers go on while the volume becomes larger, by a command and by the call of XFS; the file below it becomes
+/// longer by itself, or by other hands. What was written is there, no judge complains, and the kernel shows it.
+#[test]
+fn a_mounted_volume_grows() {
+    bed::run("a_mounted_volume_grows", &["xfs_repair", "python3", "setfattr"], GROWS);
+}
+
+/// Numbers over HTTP are those of `status`, in a form that Prometheus takes; clients that ask for nothing, or far too
+/// much, keep nobody from the mount, nor it from its end.
+#[test]
+fn numbers_for_prometheus() {
+    bed::run("numbers_for_prometheus", &["xfs_repair", "python3", "setfattr"], NUMBERS);
+}
+
+const GROWS: &str = r#"
+"$xebec" mkfs -q a.img --size 64m
+"$xebec" mount -o allow_other a.img mnt
+write() {
+    mkdir "mnt/$1"
+    for i in $(seq 400); do
+        [ -e stop ] && break
+        head -c $((i * 997)) /dev/urandom > "mnt/$1/file$i"
+        if [ $((i % 5)) = 0 ]; then rm "mnt/$1/file$((i - 3))"; fi
+    done
+    touch "done-$1"
+}
+size() { stat -f -c '%b * %S' mnt | xargs -I X sh -c 'echo $((X))'; }
+write one & write two & write three &
+"$xebec" grow mnt +64m > said || fail "grow by"
+[ "$(stat -c %s a.img)" = $((128 << 20)) ] || fail "the file is no longer"
+"$xebec" grow --json mnt 300m > said || fail "grow to"
+python3 -c '
+import json
+d = json.load(open("said"))
+assert d["command"] == "grow" and d["before_bytes"] == 128 << 20 and d["after_bytes"] == 300 << 20, d
+'
+truncate -s 500m a.img
+"$xebec" grow mnt > said || fail "grow to the file"
+grep -q '300.* -> 500' said || fail "grow to the file"
+"$xebec" grow mnt > said 2>&1 || fail "nothing to do"
+grep -q unchanged said || fail "nothing to do"
+# The call of xfs_growfs.
+python3 -c '
+import fcntl, os, struct
+d = os.open("mnt", os.O_RDONLY)
+fcntl.ioctl(d, 0x4010586e, struct.pack("QII", (700 << 20) // 4096, 25, 0))
+'
+before=$(size)
+for wrong in 100m 80g; do
+    if "$xebec" grow mnt $wrong > said 2>&1; then fail "$wrong"; fi
+done
+grep -q '64 times' said || fail "too much at once"
+chmod 777 mnt
+python3 -c '
+import errno, fcntl, os, struct
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for ask in (lambda: os.setxattr("mnt", "user.xebec.grow", b"200000"),
+            lambda: fcntl.ioctl(os.open("mnt", os.O_RDONLY), 0x4010586e, struct.pack("QII", 200000, 25, 0))):
+    try:
+        ask()
+    except OSError as error:
+        assert error.errno == errno.EPERM, error
+    else:
+        raise SystemExit("anybody may grow it")
+'
+[ "$(size)" = "$before" ] || fail "it has changed"
+for wrong in x '' -1; do
+    if setfattr -n user.xebec.grow -v "$wrong" mnt 2> said; then fail "\"$wrong\" is a number"; fi
+done
+# Into the new space.
+head -c 400000000 /dev/urandom > mnt/large
+touch stop
+wait
+[ -e done-one ] && [ -e done-two ] && [ -e done-three ] || fail "a writer failed"
+if getfattr -d mnt 2> /dev/null | grep xebec; then fail "the attribute stays"; fi
+facts mnt > had
+"$xebec" umount mnt
+judge a.img grown
+shown a.img had
+"$xebec" mount -o ro a.img mnt
+if "$xebec" grow mnt +100m > said 2>&1; then fail "grown while read-only"; fi
+"$xebec" umount mnt
+"$xebec" check a.img > said || fail "afterwards"
+"#;
+
+const NUMBERS: &str = r##"
+"$xebec" mkfs -q a.img --size 300m
+"$xebec" mount a.img mnt
+"$xebec" status mnt > said
+if grep -q metrics said; then fail "nobody asked for metrics"; fi
+"$xebec" umount mnt
+"$xebec" mount -o metrics=0 a.img mnt
+port=$("$xebec" status mnt | sed -n 's|^metrics *http://127.0.0.1:\([0-9]*\)/metrics$|\1|p')
+[ -n "$port" ] || fail "no port"
+for i in $(seq 50); do echo $i > mnt/$i; done
+cat mnt/* > /dev/null
+if cat mnt/nothing 2> /dev/null; then fail "there is nothing"; fi
+setfattr -n user.x -v y mnt/1
+"$xebec" status --json mnt > status.json
+cat > look.py <<'END'
+import json, re, sys, urllib.request
+port = sys.argv[1]
+with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8", answer.headers
+    text = answer.read().decode()
+types, values = {}, {}
+for line in text.splitlines():
+    if line.startswith("# TYPE "):
+        name, kind = line.split()[2:]
+        assert name not in types, name
+        types[name] = kind
+    elif not line.startswith("# HELP "):
+        name, labels, value = re.fullmatch(r'(\w+)(?:\{(.*)\})? ([0-9.e+-]+)', line).groups()
+        base = re.sub("_(bucket|sum|count)$", "", name)
+        kind = types.get(base if base in types else name)
+        assert kind and (kind != "counter" or name.endswith("_total")), line
+        assert (name, labels) not in values, line
+        values[name, labels] = float(value)
+status = json.load(open("status.json"))
+for name, known in (("xebec_volume_bytes", status["bytes"]), ("xebec_inodes", status["inodes"]),
+                    ("xebec_device_bytes", 300 << 20), ("xebec_threads", status["threads"])):
+    assert values[name, None] == known, (name, known, values[name, None])
+assert values["xebec_log_commits_total", None] >= status["log"]["commits"] > 0
+assert values["xebec_cache_bytes", None] > 0
+for kind in status["operations"]:
+    label = f'operation="{kind["name"]}"'
+    times = "xebec_operation_duration_seconds"
+    count = values[times + "_count", label]
+    assert count >= kind["count"], kind
+    assert values["xebec_operations_failed_total", label] >= kind["failed"], kind
+    buckets = [v for (n, l), v in values.items() if n == times + "_bucket" and l.startswith(label + ",")]
+    assert len(buckets) == 12 and buckets == sorted(buckets) and buckets[-1] == count, buckets
+    assert values[times + "_sum", label] > 0
+END
+python3 look.py "$port" || fail "the numbers"
+# Who is silent, who talks without an end, and who asks and does not listen.
+cat > bother.py <<'END'
+import socket, sys, time
+at = ("127.0.0.1", int(sys.argv[1]))
+clients = []
+for number in range(60):
+    client = socket.create_connection(at)
+    client.setblocking(False)
+    clients.append(client)
+    try:
+        client.send([b"", b"GET /metrics HTTP/1.1\r\n\r\n", b"x" * 100000][number % 3])
+    except OSError:
+        pass
+open("bothered", "w")
+time.sleep(600)
+END
+python3 bother.py "$port" &
+bother=$!
+for i in $(seq 100); do [ -e bothered ] && break; sleep 0.1; done
+for i in $(seq 200); do echo $i > mnt/again$i; done
+[ "$(cat mnt/again200)" = 200 ] || fail "the mount"
+since=$SECONDS
+"$xebec" umount mnt
+[ $((SECONDS - since)) -lt 4 ] || fail "it took $((SECONDS - since)) s to end"
+kill $bother
+judge a.img afterwards
+# An address that somebody else has.
+"$xebec" mkfs -q b.img --size 300m
+"$xebec" mount -o metrics=127.0.0.1:0 a.img mnt
+port=$("$xebec" status mnt | sed -n 's|^metrics *http://127.0.0.1:\([0-9]*\)/metrics$|\1|p')
+mkdir other
+if "$xebec" mount -o metrics=$port b.img other 2> said; then fail "two at one port"; fi
+grep -q 'metrics cannot be told' said || fail "two at one port"
+if mountpoint -q other; then fail "mounted without metrics"; fi
+"$xebec" umount mnt
+"##;
