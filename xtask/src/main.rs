@@ -6,14 +6,16 @@
 //! | `wrap` | breaks the comments and texts that are too wide for `tidy` |
 //! | `msrv` | whether every dependency builds with the Rust version that the workspace declares |
 //! | `sample` | a small XFS image, clean or with a dirty log, without root and without XFS tools |
+//! | `release` | `xebec` and `xebec-bench` as they are shipped: optimized by a profile of what they do |
 //! | `try` | such an image, shown, checked and extracted by `xebec` |
 #![forbid(unsafe_code)]
 
 mod msrv;
+mod release;
 mod sample;
 mod tidy;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -23,10 +25,11 @@ fn main() -> ExitCode {
     let complaints = match chore.as_str() {
         "sample" => sample::sample(&arguments).map(|()| Vec::new()),
         "try" => sample::tour(root()).map(|()| Vec::new()),
+        "release" => release::run(root()).map(|()| Vec::new()),
         "tidy" => tidy::run(root()),
         "wrap" => tidy::wrap(root()).map(|()| Vec::new()),
         "msrv" => msrv::run(root()),
-        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy|wrap|msrv|sample|try")),
+        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy|wrap|msrv|release|sample|try")),
     };
     match complaints {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,
@@ -48,4 +51,9 @@ fn main() -> ExitCode {
 fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package)
+}
+
+/// Where Cargo builds.
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

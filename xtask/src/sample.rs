@@ -1,10 +1,12 @@
 //! The sample images of `proof/samples`: unpacked, and shown by `xebec`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use samples::Sample;
+
+use crate::target;
 
 /// `sample clean|dirty FILE`: unpacks a sample image.
 pub fn sample(arguments: &[String]) -> Result<()> {
@@ -53,9 +55,4 @@ pub fn tour(root: &Path) -> Result<()> {
     }
     eprintln!("\nLook around in {}", folder.display());
     Ok(())
-}
-
-/// Where Cargo builds.
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

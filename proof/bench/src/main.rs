@@ -6,6 +6,7 @@
 //! | [`engine`] | the engine's rates of changes, beside the kernel's |
 //! | [`contents`] | rates of reading and writing contents and attributes, beside the kernel's |
 //! | [`create`] | images of whole trees, beside what people use today |
+//! | [`mounted`] | mounts, beside each other |
 //! | [`side`] | a volume on either side, and what both can do |
 //! | [`measure`] | one run of a command: time, processor time, peak memory |
 //! | [`images`] | the images: ready ones, or made through the kernel |
@@ -28,6 +29,7 @@ mod images;
 mod machine;
 mod measure;
 mod mount;
+mod mounted;
 mod report;
 mod side;
 mod table;
@@ -58,10 +60,13 @@ struct Options {
     /// Most inodes of the engine's experiments: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
-    /// Of the engine, of contents and of create, only parts with this in their names: namespace, commits, recovery,
-    /// instructions, finobt; stream, cached, small, attributes; directory, empty.
+    /// Of the engine, of contents, of create and of mount, only parts with this in their names: namespace, commits,
+    /// recovery, instructions, finobt; stream, cached, small, attributes; directory, empty; calls, stream, programs.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     only: String,
+    /// Leave the peers out, and so the need for root: rates of Xebec alone, of `engine` and `contents`.
+    #[arg(long)]
+    alone: bool,
     /// Where the images are, and are made if they are not there [default: $XEBEC_BENCH_IMAGES, target/bench-images].
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
@@ -84,6 +89,8 @@ enum Choice {
     Contents,
     /// `xebec create`, `mke2fs -d`, and the kernel's way.
     Create,
+    /// `xebec mount`, fuse2fs, a server that does nothing, and the kernel's XFS on a loop mount.
+    Mount,
     /// All of them.
     All,
 }
@@ -93,14 +100,19 @@ enum Choice {
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> anyhow::Result<()> {
-    if measure::serve()? || engine::serve()? {
+    if measure::serve()? || engine::serve()? || mounted::nothing::serve()? {
         return Ok(());
     }
     let options = Options::parse();
-    enter_namespace()?;
+    if !options.alone {
+        enter_namespace()?;
+    } else if !matches!(options.bench, Choice::Engine | Choice::Contents | Choice::All) {
+        bail!("this compares programs and means nothing alone: --alone goes with `engine` and `contents`");
+    }
     let setup = benches::Setup {
         xebec: match &options.xebec {
             Some(program) => program.clone(),
+            None if options.alone => beside_this("xebec")?,
             None => build_xebec()?,
         },
         images: images::Images::new(options.images.clone().or_else(ready_images), options.smoke)?,
@@ -108,7 +120,10 @@ fn main() -> anyhow::Result<()> {
     };
     let mut report = report::Report::new(machine::describe(&setup.xebec)?, options.smoke);
     report.print_head();
-    let chosen = |choice| options.bench == Choice::All || options.bench == choice;
+    let chosen = |choice| match options.bench {
+        Choice::All => !options.alone || matches!(choice, Choice::Engine | Choice::Contents),
+        bench => bench == choice,
+    };
     if chosen(Choice::Check) {
         report.add(benches::check(&setup)?);
     }
@@ -120,16 +135,20 @@ fn main() -> anyhow::Result<()> {
     }
     let folder = || setup.images.folder().join("engine");
     if chosen(Choice::Engine) {
-        let scale = engine::Scale::new(folder(), setup.rounds, options.inodes, options.smoke);
+        let scale = engine::Scale::new(folder(), setup.rounds, options.inodes, options.alone, options.smoke);
         engine::run(&scale, &options.only, report.rates())?;
     }
     if chosen(Choice::Contents) {
-        let scale = contents::Scale::new(folder(), setup.rounds, options.smoke);
+        let scale = contents::Scale::new(folder(), setup.rounds, options.alone, options.smoke);
         contents::run(&scale, &options.only, report.rates())?;
     }
     if chosen(Choice::Create) {
         let scale = create::Scale::new(folder(), setup.xebec.clone(), setup.rounds, options.smoke);
         create::run(&scale, &options.only, report.rates())?;
+    }
+    if chosen(Choice::Mount) {
+        let scale = mounted::Scale::new(folder(), setup.xebec.clone(), setup.rounds, options.smoke);
+        mounted::run(&scale, &options.only, report.rates())?;
     }
     report.print_foot();
     if let Some(file) = &options.json {
@@ -175,9 +194,13 @@ fn build_xebec() -> anyhow::Result<PathBuf> {
     if !cargo.status().context("cannot run cargo")?.success() {
         bail!("xebec does not build");
     }
-    let beside = std::env::current_exe().context("the path of this program")?.with_file_name("xebec");
+    let beside = beside_this("xebec")?;
     if !beside.exists() {
         bail!("{} is not there after building it (say where with --xebec)", beside.display());
     }
     Ok(beside)
+}
+
+fn beside_this(name: &str) -> anyhow::Result<PathBuf> {
+    Ok(std::env::current_exe().context("the path of this program")?.with_file_name(name))
 }

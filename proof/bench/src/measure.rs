@@ -176,11 +176,11 @@ fn tail(mut messages: std::fs::File) -> String {
 }
 
 /// What two things give, turn by turn, after one turn of each that does not count (unless it is the only one).
-pub fn turns<T>(
+pub fn turns<T, U>(
     rounds: u32,
     mut first: impl FnMut() -> anyhow::Result<T>,
-    mut second: impl FnMut() -> anyhow::Result<T>,
-) -> anyhow::Result<(Vec<T>, Vec<T>)> {
+    mut second: impl FnMut() -> anyhow::Result<U>,
+) -> anyhow::Result<(Vec<T>, Vec<U>)> {
     let mut both = (Vec::new(), Vec::new());
     for round in 0..=rounds {
         let (one, other) = (first()?, second()?);
@@ -193,6 +193,18 @@ pub fn turns<T>(
         }
     }
     Ok(both)
+}
+
+/// What a thing and its peer give, turn by turn. Of a peer that is left out there are no values.
+pub fn beside<T>(
+    (rounds, alone): (u32, bool),
+    ours: impl FnMut() -> anyhow::Result<T>,
+    peers: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<(Vec<T>, Vec<T>)> {
+    if alone {
+        return Ok((turns(rounds, ours, || Ok(()))?.0, Vec::new()));
+    }
+    turns(rounds, ours, peers)
 }
 
 /// The middle one of some numbers, the lower of two; NaN of none.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use xebec::Options;
 
-use crate::measure::turns;
+use crate::measure;
 use crate::side::{Side, layout};
 use crate::table::{Part, Row, Table, Target};
 
@@ -28,6 +28,8 @@ pub struct Scale {
     pub folder: PathBuf,
     /// Measured turns of each side.
     pub rounds: u32,
+    /// Whether the kernel's side is left out.
+    pub alone: bool,
     /// Bytes of the large file.
     pub stream_bytes: u64,
     /// Bytes of the file that is in memory.
@@ -42,15 +44,25 @@ pub struct Scale {
 
 impl Scale {
     /// A real measurement, or one that only shows that the harness works.
-    pub fn new(folder: PathBuf, rounds: u32, smoke: bool) -> Self {
+    pub fn new(folder: PathBuf, rounds: u32, alone: bool, smoke: bool) -> Self {
         if smoke {
             let (stream_bytes, cached_bytes) = (16 << 20, 4 << 20);
-            Self { folder, rounds: 1, stream_bytes, cached_bytes, reads: 1_000, files: 100, attributes: 1 }
+            Self {
+                folder,
+                rounds: 1,
+                alone,
+                stream_bytes,
+                cached_bytes,
+                reads: 1_000,
+                files: 100,
+                attributes: 1,
+            }
         } else {
             let (stream_bytes, cached_bytes) = (4 << 30, 128 << 20);
             Self {
                 folder,
                 rounds,
+                alone,
                 stream_bytes,
                 cached_bytes,
                 reads: 1_000_000,
@@ -99,8 +111,11 @@ fn beside(
     work: &dyn Fn(Side) -> anyhow::Result<f64>,
 ) -> anyhow::Result<Row> {
     let image = scale.image();
-    let (ours, other) =
-        turns(scale.rounds, || work(ours(&image, options.clone())?), || work(kernels(&image)?))?;
+    let (ours, other) = measure::beside(
+        (scale.rounds, scale.alone),
+        || work(ours(&image, options.clone())?),
+        || work(kernels(&image)?),
+    )?;
     let target = least.map(Target::RatioAtLeast);
     Ok(Row { task: task.into(), unit, ours_is: OURS, other_is: KERNELS, ours, other, target })
 }

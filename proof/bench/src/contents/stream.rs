@@ -5,7 +5,7 @@ use std::time::Instant;
 use xebec::Options;
 
 use super::{KERNELS, OURS, Scale, kernels, ours};
-use crate::measure::turns;
+use crate::measure;
 use crate::side::Side;
 use crate::table::{Row, Table, Target};
 
@@ -21,8 +21,8 @@ struct Rates {
 /// Measures both.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let image = scale.image();
-    let (first, second) = turns(
-        scale.rounds,
+    let (first, second) = measure::beside(
+        (scale.rounds, scale.alone),
         || one(scale, ours(&image, Options::default())?, &|| Side::open(&image, Options::default())),
         || one(scale, kernels(&image)?, &|| Side::mount(&image)),
     )?;

@@ -32,6 +32,8 @@ pub struct Scale {
     pub folder: PathBuf,
     /// Measured turns of each side.
     pub rounds: u32,
+    /// Whether the kernel's side is left out.
+    pub alone: bool,
     /// Files that are created, a turn.
     pub files: u32,
     /// Commits, a turn.
@@ -44,12 +46,11 @@ pub struct Scale {
 
 impl Scale {
     /// A real measurement, or one that only shows that the harness works.
-    pub fn new(folder: PathBuf, rounds: u32, inodes: u32, smoke: bool) -> Self {
-        if smoke {
-            Self { folder, rounds: 1, files: 2_000, commits: 2_000, inodes: 20_000, log_bytes: 16 << 20 }
-        } else {
-            Self { folder, rounds, files: 200_000, commits: 1_000_000, inodes, log_bytes: 64 << 20 }
-        }
+    pub fn new(folder: PathBuf, rounds: u32, inodes: u32, alone: bool, smoke: bool) -> Self {
+        let (files, commits, log_bytes) =
+            if smoke { (2_000, 2_000, 16 << 20) } else { (200_000, 1_000_000, 64 << 20) };
+        let (rounds, inodes) = if smoke { (1, 20_000) } else { (rounds, inodes) };
+        Self { folder, rounds, alone, files, commits, inodes, log_bytes }
     }
 }
 

@@ -1,0 +1,95 @@
+//! Programs on the mounts: tar, git and a C compiler, on sources that are made here.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+
+use super::{Scale, Seen};
+use crate::measure::Run;
+
+/// The tasks, as the report has them.
+pub const UNTAR: &str = "tar x of a repository with its sources";
+pub const STATUS: &str = "git status of it";
+pub const BUILD: &str = "make of its C program, -j2";
+
+/// Sources of the C program.
+const SOURCES: u32 = 60;
+
+/// Where the archive lies.
+fn archive(scale: &Scale) -> PathBuf {
+    scale.folder.join("repository.tar")
+}
+
+/// Makes the archive: text files in a git repository, and a program.
+pub fn prepare(scale: &Scale) -> anyhow::Result<()> {
+    let tree = scale.folder.join("repository");
+    // That of an earlier run.
+    let _ = std::fs::remove_dir_all(&tree);
+    for number in 0..scale.texts {
+        let folder = tree.join(format!("texts/{}/{}", number / 400, number / 40 % 10));
+        std::fs::create_dir_all(&folder)?;
+        let line = format!("This is line {number} of a text that says little.\n");
+        std::fs::write(folder.join(format!("text{number}")), line.repeat(1 + number as usize % 100))?;
+    }
+    program(&tree.join("program"))?;
+    git(&tree, &["init", "-q"])?;
+    git(&tree, &["add", "."])?;
+    git(&tree, &["-c", "user.name=b", "-c", "user.email=b@localhost", "commit", "-q", "-m", "All of it"])?;
+    Run::new(["tar", "-C"]).with(&tree).with("-cf").with(archive(scale)).with(".").measure()?;
+    Ok(std::fs::remove_dir_all(&tree)?)
+}
+
+fn program(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let mut main = String::from("#include <stdio.h>\n");
+    let mut calls = String::new();
+    let mut objects = String::new();
+    for number in 0..SOURCES {
+        let mut source = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
+        for function in 0..20 {
+            writeln!(
+                source,
+                "int f{number}_{function}(int n) {{ int s = 0; for (int i = 0; i < n; i++) s += i ^ {function}; \
+                 return s; }}"
+            )?;
+        }
+        std::fs::write(folder.join(format!("part{number}.c")), source)?;
+        writeln!(main, "int f{number}_0(int);")?;
+        writeln!(calls, "s += f{number}_0({number});")?;
+        write!(objects, " part{number}.o")?;
+    }
+    writeln!(main, "int main(void) {{ int s = 0;\n{calls}printf(\"%d\\n\", s); return 0; }}")?;
+    std::fs::write(folder.join("main.c"), main)?;
+    let make = format!("program: main.o{objects}\n\t$(CC) -o $@ $^\n%.o: %.c\n\t$(CC) -O0 -c -o $@ $<\n");
+    Ok(std::fs::write(folder.join("Makefile"), make)?)
+}
+
+fn git(tree: &Path, words: &[&str]) -> anyhow::Result<()> {
+    let status =
+        Command::new("git").args(words).current_dir(tree).status().context("git (apt install git)")?;
+    anyhow::ensure!(status.success(), "git {words:?}: {status}");
+    Ok(())
+}
+
+/// Runs them.
+pub fn all(scale: &Scale, root: &Path, seen: &mut Seen) -> anyhow::Result<()> {
+    let tree = root.join("repository");
+    std::fs::create_dir(&tree)?;
+    let untar = Run::new(["tar", "-xf"]).with(archive(scale)).with("-C").with(&tree);
+    seen.add(UNTAR, untar.measure()?.wall_s);
+    let status = Run::new(["git", "-c", "safe.directory=*", "status", "--porcelain"]).within(&tree);
+    // The first looks at contents, as the times are others than in the repository's index.
+    status.measure()?;
+    seen.add(STATUS, status.measure()?.wall_s);
+    let make = Run::new(["make", "-s", "-j2"]).within(&tree.join("program"));
+    seen.add(BUILD, make.measure()?.wall_s);
+    Ok(())
+}
+
+/// Removes what was prepared.
+pub fn clear(scale: &Scale) {
+    // It is in nobody's way where it cannot be removed.
+    let _ = std::fs::remove_file(archive(scale));
+}
