@@ -1,10 +1,15 @@
 //! The same by path. Paths are absolute, with or without the first slash; symbolic links on the way are followed within
 //! the volume, and never lead out of it.
 
+use std::collections::HashSet;
+
 use base::{Ino, errno};
+use format::damage::Damage;
 use format::inode::FileType;
 
+use crate::namespace::listing::{Cookie, Entry};
 use crate::new::New;
+use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
 /// How many symbolic links a path may go through, as in Linux.
@@ -95,15 +100,20 @@ impl Volume {
         }
         // Depth first, with a list of directories instead of recursion: a tree may be deeper than a stack.
         let top = self.lookup(dir, name)?;
+        let mut met = Met::default();
+        met.meet(top)?;
         let mut path = vec![Level { parent: dir, name: name.to_vec(), dir: top, below: self.empty(top)? }];
         while let Some(level) = path.last_mut() {
             match level.below.pop() {
                 Some((name, dir)) => {
                     let parent = level.dir;
+                    met.meet(dir)?;
                     path.push(Level { parent, name, dir, below: self.empty(dir)? });
                 }
                 None => {
                     self.rmdir(level.parent, &level.name)?;
+                    // Its number may be another's from now on.
+                    met.leave(level.dir);
                     path.pop();
                 }
             }
@@ -111,15 +121,40 @@ impl Volume {
         Ok(())
     }
 
+    /// Shows a file, and every file below it, by its number: a directory before what is in it.
+    ///
+    /// # Errors
+    /// What `see` returns; damage, also where a directory has two names.
+    pub fn each_below(&self, top: Ino, mut see: impl FnMut(Ino) -> Result<()>) -> Result<()> {
+        let (mut left, mut met) = (vec![(top, None)], Met::default());
+        while let Some((ino, file_type)) = left.pop() {
+            see(ino)?;
+            let file_type = match file_type {
+                Some(known) => known,
+                None => self.metadata(ino)?.file_type,
+            };
+            if file_type == FileType::Directory {
+                met.meet(ino)?;
+                self.each_in(ino, |entry| left.push((entry.ino, entry.file_type)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows what a directory has, but for itself and its parent.
+    fn each_in(&self, dir: Ino, mut see: impl FnMut(Entry<'_>)) -> Result<()> {
+        self.read_dir(dir, Cookie::default(), &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                see(entry);
+            }
+            true
+        })
+    }
+
     /// Removes everything in a directory but directories; gives those.
     fn empty(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Ino)>> {
         let mut names = Vec::new();
-        self.read_dir(dir, crate::Cookie::default(), &mut |entry| {
-            if !matches!(entry.name, b"." | b"..") {
-                names.push((entry.name.to_vec(), entry.ino));
-            }
-            true
-        })?;
+        self.each_in(dir, |entry| names.push((entry.name.to_vec(), entry.ino)))?;
         let mut directories = Vec::new();
         for (name, ino) in names {
             match self.unlink(dir, &name) {
@@ -128,6 +163,23 @@ impl Volume {
             }
         }
         Ok(directories)
+    }
+}
+
+/// Directories on a walk. In a damaged volume one may be below itself: a walk that did not look would never end.
+#[derive(Default)]
+struct Met(HashSet<Ino>);
+
+impl Met {
+    fn meet(&mut self, dir: Ino) -> Result<()> {
+        if self.0.insert(dir) {
+            return Ok(());
+        }
+        Err(damaged(dir, Damage::new("directory", "names", "one", "another, on the way below it")))
+    }
+
+    fn leave(&mut self, dir: Ino) {
+        self.0.remove(&dir);
     }
 }
 

@@ -427,13 +427,10 @@ fn list(volume: &Volume, dir: Ino) -> xebec::Result<Vec<There>> {
 
 /// How many names go away with one.
 pub(super) fn count(volume: &Volume, ino: Ino) -> xebec::Result<u64> {
-    let (mut count, mut left) = (1, vec![ino]);
-    while let Some(ino) = left.pop() {
-        if volume.metadata(ino)?.file_type == FileType::Directory {
-            let below = list(volume, ino)?;
-            count += below.len() as u64;
-            left.extend(below.iter().filter(|there| there.is_directory).map(|there| there.ino));
-        }
-    }
+    let mut count = 0;
+    volume.each_below(ino, |_| {
+        count += 1;
+        Ok(())
+    })?;
     Ok(count)
 }

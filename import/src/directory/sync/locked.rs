@@ -1,8 +1,7 @@
 //! Files that are immutable, or may only be appended to: whoever owns the image may lift that, and sets it again.
 
 use base::{Ino, errno};
-use format::inode::{FileType, flags};
-use xebec::namespace::listing::Cookie;
+use format::inode::flags;
 use xebec::{Result, Settings, Volume};
 
 const LOCKED: u32 = (flags::IMMUTABLE | flags::APPEND) as u32;
@@ -40,19 +39,8 @@ impl<'v> Lifted<'v> {
 
     /// The same for a file with all below it.
     pub fn lift_all(&mut self, top: Ino) -> Result<()> {
-        let mut left = vec![top];
-        while let Some(ino) = left.pop() {
-            self.lift(ino)?;
-            if self.volume.metadata(ino)?.file_type == FileType::Directory {
-                self.volume.read_dir(ino, Cookie::default(), &mut |entry| {
-                    if !matches!(entry.name, b"." | b"..") {
-                        left.push(entry.ino);
-                    }
-                    true
-                })?;
-            }
-        }
-        Ok(())
+        let volume = self.volume;
+        volume.each_below(top, |ino| self.lift(ino))
     }
 
     /// Sets it again of what is still there.
