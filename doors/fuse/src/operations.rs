@@ -216,7 +216,9 @@ pub struct WriteHow {
 /// A file system.
 ///
 /// Numbers of open files are those that [`open`](Self::open) and [`create`](Self::create) gave. Every [`Found`] that is
-/// returned counts as one lookup, which [`forget`](Self::forget) takes back.
+/// returned counts as one lookup, which [`forget`](Self::forget) takes back. What is not implemented is refused with
+/// `ENOSYS`, by which the kernel knows not to ask again where it can do without; what only tells, is ignored.
+#[expect(unused_variables, reason = "what only refuses uses none of its arguments")]
 pub trait Operations: Sync {
     /// Whether nothing may be changed. Who is root can tell the kernel otherwise (`mount -o remount,rw`); what it then
     /// asks for is refused with `EROFS`, and does not come here.
@@ -228,7 +230,7 @@ pub trait Operations: Sync {
     fn lookup(&self, dir: Node, name: &[u8]) -> Result<Found>;
 
     /// The kernel forgets so many lookups of a file.
-    fn forget(&self, node: Node, lookups: u64);
+    fn forget(&self, node: Node, lookups: u64) {}
 
     /// What is known of a file.
     fn attributes(&self, node: Node) -> Result<Attributes>;
@@ -237,10 +239,14 @@ pub trait Operations: Sync {
     fn change(&self, node: Node, changes: &Changes) -> Result<Attributes>;
 
     /// Where a symbolic link points.
-    fn read_link(&self, node: Node) -> Result<Vec<u8>>;
+    fn read_link(&self, node: Node) -> Result<Vec<u8>> {
+        Err(ENOSYS)
+    }
 
     /// Makes a file of any kind under a name.
-    fn make(&self, caller: Caller, dir: Node, name: &[u8], make: &Make<'_>) -> Result<Found>;
+    fn make(&self, caller: Caller, dir: Node, name: &[u8], make: &Make<'_>) -> Result<Found> {
+        Err(ENOSYS)
+    }
 
     /// Makes a regular file and opens it: under a name, or without one.
     fn create(
@@ -250,25 +256,35 @@ pub trait Operations: Sync {
         name: Option<&[u8]>,
         make: &Make<'_>,
         flags: i32,
-    ) -> Result<(Found, Open)>;
+    ) -> Result<(Found, Open)> {
+        Err(ENOSYS)
+    }
 
     /// Gives a file another name.
-    fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<Found>;
+    fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<Found> {
+        Err(ENOSYS)
+    }
 
     /// Takes a name away from what is no directory.
-    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()>;
+    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// Removes an empty directory.
-    fn rmdir(&self, dir: Node, name: &[u8]) -> Result<()>;
+    fn rmdir(&self, dir: Node, name: &[u8]) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// Moves a name.
-    fn rename(&self, from: (Node, &[u8]), to: (Node, &[u8]), how: Rename) -> Result<()>;
+    fn rename(&self, from: (Node, &[u8]), to: (Node, &[u8]), how: Rename) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// Opens a regular file (`flags` as in `open`).
     fn open(&self, node: Node, flags: i32) -> Result<Open>;
 
     /// The last descriptor of an open file is closed.
-    fn release(&self, open: Open);
+    fn release(&self, open: Open) {}
 
     /// Reads; how many bytes there were.
     fn read(&self, open: Open, offset: u64, buf: &mut [u8]) -> Result<usize>;
@@ -280,10 +296,14 @@ pub trait Operations: Sync {
     fn sync_file(&self, open: Open) -> Result<()>;
 
     /// So is every change of a directory.
-    fn sync_directory(&self, node: Node) -> Result<()>;
+    fn sync_directory(&self, node: Node) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// And of everything.
-    fn sync_all(&self) -> Result<()>;
+    fn sync_all(&self) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// The entries of a directory from a position on, until `give` says `false`; with what they stand for, if `plus`.
     /// An entry that `give` refuses does not count as looked up.
@@ -303,26 +323,42 @@ pub trait Operations: Sync {
         value: &[u8],
         how: SetXattr,
         drop_set_group_id: bool,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// The value of one.
-    fn xattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>>;
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>> {
+        Err(ENOSYS)
+    }
 
     /// Names of all.
-    fn list_xattrs(&self, node: Node) -> Result<Vec<Vec<u8>>>;
+    fn list_xattrs(&self, node: Node) -> Result<Vec<Vec<u8>>> {
+        Err(ENOSYS)
+    }
 
     /// Removes one.
-    fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()>;
+    fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// Changes what is mapped in a range (`mode` as in `fallocate`).
-    fn allocate(&self, open: Open, range: Range, mode: u32) -> Result<()>;
+    fn allocate(&self, open: Open, range: Range, mode: u32) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// Looks for data or a hole.
-    fn seek(&self, open: Open, offset: u64, what: Seek) -> Result<u64>;
+    fn seek(&self, open: Open, offset: u64, what: Seek) -> Result<u64> {
+        Err(ENOSYS)
+    }
 
     /// Copies a range from one open file to another, sharing blocks where that can be; how many bytes.
-    fn copy(&self, from: (Open, u64), to: (Open, u64), length: u64) -> Result<u64>;
+    fn copy(&self, from: (Open, u64), to: (Open, u64), length: u64) -> Result<u64> {
+        Err(ENOSYS)
+    }
 
     /// Answers an `ioctl` of a file, whose argument and answer have the sizes that its number tells.
-    fn control(&self, caller: Caller, node: Node, command: u32, argument: &[u8]) -> Result<Vec<u8>>;
+    fn control(&self, caller: Caller, node: Node, command: u32, argument: &[u8]) -> Result<Vec<u8>> {
+        Err(ENOSYS)
+    }
 }

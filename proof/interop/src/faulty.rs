@@ -13,14 +13,14 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
-use base::errno::{EINVAL, EIO, ENOENT, EOPNOTSUPP, EPERM};
+use base::errno::{EINVAL, EIO, ENOENT};
 use base::time::Time;
 use clap::Args;
 use fuse::counts::Counts;
 use fuse::mount::Wanted;
 use fuse::operations::{
-    Attributes, Caller, Changes, ENOSYS, Errno, Found, Listed, Make, Node, Open, Operations, ROOT, Range,
-    Rename, Result as Answer, Seek, SetXattr, Space, WriteHow,
+    Attributes, Changes, Errno, Found, Listed, Node, Open, Operations, ROOT, Result as Answer, Space,
+    WriteHow,
 };
 
 /// Arguments of `faulty`.
@@ -118,8 +118,6 @@ impl Operations for Faulty {
         }
     }
 
-    fn forget(&self, _node: Node, _lookups: u64) {}
-
     fn attributes(&self, node: Node) -> Answer<Attributes> {
         let about = self.file.metadata().map_err(|error| host(&error))?;
         let time = Time { seconds: about.mtime(), nanos: about.mtime_nsec() as u32 };
@@ -151,8 +149,6 @@ impl Operations for Faulty {
         Ok(Open(node.0))
     }
 
-    fn release(&self, _open: Open) {}
-
     fn read(&self, open: Open, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         if open.0 != IMAGE.0 {
             return Ok(0);
@@ -182,14 +178,6 @@ impl Operations for Faulty {
         self.file.sync_all().map_err(|error| host(&error))
     }
 
-    fn sync_directory(&self, _node: Node) -> Answer<()> {
-        Ok(())
-    }
-
-    fn sync_all(&self) -> Answer<()> {
-        Ok(())
-    }
-
     fn list(
         &self,
         _dir: Node,
@@ -202,80 +190,5 @@ impl Operations for Faulty {
 
     fn space(&self) -> Answer<Space> {
         Ok(Space { block_size: 4096, blocks: 0, blocks_free: 0, files: 0, files_free: 0 })
-    }
-
-    fn allocate(&self, _open: Open, _range: Range, _mode: u32) -> Answer<()> {
-        Err(Errno(EOPNOTSUPP))
-    }
-
-    fn seek(&self, _open: Open, _offset: u64, _what: Seek) -> Answer<u64> {
-        Err(ENOSYS)
-    }
-
-    fn copy(&self, _from: (Open, u64), _to: (Open, u64), _length: u64) -> Answer<u64> {
-        Err(ENOSYS)
-    }
-
-    fn control(&self, _caller: Caller, _node: Node, _command: u32, _argument: &[u8]) -> Answer<Vec<u8>> {
-        Err(ENOSYS)
-    }
-
-    fn read_link(&self, _node: Node) -> Answer<Vec<u8>> {
-        Err(Errno(EINVAL))
-    }
-
-    fn make(&self, _caller: Caller, _dir: Node, _name: &[u8], _make: &Make<'_>) -> Answer<Found> {
-        Err(Errno(EPERM))
-    }
-
-    fn create(
-        &self,
-        _caller: Caller,
-        _dir: Node,
-        _name: Option<&[u8]>,
-        _make: &Make<'_>,
-        _flags: i32,
-    ) -> Answer<(Found, Open)> {
-        Err(Errno(EPERM))
-    }
-
-    fn link(&self, _node: Node, _dir: Node, _name: &[u8]) -> Answer<Found> {
-        Err(Errno(EPERM))
-    }
-
-    fn unlink(&self, _dir: Node, _name: &[u8]) -> Answer<()> {
-        Err(Errno(EPERM))
-    }
-
-    fn rmdir(&self, _dir: Node, _name: &[u8]) -> Answer<()> {
-        Err(Errno(EPERM))
-    }
-
-    fn rename(&self, _from: (Node, &[u8]), _to: (Node, &[u8]), _how: Rename) -> Answer<()> {
-        Err(Errno(EPERM))
-    }
-
-    fn set_xattr(
-        &self,
-        _caller: Caller,
-        _node: Node,
-        _name: &[u8],
-        _value: &[u8],
-        _how: SetXattr,
-        _drop_set_group_id: bool,
-    ) -> Answer<()> {
-        Err(ENOSYS)
-    }
-
-    fn xattr(&self, _node: Node, _name: &[u8]) -> Answer<Vec<u8>> {
-        Err(ENOSYS)
-    }
-
-    fn list_xattrs(&self, _node: Node) -> Answer<Vec<Vec<u8>>> {
-        Err(ENOSYS)
-    }
-
-    fn remove_xattr(&self, _node: Node, _name: &[u8]) -> Answer<()> {
-        Err(ENOSYS)
     }
 }

@@ -88,8 +88,6 @@ impl Operations for Nothing {
         Err(Errno(ENOENT))
     }
 
-    fn forget(&self, _node: Node, _lookups: u64) {}
-
     fn attributes(&self, node: Node) -> Result<Attributes> {
         Ok(self.known(node))
     }
@@ -141,8 +139,6 @@ impl Operations for Nothing {
         Ok(Open(node.0))
     }
 
-    fn release(&self, _open: Open) {}
-
     fn read(&self, _open: Open, _offset: u64, buf: &mut [u8]) -> Result<usize> {
         buf.fill(0);
         Ok(buf.len())
@@ -154,14 +150,6 @@ impl Operations for Nothing {
     }
 
     fn sync_file(&self, _open: Open) -> Result<()> {
-        Ok(())
-    }
-
-    fn sync_directory(&self, _node: Node) -> Result<()> {
-        Ok(())
-    }
-
-    fn sync_all(&self) -> Result<()> {
         Ok(())
     }
 
