@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod msrv;
+mod packages;
 mod release;
 mod sample;
 mod tidy;

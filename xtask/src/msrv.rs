@@ -4,23 +4,15 @@
 //! stable. What clippy does not see is a dependency that asks for a newer compiler: that is looked up here.
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::Value;
+
+use crate::packages::packages;
 
 /// Lists the packages that ask for a newer Rust than the workspace declares.
 pub fn run(root: &Path) -> anyhow::Result<Vec<String>> {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked"])
-        .current_dir(root)
-        .output()
-        .context("cargo metadata")?;
-    if !output.status.success() {
-        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    let packages = packages(root)?;
     let ours = packages
         .iter()
         .find(|package| package["name"] == env!("CARGO_PKG_NAME"))

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::packages::packages;
 use crate::target;
 
 /// What the benchmarks do, without peers and so without root.
@@ -83,11 +84,7 @@ fn train(root: &Path, built: &Path, folder: &Path) -> Result<()> {
 
 /// Where the sources of all dependencies lie: a tree that every machine has on which this was built.
 fn dependencies(root: &Path) -> Result<PathBuf> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["metadata", "--format-version", "1", "--locked"]).current_dir(root);
-    let output = cargo.output().context("cargo metadata")?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    let packages = packages(root)?;
     let fetched = packages.iter().find(|package| package["source"].is_string());
     let manifest = fetched.and_then(|package| package["manifest_path"].as_str());
     let folder = manifest.and_then(|manifest| Path::new(manifest).parent()?.parent());
