@@ -19,6 +19,7 @@ use crate::wire::dispatch::{Answer, answer};
 use crate::wire::init::{self, Agreed, MOST};
 use crate::wire::reply::{OVERHEAD, Reply};
 use crate::wire::request::Request;
+use crate::wire::stale::{notice, stale};
 
 /// The kernel's device of one mount, with what was agreed upon.
 #[derive(Debug)]
@@ -103,7 +104,10 @@ impl Session {
             std::mem::forget(unanswered);
             let failed = answered.is_err();
             match answered {
-                Ok(Answer::Reply) => self.send(reply.done(request.unique()))?,
+                Ok(Answer::Reply) => {
+                    stale(&request).into_iter().flatten().try_for_each(|node| self.send(&notice(node)))?;
+                    self.send(reply.done(request.unique()))?;
+                }
                 Ok(Answer::None) => {}
                 Ok(Answer::End) => break,
                 Err(error) => self.send(reply.error(request.unique(), error))?,

@@ -2,7 +2,8 @@
 //!
 //! The mount has two files: `image`, which is the other, and `switch`. What was last written to `switch` says which
 //! transfers fail with `EIO`: words among `read`, `write` and `sync`, and a range of bytes `FROM-TO` that reads and
-//! writes must touch to fail. An empty `switch` lets everything pass.
+//! writes must touch to fail. An empty `switch` lets everything pass. By `late`, what is known of `image` is looked up
+//! at once, and told when `switch` no longer says so.
 //!
 //! # Locking
 //! One mutex over what fails, held for a look.
@@ -11,6 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use base::errno::{EINVAL, EIO, ENOENT};
@@ -35,6 +37,7 @@ pub struct Options {
 const IMAGE: Node = Node(2);
 const SWITCH: Node = Node(3);
 const THREADS: usize = 4;
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What fails.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +45,8 @@ struct Failing {
     reads: bool,
     writes: bool,
     syncs: bool,
+    /// Not failing, but late.
+    late: bool,
     range: Option<(u64, u64)>,
 }
 
@@ -53,6 +58,7 @@ impl Failing {
                 "read" => failing.reads = true,
                 "write" => failing.writes = true,
                 "sync" => failing.syncs = true,
+                "late" => failing.late = true,
                 range => {
                     let (from, to) = range.split_once('-')?;
                     failing.range = Some((from.parse().ok()?, to.parse().ok()?));
@@ -123,6 +129,9 @@ impl Operations for Faulty {
         let time = Time { seconds: about.mtime(), nanos: about.mtime_nsec() as u32 };
         let mode = if node == ROOT { 0o040_755 } else { 0o100_644 };
         let size = if node == IMAGE { about.size() } else { 0 };
+        while node == IMAGE && self.failing().late {
+            std::thread::sleep(LOOK_AGAIN);
+        }
         Ok(Attributes {
             ino: node.0,
             mode,

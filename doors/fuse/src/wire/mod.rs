@@ -7,6 +7,7 @@
 //! | `encode` | what is known of files, in the protocol's forms |
 //! | `init` | what is agreed upon at first |
 //! | `dispatch` | from a request, by way of [`Operations`](crate::Operations), to its reply |
+//! | `stale` | what the kernel may not keep after a change |
 //! | `names`, `files`, `rest` | the requests that concern names; open files; all else |
 
 pub mod dispatch;
@@ -17,5 +18,6 @@ mod names;
 pub mod reply;
 pub mod request;
 mod rest;
+pub mod stale;
 #[cfg(test)]
 mod tests;

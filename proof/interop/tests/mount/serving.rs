@@ -16,6 +16,33 @@ fn numbers_for_prometheus() {
     bed::run("numbers_for_prometheus", &["xfs_repair", "python3", "setfattr"], NUMBERS);
 }
 
+/// An answer that was sent before a change, and taken up after it, is not kept: a page that a program changes in memory
+/// is written while somebody still waits to be told of the file.
+#[test]
+fn what_was_told_before_a_change_is_not_kept() {
+    bed::run("what_was_told_before_a_change_is_not_kept", &["python3"], TOLD_LATE);
+}
+
+const TOLD_LATE: &str = r#"
+mkdir device && head -c 1m /dev/zero > disk
+"$interop" faulty disk device & behind=$!
+for n in $(seq 500); do [ ! -e device/image ] || break; sleep 0.02; done
+echo late > device/switch
+stat --cached=never device/image > before & asked=$!
+# Until it waits for the answer.
+sleep 1
+python3 -c '
+import mmap
+with open("device/image", "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+    memory[5000] = 7
+    memory.flush()
+'
+echo > device/switch
+wait $asked
+[ "$(stat -c %.9Y device/image)" = "$(stat -c %.9Y disk)" ] || fail "an old answer is kept"
+umount device && wait $behind || fail "the server ends with $?"
+"#;
+
 const GROWS: &str = r#"
 "$xebec" mkfs -q a.img --size 64m
 "$xebec" mount -o allow_other a.img mnt

@@ -133,9 +133,10 @@ for kind in $kinds; do arguments="$arguments --$kind 1"; done
 seconds=${XEBEC_FSX_SECONDS:-5}
 stress-ng $arguments --timeout $((seconds / 2 + 1)) > said 2>&1 || fail "stress-ng ended with $?"
 [ -z "$(ls mnt)" ] || fail "stress-ng left something behind: $(ls mnt)"
-# Each of its processes holds the pipe, and may be in the middle of a change for a while after it was killed.
-mkfifo pipe && cat pipe > said & last=$!
-unshare --pid --fork --kill-child stress-ng $arguments --timeout 1h > pipe 2>&1 & busy=$!
+# Each of its processes holds that pipe, and may be in the middle of a change for a while after it was killed.
+mkfifo alive
+cat alive > said & last=$!
+unshare --pid --fork --kill-child stress-ng $arguments --timeout 1h > alive 2>&1 & busy=$!
 sleep $((seconds / 3 + 1))
 kill -9 $busy; wait $busy 2> /dev/null || true
 wait $last
