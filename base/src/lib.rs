@@ -9,6 +9,7 @@
 //! | [`pipeline`] | work done ahead of its turn by many threads, given out in order |
 //! | [`percpu`] | state of which each CPU has its own |
 //! | [`prefetch`](mod@prefetch) | memory that will be needed soon |
+//! | [`recycled`] | memory that a thread uses again and again |
 //! | [`sync`] | atomics, in whose place a model checker can put its own |
 //! | [`time`], [`random`] | the clock and random numbers, which tests replace |
 //!
@@ -23,6 +24,7 @@ pub mod percpu;
 pub mod pipeline;
 pub mod prefetch;
 pub mod random;
+pub mod recycled;
 pub mod sync;
 pub mod time;
 pub mod units;

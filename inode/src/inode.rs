@@ -343,10 +343,7 @@ impl Loggable for LockedInode {
         let unwritten = inode.in_flight.load(Ordering::Acquire) | inode.failed.load(Ordering::Acquire);
         let fields = self.state.commit_fields(unwritten);
         let inode = self.state.owner();
-        inode.core.log_regions(at, |regions| {
-            regions.clear();
-            record::write(&self.state, &inode.place, fields, regions);
-        })
+        inode.core.log_regions(at, |regions| record::write(&self.state, &inode.place, fields, regions))
     }
 
     fn any(&mut self) -> &mut dyn Any {

@@ -10,20 +10,23 @@ use format::log::inode::{RawInodeFormat, RawLogInode, fields};
 use format::log::item::ItemType;
 use format::ondisk::{LeU16, LeU32, LeU64, OnDisk, U16, U32, U64};
 use log::engine::Regions;
-use zerocopy::{FromZeros, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::cluster::Place;
 use crate::state::{Form, InodeState};
 
 /// What every record begins with: two regions.
-#[derive(FromZeros, IntoBytes, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Head {
     format: RawInodeFormat,
     core: RawLogInode,
 }
 
-/// Writes the item's regions: what `changed` says and what of it still exists in the forks' present form.
+const HEAD_ENDS: [usize; 2] = [RawInodeFormat::SIZE, size_of::<Head>()];
+
+/// Writes the item's regions: what `changed` says and what of it still exists in the forks' present form. Every field
+/// is written, as `out` may hold an earlier record of the inode.
 pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut Regions) {
     // Of most inodes nothing but the core changed.
     let forks = changed & !fields::CORE != 0;
@@ -31,20 +34,19 @@ pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut R
     let (attr, asize) = if forks { fork_field(state, ForkKind::Attr, changed) } else { (0, 0) };
     let has_device = changed & fields::DEVICE != 0 && state.form(ForkKind::Data) == Some(Form::Device);
     let device = if has_device { fields::DEVICE } else { 0 };
-    let mut head = Head::new_zeroed();
-    head.format.kind = LeU16::new(ItemType::Inode.code());
-    head.format.size = LeU16::new(2 + u16::from(data != 0) + u16::from(attr != 0));
-    head.format.fields = LeU32::new(fields::CORE | data | attr | device);
-    head.format.asize = LeU16::new(asize);
-    head.format.dsize = LeU16::new(dsize);
-    head.format.ino = LeU64::new(state.ino().get());
-    head.format.rdev = LeU32::new(if has_device { state.device().unwrap_or(0) } else { 0 });
-    head.format.blkno = LeU64::new(place.cluster.daddr.get());
-    head.format.len = LeU32::new(place.cluster.bytes / 512);
-    head.format.boffset = LeU32::new(place.offset);
-    put_core(state.core(), &mut head.core);
-    out.reserve(size_of::<Head>() + usize::from(dsize) + usize::from(asize) + 8);
-    out.push_several(head.as_bytes(), &[RawInodeFormat::SIZE, size_of::<Head>()]);
+    let bytes = out.begin(&HEAD_ENDS, usize::from(dsize) + usize::from(asize) + 8);
+    let Ok(Head { format, core }) = Head::mut_from_bytes(bytes) else { return };
+    format.kind = LeU16::new(ItemType::Inode.code());
+    format.size = LeU16::new(2 + u16::from(data != 0) + u16::from(attr != 0));
+    format.fields = LeU32::new(fields::CORE | data | attr | device);
+    format.asize = LeU16::new(asize);
+    format.dsize = LeU16::new(dsize);
+    format.ino = LeU64::new(state.ino().get());
+    format.rdev = LeU32::new(if has_device { state.device().unwrap_or(0) } else { 0 });
+    format.blkno = LeU64::new(place.cluster.daddr.get());
+    format.len = LeU32::new(place.cluster.bytes / 512);
+    format.boffset = LeU32::new(place.offset);
+    put_core(state.core(), core);
     if data != 0 {
         push_fork(state, ForkKind::Data, out);
     }
@@ -59,6 +61,9 @@ fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> (u32, u16) {
         ForkKind::Data => (fields::DATA_LOCAL, fields::DATA_EXTENTS, fields::DATA_ROOT),
         ForkKind::Attr => (fields::ATTR_LOCAL, fields::ATTR_EXTENTS, fields::ATTR_ROOT),
     };
+    if changed & (local | extents | root) == 0 {
+        return (0, 0);
+    }
     let bit = match state.form(kind) {
         Some(Form::Local) => local,
         Some(Form::Extents) => extents,
@@ -131,8 +136,8 @@ fn push_root(state: &InodeState, area: &[u8], out: &mut Regions) {
     });
 }
 
-/// Writes the core as the log has it into zeros. What recovery must not take from here (the unlinked link, LSN,
-/// checksum) is left empty.
+/// Writes the core as the log has it. What recovery must not take from here (the unlinked link, LSN, checksum) is left
+/// empty.
 ///
 /// Not inlined, so that each field goes from one place to the other through one register.
 #[inline(never)]
@@ -148,9 +153,8 @@ fn put_core(core: &RawInode, log: &mut RawLogInode) {
     log.nlink = LeU32::new(core.nlink.get());
     log.projid_lo = LeU16::new(core.projid_lo.get());
     log.projid_hi = LeU16::new(core.projid_hi.get());
-    if flags & flags2::NREXT64 != 0 {
-        log.big_nextents = LeU64::new(core.big_nextents.get());
-    }
+    let is_wide = flags & flags2::NREXT64 != 0;
+    log.big_nextents = LeU64::new(if is_wide { core.big_nextents.get() } else { 0 });
     // The narrow form is two 32-bit numbers, seconds first, each in the log's order.
     let turn = if flags & flags2::BIGTIME != 0 { 0 } else { 32 };
     let time = |raw: U64| LeU64::new(raw.get().rotate_left(turn));

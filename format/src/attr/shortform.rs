@@ -80,6 +80,11 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
+    /// Bytes behind those that were walked.
+    pub(super) fn left_over(&self) -> usize {
+        self.rest.len()
+    }
+
     fn take(&mut self) -> Option<(u8, &'a [u8], &'a [u8])> {
         let header = AttrShortformEntry::view(self.rest)?;
         let rest = self.rest.get(AttrShortformEntry::SIZE..)?;

@@ -2,7 +2,10 @@
 
 use format::attr::edit::shortform;
 use format::attr::{Attr, Value};
+use format::inode::ForkKind;
+use format::log::inode::fields;
 
+use super::place::offset_for;
 use super::{Attributes, Key, Listed, NewValue, Result, Stored};
 
 impl Attributes<'_> {
@@ -48,6 +51,9 @@ impl Attributes<'_> {
         if let NewValue::Inline(value) = value {
             let value = Value::Inline(value);
             let new = Attr { namespace: key.namespace, incomplete: false, name: key.name, value };
+            if self.set_in_place(key, &new)? {
+                return Ok(());
+            }
             if let Some(contents) = self.exchanged(key, Some(new))?
                 && self.put_inside(&contents)
             {
@@ -59,6 +65,25 @@ impl Attributes<'_> {
             shortform::attributes(&bytes, self.geometry()).map_err(|damage| self.damaged(damage))?;
         stay.retain(|attr| !key.is(attr));
         self.leave_inode(&stay, key, value)
+    }
+
+    /// Sets an attribute where the fork lies, whose border is moved for its first alone. `false` where others have to
+    /// move.
+    fn set_in_place(&mut self, key: &Key<'_>, new: &Attr<'_>) -> Result<bool> {
+        if self.stored() == Stored::Nowhere {
+            let size = shortform::size([(new.name.len(), new.value.length())]);
+            let offset = size.and_then(|size| offset_for(self.state, size));
+            let Some(offset) = offset else { return Ok(false) };
+            self.begin_inside(offset);
+        }
+        let geometry = self.geometry();
+        let area = self.state.area_mut(ForkKind::Attr);
+        let set = shortform::set(area, geometry, |attr| key.is(attr), new);
+        let set = set.map_err(|damage| self.damaged(damage))?;
+        if set {
+            self.state.mark(fields::ATTR_LOCAL);
+        }
+        Ok(set)
     }
 
     /// The attributes no longer fit the inode: they go to a leaf, or to several where leaves are small.

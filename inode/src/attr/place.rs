@@ -70,10 +70,20 @@ impl Attributes<'_> {
     /// fit. Whatever blocks the fork had were freed.
     pub(super) fn put_inside(&mut self, contents: &[u8]) -> bool {
         let Some(offset) = offset_for(self.state, contents.len()) else { return false };
+        self.move_border(offset);
+        self.state.set_attr_local(contents)
+    }
+
+    /// Makes a fork without attributes one that lies in the inode behind a border.
+    pub(super) fn begin_inside(&mut self, offset: u8) {
+        self.move_border(offset);
+        let _ = self.state.set_attr_local(&format::attr::edit::shortform::EMPTY); // it fits every fork
+    }
+
+    fn move_border(&mut self, offset: u8) {
         if offset != self.state.attr_offset() {
             self.state.set_attr_offset(offset);
         }
-        self.state.set_attr_local(contents)
     }
 
     /// Ends a fork that is empty. It stays, without attributes, where the data fork is a tree, whose extents might fit

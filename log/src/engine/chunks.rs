@@ -152,17 +152,18 @@ impl Chunks {
         self.runs().map(move |run| run.start * CHUNK_BYTES..(run.end * CHUNK_BYTES).min(length))
     }
 
-    /// Visits the unbroken runs as [`byte_runs`](Self::byte_runs) gives them.
+    /// Visits each chunk in order.
     #[inline]
-    pub fn for_each_run(&self, length: usize, mut visit: impl FnMut(Range<usize>)) {
-        let Some(mut word) = self.only() else { return self.byte_runs(length).for_each(visit) };
-        while word != 0 {
-            let start = word.trailing_zeros() as usize;
-            let filled = word | word.wrapping_sub(1);
-            let end = filled.trailing_ones() as usize;
-            visit(start * CHUNK_BYTES..(end * CHUNK_BYTES).min(length));
-            // One more carries through the run, up to the zero behind it.
-            word &= filled.wrapping_add(1);
+    pub fn for_each(&self, mut visit: impl FnMut(usize)) {
+        let mut visit_word = |first: usize, mut word: u64| {
+            while word != 0 {
+                visit(first + word.trailing_zeros() as usize);
+                word &= word - 1;
+            }
+        };
+        match self.only() {
+            Some(word) => visit_word(0, word),
+            None => self.used().zip(0..).for_each(|(word, n)| visit_word(n * 64, word)),
         }
     }
 
@@ -220,8 +221,8 @@ mod tests {
             }
             let runs: Vec<_> = chunks.runs().collect();
             let mut visited = Vec::new();
-            chunks.for_each_run(MAX_BYTES, |run| visited.push(run));
-            prop_assert_eq!(visited, chunks.byte_runs(MAX_BYTES).collect::<Vec<_>>());
+            chunks.for_each(|chunk| visited.push(chunk));
+            prop_assert_eq!(&visited, &model.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(chunks.run_count(), runs.len());
             prop_assert!(chunks.contains(&chunks) && chunks.contains(&Chunks::NONE));
             prop_assert_eq!(Chunks::of(0..5000).contains(&chunks), model.iter().all(|n| *n < 40));

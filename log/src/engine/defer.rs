@@ -151,13 +151,13 @@ impl Adopted {
 /// Commits the transaction's change and does everything that was deferred. On return the last transaction of the chain
 /// is open: with the last done item, not yet committed.
 pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
-    if tx.deferred.is_empty() && tx.resumed.is_empty() {
+    if tx.work.deferred.is_empty() && tx.work.resumed.is_empty() {
         return Ok(());
     }
-    let mut groups: Vec<Group> = std::mem::take(&mut tx.resumed);
+    let mut groups: Vec<Group> = std::mem::take(&mut tx.work.resumed);
     loop {
         // What the last operation deferred comes before the rest.
-        let fresh = group(std::mem::take(&mut tx.deferred));
+        let fresh = group(std::mem::take(&mut tx.work.deferred));
         groups.splice(0..0, fresh);
         if groups.is_empty() {
             return Ok(());

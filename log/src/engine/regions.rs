@@ -11,10 +11,18 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Forgets all regions and keeps the memory.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
+    /// Begins anew with regions that end at `ends`, each a multiple of four bytes long, and gives their bytes to be
+    /// written: zeros, or what regions of the same item held there before. Further regions follow, of about `more`
+    /// bytes.
+    #[inline]
+    pub fn begin(&mut self, ends: &[usize], more: usize) -> &mut [u8] {
+        debug_assert!(ends.iter().all(|end| end.is_multiple_of(4)));
+        let length = ends.last().copied().unwrap_or(0);
+        self.bytes.reserve((length + more).saturating_sub(self.bytes.len()));
+        self.bytes.resize(length, 0);
         self.ends.clear();
+        self.ends.extend(ends.iter().map(|end| *end as u32)); // items are far smaller than 4 GiB
+        &mut self.bytes
     }
 
     /// Adds a region.
@@ -30,23 +38,6 @@ impl Regions {
         write(&mut self.bytes);
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
         self.ends.push(self.bytes.len() as u32); // items are far smaller than 4 GiB
-    }
-
-    /// Makes room for so many bytes.
-    #[inline]
-    pub fn reserve(&mut self, bytes: usize) {
-        self.bytes.reserve(bytes);
-    }
-
-    /// Adds regions that lie one behind the other in `bytes`, each a multiple of four bytes long; `ends` is where.
-    #[inline]
-    pub fn push_several(&mut self, bytes: &[u8], ends: &[usize]) {
-        debug_assert!(ends.iter().all(|end| end.is_multiple_of(4)) && ends.last() == Some(&bytes.len()));
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        for end in ends {
-            self.ends.push((start + end) as u32); // items are far smaller than 4 GiB
-        }
     }
 
     /// How many regions there are.
@@ -90,12 +81,15 @@ mod tests {
     #[test]
     fn regions_come_back_padded_and_in_order() {
         let mut regions = Regions::default();
+        regions.begin(&[4, 8], 0).copy_from_slice(b"headcore");
         regions.push(b"format ");
         regions.push(b"");
-        regions.push(b"core");
-        regions.push_several(b"datatail", &[4, 8]);
+        regions.push(b"data");
         let all: Vec<_> = regions.iter().collect();
-        assert_eq!(all, [&b"format \0"[..], b"", b"core", b"data", b"tail"]);
+        assert_eq!(all, [&b"head"[..], b"core", b"format \0", b"", b"data"]);
         assert_eq!((regions.count(), regions.len()), (5, 20));
+        regions.begin(&[4, 12], 0)[..4].copy_from_slice(b"HEAD");
+        assert_eq!(regions.iter().collect::<Vec<_>>(), [&b"HEAD"[..], b"coreform"]);
+        assert_eq!(regions.begin(&[24], 0)[12..], [0; 12], "what is new is zeros");
     }
 }

@@ -96,13 +96,22 @@ impl Sizes {
     }
 
     /// How many records so much data takes at most, with the frame of a checkpoint.
+    #[inline]
     pub fn records(&self, bytes: u64) -> u64 {
-        (bytes + FRAME_BYTES).div_ceil(self.room() as u64 - SEAM_BYTES)
+        let (all, room) = (bytes + FRAME_BYTES, self.room() as u64 - SEAM_BYTES);
+        // Most transactions take one, which is told without a division.
+        if all <= room { 1 } else { all.div_ceil(room) }
     }
 
     /// What a transaction that logs at most `bytes`, operation headers included, reserves.
     pub fn unit(&self, bytes: u64) -> u64 {
-        bytes + self.fixed() + self.records(bytes) * self.per_record()
+        self.with_records(bytes, self.records(bytes))
+    }
+
+    /// The same where it is known how many records that takes.
+    #[inline]
+    pub fn with_records(&self, bytes: u64, records: u64) -> u64 {
+        bytes + self.fixed() + records * self.per_record()
     }
 
     /// What a checkpoint of so many bytes, operation headers included, takes at most.

@@ -32,8 +32,9 @@ impl Ticket {
     /// The ticket of a chain of transactions of which `count`, at least one, are reserved at once.
     pub(super) fn of_log(sizes: &Sizes, reservation: LogReservation, count: u32) -> Self {
         let bytes = with_headers(reservation.bytes);
-        let unit = sizes.unit(bytes);
-        let account = Account { unit, records: sizes.records(bytes), ..Account::default() };
+        let records = sizes.records(bytes);
+        let unit = sizes.with_records(bytes, records);
+        let account = Account { unit, records, ..Account::default() };
         Self { reservation, left: unit, rolls_left: count.max(1) - 1, account }
     }
 

@@ -14,9 +14,11 @@ use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread::LocalKey;
 
 use base::Lsn;
 use base::lock::Rank;
+use base::recycled::{Recycle, Recycled};
 use format::damage::Damage;
 use format::log::item::ItemType;
 
@@ -53,13 +55,19 @@ const USUAL: usize = 8;
 const MOST_KEPT: usize = 64;
 
 thread_local! {
-    /// The memory of this thread's last transaction, for its next.
-    static SPARE: Cell<Vec<Option<Edit>>> = const { Cell::new(Vec::new()) };
+    static SPARE: Cell<Option<Box<Work>>> = const { Cell::new(None) };
 }
 
 /// One change of a volume. See the module.
 pub struct Transaction {
     base: Arc<Base>,
+    /// In memory that the thread's next transaction begins with.
+    pub(super) work: Recycled<Work>,
+}
+
+/// What a transaction has done so far.
+#[derive(Default)]
+pub(super) struct Work {
     ticket: Option<Ticket>,
     /// One that was unlocked early leaves its place empty.
     buffers: Vec<Option<Edit>>,
@@ -71,6 +79,23 @@ pub struct Transaction {
     epoch: u32,
     /// An earlier transaction of the chain was committed: what follows must be committed too.
     pub(super) rolled: bool,
+}
+
+impl Recycle for Work {
+    fn spare() -> &'static LocalKey<Cell<Option<Box<Self>>>> {
+        &SPARE
+    }
+
+    fn recycle(&mut self) -> bool {
+        self.ticket = None;
+        self.buffers.clear();
+        self.items.clear();
+        self.busy.clear();
+        self.deferred.clear();
+        self.resumed.clear();
+        (self.epoch, self.rolled) = (0, false);
+        self.buffers.capacity() <= MOST_KEPT
+    }
 }
 
 impl Transaction {
@@ -98,21 +123,12 @@ impl Transaction {
 
     /// A change whose log space is reserved already.
     pub(super) fn with(base: Arc<Base>, ticket: Option<Ticket>) -> Self {
-        let mut buffers = SPARE.try_with(Cell::take).unwrap_or_default();
-        if buffers.capacity() == 0 {
-            buffers.reserve(USUAL);
+        let mut work = Recycled::<Work>::new();
+        if work.buffers.capacity() == 0 {
+            work.buffers.reserve(USUAL);
         }
-        Self {
-            base,
-            buffers,
-            ticket,
-            items: Vec::new(),
-            busy: Vec::new(),
-            deferred: Vec::new(),
-            resumed: Vec::new(),
-            epoch: 0,
-            rolled: false,
-        }
+        work.ticket = ticket;
+        Self { base, work }
     }
 
     /// A context for looking only: it holds no log space, and what is changed in it shuts the volume down.
@@ -198,7 +214,7 @@ impl Transaction {
                 let is = |edit: &Option<Edit>| {
                     edit.as_ref().is_some_and(|edit| Arc::ptr_eq(edit.buffer(), &buffer))
                 };
-                if let Some(at) = self.buffers.iter().position(is) {
+                if let Some(at) = self.work.buffers.iter().position(is) {
                     let id = BufferId(at as u32); // a transaction has some dozens
                     return (self.edit(id).guard.state() == State::Valid).then_some(id);
                 }
@@ -214,15 +230,15 @@ impl Transaction {
     fn joined(&self, at: &Segments) -> Option<BufferId> {
         let daddr = at.daddr();
         let is = |edit: &Option<Edit>| edit.as_ref().is_some_and(|edit| edit.buffer().daddr() == daddr);
-        self.buffers.iter().position(is).map(|at| BufferId(at as u32)) // a transaction has some dozens
+        self.work.buffers.iter().position(is).map(|at| BufferId(at as u32)) // a transaction has some dozens
     }
 
     fn join(&mut self, guard: BufferGuard) -> Result<BufferId, Error> {
         // A change that was given up half way has shut the volume down before it let go of what it had changed: nobody
         // must take that for damage.
         self.base.target.check()?;
-        self.buffers.push(Some(Edit::new(guard)));
-        Ok(BufferId(self.buffers.len() as u32 - 1))
+        self.work.buffers.push(Some(Edit::new(guard)));
+        Ok(BufferId(self.work.buffers.len() as u32 - 1))
     }
 
     /// A joined buffer, to look at or to change.
@@ -232,7 +248,7 @@ impl Transaction {
     #[inline]
     #[track_caller]
     pub fn edit(&mut self, id: BufferId) -> &mut Edit {
-        match self.buffers.get_mut(id.0 as usize) {
+        match self.work.buffers.get_mut(id.0 as usize) {
             Some(Some(edit)) => edit,
             _ => unreachable!("{id:?} is joined: its handle is not kept past a release or a roll"),
         }
@@ -245,7 +261,7 @@ impl Transaction {
     #[inline]
     #[track_caller]
     pub fn bytes(&self, id: BufferId) -> &[u8] {
-        match self.buffers.get(id.0 as usize) {
+        match self.work.buffers.get(id.0 as usize) {
             Some(Some(edit)) => edit.bytes(),
             _ => unreachable!("{id:?} is joined: its handle is not kept past a release or a roll"),
         }
@@ -258,7 +274,7 @@ impl Transaction {
     #[inline]
     #[track_caller]
     pub fn buffer(&self, id: BufferId) -> &Arc<Buffer> {
-        match self.buffers.get(id.0 as usize) {
+        match self.work.buffers.get(id.0 as usize) {
             Some(Some(edit)) => edit.buffer(),
             _ => unreachable!("{id:?} is joined: its handle is not kept past a release or a roll"),
         }
@@ -280,7 +296,7 @@ impl Transaction {
     /// As [`edit`](Self::edit), and where both are the same.
     #[track_caller]
     pub fn pair(&mut self, first: BufferId, second: BufferId) -> (&mut Edit, &mut Edit) {
-        match self.buffers.get_disjoint_mut([first.0 as usize, second.0 as usize]) {
+        match self.work.buffers.get_disjoint_mut([first.0 as usize, second.0 as usize]) {
             Ok([Some(first), Some(second)]) => (first, second),
             _ => unreachable!("{first:?} and {second:?} are joined, and not the same"),
         }
@@ -304,7 +320,7 @@ impl Transaction {
 
     /// Unlocks a buffer that this transaction did not change; otherwise nothing happens.
     pub fn release(&mut self, id: BufferId) {
-        if let Some(place) = self.buffers.get_mut(id.0 as usize)
+        if let Some(place) = self.work.buffers.get_mut(id.0 as usize)
             && place.as_ref().is_some_and(|edit| !edit.is_dirty())
         {
             *place = None;
@@ -313,8 +329,8 @@ impl Transaction {
 
     /// Unlocks every buffer that this transaction did not change, so that locks of lower ranks may be waited for.
     pub fn release_clean(&mut self) {
-        self.epoch += 1;
-        for place in &mut self.buffers {
+        self.work.epoch += 1;
+        for place in &mut self.work.buffers {
             if place.as_ref().is_some_and(|edit| !edit.is_dirty()) {
                 *place = None;
             }
@@ -324,7 +340,7 @@ impl Transaction {
     /// Changes when buffers were let go that the caller has not named: by [`roll`](Self::roll) and
     /// [`release_clean`](Self::release_clean). Handles from before must then not be used.
     pub fn epoch(&self) -> u32 {
-        self.epoch
+        self.work.epoch
     }
 
     /// The buffer stays locked and joined when the transaction rolls.
@@ -352,27 +368,27 @@ impl Transaction {
 
     /// How many buffers are joined: what the change has touched so far.
     pub fn buffers(&self) -> usize {
-        self.buffers.iter().flatten().count()
+        self.work.buffers.iter().flatten().count()
     }
 
     /// Logs an item that has no lock of its own, once.
     pub fn log_item(&mut self, item: Arc<dyn LogItem>, regions: Regions) {
-        self.items.push(Plain { item, regions: Some(regions) });
+        self.work.items.push(Plain { item, regions: Some(regions) });
     }
 
     /// Blocks were freed that must not be used again before this is stable.
     pub fn busy(&mut self, extent: BusyExtent) {
-        self.busy.push(extent);
+        self.work.busy.push(extent);
     }
 
     /// To be done after this transaction, in one of its own, even if the machine stops in between.
     pub fn defer(&mut self, operation: Box<dyn Deferred>) {
-        self.deferred.push(operation);
+        self.work.deferred.push(operation);
     }
 
     /// To be done at the commit, as an intent asks that is in the log already; its done item goes with it.
     pub fn resume(&mut self, intent: Adopted, operations: Vec<Box<dyn Deferred>>) {
-        self.resumed.push(intent.group(operations));
+        self.work.resumed.push(intent.group(operations));
     }
 
     /// What an intent asks for that is in the log already was done in this transaction: its done item goes with it.
@@ -386,12 +402,12 @@ impl Transaction {
 
     /// Whether something was changed.
     pub fn is_dirty(&self) -> bool {
-        !self.items.is_empty() || self.buffers.iter().flatten().any(Edit::is_dirty)
+        !self.work.items.is_empty() || self.work.buffers.iter().flatten().any(Edit::is_dirty)
     }
 
     /// Whether there is anything to commit.
     pub(super) fn has_changes(&self, locked: &[&mut dyn Loggable]) -> bool {
-        self.is_dirty() || !self.busy.is_empty() || locked.iter().any(|locked| locked.is_dirty())
+        self.is_dirty() || !self.work.busy.is_empty() || locked.iter().any(|locked| locked.is_dirty())
     }
 
     /// Commits what there is and goes on as the next transaction of the chain. Buffers that are not held are unlocked.
@@ -404,15 +420,15 @@ impl Transaction {
     pub fn roll(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
         let again = self.reserves_next();
         self.write_out(locked, again)?;
-        self.epoch += 1;
-        for place in &mut self.buffers {
+        self.work.epoch += 1;
+        for place in &mut self.work.buffers {
             match place {
                 Some(edit) if edit.held => edit.forget_changes(),
                 _ => *place = None,
             }
         }
-        self.rolled = true;
-        match &mut self.ticket {
+        self.work.rolled = true;
+        match &mut self.work.ticket {
             Some(ticket) => self.base.target.roll(ticket),
             None => Ok(()),
         }
@@ -427,8 +443,8 @@ impl Transaction {
         let done = defer::finish(&mut self, locked).and_then(|()| self.write_out(locked, false));
         match &done {
             Ok(()) => {
-                self.buffers.clear();
-                self.rolled = false;
+                self.work.buffers.clear();
+                self.work.rolled = false;
             }
             Err(error) => self.base.target.shut_down(&error.to_string()),
         }
@@ -437,7 +453,7 @@ impl Transaction {
 
     /// Whether the next transaction of the chain has to reserve log space, and so may wait for it.
     pub(super) fn reserves_next(&self) -> bool {
-        self.ticket.as_ref().is_some_and(|ticket| ticket.rolls_left == 0)
+        self.work.ticket.as_ref().is_some_and(|ticket| ticket.rolls_left == 0)
     }
 
     /// Whether a record at `lsn` lies so near to the tail that whoever may wait for log space should not need it.
@@ -447,33 +463,28 @@ impl Transaction {
 
     /// Commits; `again`: what stays locked too, though it did not change, if the log still needs an older record of it.
     fn write_out(&mut self, locked: &mut [&mut dyn Loggable], again: bool) -> Result<(), Error> {
-        let Some(ticket) = &mut self.ticket else {
+        let Work { ticket, items, buffers, busy, .. } = &mut *self.work;
+        let Some(ticket) = ticket else {
             debug_assert!(!self.is_dirty(), "a reader changed something");
             return Ok(());
         };
-        let Self { items, buffers, busy, .. } = self;
         let commits = Commits { items, buffers, locked, again, busy };
         if commits.is_empty() {
             return Ok(());
         }
         self.base.target.commit(ticket, commits)?;
-        self.items.clear();
+        self.work.items.clear();
         Ok(())
     }
 }
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if (self.rolled && !self.deferred.is_empty()) || self.is_dirty() {
+        if (self.work.rolled && !self.work.deferred.is_empty()) || self.is_dirty() {
             self.base.target.shut_down("a change was given up half way");
         }
-        let mut buffers = std::mem::take(&mut self.buffers);
-        buffers.clear();
-        if buffers.capacity() <= MOST_KEPT {
-            // A thread that ends has none to keep it for.
-            let _ = SPARE.try_with(|spare| spare.set(buffers));
-        }
-        if let Some(ticket) = self.ticket.take() {
+        self.work.buffers.clear();
+        if let Some(ticket) = self.work.ticket.take() {
             self.base.target.end(ticket);
         }
     }

@@ -188,13 +188,15 @@ impl Volume {
         let mut state = inode.lock();
         expect_changeable(&state)?;
         name.expect_fits(FileType::from_mode(state.mode()))?;
-        let exists = change.attributes(&mut state, |attributes| attributes.has(&name.key))?;
-        match (how, exists) {
-            (SetAttribute::Create, true) => {
-                return Err(Error::refused(errno::EEXIST, "the attribute exists"));
+        if how != SetAttribute::Any {
+            let exists = change.attributes(&mut state, |attributes| attributes.has(&name.key))?;
+            match (how, exists) {
+                (SetAttribute::Create, true) => {
+                    return Err(Error::refused(errno::EEXIST, "the attribute exists"));
+                }
+                (SetAttribute::Replace, false) => return Err(NO_SUCH),
+                _ => {}
             }
-            (SetAttribute::Replace, false) => return Err(NO_SUCH),
-            _ => {}
         }
         match value {
             None => drop(change.attributes(&mut state, |attributes| attributes.remove(&name.key))?),

@@ -96,6 +96,47 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn what_is_set_in_place_is_what_putting_together_anew_gives(
+        there in prop::collection::vec((0u8..6, 0usize..20), 0..5),
+        (name, length) in (0u8..6, 0usize..20),
+        room in 0usize..200,
+    ) {
+        let geometry = geometry();
+        let values = [[1; 20], [2; 20]];
+        let names: Vec<_> = there.iter().map(|(name, _)| [*name + 1; 3]).collect();
+        let old = names.iter().zip(&there).map(|(name, (_, length))| attr(name, &values[0][..*length], false));
+        let mut area = shortform::build(old).unwrap();
+        area.resize(area.len().max(room), 0);
+        let (before, new_name) = (area.clone(), [name + 1; 3]);
+        let new = attr(&new_name, &values[1][..length], false);
+        let is = |attr: &Attr<'_>| attr.name == new.name;
+        let chosen: Vec<_> = there.iter().filter(|(there, _)| *there == name).map(|(_, length)| *length).collect();
+        let set = shortform::set(&mut area, &geometry, is, &new).unwrap();
+        let anew = shortform::exchange(&before, &geometry, is, Some(new)).unwrap().unwrap();
+        let in_place = match chosen[..] {
+            [] => anew.len() <= before.len(),
+            [old] => old == length,
+            _ => false,
+        };
+        prop_assert_eq!(set, in_place);
+        if !set {
+            prop_assert_eq!(area, before);
+            return Ok(());
+        }
+        let sorted = |bytes: &[u8]| {
+            let mut all: Vec<_> = shortform::attributes(bytes, &geometry).unwrap().into_iter()
+                .map(|attr| (attr.name.to_vec(), format!("{:?}", attr.value))).collect();
+            all.sort();
+            all
+        };
+        prop_assert_eq!(sorted(&area), sorted(&anew));
+        prop_assert_eq!(AttrShortform::verify(&area, &geometry).unwrap().audit(), Ok(()));
+        prop_assert!(area[anew.len()..].iter().all(|byte| *byte == 0));
+    }
+}
+
 #[test]
 fn attributes_in_the_inode_come_back_in_their_order() {
     let geometry = geometry();

@@ -1,14 +1,14 @@
-//! Whether a create costs the same among few files and many: instructions, as valgrind counts them, so that no other
-//! work on the machine is in the number.
+//! What small changes cost, and whether a create costs the same among few files and many: instructions, as valgrind
+//! counts them, so that no other work on the machine is in the number.
 //!
-//! A volume is filled; then a fresh process opens it and creates files, once a few to warm up and once many more. The
+//! A volume is filled; then a fresh process opens it and makes changes, once a few to warm up and once many more. The
 //! difference of the two counts is what the further ones took, with all background work for them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use xebec::{New, Options};
+use xebec::{New, Options, SetAttribute};
 
 use super::Scale;
 use crate::side::{self, Side, layout};
@@ -23,14 +23,25 @@ const AMONG: [u32; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 /// Tells a process of this program to be the one that is counted.
 const COUNTED: &str = "XEBEC_BENCH_COUNTED";
 
+/// What is counted, by the name that a process of this program is told.
+const WORKS: [(&str, Work); 3] = [("create", create), ("attribute", set_attributes), ("small", write_small)];
+
+/// Makes so many changes, in directories with names that begin so.
+type Work = fn(&xebec::Volume, &str, u32) -> anyhow::Result<()>;
+
 /// Measures it.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let mut first = None;
     for among in AMONG.into_iter().filter(|among| *among <= scale.inodes) {
         let image = scale.folder.join("instructions.img");
         fill(&image, among)?;
-        let counted = |files| count(scale, &image, files);
-        let each = (counted(WARM + MEASURED)? - counted(WARM)?) / f64::from(MEASURED);
+        let each = count_each(scale, &image, "create")?;
+        if first.is_none() {
+            let attribute = "setting an attribute of 32 bytes, each twice";
+            table.add(alone(attribute, count_each(scale, &image, "attribute")?));
+            let small = "creating and writing a file of 4 KiB";
+            table.add(alone(small, count_each(scale, &image, "small")?));
+        }
         let few = *first.get_or_insert(each);
         table.add(Row {
             task: format!("instructions of a create among {among} files"),
@@ -44,6 +55,25 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
         std::fs::remove_file(image)?;
     }
     Ok(())
+}
+
+/// What one kind of change takes.
+fn alone(task: &str, each: f64) -> Row {
+    Row {
+        task: format!("instructions of {task}"),
+        unit: "instructions",
+        ours_is: "each",
+        other_is: "-",
+        ours: vec![each],
+        other: Vec::new(),
+        target: None,
+    }
+}
+
+/// Instructions of one change.
+fn count_each(scale: &Scale, image: &Path, work: &str) -> anyhow::Result<f64> {
+    let counted = |changes| count(scale, image, &format!("{work}:{changes}"));
+    Ok((counted(WARM + MEASURED)? - counted(WARM)?) / f64::from(MEASURED))
 }
 
 fn fill(image: &Path, files: u32) -> anyhow::Result<()> {
@@ -65,15 +95,43 @@ fn create(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()
     Ok(())
 }
 
-/// Counts the instructions of a process that opens a copy of the image and creates files in it.
-fn count(scale: &Scale, image: &Path, files: u32) -> anyhow::Result<f64> {
+/// Sets one attribute of each of a thousand files, and once more, and then of the next.
+fn set_attributes(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
+    let dir = volume.create(volume.root(), prefix.as_bytes(), &New::directory())?;
+    let make = |file| volume.create(dir, format!("file{file:06}").as_bytes(), &New::file());
+    // As many files however much is counted, so that the difference is of calls alone.
+    let files = (0..(WARM + MEASURED) / 2).map(make).collect::<Result<Vec<_>, _>>()?;
+    let all = files.chunks(PER_DIRECTORY as usize).flat_map(|files| {
+        [[1; 32], [2; 32]].into_iter().flat_map(move |value| files.iter().map(move |file| (*file, value)))
+    });
+    for (file, value) in all.take(calls as usize) {
+        volume.set_attribute(file, b"user.attribute", &value, SetAttribute::Any)?;
+    }
+    Ok(())
+}
+
+/// Makes files of one block, of which the contents are written back behind.
+fn write_small(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
+    for group in 0..files.div_ceil(PER_DIRECTORY) {
+        let name = format!("{prefix}{group}");
+        let dir = volume.create(volume.root(), name.as_bytes(), &New::directory())?;
+        for file in 0..PER_DIRECTORY {
+            let file = volume.create(dir, format!("file{file:06}").as_bytes(), &New::file())?;
+            volume.open_file(file)?.write_at(&[7; 4096], 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Counts the instructions of a process that opens a copy of the image and does so much of a work in it.
+fn count(scale: &Scale, image: &Path, work: &str) -> anyhow::Result<f64> {
     let (copy, out) = (scale.folder.join("counted.img"), scale.folder.join("callgrind.out"));
     side::copy(image, &copy)?;
     let mut program = Command::new("valgrind");
     program.args(["--tool=callgrind", "--quiet"]);
     program.arg(format!("--callgrind-out-file={}", out.display()));
     program.arg(std::env::current_exe()?);
-    program.env(COUNTED, format!("{files}:{}", copy.display()));
+    program.env(COUNTED, format!("{work}:{}", copy.display()));
     program.stdout(Stdio::null());
     let status = program.status().context("valgrind (apt install valgrind)")?;
     if !status.success() {
@@ -92,9 +150,12 @@ fn count(scale: &Scale, image: &Path, files: u32) -> anyhow::Result<f64> {
 pub fn serve() -> anyhow::Result<bool> {
     let Some(order) = std::env::var_os(COUNTED) else { return Ok(false) };
     let order = order.to_string_lossy();
-    let (files, image) = order.split_once(':').context("files and image")?;
+    let mut parts = order.splitn(3, ':');
+    let mut next = || parts.next().context("work, how much, image");
+    let (name, changes, image) = (next()?, next()?.parse()?, next()?);
+    let (_, work) = WORKS.into_iter().find(|(work, _)| *work == name).context("no such work")?;
     let volume = side::open(Path::new(image), Options::default())?;
-    create(&volume, "new", files.parse()?)?;
+    work(&volume, "new", changes)?;
     volume.unmount()?;
     Ok(true)
 }
