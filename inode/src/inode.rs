@@ -149,13 +149,13 @@ impl Inode {
     }
 
     /// A hold on it; `None` where it is free, or about to be.
-    pub fn acquire(self: &Arc<Self>) -> Option<InodeRef> {
+    pub fn acquire(self: Arc<Self>) -> Option<InodeRef> {
         let before = self.life.fetch_add(1, Ordering::AcqRel);
         if before & (QUEUED | FREE) != 0 {
             self.life.fetch_sub(1, Ordering::AcqRel);
             return None;
         }
-        Some(InodeRef(Arc::clone(self)))
+        Some(InodeRef(self))
     }
 
     /// It was just taken from the free ones.

@@ -19,7 +19,7 @@ mod known;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use base::lock::{Mutex, Rank};
+use base::lock::{Brief, Rank};
 use base::percpu::{self, PerCpu};
 use base::{Ino, errno};
 use format::damage::{Damage, Place};
@@ -54,7 +54,7 @@ pub struct InodeTable {
 /// The parts of the table.
 #[derive(Debug)]
 pub(crate) struct Index {
-    parts: Box<[Mutex<Part>]>,
+    parts: Box<[Brief<Part>]>,
 }
 
 #[derive(Debug, Default)]
@@ -268,7 +268,7 @@ impl InodeTable {
 
 impl Default for Index {
     fn default() -> Self {
-        Self { parts: (0..PARTS).map(|_| Mutex::new(Rank::Cache, Part::default())).collect() }
+        Self { parts: (0..PARTS).map(|_| Brief::new(Rank::Cache, Part::default())).collect() }
     }
 }
 
@@ -282,7 +282,7 @@ impl Index {
     }
 
     #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
-    fn part(&self, ino: Ino) -> &Mutex<Part> {
+    fn part(&self, ino: Ino) -> &Brief<Part> {
         let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.parts[(mixed >> 56) as usize]
     }

@@ -16,7 +16,7 @@ use super::page::Shape;
 use super::{Cursor, Home, Kind, Tree};
 
 /// See the module. Keeps no buffer in memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Spot {
     leaf: Weak<Buffer>,
     slot: usize,
@@ -32,10 +32,10 @@ impl<T: Tree> Cursor<T> {
 }
 
 impl Spot {
-    /// Replaces a record by one with the same place in the order. `false`, with nothing changed, where it does not
-    /// stand here any more: then it has to be looked up.
+    /// Replaces a record by one with the same place in the order, and is its spot then. `false`, with nothing changed,
+    /// where it does not stand in this leaf: then it has to be looked up.
     pub fn update<T: Tree>(
-        &self,
+        &mut self,
         tree: &T,
         tx: &mut Transaction,
         (old, new): (&Record<T>, &Record<T>),
@@ -51,12 +51,17 @@ impl Spot {
         let is_leaf = header.is_some_and(|header| {
             (header.magic(), header.level(), header.owner()) == (T::Kind::MAGIC, 0, owner)
         });
-        let found = shape.view::<Record<T>>(bytes).get(self.slot);
-        if !is_leaf || found.is_none_or(|found| found.as_bytes() != old.as_bytes()) {
+        let records = shape.view::<Record<T>>(bytes);
+        let is_it = |slot: &usize| records.get(*slot).is_some_and(|found| found.as_bytes() == old.as_bytes());
+        let at = T::Kind::of_record(old);
+        let in_order = || records.partition_point(|record| T::Kind::of_record(record) < at);
+        let found = Some(self.slot).filter(is_it).or_else(|| Some(in_order()).filter(is_it));
+        let Some(slot) = found.filter(|_| is_leaf) else {
             tx.release(id);
             return false;
-        }
-        tx.bytes_mut(id, shape.entries(self.slot..self.slot + 1)).copy_from_slice(new.as_bytes());
+        };
+        self.slot = slot;
+        tx.bytes_mut(id, shape.entries(slot..slot + 1)).copy_from_slice(new.as_bytes());
         true
     }
 }

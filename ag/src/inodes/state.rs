@@ -22,6 +22,7 @@ use super::current::Current;
 use super::fresh::number_field;
 use super::search::GaveUp;
 use super::shape::{InodeShape, most_inodes};
+use crate::btree::Spot;
 use crate::reservation::Bounds;
 
 /// How inodes are allocated and freed.
@@ -68,6 +69,9 @@ pub struct AgInodes {
     memory: Brief<Option<GaveUp>>,
     /// The chunk that gave the last inode.
     current: Brief<Option<Current>>,
+    /// Where the last chunk that was searched for stands in the inode tree: the next mostly stands in the same leaf.
+    /// Taken by who holds the AGI.
+    leaf: Brief<Spot>,
     /// The AGI's buffer, as it was last found.
     header: Brief<Weak<Buffer>>,
 }
@@ -80,6 +84,7 @@ impl Default for AgInodes {
             free: AtomicU32::new(0),
             memory: Brief::new(Rank::Leaf, None),
             current: Brief::new(Rank::Leaf, None),
+            leaf: Brief::new(Rank::Leaf, Spot::default()),
             header: Brief::new(Rank::Leaf, Weak::new()),
         }
     }
@@ -122,6 +127,14 @@ impl AgInodes {
 
     pub(super) fn put_current(&self, current: Current) {
         *self.current.lock() = Some(current);
+    }
+
+    pub(super) fn take_leaf(&self) -> Spot {
+        std::mem::take(&mut *self.leaf.lock())
+    }
+
+    pub(super) fn put_leaf(&self, leaf: Spot) {
+        *self.leaf.lock() = leaf;
     }
 
     pub(super) fn header(&self) -> Option<Arc<Buffer>> {

@@ -15,7 +15,7 @@ use super::current::Current;
 use super::free::ChunkInodes;
 use super::grow::Growth;
 use super::search::{self, Walk, Wanted};
-use super::tree::{Chunks, InodeKind};
+use super::tree::{Chunks, InodeKind, update_at};
 use crate::{BlockReservation, Groups};
 
 /// An inode that is wanted.
@@ -192,14 +192,16 @@ impl Groups {
         } else {
             free.update(tx, &rest)?;
         }
-        let mut all = Chunks::<InoBt>::new(self, agi);
-        let found = all.eq(tx, chunk.start)?;
-        expect_equal(agi, found, Some(&chunk))?;
-        all.update(tx, &rest)?;
-        if let (false, Some(all), Some(free)) = (used_up, all.spot(tx), free.spot(tx)) {
-            let record = rest.encode(self.geometry().features.sparse_inodes());
+        let inodes = &self.group_of(agi)?.inodes;
+        let sparse = self.geometry().features.sparse_inodes();
+        // Mostly in the leaf of the last chunk that a search has found.
+        let mut all = inodes.take_leaf();
+        let record = rest.encode(sparse);
+        update_at::<InoBt>((self, agi), tx, &mut all, (&chunk.encode(sparse), &record))?;
+        inodes.put_leaf(all.clone());
+        if let (false, Some(free)) = (used_up, free.spot(tx)) {
             let current = Current { parent: wanted.parent, chunk: rest, record, spots: (all, free) };
-            self.group_of(agi)?.inodes.put_current(current);
+            inodes.put_current(current);
         }
         Ok(ino)
     }

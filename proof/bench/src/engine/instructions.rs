@@ -18,13 +18,19 @@ use crate::table::{Row, Table, Target};
 const PER_DIRECTORY: u32 = 1000;
 const WARM: u32 = 2 * PER_DIRECTORY;
 const MEASURED: u32 = 5 * PER_DIRECTORY;
+const INODES_PER_CHUNK: u32 = 64;
 /// How many files are there before.
 const AMONG: [u32; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 /// Tells a process of this program to be the one that is counted.
 const COUNTED: &str = "XEBEC_BENCH_COUNTED";
 
 /// What is counted, by the name that a process of this program is told.
-const WORKS: [(&str, Work); 3] = [("create", create), ("attribute", set_attributes), ("small", write_small)];
+const WORKS: [(&str, Work); 4] = [
+    ("create", create),
+    ("scattered", create_one_by_one),
+    ("attribute", set_attributes),
+    ("small", write_small),
+];
 
 /// Makes so many changes, in directories with names that begin so.
 type Work = fn(&xebec::Volume, &str, u32) -> anyhow::Result<()>;
@@ -54,6 +60,10 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
         });
         std::fs::remove_file(image)?;
     }
+    let image = scale.folder.join("instructions.img");
+    scatter(&image)?;
+    table.add(alone("creating a file, each in another chunk", count_each(scale, &image, "scattered")?));
+    std::fs::remove_file(image)?;
     Ok(())
 }
 
@@ -82,6 +92,30 @@ fn fill(image: &Path, files: u32) -> anyhow::Result<()> {
     let Side::Xebec(volume) = Side::xebec(image, &layout, Options::default())? else { bail!("not our side") };
     create(&volume, "old", files)?;
     Ok(volume.unmount()?)
+}
+
+/// Fills one AG and frees an inode of each chunk, more than are created afterwards.
+fn scatter(image: &Path) -> anyhow::Result<()> {
+    let layout =
+        mkfs::Options { ag_count: Some(1), max_inode_percent: Some(100), ..layout(4 << 30, 64 << 20) };
+    let Side::Xebec(volume) = Side::xebec(image, &layout, Options::default())? else { bail!("not our side") };
+    volume.create(volume.root(), b"new", &New::directory())?;
+    let dir = volume.create(volume.root(), b"old", &New::directory())?;
+    let chunks = WARM + MEASURED + PER_DIRECTORY;
+    let names: Vec<_> = (0..chunks * INODES_PER_CHUNK).map(|file| format!("file{file:06}")).collect();
+    names.iter().try_for_each(|name| volume.create(dir, name.as_bytes(), &New::file()).map(drop))?;
+    let each_chunk = names.iter().step_by(INODES_PER_CHUNK as usize);
+    each_chunk.into_iter().try_for_each(|name| volume.unlink(dir, name.as_bytes()))?;
+    Ok(volume.unmount()?)
+}
+
+/// Creates files in the directory that [`scatter`] has made for them.
+fn create_one_by_one(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
+    let dir = volume.lookup(volume.root(), prefix.as_bytes())?;
+    (0..files).try_for_each(|file| {
+        volume.create(dir, format!("file{file:06}").as_bytes(), &New::file()).map(drop)
+    })?;
+    Ok(())
 }
 
 fn create(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
