@@ -18,6 +18,11 @@ pub fn layout(bytes: u64, log_bytes: u64) -> mkfs::Options {
     mkfs::Options { size: Some(bytes), ag_count: Some(4), log, ..mkfs::Options::default() }
 }
 
+/// Names for the files of a directory, made beforehand: what is measured is not how a name is put together.
+pub fn names(files: u32) -> Vec<String> {
+    (0..files).map(|file| format!("file{file:06}")).collect()
+}
+
 /// Makes an image anew.
 pub fn make(path: &Path, options: &mkfs::Options) -> anyhow::Result<()> {
     let file = File::create(path).with_context(|| path.display().to_string())?;

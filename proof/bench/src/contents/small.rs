@@ -7,7 +7,7 @@ use xebec::Options;
 
 use super::{Scale, beside, ours};
 use crate::measure::turns;
-use crate::side::Side;
+use crate::side::{Side, names};
 use crate::table::{Row, Table, Target};
 
 const DIRECTORIES: u32 = 8;
@@ -75,11 +75,10 @@ fn write_all(scale: &Scale, side: &Side) -> anyhow::Result<()> {
 }
 
 fn write_some(scale: &Scale, side: &Side, thread: u32) -> anyhow::Result<()> {
+    let names = names(scale.files);
     for directory in (thread..DIRECTORIES).step_by(THREADS as usize) {
         let dir = side.mkdir(&format!("{directory}"))?;
-        for file in 0..scale.files {
-            side.file(&dir, &format!("file{file:06}"), true)?.write(&FILE, 0)?;
-        }
+        names.iter().try_for_each(|name| side.file(&dir, name, true)?.write(&FILE, 0))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use xebec::Options;
 
 use super::Scale;
 use crate::measure::{self, turns};
-use crate::side::{Side, layout};
+use crate::side::{Side, layout, names};
 use crate::table::{Row, Table, Target};
 
 /// Files of a directory.
@@ -117,21 +117,19 @@ fn on_threads(threads: u32, work: &(dyn Fn(u32) -> anyhow::Result<u32> + Sync)) 
 }
 
 fn create(side: &Side, thread: u32, files: u32) -> anyhow::Result<u32> {
+    let names = names(PER_DIRECTORY);
     for group in 0..files / PER_DIRECTORY {
         let dir = side.mkdir(&format!("t{thread}d{group}"))?;
-        for file in 0..PER_DIRECTORY {
-            side.create(&dir, &format!("file{file:06}"))?;
-        }
+        names.iter().try_for_each(|name| side.create(&dir, name))?;
     }
     Ok(files / PER_DIRECTORY * PER_DIRECTORY)
 }
 
 fn create_unlink(side: &Side, thread: u32, files: u32) -> anyhow::Result<u32> {
     let dir = side.mkdir(&format!("t{thread}"))?;
-    for file in 0..files {
-        let name = format!("file{file:06}");
-        side.create(&dir, &name)?;
-        side.unlink(&dir, &name)?;
+    for name in names(PER_DIRECTORY).iter().cycle().take(files as usize) {
+        side.create(&dir, name)?;
+        side.unlink(&dir, name)?;
     }
     Ok(files)
 }
