@@ -164,10 +164,11 @@ impl<'a, W: Work, S: Sink<W>> Pool<'a, W, S> {
             if let Err(error) = taken {
                 state.failed.get_or_insert(error);
                 state.stopped = true;
-            }
-            self.wake(&state);
-            if state.stopped {
                 break;
+            }
+            // Who waits for room shall find some: to be woken for each result takes longer than the work.
+            if state.line.waiting <= self.work.budget() / 2 {
+                self.wake(&state);
             }
         }
         state.sink = Some(sink);

@@ -65,7 +65,7 @@ impl NewFile {
             remove(hidden.as_deref());
             return Err(OpenError::io(path, error));
         }
-        let device = Arc::new(FileDevice::over_new(file, path, size, options.direct));
+        let device = Arc::new(FileDevice::over_new(file, path, size, options));
         Ok(Self { device, path: path.to_owned(), hidden, replace })
     }
 
@@ -220,6 +220,27 @@ mod tests {
         assert_eq!(names(folder.path()), ["image"]);
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!((bytes.len(), &bytes[4096..4100]), (1 << 20, b"here".as_slice()));
+    }
+
+    /// Most disks have writes that leave no pages behind; memory does not, and takes them all the same.
+    #[test]
+    fn what_only_passes_the_page_cache_is_there_afterwards() {
+        let bytes: Vec<u8> = (0..3u32 << 20).map(|n| (n / 1000 * 7) as u8).collect();
+        let (first, rest) = bytes.split_at(1 << 20);
+        let (second, third) = rest.split_at((1 << 20) + 77);
+        for folder in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
+            let Ok(folder) = tempfile::tempdir_in(folder) else { continue };
+            let path = folder.path().join("image");
+            let options = OpenOptions { passing: true, ..writable() };
+            let new = NewFile::create(&path, 4 << 20, &options).unwrap();
+            new.device().write_vectored(1000 + first.len() as u64, &[second, third]).unwrap();
+            new.device().write_at(1000, first, Durability::Buffered).unwrap();
+            let mut there = vec![0; bytes.len()];
+            new.device().read_at(1000, &mut there).unwrap();
+            assert!(there == bytes);
+            new.publish().unwrap();
+            assert!(std::fs::read(&path).unwrap()[1000..][..bytes.len()] == bytes);
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::discard;
 use crate::error::{DeviceError, Operation};
 use crate::loops;
 use crate::open_error::OpenError;
+use crate::writing;
 
 /// How batches of reads reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -49,12 +50,16 @@ pub struct OpenOptions {
     pub writable: bool,
     /// Take the advisory exclusive lock when writable. Readers take none.
     pub lock: bool,
+    /// What is written in long runs ([`Device::write_vectored`]: contents of files) does not stay in the page cache,
+    /// where the system can do that: for who writes much and reads none of it again. Memory that is used again and
+    /// again is faster than memory that is new.
+    pub passing: bool,
 }
 
 impl Default for OpenOptions {
     /// Read-only, buffered, io_uring where it can be had, locked if made writable.
     fn default() -> Self {
-        Self { direct: false, io: Io::Auto, writable: false, lock: true }
+        Self { direct: false, io: Io::Auto, writable: false, lock: true, passing: false }
     }
 }
 
@@ -74,6 +79,8 @@ pub struct FileDevice {
     is_block: bool,
     direct: bool,
     writable: bool,
+    /// See [`OpenOptions::passing`]; no longer where the system refused.
+    passing: AtomicBool,
     /// It has no name yet, and is gone if the power is: nothing has to be stable before it gets one.
     is_fleeting: AtomicBool,
 }
@@ -115,16 +122,18 @@ impl FileDevice {
         let (direct, writable) = (options.direct, options.writable);
         let size = size.into();
         let (path, is_fleeting) = (path.to_owned(), AtomicBool::new(false));
-        Ok(Self { file, path, size, sector_size, is_block, direct, writable, is_fleeting })
+        let passing = options.passing.into();
+        Ok(Self { file, path, size, sector_size, is_block, direct, writable, passing, is_fleeting })
     }
 
     /// A file that was made for this purpose, and that its maker has locked.
-    pub(crate) fn over_new(file: File, path: &Path, size: u64, direct: bool) -> Self {
+    pub(crate) fn over_new(file: File, path: &Path, size: u64, options: &OpenOptions) -> Self {
+        let direct = options.direct;
         let sector_size = sector_size(&file, false, direct);
-        let size = size.into();
+        let (size, passing) = (size.into(), options.passing.into());
         let is_fleeting = AtomicBool::new(true);
         let path = path.to_owned();
-        Self { file, path, size, sector_size, is_block: false, direct, writable: true, is_fleeting }
+        Self { file, path, size, sector_size, is_block: false, direct, writable: true, passing, is_fleeting }
     }
 
     /// Makes everything stable that was written, and from now on what is asked to be.
@@ -239,7 +248,9 @@ impl FileDevice {
 
     fn write_exact(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
         match how {
-            Durability::Fua if !self.is_fleeting.load(Relaxed) => write_through(&self.file, offset, buf),
+            Durability::Fua if !self.is_fleeting.load(Relaxed) => {
+                writing::write_through(&self.file, offset, buf)
+            }
             _ => self.file.write_all_at(buf, offset),
         }
         .map_err(|error| self.failed(Operation::Write, offset, buf.len(), error))
@@ -408,10 +419,16 @@ impl Device for FileDevice {
         let length = parts.iter().map(|part| part.len()).sum();
         check_range(self, Operation::Write, offset, length)?;
         let lies_well = parts.iter().all(|part| !self.needs_bounce(offset, part));
-        if parts.len() < 2 || !lies_well || !self.writable {
+        if !lies_well || !self.writable {
             return one_by_one();
         }
         let slices: Vec<_> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+        if writing::long(&self.file, offset, &slices, &self.passing) == length {
+            return Ok(());
+        }
+        if parts.len() < 2 {
+            return one_by_one();
+        }
         // What did not come whole is written once more: that gives the rest, or the error with its place.
         match rustix::io::pwritev(&self.file, &slices, offset) {
             Ok(written) if written == length => Ok(()),
@@ -421,7 +438,7 @@ impl Device for FileDevice {
 
     fn start_writing(&self, offset: u64, length: u64) {
         if !self.direct {
-            crate::writing::start(&self.file, offset, length);
+            writing::start(&self.file, offset, length);
         }
     }
 
@@ -479,35 +496,6 @@ fn punch(_file: &File, _offset: u64, _length: u64) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn zero_range(_file: &File, _offset: u64, _length: u64) -> bool {
     false
-}
-
-/// Writes so that the data is stable on return.
-fn write_through(file: &File, offset: u64, buf: &[u8]) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::io::ReadWriteFlags;
-        let mut done = 0;
-        while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
-            let pieces = [io::IoSlice::new(rest)];
-            match rustix::io::pwritev2(file, &pieces, offset + done as u64, ReadWriteFlags::DSYNC) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                // Some network and FUSE file systems know no per-write flags.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    file.write_all_at(rest, offset + done as u64)?;
-                    return file.sync_data();
-                }
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        file.write_all_at(buf, offset)?;
-        file.sync_data()
-    }
 }
 
 /// Only regular files and block devices have a size and random access. Refused before `open`, which would

@@ -39,6 +39,8 @@ use places::Places;
 
 /// Files that a thread takes at once.
 const BATCH: usize = 64;
+/// Bytes after which it leaves the rest of them to others.
+const BATCH_BYTES: usize = 1 << 20;
 /// Bytes of contents that are read at once; more of a file is read by other threads.
 const PIECE: u64 = 1 << 20;
 /// Bytes that wait for their turn.
@@ -127,7 +129,7 @@ type Id = (u64, u64);
 
 /// What comes in order.
 enum Turn {
-    Item(Item),
+    Items(Vec<Item>),
     /// Contents that lie at this byte of the file's device, and may be those of another file.
     Shared(Arc<OpenFile>, Data, u64),
     Lost(Lost, Vec<u8>),
@@ -143,8 +145,12 @@ enum Turn {
 
 type Pieces = Vec<Piece<Task, Turn>>;
 
+/// Items that follow each other wait and are given out as one.
 fn item(pieces: &mut Pieces, item: Item) {
-    pieces.push(Piece::Result(Turn::Item(item)));
+    match pieces.last_mut() {
+        Some(Piece::Result(Turn::Items(items))) => items.push(item),
+        _ => pieces.push(Piece::Result(Turn::Items(vec![item]))),
+    }
 }
 
 impl Work for Walk<'_> {
@@ -158,10 +164,8 @@ impl Work for Walk<'_> {
         let done = match task {
             Task::Folder(folder) => self.folder(&folder, pieces),
             Task::Below(above, name) => self.below(&above, &name, pieces),
-            Task::Files(folder, names) => {
-                names.into_iter().try_for_each(|name| self.file(&folder, name, None, pieces))
-            }
-            Task::First(folder, name, id) => self.file(&folder, name, Some(id), pieces),
+            Task::Files(folder, names) => self.files(&folder, names, pieces),
+            Task::First(folder, name, id) => self.file(&folder, name, Some(id), pieces).map(drop),
             Task::Contents(file, run, more) => contents(&file, run, more, pieces),
             Task::Runs(file, from) => runs(&file, from, pieces),
         };
@@ -177,7 +181,7 @@ impl Work for Walk<'_> {
     fn weight(&self, turn: &Turn) -> usize {
         const REST: usize = 256;
         match turn {
-            Turn::Item(item) => item.weight(),
+            Turn::Items(items) => items.iter().map(Item::weight).sum(),
             Turn::Shared(_, data, _) => data.bytes.capacity() + REST,
             _ => REST,
         }
@@ -196,13 +200,26 @@ impl Walk<'_> {
     /// A directory, then the files in it, then the directories in it.
     fn folder(&self, folder: &Arc<Folder>, pieces: &mut Pieces) -> Result<()> {
         self.itself(folder, pieces)?;
-        let (files, folders) = folder.list()?;
-        for names in files.chunks(BATCH) {
+        let (mut files, folders) = folder.list()?;
+        let later = files.split_off(files.len().min(BATCH));
+        self.files(folder, files, pieces)?;
+        for names in later.chunks(BATCH) {
             pieces.push(Piece::Task(Task::Files(Arc::clone(folder), names.to_vec())));
         }
         for name in folders {
             pieces.push(Piece::Task(Task::Below(Arc::clone(folder), name)));
         }
+        Ok(())
+    }
+
+    /// Some files of a directory, up to so many bytes; what is left of them is a task of its own.
+    fn files(&self, folder: &Arc<Folder>, names: Vec<Name>, pieces: &mut Pieces) -> Result<()> {
+        let (mut names, mut bytes) = (names.into_iter(), 0);
+        while bytes < BATCH_BYTES {
+            let Some(name) = names.next() else { return Ok(()) };
+            bytes += self.file(folder, name, None, pieces)?;
+        }
+        pieces.push(Piece::Task(Task::Files(Arc::clone(folder), names.collect())));
         Ok(())
     }
 
@@ -214,13 +231,19 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is no directory; of several names the `first`, if it is still that file's.
-    fn file(&self, folder: &Arc<Folder>, name: Name, first: Option<Id>, pieces: &mut Pieces) -> Result<()> {
+    /// What is no directory; of several names the `first`, if it is still that file's. How many bytes of it were read.
+    fn file(
+        &self,
+        folder: &Arc<Folder>,
+        name: Name,
+        first: Option<Id>,
+        pieces: &mut Pieces,
+    ) -> Result<usize> {
         if name.is_regular && self.contents {
             return self.regular(folder, name, first, pieces);
         }
         let stat = folder.stat_of(&name.bytes)?;
-        let Some(name) = self.once(folder, &stat, name, first, pieces)? else { return Ok(()) };
+        let Some(name) = self.once(folder, &stat, name, first, pieces)? else { return Ok(0) };
         let path = join(&folder.path, &name.bytes);
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             // It became one since it was listed.
@@ -242,7 +265,7 @@ impl Walk<'_> {
             facts.stored = Some(folder.stored(&name.bytes, &stat)?);
         }
         item(pieces, Item::Entry(Entry { path, kind, facts }));
-        Ok(())
+        Ok(0)
     }
 
     /// Gives the name back if its file is to be given now: not one that is left out, and not one of several names
@@ -278,9 +301,9 @@ impl Walk<'_> {
         name: Name,
         first: Option<Id>,
         pieces: &mut Pieces,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let file = folder.open_file(&name.bytes)?;
-        let Some(name) = self.once(folder, &file.stat, name, first, pieces)? else { return Ok(()) };
+        let Some(name) = self.once(folder, &file.stat, name, first, pieces)? else { return Ok(0) };
         let (path, size) = (join(&folder.path, &name.bytes), file.size());
         let facts = self.facts(&path, &file.stat, &|| file.attributes(), pieces)?;
         let (project, xflags) = file.settings()?;
@@ -290,14 +313,13 @@ impl Walk<'_> {
             true => Data { offset: 0, bytes: file.read(0, size)?, more: false },
             false => Data { more: true, ..Data::default() },
         };
+        let read = data.bytes.len();
         item(pieces, Item::Entry(Entry { path, kind: Kind::File { size, data }, facts }));
         match is_small {
-            true => file.expect_unchanged(),
-            false => {
-                pieces.push(Piece::Task(Task::Runs(Arc::new(file), 0)));
-                Ok(())
-            }
+            true => file.expect_unchanged()?,
+            false => pieces.push(Piece::Task(Task::Runs(Arc::new(file), 0))),
         }
+        Ok(read)
     }
 
     fn facts(
@@ -371,7 +393,7 @@ impl<'w> Sink<Walk<'w>> for Turns<'_> {
 
     fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Walk<'w>>>) -> Result<()> {
         match turn {
-            Turn::Item(item) => self.receiver.take(item),
+            Turn::Items(items) => items.into_iter().try_for_each(|item| self.receiver.take(item)),
             Turn::Shared(file, data, physical) => {
                 let place = (file.stat.st_dev, physical);
                 if let Some(alike) = self.places.look(place, &file.name, data.offset, data.bytes.len() as u64)

@@ -11,7 +11,7 @@ use block::MemoryDevice;
 use tar::{Builder, EntryType, Header};
 use xebec::{OpenOptions, Options, Volume};
 use xebec_import::writer::Done;
-use xebec_import::{Archive, Directory, Error, Overrides, Source, Writer};
+use xebec_import::{Archive, Directory, Entry, Error, Item, Kind, Lost, Overrides, Receiver, Source, Writer};
 
 #[path = "../../xebec/tests/common/mod.rs"]
 mod common;
@@ -352,6 +352,44 @@ fn a_directory_is_taken_in_with_what_it_has() {
         made.look(|volume| volume.metadata(volume.resolve(b"/also", false).unwrap()).unwrap().nlink),
         2
     );
+}
+
+/// Names of files, with how much came of each.
+#[derive(Default)]
+struct Names(Vec<(Vec<u8>, u64)>);
+
+impl Receiver for Names {
+    fn take(&mut self, item: Item) -> xebec_import::Result<()> {
+        match item {
+            Item::Entry(Entry { path, kind: Kind::File { data, .. }, .. }) => {
+                self.0.push((path, data.bytes.len() as u64));
+            }
+            Item::Data(data) => self.0.last_mut().unwrap().1 += data.bytes.len() as u64,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, _: Lost, _: &[u8]) {}
+}
+
+#[test]
+fn files_come_in_order_though_many_threads_read_them() {
+    let folder = tempfile::tempdir().unwrap();
+    // More than a thread takes at once, by number and by bytes, and some that are read in pieces.
+    let mut sizes: Vec<u64> = (0..200).map(|n| n * 2000).collect();
+    sizes[77] = 5 << 20;
+    sizes[130] = 0;
+    let expected: Vec<_> =
+        sizes.iter().enumerate().map(|(n, size)| (format!("file {n:03}").into_bytes(), *size)).collect();
+    for (n, size) in sizes.iter().enumerate() {
+        std::fs::write(folder.path().join(format!("file {n:03}")), vec![1; *size as usize]).unwrap();
+    }
+    for threads in [1, 2, 7] {
+        let mut names = Names::default();
+        Directory::new(folder.path()).read(true, threads, &mut names).unwrap();
+        assert_eq!(names.0, expected, "{threads} threads");
+    }
 }
 
 #[test]

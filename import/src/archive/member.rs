@@ -121,8 +121,10 @@ impl<R: Stream> Members<R> {
     }
 
     fn exactly(&mut self, length: u64) -> io::Result<Vec<u8>> {
-        let mut bytes =
-            Vec::with_capacity(usize::try_from(length).map_err(|_| bad("a member is too large"))?);
+        /// Contents are written in whole blocks: with room for the rest of one they need not move.
+        const UNIT: u64 = 4096;
+        let room = length.checked_next_multiple_of(UNIT).and_then(|room| usize::try_from(room).ok());
+        let mut bytes = Vec::with_capacity(room.ok_or_else(|| bad("a member is too large"))?);
         self.input.by_ref().take(length).read_to_end(&mut bytes)?;
         match bytes.len() as u64 == length {
             true => Ok(bytes),

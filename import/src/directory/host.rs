@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::time::Time;
 use block::fiemap::SharedExtent;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
 use xebec::Device;
 
@@ -98,9 +99,14 @@ impl Folder {
 
     /// The names in it, in the order of their bytes: of what is no directory, and of directories.
     pub fn list(&self) -> Result<(Vec<Name>, Vec<Vec<u8>>)> {
+        /// Bytes of entries that are asked for at once.
+        const LISTED: usize = 32 << 10;
         let failed = |errno| self.failed(b"", "list it", errno);
         let (mut files, mut folders) = (Vec::new(), Vec::new());
-        for entry in Dir::read_from(&self.fd).map_err(failed)? {
+        let mut buffer = [MaybeUninit::uninit(); LISTED];
+        // The directory is listed once, so it need not be opened again for a place of its own.
+        let mut entries = RawDir::new(&self.fd, &mut buffer);
+        while let Some(entry) = entries.next() {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
@@ -227,7 +233,11 @@ impl Folder {
 
     /// Those of a file in it that is not opened.
     pub fn attributes_of(&self, name: &[u8]) -> Result<Attributes> {
-        // There is no call that takes a directory and a name.
+        if self.has_attributes(name) == Some(false) {
+            return Ok(Attributes::default());
+        }
+        // Of older systems none has a call that takes a directory and a name, and by a path it takes several times as
+        // long.
         let path = [format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).as_bytes(), name].concat();
         attributes(
             |list| rustix::fs::llistxattr(path.as_slice(), list),
@@ -284,8 +294,10 @@ impl OpenFile {
 
     /// So many bytes, all of which were there when it was opened.
     pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        /// Contents are written in whole blocks: with room for the rest of one they need not move.
+        const BLOCK: usize = 4096;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let mut bytes = Vec::with_capacity(length);
+        let mut bytes = Vec::with_capacity(length.checked_next_multiple_of(BLOCK).unwrap_or(length));
         while bytes.len() < length {
             let at = offset + bytes.len() as u64;
             let read = rustix::io::pread(&self.fd, rustix::buffer::spare_capacity(&mut bytes), at);

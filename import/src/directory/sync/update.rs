@@ -376,9 +376,11 @@ impl<'v, 's> Update<'v, 's> {
 
     fn walked(&mut self, turn: directory::Turn, pieces: &mut Pieces) -> Result<()> {
         match turn {
-            directory::Turn::Item(Item::Entry(entry)) => self.entry(entry),
-            directory::Turn::Item(Item::Data(data)) => self.data(data),
-            directory::Turn::Item(Item::Removed(_) | Item::Emptied(_) | Item::Alike(_)) => Ok(()),
+            directory::Turn::Items(items) => items.into_iter().try_for_each(|item| match item {
+                Item::Entry(entry) => self.entry(entry),
+                Item::Data(data) => self.data(data),
+                Item::Removed(_) | Item::Emptied(_) | Item::Alike(_) => Ok(()),
+            }),
             directory::Turn::Shared(_, data, _) => self.data(data),
             directory::Turn::Lost(lost, _) => {
                 self.lose(lost);

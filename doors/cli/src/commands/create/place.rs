@@ -70,16 +70,24 @@ impl<'s> Site<'s> {
 
     /// A place for a volume of so many bytes, in an image around it.
     pub fn place(&self, size: u64) -> anyhow::Result<Place> {
+        // What becomes a qcow2 image is read again, and never gets a name itself.
+        let is_qcow2 = self.container.format == Format::Qcow2;
         let whole = match &self.device {
             Some(device) => Whole::Device(Arc::new(SealedDevice::new(device.clone())?)),
-            // What becomes a qcow2 image never gets a name itself.
-            None if self.replace || self.container.format == Format::Qcow2 => {
-                Whole::File(NewFile::replacing(self.image, size + self.around(), &writable())?)
-            }
-            None => Whole::File(NewFile::create(self.image, size + self.around(), &writable())?),
+            None => Whole::File(self.new_file(size + self.around(), self.replace || is_qcow2)?),
         };
         let volume = self.volume(whole.device(), size)?;
         Ok(Place { whole, volume })
+    }
+
+    /// A file that will have the image's name. Where contents are not read again, they leave the page cache.
+    fn new_file(&self, size: u64, replace: bool) -> Result<NewFile, block::OpenError> {
+        let passing = self.container.format == Format::Raw;
+        let options = OpenOptions { writable: true, passing, ..OpenOptions::default() };
+        match replace {
+            true => NewFile::replacing(self.image, size, &options),
+            false => NewFile::create(self.image, size, &options),
+        }
     }
 
     fn volume(&self, disk: Arc<dyn Device>, size: u64) -> anyhow::Result<Arc<dyn Device>> {
@@ -110,20 +118,13 @@ impl<'s> Site<'s> {
             (Whole::Device(device), _) => device.seal()?,
             (Whole::File(file), Format::Raw) => file.publish()?,
             (Whole::File(disk), Format::Qcow2) => {
-                let image = match self.replace {
-                    true => NewFile::replacing(self.image, 0, &writable())?,
-                    false => NewFile::create(self.image, 0, &writable())?,
-                };
+                let image = self.new_file(0, self.replace)?;
                 write_qcow2(disk.device(), image.shared_device()).context("the qcow2 image")?;
                 image.publish()?;
             }
         }
         Ok(size)
     }
-}
-
-fn writable() -> OpenOptions {
-    OpenOptions { writable: true, ..OpenOptions::default() }
 }
 
 /// Where one volume is made.
