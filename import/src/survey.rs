@@ -111,9 +111,11 @@ impl Survey {
         self.need.files += 1;
         self.name_bytes += (seen.name as u64 + 12).next_multiple_of(8) + 8;
         self.newest = self.newest.max(seen.modified);
-        // A value that fills most of a block has some of its own, each with a header.
+        // A value that fills most of a block has some of its own, each with a header. Where there are many, blocks are
+        // split, and are half full at worst.
         if seen.attributes > INLINE / 2 {
-            self.need.other_blocks += self.blocks(seen.attributes * 9 / 8) + 1;
+            let times = if seen.attributes > self.block_size { 16 } else { 9 };
+            self.need.other_blocks += self.blocks(seen.attributes * times / 8) + 1;
         }
         match seen.what {
             What::Name => return,

@@ -132,6 +132,9 @@ arguments="--temp-path mnt --seed ${XEBEC_FSX_SEED:-1} --verify --hdd-bytes 16m 
 for kind in $kinds; do arguments="$arguments --$kind 1"; done
 seconds=${XEBEC_FSX_SECONDS:-5}
 stress-ng $arguments --timeout $((seconds / 2 + 1)) > said 2>&1 || fail "stress-ng ended with $?"
+# Some of it ends between setting a flag and taking it away, and then cannot remove what is immutable.
+chattr -R -f -ia mnt || true
+rm -rf mnt/tmp-stress-ng-chattr-* mnt/tmp-stress-ng-inode-flags-*
 [ -z "$(ls mnt)" ] || fail "stress-ng left something behind: $(ls mnt)"
 # Each of its processes holds that pipe, and may be in the middle of a change for a while after it was killed.
 mkfifo alive

@@ -108,7 +108,7 @@ life
 
 #[test]
 fn attributes_that_no_kernel_lists() {
-    let count = if is_full() { "100000" } else { "9000" };
+    let count = if is_full() { "100000" } else { "30000" };
     judge("attributes_that_no_kernel_lists", &["python3"], ATTRIBUTES, &[count]);
 }
 
