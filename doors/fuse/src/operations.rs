@@ -307,8 +307,15 @@ pub trait Operations: Sync {
 
     /// The entries of a directory from a position on, until `give` says `false`; with what they stand for, if `plus`.
     /// An entry that `give` refuses does not count as looked up.
-    fn list(&self, dir: Node, from: u64, plus: bool, give: &mut dyn FnMut(&Listed<'_>) -> bool)
-    -> Result<()>;
+    fn list(
+        &self,
+        dir: Node,
+        from: u64,
+        plus: bool,
+        give: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<()> {
+        Err(ENOSYS)
+    }
 
     /// How much space there is.
     fn space(&self) -> Result<Space>;

@@ -21,8 +21,7 @@ use clap::Args;
 use fuse::counts::Counts;
 use fuse::mount::Wanted;
 use fuse::operations::{
-    Attributes, Changes, Errno, Found, Listed, Node, Open, Operations, ROOT, Result as Answer, Space,
-    WriteHow,
+    Attributes, Changes, Errno, Found, Node, Open, Operations, ROOT, Result as Answer, Space, WriteHow,
 };
 
 /// Arguments of `faulty`.
@@ -185,16 +184,6 @@ impl Operations for Faulty {
     fn sync_file(&self, _open: Open) -> Answer<()> {
         Self::pass(self.failing().syncs)?;
         self.file.sync_all().map_err(|error| host(&error))
-    }
-
-    fn list(
-        &self,
-        _dir: Node,
-        _from: u64,
-        _plus: bool,
-        _give: &mut dyn FnMut(&Listed<'_>) -> bool,
-    ) -> Answer<()> {
-        Ok(())
     }
 
     fn space(&self) -> Answer<Space> {

@@ -14,8 +14,8 @@ use fuse::Session;
 use fuse::counts::Counts;
 use fuse::mount::Wanted;
 use fuse::operations::{
-    Attributes, Caller, Changes, Errno, Found, Listed, Make, Node, Open, Operations, Range, Rename, Result,
-    Seek, SetXattr, Space, WriteHow,
+    Attributes, Caller, Changes, Errno, Found, Make, Node, Open, Operations, Range, Rename, Result, Seek,
+    SetXattr, Space, WriteHow,
 };
 
 /// Tells a fresh copy of this program where to serve it.
@@ -150,16 +150,6 @@ impl Operations for Nothing {
     }
 
     fn sync_file(&self, _open: Open) -> Result<()> {
-        Ok(())
-    }
-
-    fn list(
-        &self,
-        _dir: Node,
-        _from: u64,
-        _plus: bool,
-        _give: &mut dyn FnMut(&Listed<'_>) -> bool,
-    ) -> Result<()> {
         Ok(())
     }
 
