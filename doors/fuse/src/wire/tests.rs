@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use base::random::Random;
 use block::MemoryDevice;
-use fuse_abi::linux::{fuse_in_header, fuse_out_header};
+use fuse_abi::linux::{
+    FUSE_WRITE_CACHE, fuse_in_header, fuse_link_in, fuse_opcode, fuse_out_header, fuse_rename_in,
+    fuse_rename2_in, fuse_write_in,
+};
 use xebec::{New, Options, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -12,8 +15,9 @@ use super::dispatch::{Answer, answer};
 use super::init::{self, MOST};
 use super::reply::Reply;
 use super::request::Request;
-use crate::Served;
-use crate::served;
+use super::stale::stale;
+use crate::operations::Node;
+use crate::{Served, served};
 
 #[derive(Default)]
 struct Findings(std::sync::Mutex<Vec<String>>);
@@ -97,4 +101,26 @@ fn what_is_no_request_is_none() {
             let _ = init::agree(&request, false, &mut reply);
         }
     }
+}
+
+#[test]
+fn what_a_change_makes_old_is_told() {
+    let told = |opcode: fuse_opcode, body: &[u8]| {
+        let header = fuse_in_header { opcode: opcode as u32, nodeid: 7, ..fuse_in_header::default() };
+        let bytes = request(header, body);
+        let nodes = stale(&Request::parse(&bytes).unwrap());
+        nodes.into_iter().flatten().map(|Node(number)| number).collect::<Vec<_>>()
+    };
+    assert_eq!(told(fuse_opcode::FUSE_UNLINK, b"name\0"), [7], "the directory");
+    let rename = |newdir| [fuse_rename_in { newdir }.as_bytes(), b"from\0to\0"].concat();
+    assert_eq!(told(fuse_opcode::FUSE_RENAME, &rename(9)), [7, 9], "both directories");
+    assert_eq!(told(fuse_opcode::FUSE_RENAME, &rename(7)), [7], "one directory");
+    let rename = fuse_rename2_in { newdir: 9, ..fuse_rename2_in::default() };
+    assert_eq!(told(fuse_opcode::FUSE_RENAME2, rename.as_bytes()), [7, 9], "both directories");
+    let link = fuse_link_in { oldnodeid: 9 };
+    assert_eq!(told(fuse_opcode::FUSE_LINK, link.as_bytes()), [7, 9], "the directory and the file");
+    let write = |write_flags| fuse_write_in { write_flags, ..fuse_write_in::default() };
+    assert_eq!(told(fuse_opcode::FUSE_WRITE, write(FUSE_WRITE_CACHE).as_bytes()), [7], "of a page");
+    assert_eq!(told(fuse_opcode::FUSE_WRITE, write(0).as_bytes()), [], "of a call");
+    assert_eq!(told(fuse_opcode::FUSE_LOOKUP, b"name\0"), [], "nothing changes");
 }
