@@ -94,7 +94,14 @@ impl Recycle for Work {
         self.deferred.clear();
         self.resumed.clear();
         (self.epoch, self.rolled) = (0, false);
-        self.buffers.capacity() <= MOST_KEPT
+        let lists = [
+            self.buffers.capacity(),
+            self.items.capacity(),
+            self.busy.capacity(),
+            self.deferred.capacity(),
+            self.resumed.capacity(),
+        ];
+        lists.iter().all(|capacity| *capacity <= MOST_KEPT)
     }
 }
 
