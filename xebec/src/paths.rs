@@ -121,7 +121,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Shows a file, and every file below it, by its number: a directory before what is in it.
+    /// Shows a file, and what is below it, by number: a directory before what is in it, and a file for each name.
     ///
     /// # Errors
     /// What `see` returns; damage, also where a directory has two names.
