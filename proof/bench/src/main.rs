@@ -35,7 +35,7 @@ mod side;
 mod table;
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
@@ -104,9 +104,8 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let options = Options::parse();
-    if !options.alone {
-        enter_namespace()?;
-    } else if !matches!(options.bench, Choice::Engine | Choice::Contents | Choice::All) {
+    start_again(options.alone)?;
+    if options.alone && !matches!(options.bench, Choice::Engine | Choice::Contents | Choice::All) {
         bail!("this compares programs and means nothing alone: --alone goes with `engine` and `contents`");
     }
     let setup = benches::Setup {
@@ -161,26 +160,29 @@ fn ready_images() -> Option<PathBuf> {
     std::env::var_os("XEBEC_BENCH_IMAGES").map(PathBuf::from)
 }
 
-/// Starts this program again in a mount namespace of its own, so that no mount outlives it, however it ends.
-fn enter_namespace() -> anyhow::Result<()> {
-    const MARK: &str = "XEBEC_BENCH_NAMESPACE";
+/// Starts this program again, with memory that it keeps; where peers are mounted as root, in a mount namespace of its
+/// own: whatever happens, no mount outlives it.
+fn start_again(alone: bool) -> anyhow::Result<()> {
+    const MARK: &str = "XEBEC_BENCH_AGAIN";
     if std::env::var_os(MARK).is_some() {
         return Ok(());
     }
-    if !rustix::process::geteuid().is_root() {
+    if !alone && !rustix::process::geteuid().is_root() {
         bail!(
             "the benchmarks need root: the kernel makes the images and mounts them for the peers \
              (run them as root, or as `sudo -E cargo run --release -p xebec-bench`)"
         );
     }
     let program = std::env::current_exe().context("the path of this program")?;
-    let error = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "--"])
-        .arg(program)
-        .args(std::env::args_os().skip(1))
-        .env(MARK, "1")
-        .exec();
-    Err(error).context("cannot run `unshare` (apt install util-linux)")
+    let mut again = if alone { Command::new(program) } else { in_namespace(&program) };
+    again.args(std::env::args_os().skip(1)).env(MARK, "1").env(measure::MEMORY_KEPT, "-1");
+    Err(again.exec()).with_context(|| format!("cannot run {}", again.get_program().display()))
+}
+
+fn in_namespace(program: &Path) -> Command {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "--"]).arg(program);
+    unshare
 }
 
 /// Builds `xebec` in this program's own profile and returns where it lies: beside this program.

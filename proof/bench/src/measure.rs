@@ -79,7 +79,7 @@ impl Run {
     fn command(&self) -> anyhow::Result<Command> {
         let (program, arguments) = self.words.split_first().context("a run without a program")?;
         let mut command = Command::new(program);
-        command.env_remove(HANDED_RUN);
+        command.env_remove(HANDED_RUN).env_remove(MEMORY_KEPT);
         command.args(arguments).stdin(Stdio::null());
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
@@ -148,6 +148,12 @@ impl Run {
 /// The environment variable in which the fresh copy finds its run.
 const HANDED_RUN: &str = "XEBEC_BENCH_RUN";
 
+/// Tells the allocator after how many milliseconds it gives memory back; at -1 it keeps what it ever had. The kernel's
+/// caches need not ask anybody for memory, nor have they to fill it with zeros; whoever serves for long has his, too.
+/// So this process keeps its own from the first turn, which does not count, to the last. A command that is measured
+/// does as it always does.
+pub const MEMORY_KEPT: &str = "MIMALLOC_PURGE_DELAY";
+
 /// In the fresh copy: makes the run that it was handed and prints what it took. `false` in any other process.
 pub fn serve() -> anyhow::Result<bool> {
     let Some(run) = std::env::var_os(HANDED_RUN) else { return Ok(false) };
@@ -175,7 +181,8 @@ fn tail(mut messages: std::fs::File) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What two things give, turn by turn, after one turn of each that does not count (unless it is the only one).
+/// What two things give, turn by turn, after one turn of each that does not count (unless it is the only one). Each
+/// turn finds a machine that has nothing left to write: what one has made is not written in the time of the other.
 pub fn turns<T, U>(
     rounds: u32,
     mut first: impl FnMut() -> anyhow::Result<T>,
@@ -183,7 +190,10 @@ pub fn turns<T, U>(
 ) -> anyhow::Result<(Vec<T>, Vec<U>)> {
     let mut both = (Vec::new(), Vec::new());
     for round in 0..=rounds {
-        let (one, other) = (first()?, second()?);
+        rustix::fs::sync();
+        let one = first()?;
+        rustix::fs::sync();
+        let other = second()?;
         if round > 0 || rounds == 1 {
             both.0.push(one);
             both.1.push(other);

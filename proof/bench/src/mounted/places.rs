@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::{Scale, nothing};
+use crate::measure::MEMORY_KEPT;
 use crate::side;
 
 /// Which one.
@@ -78,7 +79,8 @@ impl Place {
         match self.kind {
             Kind::Xebec => {
                 side::make(image, &side::layout(bytes, LOG_BYTES))?;
-                run(Command::new(&self.xebec).arg("mount").args([image, directory]))?;
+                let mut mount = Command::new(&self.xebec);
+                run(mount.arg("mount").args([image, directory]).env_remove(MEMORY_KEPT))?;
             }
             Kind::Kernel => {
                 side::make(image, &side::layout(bytes, LOG_BYTES))?;
