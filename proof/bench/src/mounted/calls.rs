@@ -1,4 +1,5 @@
-//! System calls of one process, one after the other, and how many of them there are in a second.
+//! System calls: of one client, one after the other, and of a client for each processor at once; and how many of them
+//! there are in a second.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,69 +19,100 @@ const CONTENTS: [u8; 4096] = [7; 4096];
 /// Bytes of a call on the large file.
 const PIECE: usize = 1 << 20;
 
-/// The tasks, as the report has them.
-pub const CREATE: &str = "create an empty file and close it";
-pub const STAT: &str = "stat";
-pub const OPEN: &str = "open and close";
-pub const WRITE: &str = "open, write 4 KiB, close";
-pub const READ: &str = "open, read 4 KiB that the kernel does not have, close";
-pub const AGAIN: &str = "open, read 4 KiB that the kernel has, close";
-pub const UNLINK: &str = "unlink";
+/// What is done with each file, as the report has it: by one client, and by several.
+pub type Task = [&'static str; 2];
+pub const CREATE: Task =
+    ["create an empty file and close it", "create an empty file and close it, a client for each processor"];
+pub const STAT: Task = ["stat", "stat, a client for each processor"];
+pub const OPEN: Task = ["open and close", "open and close, a client for each processor"];
+pub const WRITE: Task = ["open, write 4 KiB, close", "open, write 4 KiB, close, a client for each processor"];
+pub const READ: Task = [
+    "open, read 4 KiB that the kernel does not have, close",
+    "open, read 4 KiB that the kernel does not have, close, a client for each processor",
+];
+pub const AGAIN: Task = [
+    "open, read 4 KiB that the kernel has, close",
+    "open, read 4 KiB that the kernel has, close, a client for each processor",
+];
+pub const UNLINK: Task = ["unlink", "unlink, a client for each processor"];
 pub const STREAM_OUT: &str = "write a large file, 1 MiB at a time, and fsync";
 pub const STREAM_IN: &str = "read it, after the page cache was dropped";
 
-/// Files, many to a directory.
+/// By one client.
 pub fn files(scale: &Scale, root: &Path, seen: &mut Seen) -> anyhow::Result<()> {
-    let directories = scale.files.div_ceil(A_DIRECTORY);
-    for number in 0..directories {
-        std::fs::create_dir(root.join(format!("d{number}")))?;
-    }
-    let paths: Vec<PathBuf> =
-        (0..scale.files).map(|file| root.join(format!("d{}/file{file}", file / A_DIRECTORY))).collect();
-    let open = |path: &Path, flags| {
-        rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
+    by_clients(scale, &[root.to_path_buf()], &mut |[task, _], rate| seen.add(task, rate))
+}
+
+/// By a client for each processor, in directories of its own.
+pub fn together(scale: &Scale, root: &Path, seen: &mut Seen) -> anyhow::Result<()> {
+    let clients = std::thread::available_parallelism()?.get();
+    let roots: Vec<_> = (0..clients).map(|client| root.join(format!("client{client}"))).collect();
+    by_clients(scale, &roots, &mut |[_, task], rate| seen.add(task, rate))
+}
+
+/// Each task by all clients at once, each with files below its root, many to a directory; `seen` is told of how many
+/// files there were in a second.
+fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64)) -> anyhow::Result<()> {
+    let paths = |root: &PathBuf| {
+        let directory = |file: u32| root.join(format!("d{}", file / A_DIRECTORY));
+        let firsts = (0..scale.files).step_by(A_DIRECTORY as usize);
+        firsts.map(directory).try_for_each(std::fs::create_dir_all)?;
+        anyhow::Ok((0..scale.files).map(|file| directory(file).join(format!("file{file}"))).collect())
     };
-    let mut buf = [0; CONTENTS.len()];
-    let mut read = |path: &Path| {
-        let read = rustix::io::read(open(path, OFlags::RDONLY)?, &mut buf)?;
-        ensure!(read == CONTENTS.len(), "{} is too short", path.display());
-        Ok(())
+    let clients: Vec<Vec<PathBuf>> = roots.iter().map(paths).collect::<anyhow::Result<_>>()?;
+    let each = |task: Task, call: Call<'_>| {
+        std::thread::scope(|scope| {
+            let work = |paths| move || for_each(task, paths, call);
+            let working: Vec<_> = clients.iter().map(|paths| scope.spawn(work(paths))).collect();
+            (working.into_iter())
+                .try_for_each(|client| client.join().map_err(|_| anyhow::anyhow!("a client panicked"))?)
+        })
     };
-    let mut measured = |task, call: &mut dyn FnMut(&Path) -> anyhow::Result<()>| {
+    let mut measured = |task: Task, call: Call<'_>| {
         let begin = Instant::now();
-        for path in &paths {
-            call(path).with_context(|| format!("{task}: {}", path.display()))?;
-        }
-        seen.add(task, paths.len() as f64 / begin.elapsed().as_secs_f64());
+        each(task, call)?;
+        let files = clients.iter().map(Vec::len).sum::<usize>();
+        seen(task, files as f64 / begin.elapsed().as_secs_f64());
         anyhow::Ok(())
     };
-    let new = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-    measured(CREATE, &mut |path| {
-        open(path, new)?;
+    let read = |path: &Path| {
+        let mut buf = [0; CONTENTS.len()];
+        let read = rustix::io::read(open(path, OFlags::RDONLY)?, &mut buf)?;
+        ensure!(read == CONTENTS.len(), "it is too short");
         Ok(())
-    })?;
-    measured(STAT, &mut |path| {
-        rustix::fs::stat(path)?;
+    };
+    let opened = |path: &Path, flags| {
+        open(path, flags)?;
         Ok(())
-    })?;
-    measured(OPEN, &mut |path| {
-        open(path, OFlags::RDONLY)?;
-        Ok(())
-    })?;
-    measured(WRITE, &mut |path| {
+    };
+    measured(CREATE, &|path| opened(path, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY))?;
+    measured(STAT, &|path| Ok(rustix::fs::stat(path).map(|_| ())?))?;
+    measured(OPEN, &|path| opened(path, OFlags::RDONLY))?;
+    measured(WRITE, &|path| {
         let written = rustix::io::write(open(path, OFlags::WRONLY)?, &CONTENTS)?;
         ensure!(written == CONTENTS.len(), "it is full");
         Ok(())
     })?;
-    for path in &paths {
+    each(["fdatasync"; 2], &|path| {
         let file = open(path, OFlags::RDONLY)?;
         // What is dirty, only the kernel's XFS has: the others have written it.
         rustix::fs::fdatasync(&file)?;
-        rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
-    }
-    measured(READ, &mut read)?;
-    measured(AGAIN, &mut read)?;
-    measured(UNLINK, &mut |path| Ok(rustix::fs::unlink(path)?))
+        Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
+    })?;
+    measured(READ, &read)?;
+    measured(AGAIN, &read)?;
+    measured(UNLINK, &|path| Ok(rustix::fs::unlink(path)?))
+}
+
+/// What is done with a file.
+type Call<'c> = &'c (dyn Fn(&Path) -> anyhow::Result<()> + Sync);
+
+fn for_each(task: Task, paths: &[PathBuf], call: Call<'_>) -> anyhow::Result<()> {
+    paths.iter().try_for_each(|path| call(path).with_context(|| format!("{}: {}", task[0], path.display())))
+}
+
+fn open(path: &Path, flags: OFlags) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
 }
 
 /// A large file, from its begin to its end.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`places`] | the four |
 //! | [`nothing`] | the last of them |
-//! | [`calls`] | system calls of one process |
+//! | [`calls`] | system calls of one client, and of several at once |
 //! | [`programs`] | tar, git, make |
 //!
 //! All take turns, each on a fresh image; what one turn of each gives are numbers of all rows.
@@ -70,24 +70,29 @@ impl Seen {
 /// Parts: by name, and what they do on a mount.
 type Part = fn(&Scale, &std::path::Path, &mut Seen) -> anyhow::Result<()>;
 
-/// A row's task, what its numbers count, and beside whom, with what is to be reached.
-type Wanted = (&'static str, &'static str, &'static [(Kind, Option<f64>)]);
+/// Beside whom, with what is to be reached.
+type Beside = &'static [(Kind, Option<f64>)];
 
-const CALLS: &[(Kind, Option<f64>)] =
-    &[(Kind::Fuse2fs, Some(2.0)), (Kind::Nothing, Some(0.7)), (Kind::Kernel, None)];
-const OTHERS: &[(Kind, Option<f64>)] = &[(Kind::Fuse2fs, None), (Kind::Nothing, None), (Kind::Kernel, None)];
-const STREAMS: &[(Kind, Option<f64>)] =
-    &[(Kind::Kernel, Some(0.7)), (Kind::Fuse2fs, None), (Kind::Nothing, None)];
-const PROGRAMS: &[(Kind, Option<f64>)] = &[(Kind::Fuse2fs, None), (Kind::Kernel, None)];
+/// A row's task, what its numbers count, and beside whom.
+type Wanted = (&'static str, &'static str, Beside);
 
-const ROWS: &[Wanted] = &[
-    (calls::CREATE, "files/s", CALLS),
-    (calls::STAT, "files/s", CALLS),
-    (calls::OPEN, "files/s", CALLS),
-    (calls::WRITE, "files/s", OTHERS),
-    (calls::READ, "files/s", CALLS),
-    (calls::AGAIN, "files/s", OTHERS),
-    (calls::UNLINK, "files/s", CALLS),
+const CALLS: Beside = &[(Kind::Fuse2fs, Some(2.0)), (Kind::Nothing, Some(0.7)), (Kind::Kernel, None)];
+const OTHERS: Beside = &[(Kind::Fuse2fs, None), (Kind::Nothing, None), (Kind::Kernel, None)];
+const STREAMS: Beside = &[(Kind::Kernel, Some(0.7)), (Kind::Fuse2fs, None), (Kind::Nothing, None)];
+const PROGRAMS: Beside = &[(Kind::Fuse2fs, None), (Kind::Kernel, None)];
+
+/// Tasks by one client and by several.
+const OF_CALLS: &[(calls::Task, Beside)] = &[
+    (calls::CREATE, CALLS),
+    (calls::STAT, CALLS),
+    (calls::OPEN, CALLS),
+    (calls::WRITE, OTHERS),
+    (calls::READ, CALLS),
+    (calls::AGAIN, OTHERS),
+    (calls::UNLINK, CALLS),
+];
+
+const OF_OTHERS: &[Wanted] = &[
     (calls::STREAM_OUT, "MB/s", STREAMS),
     (calls::STREAM_IN, "MB/s", STREAMS),
     (programs::UNTAR, "s", PROGRAMS),
@@ -95,10 +100,20 @@ const ROWS: &[Wanted] = &[
     (programs::BUILD, "s", PROGRAMS),
 ];
 
+/// All rows, in the order of the report.
+fn rows() -> impl Iterator<Item = Wanted> {
+    let calls = |by: usize| OF_CALLS.iter().map(move |(task, beside)| (task[by], "files/s", *beside));
+    calls(0).chain(calls(1)).chain(OF_OTHERS.iter().copied())
+}
+
 /// Runs the parts that have `only` in their names.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
-    let parts: [(&str, Part); 3] =
-        [("calls", calls::files), ("stream", calls::stream), ("programs", programs::all)];
+    let parts: [(&str, Part); 4] = [
+        ("calls", calls::files),
+        ("calls together", calls::together),
+        ("stream", calls::stream),
+        ("programs", programs::all),
+    ];
     let parts: Vec<_> = parts.into_iter().filter(|(name, _)| name.contains(only)).collect();
     if parts.is_empty() {
         return Ok(());
@@ -115,8 +130,8 @@ pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
         }
     }
     programs::clear(scale);
-    for (task, unit, beside) in ROWS {
-        for (kind, least) in *beside {
+    for (task, unit, beside) in rows() {
+        for (kind, least) in beside {
             let of = |kind| all.iter().find(|(known, _)| *known == kind).map(|(_, seen)| seen.of(task));
             let (ours, other) = (of(Kind::Xebec).unwrap_or_default(), of(*kind).unwrap_or_default());
             if !ours.is_empty() {
