@@ -60,9 +60,9 @@ fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64))
         anyhow::Ok((0..scale.files).map(|file| directory(file).join(format!("file{file}"))).collect())
     };
     let clients: Vec<Vec<PathBuf>> = roots.iter().map(paths).collect::<anyhow::Result<_>>()?;
-    let each = |task: Task, call: Call<'_>| {
+    let each = |name: &str, call: Call<'_>| {
         std::thread::scope(|scope| {
-            let work = |paths| move || for_each(task, paths, call);
+            let work = |paths| move || for_each(name, paths, call);
             let working: Vec<_> = clients.iter().map(|paths| scope.spawn(work(paths))).collect();
             (working.into_iter())
                 .try_for_each(|client| client.join().map_err(|_| anyhow::anyhow!("a client panicked"))?)
@@ -70,7 +70,7 @@ fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64))
     };
     let mut measured = |task: Task, call: Call<'_>| {
         let begin = Instant::now();
-        each(task, call)?;
+        each(task[0], call)?;
         let files = clients.iter().map(Vec::len).sum::<usize>();
         seen(task, files as f64 / begin.elapsed().as_secs_f64());
         anyhow::Ok(())
@@ -93,7 +93,7 @@ fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64))
         ensure!(written == CONTENTS.len(), "it is full");
         Ok(())
     })?;
-    each(["fdatasync"; 2], &|path| {
+    each("fdatasync", &|path| {
         let file = open(path, OFlags::RDONLY)?;
         // What is dirty, only the kernel's XFS has: the others have written it.
         rustix::fs::fdatasync(&file)?;
@@ -107,8 +107,8 @@ fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64))
 /// What is done with a file.
 type Call<'c> = &'c (dyn Fn(&Path) -> anyhow::Result<()> + Sync);
 
-fn for_each(task: Task, paths: &[PathBuf], call: Call<'_>) -> anyhow::Result<()> {
-    paths.iter().try_for_each(|path| call(path).with_context(|| format!("{}: {}", task[0], path.display())))
+fn for_each(name: &str, paths: &[PathBuf], call: Call<'_>) -> anyhow::Result<()> {
+    paths.iter().try_for_each(|path| call(path).with_context(|| format!("{name}: {}", path.display())))
 }
 
 fn open(path: &Path, flags: OFlags) -> rustix::io::Result<std::os::fd::OwnedFd> {
