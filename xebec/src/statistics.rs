@@ -14,8 +14,11 @@ pub struct Statistics {
     pub block_size: u32,
     /// Blocks of the volume, without the log's if that is its own device's.
     pub blocks: u64,
-    /// Blocks that a change could take now.
+    /// Free blocks, as the superblock counts them.
     pub blocks_free: u64,
+    /// Of these, blocks that a change could take now: without what is set aside for trees, and what contents that are
+    /// not written yet have reserved.
+    pub blocks_available: u64,
     /// Inodes that exist, and free ones among them.
     pub inodes: InodeCounts,
     /// Why the volume was shut down; `None` while it works.
@@ -33,6 +36,7 @@ impl Volume {
             block_size: self.geometry.block_size,
             blocks: self.geometry.blocks(),
             blocks_free: self.groups.free_blocks(),
+            blocks_available: self.groups.available(),
             inodes: self.groups.inodes().counts(),
             shut_down: self.log.shut_down_cause(),
             journal: self.log.statistics(),

@@ -327,6 +327,28 @@ fn what_is_not_written_yet_does_not_keep_files_from_being_made() {
     judge(&device);
 }
 
+/// A mount said that all free blocks could be had, and whoever asked for a little less was refused: those that are set
+/// aside for trees were among them, and those of contents that were not written yet.
+#[test]
+fn what_is_available_can_be_had() {
+    let device = make(mkfs::Options::default());
+    let volume = Volume::open(device.clone(), Options { background: false, ..Options::default() }).unwrap();
+    let empty = volume.statistics().blocks_available;
+    let [waits, large] = [b"waits", b"large"].map(|name| {
+        let ino = volume.create(volume.root(), name, &New::file()).unwrap();
+        volume.open_file(ino).unwrap()
+    });
+    waits.append(&[7; 1 << 20]).unwrap();
+    let now = volume.statistics();
+    assert!(now.blocks_available + 256 <= empty, "{now:?}, and there were {empty}");
+    // What the map of so large a file may take.
+    let length = (now.blocks_available - 128) * u64::from(now.block_size);
+    large.allocate(0, length, false).unwrap();
+    drop((waits, large));
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
 #[test]
 fn budgets_of_a_few_blocks_and_inodes_are_enough() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });

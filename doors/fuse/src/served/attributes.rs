@@ -124,16 +124,17 @@ impl Served<'_> {
         Ok(())
     }
 
-    /// How much space there is. Inodes are made of free blocks, as many as fit.
+    /// How much space there is: as on the kernel's XFS, what nobody may take is not free. Inodes are made of free
+    /// blocks, as many as fit.
     pub(super) fn space_now(&self) -> Space {
         let now = self.volume.statistics();
         let per_block = 1 << self.volume.geometry().inodes_per_block_log;
         let used = now.inodes.allocated.saturating_sub(now.inodes.free);
-        let files_free = now.inodes.free + now.blocks_free * per_block;
+        let files_free = now.inodes.free + now.blocks_available * per_block;
         Space {
             block_size: now.block_size,
             blocks: now.blocks,
-            blocks_free: now.blocks_free,
+            blocks_free: now.blocks_available,
             files: used + files_free,
             files_free,
         }

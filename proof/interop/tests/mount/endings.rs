@@ -136,6 +136,10 @@ fn a_full_volume_says_so() {
 if dd if=/dev/zero of=mnt/large bs=64k status=none 2> said; then fail "more than there is room for"; fi
 grep -q 'No space left' said || fail "another error than ENOSPC"
 rm mnt/large && sync mnt
+# What df says can be had, but for what so large a file needs to be found.
+head -c 4M /dev/zero > mnt/waits
+fallocate -l $(($(stat -f -c '(%a - 64) * %S' mnt))) mnt/large || fail "less than is free"
+rm mnt/large mnt/waits
 head -c 8M /dev/urandom > mnt/fits && sum=$(sha256sum < mnt/fits)
 "$xebec" umount mnt
 judge image "after it was full"

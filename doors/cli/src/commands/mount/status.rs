@@ -129,7 +129,7 @@ pub fn document(sources: &Sources<'_>) -> Document {
         metrics: metrics.map(|address| format!("http://{address}/metrics")),
         block_size: now.block_size,
         bytes,
-        bytes_free: now.blocks_free * block,
+        bytes_free: now.blocks_available * block,
         // Where it cannot be seen now, it is as large as it was.
         device_bytes: device.map_or(bytes, |device| device.look_again().unwrap_or_else(|_| device.size())),
         ag_count: volume.geometry().ag_count(),
