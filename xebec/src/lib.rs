@@ -56,6 +56,7 @@ pub mod paths;
 mod recover;
 mod reservations;
 pub mod resize;
+pub mod rights;
 pub mod settings;
 pub mod statistics;
 mod superblock;

@@ -8,6 +8,7 @@ use format::ondisk::{OnDisk as _, U32};
 use format::timestamp::Timestamp;
 use inode::InodeRef;
 use inode::attr::Key;
+use inode::contents::drop_set_id;
 use inode::state;
 
 use crate::change::{Change, Locked};
@@ -146,9 +147,9 @@ impl Volume {
         known.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))
     }
 
-    /// Changes what is known of a file. A file that is given to another owner or group loses its set-user-ID and
-    /// set-group-ID bits, unless they are set in the same call. Where it has an access control list, that follows its
-    /// permission bits: what they say of the group becomes the list's mask.
+    /// Changes what is known of a file. A file that is given to another owner or group loses its set-user-ID bit,
+    /// and its set-group-ID bit where the group may run it, unless they are set in the same call. Where it has an
+    /// access control list, that follows its permission bits: what they say of the group becomes the list's mask.
     ///
     /// # Errors
     /// `ENOENT`; `EPERM` for a file that is immutable or may only be appended to; what the journal reports.
@@ -213,14 +214,12 @@ impl SetMetadata {
     }
 
     fn apply(&self, state: &mut Locked) {
-        const SET_ID: u16 = 0o6000;
         let (uid, gid) = (state.core().uid.get(), state.core().gid.get());
         let owner = (self.uid.unwrap_or(uid), self.gid.unwrap_or(gid));
         if owner != (uid, gid) {
             state.set_owner(owner.0, owner.1);
-            if state.mode() & S_IFMT == 0o100_000 && state.mode() & SET_ID != 0 {
-                let mode = state.mode();
-                state.set_mode(mode & !SET_ID);
+            if FileType::from_mode(state.mode()) == Some(FileType::Regular) {
+                drop_set_id(state);
             }
         }
         if let Some(permissions) = self.permissions {

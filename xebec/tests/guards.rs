@@ -275,3 +275,51 @@ fn open_files_are_written_all_the_same() {
     }
     volume.unmount().unwrap();
 }
+
+/// A mount takes a program's rights away as whoever is not root writes, and was refused that for a file that may only
+/// be appended to: nobody but root could append to such a file at all.
+#[test]
+fn rights_of_a_program_go_whatever_its_flags_say() {
+    const CAPABILITY: &[u8] = b"security.capability";
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device.clone() as Arc<dyn Device>, Options::default()).unwrap();
+    let capable: &[(&[u8], &[u8])] = &[(CAPABILITY, b"some"), (b"user.x", b"y")];
+    let cases = [(0o6755, 0o755), (0o6744, 0o2744), (0o755, 0o755)];
+    for (n, flag) in [0, flags::IMMUTABLE, flags::APPEND].into_iter().enumerate() {
+        for (m, (before, after)) in cases.into_iter().enumerate() {
+            for attributes in [&[], capable] {
+                let name = format!("{n} {m} {}", attributes.len());
+                let new = New { permissions: before, attributes, ..New::file() };
+                let file = volume.create(volume.root(), name.as_bytes(), &new).unwrap();
+                let settings = volume.settings(file).unwrap();
+                volume.set_settings(file, &xebec::Settings { xflags: flag.into(), ..settings }).unwrap();
+                volume.drop_rights(file).unwrap();
+                assert_eq!(volume.metadata(file).unwrap().permissions, after, "{name}");
+                let left = volume.list_attributes(file).unwrap();
+                assert_eq!(left.len(), attributes.len() / 2, "{name}: {left:?}");
+            }
+        }
+    }
+    let dir = volume.create(volume.root(), b"dir", &New { permissions: 0o2775, ..New::directory() }).unwrap();
+    volume.drop_rights(dir).unwrap();
+    assert_eq!(volume.metadata(dir).unwrap().permissions, 0o2775);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// Without a group that may run it, a file's set-group-ID bit is no right, and went all the same with its owner.
+#[test]
+fn another_owner_takes_rights_away_and_nothing_else() {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device.clone() as Arc<dyn Device>, Options::default()).unwrap();
+    for (before, after) in [(0o6644, 0o2644), (0o6744, 0o2744), (0o6654, 0o654), (0o6755, 0o755)] {
+        let new = New { permissions: before, ..New::file() };
+        let file = volume.create(volume.root(), format!("{before:o}").as_bytes(), &new).unwrap();
+        volume.set_metadata(file, &SetMetadata { uid: Some(7), ..SetMetadata::default() }).unwrap();
+        assert_eq!(volume.metadata(file).unwrap().permissions, after, "{before:o}");
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}

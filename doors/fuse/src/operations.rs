@@ -207,8 +207,6 @@ pub struct Space {
 /// How a write is to be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteHow {
-    /// The set-user-ID and set-group-ID bits go.
-    pub drop_set_id: bool,
     /// It survives a power cut when it is answered.
     pub stable: bool,
 }
@@ -288,6 +286,12 @@ pub trait Operations: Sync {
 
     /// Reads; how many bytes there were.
     fn read(&self, open: Open, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Takes away what a program may do beyond whoever runs it, as who writes to it next may not keep that; whether
+    /// there was any of it.
+    fn drop_rights(&self, node: Node) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Writes; how many bytes were written.
     fn write(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Result<usize>;

@@ -104,8 +104,10 @@ impl Session {
             std::mem::forget(unanswered);
             let failed = answered.is_err();
             match answered {
-                Ok(Answer::Reply) => {
-                    stale(&request).into_iter().flatten().try_for_each(|node| self.send(&notice(node)))?;
+                Ok(answer @ (Answer::Reply | Answer::Outdating)) => {
+                    let more = (answer == Answer::Outdating).then(|| request.node());
+                    let mut old = stale(&request).into_iter().chain([more]).flatten();
+                    old.try_for_each(|node| self.send(&notice(node)))?;
                     self.send(reply.done(request.unique()))?;
                 }
                 Ok(Answer::None) => {}

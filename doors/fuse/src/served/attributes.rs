@@ -1,10 +1,9 @@
 //! What is known of files; extended attributes.
 
 use base::Ino;
-use base::errno::ENODATA;
 use format::Geometry;
 use format::attr::acl;
-use format::inode::{FileType, flags};
+use format::inode::flags;
 use xebec::{Metadata, OpenOptions, SetAttribute, SetMetadata};
 
 use super::Served;
@@ -16,13 +15,7 @@ fn is_list(name: &[u8]) -> bool {
     [acl::LINUX_ACCESS, acl::LINUX_DEFAULT].iter().any(|list| list.as_bytes() == name)
 }
 
-const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
-/// Without it, the set-group-ID bit of a file is no right of a program.
-const GROUP_EXECUTES: u16 = 0o010;
-
-/// Rights of a program, which whoever changes it may not keep.
-const CAPABILITY: &[u8] = b"security.capability";
 
 /// A time of reading that is older follows every read; a younger one only the first after a change (`relatime`).
 const DAY: i64 = 24 * 60 * 60;
@@ -63,7 +56,7 @@ impl Served<'_> {
         }
         let owner = changes.uid.or(changes.gid).is_some();
         if changes.drop_set_id || owner {
-            self.drop_rights(ino)?;
+            self.volume.drop_rights(ino)?;
         }
         let touched = changes.accessed == Some(Moment::Now) && changes.modified == Some(Moment::Now);
         let moment = |moment: Option<Moment>| match moment {
@@ -84,26 +77,6 @@ impl Served<'_> {
             self.volume.set_metadata(ino, &set)?;
         }
         self.known(ino)
-    }
-
-    /// Takes away what a program may do beyond whoever runs it, as its contents or its owner change.
-    pub(super) fn drop_rights(&self, ino: Ino) -> Result<()> {
-        let known = self.volume.metadata(ino)?;
-        if known.file_type == FileType::Directory {
-            return Ok(());
-        }
-        let gone = match known.permissions & GROUP_EXECUTES {
-            0 => SET_UID,
-            _ => SET_UID | SET_GID,
-        };
-        if known.permissions & gone != 0 {
-            let permissions = Some(known.permissions & !gone);
-            self.volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
-        }
-        match self.volume.remove_attribute(ino, CAPABILITY) {
-            Err(error) if error.errno() != ENODATA => Err(error.into()),
-            _ => Ok(()),
-        }
     }
 
     /// Notes that a file was read, where that is to be seen.

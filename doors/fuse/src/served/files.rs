@@ -51,9 +51,6 @@ impl<'v> Served<'v> {
     pub(super) fn write_file(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
         let file = self.file(open)?;
         let written = file.write_at(data, offset)?;
-        if how.drop_set_id {
-            self.drop_rights(file.ino())?;
-        }
         if how.stable {
             file.sync_data()?;
         }

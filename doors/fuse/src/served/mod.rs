@@ -195,6 +195,10 @@ impl Operations for Served<'_> {
         Ok(length)
     }
 
+    fn drop_rights(&self, node: Node) -> Result<bool> {
+        Ok(self.volume.drop_rights(self.ino(node))?)
+    }
+
     fn write(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
         self.write_file(open, offset, data, how)
     }

@@ -12,6 +12,8 @@ use crate::operations::{ENOSYS, EROFS, Operations, Result};
 pub enum Answer {
     /// It is what the reply now holds.
     Reply,
+    /// The same, and what the kernel was told of the file before is old.
+    Outdating,
     /// None is waited for.
     None,
     /// None is waited for, and no request follows.
@@ -54,7 +56,7 @@ pub fn answer<O: Operations + ?Sized>(
         op::FUSE_OPEN => files::open(asked),
         op::FUSE_RELEASE => files::release(asked),
         op::FUSE_READ => files::read(asked),
-        op::FUSE_WRITE => files::write(asked),
+        op::FUSE_WRITE => return files::write(asked),
         op::FUSE_FSYNC => files::fsync(asked),
         op::FUSE_FALLOCATE => files::fallocate(asked),
         op::FUSE_LSEEK => files::lseek(asked),

@@ -7,7 +7,7 @@ use fuse_abi::linux::{
     fuse_read_in, fuse_release_in, fuse_write_in, fuse_write_out,
 };
 
-use super::dispatch::Asked;
+use super::dispatch::{Answer, Asked};
 use super::names::open_out;
 use crate::operations::{Errno, Open, Operations, Range, Result, Seek, WriteHow};
 
@@ -35,17 +35,18 @@ pub fn read<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) -> 
     reply.fill(asked.size as usize, |buf| ops.read(Open(asked.fh), asked.offset, buf))
 }
 
-pub fn write<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) -> Result<()> {
+/// What the kernel knows of the file it keeps, and by that it lets programs have rights: it must know where they went.
+pub fn write<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) -> Result<Answer> {
     let mut body = request.body();
     let asked: fuse_write_in = body.take()?;
     let how = WriteHow {
-        drop_set_id: asked.write_flags & abi::FUSE_WRITE_KILL_SUIDGID != 0,
         // What the kernel writes of its own accord, it asks to sync where that is needed.
         stable: asked.flags & O_DSYNC != 0 && asked.write_flags & abi::FUSE_WRITE_CACHE == 0,
     };
+    let fewer = asked.write_flags & abi::FUSE_WRITE_KILL_SUIDGID != 0 && ops.drop_rights(request.node())?;
     let size = ops.write(Open(asked.fh), asked.offset, body.bytes(asked.size)?, how)?;
     reply.push(&fuse_write_out { size: size as u32, padding: 0 }); // at most what was asked for
-    Ok(())
+    Ok(if fewer { Answer::Outdating } else { Answer::Reply })
 }
 
 pub fn fsync<O: Operations + ?Sized>((ops, request, _): Asked<'_, '_, O>) -> Result<()> {

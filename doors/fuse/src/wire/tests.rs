@@ -76,7 +76,7 @@ fn nonsense_is_answered_and_changes_nothing_for_the_worse() {
         let request = Request::parse(&bytes).unwrap();
         reply.clear();
         let sent = match answer(&served, &request, &mut reply) {
-            Ok(Answer::Reply) => reply.done(request.unique()),
+            Ok(Answer::Reply | Answer::Outdating) => reply.done(request.unique()),
             Ok(Answer::None | Answer::End) => continue,
             Err(error) => reply.error(request.unique(), error),
         };

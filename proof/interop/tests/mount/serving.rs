@@ -23,6 +23,36 @@ fn what_was_told_before_a_change_is_not_kept() {
     bed::run("what_was_told_before_a_change_is_not_kept", &["python3"], TOLD_LATE);
 }
 
+/// As whoever is not root writes, a program's rights are taken away, and of a file that may only be appended to that
+/// was refused, and the write with it. With another owner, a bit went that is no such right.
+#[test]
+fn writers_take_rights_away_and_nothing_else() {
+    bed::run("writers_take_rights_away_and_nothing_else", &["setpriv", "chattr"], RIGHTS);
+}
+
+const RIGHTS: &str = r#"
+everybody
+"$xebec" mkfs -q image --size 300m
+"$xebec" mount -o allow_other image mnt
+touch mnt/program mnt/notes && chmod 6777 mnt/program && chmod 666 mnt/notes
+chattr +a mnt/program mnt/notes
+for name in program notes; do
+    setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "echo more >> mnt/$name" 2> said || fail "append to $name"
+done
+[ "$(stat -c %a mnt/program)" = 777 ] || fail "rights are left"
+# The kernel, which judges by what it keeps, knows of it at once.
+for how in conv=notrunc conv=notrunc,fsync oflag=direct; do
+    touch mnt/file && chmod 6777 mnt/file
+    setpriv --reuid 65534 --regid 65534 --clear-groups dd if=/dev/zero of=mnt/file bs=4k count=1 $how 2> said ||
+        fail "write with $how"
+    [ "$(stat -c %a mnt/file)" = 777 ] || fail "the kernel keeps rights after a write with $how"
+done
+touch mnt/other && chmod 6644 mnt/other && chown 7 mnt/other
+[ "$(stat -c %a mnt/other)" = 2644 ] || fail "another owner leaves $(stat -c %a mnt/other)"
+"$xebec" umount mnt
+judge image "written"
+"#;
+
 const TOLD_LATE: &str = r#"
 mkdir device && head -c 1m /dev/zero > disk
 "$interop" faulty disk device & behind=$!
