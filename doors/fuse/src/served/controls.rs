@@ -116,11 +116,18 @@ impl Served<'_> {
         Ok(Vec::new())
     }
 
-    /// Gives free space back to the medium, for who serves the volume, and root.
+    /// Gives free space back to the medium, for who serves the volume, and root: all of it, where the range is one that
+    /// Linux takes.
     fn trim(&self, caller: Caller, range: &TrimRange) -> Result<Vec<u8>> {
         master(caller)?;
-        let trimmed = self.volume.trim(range.least)?;
-        let TrimRange { start, least, .. } = *range;
+        let TrimRange { start, length, least } = *range;
+        let geometry = self.volume.geometry();
+        let bytes = |blocks: u64| blocks << geometry.block_log;
+        if start >= bytes(geometry.blocks()) || length < bytes(1) || least > bytes(geometry.ag_blocks.into())
+        {
+            return Err(Errno(EINVAL));
+        }
+        let trimmed = self.volume.trim(least)?;
         Ok(TrimRange { start, length: trimmed.bytes, least }.as_bytes().to_vec())
     }
 

@@ -53,6 +53,26 @@ touch mnt/other && chmod 6644 mnt/other && chown 7 mnt/other
 judge image "written"
 "#;
 
+/// Ranges that cannot be were trimmed as if they were the whole volume.
+#[test]
+fn trimming_refuses_what_linux_refuses() {
+    bed::run("trimming_refuses_what_linux_refuses", &["fstrim"], TRIM);
+}
+
+const TRIM: &str = r#"
+"$xebec" mkfs -q image --size 300m
+"$xebec" mount image mnt
+fstrim mnt || fail "all of it"
+fstrim -o 299m mnt || fail "its end"
+for wrong in '-o 300m' '-o 1t' '-l 512' '-m 300m'; do
+    # shellcheck disable=SC2086 # an option and its value
+    if fstrim $wrong mnt 2> said; then fail "fstrim $wrong"; fi
+    grep -q 'Invalid argument' said || fail "fstrim $wrong"
+done
+"$xebec" umount mnt
+judge image "trimmed"
+"#;
+
 const TOLD_LATE: &str = r#"
 mkdir device && head -c 1m /dev/zero > disk
 "$interop" faulty disk device & behind=$!
