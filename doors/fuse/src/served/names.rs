@@ -25,7 +25,9 @@ struct Seen {
 impl Served<'_> {
     /// What is found under a name.
     pub(super) fn look_up(&self, dir: Ino, name: &[u8]) -> Result<Found> {
-        self.found(self.volume.lookup(dir, name)?)
+        // By this name the kernel asks for any file that it has forgotten and somebody has a handle of.
+        let ino = if name == b"." { dir } else { self.volume.lookup(dir, name)? };
+        self.found(ino)
     }
 
     /// A file, as it is told to the kernel, which counts as a lookup.

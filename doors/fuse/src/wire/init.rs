@@ -20,6 +20,9 @@ const LEAST_MINOR: u32 = 36;
 /// parallel. It checks permissions, lists too, while masks are for the server
 /// to apply, who knows where a directory's list takes their place. Bits that a write takes away are told, not searched
 /// for before each write.
+///
+/// Not `FUSE_ASYNC_DIO`: when an asynchronous write past its cache has ended, the kernel would keep what others have
+/// read of the range meanwhile (Linux 6.18). Without it whoever writes so waits for the answer, and the pages go then.
 const WANTED: u64 = (abi::FUSE_ASYNC_READ
     | abi::FUSE_BIG_WRITES
     | abi::FUSE_EXPORT_SUPPORT
@@ -27,7 +30,6 @@ const WANTED: u64 = (abi::FUSE_ASYNC_READ
     | abi::FUSE_HAS_IOCTL_DIR
     | abi::FUSE_DO_READDIRPLUS
     | abi::FUSE_READDIRPLUS_AUTO
-    | abi::FUSE_ASYNC_DIO
     | abi::FUSE_PARALLEL_DIROPS
     | abi::FUSE_POSIX_ACL
     | abi::FUSE_ABORT_ERROR

@@ -23,6 +23,19 @@ fn what_was_told_before_a_change_is_not_kept() {
     bed::run("what_was_told_before_a_change_is_not_kept", &["python3"], TOLD_LATE);
 }
 
+/// A page that was read while an asynchronous write went past the kernel's cache stayed there when the write had ended.
+#[test]
+fn what_was_read_beside_a_direct_write_is_not_kept() {
+    bed::run("what_was_read_beside_a_direct_write_is_not_kept", &["python3"], READ_BESIDE);
+}
+
+/// Handles of files are good as long as the files are there, also when the kernel has forgotten them, or never knew
+/// them: another mount of the image.
+#[test]
+fn handles_outlive_the_mount() {
+    bed::run("handles_outlive_the_mount", &["python3"], HANDLES);
+}
+
 /// As whoever is not root writes, a program's rights are taken away, and of a file that may only be appended to that
 /// was refused, and the write with it. With another owner, a bit went that is no such right.
 #[test]
@@ -91,6 +104,85 @@ echo > device/switch
 wait $asked
 [ "$(stat -c %.9Y device/image)" = "$(stat -c %.9Y disk)" ] || fail "an old answer is kept"
 umount device && wait $behind || fail "the server ends with $?"
+"#;
+
+const READ_BESIDE: &str = r#"
+"$xebec" mkfs -q image --size 300m
+"$xebec" mount image mnt
+python3 -c '
+import ctypes, mmap, os, platform, signal, struct, sys
+setup, submit, events = (206, 209, 208) if platform.machine() == "x86_64" else (0, 2, 4)
+libc, size = ctypes.CDLL(None, use_errno=True), 640 << 10
+page, context = mmap.mmap(-1, size), ctypes.c_ulong(0)
+assert libc.syscall(setup, 1, ctypes.byref(context)) == 0
+direct = os.open("mnt/file", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+plain = os.open("mnt/file", os.O_RDONLY)
+readers = []
+for _ in range(3):
+    reader = os.fork()
+    while reader == 0:
+        os.pread(plain, size, 0)
+    readers.append(reader)
+try:
+    for turn in range(1000):
+        byte = bytes([turn % 255 + 1])
+        page[:] = byte * size
+        at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        # A write (1) of all of the page, without anything else.
+        control = ctypes.create_string_buffer(struct.pack("<QIIHhIQQqQII", 0, 0, 0, 1, 0, direct, at, size, 0, 0, 0, 0))
+        assert libc.syscall(submit, context, 1, ctypes.byref(ctypes.pointer(control))) == 1
+        done = ctypes.create_string_buffer(32)
+        assert libc.syscall(events, context, 1, 1, done, None) == 1
+        assert struct.unpack_from("<q", done, 16)[0] == size, "it was not written"
+        if os.pread(plain, size, 0) != byte * size:
+            sys.exit(f"old contents after {turn} writes")
+finally:
+    for reader in readers:
+        os.kill(reader, signal.SIGKILL)
+' || fail "the kernel keeps what was there before"
+"$xebec" umount mnt
+judge image "written directly"
+"#;
+
+const HANDLES: &str = r#"
+"$xebec" mkfs -q image --size 300m
+"$xebec" mount image mnt
+mkdir mnt/dir && echo kept > mnt/dir/file && echo gone > mnt/gone
+cat > handles.py <<end
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+mount = os.open("mnt", os.O_RDONLY)
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("kind", ctypes.c_int), ("handle", ctypes.c_char * 128)]
+if sys.argv[1] == "take":
+    for name in ["dir", "dir/file", "gone"]:
+        handle, at = Handle(128), ctypes.c_int()
+        assert libc.name_to_handle_at(mount, name.encode(), ctypes.byref(handle), ctypes.byref(at), 0) == 0, name
+        open(name.replace("/", "-") + ".handle", "wb").write(bytes(handle))
+    sys.exit()
+def opened(name, change=lambda handle: None):
+    handle = Handle.from_buffer_copy(open(name + ".handle", "rb").read())
+    change(handle)
+    fd = libc.open_by_handle_at(mount, ctypes.byref(handle), os.O_RDONLY)
+    return fd if fd >= 0 else errno.errorcode[ctypes.get_errno()]
+assert os.read(opened("dir-file"), 9) == b"kept\\n"
+assert os.listdir(opened("dir")) == ["file"]
+assert opened("gone") == "ESTALE", "it was removed"
+def wrong(byte):
+    def change(handle):
+        at = Handle.handle.offset + byte
+        ctypes.memset(ctypes.addressof(handle) + at, 255, 1)
+    return change
+for byte in range(12):
+    assert opened("dir-file", wrong(byte)) == "ESTALE", byte
+assert os.read(opened("dir-file"), 9) == b"kept\\n"
+end
+python3 handles.py take || fail "handles are not given"
+rm mnt/gone
+"$xebec" umount mnt && "$xebec" mount image mnt
+python3 handles.py use || fail "handles are not taken"
+"$xebec" umount mnt
+judge image "opened by handles"
 "#;
 
 const GROWS: &str = r#"
