@@ -52,3 +52,12 @@ const SUBTYPE: &str = "xebec";
 pub fn mount(wanted: &Wanted) -> io::Result<OwnedFd> {
     if rustix::process::geteuid().is_root() { own::mount(wanted) } else { helper::mount(wanted) }
 }
+
+/// Tells the kernel what a mount shall be from now on; who else may use it, and its source, stay as they are. What was
+/// mounted to be read stays that for its server.
+///
+/// # Errors
+/// `EPERM` for who is not root; `EINVAL` where nothing is mounted; `EBUSY` for files that are open to be written.
+pub fn remount(wanted: &Wanted) -> io::Result<()> {
+    own::remount(wanted)
+}

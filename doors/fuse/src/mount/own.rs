@@ -34,6 +34,17 @@ pub fn mount(wanted: &Wanted) -> io::Result<OwnedFd> {
     if wanted.allow_other {
         options.push_str(",allow_other");
     }
+    let (source, options) = (wanted.source.as_str(), CString::new(options)?);
+    rustix::mount::mount(source, &wanted.directory, TYPE, flags(wanted), options.as_c_str())?;
+    Ok(device)
+}
+
+/// See [`remount`](super::remount).
+pub fn remount(wanted: &Wanted) -> io::Result<()> {
+    Ok(rustix::mount::mount_remount(&wanted.directory, flags(wanted), c"")?)
+}
+
+fn flags(wanted: &Wanted) -> MountFlags {
     let given = [
         (wanted.read_only, MountFlags::RDONLY),
         (wanted.no_suid, MountFlags::NOSUID),
@@ -41,9 +52,5 @@ pub fn mount(wanted: &Wanted) -> io::Result<OwnedFd> {
         (wanted.no_exec, MountFlags::NOEXEC),
         (wanted.no_atime, MountFlags::NOATIME),
     ];
-    let flags =
-        given.iter().filter(|(given, _)| *given).fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
-    let options = CString::new(options)?;
-    rustix::mount::mount(wanted.source.as_str(), &wanted.directory, TYPE, flags, options.as_c_str())?;
-    Ok(device)
+    given.iter().filter(|(given, _)| *given).fold(MountFlags::empty(), |all, (_, flag)| all | *flag)
 }

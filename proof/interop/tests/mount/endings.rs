@@ -156,7 +156,14 @@ fn mount_finds_its_helper() {
 mkdir bin && ln -s "$xebec" bin/mount.xebec
 bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,noatime,x-systemd.automount
 mountpoint -q mnt && findmnt -no FSTYPE mnt | grep -q fuse.xebec || fail "not mounted"
+touch mnt/file
+bin/mount.xebec "$PWD/image" "$PWD/mnt" -o "$(findmnt -no OPTIONS mnt),remount,ro" || fail "not remounted"
+if touch mnt/file 2> said; then fail "a time is changed on a mount that is read only"; fi
+findmnt -no OPTIONS mnt | grep -q noatime || fail "an option got lost: $(findmnt -no OPTIONS mnt)"
+bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,noatime,remount && touch mnt/file || fail "not writable again"
 umount mnt
+code=0; bin/mount.xebec "$PWD/image" "$PWD/mnt" -o remount,ro 2> said || code=$?
+[ $code = 32 ] && grep -q "$PWD/mnt" said || fail "exit code $code for what is not mounted: $(cat said)"
 code=0; bin/mount.xebec "$PWD/nothing" "$PWD/mnt" -o rw 2> said || code=$?
 [ $code = 32 ] || fail "exit code $code, not that of a mount that failed"
 "#;

@@ -5,8 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::Parser as _;
+use fuse::mount::Wanted;
 
+use super::options::{self, Wishes};
 use crate::args::Cli;
 use crate::{commands, output};
 
@@ -42,8 +45,23 @@ fn translated(program: &OsStr, rest: &[OsString]) -> Vec<OsString> {
     translated
 }
 
+/// What a mount that there is shall be, where that is asked for: of the options that it has and those that it gets,
+/// what is the kernel's business. The rest is the server's, which goes on as it began.
+fn remounted(arguments: &[OsString]) -> Option<Wanted> {
+    let [_, _, _image, directory, rest @ ..] = arguments else { return None };
+    let given: Vec<_> =
+        rest.iter().filter_map(|text| text.to_str()).flat_map(|text| text.split(',')).collect();
+    let wishes: Vec<_> = given.iter().filter_map(|text| options::parse(text).ok()).collect();
+    let wanted = Wanted { directory: directory.into(), ..Wishes::new(&wishes).mount };
+    given.contains(&"remount").then_some(wanted)
+}
+
 /// Does it.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    if let Some(wanted) = remounted(&arguments) {
+        let done = fuse::mount::remount(&wanted).map(|()| 0);
+        return exit(done.map_err(|error| anyhow!("{}: {error}", wanted.directory.display())), None);
+    }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -53,9 +71,12 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     let image = cli.command.image().map(|image| image.display().to_string());
-    let done = commands::run(cli);
+    exit(commands::run(cli), image.as_deref())
+}
+
+fn exit(done: anyhow::Result<u8>, image: Option<&str>) -> ExitCode {
     let mounted = matches!(done, Ok(0));
-    output::exit(done, image.as_deref());
+    output::exit(done, image);
     if mounted { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
 }
 
@@ -69,7 +90,19 @@ mod tests {
         let said = words("/sbin/mount.xebec /srv/a.xfs /mnt -sv -o rw,nosuid -t fuse.xebec");
         let understood = asked(&said).unwrap_or_default();
         assert_eq!(understood[1..], words("mount /srv/a.xfs /mnt -o rw,nosuid"));
-        assert!(Cli::try_parse_from(understood).is_ok());
+        assert!(Cli::try_parse_from(&understood).is_ok());
         assert!(asked(&words("/usr/bin/xebec mount a b")).is_none());
+        assert_eq!(remounted(&understood), None);
+    }
+
+    #[test]
+    fn a_mount_is_told_what_it_shall_be() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let said = words(
+            "/sbin/mount.fuse.xebec a.xfs /mnt -o rw,suid,noexec,relatime,user_id=0,allow_other,remount,ro",
+        );
+        let wanted = asked(&said).and_then(|understood| remounted(&understood)).unwrap_or_default();
+        assert!(wanted.read_only && wanted.no_exec && !wanted.no_suid, "{wanted:?}");
+        assert_eq!(wanted.directory, Path::new("/mnt"));
     }
 }
