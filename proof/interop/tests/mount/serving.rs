@@ -139,6 +139,7 @@ try:
 finally:
     for reader in readers:
         os.kill(reader, signal.SIGKILL)
+        os.waitpid(reader, 0)
 ' || fail "the kernel keeps what was there before"
 "$xebec" umount mnt
 judge image "written directly"
@@ -170,8 +171,8 @@ assert os.listdir(opened("dir")) == ["file"]
 assert opened("gone") == "ESTALE", "it was removed"
 def wrong(byte):
     def change(handle):
-        at = Handle.handle.offset + byte
-        ctypes.memset(ctypes.addressof(handle) + at, 255, 1)
+        at = ctypes.addressof(handle) + Handle.handle.offset + byte
+        ctypes.c_ubyte.from_address(at).value ^= 255
     return change
 for byte in range(12):
     assert opened("dir-file", wrong(byte)) == "ESTALE", byte
