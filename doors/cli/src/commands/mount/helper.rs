@@ -84,9 +84,12 @@ fn exit(done: anyhow::Result<u8>, image: Option<&str>) -> ExitCode {
 mod tests {
     use super::*;
 
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
     #[test]
     fn what_mount_says_is_understood() {
-        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         let said = words("/sbin/mount.xebec /srv/a.xfs /mnt -sv -o rw,nosuid -t fuse.xebec");
         let understood = asked(&said).unwrap_or_default();
         assert_eq!(understood[1..], words("mount /srv/a.xfs /mnt -o rw,nosuid"));
@@ -97,7 +100,6 @@ mod tests {
 
     #[test]
     fn a_mount_is_told_what_it_shall_be() {
-        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         let said = words(
             "/sbin/mount.fuse.xebec a.xfs /mnt -o rw,suid,noexec,relatime,user_id=0,allow_other,remount,ro",
         );
