@@ -10,6 +10,8 @@
 //! | [`percpu`] | state of which each CPU has its own |
 //! | [`prefetch`](mod@prefetch) | memory that will be needed soon |
 //! | [`recycled`] | memory that a thread uses again and again |
+//! | [`thread`] | starting threads, sleeping, yielding |
+//! | [`simulation`] | a deterministic scheduler that can take the place of the system's |
 //! | [`sync`] | atomics, in whose place a model checker can put its own |
 //! | [`time`], [`random`] | the clock and random numbers, which tests replace |
 //!
@@ -25,7 +27,9 @@ pub mod pipeline;
 pub mod prefetch;
 pub mod random;
 pub mod recycled;
+pub mod simulation;
 pub mod sync;
+pub mod thread;
 pub mod time;
 pub mod units;
 

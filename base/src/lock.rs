@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 use parking_lot::RawMutex;
 
+use crate::simulation::seam::{self, Released};
+
 pub use brief::{Brief, BriefGuard};
 pub use rw::{OwnedRead, OwnedWrite, ReadGuard, RwLock, WriteGuard};
 
@@ -205,9 +207,12 @@ impl<T> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.kept.check();
-        let inner = self.inner.lock();
+        let inner = match seam::is_simulated() {
+            true => seam::acquire(&self.inner, || self.inner.try_lock()),
+            false => self.inner.lock(),
+        };
         self.kept.acquired();
-        MutexGuard { inner, kept: self.kept }
+        self.guard(inner)
     }
 
     /// Takes the lock if nobody has it.
@@ -215,7 +220,7 @@ impl<T> Mutex<T> {
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
         self.kept.acquired();
-        Some(MutexGuard { inner, kept: self.kept })
+        Some(self.guard(inner))
     }
 
     /// The same for a lock that will be waited for if somebody has it: it must be in order all the same.
@@ -225,7 +230,12 @@ impl<T> Mutex<T> {
         let inner = self.inner.try_lock()?;
         self.kept.check();
         self.kept.acquired();
-        Some(MutexGuard { inner, kept: self.kept })
+        Some(self.guard(inner))
+    }
+
+    #[inline]
+    fn guard<'a>(&'a self, inner: parking_lot::lock_api::MutexGuard<'a, RawMutex, T>) -> MutexGuard<'a, T> {
+        MutexGuard { inner, kept: self.kept, _released: Released::new(&self.inner) }
     }
 
     /// Whether somebody holds the lock at this moment: for statistics.
@@ -249,6 +259,8 @@ impl<T> fmt::Debug for Mutex<T> {
 pub struct MutexGuard<'a, T> {
     inner: parking_lot::lock_api::MutexGuard<'a, RawMutex, T>,
     kept: Kept,
+    /// Behind `inner`: the lock is free when it is dropped.
+    _released: Released,
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -365,7 +377,8 @@ impl<O, T> Drop for OwnedGuard<O, T> {
     fn drop(&mut self) {
         self.mutex().kept.released();
         // SAFETY: this guard holds the lock, and it is dropped by the thread that took it as it is not `Send`.
-        unsafe { self.mutex().inner.force_unlock() }
+        unsafe { self.mutex().inner.force_unlock() };
+        seam::released(&self.mutex().inner);
     }
 }
 
@@ -383,22 +396,36 @@ impl Condvar {
     ///
     /// The thread must hold no lock of a higher rank, as it waits for this one once more.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.0.wait(&mut guard.inner);
+        match seam::is_simulated() {
+            true => drop(self.wait_simulated(guard, None)),
+            false => self.0.wait(&mut guard.inner),
+        }
     }
 
     /// The same, for `timeout` at most; whether it was woken before.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: std::time::Duration) -> bool {
-        !self.0.wait_for(&mut guard.inner, timeout).timed_out()
+        match seam::is_simulated() {
+            true => self.wait_simulated(guard, Some(timeout)),
+            false => !self.0.wait_for(&mut guard.inner, timeout).timed_out(),
+        }
+    }
+
+    fn wait_simulated<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<std::time::Duration>) -> bool {
+        let lock = parking_lot::MutexGuard::mutex(&guard.inner);
+        let wait = || seam::wait(self, lock, timeout, || lock.is_locked());
+        parking_lot::MutexGuard::unlocked(&mut guard.inner, wait)
     }
 
     /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
+        seam::notify(self, false);
     }
 
     /// Wakes all of them.
     pub fn notify_all(&self) {
         self.0.notify_all();
+        seam::notify(self, true);
     }
 }
 

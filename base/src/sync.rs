@@ -3,4 +3,5 @@
 
 pub use std::hint::spin_loop;
 pub use std::sync::atomic;
-pub use std::thread::yield_now;
+
+pub use crate::thread::yield_now;

@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::lock::{Condvar, Mutex, Rank};
+use base::thread::JoinHandle;
 use log::engine::Error;
 
 use crate::backing::Backing;
@@ -84,7 +84,7 @@ impl<B: Backing> Flusher<B> {
     /// `ENOMEM` where the system gives no thread.
     pub fn start(cache: &Arc<Cache<B>>) -> Result<Self, Error> {
         let own = Arc::clone(cache);
-        let thread = std::thread::Builder::new().name("xebec-flusher".into()).spawn(move || own.flush_on());
+        let thread = base::thread::spawn("xebec-flusher", move || own.flush_on());
         let thread = thread.map_err(|_| Error::Refused {
             errno: base::errno::ENOMEM,
             why: "the system gives no thread for writing back (raise its limit of threads)",

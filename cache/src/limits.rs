@@ -129,7 +129,7 @@ impl<B: Backing> Cache<B> {
             // How far on the way to the limit, in thousandths.
             let over = (dirty - middle) * 1000 / (limits.hard - middle).max(1);
             let micros = bytes.saturating_mul(1_000_000) / self.pace.rate() * over / 500;
-            self.counted(|| std::thread::sleep(Duration::from_micros(micros).min(PAUSE_MAX)));
+            self.counted(|| base::thread::sleep(Duration::from_micros(micros).min(PAUSE_MAX)));
         }
         let mut looks = 0;
         let mut written = self.pace.written.load(Relaxed);

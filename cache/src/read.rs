@@ -131,7 +131,7 @@ impl<B: Backing> Contents<B> {
         loop {
             match self.read_window(offset, piece, bytes) {
                 Ok(true) => return Ok(()),
-                Ok(false) => std::thread::yield_now(),
+                Ok(false) => base::thread::yield_now(),
                 // What was to be read ahead may lie on a bad place that nobody asked for.
                 Err(_) if bytes > piece.len() as u64 => bytes = piece.len() as u64,
                 Err(error) => return Err(error),

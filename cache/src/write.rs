@@ -127,7 +127,7 @@ impl<B: Backing> Contents<B> {
             if self.write_clean((offset, piece, mask), known.take())? {
                 return Ok(());
             }
-            std::thread::yield_now();
+            base::thread::yield_now();
         }
     }
 

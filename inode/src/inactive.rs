@@ -15,12 +15,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::Ino;
 use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, Pending, PerCpu};
+use base::thread::JoinHandle;
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind, S_IFMT, flags2};
 use log::engine::{Error, Extent as DiskExtent, Loggable, Transaction};
@@ -245,12 +245,11 @@ impl Starter {
         }
         for slot in 0..self.shared.inactive.queues.slots() {
             let shared = Arc::clone(&self.shared);
-            let thread =
-                std::thread::Builder::new().name(format!("xebec-inactive-{slot}")).spawn(move || {
-                    while let Some(inodes) = shared.inactive.take(slot) {
-                        shared.inactive.free(&shared, inodes);
-                    }
-                })?;
+            let thread = base::thread::spawn(&format!("xebec-inactive-{slot}"), move || {
+                while let Some(inodes) = shared.inactive.take(slot) {
+                    shared.inactive.free(&shared, inodes);
+                }
+            })?;
             threads.handles.push(thread);
         }
         self.shared.inactive.started.store(true, Ordering::Release);

@@ -395,7 +395,7 @@ fn wait_for(mut inode: Arc<Inode>) -> LockedInode {
             Ok(locked) => return locked,
             Err(back) => inode = back,
         }
-        std::thread::yield_now();
+        base::thread::yield_now();
     }
 }
 

@@ -176,7 +176,7 @@ impl Groups {
             if !is_held {
                 break;
             }
-            std::thread::sleep(PAUSE);
+            base::thread::sleep(PAUSE);
         }
         Ok(None)
     }

@@ -15,6 +15,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::taken::Taken;
 use super::{Kept, Rank};
+use crate::simulation::seam;
 
 /// A lock that is held for a few instructions. It is not poisoned by a panic.
 pub struct Brief<T> {
@@ -38,6 +39,7 @@ impl<T> Brief<T> {
     #[track_caller]
     pub fn lock(&self) -> BriefGuard<'_, T> {
         self.kept.check();
+        seam::preempt();
         self.taken.take();
         self.kept.acquired();
         BriefGuard { lock: self, not_send: PhantomData }

@@ -14,6 +14,7 @@ use parking_lot::RawRwLock;
 use parking_lot::lock_api::{RwLockReadGuard, RwLockWriteGuard};
 
 use super::{Kept, Rank};
+use crate::simulation::seam::{self, Released};
 
 /// A reader-writer lock with a rank. It is not poisoned by a panic.
 pub struct RwLock<T> {
@@ -32,9 +33,12 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T> {
         self.kept.check();
-        let inner = self.inner.read();
+        let inner = match seam::is_simulated() {
+            true => seam::acquire(&self.inner, || self.inner.try_read()),
+            false => self.inner.read(),
+        };
         self.kept.acquired();
-        ReadGuard { inner, kept: self.kept }
+        ReadGuard { inner, kept: self.kept, _released: Released::new(&self.inner) }
     }
 
     /// Takes the lock for reading if nobody writes or waits to.
@@ -42,7 +46,7 @@ impl<T> RwLock<T> {
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
         self.kept.acquired();
-        Some(ReadGuard { inner, kept: self.kept })
+        Some(ReadGuard { inner, kept: self.kept, _released: Released::new(&self.inner) })
     }
 
     /// Waits until nobody else holds the lock.
@@ -50,9 +54,12 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn write(&self) -> WriteGuard<'_, T> {
         self.kept.check();
-        let inner = self.inner.write();
+        let inner = match seam::is_simulated() {
+            true => seam::acquire(&self.inner, || self.inner.try_write()),
+            false => self.inner.write(),
+        };
         self.kept.acquired();
-        WriteGuard { inner, kept: self.kept }
+        WriteGuard { inner, kept: self.kept, _released: Released::new(&self.inner) }
     }
 
     /// Takes the lock for writing if nobody holds it.
@@ -60,7 +67,7 @@ impl<T> RwLock<T> {
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
         self.kept.acquired();
-        Some(WriteGuard { inner, kept: self.kept })
+        Some(WriteGuard { inner, kept: self.kept, _released: Released::new(&self.inner) })
     }
 
     /// The value, without locking: the caller is alone.
@@ -79,6 +86,8 @@ impl<T> fmt::Debug for RwLock<T> {
 pub struct ReadGuard<'a, T> {
     inner: RwLockReadGuard<'a, RawRwLock, T>,
     kept: Kept,
+    /// Behind `inner`: the lock is free when it is dropped.
+    _released: Released,
 }
 
 impl<T> Deref for ReadGuard<'_, T> {
@@ -100,6 +109,8 @@ impl<T> Drop for ReadGuard<'_, T> {
 pub struct WriteGuard<'a, T> {
     inner: RwLockWriteGuard<'a, RawRwLock, T>,
     kept: Kept,
+    /// Behind `inner`: the lock is free when it is dropped.
+    _released: Released,
 }
 
 impl<T> Deref for WriteGuard<'_, T> {
@@ -183,7 +194,8 @@ impl<O, T> Drop for OwnedRead<O, T> {
         self.0.lock().kept.released();
         // SAFETY: this guard holds the lock for reading, and it is dropped by the thread that took it as it is not
         // `Send`.
-        unsafe { self.0.lock().inner.force_unlock_read() }
+        unsafe { self.0.lock().inner.force_unlock_read() };
+        seam::released(&self.0.lock().inner);
     }
 }
 
@@ -238,7 +250,8 @@ impl<O, T> Drop for OwnedWrite<O, T> {
         self.0.lock().kept.released();
         // SAFETY: this guard holds the lock for writing, and it is dropped by the thread that took it as it is not
         // `Send`.
-        unsafe { self.0.lock().inner.force_unlock_write() }
+        unsafe { self.0.lock().inner.force_unlock_write() };
+        seam::released(&self.0.lock().inner);
     }
 }
 

@@ -22,6 +22,8 @@ use crossbeam_utils::CachePadded;
 pub use counter::Counter;
 pub use pending::Pending;
 
+use crate::simulation::seam;
+
 /// The machine is asked again after so many questions: a few changes of a file system.
 const TRUSTED: u32 = 64;
 
@@ -60,6 +62,9 @@ pub fn pretend(cpu: Option<usize>) {
 /// How many CPUs this process could use when it asked first: finding out costs more than opening a small volume.
 pub fn available() -> usize {
     static CPUS: OnceLock<usize> = OnceLock::new();
+    if let Some(cpus) = seam::cpus() {
+        return cpus;
+    }
     *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 

@@ -224,7 +224,7 @@ impl BufferCache {
         let mut guard = self.lock(&segments, rank)?;
         while guard.owner().is_flying() {
             drop(guard);
-            std::thread::sleep(LANDING);
+            base::thread::sleep(LANDING);
             guard = self.lock(&segments, rank)?;
         }
         settle(&mut guard);

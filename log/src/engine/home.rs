@@ -219,7 +219,7 @@ pub(super) fn insist(device: &dyn Device, request: &WriteRequest<'_>) -> Result<
         if device.write_at(request.offset, request.buf, Durability::Buffered).is_ok() {
             return Ok(());
         }
-        std::thread::sleep(pause);
+        base::thread::sleep(pause);
         pause *= 2;
     }
     device.write_at(request.offset, request.buf, Durability::Buffered)

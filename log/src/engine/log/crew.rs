@@ -18,10 +18,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::lock::{Mutex, Rank};
+use base::thread::JoinHandle;
 
 use super::Options;
 use super::shared::Shared;
@@ -81,7 +81,7 @@ impl Crew {
         let handles = std::mem::take(&mut threads.handles);
         drop(threads);
         for thread in handles {
-            if thread.thread().id() != std::thread::current().id() {
+            if !thread.is_current() {
                 // A thread that panicked has said so itself.
                 let _ = thread.join();
             }
@@ -97,7 +97,7 @@ impl Threads {
         run: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) -> Result<(), Error> {
         let shared = Arc::clone(shared);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+        let thread = base::thread::spawn(name, move || run(&shared));
         let thread =
             thread.map_err(|error| Error::log(format!("no thread for the log can be started: {error}")))?;
         self.handles.push(thread);
