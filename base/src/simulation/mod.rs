@@ -4,6 +4,7 @@
 //! simulated too. Control passes from one thread to another only at *preemption points*: before a lock is taken, when
 //! a thread waits for a lock, a condition variable or the end of another thread, when it sleeps or yields, and at
 //! [`crate::thread::preemption_point`]. The same seed gives the same run, step by step, however busy the machine is.
+//! Only builds with debug assertions can simulate, as only they check the ranks of locks.
 //!
 //! | part | subject |
 //! |---|---|
@@ -25,13 +26,13 @@
 //! orders or finer steps are tested by `proof/races`.
 
 pub(crate) mod seam;
-#[cfg(feature = "simulation")]
+#[cfg(debug_assertions)]
 mod world;
 
 use std::time::Duration;
 
 pub use seam::is_simulated;
-#[cfg(feature = "simulation")]
+#[cfg(debug_assertions)]
 pub use seam::{now, random, run};
 
 /// How one run is scheduled.
@@ -89,5 +90,5 @@ pub struct Report {
     pub trace: u64,
 }
 
-#[cfg(all(test, feature = "simulation"))]
+#[cfg(all(test, debug_assertions))]
 mod tests;

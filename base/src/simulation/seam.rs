@@ -1,45 +1,45 @@
-//! Where `lock`, `thread` and `percpu` ask whether their thread is simulated. Without the feature `simulation` every
-//! question has the constant answer "no", and nothing of this is left in the program.
+//! Where `lock`, `thread` and `percpu` ask whether their thread is simulated. Without debug
+//! assertions every question has the constant answer "no", and nothing of this is left in the program.
 
-#[cfg(feature = "simulation")]
+#[cfg(debug_assertions)]
 pub use on::*;
 
-#[cfg(not(feature = "simulation"))]
+#[cfg(not(debug_assertions))]
 pub use off::*;
 
 /// Tells the scheduler when a lock was released: the last field of its guard, as fields are dropped in order.
 pub struct Released {
-    #[cfg(feature = "simulation")]
+    #[cfg(debug_assertions)]
     address: usize,
 }
 
 impl Released {
     /// Of the lock at this address.
-    #[cfg_attr(not(feature = "simulation"), expect(unused_variables, reason = "nobody is told"))]
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "nobody is told"))]
     #[inline]
     pub fn new<T: ?Sized>(lock: &T) -> Self {
         Self {
-            #[cfg(feature = "simulation")]
+            #[cfg(debug_assertions)]
             address: address(lock),
         }
     }
 }
 
-#[cfg(feature = "simulation")]
+#[cfg(debug_assertions)]
 impl Drop for Released {
     fn drop(&mut self) {
         on::released_at(self.address);
     }
 }
 
-#[cfg(feature = "simulation")]
+#[cfg(debug_assertions)]
 fn address<T: ?Sized>(of: &T) -> usize {
     std::ptr::from_ref(of).cast::<u8>() as usize
 }
 
-#[cfg(feature = "simulation")]
+#[cfg(debug_assertions)]
 mod on {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -50,9 +50,14 @@ mod on {
 
     thread_local! {
         static CURRENT: RefCell<Option<(Arc<World>, usize)>> = const { RefCell::new(None) };
+        /// Whether it is set: the question of every lock, answered without a destructor to register.
+        static SIMULATED: Cell<bool> = const { Cell::new(false) };
     }
 
     fn current() -> Option<(Arc<World>, usize)> {
+        if !SIMULATED.get() {
+            return None;
+        }
         // A guard may be dropped while its thread ends, when the variable is gone.
         CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
     }
@@ -60,7 +65,7 @@ mod on {
     /// Whether this thread is simulated.
     #[inline]
     pub fn is_simulated() -> bool {
-        CURRENT.try_with(|current| current.borrow().is_some()).unwrap_or(false)
+        SIMULATED.get()
     }
 
     /// Virtual time since the run began; `None` where the thread is not simulated.
@@ -192,8 +197,10 @@ mod on {
 
     fn inside<T>(world: &Arc<World>, number: usize, body: impl FnOnce() -> T) -> T {
         CURRENT.set(Some((Arc::clone(world), number)));
+        SIMULATED.set(true);
         percpu::pretend(Some(number % world.plan.cpus.max(1)));
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        SIMULATED.set(false);
         CURRENT.set(None);
         percpu::pretend(None);
         // What it panicked about was printed by the panic's hook.
@@ -209,7 +216,7 @@ mod on {
     }
 }
 
-#[cfg(not(feature = "simulation"))]
+#[cfg(not(debug_assertions))]
 mod off {
     use std::time::Duration;
 

@@ -12,6 +12,7 @@
 //! | [`engine`], [`shape`], [`standard`] | Xebec as the target, the shapes of its volumes, and what each seed does |
 //! | [`files`] | contents of its files as a subject |
 //! | [`mod@short`] | what each seed does where runs are short and many |
+//! | [`stamped`] | contents of which each sector tells which write it is of |
 //! | [`Image`], [`ImageDevice`] | pages that copies share |
 //!
 //! # What is judged
@@ -28,6 +29,7 @@ mod image;
 pub mod keep;
 pub mod shape;
 pub mod short;
+pub mod stamped;
 pub mod standard;
 mod state;
 mod target;

@@ -6,84 +6,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Ino;
 use block::RecordDevice;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
+use crashsim::stamped::{Known, SECTOR, compare, sectors};
 use crashsim::{Builder, Image, ImageDevice, Target as _, states};
 use model::Rng;
 use xebec::{File, New, Volume};
 
-const SECTOR: u64 = 512;
 /// Sectors of the longest file.
 const LONGEST: u64 = 600;
-
-/// All that a place has held, in order; a power cut may leave any of it from `stable` on.
-#[derive(Clone, Debug)]
-struct Versions {
-    values: Vec<u64>,
-    stable: usize,
-}
-
-impl Versions {
-    fn new() -> Self {
-        Self { values: vec![0], stable: 0 }
-    }
-
-    fn set(&mut self, value: u64) {
-        self.values.push(value);
-    }
-
-    fn last(&self) -> u64 {
-        self.values.last().copied().unwrap_or(0)
-    }
-
-    fn sync(&mut self) {
-        self.stable = self.values.len() - 1;
-    }
-
-    fn allows(&self, value: u64) -> bool {
-        self.values[self.stable..].contains(&value)
-    }
-}
-
-/// What a file may hold.
-#[derive(Clone, Debug)]
-struct Known {
-    /// In sectors.
-    size: Versions,
-    sectors: BTreeMap<u64, Versions>,
-    /// It was only appended to: what is there is there up to its end.
-    appended: bool,
-}
-
-impl Known {
-    fn new(appended: bool) -> Self {
-        Self { size: Versions::new(), sectors: BTreeMap::new(), appended }
-    }
-
-    fn set(&mut self, at: u64, value: u64) {
-        self.sectors.entry(at).or_insert_with(Versions::new).set(value);
-    }
-
-    fn get(&self, at: u64) -> u64 {
-        self.sectors.get(&at).map_or(0, Versions::last)
-    }
-
-    fn grow(&mut self, size: u64) {
-        if size > self.size.last() {
-            self.size.set(size);
-        }
-    }
-
-    fn sync(&mut self) {
-        self.size.sync();
-        self.sectors.values_mut().for_each(Versions::sync);
-    }
-}
 
 /// The files after each step that made something stable, or at the end: whatever comes later only allows more.
 struct History {
@@ -99,19 +34,10 @@ impl History {
         let mut allowed = self.all.clone();
         let floors = self.marks.iter().rfind(|(at, _)| *at <= moment);
         for (n, known) in allowed.iter_mut().enumerate() {
-            let floor = floors.map(|(_, files)| &files[n]);
-            known.size.stable = floor.map_or(0, |floor| floor.size.stable);
-            for (at, versions) in &mut known.sectors {
-                versions.stable =
-                    floor.and_then(|floor| floor.sectors.get(at)).map_or(0, |floor| floor.stable);
-            }
+            known.floors_as(floors.map(|(_, files)| &files[n]));
         }
         allowed
     }
-}
-
-fn sectors(values: impl Iterator<Item = u64>) -> Vec<u8> {
-    values.flat_map(|value| [value.to_le_bytes(); SECTOR as usize / 8].concat()).collect()
 }
 
 /// A run in progress.
@@ -240,47 +166,10 @@ fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, block::Recordi
     (before, numbers, history, recorder.take())
 }
 
-/// Files and sectors that ever held a value.
-fn owners(files: &[Known], value: u64) -> Vec<(usize, u64)> {
-    let of = |(n, known): (usize, &Known)| {
-        let held = known.sectors.iter().filter(|(_, versions)| versions.values.contains(&value));
-        held.map(|(at, _)| (n, *at)).collect::<Vec<_>>()
-    };
-    files.iter().enumerate().flat_map(of).collect()
-}
-
 fn judge(engine: &Engine, image: Image, files: &[Ino], allowed: &[Known]) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
-    let words = |error: xebec::Error| error.to_string();
     let volume = Volume::open(device.clone(), engine.options()).map_err(|why| format!("recovery: {why}"))?;
-    for (n, (ino, known)) in files.iter().zip(allowed).enumerate() {
-        let file = volume.open_file(*ino).map_err(words)?;
-        let mut bytes = vec![0; file.len() as usize];
-        file.read_at(&mut bytes, 0).map_err(words)?;
-        let size = file.len() / SECTOR;
-        if !file.len().is_multiple_of(SECTOR) || (!known.appended && !known.size.allows(size)) {
-            return Err(format!("file {n} has {} bytes, of sectors {:?}", file.len(), known.size));
-        }
-        if known.appended && size < known.size.values[known.size.stable] {
-            return Err(format!("file {n} has {size} sectors, and more were synced"));
-        }
-        for (at, sector) in bytes.chunks(SECTOR as usize).enumerate() {
-            let value = u64::from_le_bytes(sector[..8].try_into().unwrap());
-            let whole = sector.chunks(8).all(|word| word == value.to_le_bytes());
-            let fits = match known.sectors.get(&(at as u64)) {
-                Some(versions) if known.appended => versions.last() == value,
-                Some(versions) => versions.allows(value),
-                None => value == 0,
-            };
-            if !whole || !fits {
-                let may = known.sectors.get(&(at as u64));
-                let whose = owners(allowed, value);
-                return Err(format!(
-                    "file {n}, sector {at} of {size} holds {value} (whole: {whole}; of {whose:?}), and may hold {may:?}"
-                ));
-            }
-        }
-    }
+    compare(&volume, files, allowed)?;
     volume.unmount().map_err(|why| format!("unmount: {why}"))?;
     check(&*device)
 }
