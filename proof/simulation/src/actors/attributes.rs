@@ -1,0 +1,77 @@
+//! Attributes of files of its own. A call that is refused changes none of them.
+
+use std::collections::BTreeMap;
+
+use base::Ino;
+use model::Rng;
+use xebec::{SetAttribute, Volume};
+
+use super::{Stage, Went, rest};
+
+/// What attributes files must have.
+pub type Wanted = Vec<(Ino, BTreeMap<Vec<u8>, Vec<u8>>)>;
+
+/// Works on some files.
+///
+/// # Errors
+/// In words.
+pub fn work(stage: &Stage, files: &[Ino], mut rng: Rng, steps: usize) -> Result<Wanted, String> {
+    let mut wanted: Wanted = files.iter().map(|ino| (*ino, BTreeMap::new())).collect();
+    for step in 0..steps {
+        if stage.is_over() {
+            break;
+        }
+        let n = rng.index(wanted.len());
+        let (ino, all) = &mut wanted[n];
+        let name = format!("user.{}", rng.below(12)).into_bytes();
+        let went = if rng.one_in(4) {
+            let removed = stage.volume().remove_attribute(*ino, &name);
+            let went = stage.judge("removexattr", removed)?.0;
+            if went == Went::Well {
+                all.remove(&name);
+            }
+            went
+        } else {
+            let longest = [20, 300, 4000, 60_000][rng.index(4)];
+            let length = 1 + rng.index(longest);
+            let value = rng.bytes(length);
+            let set = stage.volume().set_attribute(*ino, &name, &value, SetAttribute::Any);
+            let went = stage.judge("setxattr", set)?.0;
+            if went == Went::Well {
+                all.insert(name, value);
+            }
+            went
+        };
+        match went {
+            Went::Failed => return Ok(Vec::new()),
+            Went::Refused | Went::Well if went == Went::Refused || rng.one_in(10) => {
+                let same = compare(stage.volume(), &wanted[n..=n]);
+                same.or_else(|what| if stage.fails { Ok(()) } else { Err(format!("step {step}: {what}")) })?;
+            }
+            Went::Refused | Went::Well => {}
+        }
+        rest(&mut rng);
+    }
+    Ok(if stage.fails { Vec::new() } else { wanted })
+}
+
+/// Compares all attributes of files.
+///
+/// # Errors
+/// The first difference, in words.
+pub fn compare(volume: &Volume, wanted: &[(Ino, BTreeMap<Vec<u8>, Vec<u8>>)]) -> Result<(), String> {
+    for (ino, all) in wanted {
+        let words = |error: xebec::Error| format!("attributes of inode {ino}: {error}");
+        let mut names = volume.list_attributes(*ino).map_err(words)?;
+        names.sort();
+        if names != all.keys().cloned().collect::<Vec<_>>() {
+            return Err(format!("inode {ino} has {} attributes, and should have {}", names.len(), all.len()));
+        }
+        for (name, value) in all {
+            if volume.get_attribute(*ino, name).map_err(words)? != *value {
+                return Err(format!("inode {ino}: attribute {} has another value", name.escape_ascii()));
+            }
+        }
+    }
+    Ok(())
+}

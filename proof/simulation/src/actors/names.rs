@@ -1,0 +1,51 @@
+//! A tree of its own, in step with the model.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use base::time::Time;
+use model::{Aim, Generator, History, Operation, Rng, Session, Stepped, Styles, Tolerance};
+
+use super::{Stage, rest};
+
+/// Works below a home directory.
+///
+/// # Errors
+/// In words: an answer that is not the model's.
+pub fn work(stage: &Stage, tree: usize, mut rng: Rng, steps: usize) -> Result<History, String> {
+    let (seen, home) = (&stage.seen, stage.seen.homes[tree]);
+    let session = Session::new(&stage.open, &stage.ticks, home, true).map_err(|error| error.to_string())?;
+    let tolerance = Tolerance { no_space: true, io_errors: stage.fails };
+    let mut session = session.tolerating(tolerance);
+    let long = Styles { short: 1, long: 6, bytes: 1, equal: 2 };
+    let aim = match rng.below(4) {
+        0 => Aim { sync_in: 8, most: 40, fewest: 2, ..Aim::MIXED },
+        1 => Aim { styles: long, sync_in: 15, most: 120, ..Aim::FORMS },
+        2 => Aim { sync_in: 30, most: 200, ..Aim::INODES },
+        _ => Aim::MIXED,
+    };
+    let mut generator = Generator::new(rng.next_u64(), aim);
+    for step in 0..steps {
+        if stage.is_over() {
+            break;
+        }
+        let operation = generator.next(session.tree());
+        let lengths = seen.lengths();
+        // A time of its own for each step of each thread, within what inodes without wide times can hold.
+        let now = Time { seconds: 1_000_000 + step as i64, nanos: tree as u32 + 1 };
+        let stepped = session.step(&operation, now).map_err(|what| format!("step {step}: {what}"))?;
+        match stepped {
+            Stepped::Broken(_) => break,
+            Stepped::NoSpace if operation == Operation::Sync => {
+                return Err(format!("step {step}: a sync was refused for want of space"));
+            }
+            Stepped::NoSpace => generator.shrink(),
+            Stepped::Agreed => {}
+        }
+        seen.ended[tree].store(session.history().steps.len(), SeqCst);
+        if operation == Operation::Sync && stepped == Stepped::Agreed {
+            seen.synced(&lengths);
+        }
+        rest(&mut rng);
+    }
+    Ok(session.into_history())
+}

@@ -1,0 +1,129 @@
+//! Names and files that several share: two threads may do anything to each other, but break nothing.
+
+use base::Ino;
+use model::Rng;
+use xebec::{Error, Kind, New, Rename, SetAttribute, SetMetadata, Volume};
+
+use super::{Stage, Went, rest};
+
+/// Works in the shared directory.
+///
+/// # Errors
+/// In words.
+pub fn work(stage: &Stage, mut rng: Rng, steps: usize) -> Result<(), String> {
+    let mut worker = Worker { volume: stage.volume(), dirs: vec![stage.common], handles: Vec::new() };
+    for step in 0..steps {
+        if stage.is_over() {
+            break;
+        }
+        let done = worker.step(&mut rng);
+        if stage.judge("a call on shared names", done).map_err(|what| format!("step {step}: {what}"))?.0
+            == Went::Failed
+        {
+            break;
+        }
+        rest(&mut rng);
+    }
+    Ok(())
+}
+
+struct Worker<'s> {
+    volume: &'s Volume,
+    /// Some may be gone.
+    dirs: Vec<Ino>,
+    handles: Vec<xebec::Handle>,
+}
+
+fn name(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(3) {
+        0 => format!("{:0120}", rng.below(12)).into_bytes(),
+        _ => format!("{}", rng.below(12)).into_bytes(),
+    }
+}
+
+impl Worker<'_> {
+    fn dir(&self, rng: &mut Rng) -> Ino {
+        self.dirs[rng.index(self.dirs.len())]
+    }
+
+    fn step(&mut self, rng: &mut Rng) -> Result<(), Error> {
+        let (volume, dir, name) = (self.volume, self.dir(rng), name(rng));
+        match rng.below(100) {
+            0..25 => self.create(dir, &name, rng),
+            25..45 => match rng.one_in(4) {
+                true => volume.rmdir(dir, &name),
+                false => volume.unlink(dir, &name),
+            },
+            45..60 => {
+                let how = [Rename::Exchange, Rename::Whiteout, Rename::NoReplace, Rename::Replace];
+                volume.rename(dir, &name, self.dir(rng), &self::name(rng), how[rng.index(4)])
+            }
+            60..66 => volume.link(volume.lookup(dir, &name)?, self.dir(rng), &self::name(rng)),
+            66..74 => self.hold(dir, &name, rng),
+            74..84 => self.contents(dir, &name, rng),
+            84..97 => self.change(dir, &name, rng),
+            _ => volume.sync(),
+        }
+    }
+
+    fn create(&mut self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+        let target = [b't'; 900];
+        let kind = match rng.below(6) {
+            0 | 1 => Kind::Directory,
+            2 => Kind::Symlink(&target),
+            3 => Kind::Fifo,
+            _ => Kind::File,
+        };
+        let ino = self.volume.create(dir, name, &New { kind, ..New::file() })?;
+        if kind == Kind::Directory {
+            self.dirs.truncate(4);
+            self.dirs.push(ino);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+        if self.handles.len() > 4 {
+            self.handles.swap_remove(rng.index(5));
+        }
+        let handle = match rng.below(3) {
+            0 => self.volume.anonymous(dir, &New::file())?,
+            1 => self.volume.open_ino(self.volume.lookup(dir, name)?)?,
+            _ => {
+                let Some(handle) = self.handles.pop() else { return Ok(()) };
+                return self.volume.link_handle(&handle, dir, name);
+            }
+        };
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    fn contents(&self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+        let file = self.volume.open_file(self.volume.lookup(dir, name)?)?;
+        let at = rng.below(100_000);
+        match rng.below(6) {
+            0 => file.set_len(at),
+            1 => file.sync_all(),
+            2 => file.punch_hole(at, 1 + rng.below(50_000)),
+            3 => file.read_at(&mut [0; 5000], at).map(drop),
+            _ => file.write_at(&vec![7; 1 + rng.index(40_000)], at).map(drop),
+        }
+    }
+
+    fn change(&self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+        let ino = self.volume.lookup(dir, name)?;
+        let attribute = format!("user.{}", rng.below(4));
+        match rng.below(4) {
+            0 => {
+                let set = SetMetadata { permissions: Some(0o600), ..SetMetadata::default() };
+                self.volume.set_metadata(ino, &set)
+            }
+            1 => {
+                let value = vec![7; rng.index(3000)];
+                self.volume.set_attribute(ino, attribute.as_bytes(), &value, SetAttribute::Any)
+            }
+            2 => self.volume.remove_attribute(ino, attribute.as_bytes()),
+            _ => self.volume.list_attributes(ino).map(drop),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Volumes that are old: fragmented, nearly full. Each is made once, without a simulation, by the engine itself.
+//!
+//! # Locking
+//! One mutex around the volumes that were made, held while one is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::errno;
+use crashsim::engine::Engine;
+use crashsim::shape::Shape;
+use crashsim::{Image, ImageDevice, Target as _};
+use xebec::{Error, File, New, Volume};
+
+use crate::scenario::Age;
+
+/// Volumes by shape and age.
+#[derive(Default)]
+pub struct Volumes(Mutex<HashMap<(&'static str, Age), Image>>);
+
+/// Files that fill a volume: each has extents of single blocks in the end.
+const FILES: u64 = 4;
+
+impl Volumes {
+    /// A volume.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn get(&self, shape: &Shape, age: Age) -> Result<Image, String> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = made.get(&(shape.name, age)) {
+            return Ok(image.clone());
+        }
+        let engine = Engine { shape: Shape { background: false, ..shape.clone() } };
+        let image = engine.format()?;
+        let image = match age {
+            Age::Fresh => image,
+            Age::Fragmented => old(&engine, image, 10)?,
+            Age::Full => old(&engine, image, 1000)?,
+        };
+        made.insert((shape.name, age), image.clone());
+        Ok(image)
+    }
+}
+
+/// Fills a volume with files, frees every other block of all but the end of them, and of what is free then leaves one
+/// part in so many.
+fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
+    let words = |error: Error| format!("aging a volume: {error}");
+    let device = Arc::new(ImageDevice::new(image));
+    let volume = Volume::open(device.clone(), engine.options()).map_err(words)?;
+    let root = volume.root();
+    let block = u64::from(volume.geometry().block_size);
+    let share = volume.statistics().blocks_available / FILES * 98 / 100;
+    let mut files = Vec::new();
+    for n in 0..FILES {
+        let ino = volume.create(root, format!("old{n}").as_bytes(), &New::file()).map_err(words)?;
+        let file = volume.open_file(ino).map_err(words)?;
+        fill(&file, 0, share * block)?;
+        file.sync_all().map_err(words)?;
+        files.push(file);
+    }
+    // Every other block of the first files; the last one stays whole, so that some space stays in long runs.
+    for file in files.iter().take(FILES as usize - 1) {
+        for hole in (0..file.len() / block).step_by(2) {
+            file.punch_hole(hole * block, block).map_err(words)?;
+        }
+    }
+    volume.sync().map_err(words)?;
+    let free = volume.statistics().blocks_available;
+    let rest = volume.create(root, b"rest", &New::file()).map_err(words)?;
+    let rest = volume.open_file(rest).map_err(words)?;
+    let leave = (free * 10 / left.max(11)).max(120).min(free);
+    fill(&rest, 0, (free - leave) * block)?;
+    rest.sync_all().map_err(words)?;
+    drop((files, rest));
+    volume.unmount().map_err(words)?;
+    Ok(device.image())
+}
+
+/// Writes until it is done or the volume is full.
+fn fill(file: &File<'_>, from: u64, to: u64) -> Result<(), String> {
+    let piece = vec![0xa9; 1 << 16];
+    let mut at = from;
+    while at < to {
+        let length = (to - at).min(piece.len() as u64) as usize;
+        match file.write_at(&piece[..length], at) {
+            Ok(wrote) => at += wrote as u64,
+            Err(error) if error.errno() == errno::ENOSPC => return Ok(()),
+            Err(error) => return Err(format!("aging a volume: {error}")),
+        }
+    }
+    Ok(())
+}
