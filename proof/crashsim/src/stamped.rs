@@ -53,6 +53,12 @@ impl Versions {
         self.values[self.stable..].contains(&value)
     }
 
+    /// The same for a size: a write that makes a file longer may reach the device in part.
+    fn allows_size(&self, size: u64) -> bool {
+        let grows = |pair: &[u64]| pair[0] < size && size < pair[1];
+        self.allows(size) || self.values[self.stable..].windows(2).any(grows)
+    }
+
     fn ever(&self, value: u64) -> bool {
         self.values.contains(&value)
     }
@@ -109,7 +115,7 @@ impl Known {
     /// Compares with what is found after a power cut.
     fn compare(&self, bytes: &[u8]) -> Result<(), (String, Option<u64>)> {
         let size = bytes.len() as u64 / SECTOR;
-        if !(bytes.len() as u64).is_multiple_of(SECTOR) || (!self.appended && !self.size.allows(size)) {
+        if !(bytes.len() as u64).is_multiple_of(SECTOR) || (!self.appended && !self.size.allows_size(size)) {
             return Err((format!("it has {} bytes, of sectors {:?}", bytes.len(), self.size), None));
         }
         if self.appended && size < self.size.floor() {

@@ -20,6 +20,8 @@ pub struct Volumes(Mutex<HashMap<(&'static str, Age), Image>>);
 
 /// Files that fill a volume: each has extents of single blocks in the end.
 const FILES: u64 = 4;
+/// Free blocks in one run, whatever else is free.
+const RUN: u64 = 160;
 
 impl Volumes {
     /// A volume.
@@ -73,6 +75,10 @@ fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
     let leave = (free * 10 / left.max(11)).max(120).min(free);
     fill(&rest, 0, (free - leave) * block)?;
     rest.sync_all().map_err(words)?;
+    if let Some(whole) = files.last() {
+        // Some run is long enough for inodes.
+        whole.set_len(whole.len().saturating_sub(RUN * block)).map_err(words)?;
+    }
     drop((files, rest));
     volume.unmount().map_err(words)?;
     Ok(device.image())

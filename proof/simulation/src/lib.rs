@@ -11,8 +11,8 @@
 //!
 //! # What is judged
 //! - Every answer of a call, by the actor's model: a tree, contents of files, attributes.
-//! - Every power cut: the volume recovers, the checker finds nothing, names are a prefix of what was done that holds all
-//!   that a sync covered, each sector holds a value that it may hold since its last successful `fsync`.
+//! - Every power cut: the volume recovers, the checker finds nothing, names are a prefix of what was done that holds
+//!   all that a sync covered, each sector holds a value that it may hold since its last successful `fsync`.
 //! - The volume after its unmount: exactly what the models have.
 //! - No shutdown, no `EIO` and no damage unless the device failed; no `ENOSPC` from `fsync`, `sync` or unmounting.
 //! - No deadlock: some thread can always run, and all threads end.

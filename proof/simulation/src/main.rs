@@ -1,7 +1,7 @@
 //! Explores schedules: `xebec-simulation --seconds 60` runs new seeds for a minute.
 //!
-//! Each process runs seed after seed and prints a line for each; a seed that fails ends it. The parent process gives out
-//! seeds, collects what was found, and starts a new process behind a seed that failed.
+//! Each worker process runs seed after seed and prints a line for each; a seed that fails ends it. The parent process
+//! gives out seeds, collects what was found, and starts a new worker behind a seed that failed.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -77,7 +77,8 @@ static SEED: AtomicU64 = AtomicU64::new(0);
 
 fn fail(why: &str) -> ! {
     eprintln!("seed {}: {why}", SEED.load(SeqCst));
-    std::process::exit(101)
+    // The other threads stand where they are: nothing can be unwound.
+    std::process::abort()
 }
 
 impl Args {
@@ -142,7 +143,7 @@ fn campaign(args: &Args) -> ExitCode {
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.max(1) {
             scope.spawn(|| {
-                while !late() && !(args.first && !locked().failed.is_empty()) {
+                while !late() && (!args.first || locked().failed.is_empty()) {
                     let from = next.fetch_add(CHUNK, SeqCst);
                     if from >= end {
                         break;

@@ -8,8 +8,10 @@ use xebec::{SetAttribute, Volume};
 
 use super::{Stage, Went, rest};
 
-/// What attributes files must have.
-pub type Wanted = Vec<(Ino, BTreeMap<Vec<u8>, Vec<u8>>)>;
+/// A file, and the attributes that it must have.
+pub type WantedOf = (Ino, BTreeMap<Vec<u8>, Vec<u8>>);
+/// The same of several files.
+pub type Wanted = Vec<WantedOf>;
 
 /// Works on some files.
 ///
@@ -59,7 +61,7 @@ pub fn work(stage: &Stage, files: &[Ino], mut rng: Rng, steps: usize) -> Result<
 ///
 /// # Errors
 /// The first difference, in words.
-pub fn compare(volume: &Volume, wanted: &[(Ino, BTreeMap<Vec<u8>, Vec<u8>>)]) -> Result<(), String> {
+pub fn compare(volume: &Volume, wanted: &[WantedOf]) -> Result<(), String> {
     for (ino, all) in wanted {
         let words = |error: xebec::Error| format!("attributes of inode {ino}: {error}");
         let mut names = volume.list_attributes(*ino).map_err(words)?;

@@ -182,8 +182,7 @@ impl<'s> Work<'s> {
         self.adopt(went, to_at, count)
     }
 
-    /// A call that was refused or failed may have done a part of its work: what is there must be old or new, and is what
-    /// the file holds from now on.
+    /// A call that was refused may have done a part of its work: what is there is what the file holds from now on.
     fn adopt(&self, went: Went, at: u64, count: u64) -> Result<(), String> {
         if went != Went::Refused {
             return Ok(());

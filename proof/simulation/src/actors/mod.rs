@@ -198,15 +198,14 @@ pub enum Actor {
     Operator,
 }
 
+/// What a round begins with: its actors by number, what is known, and the directory that several share.
+pub type Prepared = (Vec<(usize, Actor)>, Seen, Ino);
+
 /// Makes what the actors of a round need.
 ///
 /// # Errors
 /// Those of the volume: it may be too full.
-pub fn prepare(
-    scenario: &Scenario,
-    volume: &Volume,
-    round: usize,
-) -> Result<(Vec<(usize, Actor)>, Seen, Ino), Error> {
+pub fn prepare(scenario: &Scenario, volume: &Volume, round: usize) -> Result<Prepared, Error> {
     let mut seen = Seen::default();
     let mut actors = Vec::new();
     let create = |dir: Ino, name: String, new: &New<'_>| volume.create(dir, name.as_bytes(), new);

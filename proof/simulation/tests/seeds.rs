@@ -1,0 +1,40 @@
+//! Seeds, each a schedule of threads, a device and a volume of its own. A seed that fails is printed with the command
+//! that runs it again.
+//!
+//! `XEBEC_SIMULATION_SECONDS` explores for so long instead of a fixed number of seeds, from `XEBEC_SIMULATION_FROM` on.
+
+#![expect(clippy::expect_used, reason = "a test that fails says where")]
+
+use std::process::{Command, Output};
+
+fn simulation(args: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_xebec-simulation");
+    Command::new(program).args(args).output().expect("the program of this package runs")
+}
+
+fn text(output: &Output) -> String {
+    let [out, err] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    out + &err
+}
+
+#[test]
+fn no_schedule_breaks_the_engine() {
+    let variable = |name: &str| std::env::var(name).ok();
+    let from = variable("XEBEC_SIMULATION_FROM").unwrap_or_else(|| "1".into());
+    let output = match variable("XEBEC_SIMULATION_SECONDS") {
+        Some(seconds) => simulation(&["--from", &from, "--seconds", &seconds]),
+        None => simulation(&["--from", &from, "--count", "40"]),
+    };
+    println!("{}", text(&output));
+    assert!(output.status.success(), "run the command that is printed above again");
+}
+
+/// Else a seed that failed could not be replayed.
+#[test]
+fn a_seed_gives_the_same_run_each_time() {
+    let run = || simulation(&["--worker", "--from", "9", "--count", "4"]);
+    let (one, two) = (run(), run());
+    assert!(one.status.success(), "{}", text(&one));
+    assert_eq!(text(&one), text(&two));
+}
