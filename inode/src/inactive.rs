@@ -1,25 +1,37 @@
-//! Freeing unlinked files in the background, when their last user has gone.
+//! Inactivation: unlinked files are freed in the background, when their last reference is dropped.
 //!
 //! | part | does |
 //! |---|---|
-//! | [`Queues`] | files that wait, by CPU |
+//! | [`Queues`] | files that wait, by CPU; files that could not be freed |
 //! | [`Workers`] | a thread for each queue, from the first file on until unmounting |
-//! | [`inactivate`] | frees files: their forks step by step, then the inodes, several of a chunk at once |
+//! | [`drain`] | waits for the queues, and helps |
+//! | [`throttle`] | bounds the queues: threads that unlink files free some themselves |
+//! | `inactivate` | frees files: their forks step by step, then the inodes, several of a chunk at once |
 //!
 //! Each step is a change of its own, and until the last one the file stays on its list of unlinked inodes: whenever the
 //! machine stops, the next opening goes on from there.
 //!
+//! A file that cannot be freed concerns nobody but the owner of the volume: [`Workers::end`] tries it once more and
+//! reports the error. Threads that [`drain`] the queues for other reasons, such as a write that needs space, do not see
+//! it.
+//!
+//! # Invariants
+//! - A queue is first in, first out, and one thread at a time frees files of it. So a count of freed files tells which.
+//! - A queue holds no more than [`BACKLOG_MAX`] files and one for each thread that unlinks, plus files that were
+//!   unlinked while they were open: those were in memory before.
+//!
 //! # Locking
-//! A queue has rank `Cache`. Whoever drops the last hold on a file only puts it into a queue, whatever locks it has.
+//! A queue has rank `Cache`. Dropping the last reference to a file only puts it into a queue, whatever locks the thread
+//! holds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use base::Ino;
-use base::lock::{Condvar, Mutex, Rank};
-use base::percpu::{self, Pending, PerCpu};
+use base::lock::{Condvar, Mutex, MutexGuard, Rank};
+use base::percpu::{self, PerCpu};
 use base::thread::JoinHandle;
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind, S_IFMT, flags2};
@@ -34,8 +46,12 @@ use crate::unlinked;
 
 /// So many files wake a worker at once; fewer wait a moment for more, as waking costs as much as a change.
 const BATCH: usize = 64;
-/// That moment.
+/// That moment. It only delays work that nobody waits for.
 const GATHERING: Duration = Duration::from_millis(2);
+/// Files of one queue from which on threads that unlink files [help](throttle).
+pub const BACKLOG_MAX: usize = 4096;
+/// Files that such a thread frees before it looks at the queue again.
+const HELP: usize = 256;
 /// Most inodes that one change frees, all of one chunk: so it changes few blocks.
 pub(crate) const FREED_AT_ONCE: usize = 16;
 /// Most extents that one step unmaps.
@@ -46,28 +62,42 @@ pub(crate) const STEP_BUFFERS: u64 = 16;
 #[derive(Debug, Default)]
 struct Waiting {
     inodes: Vec<Arc<Inode>>,
-    /// The worker sleeps until somebody wakes it.
+    /// Files that were ever queued here, and files of them that were dealt with.
+    queued: u64,
+    done: u64,
+    /// A thread frees files that it took from here.
+    busy: bool,
+    /// The worker sleeps until it is notified.
     asleep: bool,
+    /// Threads that wait for the queue: the worker does not wait for more files.
+    waiters: usize,
     stop: bool,
 }
 
 #[derive(Debug)]
 struct Queue {
     waiting: Mutex<Waiting>,
+    /// Files that wait, to be looked at without the lock.
+    backlog: AtomicUsize,
+    /// Notifies the worker.
     wake: Condvar,
+    /// Notifies threads that wait until files are freed.
+    freed: Condvar,
+}
+
+/// Files that could not be freed. They stay on their lists, and in memory, where nobody gets a reference to them.
+#[derive(Debug, Default)]
+struct Failed {
+    inodes: Vec<Arc<Inode>>,
+    first: Option<Error>,
 }
 
 /// Files that wait to be freed. They stay in memory for that.
 #[derive(Debug)]
 pub struct Queues {
     queues: PerCpu<Queue>,
-    /// Files that wait or are being freed.
-    pending: Pending,
-    first_error: Mutex<Option<Error>>,
-    idle: Condvar,
-    idle_lock: Mutex<()>,
-    draining: AtomicBool,
-    /// Starts the workers. Without any, files wait for a [`drain`](Self::drain).
+    failed: Mutex<Failed>,
+    /// Starts the workers. Without any, files wait for a [`drain`].
     starter: OnceLock<Weak<Starter>>,
     /// The workers run, or have run.
     started: AtomicBool,
@@ -89,17 +119,66 @@ struct Threads {
     over: bool,
 }
 
+impl Queue {
+    fn new() -> Self {
+        Self {
+            waiting: Mutex::new(Rank::Cache, Waiting::default()),
+            backlog: AtomicUsize::new(0),
+            wake: Condvar::new(),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Frees the first `most` files, or waits for the thread that frees files of this queue.
+    fn help(&self, mut waiting: MutexGuard<'_, Waiting>, shared: &Shared, most: usize) {
+        if waiting.busy {
+            waiting.waiters += 1;
+            self.wake.notify_one();
+            self.freed.wait(&mut waiting);
+            waiting.waiters -= 1;
+            return;
+        }
+        let count = waiting.inodes.len().min(most);
+        let rest = waiting.inodes.split_off(count);
+        let inodes = std::mem::replace(&mut waiting.inodes, rest);
+        self.backlog.store(waiting.inodes.len(), Ordering::Relaxed);
+        waiting.busy = true;
+        drop(waiting);
+        shared.inactive.free(shared, inodes);
+        let mut waiting = self.waiting.lock();
+        waiting.busy = false;
+        waiting.done += count as u64;
+        drop(waiting);
+        self.freed.notify_all();
+    }
+
+    /// What the worker does until it is stopped and nothing is left.
+    fn work(&self, shared: &Shared) {
+        loop {
+            let mut waiting = self.waiting.lock();
+            while waiting.inodes.is_empty() {
+                if waiting.stop {
+                    return;
+                }
+                waiting.asleep = true;
+                self.wake.wait(&mut waiting);
+            }
+            waiting.asleep = false;
+            if waiting.inodes.len() < BATCH && !waiting.stop && waiting.waiters == 0 {
+                self.wake.wait_for(&mut waiting, GATHERING);
+            }
+            if !waiting.inodes.is_empty() {
+                self.help(waiting, shared, usize::MAX);
+            }
+        }
+    }
+}
+
 impl Queues {
     pub(crate) fn new() -> Self {
-        let slots = percpu::available();
-        let queue = |_| Queue { waiting: Mutex::new(Rank::Cache, Waiting::default()), wake: Condvar::new() };
         Self {
-            queues: PerCpu::new(slots, queue),
-            pending: Pending::new(),
-            first_error: Mutex::new(Rank::Leaf, None),
-            idle: Condvar::new(),
-            idle_lock: Mutex::new(Rank::Leaf, ()),
-            draining: AtomicBool::new(false),
+            queues: PerCpu::new(percpu::available(), |_| Queue::new()),
+            failed: Mutex::new(Rank::Leaf, Failed::default()),
             starter: OnceLock::new(),
             started: AtomicBool::new(false),
         }
@@ -112,11 +191,12 @@ impl Queues {
         if waiting.stop {
             return;
         }
-        self.pending.begin();
         waiting.inodes.push(inode);
-        let wakes = waiting.asleep || waiting.inodes.len() == BATCH;
-        waiting.asleep = false;
+        waiting.queued += 1;
         let count = waiting.inodes.len();
+        queue.backlog.store(count, Ordering::Relaxed);
+        let wakes = waiting.asleep || count == BATCH;
+        waiting.asleep = false;
         drop(waiting);
         if wakes {
             queue.wake.notify_one();
@@ -131,79 +211,32 @@ impl Queues {
         if let Some(starter) = self.starter.get().and_then(Weak::upgrade)
             && waiting >= starter.from
         {
-            // Without threads, the files wait for who drains.
+            // Without threads, the files wait until a thread drains the queues.
             let _ = starter.start();
         }
     }
 
-    /// Frees what waits, where no worker does.
-    fn free_alone(&self) {
-        let Some(starter) = self.starter.get().and_then(Weak::upgrade) else { return };
-        while !self.started.load(Ordering::Acquire) {
-            let mut files = Vec::new();
-            for queue in self.queues.iter() {
-                files.append(&mut queue.waiting.lock().inodes);
-            }
-            if files.is_empty() {
-                return;
-            }
-            for some in files.chunks(BATCH) {
-                self.free(&starter.shared, some.to_vec());
-            }
-        }
-    }
-
     fn free(&self, shared: &Shared, inodes: Vec<Arc<Inode>>) {
-        let count = inodes.len();
+        let fail = |inode: &Arc<Inode>, error| {
+            let mut failed = self.failed.lock();
+            failed.inodes.push(Arc::clone(inode));
+            failed.first.get_or_insert(error);
+        };
         // A bug must not leave unmounting waiting for ever.
-        let result = catch_unwind(AssertUnwindSafe(|| inactivate(shared, inodes))).unwrap_or_else(|_| {
+        if catch_unwind(AssertUnwindSafe(|| inactivate(shared, inodes, fail))).is_err() {
             shared.target.shut_down("freeing an unlinked file met a bug of the program");
-            shared.target.check()
-        });
-        if let Err(error) = result {
-            self.first_error.lock().get_or_insert(error);
-        }
-        self.pending.end(count);
-        if self.draining.load(Ordering::Acquire) && self.pending.is_none() {
-            let _held = self.idle_lock.lock();
-            self.idle.notify_all();
         }
     }
 
-    /// Waits until nothing is left to be freed. Needs [`Workers`].
-    ///
-    /// # Errors
-    /// The first that freeing met since the last call: a file that could not be freed stays on its list.
-    pub fn drain(&self) -> Result<(), Error> {
-        self.free_alone();
-        self.draining.store(true, Ordering::Release);
-        self.queues.iter().for_each(|queue| queue.wake.notify_one());
-        let mut held = self.idle_lock.lock();
-        while !self.pending.is_none() {
-            // The time only bounds a wake that was missed.
-            self.idle.wait_for(&mut held, GATHERING);
-        }
-        drop(held);
-        self.draining.store(false, Ordering::Release);
-        self.first_error.lock().take().map_or(Ok(()), Err)
+    /// How many files could not be freed. They stay on their lists of unlinked inodes.
+    pub fn unfreed(&self) -> usize {
+        self.failed.lock().inodes.len()
     }
 
-    /// Takes what waits in a queue; waits for it. `None` when the worker shall end and nothing is left.
-    fn take(&self, slot: usize) -> Option<Vec<Arc<Inode>>> {
-        let queue = self.queues.iter().nth(slot)?;
-        let mut waiting = queue.waiting.lock();
-        while waiting.inodes.is_empty() {
-            if waiting.stop {
-                return None;
-            }
-            waiting.asleep = true;
-            queue.wake.wait(&mut waiting);
-        }
-        waiting.asleep = false;
-        if waiting.inodes.len() < BATCH && !waiting.stop && !self.draining.load(Ordering::Acquire) {
-            queue.wake.wait_for(&mut waiting, GATHERING);
-        }
-        Some(std::mem::take(&mut waiting.inodes))
+    /// Queues files again that could not be freed.
+    fn retry(&self) {
+        let failed = std::mem::take(&mut *self.failed.lock());
+        failed.inodes.into_iter().for_each(|inode| self.push(inode));
     }
 
     fn stop(&self) {
@@ -214,13 +247,48 @@ impl Queues {
     }
 }
 
-/// The threads that free files: one for each CPU. Dropping them ends them, when all that waits is freed.
+/// Returns when every file is dealt with that was queued before: freed, or kept as one that cannot be. This thread
+/// frees files, too, where no other does. It holds no lock of a file or of an allocation group.
+pub fn drain(shared: &Shared) {
+    for queue in shared.inactive.queues.iter() {
+        let mut waiting = queue.waiting.lock();
+        let queued = waiting.queued;
+        while waiting.done < queued {
+            queue.help(waiting, shared, usize::MAX);
+            waiting = queue.waiting.lock();
+        }
+    }
+}
+
+/// To be called before a file is unlinked, with no lock held: while too many files wait in this CPU's queue, the thread
+/// frees some of them, or waits for the thread that does. So the backlog is bounded by a count, and threads that unlink
+/// files pay for freeing them where the workers cannot keep up.
+#[inline]
+pub fn throttle(shared: &Shared) {
+    let (_, queue) = shared.inactive.queues.local();
+    if queue.backlog.load(Ordering::Relaxed) >= BACKLOG_MAX {
+        hold_back(shared, queue);
+    }
+}
+
+#[cold]
+fn hold_back(shared: &Shared, queue: &Queue) {
+    loop {
+        let waiting = queue.waiting.lock();
+        if waiting.inodes.len() < BACKLOG_MAX {
+            return;
+        }
+        queue.help(waiting, shared, HELP);
+    }
+}
+
+/// The threads that free files: one for each CPU. Dropping them ends them, when all that waits is dealt with.
 #[derive(Debug)]
 pub struct Workers(Arc<Starter>);
 
 impl Workers {
     /// Starts them, unless `later`: then they begin when so many files wait that it is worth it, and until then files
-    /// are freed by who [drains](Queues::drain).
+    /// are freed by threads that [`drain`] the queues.
     ///
     /// # Errors
     /// The machine has no thread left.
@@ -235,6 +303,32 @@ impl Workers {
         }
         Ok(Self(starter))
     }
+
+    /// Frees what waits, tries once more what could not be freed, and ends the threads: from then on no file is freed,
+    /// and no transaction begun for that.
+    ///
+    /// # Errors
+    /// The first that freeing met: a file that could not be freed stays on its list, for the next opening.
+    pub fn end(&self) -> Result<(), Error> {
+        let shared = &self.0.shared;
+        drain(shared);
+        shared.inactive.retry();
+        self.stop();
+        shared.inactive.failed.lock().first.clone().map_or(Ok(()), Err)
+    }
+
+    fn stop(&self) {
+        let mut threads = self.0.threads.lock();
+        threads.over = true;
+        let handles = std::mem::take(&mut threads.handles);
+        drop(threads);
+        self.0.shared.inactive.stop();
+        drain(&self.0.shared);
+        for thread in handles {
+            // A panic of a worker has been reported by its thread; what it left is on the unlinked lists.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Starter {
@@ -246,8 +340,8 @@ impl Starter {
         for slot in 0..self.shared.inactive.queues.slots() {
             let shared = Arc::clone(&self.shared);
             let thread = base::thread::spawn(&format!("xebec-inactive-{slot}"), move || {
-                while let Some(inodes) = shared.inactive.take(slot) {
-                    shared.inactive.free(&shared, inodes);
+                if let Some(queue) = shared.inactive.queues.iter().nth(slot) {
+                    queue.work(&shared);
                 }
             })?;
             threads.handles.push(thread);
@@ -259,39 +353,25 @@ impl Starter {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        let mut threads = self.0.threads.lock();
-        threads.over = true;
-        let handles = std::mem::take(&mut threads.handles);
-        drop(threads);
-        self.0.shared.inactive.free_alone();
-        self.0.shared.inactive.stop();
-        for thread in handles {
-            // A panic of a worker has been reported by its thread; what it left is on the unlinked lists.
-            let _ = thread.join();
-        }
+        self.stop();
+        // They refer to what holds them.
+        let failed = std::mem::take(&mut *self.0.shared.inactive.failed.lock());
+        drop(failed);
     }
 }
 
-/// Frees files that have no links and no users; those that have links are only taken off their list.
-///
-/// # Errors
-/// The first of: damage, I/O errors, a volume that was shut down. The file then stays on its list; the others are
-/// freed.
+/// Frees files that have no links and no users; those that have links are only taken off their list. Calls `fail` for
+/// each that cannot be freed, because of damage, I/O errors, or a volume that was shut down: it stays on its list, and
+/// the others are freed.
 ///
 /// # Locking
-/// Log space before the inodes' locks: an inode that is locked cannot be written home, and the log's tail may wait for
+/// Log space before the inodes' locks: an inode that is locked cannot be written back, and the log's tail may wait for
 /// just that. Nobody else uses the inodes, so they stay as they are between the steps. Several are locked in the order
 /// of their numbers.
-pub fn inactivate(shared: &Shared, mut inodes: Vec<Arc<Inode>>) -> Result<(), Error> {
-    let mut result = Ok(());
-    let mut note = |error| {
-        if result.is_ok() {
-            result = Err(error);
-        }
-    };
+fn inactivate(shared: &Shared, mut inodes: Vec<Arc<Inode>>, mut fail: impl FnMut(&Arc<Inode>, Error)) {
     inodes.retain(|inode| {
         empty(shared, inode).unwrap_or_else(|error| {
-            note(error);
+            fail(inode, error);
             false
         })
     });
@@ -302,12 +382,11 @@ pub fn inactivate(shared: &Shared, mut inodes: Vec<Arc<Inode>>) -> Result<(), Er
         // Where something is wrong with one of them, the others are not kept by it.
         let alone = |_| free_first(shared, std::slice::from_ref(first));
         let freed = free_first(shared, some).or_else(alone).unwrap_or_else(|error| {
-            note(error);
+            fail(first, error);
             1
         });
         rest = rest.get(freed.max(1)..).unwrap_or_default();
     }
-    result
 }
 
 /// Frees what a file holds; whether it is to be freed then. One that has links, as only damage can bring here, is taken

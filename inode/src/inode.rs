@@ -148,14 +148,13 @@ impl Inode {
         self.attached.lock().take()
     }
 
-    /// A hold on it; `None` where it is free, or about to be.
+    /// A reference to it; `None` where it is free, or about to be.
     pub fn acquire(self: Arc<Self>) -> Option<InodeRef> {
         let before = self.life.fetch_add(1, Ordering::AcqRel);
-        if before & (QUEUED | FREE) != 0 {
-            self.life.fetch_sub(1, Ordering::AcqRel);
-            return None;
-        }
-        Some(InodeRef(self))
+        // What is counted is given back by a drop, in either case: until then the inode may have begun another life, as
+        // an unlinked file whose own users have gone.
+        let reference = InodeRef(self);
+        (before & (QUEUED | FREE) == 0).then_some(reference)
     }
 
     /// It was just taken from the free ones.

@@ -106,7 +106,7 @@ impl Volume {
             Err(error) if error.errno() == errno::ENOSPC => {
                 // Who wrote is told where that fails.
                 let _ = self.cache.sync_all();
-                self.table.shared().inactive.drain()?;
+                inode::inactive::drain(self.table.shared());
                 self.log.force()?;
                 work()
             }

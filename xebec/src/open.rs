@@ -163,8 +163,8 @@ impl Volume {
             rename: Mutex::new(Rank::Rename, ()),
             recovered: None,
             cache,
-            _flusher: flusher,
-            _workers: workers,
+            flusher,
+            workers,
         })
     }
 }

@@ -107,7 +107,7 @@ impl Volume {
             return if blocks == now { Ok(()) } else { Err(larger) };
         }
         // What was freed is free for good, and no record of what it held is left in the log.
-        self.table.shared().inactive.drain()?;
+        inode::inactive::drain(self.table.shared());
         self.log.push_all()?;
         let mut change = self.begin(self.reservations.resize)?;
         self.groups.shorten_last(&mut change.tx, blocks, || self.tell(blocks))?;
@@ -121,7 +121,7 @@ impl Volume {
     /// # Errors
     /// What reading meets.
     pub fn free_end(&self) -> Result<FreeEnd> {
-        self.table.shared().inactive.drain()?;
+        inode::inactive::drain(self.table.shared());
         self.log.force()?;
         let mut look = self.look()?;
         let geometry = &self.geometry;
@@ -208,7 +208,10 @@ pub struct Shrunk {
 pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) -> Result<Shrunk> {
     let volume = Volume::open(Arc::clone(device), options.clone())?;
     let before = volume.geometry.blocks();
-    let end = volume.free_end()?;
+    let end = match volume.free_end() {
+        Ok(end) => end,
+        Err(error) => return volume.unmount().and(Err(error)),
+    };
     let least = end.least.min(before);
     let wanted = blocks.unwrap_or(least);
     let refused = if wanted > before {
@@ -234,9 +237,11 @@ pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) 
         Some(_) => volume.shrink(wanted),
         None => volume.minimize(wanted),
     };
-    let (after, end) = (volume.geometry.blocks(), volume.free_end()?);
-    volume.unmount()?;
-    done.map(|()| Shrunk { before, after, end })
+    let (after, end) = (volume.geometry.blocks(), volume.free_end());
+    let ended = volume.unmount();
+    done?;
+    let end = end?;
+    ended.map(|()| Shrunk { before, after, end })
 }
 
 impl Volume {

@@ -21,6 +21,8 @@ pub struct Statistics {
     pub blocks_available: u64,
     /// Inodes that exist, and free ones among them.
     pub inodes: InodeCounts,
+    /// Removed files that could not be freed: they stay on their lists of unlinked inodes, and take space.
+    pub unfreed: usize,
     /// Why the volume was shut down; `None` while it works.
     pub shut_down: Option<Arc<str>>,
     /// The journal's counters.
@@ -38,6 +40,7 @@ impl Volume {
             blocks_free: self.groups.free_blocks(),
             blocks_available: self.groups.available(),
             inodes: self.groups.inodes().counts(),
+            unfreed: self.table.shared().inactive.unfreed(),
             shut_down: self.log.shut_down_cause(),
             journal: self.log.statistics(),
             contents: self.cache.statistics(),

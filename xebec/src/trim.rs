@@ -28,7 +28,7 @@ impl Volume {
     /// # Errors
     /// What reading meets, and errors of the device. That it cannot use the hint is none.
     pub fn trim(&self, least: u64) -> Result<Trimmed> {
-        self.table.shared().inactive.drain()?;
+        inode::inactive::drain(self.table.shared());
         // What is freed only in the log would come back after a power cut, and must be whole then.
         self.log.force()?;
         let geometry = &self.geometry;

@@ -14,16 +14,16 @@ use format::agi::RawAgi;
 use format::ondisk::{OnDisk, U64};
 use format::superblock::RawSuperblock;
 use inode::InodeTable;
-use inode::inactive::Workers;
+use inode::inactive::{self, Workers};
 use log::engine::log::Log;
 use log::engine::{BufferId, Extent, Transaction};
 use zerocopy::FromBytes;
 
-use crate::Result;
 use crate::contents::Below;
 use crate::open::Recovery;
 use crate::reservations::Reservations;
 use crate::superblock::lock_superblock;
+use crate::{Error, Result};
 
 /// An open volume: shared by reference between any number of threads.
 ///
@@ -65,9 +65,9 @@ pub struct Volume {
     /// Contents of files.
     pub(crate) cache: Arc<Cache<Below>>,
     /// Writes them back, unless who writes does; ends when the volume does.
-    pub(crate) _flusher: Option<Flusher<Below>>,
+    pub(crate) flusher: Option<Flusher<Below>>,
     /// Free removed files; end when the volume does.
-    pub(crate) _workers: Workers,
+    pub(crate) workers: Workers,
 }
 
 impl Volume {
@@ -84,10 +84,11 @@ impl Volume {
     /// Returns when everything that was done before survives a power cut.
     ///
     /// # Errors
-    /// `EIO` where the log cannot be written: the volume is then shut down.
+    /// The first error of writing back contents, which are still in memory then, and tried again later: everything else
+    /// is stable. `EIO` where the log cannot be written: the volume is then shut down.
     pub fn sync(&self) -> Result<()> {
-        self.cache.sync_all()?;
-        Ok(self.log.force_all()?)
+        let contents = self.cache.sync_all().map_err(Error::from);
+        contents.and(self.sync_changes())
     }
 
     /// The same for changes of names and of what is known of files, without what was written to files.
@@ -108,11 +109,11 @@ impl Volume {
     /// [`unmount`](Self::unmount).
     ///
     /// # Errors
-    /// `EIO` where something could not be written.
+    /// As [`sync`](Self::sync). A removed file that cannot be freed is no error here.
     pub fn write_home(&self) -> Result<()> {
-        self.sync()?;
-        self.table.shared().inactive.drain()?;
-        Ok(self.log.push_all()?)
+        let synced = self.sync();
+        inactive::drain(self.table.shared());
+        synced.and(self.log.push_all().map_err(Error::from))
     }
 
     /// Stops everything at once, as a power cut would: nothing more is written.
@@ -123,14 +124,25 @@ impl Volume {
     /// Ends cleanly: contents are written, files that were removed are freed, everything is in its place, and the log
     /// is empty.
     ///
+    /// No step is left out because another failed: what can be saved is saved.
+    ///
     /// # Errors
-    /// `EIO` where something could not be written: the next opening then recovers the volume from its log. Contents
-    /// that could not be written are lost.
-    pub fn unmount(self) -> Result<()> {
-        self.cache.sync_all()?;
-        self.table.shared().inactive.drain()?;
-        self.write_counters()?;
-        Ok(self.log.unmount()?)
+    /// The first error that any step met. Contents that could not be written are lost. Removed files that could not be
+    /// freed stay on their lists of unlinked inodes, for the next opening. Where the log could not be emptied, or the
+    /// superblock's counters not be written, the next opening recovers the volume from its log.
+    pub fn unmount(mut self) -> Result<()> {
+        let contents = self.cache.sync_all().map_err(Error::from);
+        // Behind the unmount record nothing may be logged: neither by another attempt to write contents back, nor
+        // because somebody drops the last reference to a removed file now.
+        drop(self.flusher.take());
+        let freed = self.workers.end().map_err(Error::from);
+        let counted = self.write_counters();
+        let ended = match &counted {
+            Ok(()) => self.log.unmount(),
+            // Linux believes the counters of a volume whose log is clean. Recovery sums up the AG headers.
+            Err(_) => self.log.push_all(),
+        };
+        contents.and(freed).and(counted).and(ended.map_err(Error::from))
     }
 
     /// The superblock's counts of inodes and free blocks are kept up only here: in between, the AG headers have them.
