@@ -207,6 +207,11 @@ impl<T> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.kept.check();
+        self.lock_out_of_order()
+    }
+
+    /// Waits for the lock though it may be a step back: a thread that holds it never waits for what this one holds.
+    fn lock_out_of_order(&self) -> MutexGuard<'_, T> {
         let inner = match seam::is_simulated() {
             true => seam::acquire(&self.inner, || self.inner.try_lock()),
             false => self.inner.lock(),
@@ -301,6 +306,15 @@ impl<O, T> OwnedGuard<O, T> {
     pub fn lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Self {
         let mutex = project(&owner);
         std::mem::forget(mutex.lock());
+        Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData }
+    }
+
+    /// Waits for the mutex that `project` finds in `owner`, though the thread may hold locks of higher ranks: a thread
+    /// that holds this one never waits for those.
+    #[inline]
+    pub fn lock_out_of_order(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Self {
+        let mutex = project(&owner);
+        std::mem::forget(mutex.lock_out_of_order());
         Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData }
     }
 

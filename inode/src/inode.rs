@@ -115,9 +115,11 @@ impl Inode {
         LockedInode { state }
     }
 
-    /// The same if nobody holds the lock; or gives the inode back.
-    pub(crate) fn try_into_lock(self: Arc<Self>) -> Result<LockedInode, Arc<Self>> {
-        OwnedGuard::try_into_lock(self, |inode| &inode.state).map(|state| LockedInode { state })
+    /// The same for a free inode, though the thread holds the AGI that it was taken from, behind which no inode is
+    /// waited for. A thread that holds the lock of a free inode waits for no AGI: it has just freed the inode, or tries
+    /// to write it back.
+    pub(crate) fn lock_free(self: Arc<Self>) -> LockedInode {
+        LockedInode { state: OwnedGuard::lock_out_of_order(self, |inode| &inode.state) }
     }
 
     /// The same if nobody holds the lock.
@@ -150,11 +152,15 @@ impl Inode {
 
     /// A reference to it; `None` where it is free, or about to be.
     pub fn acquire(self: Arc<Self>) -> Option<InodeRef> {
-        let before = self.life.fetch_add(1, Ordering::AcqRel);
-        // What is counted is given back by a drop, in either case: until then the inode may have begun another life, as
-        // an unlinked file whose own users have gone.
-        let reference = InodeRef(self);
+        let (before, reference) = self.count();
         (before & (QUEUED | FREE) == 0).then_some(reference)
+    }
+
+    /// Counts one more user, and tells what the life was before. Even of a free inode the count is given back by a
+    /// drop: until then the inode may have begun another life, as an unlinked file whose own users have gone.
+    fn count(self: Arc<Self>) -> (u32, InodeRef) {
+        let before = self.life.fetch_add(1, Ordering::AcqRel);
+        (before, InodeRef(self))
     }
 
     /// It was just taken from the free ones.
@@ -422,5 +428,42 @@ fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn, no_
     } else {
         // Behind the core there is nothing but zeros.
         checksum::store_before(head, CRC_OFFSET, no_contents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+    use crate::unlinked;
+
+    /// A thread that looked for a free inode counted itself as a user, and took the count back without a look. Where
+    /// the inode had become an unlinked file meanwhile, and the last of its own users went before, nobody queued the
+    /// file: it took its space until the next mount.
+    #[test]
+    fn a_count_of_a_past_life_frees_the_file_of_the_next() {
+        let bench = Bench::new();
+        let (inode, locked) = bench.create(0o100_600);
+        drop(locked);
+        let ino = inode.ino();
+        inode.end_life();
+        drop(inode);
+        let (life, late) = bench.table.peek(ino).unwrap().count();
+        assert_ne!(life & FREE, 0);
+        let (inode, mut locked) = {
+            late.begin_life();
+            let locked = late.lock();
+            (locked.hold(), locked)
+        };
+        let mut tx = bench.begin();
+        locked.set_nlink(0);
+        unlinked::insert(bench.shared(), &mut tx, &mut locked).unwrap();
+        tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+        drop(locked);
+        drop(inode);
+        assert!(!bench.groups.is_free(ino));
+        drop(late);
+        crate::inactive::drain(bench.shared());
+        assert!(bench.groups.is_free(ino));
     }
 }

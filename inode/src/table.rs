@@ -168,7 +168,7 @@ impl InodeTable {
             let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
             Ok(Inode::new(self.local(), place, state))
         })?;
-        let mut locked = wait_for(inode);
+        let mut locked = inode.lock_free();
         if locked.mode() != 0 {
             let damage = Damage::new("inode", "mode", "0, as the inode trees say it is free", locked.mode());
             return Err(Error::damaged(Place::ino(ino), damage));
@@ -385,18 +385,6 @@ impl Part {
 fn outside(ino: Ino) -> Error {
     let damage = Damage::new("inode", "ino", "an inode of the volume", ino);
     Error::damaged(Place::ino(ino), damage)
-}
-
-/// Locks an inode that is free. The transaction holds its AGI, behind which no inode is waited for; but who holds the
-/// lock of a free inode (the pusher of the active item list, or whoever has just freed it) is about to give it back.
-fn wait_for(mut inode: Arc<Inode>) -> LockedInode {
-    loop {
-        match inode.try_into_lock() {
-            Ok(locked) => return locked,
-            Err(back) => inode = back,
-        }
-        base::thread::yield_now();
-    }
 }
 
 #[cfg(test)]

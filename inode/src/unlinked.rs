@@ -24,6 +24,7 @@ use log::engine::{BufferId, Error, Extent, Transaction};
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;
+use crate::inactive;
 use crate::inode::LockedInode;
 use crate::shared::Shared;
 use crate::space::ChunkInodes;
@@ -270,6 +271,7 @@ pub fn load(table: &InodeTable) -> Result<Loaded, Error> {
     let mut loaded = Loaded::default();
     for ag in shared.geometry.ags() {
         for bucket in occupied(shared, ag)? {
+            inactive::throttle(shared);
             match load_bucket(table, ag, bucket) {
                 Ok(inodes) => loaded.inodes += inodes,
                 Err(Error::Damaged { damage, .. }) => {

@@ -118,8 +118,8 @@ fn placed(volume: &Volume, name: &[u8]) -> Range<u64> {
     place
 }
 
-/// The same for contents: one file on a bad place kept every change of a name from the log, both at the volume's end and
-/// when it was synced.
+/// The same for contents: one file on a bad place kept every change of a name from the log, both at the volume's end
+/// and when it was synced.
 #[test]
 fn contents_that_cannot_be_written_cost_no_other_change() {
     for unmounts in [true, false] {

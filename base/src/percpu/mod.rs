@@ -5,14 +5,12 @@
 //! | [`current`] | the CPU that the thread runs on, as a hint |
 //! | [`PerCpu`] | one value for each CPU, each on cache lines of its own |
 //! | [`Counter`] | a number that is changed by all and rarely read, and never falls below zero |
-//! | [`Pending`] | how much is under way, begun by one CPU and perhaps ended by another |
 //!
 //! # Invariants
 //! The CPU is a hint: a thread can move at any time, CPUs come and go, and there may be more of them than slots. So a
 //! slot is always correct to be used by any thread; only the speed depends on the hint.
 
 mod counter;
-mod pending;
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -20,7 +18,6 @@ use std::sync::OnceLock;
 use crossbeam_utils::CachePadded;
 
 pub use counter::Counter;
-pub use pending::Pending;
 
 use crate::simulation::seam;
 

@@ -19,7 +19,7 @@ use zerocopy::FromBytes;
 
 use crate::fork::Fork;
 use crate::groups::GroupSpace;
-use crate::inactive::Workers;
+use crate::inactive::{self, BACKLOG_MAX, Workers};
 use crate::inode::InodeRef;
 use crate::{InodeTable, NewInode, Shared, symlink, unlinked};
 
@@ -229,4 +229,20 @@ fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
             assert_eq!(found.map_err(|error| error.errno()), Err(errno::ENOENT), "{ino}");
         }
     }
+}
+
+/// Nothing held threads back that unlink files faster than the workers free them: the queues grew, with every file that
+/// waited in memory, as long as files were removed.
+#[test]
+fn threads_that_unlink_files_bound_the_backlog() {
+    let volume = Volume::new(&options(4096, |_| {}));
+    // No worker runs.
+    for n in 0..BACKLOG_MAX + 1000 {
+        inactive::throttle(volume.shared());
+        drop(volume.create(0o100_644));
+        assert!(volume.shared().unlinked.len() <= BACKLOG_MAX, "file {n}");
+    }
+    inactive::drain(volume.shared());
+    assert!(volume.shared().unlinked.is_empty());
+    volume.judge();
 }

@@ -4,11 +4,8 @@ use std::cell::Cell;
 
 #[path = "../../../base/src/percpu/counter.rs"]
 mod counter;
-#[path = "../../../base/src/percpu/pending.rs"]
-mod pending;
 
 pub use counter::Counter;
-pub use pending::Pending;
 
 /// CPUs of the model.
 const CPUS: usize = 2;

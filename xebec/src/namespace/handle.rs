@@ -42,6 +42,7 @@ impl Volume {
         if !matches!(new.kind, Kind::File) {
             return Err(Error::refused(base::errno::EINVAL, "only a regular file can be without a name"));
         }
+        inode::inactive::throttle(self.table.shared());
         let dir = self.inode(dir)?;
         let by_parts = |given: &[Given<'_>]| self.nameless(&dir, (new, create::NO_DEVICE), given);
         let make = |with, given: &[Given<'_>]| {

@@ -38,6 +38,7 @@ impl Volume {
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EISDIR, "is a directory"));
         }
+        inode::inactive::throttle(self.table.shared());
         let dir_ref = self.inode(dir)?;
         let mut change = self.begin_giving(self.reservations.remove, self.reservations.link_blocks())?;
         let Named { mut dir, mut child, child_ref, place } = lock_named(&mut change, &dir_ref, name)?;

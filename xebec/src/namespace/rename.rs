@@ -72,6 +72,7 @@ impl Volume {
         if is_dots(from_name) || is_dots(to_name) {
             return Err(self.refuse_to_rename_dots((from, from_name), to, how));
         }
+        inode::inactive::throttle(self.table.shared());
         let (from_ref, to_ref) = (self.inode(from)?, self.inode(to)?);
         let (from, to) = (Name { dir: &from_ref, name: from_name }, Name { dir: &to_ref, name: to_name });
         // A cheap first look tells whether a directory moves; what was seen is verified under all locks.
