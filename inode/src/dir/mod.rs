@@ -310,7 +310,10 @@ fn has_nul_or_slash(name: &[u8]) -> bool {
 }
 
 /// Refuses what cannot be the name of an entry that is added or removed.
-fn verify_name(name: &[u8]) -> Result<()> {
+///
+/// # Errors
+/// `ENAMETOOLONG`, `EINVAL`.
+pub fn verify_name(name: &[u8]) -> Result<()> {
     if name.len() > 255 {
         return Err(Error::Refused { errno: errno::ENAMETOOLONG, why: "the name is longer than 255 bytes" });
     }

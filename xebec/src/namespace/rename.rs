@@ -248,10 +248,8 @@ fn expect_replaceable(change: &mut Change<'_>, set: &mut Set) -> Result<()> {
     let Some(target) = &mut set.target else {
         let to = set.to.as_ref().filter(|_| source);
         return match to {
-            Some(to) if to.nlink() >= MAX_LINKS => {
-                Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"))
-            }
-            _ => Ok(()),
+            Some(to) => expect_one_more(to),
+            None => Ok(()),
         };
     };
     match (source, is_directory(target)) {
@@ -260,6 +258,14 @@ fn expect_replaceable(change: &mut Change<'_>, set: &mut Set) -> Result<()> {
         (true, true) => expect_empty(change, target, errno::EEXIST),
         (false, false) => Ok(()),
     }
+}
+
+/// Refuses where a directory cannot have one more in it.
+fn expect_one_more(dir: &Locked) -> Result<()> {
+    if dir.nlink() < MAX_LINKS {
+        return Ok(());
+    }
+    Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"))
 }
 
 fn commit(change: Change<'_>, locked: [Option<&mut Locked>; 5]) -> Result<Tried> {
@@ -278,6 +284,16 @@ impl Set {
         match target {
             Some(target) => expect_changeable(self.to()).and(target),
             None => expect_mutable(self.to()),
+        }
+    }
+
+    /// Refuses an exchange after which one of both directories has one more in it than it can.
+    fn expect_links(&self) -> Result<()> {
+        let (Some(to), Some(target)) = (&self.to, &self.target) else { return Ok(()) };
+        match (is_directory(&self.source), is_directory(target)) {
+            (true, false) => expect_one_more(to),
+            (false, true) => expect_one_more(&self.from),
+            _ => Ok(()),
         }
     }
 
@@ -315,6 +331,7 @@ impl Change<'_> {
     }
 
     fn move_name(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
+        inode::dir::verify_name(to_name)?;
         expect_replaceable(self, set)?;
         self.lock_lists(set)?;
         self.remove_parents(set, from_name, to_name)?;
@@ -400,6 +417,7 @@ impl Change<'_> {
             return Ok(());
         };
         let (source_ino, source_kind) = (set.source.ino(), kind(&set.source));
+        set.expect_links()?;
         self.remove_parents(set, from_name, to_name)?;
         let (from, to) = (Parent::of(&set.from), Parent::of(set.to()));
         self.add_parent(&mut set.source, to, to_name)?;
@@ -438,4 +456,70 @@ impl Change<'_> {
 fn change_links(dir: &mut Locked, by: i32) {
     let nlink = dir.nlink().saturating_add_signed(by);
     dir.set_nlink(nlink);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use block::MemoryDevice;
+
+    use super::*;
+    use crate::Options;
+
+    fn volume(parent: bool) -> Volume {
+        let device = Arc::new(MemoryDevice::new(32 << 20));
+        mkfs::format(&*device, &mkfs::Options { parent, ..mkfs::Options::default() }).unwrap();
+        Volume::open(device, Options::default()).unwrap()
+    }
+
+    /// An exchange of a file with a directory gave the file's directory one more, however many it had: its link count
+    /// went past what Linux reads.
+    #[test]
+    fn an_exchange_leaves_no_directory_with_too_many_links() {
+        let volume = volume(false);
+        let full = volume.create(volume.root(), b"full", &New::directory()).unwrap();
+        let file = volume.create(full, b"file", &New::file()).unwrap();
+        let dir = volume.create(volume.root(), b"dir", &New::directory()).unwrap();
+        let set_links = |nlink| {
+            let change = volume.begin(volume.reservations.inode).unwrap();
+            let inode = volume.inode(full).unwrap();
+            let mut state = inode.lock();
+            state.set_nlink(nlink);
+            change.commit(&mut [&mut state]).unwrap();
+        };
+        set_links(MAX_LINKS);
+        let root = volume.root();
+        for names in [[(full, &b"file"[..]), (root, b"dir")], [(root, b"dir"), (full, b"file")]] {
+            let [(from, from_name), (to, to_name)] = names;
+            let refused = volume.rename(from, from_name, to, to_name, Rename::Exchange).unwrap_err();
+            assert_eq!(refused.errno(), errno::EMLINK);
+            assert_eq!(volume.lookup(full, b"file").unwrap(), file);
+        }
+        set_links(MAX_LINKS - 1);
+        volume.rename(root, b"dir", full, b"file", Rename::Exchange).unwrap();
+        assert_eq!(volume.lookup(full, b"file").unwrap(), dir);
+        assert_eq!(volume.metadata(full).unwrap().nlink, MAX_LINKS);
+    }
+
+    /// On a volume with parent pointers, a new name that cannot be one was found out after the pointer of the old one
+    /// had gone: the volume was shut down.
+    #[test]
+    fn a_name_that_cannot_be_one_is_refused_before_anything_changes() {
+        for parents in [false, true] {
+            let volume = volume(parents);
+            let root = volume.root();
+            volume.create(root, b"file", &New::file()).unwrap();
+            for (name, errno) in
+                [(&b"a/b"[..], errno::EINVAL), (b"", errno::EINVAL), (&[b'x'; 256], errno::ENAMETOOLONG)]
+            {
+                for how in [Rename::Replace, Rename::NoReplace, Rename::Whiteout] {
+                    let refused = volume.rename(root, b"file", root, name, how).unwrap_err();
+                    assert_eq!(refused.errno(), errno, "{how:?} {}", name.escape_ascii());
+                }
+            }
+            volume.rename(root, b"file", root, b"other", Rename::Replace).unwrap();
+            volume.unmount().unwrap();
+        }
+    }
 }
