@@ -24,6 +24,7 @@ use format::{Damage, Geometry, Place};
 use log::engine::target::StableHook;
 use log::engine::{BufferId, BusyExtent, Error, Extent, Transaction};
 
+use crate::faults::Faults;
 use crate::inodes::{AgInodes, InodeOptions, VolumeInodes};
 use crate::space::busy::Unusable;
 use crate::space::reservation::{BlockReservation, Reserve};
@@ -63,6 +64,7 @@ pub struct Group {
     pub(crate) claimed: AtomicU32,
     /// How often some of either ceased to be.
     pub(crate) released: AtomicU64,
+    pub(crate) faults: Arc<Faults>,
 }
 
 /// Every allocation group of a volume.
@@ -72,6 +74,7 @@ pub struct Groups {
     pub(crate) groups: Appended<Arc<Group>>,
     pub(crate) free: Arc<Counter>,
     pub(crate) inodes: VolumeInodes,
+    pub(crate) faults: Arc<Faults>,
 }
 
 /// An allocation group whose AGF and AGFL a transaction has locked.
@@ -104,8 +107,9 @@ impl Groups {
         options: &InodeOptions,
     ) -> Result<Self, Error> {
         let geometry = Arc::new(geometry.clone());
-        let free = Arc::new(Counter::new(0));
-        let groups: Box<[_]> = geometry.ags().map(|ag| Arc::new(Group::new(ag, &geometry, &free))).collect();
+        let (free, faults) = (Arc::new(Counter::new(0)), Arc::default());
+        let new = |ag| Arc::new(Group::new(ag, &geometry, (&free, &faults)));
+        let groups: Box<[_]> = geometry.ags().map(new).collect();
         let mut usable = 0u64;
         for group in &groups {
             usable += group.load(tx)?;
@@ -113,7 +117,7 @@ impl Groups {
         free.add(usable);
         let inodes = VolumeInodes::new(&geometry, options, groups.iter().map(|group| &group.inodes))
             .map_err(|damage| Error::damaged(Place::default(), damage))?;
-        Ok(Self { groups: Appended::new(groups), geometry, free, inodes })
+        Ok(Self { groups: Appended::new(groups), geometry, free, inodes, faults })
     }
 
     /// The volume's shape.
@@ -181,6 +185,11 @@ impl Groups {
         (sum(AgInodes::count), sum(AgInodes::free))
     }
 
+    /// Which allocation fails, for tests.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
     /// The volume's inodes: their counts, and the shape of chunks.
     pub fn inodes(&self) -> &VolumeInodes {
         &self.inodes
@@ -198,7 +207,11 @@ impl StableHook for Groups {
 }
 
 impl Group {
-    pub(crate) fn new(ag: AgNumber, geometry: &Arc<Geometry>, free: &Arc<Counter>) -> Self {
+    pub(crate) fn new(
+        ag: AgNumber,
+        geometry: &Arc<Geometry>,
+        (free, faults): (&Arc<Counter>, &Arc<Faults>),
+    ) -> Self {
         Self {
             ag,
             geometry: Arc::clone(geometry),
@@ -214,6 +227,7 @@ impl Group {
             busy_count: AtomicU32::new(0),
             claimed: AtomicU32::new(0),
             released: AtomicU64::new(0),
+            faults: Arc::clone(faults),
         }
     }
 

@@ -25,6 +25,7 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod btree;
+pub mod faults;
 pub mod group;
 pub mod inodes;
 pub mod owner;

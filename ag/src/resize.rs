@@ -92,7 +92,7 @@ impl Groups {
             tx.release_clean();
         }
         for ag in self.count()..self.geometry.ag_count() {
-            let group = Arc::new(Group::new(AgNumber(ag), &self.geometry, &self.free));
+            let group = Arc::new(Group::new(AgNumber(ag), &self.geometry, (&self.free, &self.faults)));
             let usable = group.load(tx)?;
             if self.groups.push(group).is_err() {
                 return Err(Error::Refused {

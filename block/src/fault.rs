@@ -87,6 +87,7 @@ impl Fault {
 struct Armed {
     fault: Fault,
     seen: u64,
+    struck: u64,
 }
 
 impl Armed {
@@ -94,14 +95,16 @@ impl Armed {
     fn strikes(&mut self) -> bool {
         let number = self.seen;
         self.seen += 1;
-        match self.fault.when {
+        let strikes = match self.fault.when {
             When::Always => true,
             When::Nth(n) => number == n,
             When::From(n) => number >= n,
             When::Chance { per_million, seed } => {
                 mix(seed.wrapping_add(number)) % 1_000_000 < u64::from(per_million)
             }
-        }
+        };
+        self.struck += u64::from(strikes);
+        strikes
     }
 }
 
@@ -130,8 +133,13 @@ impl<D: Device> FaultDevice<D> {
 
     /// Replaces the faults; counting begins anew.
     pub fn set_faults(&self, faults: impl IntoIterator<Item = Fault>) {
-        let armed = faults.into_iter().map(|fault| Armed { fault, seen: 0 }).collect();
+        let armed = faults.into_iter().map(|fault| Armed { fault, seen: 0, struck: 0 }).collect();
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = armed;
+    }
+
+    /// How many transfers the faults have struck since they were set.
+    pub fn struck(&self) -> u64 {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|armed| armed.struck).sum()
     }
 
     /// The device below, which the faults do not reach.

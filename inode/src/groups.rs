@@ -3,7 +3,7 @@
 use std::borrow::BorrowMut;
 
 use ag::rmap::deferred::{Change, FileExtent};
-use ag::{AllocRequest, BlockReservation, Groups, Near};
+use ag::{AllocRequest, BlockReservation, Claim, Groups, Near};
 use base::{FsBlock, Ino};
 use format::Geometry;
 use format::extent::Extent;
@@ -19,17 +19,26 @@ pub struct GroupSpace<'g, R> {
     reserved: R,
     /// What forks map is file data, which reaches the disk past the log.
     data: bool,
+    /// Blocks that are claimed for the change, by group and block.
+    claims: Vec<Claim>,
 }
 
 impl<'g, R: BorrowMut<BlockReservation<'g>>> GroupSpace<'g, R> {
     /// For metadata: directories, symlinks, attributes.
     pub fn for_metadata(groups: &'g Groups, reserved: R) -> Self {
-        Self { groups, reserved, data: false }
+        Self { groups, reserved, data: false, claims: Vec::new() }
     }
 
     /// For the contents of files.
     pub fn for_data(groups: &'g Groups, reserved: R) -> Self {
-        Self { groups, reserved, data: true }
+        Self { groups, reserved, data: true, claims: Vec::new() }
+    }
+
+    /// With blocks that were claimed for the change, in any order.
+    #[must_use]
+    pub fn with_claims(self, mut claims: Vec<Claim>) -> Self {
+        claims.sort_by_key(Claim::start);
+        Self { claims, ..self }
     }
 
     /// The blocks that are still reserved.
@@ -110,8 +119,9 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
         }
     }
 
-    fn give_back(&mut self, tx: &mut Transaction, owner: Owner, run: Run) -> Result<(), Error> {
-        self.groups.free_extent_later(tx, run.start, run.count, owner.of_blocks())
+    fn take_claimed(&mut self, tx: &mut Transaction) -> Result<(), Error> {
+        let claims = std::mem::take(&mut self.claims);
+        self.groups.take_claimed(tx, self.reserved.borrow_mut(), claims, ag::Owner::Mapped)
     }
 
     fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {

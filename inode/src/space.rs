@@ -85,11 +85,11 @@ pub trait Space {
     /// Takes up to so many blocks out of what the change has reserved, for an operation that comes later; how many.
     fn promise(&mut self, blocks: u32) -> u32;
 
-    /// Frees blocks after this transaction that were allocated by it and that no fork maps.
+    /// Takes the blocks out of free space that were claimed for this change and that a fork is about to map.
     ///
     /// # Errors
     /// As [`mapped`](Self::mapped).
-    fn give_back(&mut self, tx: &mut Transaction, owner: Owner, run: Run) -> Result<(), Error>;
+    fn take_claimed(&mut self, tx: &mut Transaction) -> Result<(), Error>;
 
     /// Gives a block of a fork's tree back.
     ///

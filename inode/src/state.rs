@@ -89,6 +89,15 @@ pub struct InodeState {
     recent: Option<Box<Recent>>,
 }
 
+/// Most extents that a counter can tell.
+const fn most_extents(kind: ForkKind, wide: bool) -> u64 {
+    let (narrow, most) = match kind {
+        ForkKind::Data => (i32::MAX as u64, (1 << 48) - 1),
+        ForkKind::Attr => (i16::MAX as u64, u32::MAX as u64),
+    };
+    if wide { most } else { narrow }
+}
+
 const fn index(kind: ForkKind) -> usize {
     match kind {
         ForkKind::Data => 0,
@@ -301,8 +310,7 @@ impl InodeState {
     /// Sets owner and group.
     pub fn set_owner(&mut self, uid: u32, gid: u32) {
         let core = self.edit();
-        core.uid = U32::new(uid);
-        core.gid = U32::new(gid);
+        (core.uid, core.gid) = (U32::new(uid), U32::new(gid));
     }
 
     /// Link count.
@@ -339,8 +347,7 @@ impl InodeState {
     /// Sets the project.
     pub fn set_project(&mut self, project: u32) {
         let core = self.edit();
-        core.projid_lo = U16::new(project as u16);
-        core.projid_hi = U16::new((project >> 16) as u16);
+        (core.projid_lo, core.projid_hi) = (U16::new(project as u16), U16::new((project >> 16) as u16));
     }
 
     /// Sets the generation.
@@ -353,28 +360,22 @@ impl InodeState {
         self.dinode().extent_count(kind)
     }
 
+    /// Whether a fork can have so many extents: by the wide counters, where the inode has them or may take them.
+    pub fn can_count_extents(&self, kind: ForkKind, count: u64) -> bool {
+        count <= most_extents(kind, self.features.nrext64 || self.dinode().wide_counts())
+    }
+
     /// Sets how many extents a fork has; where the narrow counters cannot hold it and the volume has wide ones, the
     /// inode takes these. `false`, with nothing changed, where the number fits neither.
     #[must_use]
     pub fn set_extent_count(&mut self, kind: ForkKind, count: u64) -> bool {
-        let narrow_most = match kind {
-            ForkKind::Data => i32::MAX as u64,
-            ForkKind::Attr => i16::MAX as u64,
-        };
-        let wide_most = match kind {
-            ForkKind::Data => (1 << 48) - 1,
-            ForkKind::Attr => u32::MAX.into(),
-        };
-        if !self.dinode().wide_counts() && count > narrow_most {
-            if !self.features.nrext64 {
-                return false;
-            }
+        if !self.can_count_extents(kind, count) {
+            return false;
+        }
+        if count > most_extents(kind, self.dinode().wide_counts()) {
             self.widen_counts();
         }
         let wide = self.dinode().wide_counts();
-        if count > if wide { wide_most } else { narrow_most } {
-            return false;
-        }
         let core = self.edit();
         match (kind, wide) {
             (ForkKind::Data, false) => core.nextents = U32::new(count as u32),
@@ -497,8 +498,7 @@ impl InodeState {
             return None;
         }
         let core = self.edit();
-        core.format = Form::Local as u8;
-        core.size = U64::new(bytes as u64);
+        (core.format, core.size) = (Form::Local as u8, U64::new(bytes as u64));
         self.fields |= fields::DATA_LOCAL;
         self.area_mut(ForkKind::Data).get_mut(..bytes)
     }

@@ -2,11 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use ag::BlockReservation;
+use ag::{BlockReservation, Claim};
 use base::{Ino, errno};
 use format::dir::{DataPtr, Entry};
 use format::inode::FileType;
-use inode::attr::remote::FEW_PIECES;
 use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Standing, Vacancy};
 use inode::groups::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
@@ -24,8 +23,8 @@ pub(crate) struct Change<'v> {
     pub blocks: BlockReservation<'v>,
     /// How many blocks one directory in it may take.
     pub room: u32,
-    /// In how many pieces the value of an attribute may lie at most, if it takes blocks of its own.
-    pub pieces: usize,
+    /// Blocks that are claimed for the value of an attribute, in the order of the value.
+    pub value: Vec<Claim>,
 }
 
 impl<'v> Change<'v> {
@@ -43,8 +42,9 @@ impl<'v> Change<'v> {
         let volume = self.volume;
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
         let room = self.room;
-        let mut blocks = ForkBlocks::new(volume.table.shared(), &mut self.tx, &mut space, dir, room)?;
-        Ok(work(&mut Directory::new(&volume.geometry, &mut blocks))?)
+        let blocks = ForkBlocks::new(volume.table.shared(), &mut self.tx, &mut space, dir, room);
+        let done = blocks.and_then(|mut blocks| work(&mut Directory::new(&volume.geometry, &mut blocks)));
+        Ok(self.tx.settle(done, dir)?)
     }
 
     /// Looks a name up that shall be new.
@@ -88,14 +88,15 @@ impl Volume {
         self.begin_with(reservation, blocks)
     }
 
-    fn begin_with<'v>(
+    /// Begins a change with blocks that were reserved.
+    pub(crate) fn begin_with<'v>(
         &'v self,
         reservation: LogReservation,
         blocks: BlockReservation<'v>,
     ) -> Result<Change<'v>> {
         let room = blocks.left().min(self.reservations.name_blocks);
         let tx = self.table.shared().begin(reservation)?;
-        Ok(Change { volume: self, tx, blocks, room, pieces: FEW_PIECES })
+        Ok(Change { volume: self, tx, blocks, room, value: Vec::new() })
     }
 
     /// Does what takes blocks. Where there are none, whatever is about to give some back is waited for, and then it is
@@ -118,7 +119,7 @@ impl Volume {
     pub(crate) fn look(&self) -> Result<Change<'_>> {
         let shared = self.table.shared();
         let tx = Transaction::reader(&shared.target, &shared.buffers);
-        Ok(Change { volume: self, tx, blocks: self.groups.reserve_blocks(0)?, room: 0, pieces: 0 })
+        Ok(Change { volume: self, tx, blocks: self.groups.reserve_blocks(0)?, room: 0, value: Vec::new() })
     }
 
     /// A hold on an inode.

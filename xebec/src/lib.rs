@@ -40,6 +40,8 @@ mod change;
 mod contents;
 mod dir;
 pub mod error;
+#[cfg(test)]
+mod fault_tests;
 pub mod features;
 pub mod file;
 pub mod filling;

@@ -159,12 +159,12 @@ impl Volume {
     }
 
     fn try_set_metadata(&self, inode: &InodeRef, set: &SetMetadata) -> Result<()> {
-        // Most files have no list, and pay nothing for it: where there is one, the change begins anew with more room.
-        let mut room = None;
+        // Most files have no list, and pay nothing for it: where there is one, the change begins anew with its needs.
+        let mut has = None;
         loop {
-            let mut change = match room {
+            let mut change = match has {
                 None => self.begin(self.reservations.inode)?,
-                Some(value_blocks) => self.begin_attribute(value_blocks)?,
+                Some(value) => self.begin_attribute(inode.ino(), value)?,
             };
             let mut state = inode.lock();
             set.expect_allowed(&state)?;
@@ -172,14 +172,14 @@ impl Volume {
                 Some(permissions) if state.attr_offset() != 0 => change.fitting(&mut state, permissions)?,
                 _ => None,
             };
-            let need = list.as_ref().map(|list| self.value_blocks(&LIST, list.len()));
-            if need > room {
-                change.tx.release_clean();
-                room = need;
-                continue;
-            }
             if let Some(list) = list {
-                (change, state) = change.put_attribute(state, &LIST, &list)?;
+                let needs = Some(self.value_bytes(&LIST, list.len()));
+                if has != needs {
+                    change.tx.release_clean();
+                    has = needs;
+                    continue;
+                }
+                change.put_attribute(&mut state, &LIST, &list)?;
             }
             let touched: &[state::Time] = match set.touched {
                 false => &[state::Time::Change],

@@ -5,6 +5,7 @@
 
 use ag::{Costs, Groups};
 use format::Geometry;
+use inode::attr::remote::FEW_PIECES;
 use inode::attr::{MOST_TREE_BLOCKS, most_changed_blocks, most_new_blocks as most_new_blocks_of_attribute};
 use inode::dir::{MOST_FREED_BLOCKS, most_new_blocks};
 use log::engine::LogReservation;
@@ -118,7 +119,7 @@ impl Reservations {
             // of unlinked inodes, the whiteout leaves one.
             rename: chain(2 * name + 5 * inode + 2 * unlinked + 4 * parent, 2),
             attribute: alone,
-            most_pieces: most_pieces.min(MOST_VALUE_BLOCKS),
+            most_pieces: most_pieces.clamp(FEW_PIECES, MOST_VALUE_BLOCKS),
             piece,
             attribute_blocks,
             name_blocks: new_name,
@@ -131,6 +132,9 @@ impl Reservations {
 
     /// An attribute whose value lies in so many pieces, at most [`most_pieces`](Self::most_pieces).
     pub fn attribute_in_pieces(&self, pieces: usize) -> LogReservation {
+        if pieces <= FEW_PIECES {
+            return self.attribute;
+        }
         let bytes = (pieces as u32 + MOST_TREE_BLOCKS) * self.piece;
         LogReservation { bytes: self.attribute.bytes + bytes, ..self.attribute }
     }

@@ -446,6 +446,59 @@ fn a_value_lies_in_as_many_pieces_as_there_must_be() {
     }
 }
 
+/// Without wide counters of extents, an attribute fork has at most 32767 of them. That was noticed when the blocks of a
+/// value were being mapped: the volume was shut down.
+#[test]
+fn attributes_are_refused_when_their_extents_cannot_be_counted() {
+    let log = mkfs::LogOptions { size: Some(24 << 20), ..mkfs::LogOptions::default() };
+    let options = mkfs::Options {
+        block_size: 1024,
+        nrext64: false,
+        ag_count: Some(2),
+        log,
+        ..mkfs::Options::default()
+    };
+    let device = Arc::new(MemoryDevice::new(160 << 20));
+    mkfs::format(&*device, &options).unwrap();
+    let volume = open(&device);
+    let filler = OpenOptions::new().read(true).write(true).create(true).open(&volume, b"/filler").unwrap();
+    let ino = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let mut size = 64 << 20;
+    let mut end = 0;
+    while size >= 1024 {
+        match filler.allocate(end, size, true) {
+            Ok(()) => end += size,
+            Err(_) => size /= 2,
+        }
+    }
+    // No two free blocks touch, so that each block is an extent.
+    for n in 0..52_000 {
+        filler.punch_hole((100 + 2 * n) << 10, 1 << 10).unwrap();
+    }
+    filler.sync_all().unwrap();
+    let name = |n: u32| format!("user.{n}").into_bytes();
+    let value = vec![7; 18_000];
+    let refused = (0..2500).find_map(|n| {
+        let done = volume.set_attribute(ino, &name(n), &value, SetAttribute::Any);
+        done.err().map(|error| (n, error))
+    });
+    let (count, error) = refused.expect("32767 extents hold 2500 values");
+    assert_eq!(error.errno(), errno::EFBIG, "{count}: {error}");
+    assert!(count > 1600, "{count} values fit");
+    let mut names = volume.list_attributes(ino).unwrap();
+    assert_eq!(names.len() as u32, count);
+    // What is short needs an extent now and then; what goes makes room.
+    for n in (0..count).step_by(40) {
+        volume.remove_attribute(ino, &name(n)).unwrap();
+    }
+    volume.set_attribute(ino, &name(0), &value, SetAttribute::Any).unwrap();
+    names = volume.list_attributes(ino).unwrap();
+    assert_eq!(names.len() as u32, count - count.div_ceil(40) + 1);
+    drop(filler);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
 /// The blocks of attributes on a device.
 fn attribute_blocks(device: &MemoryDevice, block_size: usize) -> Vec<u64> {
     let is_one = |at: &u64| {

@@ -96,6 +96,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         request: &AllocRequest,
     ) -> Result<(FsBlock, u32), Error> {
+        self.faults.strike()?;
         let (first, only, near, exact) = self.first_group(request.near)?;
         let total = self.count();
         let count = if only { 1 } else { total };
@@ -249,6 +250,7 @@ impl OpenAg<'_> {
         near: AgBlock,
         owner: Owner,
     ) -> Result<AgBlock, Error> {
+        self.group.faults.strike()?;
         let near = Some(near.get());
         let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
         let own = self.group.metadata.left();
@@ -272,6 +274,7 @@ impl OpenAg<'_> {
         near: AgBlock,
         owner: Owner,
     ) -> Result<AgBlock, Error> {
+        self.group.faults.strike()?;
         let near = Some(near.get());
         let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
         let Some((block, _)) = self.alloc(tx, &want, owner, 0)? else {

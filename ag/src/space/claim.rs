@@ -181,6 +181,7 @@ impl Groups {
     /// # Locking
     /// One AGF at a time: first those that nobody holds, in the order in which they are wanted, then waiting.
     pub fn claim(self: &Arc<Self>, tx: &mut Transaction, request: &ClaimRequest) -> Result<Claim, Error> {
+        self.faults.strike()?;
         let (first, only, near, exact) = self.first_group(request.near)?;
         let total = self.count();
         let count = if only { 1 } else { total };
@@ -233,8 +234,8 @@ impl Groups {
     /// Takes claimed blocks out of free space, and writes down their owner; the claims end. Those that touch are taken
     /// at once, so they are best handed over in order.
     ///
-    /// All claims are of one group. The transaction may hold AGFs of no higher number, which it locked through the same
-    /// `reservation`.
+    /// Claims of several groups come in ascending order. The transaction may hold AGFs of no higher number than the
+    /// first, which it locked through the same `reservation`.
     ///
     /// # Errors
     /// Damage; no space, where less was reserved, and there is no more to be had.

@@ -7,6 +7,7 @@ use base::{Daddr, FileBlock};
 use format::attr::leaf::AttrLeaf;
 use format::dabtree::{BlkInfo, NODE_MAGIC, Node, Tree};
 use format::edit::BlockMut;
+use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Geometry, dabtree};
@@ -14,7 +15,8 @@ use log::engine::{BufferId, Error, Extent as DiskExtent, Transaction};
 
 use super::{Attributes, MOST_TREE_BLOCKS, Result};
 use crate::extents::ExtentList;
-use crate::fork::Fork;
+use crate::fork::{Fork, TOO_MANY};
+use crate::space::{Owner, Run, Want};
 use crate::state::Form;
 
 /// A block in the transaction.
@@ -93,12 +95,32 @@ impl Attributes<'_> {
         Ok(())
     }
 
+    /// Refuses where so many more extents cannot be counted: asked before the first change of an operation.
+    pub(super) fn ensure_extents(&self, more: usize) -> Result<()> {
+        let count = (self.extents().len() + more) as u64;
+        if self.state.can_count_extents(ForkKind::Attr, count) { Ok(()) } else { Err(TOO_MANY) }
+    }
+
     /// Allocates and maps the first free block of the fork: all zeros, nothing of it logged.
     pub(super) fn fresh(&mut self) -> Result<Block> {
         let at = self.extents().first_hole(FileBlock(0), 1);
+        let run =
+            Fork::open(self.shared, self.state, ForkKind::Attr)?.take(self.tx, self.space, at, (1, 1))?;
+        self.fresh_at(at, run)
+    }
+
+    /// Allocates the first block of a fork that maps none yet. Nothing of the inode changes.
+    pub(super) fn take_first_block(&mut self) -> Result<Run> {
+        let owner = Owner { ino: self.state.ino(), fork: ForkKind::Attr, tree: false };
+        self.space.allocate(self.tx, owner, Want { near: None, most: 1, least: 1, align: 1 })
+    }
+
+    /// Maps a block that was allocated for the fork.
+    pub(super) fn fresh_at(&mut self, at: FileBlock, run: Run) -> Result<Block> {
         let before = self.state.nblocks();
+        let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten: false };
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
-        fork.allocate(self.tx, self.space, at, (1, 1), false)?;
+        fork.map(self.tx, self.space, extent)?;
         self.took(before);
         let at = self.identity(at)?;
         let disk = self.disk(at);
@@ -111,21 +133,29 @@ impl Attributes<'_> {
         self.room = self.room.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
     }
 
-    /// Whether the blocks of a leaf and of a value can both be unmapped without others that nobody reserved.
-    pub(super) fn frees_for_sure(&self) -> bool {
+    /// Refuses where the blocks of a leaf and of a value cannot both be unmapped: it may take blocks that nobody has
+    /// reserved, or more extents than can be counted.
+    pub(super) fn ensure_frees(&self) -> Result<()> {
+        self.ensure_extents(2)?;
         let spare = self.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.extents().len());
-        self.room >= MOST_TREE_BLOCKS
-            || (self.state.form(ForkKind::Attr) == Some(Form::Extents) && spare >= 2)
+        let fits = self.state.form(ForkKind::Attr) == Some(Form::Extents) && spare >= 2;
+        if fits || self.room >= MOST_TREE_BLOCKS {
+            return Ok(());
+        }
+        Err(Error::NoSpace { what: "removing an attribute" })
     }
 
     /// Whether blocks can be unmapped and freed without others that nobody reserved.
     pub(super) fn can_free(&self, from: FileBlock, to: FileBlock) -> bool {
-        if self.room >= MOST_TREE_BLOCKS {
-            return true;
-        }
         // In the middle of an extent, its two ends are one more.
         let list = self.extents();
         let middle = list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end());
+        if middle && self.ensure_extents(1).is_err() {
+            return false;
+        }
+        if self.room >= MOST_TREE_BLOCKS {
+            return true;
+        }
         let inline = self.state.form(ForkKind::Attr) == Some(Form::Extents)
             && list.len() < self.state.inline_extents_max(ForkKind::Attr);
         !middle || inline

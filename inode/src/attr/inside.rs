@@ -91,8 +91,12 @@ impl Attributes<'_> {
         // A directory's first block, too, if that has to leave the inode.
         let data = 1 << self.shared.geometry.dir_block_log;
         self.ensure_room(super::most_new_blocks(self.geometry()) + data)?;
+        self.ensure_extents(super::most_new_extents(self.geometry(), value))?;
+        self.take_value(value)?;
+        // The leaf's block, before the inode lets anything go.
+        let run = self.take_first_block()?;
         self.begin_blocks()?;
-        self.plant()?;
+        self.plant(run)?;
         for attr in attributes {
             self.tree_insert(attr)?;
         }

@@ -38,6 +38,8 @@ mod join;
 mod place;
 pub mod remote;
 mod split;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use base::Ino;
@@ -108,13 +110,23 @@ impl<'n> Key<'n> {
 pub enum NewValue<'v> {
     /// In the inode or beside its name.
     Inline(&'v [u8]),
-    /// In blocks that were allocated and written for it, and that nothing maps yet.
+    /// In blocks that are claimed ([`remote::claim`]) and written, and that nothing maps yet.
     Remote {
         /// In the order of the value.
         runs: &'v [Run],
         /// Bytes.
         length: u32,
     },
+}
+
+impl NewValue<'_> {
+    /// Pieces of the disk in which it lies, beside those of the tree.
+    fn pieces(&self) -> usize {
+        match self {
+            NewValue::Inline(_) => 0,
+            NewValue::Remote { runs, .. } => runs.len(),
+        }
+    }
 }
 
 /// An attribute, as a listing shows it.
@@ -156,6 +168,12 @@ pub fn most_levels(geometry: &Geometry) -> u32 {
 /// root, and at each level a node is split, or moves from the root.
 pub fn most_new_blocks(geometry: &Geometry) -> u32 {
     3 + most_levels(geometry) + 1
+}
+
+/// Extents that a fork has more, at most, when an attribute was set: each new block and each piece of the value is one;
+/// and where an old value goes, and blocks of the tree, out of the middle of an extent, that becomes two.
+fn most_new_extents(geometry: &Geometry, value: &NewValue<'_>) -> usize {
+    (most_new_blocks(geometry) + most_levels(geometry) + 2) as usize + value.pieces()
 }
 
 /// Blocks of the tree that setting or removing one attribute may change at most: those, the way down, and on each level
@@ -251,27 +269,35 @@ impl<'a> Attributes<'a> {
     /// Sets an attribute, be it there or not.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] before anything changed; damage.
+    /// [`Error::NoSpace`] and `EFBIG`, where the fork cannot have as many extents, before anything changed; damage.
     pub fn set(&mut self, key: &Key<'_>, value: &NewValue<'_>) -> Result<()> {
         if self.stored() != Stored::Blocks {
             return self.inside_set(key, value);
         }
-        let need = match value {
-            NewValue::Inline(_) => 0,
-            NewValue::Remote { runs, .. } => runs.len() as u32, // each may split the tree of extents
-        };
+        // Each piece may split the tree of extents.
+        let need = value.pieces() as u32; // at most as many as a value has blocks
         self.ensure_room(most_new_blocks(self.geometry()) + need.min(MOST_TREE_BLOCKS))?;
+        self.ensure_extents(most_new_extents(self.geometry(), value))?;
         if let (NewValue::Inline(bytes), Some(hit)) = (value, self.tree_find(key, false)?)
             && hit.remote.is_none()
             && self.exchange_beside(&hit, key, bytes)?
         {
             return Ok(());
         }
+        self.take_value(value)?;
         while let Some(hit) = self.tree_find(key, true)? {
             self.tree_take(hit)?;
         }
         self.tree_put(key, value)?;
         self.shrink()
+    }
+
+    /// The first change of an operation that is not refused any more: the blocks of a value leave free space.
+    fn take_value(&mut self, value: &NewValue<'_>) -> Result<()> {
+        match value {
+            NewValue::Inline(_) => Ok(()),
+            NewValue::Remote { .. } => self.space.take_claimed(self.tx),
+        }
     }
 
     /// Removes an attribute; whether there was one.

@@ -1,70 +1,72 @@
 //! Values in blocks of their own.
 //!
 //! # How a value becomes one
-//! 1. [`allocate`] takes blocks that are not busy: whatever they held is gone for good, also after a power cut.
+//! 1. [`claim`] keeps free blocks, in memory alone, that are not busy: whatever they held is gone for good, also after
+//!    a power cut.
 //! 2. [`write()`] writes them past the log. Nothing refers to them yet.
-//! 3. The transaction that holds the allocation maps them and inserts the attribute, and is committed. The log makes
-//!    what was written past it stable before the commit.
+//! 3. One transaction takes them out of free space, maps them and inserts the attribute. The log makes what was written
+//!    past it stable before the commit.
+//!
+//! Where the attribute is refused after all, the claim is dropped, and there is nothing to undo.
 //!
 //! A power cut before the commit leaves free blocks with something in them.
 
+use std::sync::Arc;
+
+use ag::{Claim, ClaimRequest, Groups, Near};
 use base::lock::Rank;
 use base::{Daddr, FileBlock, FsBlock, Ino};
 use format::attr::MAX_VALUE;
 use format::attr::remote::{MAGIC, block_count, bytes_per_block, verify};
 use format::checksum;
 use format::damage::Damage;
-use format::inode::ForkKind;
+use format::inode::{ForkKind, ag_of};
 use format::ondisk::{LeU32, U32, U64};
 use format::payload::{CRC_OFFSET, PayloadHeader};
 use log::engine::{Error, Extent as DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
 use super::{Attributes, Result};
+use crate::contents;
 use crate::fork::Fork;
 use crate::shared::Shared;
-use crate::space::{Owner, Run, Space, Want};
+use crate::space::Run;
 
 /// Pieces in which a value usually lies at most: each changes the trees of free space, and takes space in the log.
 pub const FEW_PIECES: usize = 4;
-/// What is told of where there is space, in more pieces than there may be.
-pub const SCATTERED: &str = "the value of an attribute: free space is in too small pieces";
 
-/// Allocates blocks for a value of so many bytes, in so many pieces at most. The space must be one for data.
+const SCATTERED: Error =
+    Error::NoSpace { what: "the value of an attribute: free space is in too small pieces" };
+
+/// Claims blocks for a value of so many bytes, in so many pieces at most, near to the inode; in the order of the value.
+/// The caller has reserved as many blocks, and holds no locks.
 ///
 /// # Errors
-/// [`Error::NoSpace`], of [`SCATTERED`] space where there would have to be more pieces: what was allocated is in `runs`
-/// then, for [`give_back`].
-pub fn allocate(
+/// No space; damage; a volume that was shut down.
+pub fn claim(
     shared: &Shared,
-    tx: &mut Transaction,
-    space: &mut dyn Space,
-    (ino, near): (Ino, Option<FsBlock>),
+    groups: &Arc<Groups>,
+    ino: Ino,
     (length, most_pieces): (u32, usize),
-    runs: &mut Vec<Run>,
-) -> Result<()> {
-    let owner = Owner { ino, fork: ForkKind::Attr, tree: false };
+) -> Result<Vec<Claim>> {
+    let mut claims = Vec::new();
     let mut left = block_count(length, &shared.geometry);
-    let mut near = near;
+    let mut near = Near::Ag(ag_of(ino, &shared.geometry).unwrap_or_default());
     while left > 0 {
-        if runs.len() >= most_pieces {
-            return Err(Error::NoSpace { what: SCATTERED });
+        if claims.len() >= most_pieces {
+            return Err(SCATTERED);
         }
-        let run = space.allocate(tx, owner, Want { near, most: left, least: 1, align: 1 })?;
-        left -= run.count.min(left);
-        near = Some((run.start.get() + u64::from(run.count)).into());
-        runs.push(run);
+        let claim = contents::claim(shared, groups, &ClaimRequest { near, min: 1, max: left, align: 1 })?;
+        left -= claim.count().min(left);
+        near = Near::Block((claim.start().get() + u64::from(claim.count())).into());
+        claims.push(claim);
     }
-    Ok(())
+    Ok(claims)
 }
 
-/// Frees blocks that were allocated by the same transaction, after it.
-///
-/// # Errors
-/// As [`Space::give_back`].
-pub fn give_back(tx: &mut Transaction, space: &mut dyn Space, ino: Ino, runs: &[Run]) -> Result<()> {
-    let owner = Owner { ino, fork: ForkKind::Attr, tree: false };
-    runs.iter().try_for_each(|run| space.give_back(tx, owner, *run))
+/// The blocks of claims.
+pub fn runs(claims: &[Claim]) -> Vec<Run> {
+    claims.iter().map(|claim| Run { start: claim.start(), count: claim.count() }).collect()
 }
 
 /// Writes a value into its blocks, each with a header.

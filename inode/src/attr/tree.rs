@@ -12,6 +12,7 @@ use log::engine::Error;
 
 use super::blocks::Block;
 use super::{Attributes, Key, Listed, NewValue, Result, is_inline};
+use crate::space::Run;
 
 /// A block on the way from the root to a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -250,8 +251,8 @@ impl Attributes<'_> {
             && self.look(hit.path.leaf.block, |bytes, geometry| {
                 Ok(AttrLeaf::of(bytes, geometry)?.entries.len() == 1)
             })?;
-        if (last || hit.remote.is_some()) && !self.frees_for_sure() {
-            return Err(Error::NoSpace { what: "removing an attribute" });
+        if last || hit.remote.is_some() {
+            self.ensure_frees()?;
         }
         self.edit(hit.path.leaf.block, |open, geometry| edit::remove(open, geometry, hit.slot))?;
         if let Some((block, length)) = hit.remote {
@@ -282,9 +283,9 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Makes the first block of an empty fork a leaf.
-    pub(super) fn plant(&mut self) -> Result<()> {
-        let leaf = self.fresh()?;
+    /// Makes a block that was allocated for an empty fork its first, a leaf.
+    pub(super) fn plant(&mut self, run: Run) -> Result<()> {
+        let leaf = self.fresh_at(FileBlock(0), run)?;
         self.edit(leaf, |open, geometry| edit::init(open, geometry, leaf.at))
     }
 

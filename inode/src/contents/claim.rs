@@ -10,35 +10,22 @@ use crate::shared::Shared;
 /// How often it is looked, at most, where others take what becomes free: each time they have come further.
 const ATTEMPTS: u32 = 100;
 
-/// Claims free blocks. Where only blocks are left whose freeing is not stable yet, that is waited for.
+/// Claims free blocks. Where a look finds none, those are waited for whose freeing is not stable: the log is forced,
+/// and it is looked again. There is no space where nothing is busy, or nothing has come to be usable between two
+/// looks: so nobody waits for what does not come.
+///
+/// Whoever has reserved the blocks finds them, unless others are so much faster, again and again: what they free as
+/// they take is busy anew.
 ///
 /// # Errors
 /// No space; damage; a volume that was shut down.
 pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> Result<Claim, Error> {
-    until_found(shared, groups, || match groups.claim(&mut shared.reader(), request) {
-        Ok(claim) => Ok(Ok(claim)),
-        Err(error @ Error::NoSpace { .. }) => Ok(Err(error)),
-        Err(error) => Err(error),
-    })
-}
-
-/// Looks for blocks. Where a look finds none, those are waited for whose freeing is not stable: the log is forced, and
-/// it is looked again. There is no space where nothing is busy, or nothing has come to be usable between two looks: so
-/// nobody waits for what does not come.
-///
-/// Whoever has reserved the blocks finds them, unless others are so much faster, again and again: what they free as
-/// they take is busy anew.
-pub(super) fn until_found<T>(
-    shared: &Shared,
-    groups: &Groups,
-    mut look: impl FnMut() -> Result<Result<T, Error>, Error>,
-) -> Result<T, Error> {
     let (mut attempts, mut in_vain) = (0, 0);
     loop {
         let released = groups.released();
-        let none = match look()? {
-            Ok(found) => return Ok(found),
-            Err(none) => none,
+        let none = match groups.claim(&mut shared.reader(), request) {
+            Err(error @ Error::NoSpace { .. }) => error,
+            done => return done,
         };
         attempts += 1;
         let has_busy = groups.has_busy();

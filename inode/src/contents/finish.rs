@@ -16,8 +16,8 @@ use log::engine::{Error, Loggable};
 use smallvec::SmallVec;
 
 use super::step::{File, Step, expect_map, list, pieces, shares};
-use super::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE, TOO_FAR};
-use crate::fork::Fork;
+use super::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE};
+use crate::fork::{Fork, TOO_MANY};
 use crate::groups::GroupSpace;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
@@ -259,8 +259,7 @@ impl Step<'_> {
 
     /// Refuses a change that the counter of extents could not tell.
     pub(super) fn has_room_for(&mut self, extents: usize) -> Result<(), Error> {
-        let most = if self.file.shared.features.nrext64 { (1 << 48) - 1 } else { i32::MAX as u64 };
         let count = (self.list()?.len() + extents) as u64;
-        if count > most { Err(TOO_FAR) } else { Ok(()) }
+        if self.locked.can_count_extents(ForkKind::Data, count) { Ok(()) } else { Err(TOO_MANY) }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use ag::Groups;
+use ag::{Claim, ClaimRequest, Groups, Near, Owner};
 use base::FileBlock;
-use format::extent::{MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
-use format::inode::{flags, flags2};
+use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
+use format::inode::{ag_of, flags, flags2};
 use format::ondisk::U16;
 use log::engine::Error;
 
-use super::claim::until_found;
+use super::claim::claim;
 use super::step::{File, pieces, shares};
 use super::{PIECES_AT_ONCE, TOO_FAR, punch};
 use crate::inode::Inode;
@@ -87,7 +87,7 @@ fn fill_holes(
 ) -> Result<(), Error> {
     while let Some((at, count)) = file.look(|list| hole_in(list, from, to))? {
         let most = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(align)) as u32; // 21 bits
-        until_found(file.shared, file.groups, || fill(file, at, (most, align), asked_for))?;
+        fill(file, at, (most, align), asked_for)?;
     }
     Ok(())
 }
@@ -124,32 +124,35 @@ fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(
     (at < to).then(|| (at, list.piece(at, to).count))
 }
 
-/// Maps the beginning of a hole to new unwritten blocks, if any are found that may be used now.
-fn fill(
-    file: File<'_>,
-    at: FileBlock,
-    (most, align): (u32, u32),
-    asked_for: bool,
-) -> Result<Result<(), Error>, Error> {
-    let room = file.shared.reservations.map_blocks;
-    let mut step = file.taking(most.saturating_add(room))?;
+/// Maps the beginning of a hole to new unwritten blocks. They are claimed first, so that there is nothing to undo where
+/// none are found.
+fn fill(file: File<'_>, at: FileBlock, (most, align): (u32, u32), asked_for: bool) -> Result<(), Error> {
+    let blocks = file.groups.reserve_blocks(most.saturating_add(file.shared.reservations.map_blocks))?;
+    let claim = claim_near(file, at, most, align)?;
+    let (start, count) = (claim.start(), claim.count().into());
+    let mut step = file.begin(blocks)?;
     step.has_room_for(1)?;
-    // Where the space is in pieces, the hole is filled in pieces.
-    let allocated = step.edit(|fork, tx, space| fork.allocate_aligned(tx, space, at, (1, most, align), true));
-    match allocated {
-        Ok(_) => {
-            if asked_for {
-                mark_preallocated(&mut step.locked);
-            }
-            step.commit().map(|_| Ok(()))
-        }
-        // The group's own list of blocks may have been refilled: that is a change, and a whole one.
-        Err(error @ Error::NoSpace { .. }) if !step.locked.is_changed() => {
-            step.commit()?;
-            Ok(Err(error))
-        }
-        Err(error) => Err(error),
+    file.groups.take_claimed(&mut step.tx, &mut step.blocks, [claim], Owner::Mapped)?;
+    let extent = Extent { offset: at, start, count, unwritten: true };
+    step.edit(|fork, tx, space| fork.map(tx, space, extent))?;
+    if asked_for {
+        mark_preallocated(&mut step.locked);
     }
+    step.commit().map(drop)
+}
+
+/// Claims blocks for the beginning of a hole: where the space is in pieces, the hole is filled in pieces.
+fn claim_near(file: File<'_>, at: FileBlock, most: u32, align: u32) -> Result<Claim, Error> {
+    let home = || Near::Ag(ag_of(file.inode.ino(), &file.shared.geometry).unwrap_or_default());
+    let near = file.look(|list| list.near(at))?.map_or_else(home, Near::Block);
+    let request = ClaimRequest { near, min: 1, max: most, align };
+    if align > 1 {
+        match file.groups.claim(&mut file.shared.reader(), &request) {
+            Err(Error::NoSpace { .. }) => {}
+            claim => return claim,
+        }
+    }
+    claim(file.shared, file.groups, &ClaimRequest { align: 1, ..request })
 }
 
 fn mark_preallocated(state: &mut InodeState) {

@@ -109,7 +109,8 @@ impl<'a> Step<'a> {
     ) -> Result<R, Error> {
         let mut space = GroupSpace::for_data(self.file.groups, &mut self.blocks);
         let mut fork = Fork::open(self.file.shared, &mut self.locked, ForkKind::Data)?;
-        work(&mut fork, &mut self.tx, &mut space)
+        let done = work(&mut fork, &mut self.tx, &mut space);
+        self.tx.settle(done, &self.locked)
     }
 
     /// What a user asked for changes the contents: the times move, and nobody runs the file as somebody else.

@@ -7,6 +7,7 @@ use base::lock::Rank;
 use base::{Daddr, FileBlock, Ino};
 use format::dabtree::BlkInfo;
 use format::dir::DirHeader;
+use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Place};
@@ -15,9 +16,9 @@ use log::engine::{BufferId, Edit, Error, Extent as DiskExtent, Segments, Transac
 use super::blocks::{DirBlocks, Kind};
 use super::error::Result;
 use crate::extents::ExtentList;
-use crate::fork::Fork;
+use crate::fork::{Fork, TOO_MANY};
 use crate::shared::Shared;
-use crate::space::Space;
+use crate::space::{Run, Space};
 use crate::state::{Form, InodeState};
 
 /// Blocks that a change of the tree of extents may take: one for each level and a new root, more than there can be.
@@ -78,6 +79,11 @@ impl<'a> ForkBlocks<'a> {
     fn list(&self) -> &ExtentList {
         const EMPTY: &ExtentList = &ExtentList::new();
         self.state.list(ForkKind::Data).unwrap_or(EMPTY)
+    }
+
+    /// Whether the fork can have so many more extents.
+    fn can_have(&self, more: u64) -> bool {
+        self.state.can_count_extents(ForkKind::Data, self.list().len() as u64 + more)
     }
 
     #[cold]
@@ -225,18 +231,20 @@ impl DirBlocks for ForkBlocks<'_> {
             return Ok(());
         }
         let tree = if self.state.form(ForkKind::Data) == Some(Form::Btree) { 2 } else { 1 };
-        if (blocks << self.shared.geometry.dir_block_log) + tree > self.room {
+        let blocks = blocks << self.shared.geometry.dir_block_log;
+        if blocks + tree > self.room {
             return Err(Error::NoSpace { what: "a directory's block" });
         }
-        Ok(())
+        // At worst each block is an extent.
+        if self.can_have(blocks.into()) { Ok(()) } else { Err(TOO_MANY) }
     }
 
     fn fresh(&mut self, at: FileBlock) -> Result<DirBlock> {
         let per_block = self.per_block() as u32; // at most 64
         let before = self.state.nblocks();
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
-        let whole = fork.allocate(self.tx, self.space, at, (per_block, per_block), false);
-        match whole {
+        // Only the search for one long run may fail: once blocks are mapped, an error ends the change.
+        match fork.take(self.tx, self.space, at, (per_block, per_block)) {
             Err(Error::NoSpace { .. }) if per_block > 1 => {
                 let mut left = per_block;
                 while left > 0 {
@@ -245,8 +253,10 @@ impl DirBlocks for ForkBlocks<'_> {
                     left -= (piece.count as u32).clamp(1, left);
                 }
             }
-            other => {
-                other?;
+            run => {
+                let Run { start, count } = run?;
+                let extent = Extent { offset: at, start, count: count.into(), unwritten: false };
+                fork.map(self.tx, self.space, extent)?;
             }
         }
         let taken = self.state.nblocks().saturating_sub(before);
@@ -256,12 +266,15 @@ impl DirBlocks for ForkBlocks<'_> {
     }
 
     fn can_free(&mut self, at: FileBlock) -> Result<bool> {
-        if self.room >= MOST_TREE_BLOCKS {
-            return Ok(true);
-        }
         let end = FileBlock(at.get() + self.per_block());
         // In the middle of an extent, its two ends are one more.
         let middle = self.list().find(at).is_some_and(|extent| extent.offset < at && end < extent.end());
+        if middle && !self.can_have(1) {
+            return Ok(false);
+        }
+        if self.room >= MOST_TREE_BLOCKS {
+            return Ok(true);
+        }
         let inline = self.state.form(ForkKind::Data) == Some(Form::Extents)
             && self.list().len() < self.state.inline_extents_max(ForkKind::Data);
         Ok(!middle || inline)

@@ -166,6 +166,16 @@ impl ExtentList {
         Some(cut(&last, last.offset.max(from), last.end().min(to)))
     }
 
+    /// The disk block that is best for a block of a hole: behind its neighbour on the left, else at that on the right.
+    pub fn near(&self, at: FileBlock) -> Option<FsBlock> {
+        let index = self.index_at(at);
+        let before = index.checked_sub(1).and_then(|before| self.get(before));
+        match before {
+            Some(before) => Some(FsBlock(before.start.get() + before.count)),
+            None => self.get(index).map(|behind| behind.start),
+        }
+    }
+
     /// The first logical block at or behind `from` that starts a hole of `count` blocks.
     pub fn first_hole(&self, from: FileBlock, count: u64) -> FileBlock {
         let mut at = from;

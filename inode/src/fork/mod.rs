@@ -33,11 +33,11 @@ use log::engine::{Error, Transaction};
 
 use crate::extents::{ExtentList, Splice};
 use crate::shared::Shared;
-use crate::space::{Owner, Space, Want};
+use crate::space::{Owner, Run, Space, Want};
 use crate::state::{Form, InodeState};
 
 const NOT_LOADED: Error = Error::Refused { errno: errno::EINVAL, why: "the fork has no extents in memory" };
-const TOO_MANY: Error =
+pub(crate) const TOO_MANY: Error =
     Error::Refused { errno: errno::EFBIG, why: "the file has as many extents as its counter can tell" };
 const NOT_A_MAP: Error =
     Error::Refused { errno: errno::EINVAL, why: "the fork holds its contents itself: it cannot map blocks" };
@@ -98,7 +98,7 @@ impl<'a> Fork<'a> {
     /// where a hole must be.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing changed unless the tree had to grow; damage.
+    /// As [`take`](Self::take) and [`map`](Self::map).
     pub fn allocate(
         &mut self,
         tx: &mut Transaction,
@@ -107,39 +107,27 @@ impl<'a> Fork<'a> {
         (least, most): (u32, u32),
         unwritten: bool,
     ) -> Result<Extent, Error> {
-        self.allocate_aligned(tx, space, at, (least, most, 1), unwritten)
-    }
-
-    /// The same, beginning at a block whose number within its group is a multiple of the third number, where possible.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
-    pub fn allocate_aligned(
-        &mut self,
-        tx: &mut Transaction,
-        space: &mut dyn Space,
-        at: FileBlock,
-        (least, most, align): (u32, u32, u32),
-        unwritten: bool,
-    ) -> Result<Extent, Error> {
-        let index = self.list().index_at(at);
-        let before = index.checked_sub(1).and_then(|before| self.list().get(before));
-        let near = match (before, self.list().get(index)) {
-            (Some(before), _) => Some(before.start.get() + before.count),
-            (None, Some(behind)) => Some(behind.start.get()),
-            (None, None) => None,
-        };
-        let most = most.min(MAX_EXTENT_BLOCKS as u32).max(least);
-        let want = Want { near: near.map(Into::into), most, least, align };
-        let run = match space.allocate(tx, self.owner(false), want) {
-            Err(Error::NoSpace { .. }) if align > 1 => {
-                space.allocate(tx, self.owner(false), Want { align: 1, ..want })?
-            }
-            run => run?,
-        };
+        let run = self.take(tx, space, at, (least, most))?;
         let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten };
         self.map(tx, space, extent)?;
         Ok(extent)
+    }
+
+    /// Allocates `least` to `most` blocks in one piece, as near as possible to the neighbours of a hole, which the
+    /// caller maps to them next.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], with nothing of the fork changed; damage.
+    pub fn take(
+        &self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        at: FileBlock,
+        (least, most): (u32, u32),
+    ) -> Result<Run, Error> {
+        let most = most.min(MAX_EXTENT_BLOCKS as u32).max(least);
+        let near = self.list().near(at);
+        space.allocate(tx, self.owner(false), Want { near, most, least, align: 1 })
     }
 
     /// Maps a hole to blocks that were allocated for it, or that another range gave up.

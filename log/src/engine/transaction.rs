@@ -5,6 +5,7 @@
 //! - Bytes change only through [`Edit::bytes_mut`], which notes the chunks; nothing else of a buffer is logged.
 //! - A transaction ends by a commit; or, if it changed nothing, by being dropped. One that changed something and is
 //!   dropped shuts the volume down.
+//! - One of which a part failed after something had been changed is never committed ([`Transaction::settle`]).
 //!
 //! # Locking
 //! See `docs/locking.md`. Buffers are unlocked when their changes are in the committed item list, not when they are
@@ -79,6 +80,8 @@ pub(super) struct Work {
     epoch: u32,
     /// An earlier transaction of the chain was committed: what follows must be committed too.
     pub(super) rolled: bool,
+    /// A part of the change failed half way: nothing of it may be committed.
+    failed: bool,
 }
 
 impl Recycle for Work {
@@ -93,7 +96,7 @@ impl Recycle for Work {
         self.busy.clear();
         self.deferred.clear();
         self.resumed.clear();
-        (self.epoch, self.rolled) = (0, false);
+        (self.epoch, self.rolled, self.failed) = (0, false, false);
         let lists = [
             self.buffers.capacity(),
             self.items.capacity(),
@@ -412,6 +415,19 @@ impl Transaction {
         !self.work.items.is_empty() || self.work.buffers.iter().flatten().any(Edit::is_dirty)
     }
 
+    /// Ends a part of the change that worked on what is `locked`, and passes its outcome on. Where it failed and
+    /// something has been changed, the change is over: no commit takes it any more, and it shuts the volume down when
+    /// it is dropped.
+    ///
+    /// # Errors
+    /// That of the part.
+    pub fn settle<T, E>(&mut self, part: Result<T, E>, locked: &dyn Loggable) -> Result<T, E> {
+        if part.is_err() && (self.is_dirty() || locked.is_dirty() || !self.work.deferred.is_empty()) {
+            self.work.failed = true;
+        }
+        part
+    }
+
     /// Whether there is anything to commit.
     pub(super) fn has_changes(&self, locked: &[&mut dyn Loggable]) -> bool {
         self.is_dirty() || !self.work.busy.is_empty() || locked.iter().any(|locked| locked.is_dirty())
@@ -468,8 +484,18 @@ impl Transaction {
         self.base.target.is_near_tail(lsn)
     }
 
+    /// Refuses to commit what failed half way.
+    fn expect_whole(&self) -> Result<(), Error> {
+        debug_assert!(!self.work.failed, "a change that failed half way was to be committed");
+        if !self.work.failed {
+            return Ok(());
+        }
+        Err(Error::ShutDown { cause: "a change failed half way".into() })
+    }
+
     /// Commits; `again`: what stays locked too, though it did not change, if the log still needs an older record of it.
     fn write_out(&mut self, locked: &mut [&mut dyn Loggable], again: bool) -> Result<(), Error> {
+        self.expect_whole()?;
         let Work { ticket, items, buffers, busy, .. } = &mut *self.work;
         let Some(ticket) = ticket else {
             debug_assert!(!self.is_dirty(), "a reader changed something");

@@ -13,6 +13,7 @@ mod recover;
 
 use std::sync::atomic::Ordering;
 
+use ag::Claim;
 use base::{Ino, errno};
 use format::attr::{MAX_VALUE, Namespace, acl, remote};
 use format::features::version;
@@ -173,8 +174,8 @@ impl Volume {
         how: SetAttribute,
     ) -> Result<()> {
         let length = wanted.value.as_deref().map_or(0, <[u8]>::len);
-        let value_blocks = self.value_blocks(&name.key, length);
-        self.in_pieces(value_blocks, |change| self.set_within(change, inode, (name, wanted), how))
+        let change = self.begin_attribute(inode.ino(), self.value_bytes(&name.key, length))?;
+        self.set_within(change, inode, (name, wanted), how)
     }
 
     fn set_within(
@@ -200,7 +201,7 @@ impl Volume {
         }
         match value {
             None => drop(change.attributes(&mut state, |attributes| attributes.remove(&name.key))?),
-            Some(value) => (change, state) = change.put_attribute(state, &name.key, value)?,
+            Some(value) => change.put_attribute(&mut state, &name.key, value)?,
         }
         if let Some(permissions) = wanted.permissions {
             let mode = state.mode();
@@ -210,38 +211,20 @@ impl Volume {
         change.commit(&mut [&mut state])
     }
 
-    /// Blocks of its own that a value takes; none of one that lies beside its name.
-    pub(crate) fn value_blocks(&self, key: &Key<'_>, length: usize) -> u32 {
-        match is_inline(key, length, &self.geometry) {
-            true => 0,
-            false => remote::block_count(length as u32, &self.geometry), // at most 64 KiB
-        }
+    /// Bytes of a value that takes blocks of its own; `None` of one that lies beside its name.
+    pub(crate) fn value_bytes(&self, key: &Key<'_>, length: usize) -> Option<u32> {
+        (!is_inline(key, length, &self.geometry)).then_some(length as u32) // at most 64 KiB
     }
 
-    /// Sets an attribute whose value takes so many blocks of its own: where they are not to be had in a few pieces,
-    /// anew, in as many as the log has room for.
-    pub(crate) fn in_pieces<T>(&self, value_blocks: u32, set: impl Fn(Change<'_>) -> Result<T>) -> Result<T> {
-        let most = self.reservations.most_pieces.min(value_blocks as usize);
-        match set(self.begin_attribute(value_blocks)?) {
-            Err(Error::Change(log::engine::Error::NoSpace { what: values::SCATTERED }))
-                if most > values::FEW_PIECES =>
-            {
-                let need = self.reservations.attribute_blocks + value_blocks;
-                let mut change = self.begin_taking(self.reservations.attribute_in_pieces(most), need)?;
-                change.pieces = most;
-                set(change)
-            }
-            done => done,
-        }
-    }
-
-    /// Begins a change of an attribute whose value takes so many blocks of its own.
-    pub(crate) fn begin_attribute(&self, value_blocks: u32) -> Result<Change<'_>> {
-        let (reservation, need) = (self.reservations.attribute, self.reservations.attribute_blocks);
-        match value_blocks {
-            0 => self.begin_giving(reservation, need),
-            more => self.begin_taking(reservation, need + more),
-        }
+    /// Begins a change of an attribute. Where its value takes blocks of its own, they are claimed.
+    pub(crate) fn begin_attribute(&self, ino: Ino, value: Option<u32>) -> Result<Change<'_>> {
+        let need = self.reservations.attribute_blocks;
+        let Some(length) = value else { return self.begin_giving(self.reservations.attribute, need) };
+        let blocks = self.groups.reserve_blocks(need + remote::block_count(length, &self.geometry))?;
+        let most = self.reservations.most_pieces;
+        let claims = values::claim(self.table.shared(), &self.groups, ino, (length, most))?;
+        let change = self.begin_with(self.reservations.attribute_in_pieces(claims.len()), blocks)?;
+        Ok(Change { value: claims, ..change })
     }
 
     /// Removes an attribute.
@@ -328,49 +311,33 @@ impl Change<'_> {
         state: &mut Locked,
         work: impl FnOnce(&mut Attributes<'_>) -> std::result::Result<T, log::engine::Error>,
     ) -> Result<T> {
-        let volume = self.volume;
-        let room = self.blocks.left();
-        let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
-        let mut attributes = Attributes::new(volume.table.shared(), &mut self.tx, &mut space, state, room)?;
-        Ok(work(&mut attributes)?)
+        self.attributes_with(Vec::new(), state, work)
     }
 
-    /// Sets an attribute, as the first that the change does. Where there is no room, nothing of it is done.
-    pub fn put_attribute(mut self, mut state: Locked, key: &Key<'_>, value: &[u8]) -> Result<(Self, Locked)> {
+    /// The same with blocks that are claimed for a value.
+    fn attributes_with<T>(
+        &mut self,
+        claims: Vec<Claim>,
+        state: &mut Locked,
+        work: impl FnOnce(&mut Attributes<'_>) -> std::result::Result<T, log::engine::Error>,
+    ) -> Result<T> {
+        let volume = self.volume;
+        let room = self.blocks.left().saturating_sub(claims.iter().map(Claim::count).sum());
+        let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks).with_claims(claims);
+        let attributes = Attributes::new(volume.table.shared(), &mut self.tx, &mut space, state, room);
+        let done = attributes.and_then(|mut attributes| work(&mut attributes));
+        Ok(self.tx.settle(done, state)?)
+    }
+
+    /// Sets an attribute. A value that takes blocks of its own is written to those that are claimed for it.
+    pub fn put_attribute(&mut self, state: &mut Locked, key: &Key<'_>, value: &[u8]) -> Result<()> {
         if is_inline(key, value.len(), &self.volume.geometry) {
-            self.attributes(&mut state, |attributes| attributes.set(key, &NewValue::Inline(value)))?;
-            return Ok((self, state));
+            return self.attributes(state, |attributes| attributes.set(key, &NewValue::Inline(value)));
         }
-        let mut runs = Vec::new();
-        if let Err(error) = self.stage(&state, value, &mut runs) {
-            return Err(self.unstage(state, &runs, error));
-        }
-        let length = value.len() as u32; // at most 64 KiB
-        let new = NewValue::Remote { runs: &runs, length };
-        match self.attributes(&mut state, |attributes| attributes.set(key, &new)) {
-            // Nothing was changed.
-            Err(error) if error.errno() == errno::ENOSPC => Err(self.unstage(state, &runs, error)),
-            done => done.map(|()| (self, state)),
-        }
-    }
-
-    /// Gives the blocks of a value back that could not be set, and nothing else was done. What is told is why it
-    /// could not, or what this met.
-    fn unstage(mut self, mut state: Locked, runs: &[inode::space::Run], error: Error) -> Error {
-        let mut space = GroupSpace::for_data(&self.volume.groups, &mut self.blocks);
-        let given = values::give_back(&mut self.tx, &mut space, state.ino(), runs);
-        let done = given.map_err(Error::from).and_then(|()| self.commit(&mut [&mut state]));
-        done.err().unwrap_or(error)
-    }
-
-    /// Takes blocks for a value and writes it there.
-    fn stage(&mut self, state: &Locked, value: &[u8], runs: &mut Vec<inode::space::Run>) -> Result<()> {
-        let volume = self.volume;
-        let shared = volume.table.shared();
-        let mut space = GroupSpace::for_data(&volume.groups, &mut self.blocks);
-        let length = value.len() as u32; // at most 64 KiB
-        let amount = (length, self.pieces);
-        values::allocate(shared, &mut self.tx, &mut space, (state.ino(), None), amount, runs)?;
-        Ok(values::write(shared, &mut self.tx, state.ino(), runs, value)?)
+        let claims = std::mem::take(&mut self.value);
+        let runs = values::runs(&claims);
+        values::write(self.volume.table.shared(), &mut self.tx, state.ino(), &runs, value)?;
+        let new = NewValue::Remote { runs: &runs, length: value.len() as u32 }; // at most 64 KiB
+        self.attributes_with(claims, state, |attributes| attributes.set(key, &new))
     }
 }

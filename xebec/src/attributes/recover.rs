@@ -6,13 +6,13 @@
 
 use base::Ino;
 use format::attr::parent::Record;
-use format::attr::{Namespace, flags, remote};
+use format::attr::{Namespace, flags};
 use format::damage::Damage;
 use format::dir;
 use format::log::attr::AttrOperation;
 use format::log::item::ItemType;
 use inode::InodeRef;
-use inode::attr::{Key, NewValue, is_inline};
+use inode::attr::{Key, NewValue};
 use log::engine::defer::Adopted;
 use log::recovery::AttrChange;
 
@@ -54,22 +54,18 @@ impl Volume {
         }
         let old = key(change, &change.name, &change.value).map_err(|damage| damaged(change.ino, damage))?;
         let length = change.value.len();
-        let inline = is_inline(&old, length, &self.geometry);
-        let for_value = if inline { 0 } else { remote::block_count(length as u32, &self.geometry) }; // at most 64 KiB
-        let need = self.reservations.attribute_blocks;
-        let mut transaction = match for_value {
-            0 => self.begin_giving(self.reservations.attribute, need)?,
-            more => self.begin_taking(self.reservations.attribute, need + more)?,
-        };
+        let sets = matches!(change.operation, AttrOperation::Set | AttrOperation::Replace);
+        let value = self.value_bytes(&old, length).filter(|_| sets);
+        let mut transaction = self.begin_attribute(change.ino, value)?;
         if let Some(adopted) = adopted {
             transaction.tx.answer(adopted, ItemType::Attrd);
         }
         let mut state = file.lock();
         match change.operation {
             AttrOperation::Set | AttrOperation::Replace => {
-                transaction.set_again(&mut state, &old, &change.value, inline)?;
+                transaction.put_attribute(&mut state, &old, &change.value)?;
             }
-            AttrOperation::ParentSet => transaction.set_again(&mut state, &old, &change.value, true)?,
+            AttrOperation::ParentSet => transaction.set_inline(&mut state, &old, &change.value)?,
             AttrOperation::Remove | AttrOperation::ParentRemove => {
                 transaction.attributes(&mut state, |attributes| attributes.remove(&old))?;
             }
@@ -77,7 +73,7 @@ impl Volume {
                 let new = key(change, &change.new_name, &change.new_value)
                     .map_err(|damage| damaged(change.ino, damage))?;
                 transaction.attributes(&mut state, |attributes| attributes.remove(&old))?;
-                transaction.set_again(&mut state, &new, &change.new_value, true)?;
+                transaction.set_inline(&mut state, &new, &change.new_value)?;
             }
         }
         transaction.commit(&mut [&mut state])
@@ -85,13 +81,8 @@ impl Volume {
 }
 
 impl Change<'_> {
-    fn set_again(&mut self, state: &mut Locked, key: &Key<'_>, value: &[u8], inline: bool) -> Result<()> {
-        if inline {
-            return self.attributes(state, |attributes| attributes.set(key, &NewValue::Inline(value)));
-        }
-        let mut runs = Vec::new();
-        self.stage(state, value, &mut runs)?;
-        let length = value.len() as u32; // at most 64 KiB
-        self.attributes(state, |attributes| attributes.set(key, &NewValue::Remote { runs: &runs, length }))
+    /// Parent pointers are short.
+    fn set_inline(&mut self, state: &mut Locked, key: &Key<'_>, value: &[u8]) -> Result<()> {
+        self.attributes(state, |attributes| attributes.set(key, &NewValue::Inline(value)))
     }
 }

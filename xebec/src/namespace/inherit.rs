@@ -94,10 +94,10 @@ impl Volume {
     pub(super) fn bequeath_by_parts(&self, file: &InodeRef, begins: &Begins<'_>) -> Result<()> {
         for (key, list) in begins.lists.iter().flatten() {
             self.with_room(|| {
-                self.in_pieces(self.value_blocks(key, list.len()), |change| {
-                    let (change, mut state) = change.put_attribute(file.lock(), key, list)?;
-                    change.commit(&mut [&mut state])
-                })
+                let mut change = self.begin_attribute(file.ino(), self.value_bytes(key, list.len()))?;
+                let mut state = file.lock();
+                change.put_attribute(&mut state, key, list)?;
+                change.commit(&mut [&mut state])
             })?;
         }
         for (name, wanted) in begins.given {
