@@ -52,6 +52,9 @@ struct Args {
     /// Rounds at most.
     #[arg(long)]
     rounds: Option<usize>,
+    /// Have one seed in so many judged by `xfs_repair -n`, too; 0 for none.
+    #[arg(long, default_value_t = 20)]
+    repair_in: u64,
     /// Run seeds in this process, a line for each.
     #[arg(long, hide = true)]
     worker: bool,
@@ -95,7 +98,8 @@ impl Args {
 fn run_seed(args: &Args, volumes: &Volumes, seed: u64) -> Summary {
     SEED.store(seed, SeqCst);
     let scenario = Scenario::of(seed).limited(args.limit());
-    run(&scenario, volumes, fail).unwrap_or_else(|what| fail(&what))
+    let repair = args.repair_in > 0 && seed.is_multiple_of(args.repair_in);
+    run(&scenario, volumes, repair, fail).unwrap_or_else(|what| fail(&what))
 }
 
 /// A panic anywhere ends the process: a simulated thread cannot be unwound while others wait for it.

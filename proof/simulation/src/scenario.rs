@@ -111,8 +111,10 @@ pub struct Scenario {
     pub limit: Limit,
 }
 
-/// Shapes beyond those of the crash simulator: large blocks.
-const LARGE_BLOCKS: [Shape; 2] = [
+/// Shapes beyond those of the crash simulator: large blocks, and AGs as small as they can be.
+const SHAPES_BEYOND: [Shape; 4] = [
+    Shape { name: "tiny-ags", size: 64 << 20, ag_count: Some(4), ..BASE },
+    Shape { name: "bs1k-tiny-ags", size: 64 << 20, block_size: 1024, ag_count: Some(4), ..BASE },
     Shape { name: "bs16k", size: 96 << 20, block_size: 16 << 10, ag_count: Some(2), ..BASE },
     Shape { name: "bs64k", size: 256 << 20, block_size: 64 << 10, ag_count: Some(1), ..BASE },
 ];
@@ -127,7 +129,7 @@ fn delay(rng: &mut Rng, held_in: u64) -> Delay {
 }
 
 fn disk(rng: &mut Rng) -> DiskPlan {
-    let held = |rng: &mut Rng| [0, 0, 20, 200][rng.index(4)];
+    let held = |rng: &mut Rng| [0, 3, 20, 200][rng.index(4)];
     let (read_held, write_held, flush_held) = (held(rng), held(rng), held(rng));
     let fails = rng.one_in(6);
     let fails_in = |rng: &mut Rng| if fails && rng.one_in(2) { 50 + rng.below(500) } else { 0 };
@@ -163,7 +165,7 @@ impl Scenario {
     /// What a seed is.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::part(seed, 41);
-        let shapes: Vec<Shape> = SHAPES.into_iter().chain(LARGE_BLOCKS).collect();
+        let shapes: Vec<Shape> = SHAPES.into_iter().chain(SHAPES_BEYOND).collect();
         let shape = shapes[rng.index(shapes.len())].clone();
         let age = [Age::Fresh, Age::Fragmented, Age::Full, Age::Full][rng.index(4)];
         Self {

@@ -1,7 +1,9 @@
 //! A directory that grows large and vanishes, and a file that takes its blocks: metadata becomes data and metadata
 //! again, while writes of both are on their way.
 
-use base::Ino;
+use std::time::Duration;
+
+use base::{Ino, thread};
 use crashsim::stamped::{SECTOR, sectors};
 use model::Rng;
 use xebec::{New, SetAttribute};
@@ -18,8 +20,10 @@ const LONGEST: u64 = 16 << 11;
 pub fn work(stage: &Stage, home: Ino, file: &KnownFile, mut rng: Rng, steps: usize) -> Result<(), String> {
     let mut left = steps;
     while left > 0 && !stage.is_over() {
-        let links = (10 + rng.index(150)).min(left.max(10));
-        left = left.saturating_sub(links);
+        let most = [30, 150][rng.index(2)];
+        let links = 10 + rng.index(most);
+        // A link is a small step.
+        left = left.saturating_sub(links / 4);
         if !grow_and_remove(stage, home, links, &mut rng)? {
             return Ok(());
         }
@@ -56,6 +60,10 @@ fn grow_and_remove(stage: &Stage, home: Ino, links: usize, rng: &mut Rng) -> Res
     }
     if rng.one_in(2) && !stage.must("sync", volume.sync())? {
         return Ok(false);
+    }
+    if rng.one_in(2) {
+        // An idle log is written back: its writes are on their way while the directory goes.
+        thread::sleep(Duration::from_secs(25 + rng.below(15)));
     }
     for name in names {
         if !stage.must("unlink", volume.unlink(dir, &name))? {
