@@ -60,6 +60,8 @@ impl File<'_> {
         let frame = |contents, at: u64| (contents, at..at + length);
         self.volume.with_room(|| {
             Contents::change_maps(frame(&source.contents, from), frame(&self.contents, to), |_, change| {
+                // Either file may have become longer or shorter before it was locked.
+                self.verify_ends(source, ranges, equal)?;
                 if equal && !self.holds_the_same(source, ranges)? {
                     return Err(EngineError::Refused { errno: errno::EBADE, why: "the ranges differ" });
                 }
@@ -99,7 +101,7 @@ impl File<'_> {
             return Err(Error::refused(errno::EOPNOTSUPP, why));
         }
         let Ranges { from, to, length } = ranges;
-        let (size, own_size) = (source.len(), self.len());
+        let size = source.len();
         let length = match length {
             0 if from > size => {
                 return Err(Error::refused(errno::EINVAL, "the range begins behind the end of the file"));
@@ -109,22 +111,42 @@ impl File<'_> {
             length => length,
         };
         let (end, own_end) = (end_of(from, length)?, end_of(to, length)?);
-        let whole = |at: u64| at.is_multiple_of(self.volume.geometry.block_size.into());
         let invalid = |why| Err(Error::refused(errno::EINVAL, why));
-        if !whole(from) || !whole(to) {
+        if !self.is_whole(from) || !self.is_whole(to) {
             return invalid("the ranges do not begin at blocks");
         }
-        if end > size || (equal && own_end > own_size) {
-            return invalid("the range reaches behind the end of the file");
-        }
+        let ranges = Ranges { from, to, length };
+        self.verify_ends(source, ranges, equal)?;
         if self.ino() == source.ino() && from < own_end && to < end {
             return invalid("the ranges overlap");
         }
-        let ends_both = end == size && own_end >= own_size;
-        match (whole(length) || ends_both, equal) {
-            (true, _) => Ok(Some(Ranges { from, to, length })),
-            (false, true) => Err(Error::refused(errno::EBADE, "the ranges end within a block")),
-            (false, false) => invalid("the ranges end within a block that is not the last of both files"),
+        Ok(Some(ranges))
+    }
+
+    fn is_whole(&self, at: u64) -> bool {
+        at.is_multiple_of(self.volume.geometry.block_size.into())
+    }
+
+    /// Refuses ranges that reach behind a file's end, or end within a block that is not the last of both files: what
+    /// the target has behind the range would be replaced by what the source has there.
+    fn verify_ends(
+        &self,
+        source: &File<'_>,
+        Ranges { from, to, length }: Ranges,
+        equal: bool,
+    ) -> std::result::Result<(), EngineError> {
+        let (size, own_size) = (source.len(), self.len());
+        let (end, own_end) = (from + length, to + length);
+        let refused = |errno, why| Err(EngineError::Refused { errno, why });
+        if end > size || (equal && own_end > own_size) {
+            return refused(errno::EINVAL, "the range reaches behind the end of the file");
+        }
+        match (self.is_whole(length) || (end == size && own_end >= own_size), equal) {
+            (true, _) => Ok(()),
+            (false, true) => refused(errno::EBADE, "the ranges end within a block"),
+            (false, false) => {
+                refused(errno::EINVAL, "the ranges end within a block that is not the last of both files")
+            }
         }
     }
 
@@ -244,5 +266,52 @@ impl File<'_> {
 
     pub(super) fn inode(&self) -> &Arc<Inode> {
         self.handle.inode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block::MemoryDevice;
+
+    use super::*;
+    use crate::{New, OpenOptions, Options, Volume};
+
+    /// The ends of both files were looked at before they were locked. A target that had become longer by then lost what
+    /// had been appended: its last block became that of the source, with zeros behind the source's end. A source that
+    /// had become longer gave away bytes behind the range.
+    #[test]
+    fn files_that_grew_before_they_were_locked_share_no_part_of_a_block() {
+        let device = Arc::new(MemoryDevice::new(32 << 20));
+        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+        let volume = Volume::open(device, Options::default()).unwrap();
+        let make = |name: &[u8]| {
+            let ino = volume.create(volume.root(), name, &New::file()).unwrap();
+            let file = OpenOptions::new().read(true).write(true).open_ino(&volume, ino).unwrap();
+            file.write_at(&[1; 5000], 0).unwrap();
+            file
+        };
+        let all = Ranges { from: 0, to: 0, length: 5000 };
+        for (n, equal) in [(0, false), (1, true)] {
+            for grows in ["source", "target"] {
+                let [source, target] =
+                    ["source", "target"].map(|which| make(format!("{which} {n} {grows}").as_bytes()));
+                let ranges = target.ranges_to_share(&source, all, equal).unwrap().unwrap();
+                let grown = if grows == "source" { &source } else { &target };
+                grown.append(&[2; 1000]).unwrap();
+                let error = target.share(&source, ranges, equal).unwrap_err();
+                let expected = if equal { errno::EBADE } else { errno::EINVAL };
+                assert_eq!(error.errno(), expected, "{grows}: {error}");
+                let mut bytes = [0; 6000];
+                assert_eq!(grown.read_at(&mut bytes, 0).unwrap(), 6000);
+                assert!(bytes[..5000] == [1; 5000] && bytes[5000..] == [2; 1000], "{grows}");
+            }
+        }
+        let [source, target] = [b"source", b"target"].map(|name| make(name));
+        let ranges = target.ranges_to_share(&source, all, true).unwrap().unwrap();
+        target.set_len(4096).unwrap();
+        assert_eq!(target.share(&source, ranges, true).unwrap_err().errno(), errno::EINVAL);
+        assert_eq!(target.len(), 4096, "a deduplication makes no file longer");
+        drop((source, target));
+        volume.unmount().unwrap();
     }
 }
