@@ -12,6 +12,7 @@
 //! | [`recycled`] | memory that a thread uses again and again |
 //! | [`thread`] | starting threads, sleeping, yielding |
 //! | [`simulation`] | a deterministic scheduler that can take the place of the system's |
+//! | [`stop`] | threads of one scope, which a panic stops together |
 //! | [`sync`] | atomics, in whose place a model checker can put its own |
 //! | [`time`], [`random`] | the clock and random numbers, which tests replace |
 //!
@@ -28,6 +29,7 @@ pub mod prefetch;
 pub mod random;
 pub mod recycled;
 pub mod simulation;
+pub mod stop;
 pub mod sync;
 pub mod thread;
 pub mod time;

@@ -404,6 +404,65 @@ mod tests {
         assert_eq!(sink.0.len(), 10);
     }
 
+    /// Panics in one of the calls: `perform` of task 24, `weight` of result 24, `worker`, or the sink's `take`.
+    struct Panics(&'static str);
+
+    impl Panics {
+        fn in_call(&self, name: &str) {
+            if self.0 == name {
+                // Without the message of a panic.
+                std::panic::resume_unwind(Box::new(()));
+            }
+        }
+    }
+
+    impl Work for Panics {
+        type Task = u64;
+        type Result = u64;
+        type Worker = ();
+
+        fn worker(&self) {
+            self.in_call("worker");
+        }
+
+        fn perform(&self, (): &mut (), task: u64, pieces: &mut Vec<PieceOf<Self>>) {
+            if task == 24 {
+                self.in_call("perform");
+            }
+            Numbers { limit: 5000, weight: 1 }.perform(&mut (), task, pieces);
+        }
+
+        fn weight(&self, result: &u64) -> usize {
+            if *result == 24 {
+                self.in_call("weight");
+            }
+            1
+        }
+    }
+
+    impl Sink<Panics> for &Panics {
+        type Error = ();
+
+        fn take(&mut self, result: u64, _: &mut Vec<PieceOf<Panics>>) -> Result<(), ()> {
+            if result == 24 {
+                self.in_call("take");
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_of_any_thread_ends_the_work() {
+        for call in ["worker", "perform", "weight", "take"] {
+            for threads in [1, 2, 5] {
+                let work = Panics(call);
+                let run = || run(&work, vec![1, 5], &mut &work, threads);
+                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+                assert!(ended.is_err(), "{call}, {threads} threads");
+            }
+        }
+    }
+
     #[test]
     fn nothing_to_do_ends_at_once() {
         let mut sink = Keep(Vec::new(), None);

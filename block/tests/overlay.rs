@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::stop;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use xebec_block::{Device, Durability, MemoryDevice, OVERLAY_PAGE, OverlayDevice, ReadRequest};
@@ -98,16 +98,15 @@ fn readers_beside_a_writer_see_whole_pages_in_order() {
     const PAGES: u64 = 64;
     let base = Arc::new(MemoryDevice::new(PAGES * OVERLAY_PAGE as u64));
     let overlay = OverlayDevice::new(base);
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    stop::scope(|scope| {
         for reader in 0..3u64 {
-            let (overlay, done) = (&overlay, &done);
-            scope.spawn(move || {
+            let overlay = &overlay;
+            scope.spawn(move |stop| {
                 let mut last = [0u8; PAGES as usize];
                 let mut buf = vec![0; 4 * OVERLAY_PAGE];
                 let mut first = reader;
                 loop {
-                    let finished = done.load(Ordering::Acquire);
+                    let finished = stop.is_set();
                     first = (first + 7) % (PAGES - 3);
                     overlay.read_at(first * OVERLAY_PAGE as u64, &mut buf).unwrap();
                     for (page, seen) in buf.chunks(OVERLAY_PAGE).zip(&mut last[first as usize..]) {
@@ -128,7 +127,6 @@ fn readers_beside_a_writer_see_whole_pages_in_order() {
             }
         }
         overlay.freeze();
-        done.store(true, Ordering::Release);
     });
     let mut page = [0; OVERLAY_PAGE];
     overlay.read_at(0, &mut page).unwrap();

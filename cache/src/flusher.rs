@@ -70,6 +70,28 @@ pub(crate) struct Syncs {
     failed: Option<Error>,
 }
 
+/// What a sweep ends with that panics.
+const PANICKED: Error = Error::Refused {
+    errno: base::errno::EIO,
+    why: "writeback panicked (this is a bug; the panic's message says where)",
+};
+
+/// The sweep of a sync. It ends when this is dropped, so that a panic leaves no other sync waiting for it.
+struct Sweep<'c, B: Backing> {
+    cache: &'c Cache<B>,
+    failed: Option<Error>,
+}
+
+impl<B: Backing> Drop for Sweep<'_, B> {
+    fn drop(&mut self) {
+        let mut syncs = self.cache.syncs.lock();
+        syncs.running = false;
+        syncs.finished = syncs.started;
+        syncs.failed = self.failed.take();
+        self.cache.synced.notify_all();
+    }
+}
+
 /// The thread that writes a volume back. Dropped, it ends, with what is dirty left as it is.
 #[derive(Debug)]
 pub struct Flusher<B: Backing> {
@@ -161,12 +183,10 @@ impl<B: Backing> Cache<B> {
             syncs.running = true;
             syncs.started += 1;
             drop(syncs);
-            let (_, failed) = self.write_back_all();
+            let mut sweep = Sweep { cache: self, failed: Some(PANICKED) };
+            sweep.failed = self.write_back_all().1;
+            drop(sweep);
             syncs = self.syncs.lock();
-            syncs.running = false;
-            syncs.finished = syncs.started;
-            syncs.failed = failed;
-            self.synced.notify_all();
         }
         syncs.failed.clone().map_or(Ok(()), Err)
     }

@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark without a device cannot fail")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::Daddr;
@@ -29,15 +29,15 @@ fn rate(threads: u64, shards: usize, duration: Duration) -> f64 {
     let (superblock, device) = volume();
     let options = Options { shards: Some(shards), ..Options::default() };
     let log = Log::open(&superblock, device, None, None, &options).unwrap();
-    let (stop, total) = (AtomicBool::new(false), AtomicU64::new(0));
+    let total = AtomicU64::new(0);
     let start = Instant::now();
-    std::thread::scope(|scope| {
+    base::stop::scope(|scope| {
         for thread in 0..threads {
-            let (log, stop, total) = (&log, &stop, &total);
-            scope.spawn(move || {
+            let (log, total) = (&log, &total);
+            scope.spawn(move |stop| {
                 let at = Extent { daddr: Daddr(8 * (thread + 1)), bytes: 512 };
                 let mut count = 0u64;
-                while !stop.load(Ordering::Relaxed) {
+                while !stop.is_set() {
                     let mut tx = log.begin(RESERVATION).unwrap();
                     let id = tx.read(at, Rank::Buffer, |_| Ok(())).unwrap();
                     tx.bytes_mut(id, 0..8).copy_from_slice(&count.to_le_bytes());
@@ -48,7 +48,6 @@ fn rate(threads: u64, shards: usize, duration: Duration) -> f64 {
             });
         }
         std::thread::sleep(duration);
-        stop.store(true, Ordering::Relaxed);
     });
     total.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
 }

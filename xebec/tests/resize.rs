@@ -5,8 +5,8 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use base::stop::{self, Stop};
 use block::{Device as _, Fault, FaultDevice, MemoryDevice, Operation, When};
 use xebec::{New, Options, Volume, resize};
 
@@ -71,15 +71,14 @@ fn a_volume_grows_while_threads_work_on_it() {
         let device = make(40 * MIB, options);
         let volume = open(&device);
         let block = u64::from(volume.geometry().block_size);
-        let done = AtomicBool::new(false);
-        let files = std::thread::scope(|scope| {
+        let files = stop::scope(|scope| {
             let work = |thread: u32| {
-                let (volume, done) = (&volume, &done);
-                move || {
+                let volume = &volume;
+                move |stop: &Stop| {
                     let mut files = BTreeMap::new();
                     let dir = format!("/thread {thread}");
                     for round in 0u32.. {
-                        if done.load(Relaxed) && round > 30 || round > 200 {
+                        if stop.is_set() && round > 30 || round > 200 {
                             break;
                         }
                         files.extend(fill(volume, &dir, round * 4..round * 4 + 4));
@@ -99,7 +98,7 @@ fn a_volume_grows_while_threads_work_on_it() {
                 assert_eq!(has, volume.geometry().blocks());
                 assert!(has * block > size - 65 * block, "{has}");
             }
-            done.store(true, Relaxed);
+            scope.stop().set();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<BTreeMap<_, _>>()
         });
         assert_eq!(device.size(), 300 * MIB, "shape {n}");

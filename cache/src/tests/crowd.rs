@@ -1,7 +1,8 @@
 //! Many threads on many files, with a flusher, small budgets, and somebody who syncs all the time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use base::stop;
 
 use super::{Dice, cache, file};
 use crate::testing::{Volume, pattern};
@@ -47,26 +48,16 @@ fn threads_with_files_of_their_own() {
         Options { cache_bytes: Some(1 << 20), pass_bytes: 256 << 10, interval_ms: 5, ..Options::default() };
     let volume_cache = Cache::new(volume.clone(), options);
     let flusher = Flusher::start(&volume_cache).unwrap();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let owners: Vec<_> = (0..4)
-            .map(|thread| {
-                scope.spawn({
-                    let cache = &volume_cache;
-                    move || owner(cache, thread, 700)
-                })
-            })
-            .collect();
-        let syncer = scope.spawn(|| {
-            while !done.load(SeqCst) {
+    stop::scope(|scope| {
+        scope.spawn(|stop| {
+            while !stop.is_set() {
                 volume_cache.sync_all().unwrap();
                 volume.force();
             }
         });
-        let results: Vec<_> = owners.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-        done.store(true, SeqCst);
-        syncer.join().unwrap();
-        results.into_iter().for_each(|result| result.unwrap());
+        let cache = &volume_cache;
+        let owners: Vec<_> = (0..4).map(|thread| scope.spawn(move |_| owner(cache, thread, 700))).collect();
+        owners.into_iter().for_each(|owner| owner.join().unwrap());
     });
     volume_cache.sync_all().unwrap();
     drop(flusher);
@@ -82,14 +73,13 @@ fn readers_beside_a_writer_see_what_was_written_there_or_nothing() {
     let volume_cache = Cache::new(volume.clone(), options);
     let flusher = Flusher::start(&volume_cache).unwrap();
     let contents = file(&volume_cache, 3);
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    stop::scope(|scope| {
         for seed in 0..3 {
-            let (contents, done) = (&contents, &done);
-            scope.spawn(move || {
+            let contents = &contents;
+            scope.spawn(move |stop| {
                 let mut dice = Dice::new(seed);
                 let mut buf = vec![0; 9000];
-                while !done.load(SeqCst) {
+                while !stop.is_set() {
                     let at = dice.next(1 << 20);
                     let count = contents.read(at, &mut buf).unwrap();
                     let wrong = (0..count).find(|n| buf[*n] != 0 && buf[*n] != pattern(3, at + *n as u64));
@@ -109,10 +99,25 @@ fn readers_beside_a_writer_see_what_was_written_there_or_nothing() {
                 volume.force();
             }
         }
-        done.store(true, SeqCst);
     });
     contents.flush(0..u64::MAX).unwrap();
     drop(flusher);
+}
+
+/// Syncs that came after one that panicked waited for its end for ever.
+#[test]
+fn a_sync_that_panics_leaves_no_other_waiting() {
+    let volume = Volume::new(12, 100);
+    let volume_cache = cache(&volume, 1 << 20);
+    let contents = file(&volume_cache, 3);
+    contents.write(0, &[7; 8192]).unwrap();
+    // Without the message of a panic.
+    volume.hooks().finish.set(|| std::panic::resume_unwind(Box::new(())));
+    let panics = std::panic::AssertUnwindSafe(|| volume_cache.sync_all());
+    assert!(std::panic::catch_unwind(panics).is_err());
+    contents.write(0, &[8; 8192]).unwrap();
+    // It may fail, as the first left its file in the middle of a change. It ends.
+    let _ = volume_cache.sync_all();
 }
 
 /// What was on its way to new blocks was taken for a hole, and the part of a block at the edge of a hole that was

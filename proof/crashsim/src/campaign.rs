@@ -6,9 +6,11 @@
 
 use std::collections::HashMap;
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use base::stop::{self, Stop};
 use block::Recording;
 
 use crate::image::Image;
@@ -107,12 +109,12 @@ pub fn judge_run<T: Target>(target: &T, run: &Run, choice: &Choice) -> Result<Co
         let step = all.len() as f64 / choice.states as f64;
         all = (0..choice.states).filter_map(|n| all.get((n as f64 * step) as usize).copied()).collect();
     }
-    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let next = AtomicUsize::new(0);
     let sum = Mutex::new((Counts::default(), None::<Box<Wrong>>));
     let known = Known::default();
-    let worker = || {
+    let worker = |stop: &Stop| {
         let mut builder = Builder::new(&run.before, &run.recording);
-        while !stop.load(Relaxed) {
+        while !stop.is_set() {
             let from = next.fetch_add(BATCH, Relaxed);
             let Some(batch) = all.get(from..(from + BATCH).min(all.len())).filter(|b| !b.is_empty()) else {
                 break;
@@ -126,17 +128,17 @@ pub fn judge_run<T: Target>(target: &T, run: &Run, choice: &Choice) -> Result<Co
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
             sum.0 += counts;
             if let Err(wrong) = result {
-                stop.store(true, Relaxed);
+                stop.set();
                 if sum.1.as_ref().is_none_or(|known| known.state.index > wrong.state.index) {
                     sum.1 = Some(wrong);
                 }
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 0..choice.workers.max(1) {
-            scope.spawn(worker);
-        }
+    stop::scope(|scope| {
+        let workers: Vec<_> = (0..choice.workers.max(1)).map(|_| scope.spawn(worker)).collect();
+        // The end of this closure stops them, so they are joined here.
+        workers.into_iter().for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
     });
     let (mut counts, wrong) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(wrong) = wrong {

@@ -5,10 +5,11 @@
 //! seed, though not the timing of the threads.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use base::stop::{self, Stop};
 use base::{Ino, errno};
 use block::Device;
 use crashsim::engine::{Engine, check};
@@ -28,7 +29,6 @@ struct Together {
     volume: Volume,
     directories: Mutex<Vec<Ino>>,
     done: AtomicU64,
-    over: AtomicBool,
 }
 
 /// One thread.
@@ -174,9 +174,9 @@ impl Worker<'_> {
 }
 
 /// Ends the program where nothing happens any more.
-fn watch(together: &Together, what: &str) {
+fn watch(together: &Together, stop: &Stop, what: &str) {
     let (mut last, mut since) = (0, Instant::now());
-    while !together.over.load(Relaxed) {
+    while !stop.is_set() {
         std::thread::sleep(Duration::from_millis(20));
         let done = together.done.load(Relaxed);
         if done != last {
@@ -196,20 +196,18 @@ fn run(shape: &Shape, parent: bool, seed: u64, steps: u64) {
     mkfs::format(&*device, &mkfs::Options { parent, log, ..shape.mkfs() }).unwrap();
     let volume = Volume::open(device.clone(), engine.options()).unwrap();
     let directories = Mutex::new(vec![volume.root()]);
-    let together = Together { volume, directories, done: AtomicU64::new(0), over: AtomicBool::new(false) };
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(&together, &what));
+    let together = Together { volume, directories, done: AtomicU64::new(0) };
+    stop::scope(|scope| {
+        scope.spawn(|stop| watch(&together, stop, &what));
         let workers: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let rng = Rng::part(seed, thread);
                 let worker = Worker { together: &together, rng, handles: Vec::new() };
                 let what = &what;
-                scope.spawn(move || worker.work(steps, what))
+                scope.spawn(move |_| worker.work(steps, what))
             })
             .collect();
         let ended: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-        together.over.store(true, Relaxed);
-        watcher.join().unwrap();
         assert!(ended.iter().all(Result::is_ok), "{what}: a thread panicked");
     });
     let device: Arc<dyn Device> = device;

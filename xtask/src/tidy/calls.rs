@@ -51,6 +51,13 @@ const BANS: &[Ban] = &[
         instead: "a library returns what it has to say; the doors print",
     },
     Ban {
+        calls: &["Barrier::new("],
+        within: &[],
+        except: &[],
+        tests_may: false,
+        instead: "who panics before it leaves the others waiting: send on a channel, or stop by base::stop",
+    },
+    Ban {
         calls: &["Instant::now("],
         within: &["base/", "format/", "log/"],
         except: &[],

@@ -1,6 +1,6 @@
 //! Threads that allocate and free on one volume at the same time.
 
-use std::sync::Barrier;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use base::{AgNumber, FsBlock};
@@ -71,16 +71,17 @@ fn what_a_lower_group_has_is_found_though_somebody_is_at_work_there() {
     for ag in 1..4 {
         while volume.run(|tx| take(tx, ag)).is_ok() {}
     }
-    let held = Barrier::new(2);
+    let volume = &volume;
+    let (held, is_held) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             let mut tx = volume.begin();
             volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
-            held.wait();
+            held.send(()).unwrap();
             std::thread::sleep(Duration::from_millis(3));
             tx.commit(&mut []).unwrap();
         });
-        held.wait();
+        is_held.recv().unwrap();
         let (block, _) = volume
             .run(|tx| {
                 let mut reservation = volume.groups.reserve_blocks(1)?;

@@ -1,7 +1,8 @@
 //! Random changes of every kind.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use base::stop;
 
 use super::bed::Bed;
 use crate::tests::volume::{Volume, options};
@@ -94,11 +95,10 @@ fn threads_with_files_of_their_own_on_one_volume() {
     let volume = Arc::new(Volume::new(&options(1024, |_| {})));
     let mut beds: Vec<_> = (0..4).map(|seed| Bed::on(&volume, 3, 100 + seed)).collect();
     let all: Vec<_> = beds.iter().flat_map(|bed| bed.files.clone()).collect();
-    let ends = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    stop::scope(|scope| {
         // All else of an inode may change at any time.
-        scope.spawn(|| {
-            for inode in all.iter().cycle().take_while(|_| !ends.load(Relaxed)) {
+        scope.spawn(|stop| {
+            for inode in all.iter().cycle().take_while(|_| !stop.is_set()) {
                 let tx = volume.shared().begin(volume.shared().reservations.inode).unwrap();
                 let mut locked = inode.lock();
                 locked.set_owner(7, 8);
@@ -108,7 +108,7 @@ fn threads_with_files_of_their_own_on_one_volume() {
         let threads: Vec<_> = beds
             .iter_mut()
             .map(|bed| {
-                scope.spawn(|| {
+                scope.spawn(|_| {
                     for _ in 0..150 {
                         change(bed, true);
                         bed.compare();
@@ -116,9 +116,7 @@ fn threads_with_files_of_their_own_on_one_volume() {
                 })
             })
             .collect();
-        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        ends.store(true, Relaxed);
-        ended.into_iter().for_each(|ended| ended.unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     beds.iter_mut().for_each(Bed::compare);
     volume.judge();

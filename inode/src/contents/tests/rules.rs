@@ -1,10 +1,9 @@
 //! What is refused, and what flags and times become.
 
 use std::ops::ControlFlow;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::channel;
 
-use base::{FileBlock, errno};
+use base::{FileBlock, errno, stop};
 use format::inode::flags;
 use format::timestamp::Timestamp;
 use log::engine::Error;
@@ -161,15 +160,14 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
     let reserved = bed.reserve(60).unwrap();
     let (size, old) = (61 * 1024, bed.known[0].size);
     let file = Finish { inode: bed.inode(0), written, size: Some(size), modified: None, reserved };
-    let ends = AtomicBool::new(false);
     let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
     // Whatever the watcher happens to see must be so.
-    let start = Barrier::new(2);
-    std::thread::scope(|scope| {
-        let watch = || {
-            start.wait();
-            while !ends.load(Relaxed) {
-                let mut locked = inode.lock();
+    let (watched, (started, is_started)) = (&inode, channel());
+    stop::scope(|scope| {
+        scope.spawn(move |stop| {
+            started.send(()).unwrap();
+            while !stop.is_set() {
+                let mut locked = watched.lock();
                 let size = locked.size();
                 let list = crate::contents::step::list(shared, &mut locked).unwrap();
                 let mapped: u64 = list.as_slice().iter().map(|extent| extent.count).sum();
@@ -177,14 +175,11 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
                 drop(locked);
                 std::thread::yield_now();
             }
-        };
-        let watcher = scope.spawn(watch);
-        start.wait();
+        });
+        is_started.recv().unwrap();
         let mut files = [file];
         finish(shared, groups, &mut files).unwrap();
         drop(groups.given_blocks(files[0].reserved));
-        ends.store(true, Relaxed);
-        watcher.join().unwrap();
     });
     assert_eq!(inode.read().size(), size);
     bed.volume.judge();

@@ -1,10 +1,14 @@
 //! The threads that write records, and what follows when one is on the disk.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use block::Durability;
 
 use super::buffer::{Buffer, Place};
 use super::{Host, Iclogs, Stage, State};
 use crate::engine::halt::Halt;
+
+const PANICKED: &str = "writing a record of the log panicked (this is a bug; the panic's message says where)";
 
 /// A record that a thread has taken to write.
 struct Job {
@@ -34,7 +38,12 @@ impl Iclogs {
     }
 
     fn run(&self, (job, mut buffer): (Job, Buffer), host: &dyn Host) {
-        let result = if job.closed { Err(Halt::Closed) } else { self.write(&job, &mut buffer, host) };
+        // A panic must not leave the record in flight for ever.
+        let write = AssertUnwindSafe(|| self.write(&job, &mut buffer, host));
+        let result = match job.closed {
+            true => Err(Halt::Closed),
+            false => catch_unwind(write).unwrap_or_else(|_| Err(Halt::Because(PANICKED.into()))),
+        };
         buffer.clear();
         let ok = result.is_ok();
         if let Err(error) = result

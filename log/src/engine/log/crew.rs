@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //! Who helps goes on until there is nothing to write. So what another thread left to it is never forgotten: that one
-//! saw a record being written in front of its own.
+//! saw a record being written in front of its own. A panic of whoever does this work shuts the volume down, which wakes
+//! all that wait for it.
 //!
 //! # Locking
 //! One mutex of rank `Leaf` around the handles; threads begin under it, and nobody waits for them under it.
@@ -97,11 +98,27 @@ impl Threads {
         run: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) -> Result<(), Error> {
         let shared = Arc::clone(shared);
-        let thread = base::thread::spawn(name, move || run(&shared));
+        let thread = base::thread::spawn(name, move || {
+            let _guard = ShutDownOnPanic(&shared);
+            run(&shared);
+        });
         let thread =
             thread.map_err(|error| Error::log(format!("no thread for the log can be started: {error}")))?;
         self.handles.push(thread);
         Ok(())
+    }
+}
+
+/// Shuts the volume down when a thread panics that does the journal's work. Others would wait for that work for ever.
+pub(super) struct ShutDownOnPanic<'s>(pub &'s Shared);
+
+impl Drop for ShutDownOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.shut_down(
+                "a thread of the journal panicked (this is a bug; the panic's message says where)",
+            );
+        }
     }
 }
 
@@ -140,6 +157,7 @@ impl Shared {
     /// Writes the records that wait to be written, where no thread does.
     pub fn help(&self) {
         if self.is_alone() {
+            let _guard = ShutDownOnPanic(self);
             self.iclogs.write_waiting(self);
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use base::stop;
 use base::time::Time;
 use block::RecordDevice;
 use crashsim::engine::{Engine, Open};
@@ -217,20 +218,21 @@ fn inner() {
     let calls = Calls::new(&mount);
     let homes = homes(&calls, "theirs", round).unwrap();
     let ticks = Ticks::default();
-    std::thread::scope(|scope| {
+    // After a panic the volume is never shut down: the flag ends the loops then.
+    stop::scope(|scope| {
         // Removes what Xebec made, as far as it comes.
-        scope.spawn(|| drop(std::fs::remove_dir_all(mount.join(format!("ours {round} 0")))));
+        scope.spawn(|_| drop(std::fs::remove_dir_all(mount.join(format!("ours {round} 0")))));
         // Each sync ends a checkpoint: an intent that is done within one checkpoint never reaches the log.
-        scope.spawn(|| while calls.sync().is_ok() {});
-        for (thread, home) in homes.into_iter().enumerate() {
+        let syncer = scope.spawn(|stop| while !stop.is_set() && calls.sync().is_ok() {});
+        let work = |(thread, home): (usize, u64)| {
             let (calls, ticks, mount) = (&calls, &ticks, &mount);
-            scope.spawn(move || {
+            scope.spawn(move |stop| {
                 let aim = Aim { sync_in: 60, refused_in: 0, ..Aim::MIXED };
                 let mut generator = Generator::new(round * 8 + thread as u64, aim);
                 let tolerance = Tolerance { io_errors: true, ..Tolerance::default() };
                 let session = Session::new(calls, ticks, home, false).unwrap();
                 let mut session = session.tolerating(tolerance);
-                for step in 0.. {
+                for step in (0..).take_while(|_| !stop.is_set()) {
                     if thread == 0 && step == STEPS as i64 {
                         shut_down(mount, round);
                     }
@@ -240,8 +242,10 @@ fn inner() {
                         other => assert_eq!(other, Stepped::Agreed),
                     }
                 }
-            });
-        }
+            })
+        };
+        let workers: Vec<_> = homes.into_iter().enumerate().map(work).collect();
+        workers.into_iter().chain([syncer]).for_each(|worker| worker.join().unwrap());
     });
 }
 

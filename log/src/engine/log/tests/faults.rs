@@ -34,6 +34,78 @@ fn fail_with(fault: impl Fn(u64) -> Fault, moments: std::ops::Range<u64>) {
     }
 }
 
+/// A device that panics at writes within a range, once it is armed.
+struct Panics {
+    below: Arc<MemoryDevice>,
+    range: std::ops::Range<u64>,
+    armed: base::stop::Stop,
+}
+
+impl Device for Panics {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn logical_sector_size(&self) -> u32 {
+        self.below.logical_sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), block::DeviceError> {
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), block::DeviceError> {
+        if self.armed.is_set() && self.range.contains(&offset) {
+            // Without the message of a panic.
+            std::panic::resume_unwind(Box::new(()));
+        }
+        self.below.write_at(offset, buf, how)
+    }
+
+    fn flush(&self) -> Result<(), block::DeviceError> {
+        self.below.flush()
+    }
+
+    fn describe(&self) -> String {
+        "a device that panics".into()
+    }
+}
+
+/// A thread of the journal that panicked left all others waiting for it: for a record to be written, for the log's
+/// tail to move.
+#[test]
+fn a_thread_that_panics_shuts_the_volume_down() {
+    let log_area = 8 << 20..9 << 20;
+    for (range, background) in [(log_area.clone(), true), (0..log_area.start, true), (log_area, false)] {
+        let volume = Volume::new(2048);
+        make_blocks(&*volume.device, 20);
+        let device =
+            Arc::new(Panics { below: volume.device.clone(), range, armed: base::stop::Stop::default() });
+        let log = volume.open_on(device.clone(), &Options { background, ..options(2) });
+        bump(&log, 1);
+        log.force().unwrap();
+        device.armed.set();
+        std::thread::scope(|scope| {
+            let run = |first| {
+                let log = &log;
+                // Without threads, whoever forces the log is the one that panics.
+                move || {
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(log, first, &mut [0; 21])))
+                }
+            };
+            let threads: Vec<_> = (0..3).map(|thread| scope.spawn(run(1 + thread * 5))).collect();
+            for thread in threads {
+                assert!(!matches!(thread.join().unwrap(), Ok(Ok(()))));
+            }
+        });
+        assert!(log.is_shut_down() && log.unmount().is_err());
+    }
+}
+
 /// Changes five blocks again and again and forces each time; gives up with the first error.
 fn work(log: &Arc<Log>, first: u64, forced: &mut [u64; 21]) -> Result<(), crate::engine::Error> {
     for round in 0..400 {
