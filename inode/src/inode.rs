@@ -163,6 +163,11 @@ impl Inode {
         (before, InodeRef(self))
     }
 
+    /// Whether it is free. While the AGI is locked it stays so.
+    pub(crate) fn is_free(&self) -> bool {
+        self.life.load(Ordering::Acquire) & FREE != 0
+    }
+
     /// It was just taken from the free ones.
     pub(crate) fn begin_life(&self) {
         self.life.fetch_and(!(ORPHAN | QUEUED | FREE | HOMELESS), Ordering::AcqRel);

@@ -168,10 +168,17 @@ impl InodeTable {
             let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
             Ok(Inode::new(self.local(), place, state))
         })?;
+        let in_use = |found: String| {
+            let damage = Damage::new("inode", "mode", "0, as the inode trees say it is free", found);
+            Error::damaged(Place::ino(ino), damage)
+        };
+        // One in use may be locked for long, perhaps by this thread: it is not waited for.
+        if !inode.is_free() {
+            return Err(in_use("that of a file in use".into()));
+        }
         let mut locked = inode.lock_free();
         if locked.mode() != 0 {
-            let damage = Damage::new("inode", "mode", "0, as the inode trees say it is free", locked.mode());
-            return Err(Error::damaged(Place::ino(ino), damage));
+            return Err(in_use(locked.mode().to_string()));
         }
         new.begin(&mut locked, &self.shared);
         locked.inode().begin_life();

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use ag::{BlockReservation, Claim};
 use base::{Ino, errno};
+use format::Damage;
 use format::dir::{DataPtr, Entry};
 use format::inode::FileType;
 use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Standing, Vacancy};
@@ -11,6 +12,7 @@ use inode::groups::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
 use log::engine::{LogReservation, Loggable, Transaction};
 
+use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
 /// An inode whose lock this thread holds.
@@ -54,14 +56,38 @@ impl<'v> Change<'v> {
 
     /// Looks a name up that must exist, and keeps its blocks.
     pub fn standing(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Standing<DirBlock>> {
-        self.directory(dir, |dir| dir.standing(name))?.ok_or_else(no_such_file)
+        let standing = self.directory(dir, |dir| dir.standing(name))?.ok_or_else(no_such_file)?;
+        self.verify_entry(dir, name, standing.found().ino)?;
+        Ok(standing)
     }
 
     /// Looks a name up and lets all of its blocks go again, so that the locks of other inodes may be waited for.
     pub fn lookup(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Option<Found>> {
         let found = self.directory(dir, |dir| dir.lookup(name))?;
         self.tx.release_clean();
+        if let Some(found) = found {
+            self.verify_entry(dir, name, found.ino)?;
+        }
         Ok(found)
+    }
+
+    /// Refuses an entry that no sound directory has. One that names its own directory would have its lock taken twice;
+    /// the volume's own inodes have no names.
+    fn verify_entry(&self, dir: &Locked, name: &[u8], ino: Ino) -> Result<()> {
+        let may_be_itself = name == b"." || (name == b".." && dir.ino() == self.volume.root());
+        if (ino != dir.ino() || may_be_itself) && !self.volume.internal.contains(&ino) {
+            return Ok(());
+        }
+        Err(bad_entry(dir, name, "an inode that a name can stand for", ino.to_string()))
+    }
+
+    /// A reference to the inode that an entry of a locked directory names. While the directory is locked nobody can
+    /// free that inode: one that is free is damage.
+    pub fn named(&self, dir: &Locked, name: &[u8], ino: Ino) -> Result<InodeRef> {
+        self.volume.inode(ino).map_err(|error| match error.errno() {
+            errno::ENOENT => bad_entry(dir, name, "an inode in use", format!("{ino}, which is free")),
+            _ => error,
+        })
     }
 
     /// The same where the name must exist.
@@ -167,9 +193,17 @@ pub(crate) fn is_directory(state: &InodeState) -> bool {
     FileType::from_mode(state.mode()) == Some(FileType::Directory)
 }
 
-/// The parent that a directory's `..` names.
-pub(crate) fn parent_of(change: &mut Change<'_>, dir: &mut Locked) -> Result<Ino> {
-    Ok(change.find(dir, b"..")?.ino)
+fn bad_entry(dir: &Locked, name: &[u8], expected: &str, found: String) -> Error {
+    let expected = format!("for \"{}\" {expected}", name.escape_ascii());
+    damaged(dir.ino(), Damage::new("directory entry", "inode", expected, found))
+}
+
+/// The directory that a directory's `..` names.
+pub(crate) fn parent_of(change: &mut Change<'_>, dir: &mut Locked) -> Result<InodeRef> {
+    let Some(found) = change.lookup(dir, b"..")? else {
+        return Err(bad_entry(dir, b"..", "a directory", "none".into()));
+    };
+    change.named(dir, b"..", found.ino)
 }
 
 /// Visits a directory's entries from a position on.

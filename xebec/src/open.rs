@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use ag::Groups;
-use base::AgNumber;
 use base::lock::{Mutex, Rank};
+use base::{AgNumber, Ino};
 use block::{Device, OverlayDevice};
 use cache::{Cache, Flusher};
 use format::superblock::Superblock;
@@ -145,6 +145,8 @@ impl Volume {
         );
         let table = InodeTable::new(Arc::new(shared), options.inodes);
         let geometry_version = geometry.features.version;
+        let raw = &superblock.raw;
+        let internal = [raw.rbmino, raw.rsumino, raw.uquotino, raw.gquotino, raw.pquotino, raw.metadirino];
         let cache = Cache::new(Below::new(table.shared(), &groups, device), options.for_contents());
         let no_thread = |why: String| Error::Unwritable { why };
         let flusher = options.background.then(|| Flusher::start(&cache)).transpose().map_err(|error| {
@@ -154,6 +156,7 @@ impl Volume {
             .map_err(|error| no_thread(format!("no thread can be started to free removed files: {error}")))?;
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),
+            internal: internal.map(|ino| Ino(ino.get())).into(),
             geometry,
             table,
             groups,

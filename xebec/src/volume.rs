@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ag::Groups;
+use base::Ino;
 use base::lock::Mutex;
 use base::lock::Rank;
 use base::time::Time;
@@ -55,6 +56,8 @@ pub struct Volume {
     pub(crate) groups: Arc<Groups>,
     pub(crate) log: Arc<Log>,
     pub(crate) reservations: Reservations,
+    /// Inodes of the volume itself, such as those of quotas: no directory names them.
+    pub(crate) internal: Box<[Ino]>,
     /// The superblock says that there are extended attributes.
     pub(crate) has_attributes: AtomicBool,
     /// Changes of its size take turns.

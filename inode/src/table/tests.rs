@@ -135,3 +135,15 @@ fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
     assert!(contents.forgotten.load(Relaxed) && bench.groups.is_free(ino));
     assert_eq!(Arc::strong_count(&contents), 1, "the slot is empty for the next life");
 }
+
+/// The inode trees of a damaged volume give the number of the directory in which the file is to be made, which is
+/// locked: its lock was waited for, for ever.
+#[test]
+fn an_inode_in_use_is_not_waited_for() {
+    let bench = Bench::new();
+    let (inode, locked) = bench.create(0o040_755);
+    let new = crate::NewInode { mode: 0o100_644, uid: 0, gid: 0, nlink: 1, device: 0, parent: Some(&locked) };
+    let error = bench.table.create(inode.ino(), &new).unwrap_err();
+    assert_eq!(error.errno(), errno::EFSCORRUPTED, "{error}");
+    assert_eq!(locked.mode(), 0o040_755);
+}

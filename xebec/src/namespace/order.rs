@@ -27,7 +27,7 @@ pub(super) fn lock_named(change: &mut Change<'_>, dir_ref: &InodeRef, name: &[u8
     expect_directory(&dir)?;
     let mut place = change.standing(&mut dir, name)?;
     loop {
-        let child_ref = change.volume.inode(place.found().ino)?;
+        let child_ref = change.named(&dir, name, place.found().ino)?;
         if let Some(child) = child_ref.try_lock() {
             return Ok(Named { dir, child_ref, child, place });
         }

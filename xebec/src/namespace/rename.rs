@@ -7,8 +7,11 @@
 //! a change of its own, as a file without a name: so it is known which AGIs a rename needs, and they are locked first,
 //! ascending. Where the rename does not come to be, the whiteout is freed as every file without a name is.
 
+use std::collections::HashSet;
+
 use base::lock::MutexGuard;
 use base::{Ino, errno};
+use format::Damage;
 use format::inode::FileType;
 use inode::InodeRef;
 use inode::dir::Found;
@@ -21,6 +24,7 @@ use super::remove::expect_empty;
 use crate::change::{Change, Locked, expect_directory, is_directory, is_dots, parent_of};
 use crate::guards::{expect_changeable, expect_mutable, expect_same_project};
 use crate::new::{Device, Kind, New};
+use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
 /// What happens where the new name exists, and what stays at the old one.
@@ -190,7 +194,7 @@ impl Volume {
 
     /// Whether a directory is `above`, or lies somewhere in it.
     fn lies_within(&self, dir: &InodeRef, above: Ino) -> Result<bool> {
-        let mut at = dir.clone();
+        let (mut at, mut met) = (dir.clone(), HashSet::new());
         loop {
             if at.ino() == above {
                 return Ok(true);
@@ -198,12 +202,21 @@ impl Volume {
             if at.ino() == self.root() {
                 return Ok(false);
             }
+            if !met.insert(at.ino()) {
+                let damage =
+                    Damage::new("directory", "..", "on the way to the root", "a way that comes back here");
+                return Err(damaged(at.ino(), damage));
+            }
             let mut look = self.look()?;
             let mut locked = at.lock();
             expect_directory(&locked)?;
             let parent = parent_of(&mut look, &mut locked)?;
             drop(locked);
-            at = self.inode(parent)?;
+            if !is_directory(&parent.read()) {
+                let found = format!("inode {}, which is none", parent.ino());
+                return Err(damaged(at.ino(), Damage::new("directory", "..", "a directory", found)));
+            }
+            at = parent;
         }
     }
 }
@@ -310,7 +323,7 @@ impl Change<'_> {
         expect_directory(&dir)?;
         let found = self.lookup(&mut dir, at.name)?;
         // Held before the directory is let go: until then nobody frees it, nor gives its blocks to something else.
-        let seen = |found: Found| Ok(Seen { inode: self.volume.inode(found.ino)?, found });
+        let seen = |found: Found| Ok(Seen { inode: self.named(&dir, at.name, found.ino)?, found });
         found.map(seen).transpose()
     }
 
