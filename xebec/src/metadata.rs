@@ -3,13 +3,13 @@
 use base::Ino;
 use base::time::Time;
 use format::attr::{Namespace, acl};
-use format::inode::{Dinode, FileType, ForkKind, S_IFMT, device_numbers};
+use format::inode::{Dinode, FileType, ForkKind, S_IFMT, device_numbers, flags};
 use format::ondisk::{OnDisk as _, U32};
 use format::timestamp::Timestamp;
-use inode::InodeRef;
 use inode::attr::Key;
 use inode::contents::drop_set_id;
 use inode::state;
+use inode::{InodeRef, InodeState};
 
 use crate::change::{Change, Locked};
 use crate::contents::in_memory;
@@ -158,6 +158,28 @@ impl Volume {
         self.with_room(|| self.try_set_metadata(&inode, set))
     }
 
+    /// Notes that a file was read, as Linux does by `relatime`: its access time becomes the present if it is not
+    /// younger than the last change, or if it is a day old. No other time changes. A file that is immutable, may only
+    /// be appended to, or has the flag `noatime` keeps its times.
+    ///
+    /// # Errors
+    /// `ENOENT`; what the journal reports.
+    pub fn note_read(&self, ino: Ino) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let now = self.table.shared().now();
+        if !shows_reads(&inode.read(), now) {
+            return Ok(());
+        }
+        let change = self.begin(self.reservations.inode)?;
+        let mut state = inode.lock();
+        // It may have been changed since.
+        if !shows_reads(&state, now) {
+            return Ok(());
+        }
+        state.set_time(state::Time::Access, now);
+        change.commit(&mut [&mut state])
+    }
+
     fn try_set_metadata(&self, inode: &InodeRef, set: &SetMetadata) -> Result<()> {
         // Most files have no list, and pay nothing for it: where there is one, the change begins anew with its needs.
         let mut has = None;
@@ -190,6 +212,15 @@ impl Volume {
             return change.commit(&mut [&mut state]);
         }
     }
+}
+
+/// Whether a file that is read now gets another access time.
+fn shows_reads(state: &InodeState, now: Timestamp) -> bool {
+    const DAY: i64 = 24 * 60 * 60;
+    const KEEP: u16 = flags::NOATIME | flags::IMMUTABLE | flags::APPEND;
+    let times = state.dinode().times();
+    let is_new = times.access > times.modify.max(times.change) && times.access.seconds + DAY > now.seconds;
+    !is_new && state.core().flags.get() & KEEP == 0
 }
 
 impl Change<'_> {

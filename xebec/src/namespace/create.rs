@@ -15,7 +15,7 @@ use crate::change::{Change, Locked, expect_directory, is_dots};
 use crate::guards::{expect_mutable, expect_symlinks};
 use crate::metadata::from_time;
 use crate::new::{Kind, New};
-use crate::{Error, Result, Volume};
+use crate::{Error, Handle, Result, Volume};
 
 /// Most links of an inode, as Linux has it.
 pub(super) const MAX_LINKS: u32 = i32::MAX as u32;
@@ -33,6 +33,15 @@ impl Volume {
     /// `EEXIST`, `ENOENT` where the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`;
     /// `EPERM` in an immutable directory.
     pub fn create(&self, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Ino> {
+        Ok(self.create_handle(dir, name, new)?.ino())
+    }
+
+    /// The same with a reference: what is done by the handle is done to this file, even if another thread removes its
+    /// name.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_handle(&self, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Handle> {
         let device = verify(new)?;
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
@@ -44,9 +53,10 @@ impl Volume {
             drop(look);
             let file = self.nameless(&dir, (new, device), given)?;
             self.name_new(&file, &dir, name)?;
-            Ok(file.ino())
+            Ok(file)
         };
         self.beginning(new, |with, given| self.try_create(&dir, name, (new, device), (with, given)), by_parts)
+            .map(Handle::of)
     }
 
     /// Makes a file without a name, with everything that it begins with. As long as it has none, it is on the list of
@@ -102,7 +112,7 @@ impl Volume {
         name: &[u8],
         (new, device): (&New<'_>, u32),
         (with, given): (With, &[Given<'_>]),
-    ) -> Result<Made<Ino>> {
+    ) -> Result<Made<InodeRef>> {
         let mut change = self.begin_new(new, with)?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
@@ -133,9 +143,10 @@ impl Volume {
         }
         // The moment in which the file was made is that in which the directory got it.
         dir.set_times(&[Time::Modify, Time::Change], child.changed_at());
+        let held = child.hold();
         change.commit(&mut [&mut dir, &mut child])?;
         drop(child);
-        Ok(Made::Done(ino))
+        Ok(Made::Done(held))
     }
 }
 

@@ -20,6 +20,10 @@ impl Handle {
         self.0.ino()
     }
 
+    pub(crate) fn of(inode: InodeRef) -> Self {
+        Self(inode)
+    }
+
     pub(crate) fn inode(&self) -> &InodeRef {
         &self.0
     }

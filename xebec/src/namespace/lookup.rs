@@ -3,7 +3,7 @@
 use base::Ino;
 
 use crate::change::expect_directory;
-use crate::{Result, Volume};
+use crate::{Handle, Result, Volume};
 
 impl Volume {
     /// The root directory.
@@ -11,7 +11,8 @@ impl Volume {
         self.geometry.root
     }
 
-    /// What a name stands for; `.` and `..` too.
+    /// What a name stands for; `.` and `..` too. Another thread may remove the file at any time, and its number may
+    /// then become another file's: [`lookup_handle`](Self::lookup_handle) keeps the file.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
@@ -21,6 +22,23 @@ impl Volume {
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         Ok(look.find(&mut dir, name)?.ino)
+    }
+
+    /// The same with a reference, taken while the directory is locked: the file is the one that has the name, and it
+    /// stays while the handle exists.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn lookup_handle(&self, dir: Ino, name: &[u8]) -> Result<Handle> {
+        let dir_ref = self.inode(dir)?;
+        let mut look = self.look()?;
+        let mut dir = dir_ref.lock();
+        expect_directory(&dir)?;
+        let ino = look.find(&mut dir, name)?.ino;
+        if ino == dir.ino() {
+            return Ok(Handle::of(dir_ref.clone()));
+        }
+        look.named(&dir, name, ino).map(Handle::of)
     }
 
     /// The target of a symbolic link.

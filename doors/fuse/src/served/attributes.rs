@@ -3,7 +3,6 @@
 use base::Ino;
 use format::Geometry;
 use format::attr::acl;
-use format::inode::flags;
 use xebec::{Metadata, OpenOptions, SetAttribute, SetMetadata};
 
 use super::Served;
@@ -16,9 +15,6 @@ fn is_list(name: &[u8]) -> bool {
 }
 
 const SET_GID: u16 = 0o2000;
-
-/// A time of reading that is older follows every read; a younger one only the first after a change (`relatime`).
-const DAY: i64 = 24 * 60 * 60;
 
 fn attributes(known: &Metadata, geometry: &Geometry, owners: &Owners) -> Attributes {
     Attributes {
@@ -84,16 +80,8 @@ impl Served<'_> {
         if self.options.no_atime || self.options.read_only {
             return Ok(());
         }
-        let known = self.volume.metadata(ino)?;
-        let now = self.volume.now();
-        let seen =
-            known.accessed > known.modified.max(known.changed) && known.accessed.seconds + DAY > now.seconds;
-        if seen || known.flags & flags::NOATIME != 0 {
-            return Ok(());
-        }
-        // The time of change does not follow. A file that allows nothing keeps its times, which is no error of reading.
-        let set = SetMetadata { accessed: Some(now), changed: Some(known.changed), ..SetMetadata::default() };
-        let _ = self.volume.set_metadata(ino, &set);
+        // A time that cannot be stamped is no error of reading.
+        let _ = self.volume.note_read(ino);
         Ok(())
     }
 

@@ -26,13 +26,16 @@ impl Served<'_> {
     /// What is found under a name.
     pub(super) fn look_up(&self, dir: Ino, name: &[u8]) -> Result<Found> {
         // By this name the kernel asks for any file that it has forgotten and somebody has a handle of.
-        let ino = if name == b"." { dir } else { self.volume.lookup(dir, name)? };
-        self.found(ino)
+        let handle = match name {
+            b"." => self.volume.open_ino(dir)?,
+            name => self.volume.lookup_handle(dir, name)?,
+        };
+        self.found(handle)
     }
 
     /// A file, as it is told to the kernel, which counts as a lookup.
-    fn found(&self, ino: Ino) -> Result<Found> {
-        let handle = self.volume.open_ino(ino)?;
+    fn found(&self, handle: Handle) -> Result<Found> {
+        let ino = handle.ino();
         let known = self.volume.metadata(ino)?;
         let found = Found {
             node: self.node(ino),
@@ -45,20 +48,20 @@ impl Served<'_> {
 
     /// Makes a file and gives it a name.
     pub(super) fn make_named(&self, caller: Caller, dir: Ino, name: &[u8], make: &Make<'_>) -> Result<Found> {
-        self.found(self.volume.create(dir, name, &new(caller, make)?)?)
+        self.found(self.volume.create_handle(dir, name, &new(caller, make)?)?)
     }
 
     /// Makes a file without one.
     pub(super) fn make_nameless(&self, caller: Caller, dir: Ino, make: &Make<'_>) -> Result<Found> {
         let handle: Handle = self.volume.anonymous(dir, &new(caller, make)?)?;
-        self.found(handle.ino())
+        self.found(handle)
     }
 
     /// Gives a file another name, or its first.
     pub(super) fn link_held(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<Found> {
         let handle = self.nodes.get(ino).ok_or(Errno(ENOENT))?;
         self.volume.link_handle(&handle, dir, name)?;
-        self.found(ino)
+        self.found(handle)
     }
 
     /// See [`Operations::list`](crate::Operations::list). A file that is removed between the look at its name and the
@@ -86,7 +89,7 @@ impl Served<'_> {
             from = last.next;
             let more = seen.len() == at_once;
             for entry in &seen {
-                if !self.give(entry, plus, give)? {
+                if !self.give(dir, entry, plus, give)? {
                     return Ok(());
                 }
             }
@@ -96,17 +99,28 @@ impl Served<'_> {
         }
     }
 
-    fn give(&self, entry: &Seen, plus: bool, give: &mut dyn FnMut(&Listed<'_>) -> bool) -> Result<bool> {
+    fn give(
+        &self,
+        dir: Ino,
+        entry: &Seen,
+        plus: bool,
+        give: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<bool> {
         let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
         let found = match plus && !is_dots {
             false => None,
-            true => match self.found(entry.ino) {
+            true => match self.look_up(dir, &entry.name) {
+                // It may have become another file's name since. Then the listing shows that file, too.
+                Ok(found) => Some(found),
                 Err(Errno(ENOENT)) => return Ok(true),
-                found => Some(found?),
+                Err(error) => return Err(error),
             },
         };
         let Seen { name, ino, kind, next } = entry;
-        let given = give(&Listed { name, ino: ino.0, kind: *kind, next: *next, found });
+        let (ino, kind) = found
+            .as_ref()
+            .map_or((ino.0, *kind), |found| (found.attributes.ino, found.attributes.mode & S_IFMT));
+        let given = give(&Listed { name, ino, kind, next: *next, found });
         if !given && let Some(found) = found {
             self.nodes.forget(self.ino(found.node), 1);
         }

@@ -1,0 +1,102 @@
+//! Files that one thread uses while another removes them or changes what is known of them.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::sync::Arc;
+
+use base::time::Time;
+use base::{errno, stop};
+use block::MemoryDevice;
+use xebec::{Handle, New, Options, SetMetadata, Volume};
+
+use common::judge;
+
+fn make() -> (Arc<MemoryDevice>, Volume) {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    (device, volume)
+}
+
+/// A lookup gave a number alone. Before its caller opened the number, the file could be removed and freed, and the
+/// number taken by another file: that was opened for it.
+#[test]
+fn what_was_looked_up_or_made_stays_what_it_is() {
+    let (device, volume) = make();
+    let root = volume.root();
+    let kept: Vec<(Handle, u32)> = (0..8)
+        .map(|n| {
+            let name = format!("{n}");
+            let made = volume.create_handle(root, name.as_bytes(), &New::file()).unwrap();
+            let found = volume.lookup_handle(root, name.as_bytes()).unwrap();
+            assert_eq!(made.ino(), found.ino());
+            let generation = volume.metadata(found.ino()).unwrap().generation;
+            (if n % 2 == 0 { made } else { found }, generation)
+        })
+        .collect();
+    let gone = volume.create(root, b"gone", &New::file()).unwrap();
+    (0..8).for_each(|n| volume.unlink(root, format!("{n}").as_bytes()).unwrap());
+    volume.unlink(root, b"gone").unwrap();
+    volume.write_home().unwrap();
+    // All numbers that are free are taken again.
+    let new: Vec<_> =
+        (0..200).map(|n| volume.create(root, format!("new {n}").as_bytes(), &New::file()).unwrap()).collect();
+    assert!(new.contains(&gone), "a number that nobody keeps is used again");
+    for (handle, generation) in &kept {
+        assert!(!new.contains(&handle.ino()));
+        let known = volume.metadata(handle.ino()).unwrap();
+        assert_eq!((known.generation, known.nlink), (*generation, 0));
+    }
+    drop(kept);
+    let dots = [&b"."[..], b".."].map(|name| volume.lookup_handle(root, name).unwrap().ino());
+    assert_eq!(dots, [root, root]);
+    assert_eq!(volume.lookup_handle(root, b"gone").unwrap_err().errno(), errno::ENOENT);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// To note that a file was read, its times were read, and the time of change was set to what it had been: a change of
+/// its permissions in between was undone as far as that time goes.
+#[test]
+fn the_time_of_change_never_goes_back() {
+    let (device, volume) = make();
+    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let accessed = SetMetadata { accessed: Some(Time::default()), ..SetMetadata::default() };
+    stop::scope(|threads| {
+        threads.spawn(|stop| {
+            while !stop.is_set() {
+                volume.note_read(file).unwrap();
+            }
+        });
+        let mut last = Time::default();
+        for n in 0..3000 {
+            let permissions = Some(0o600 | n % 8);
+            volume.set_metadata(file, &SetMetadata { permissions, ..accessed.clone() }).unwrap();
+            let known = volume.metadata(file).unwrap();
+            assert!(known.changed >= last, "{:?} after {last:?}", known.changed);
+            last = known.changed;
+        }
+    });
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// What `relatime` is on Linux.
+#[test]
+fn a_read_shows_once_after_a_change() {
+    let (_, volume) = make();
+    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let old = SetMetadata { accessed: Some(Time { seconds: 7, nanos: 0 }), ..SetMetadata::default() };
+    volume.set_metadata(file, &old).unwrap();
+    let before = volume.metadata(file).unwrap();
+    volume.note_read(file).unwrap();
+    let noted = volume.metadata(file).unwrap();
+    assert!(noted.accessed >= before.changed);
+    assert_eq!((noted.changed, noted.modified), (before.changed, before.modified));
+    volume.note_read(file).unwrap();
+    if noted.accessed > noted.changed {
+        assert_eq!(volume.metadata(file).unwrap(), noted, "it is younger than the last change");
+    }
+    volume.unmount().unwrap();
+}
