@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use interop::needs;
+
 /// What is made where `XEBEC_IMAGES` names no folder.
 const RECIPES: &[&str] = &[
     "dirty-drop",
@@ -14,16 +16,14 @@ const RECIPES: &[&str] = &[
     "dirty-exchange*",
 ];
 
-/// The dirty images. `None`, with a loud line, where nothing can be mounted.
-pub fn find() -> Option<Vec<PathBuf>> {
-    if Command::new("xfs_db").arg("-V").output().is_err() {
-        return skip("xfs_db is missing: install xfsprogs");
-    }
-    if !rustix::process::geteuid().is_root() {
-        return skip("only root can mount");
-    }
+/// The dirty images.
+///
+/// # Errors
+/// What keeps them from being made or mounted, for [`needs::skip`].
+pub fn find() -> Result<Vec<PathBuf>, String> {
+    needs::mounting().and_then(|()| needs::tools(&["xfs_db"]))?;
     if let Some(folder) = std::env::var_os("XEBEC_IMAGES") {
-        return Some(list(Path::new(&folder)));
+        return Ok(list(Path::new(&folder)));
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("recovery-images");
     std::fs::create_dir_all(&folder).unwrap();
@@ -34,14 +34,7 @@ pub fn find() -> Option<Vec<PathBuf>> {
     let mut command = Command::new(make);
     command.arg(&folder).args(RECIPES).env("XEBEC_INTEROP", env!("CARGO_BIN_EXE_interop"));
     assert!(command.status().unwrap().success(), "make-images failed");
-    Some(list(&folder))
-}
-
-/// Says that nothing was compared. Where nothing may be skipped, that is a failure.
-fn skip(why: &str) -> Option<Vec<PathBuf>> {
-    assert!(std::env::var_os("XEBEC_SKIP_NOTHING").is_none(), "{why}");
-    eprintln!("SKIPPED recovery_leaves_what_the_kernels_recovery_leaves: {why}");
-    None
+    Ok(list(&folder))
 }
 
 fn list(folder: &Path) -> Vec<PathBuf> {
