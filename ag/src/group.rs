@@ -3,7 +3,7 @@
 //! # Invariants
 //! - The counters of a [`Group`] are those of its AGF and AGI as of the last change under their locks. Read without
 //!   those locks they are hints.
-//! - `Groups::free` is what users may still reserve: all free blocks, less what is set aside for the trees, less
+//! - `Groups::free` is what users may still reserve: what all groups promise ([`promise`](crate::space::promise)), less
 //!   what is reserved already.
 //!
 //! # Locking
@@ -27,6 +27,7 @@ use log::engine::{BufferId, BusyExtent, Error, Extent, Transaction};
 use crate::faults::Faults;
 use crate::inodes::{AgInodes, InodeOptions, VolumeInodes};
 use crate::space::busy::Unusable;
+use crate::space::promise::Worst;
 use crate::space::reservation::{BlockReservation, Reserve};
 
 /// The offset of a field of the AGF.
@@ -56,6 +57,14 @@ pub struct Group {
     pub(crate) metadata: Reserve,
     /// For the reverse-mapping tree, whose blocks come from the AGFL.
     pub(crate) mappings: Reserve,
+    /// What its trees may come to need.
+    pub(crate) worst: Worst,
+    /// Blocks that the volume's counter has of this group, or that are reserved. Changed under the AGF alone.
+    pub(crate) promised: AtomicU32,
+    /// Free blocks that came with a new length of the group and are for nobody yet.
+    pub(crate) withheld: AtomicU32,
+    /// Blocks that left the AGFL, and that a deferred operation is about to free.
+    pub(crate) trimmed: AtomicU32,
     /// Busy and claimed blocks.
     pub(crate) unusable: Mutex<Unusable>,
     /// How many busy extents there are: a look without the lock.
@@ -223,6 +232,10 @@ impl Group {
             inodes: AgInodes::default(),
             metadata: Reserve::default(),
             mappings: Reserve::default(),
+            worst: Worst::of(geometry),
+            promised: AtomicU32::new(0),
+            withheld: AtomicU32::new(0),
+            trimmed: AtomicU32::new(0),
             unusable: Mutex::new(Rank::Group, Unusable::default()),
             busy_count: AtomicU32::new(0),
             claimed: AtomicU32::new(0),
@@ -350,6 +363,12 @@ impl OpenAg<'_> {
         for (counter, field) in fields {
             counter.store(self.get(tx, field), Relaxed);
         }
+    }
+
+    /// Unlocks what of both headers was not changed.
+    pub(crate) fn release(&self, tx: &mut Transaction) {
+        tx.release(self.agf);
+        tx.release(self.agfl);
     }
 
     /// Slots of the AGFL.

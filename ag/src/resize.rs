@@ -30,6 +30,7 @@ use log::engine::{BufferId, Error, Transaction};
 
 use crate::group::{Group, Groups, OpenAg, agf};
 use crate::space::claim::Claim;
+use crate::space::promise::Payer;
 
 /// Fewest blocks that a group can be shortened to, beyond which its headers do not verify (`XFS_MIN_AG_BLOCKS`).
 const LEAST_BLOCKS: u32 = 64;
@@ -75,6 +76,7 @@ impl Groups {
         group.set_length(tx, agi, open, before + count);
         let claim = Claim::of(group, before, count);
         open.fix_list(tx)?;
+        group.withheld.fetch_add(count, Relaxed);
         open.put_in(tx, AgBlock(before), count)?;
         Ok(Some(Gained { claim }))
     }
@@ -87,7 +89,9 @@ impl Groups {
         if let Some(Gained { claim }) = gained {
             let group = Arc::clone(claim.group());
             let open = group.lock(tx)?;
-            group.give_more(tx, open, claim.count());
+            group.withheld.fetch_sub(claim.count(), Relaxed);
+            group.reserve_for_length();
+            open.settle(tx, 0);
             drop(claim);
             tx.release_clean();
         }
@@ -117,7 +121,7 @@ impl Groups {
         let last = open.last_free(tx)?.filter(|(start, count)| start + count == length);
         let used_end = last.map_or(length, |last| last.0);
         let free = open.get(tx, agf!(freeblks));
-        let spare = free.saturating_sub(open.kept(tx));
+        let spare = open.room(tx, Payer::Reservation).min(free);
         let roots = Shape::of(&self.geometry).roots().end;
         let inodes = tx.bytes(agi).get(offset_of!(RawAgi, count)..).and_then(be32).unwrap_or(u32::MAX);
         let tail = FreeTail {
@@ -147,9 +151,7 @@ impl Groups {
         if tail.is_none() || !group.is_clear(after, count) {
             return Err(in_use);
         }
-        if u64::from(open.kept(tx)) + u64::from(count) > u64::from(open.get(tx, agf!(freeblks)))
-            || !self.free.try_sub(count.into())
-        {
+        if open.room(tx, Payer::Reservation) < count || !self.free.try_sub(count.into()) {
             return Err(Error::NoSpace { what: "a shorter volume: the blocks at its end are promised" });
         }
         // Nor must the list be filled from it.
@@ -167,7 +169,8 @@ impl Groups {
         self.geometry.resize(blocks);
         tell();
         drop(claim);
-        group.give_more(tx, open, 0);
+        group.reserve_for_length();
+        open.settle(tx, count);
         self.inodes.resize(&self.geometry, self.count());
         Ok(())
     }
@@ -206,19 +209,6 @@ impl Group {
         self.clear_parts((start, count), false, &mut |at, length| clear |= (at, length) == (start, count));
         clear
     }
-
-    /// The group has its new length, and `count` free blocks that are for users, less what its trees may come to need
-    /// of them. The caller holds the AGF.
-    fn give_more(&self, tx: &Transaction, open: OpenAg<'_>, count: u32) {
-        let before = self.hidden();
-        self.reserve_for_length(tx, open);
-        let usable = i64::from(count) + before as i64 - self.hidden() as i64;
-        match u64::try_from(usable) {
-            Ok(more) => self.free.add(more),
-            // Of a group that was so full that its trees had less than they wanted. What users have stays theirs.
-            Err(_) => drop(self.free.try_sub(usable.unsigned_abs())),
-        }
-    }
 }
 
 impl OpenAg<'_> {
@@ -226,11 +216,5 @@ impl OpenAg<'_> {
     fn last_free(&self, tx: &mut Transaction) -> Result<Option<(u32, u32)>, Error> {
         let last = self.cursor::<BnoBt>().last(tx)?;
         Ok(last.map(|last| (last.startblock.get(), last.blockcount.get())))
-    }
-
-    /// Free blocks that the group keeps for its trees, its list, and who claimed some.
-    fn kept(&self, tx: &Transaction) -> u32 {
-        let group = self.group;
-        self.list_need(tx) + group.metadata.left() + group.mappings.left() + group.claimed.load(Relaxed)
     }
 }

@@ -30,6 +30,14 @@ impl<T: Tree> Cursor<T> {
         Ok(())
     }
 
+    /// The most blocks that an insertion takes where a lookup has led: one for each full block on the way up from the
+    /// leaf, and a root above a full one.
+    pub fn blocks_to_insert(&self, tx: &Transaction) -> u32 {
+        let full =
+            (0..self.levels).take_while(|level| self.count(tx, *level) >= self.shape(*level).max()).count();
+        (full + usize::from(full == self.levels)) as u32 // there are few levels
+    }
+
     /// Whether the cursor is where a record belongs, as far as its leaf tells.
     fn is_gap_for(&self, tx: &Transaction, at: Search<T>) -> bool {
         if !self.gap || self.levels == 0 {

@@ -9,10 +9,11 @@ use log::engine::{Error, Extent, Transaction};
 use super::agi::Agi;
 use super::chunk::Chunk;
 use super::search::Walk;
-use super::space::{Run, Spare};
+use super::space::Run;
 use super::take::{chunk_of, expect_equal};
 use super::tree::Chunks;
 use crate::Groups;
+use crate::space::promise::Payer;
 
 /// What was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,26 +65,23 @@ impl Groups {
             || Damage::new("inode chunk", "startino", format_args!("a chunk with inode {ino}"), "none");
         let before = chunk_of(&mut all, tx, within)?.ok_or_else(|| Error::damaged(place, missing()))?;
         let (after, count) = self.put_back(agi, before, inos)?;
+        let goes = self.goes(&after);
         // A full chunk comes into the free inode tree, which may have to grow: for this there must be blocks before
         // anything changes.
-        let grows = geometry.features.finobt() && before.takable() == 0;
-        let blocks = if grows { self.blocks_for_insertion(tx, agi)? } else { 0 };
-        let mut reservation = self.reserve_blocks(blocks)?;
-        let none = Error::NoSpace { what: "the free inode tree" };
-        let spare = Spare::take(&mut reservation, blocks).ok_or(none)?;
-        if grows {
+        if geometry.features.finobt() && before.takable() == 0 {
+            if !goes {
+                self.expect_room_for_insertion(tx, agi, &before)?;
+            }
             self.group_of(agi)?.inodes.forget_current();
         }
-        let goes = self.goes(&after);
         if goes {
             all.delete(tx)?;
         } else {
             all.update(tx, &after)?;
         }
         if geometry.features.finobt() {
-            self.free_in_free_tree(tx, (agi, &spare), &before, (!goes).then_some(&after))?;
+            self.free_in_free_tree(tx, agi, &before, (!goes).then_some(&after))?;
         }
-        spare.give_back(&mut reservation);
         let gone = if goes { after.count() } else { 0 };
         self.count_freed(tx, agi, (count as u32, gone))?;
         if goes {
@@ -140,11 +138,11 @@ impl Groups {
     fn free_in_free_tree(
         &self,
         tx: &mut Transaction,
-        (agi, spare): (Agi, &Spare),
+        agi: Agi,
         before: &Chunk,
         after: Option<&Chunk>,
     ) -> Result<(), Error> {
-        let mut free = Chunks::<FinoBt>::growing(self, agi, spare);
+        let mut free = Chunks::<FinoBt>::new(self, agi);
         let found = free.eq(tx, before.start)?;
         expect_equal(agi, found, (before.takable() != 0).then_some(before))?;
         match (found, after) {
@@ -155,19 +153,15 @@ impl Groups {
         }
     }
 
-    /// Blocks that inserting into the free inode tree may take from users: none, where enough are set aside.
-    fn blocks_for_insertion(&self, tx: &mut Transaction, agi: Agi) -> Result<u32, Error> {
-        let (levels, group) = (self.inodes().tree_levels(), self.group_of(agi)?);
-        // Reference counts draw on the same, under another lock: a margin for what they take meanwhile.
-        if group.metadata.left() >= 8 * levels {
-            return Ok(0);
+    /// Refuses to insert a chunk into the free inode tree where it has to grow, and its AG has no block left. What is
+    /// set aside for the tree is enough for all chunks that there can be; an AG that others filled may lack it, and
+    /// then gives what is kept for its other trees.
+    fn expect_room_for_insertion(&self, tx: &mut Transaction, agi: Agi, chunk: &Chunk) -> Result<(), Error> {
+        let blocks = Chunks::<FinoBt>::new(self, agi).blocks_for(tx, chunk.start)?;
+        if blocks > 0 && self.group_of(agi)?.lock(tx)?.room(tx, Payer::Group) < blocks {
+            return Err(Error::NoSpace { what: "the free inode tree" });
         }
-        let open = group.lock(tx)?;
-        if group.metadata.left() >= levels {
-            return Ok(0);
-        }
-        let has_room = open.has_room_beyond(tx, levels);
-        if has_room { Ok(levels) } else { Err(Error::NoSpace { what: "the free inode tree" }) }
+        Ok(())
     }
 
     /// So many inodes more are free, and `gone` inodes, all free, are no more.

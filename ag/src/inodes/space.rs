@@ -4,14 +4,13 @@
 //! |---|---|---|
 //! | chunks | the change's reservation | free space |
 //! | the inode tree | the same, put aside before the change begins | free space |
-//! | the free inode tree | what the AG has set aside; without that, as the inode tree's | what is set aside |
+//! | the free inode tree | what the AG has set aside; beyond that, as the inode tree's, or any that is free there | what is set aside |
 //!
 //! # Invariants
 //! Once an inode tree begins to change, blocks for it are at hand: a change that ran out of them half way would shut
 //! the volume down.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
 
 use base::AgBlock;
 use log::engine::{Error, Transaction};
@@ -19,7 +18,8 @@ use log::engine::{Error, Transaction};
 use super::agi::Agi;
 use crate::group::Group;
 use crate::space::alloc::Want;
-use crate::{BlockReservation, Groups, OpenAg, Owner};
+use crate::space::promise::Payer;
+use crate::{BlockReservation, Groups, Owner};
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,8 @@ pub(super) struct Spare {
 impl Spare {
     /// Puts blocks aside; `None` where there are none to be had.
     pub fn take(reservation: &mut BlockReservation<'_>, blocks: u32) -> Option<Self> {
-        reservation.spend(blocks).ok()?;
+        reservation.cover(blocks).ok()?;
+        reservation.spend(blocks);
         Some(Self { blocks: Cell::new(blocks) })
     }
 
@@ -76,9 +77,9 @@ impl Groups {
     ) -> Result<Option<Run>, Error> {
         let group = self.group_of(agi)?;
         let open = group.lock(tx)?;
-        reservation.highest = reservation.highest.max(Some(agi.ag));
+        reservation.hold(agi.ag);
         // The trees grow after the inodes were made: nothing may run out then.
-        if !open.has_room_beyond(tx, place.blocks + self.blocks_for_trees()) {
+        if open.room(tx, Payer::Reservation) < place.blocks + self.blocks_for_trees() {
             return Ok(None);
         }
         let want = Want {
@@ -90,13 +91,13 @@ impl Groups {
             within: Some(place.within),
             reuse_busy: true,
         };
-        if reservation.spend(place.blocks).is_err() {
+        if reservation.cover(place.blocks).is_err() {
             return Ok(None);
         }
-        let Some((block, blocks)) = open.alloc(tx, &want, Owner::Inodes, 0)? else {
-            reservation.refund(place.blocks);
+        let Some((block, blocks)) = open.alloc(tx, &want, Owner::Inodes, Payer::Reservation)? else {
             return Ok(None);
         };
+        reservation.spend(blocks);
         Ok(Some(Run { block, blocks }))
     }
 
@@ -110,27 +111,22 @@ impl Groups {
     ) -> Result<AgBlock, Error> {
         let group = self.group_of(agi)?;
         let open = group.lock(tx)?;
-        if reserved && group.metadata.left() > 0 {
+        let is_paid = (!reserved || group.metadata.left() == 0) && spare.is_some_and(Spare::spend);
+        if reserved && !is_paid {
             return open.alloc_tree_block(tx, near, Owner::InodeTree);
         }
         let none = Error::NoSpace { what: "an inode tree" };
-        if !spare.is_some_and(Spare::spend) {
+        if !is_paid {
             return Err(none);
         }
-        let want = Want {
-            near: Some(near.get()),
-            exact: false,
-            min: 1,
-            max: 1,
-            align: 1,
-            within: None,
-            reuse_busy: true,
-        };
         if reserved {
             // So that its freeing finds it where it counts.
             group.metadata.draw(1);
         }
-        open.alloc(tx, &want, Owner::InodeTree, 0)?.map(|(block, _)| block).ok_or(none)
+        let near = Some(near.get());
+        let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
+        let block = open.alloc(tx, &want, Owner::InodeTree, Payer::Reservation)?;
+        block.map(|(block, _)| block).ok_or(none)
     }
 
     /// Gives a block of an inode tree back, after this transaction.
@@ -156,24 +152,5 @@ impl Groups {
             let most = format_args!("less than {}", self.count()).to_string();
             agi.damage(format::Damage::new("AGI", "seqno", most, agi.ag))
         })
-    }
-}
-
-impl OpenAg<'_> {
-    /// Whether there are so many free blocks that nothing is set aside for, and some more for what allocating them
-    /// takes itself.
-    pub(super) fn has_room_beyond(&self, tx: &Transaction, blocks: u32) -> bool {
-        const MARGIN: u32 = 4;
-        let kept = self.list_need(tx).saturating_add(blocks).saturating_add(MARGIN);
-        self.group.unreserved_blocks() >= kept
-    }
-}
-
-impl Group {
-    /// Free blocks that nothing is set aside for.
-    pub(crate) fn unreserved_blocks(&self) -> u32 {
-        let kept = self.metadata.left().saturating_add(self.mappings.left());
-        let kept = kept.saturating_add(self.claimed.load(Relaxed));
-        self.freeblks.load(Relaxed).saturating_sub(kept)
     }
 }

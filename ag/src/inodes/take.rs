@@ -100,14 +100,14 @@ impl Groups {
     fn offer(&self, ag: AgNumber) -> Offer {
         self.get(ag).map_or(Offer::default(), |group| Offer {
             free_inodes: group.inodes.free(),
-            free_blocks: group.unreserved_blocks(),
+            free_blocks: group.unclaimed_promise(),
             longest: group.longest.load(Relaxed),
         })
     }
 
     /// Free blocks of an AG on average.
     fn average_free(&self) -> u32 {
-        let sum: u64 = self.iter().map(|group| u64::from(group.unreserved_blocks())).sum();
+        let sum: u64 = self.iter().map(|group| u64::from(group.unclaimed_promise())).sum();
         (sum / u64::from(self.count().max(1))) as u32 // no more than those of the largest
     }
 

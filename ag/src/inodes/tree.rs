@@ -197,6 +197,14 @@ pub(super) fn update_at<K: InodeKind>(
     Ok(())
 }
 
+impl<K: InodeKind> Chunks<'_, K> {
+    /// Blocks that the tree takes, at most, where a chunk is inserted.
+    pub fn blocks_for(&mut self, tx: &mut Transaction, start: AgIno) -> Result<u32, Error> {
+        self.cursor.lookup_eq(tx, start.get())?;
+        Ok(self.cursor.blocks_to_insert(tx))
+    }
+}
+
 impl<K: InodeKind> Walk for Chunks<'_, K> {
     type Store = Transaction;
     type Error = Error;

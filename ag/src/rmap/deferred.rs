@@ -146,6 +146,7 @@ impl Deferred for Operation {
                 open.map(tx, mapping)?;
             }
         }
+        open.settle(tx, 0);
         Ok(Progress::Done)
     }
 }

@@ -1,19 +1,24 @@
 //! Which group, and which blocks.
 //!
+//! A transaction that holds the AGF of a group can only wait for those of higher groups. So it locks all that it takes
+//! blocks of before it takes the first: one group with room for all that is reserved; or, where there is no such group,
+//! the lowest ones, as many as have that much room together. What is reserved is promised by some groups, and who holds
+//! all AGFs from the lowest on sees it: nobody moves free space to where it has looked already.
+//!
 //! Within a group: the blocks that were asked for, if they are free; else the nearest extent that is long enough, among
 //! some on both sides; else the shortest that is long enough; else the longest there is.
 
 use std::cmp::Ordering;
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use base::lock::{Rank, may_wait};
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, CntBt, FreeExtent};
 use log::engine::{Error, Transaction};
+use smallvec::SmallVec;
 
 use super::change::Free;
+use super::promise::Payer;
 use super::reservation::BlockReservation;
 use crate::group::{Group, Groups, OpenAg, agf};
 use crate::owner::Owner;
@@ -22,11 +27,6 @@ use crate::owner::Owner;
 const NEAR_MAX: usize = 24;
 /// How many free extents are looked at by size, where alignment or busy blocks make the first ones unfit.
 const SIZES_MAX: usize = 64;
-
-/// How often lower groups are tried that others hold, and the pause in between: together far longer than a change holds
-/// a group that waits for nobody.
-const TURNS: u32 = 500;
-const PAUSE: Duration = Duration::from_micros(100);
 
 /// Where blocks should lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +82,28 @@ pub(crate) struct Found {
     pub count: u32,
 }
 
+/// Whether a change can do with the groups that it has locked, if they have the room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suits {
+    /// It needs something of another one.
+    NotYet,
+    /// With all of them.
+    Together,
+    /// With all, and with the last one alone.
+    Alone,
+}
+
+impl Suits {
+    fn together(suits: bool) -> Self {
+        if suits { Self::Together } else { Self::NotYet }
+    }
+}
+
 impl Groups {
     /// Allocates one extent and writes down its owner.
     ///
-    /// The transaction may hold AGFs that it locked through the same `reservation`, and no others.
+    /// The transaction may hold AGFs that it locked through the same `reservation`, and no others. Its first allocation
+    /// locks groups that have room for all that is reserved: later ones then find single blocks for sure.
     ///
     /// # Errors
     /// No space: nowhere an extent of the shortest length. The groups are whole then, and the transaction can be
@@ -98,88 +116,152 @@ impl Groups {
     ) -> Result<(FsBlock, u32), Error> {
         self.faults.strike()?;
         let (first, only, near, exact) = self.first_group(request.near)?;
-        let total = self.count();
-        let count = if only { 1 } else { total };
-        if reservation.highest.is_none() {
-            may_wait(Rank::Agf(if only { first.get() } else { 0 }));
-        }
-        let want = |group: u32| Want {
-            near: near.filter(|_| group == first.get()),
+        let (min, max) = (request.min.max(1), request.max.max(request.min).max(1));
+        let want = |ag: AgNumber| Want {
+            near: near.filter(|_| ag == first),
             exact,
-            min: request.min.max(1),
-            max: request.max.max(request.min).max(1),
+            min,
+            max,
             align: request.align.max(1),
             within: None,
             reuse_busy: !request.data,
         };
-        // Lower groups than one that is held can only be tried: so a change begins where there is room for all that it
-        // may still take, or else at the lowest group. Blocks that are wanted, but not needed, do not count.
-        let begins = reservation.highest.is_none() && !only;
-        let rest = reservation.left().saturating_sub(request.max.saturating_sub(request.min));
-        let suits = |group: &Group| !begins || group.unreserved_blocks() >= rest;
-        // First without waiting for anybody; then in ascending order, behind what this transaction holds already.
-        let wrapped = (0..count).map(|n| (first.get() + n) % total);
-        for ag in wrapped {
-            let Some(group) =
-                self.get(AgNumber(ag)).filter(|group| group.may_have(&want(ag)) && suits(group))
-            else {
-                continue;
-            };
-            if let Some(open) = group.try_lock(tx)? {
-                reservation.highest = reservation.highest.max(Some(group.ag));
-                if let Some(found) = open.alloc(tx, &want(ag), request.owner, 0)? {
-                    reservation.spend(found.1)?;
-                    return Ok((group.fs_block(found.0), found.1));
-                }
-            }
+        reservation.cover(min)?;
+        // Blocks that are wanted, but not needed, do not count.
+        let later = reservation.left().saturating_sub(max);
+        if reservation.held.is_empty() && !only {
+            self.hold_for(tx, reservation, (first, &want), min + later)?;
         }
-        let from = reservation.highest.map_or(0, |highest| highest.get());
-        let ascending = if only { first.get()..first.get() + 1 } else { 0..total };
-        for ag in ascending.filter(|ag| *ag >= from) {
-            let Some(group) = self.get(AgNumber(ag)) else { continue };
+        // The wanted one, the others that are held, and then higher ones, which can be waited for.
+        let last = reservation.held.last().copied();
+        let mut in_turn = if only { SmallVec::from_elem(first, 1) } else { reservation.held.clone() };
+        in_turn.sort_unstable_by_key(|ag| (*ag != first, *ag));
+        let above = if only { self.count() } else { last.map_or(0, |last| last.get() + 1) };
+        for ag in in_turn.into_iter().chain((above..self.count()).map(AgNumber)) {
+            let can_lock = last.is_none_or(|last| last <= ag) || reservation.held.contains(&ag);
+            let Some(group) = self.get(ag).filter(|_| can_lock) else { continue };
             let open = group.lock(tx)?;
-            reservation.highest = Some(group.ag);
-            if let Some(found) = open.alloc(tx, &want(ag), request.owner, 0)? {
-                reservation.spend(found.1)?;
-                return Ok((group.fs_block(found.0), found.1));
+            reservation.hold(ag);
+            let most = self.room_beyond(tx, reservation, later)?.min(reservation.left()).max(min);
+            let want = Want { max: max.min(most), ..want(ag) };
+            if let Some((at, count)) = open.alloc(tx, &want, request.owner, Payer::Reservation)? {
+                reservation.spend(count);
+                return Ok((group.fs_block(at), count));
             }
         }
-        let lower = if only { 0..0 } else { 0..from };
-        let found = self.alloc_lower(tx, lower, want, request.owner)?;
-        let (start, count) = found.ok_or(Error::NoSpace { what: "an extent" })?;
-        reservation.spend(count)?;
-        Ok((start, count))
+        Err(Error::NoSpace { what: "an extent" })
     }
 
-    /// Allocates in one of the groups below those that the transaction holds. Others may hold them, for a moment each;
-    /// they cannot be waited for, as who holds one may wait for a group that is held here, but are tried for a while.
-    fn alloc_lower(
+    /// What the groups that are held have room for, less `later` blocks.
+    fn room_beyond(
         &self,
         tx: &mut Transaction,
-        groups: Range<u32>,
-        want: impl Fn(u32) -> Want,
-        owner: Owner,
-    ) -> Result<Option<(FsBlock, u32)>, Error> {
-        for _ in 0..TURNS {
-            let mut is_held = false;
-            for ag in groups.clone() {
-                let Some(group) = self.get(AgNumber(ag)).filter(|group| group.may_have(&want(ag))) else {
-                    continue;
-                };
-                let Some(open) = group.try_lock(tx)? else {
-                    is_held = true;
-                    continue;
-                };
-                if let Some((at, count)) = open.alloc(tx, &want(ag), owner, 0)? {
-                    return Ok(Some((group.fs_block(at), count)));
-                }
-            }
-            if !is_held {
-                break;
-            }
-            base::thread::sleep(PAUSE);
+        reservation: &BlockReservation<'_>,
+        later: u32,
+    ) -> Result<u32, Error> {
+        let mut room = 0u32;
+        for group in reservation.held.iter().filter_map(|ag| self.get(*ag)) {
+            room = room.saturating_add(group.lock(tx)?.room(tx, Payer::Reservation));
         }
-        Ok(None)
+        Ok(room.saturating_sub(later))
+    }
+
+    /// Locks groups that have room for `need` blocks, of which one has what is wanted first.
+    fn hold_for(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        (first, want): (AgNumber, &dyn Fn(AgNumber) -> Want),
+        need: u32,
+    ) -> Result<(), Error> {
+        may_wait(Rank::Agf(0));
+        let total = self.count();
+        // Without waiting for anybody.
+        for ag in (0..total).map(|n| AgNumber((first.get() + n) % total)) {
+            let wanted = want(ag);
+            let suits =
+                |group: &&_| Group::may_have(group, &wanted) && Group::unclaimed_promise(group) >= need;
+            let Some(group) = self.get(ag).filter(|group| suits(&&***group)) else { continue };
+            if let Some(open) = group.try_lock(tx)? {
+                if open.room(tx, Payer::Reservation) >= need && open.find(tx, &wanted)?.is_some() {
+                    reservation.hold(ag);
+                    return Ok(());
+                }
+                open.release(tx);
+            }
+        }
+        let mut found = false;
+        self.hold_from_lowest(tx, reservation, need, &mut |tx, open| {
+            let here =
+                open.room(tx, Payer::Reservation) > 0 && open.find(tx, &want(open.group.ag))?.is_some();
+            found |= here;
+            Ok(if here { Suits::Alone } else { Suits::together(found) })
+        })
+    }
+
+    /// Locks groups from the lowest on, until one has room for `need` blocks alone, or all of them have together.
+    /// `suits` is asked of each.
+    ///
+    /// # Errors
+    /// No space; the transaction holds no AGF then.
+    fn hold_from_lowest(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        need: u32,
+        suits: &mut dyn FnMut(&mut Transaction, OpenAg<'_>) -> Result<Suits, Error>,
+    ) -> Result<(), Error> {
+        let (mut room, mut opened) = (0u32, Vec::new());
+        for group in self.iter() {
+            let open = group.lock(tx)?;
+            let here = open.room(tx, Payer::Reservation);
+            room = room.saturating_add(here);
+            let suits = suits(tx, open)?;
+            let alone = suits == Suits::Alone && here >= need;
+            if alone {
+                opened.drain(..).for_each(|other: OpenAg<'_>| other.release(tx));
+            }
+            opened.push(open);
+            if alone || (suits != Suits::NotYet && room >= need) {
+                opened.iter().for_each(|open| reservation.hold(open.group.ag));
+                return Ok(());
+            }
+        }
+        opened.iter().for_each(|open| open.release(tx));
+        Err(Error::NoSpace { what: "an extent" })
+    }
+
+    /// Locks groups of which the transaction is about to take what is claimed, and where they have no room for `then`
+    /// more blocks, others besides. The transaction holds no AGF.
+    ///
+    /// # Errors
+    /// No space: less was reserved.
+    pub(super) fn hold_with(
+        &self,
+        tx: &mut Transaction,
+        reservation: &mut BlockReservation<'_>,
+        mut groups: SmallVec<[AgNumber; 2]>,
+        then: u32,
+    ) -> Result<(), Error> {
+        groups.sort_unstable();
+        groups.dedup();
+        let Some(last) = groups.last().copied() else { return Ok(()) };
+        may_wait(Rank::Agf(0));
+        let (mut room, mut opened) = (0u32, SmallVec::<[OpenAg<'_>; 2]>::new());
+        for group in groups.iter().filter_map(|ag| self.get(*ag)) {
+            let open = group.lock(tx)?;
+            room = room.saturating_add(open.room(tx, Payer::Reservation));
+            opened.push(open);
+        }
+        if room >= then {
+            reservation.held = groups;
+            return Ok(());
+        }
+        opened.iter().for_each(|open| open.release(tx));
+        self.hold_from_lowest(tx, reservation, then, &mut |_, open| {
+            let alone = groups.len() == 1 && open.group.ag == last;
+            Ok(if alone { Suits::Alone } else { Suits::together(open.group.ag >= last) })
+        })
     }
 
     /// The group to begin with; whether it is the only one; the block to be near; whether exactly there.
@@ -201,49 +283,45 @@ impl Groups {
 
 impl Group {
     /// Whether a look at the group is worth its lock.
-    pub(super) fn may_have(&self, want: &Want) -> bool {
+    pub(crate) fn may_have(&self, want: &Want) -> bool {
         let unclaimed = self.freeblks.load(Relaxed).saturating_sub(self.claimed.load(Relaxed));
         self.longest.load(Relaxed).min(unclaimed) >= want.min
     }
 }
 
 impl OpenAg<'_> {
-    /// Whether the group can give `count` blocks and still keep what its trees need. `own` blocks are for those trees.
-    pub(super) fn has_room(&self, tx: &Transaction, count: u32, own: u32) -> bool {
-        let kept = self.list_need(tx)
-            + (self.group.metadata.left() + self.group.mappings.left()).saturating_sub(own)
-            + self.group.claimed.load(Relaxed);
-        let have = u64::from(self.get(tx, agf!(freeblks))) + u64::from(self.get(tx, agf!(flcount)));
-        have >= u64::from(kept) + u64::from(count)
-    }
-
     /// Allocates in this group; `None` where it has no such extent.
     pub(crate) fn alloc(
         &self,
         tx: &mut Transaction,
         want: &Want,
         owner: Owner,
-        own: u32,
+        payer: Payer,
     ) -> Result<Option<(AgBlock, u32)>, Error> {
         // Before anything changes: is there such an extent at all?
-        if !self.has_room(tx, want.min, own) || self.find(tx, want)?.is_none() {
+        if self.room(tx, payer) < want.min || self.find(tx, want)?.is_none() {
             return Ok(None);
         }
         self.fix_list(tx)?;
-        let mut want = *want;
-        while want.max > want.min && !self.has_room(tx, want.max, own) {
-            want.max = want.min.max(want.max / 2);
-        }
+        let want = Want { max: want.max.min(self.room(tx, payer)).max(want.min), ..*want };
         let Some(found) = self.find(tx, &want)? else { return Ok(None) };
         self.take_out(tx, found.free, found.at, found.count)?;
         self.map_owner(tx, AgBlock(found.at), found.count, owner)?;
+        let paid = match payer {
+            Payer::Reservation => found.count,
+            Payer::Group => {
+                self.group.metadata.draw(found.count);
+                0
+            }
+        };
+        self.settle(tx, paid);
         Ok(Some((AgBlock(found.at), found.count)))
     }
 
     /// Allocates one block for a tree that has blocks set aside: inode trees and reference counts.
     ///
     /// # Errors
-    /// No space: neither set aside nor elsewhere in the volume.
+    /// No space: neither set aside nor otherwise free in this group.
     pub fn alloc_tree_block(
         &self,
         tx: &mut Transaction,
@@ -253,35 +331,8 @@ impl OpenAg<'_> {
         self.group.faults.strike()?;
         let near = Some(near.get());
         let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
-        let own = self.group.metadata.left();
-        let Some((block, _)) = self.alloc(tx, &want, owner, own)? else {
-            return Err(Error::NoSpace { what: "a tree of an allocation group" });
-        };
-        if self.group.metadata.draw(1) == 0 && !self.group.free.try_sub(1) {
-            return Err(Error::NoSpace { what: "a tree of an allocation group" });
-        }
-        Ok(block)
-    }
-
-    /// Allocates one block for any other tree of this group, from blocks that were reserved.
-    ///
-    /// # Errors
-    /// No space in this group.
-    pub fn alloc_block(
-        &self,
-        tx: &mut Transaction,
-        reservation: &mut BlockReservation<'_>,
-        near: AgBlock,
-        owner: Owner,
-    ) -> Result<AgBlock, Error> {
-        self.group.faults.strike()?;
-        let near = Some(near.get());
-        let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
-        let Some((block, _)) = self.alloc(tx, &want, owner, 0)? else {
-            return Err(Error::NoSpace { what: "a tree of an allocation group" });
-        };
-        reservation.spend(1)?;
-        Ok(block)
+        let block = self.alloc(tx, &want, owner, Payer::Group)?;
+        block.map(|(block, _)| block).ok_or(Error::NoSpace { what: "a tree of an allocation group" })
     }
 
     /// Finds free blocks. Changes nothing.

@@ -29,8 +29,10 @@ use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, Btree};
 use format::extent::MAX_EXTENT_BLOCKS;
 use log::engine::{Error, Transaction};
+use smallvec::SmallVec;
 
 use super::alloc::{Near, Want};
+use super::promise::Payer;
 use super::reservation::BlockReservation;
 use crate::group::{Group, Groups, OpenAg};
 use crate::owner::Owner;
@@ -234,8 +236,9 @@ impl Groups {
     /// Takes claimed blocks out of free space, and writes down their owner; the claims end. Those that touch are taken
     /// at once, so they are best handed over in order.
     ///
-    /// Claims of several groups come in ascending order. The transaction may hold AGFs of no higher number than the
-    /// first, which it locked through the same `reservation`.
+    /// Claims of several groups come in ascending order. The first call of a transaction locks all these groups, and
+    /// others where they lack room for what the transaction may take besides: what is left of `reservation`, for the
+    /// tree of a map. What is reserved for other claims, which need no room, is split off before.
     ///
     /// # Errors
     /// Damage; no space, where less was reserved, and there is no more to be had.
@@ -246,6 +249,13 @@ impl Groups {
         claims: impl IntoIterator<Item = Claim>,
         owner: Owner,
     ) -> Result<(), Error> {
+        let claims: SmallVec<[Claim; 8]> = claims.into_iter().collect();
+        let count = claims.iter().map(|claim| claim.count).sum();
+        reservation.cover(count)?;
+        if reservation.held.is_empty() {
+            let groups: SmallVec<[AgNumber; 2]> = claims.iter().map(Claim::ag).collect();
+            self.hold_with(tx, reservation, groups, reservation.left() - count)?;
+        }
         let mut run: Option<Claim> = None;
         for mut claim in claims {
             match &mut run {
@@ -273,10 +283,9 @@ fn take_run(
     if run.count == 0 {
         return Ok(());
     }
-    reservation.spend(run.count)?;
     let group = Arc::clone(&run.group);
     let open = group.lock(tx)?;
-    reservation.highest = reservation.highest.max(Some(group.ag));
+    reservation.hold(group.ag);
     open.fix_list(tx)?;
     let free = open.cursor::<BnoBt>().lookup_le(tx, run.at)?;
     let free = free.map(|free| (free.startblock.get(), free.blockcount.get()));
@@ -288,20 +297,21 @@ fn take_run(
         return Err(group.damage(AgBlock(run.at), (BnoBt::NAME, "record"), expected, found));
     };
     open.take_out(tx, free, run.at, run.count)?;
-    open.map_owner(tx, AgBlock(run.at), run.count, owner)
+    open.map_owner(tx, AgBlock(run.at), run.count, owner)?;
+    reservation.spend(run.count);
+    open.settle(tx, run.count);
+    Ok(())
     // Only now is the claim dropped: nobody finds the blocks in between.
 }
 
 impl OpenAg<'_> {
     /// Claims blocks of this group; `None` where it has no such run.
     fn claim(&self, tx: &mut Transaction, want: &Want) -> Result<Option<Claim>, Error> {
-        let mut want = *want;
-        if !self.has_room(tx, want.min, 0) {
+        let room = self.room(tx, Payer::Reservation);
+        if room < want.min {
             return Ok(None);
         }
-        while want.max > want.min && !self.has_room(tx, want.max, 0) {
-            want.max = want.min.max(want.max / 2);
-        }
+        let want = Want { max: want.max.min(room), ..*want };
         let Some(found) = self.find(tx, &want)? else { return Ok(None) };
         Ok(Some(Claim::of(self.group, found.at, found.count)))
     }

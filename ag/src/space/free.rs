@@ -4,6 +4,7 @@
 //! An extent-free intent (EFI) lists extents; the done item (EFD) lists them again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use base::{AgBlock, FsBlock};
 use format::log::item::ItemType;
@@ -134,13 +135,11 @@ impl Deferred for Free {
         open.fix_list(tx)?;
         open.free(tx, self.at, self.count, self.owner)?;
         match self.source {
-            Source::Users => self.group.free.add(self.count.into()),
-            Source::Reserved => {
-                let restored = self.group.metadata.restore(self.count);
-                self.group.free.add((self.count - restored).into());
-            }
-            Source::List => {}
+            Source::Users => {}
+            Source::Reserved => self.group.metadata.restore(self.count),
+            Source::List => drop(self.group.trimmed.fetch_sub(self.count, Relaxed)),
         }
+        open.settle(tx, 0);
         Ok(Progress::Done)
     }
 }

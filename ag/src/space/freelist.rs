@@ -4,6 +4,8 @@
 //! Every change of free space begins with `OpenAg::fix_list`: the list then holds what all three trees need if each
 //! of them splits at every level for that change, and again for refilling the list.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use base::AgBlock;
 use format::agfl::RawAgfl;
 use format::btree::MAX_LEVELS;
@@ -15,7 +17,7 @@ use crate::group::{OpenAg, agf};
 use crate::owner::Owner;
 
 /// How many blocks above the need the list may keep: trees that grow and shrink by turns do not move blocks each time.
-const SLACK: u32 = 8;
+pub(super) const SLACK: u32 = 8;
 /// How many blocks leave the list in one transaction at most.
 const TRIM_MAX: u32 = 4;
 
@@ -81,6 +83,7 @@ impl OpenAg<'_> {
         if extra > SLACK {
             for _ in 0..(extra - SLACK / 2).min(TRIM_MAX) {
                 let block = self.take_from_list(tx)?;
+                self.group.trimmed.fetch_add(1, Relaxed);
                 self.group.free_from_list_later(tx, block);
             }
         }

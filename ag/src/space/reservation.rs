@@ -12,9 +12,10 @@ use format::btree::{Btree, FinoBt, RefcountBt, RmapBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::ondisk::OnDisk;
 use log::engine::{Error, Transaction};
+use smallvec::SmallVec;
 
 use crate::btree::Root;
-use crate::group::{Group, OpenAg, agf};
+use crate::group::{Group, agf};
 use crate::upgrade::Counted;
 
 /// Blocks of a volume that a change may allocate. What it does not is given back when this is dropped.
@@ -22,8 +23,8 @@ use crate::upgrade::Counted;
 pub struct BlockReservation<'g> {
     free: &'g Counter,
     left: u32,
-    /// The highest group whose AGF the transaction may hold.
-    pub(crate) highest: Option<AgNumber>,
+    /// The groups whose AGFs the transaction has locked to take blocks of, ascending: see [`Groups::alloc_extent`].
+    pub(crate) held: SmallVec<[AgNumber; 2]>,
 }
 
 impl<'g> BlockReservation<'g> {
@@ -31,7 +32,7 @@ impl<'g> BlockReservation<'g> {
         if count > 0 && !free.try_sub(count.into()) {
             return Err(Error::NoSpace { what: "new blocks" });
         }
-        Ok(Self { free, left: count, highest: None })
+        Ok(Self::of_given(free, count))
     }
 
     /// Blocks that are left.
@@ -47,9 +48,20 @@ impl<'g> BlockReservation<'g> {
         given
     }
 
+    /// Parts up to so many blocks from it.
+    #[must_use = "what is parted is given back when it is dropped"]
+    pub fn split(&mut self, count: u32) -> Self {
+        Self::of_given(self.free, self.give(count))
+    }
+
+    /// Takes in what was parted from it.
+    pub fn join(&mut self, mut other: Self) {
+        self.left += other.give(u32::MAX);
+    }
+
     /// Of blocks that another reservation gave.
     pub(crate) fn of_given(free: &'g Counter, count: u32) -> Self {
-        Self { free, left: count, highest: None }
+        Self { free, left: count, held: SmallVec::new() }
     }
 
     /// Takes more, so that at least so many are left. `false`, with nothing changed, where there are not so many.
@@ -64,20 +76,31 @@ impl<'g> BlockReservation<'g> {
 
     /// The transaction rolled, or ended, and holds no AGF any more.
     pub fn rolled(&mut self) {
-        self.highest = None;
+        self.held.clear();
     }
 
-    /// Blocks were allocated.
+    /// The transaction has locked the AGF of a group to take blocks of it.
+    pub(crate) fn hold(&mut self, ag: AgNumber) {
+        if let Err(at) = self.held.binary_search(&ag) {
+            self.held.insert(at, ag);
+        }
+    }
+
+    /// Asked before blocks are allocated: so many are left.
     ///
     /// # Errors
-    /// No space: more than was reserved, and no more to be had.
-    pub(crate) fn spend(&mut self, count: u32) -> Result<(), Error> {
-        match self.left.checked_sub(count) {
-            Some(left) => self.left = left,
-            None if self.free.try_sub((count - self.left).into()) => self.left = 0,
-            None => return Err(Error::NoSpace { what: "more blocks than were reserved" }),
+    /// No space: more than was reserved, and nothing more in the counter.
+    pub(crate) fn cover(&mut self, count: u32) -> Result<(), Error> {
+        match self.top_up(count) {
+            true => Ok(()),
+            false => Err(Error::NoSpace { what: "more blocks than were reserved" }),
         }
-        Ok(())
+    }
+
+    /// Blocks were allocated for which [`cover`](Self::cover) was asked.
+    pub(crate) fn spend(&mut self, count: u32) {
+        debug_assert!(count <= self.left, "{count} blocks are taken, and {} are left", self.left);
+        self.left = self.left.saturating_sub(count);
     }
 }
 
@@ -104,32 +127,35 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Sets `asked` blocks aside for trees that have `used` already; no more than `have` of the unused ones.
-    fn set(&self, asked: u32, used: u32, have: u32) {
-        let left = asked.saturating_sub(used).min(have);
-        self.asked.store(used.saturating_add(left), Relaxed);
+    /// Sets `asked` blocks aside for trees that have `used` already.
+    fn set(&self, asked: u32, used: u32) {
+        self.asked.store(asked, Relaxed);
         self.used.store(used, Relaxed);
+    }
+
+    /// Blocks that are set aside, used or not.
+    pub(crate) fn asked(&self) -> u32 {
+        self.asked.load(Relaxed)
     }
 
     /// Blocks that are set aside and not yet used.
     pub fn left(&self) -> u32 {
-        self.asked.load(Relaxed).saturating_sub(self.used.load(Relaxed))
+        self.asked().saturating_sub(self.used.load(Relaxed))
     }
 
-    /// Trees have grown: how many of their blocks were set aside for them.
-    pub(crate) fn draw(&self, count: u32) -> u32 {
-        let before = self.left();
+    /// Trees have grown.
+    pub(crate) fn draw(&self, count: u32) {
         self.used.fetch_add(count, Relaxed);
-        before - self.left()
     }
 
-    /// Trees have shrunk: how many of their blocks are set aside again.
-    pub(crate) fn restore(&self, count: u32) -> u32 {
-        let before = self.left();
+    /// Trees have shrunk.
+    pub(crate) fn restore(&self, count: u32) {
         self.used.store(self.used.load(Relaxed).saturating_sub(count), Relaxed);
-        self.left() - before
     }
 }
+
+/// Blocks that are set aside at least for reverse mappings, where blocks can have several owners.
+const LEAST_MAPPINGS: u64 = 8;
 
 /// Blocks of a tree with `records` records, if each block is only as full as it must be.
 fn tree_size<B: Btree>(geometry: &Geometry, records: u64) -> u64 {
@@ -165,32 +191,25 @@ impl Group {
         tx.release(agi);
         let open = self.lock(tx)?;
         open.note(tx);
-        let usable = self.set_aside(tx, open, finobt_blocks);
-        tx.release(open.agf);
-        tx.release(open.agfl);
+        let used_mappings = open.get(tx, agf!(rmapblocks));
+        let counts = if self.geometry.features.reflink() { open.get(tx, agf!(refcntblocks)) } else { 0 };
+        self.set_reserves((counts.saturating_add(finobt_blocks), used_mappings));
+        let usable = open.first_promise(tx);
+        open.release(tx);
         Ok(usable)
     }
 
-    fn set_aside(&self, tx: &Transaction, open: OpenAg<'_>, finobt_blocks: u32) -> u64 {
-        let used_mappings = open.get(tx, agf!(rmapblocks));
-        let counts = if self.geometry.features.reflink() { open.get(tx, agf!(refcntblocks)) } else { 0 };
-        self.set_reserves(tx, open, (counts.saturating_add(finobt_blocks), used_mappings));
-        self.free_blocks().saturating_sub(self.hidden() + u64::from(self.list_most(tx, open)))
-    }
-
     /// The same where the group's length changed: what its trees use is known. The caller holds the AGF.
-    pub(crate) fn reserve_for_length(&self, tx: &Transaction, open: OpenAg<'_>) {
-        let used = (self.metadata.used.load(Relaxed), self.mappings.used.load(Relaxed));
-        self.set_reserves(tx, open, used);
+    pub(crate) fn reserve_for_length(&self) {
+        self.set_reserves((self.metadata.used.load(Relaxed), self.mappings.used.load(Relaxed)));
     }
 
-    fn set_reserves(&self, tx: &Transaction, open: OpenAg<'_>, (used, used_mappings): (u32, u32)) {
+    fn set_reserves(&self, (used, used_mappings): (u32, u32)) {
         let geometry = &*self.geometry;
         let log_here = geometry.log_start.and_then(|start| geometry.split_fs_block(start));
         let log_here = log_here.filter(|(ag, _)| *ag == self.ag).map_or(0, |_| geometry.log_blocks);
         let blocks = u64::from(geometry.ag_length(self.ag).saturating_sub(log_here));
         let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let free = open.get(tx, agf!(freeblks));
         let mut asked = 0;
         if geometry.features.finobt() {
             let chunks = (blocks << geometry.inodes_per_block_log) / u64::from(INODES_PER_CHUNK);
@@ -199,22 +218,13 @@ impl Group {
         if geometry.features.reflink() {
             asked += tree_size::<RefcountBt>(geometry, blocks);
         }
-        self.metadata.set(small(asked), used, free);
+        self.metadata.set(small(asked), used);
         if geometry.features.rmapbt() {
-            let asked = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100);
-            self.mappings.set(small(asked), used_mappings, free.saturating_sub(self.metadata.left()));
+            // Shared blocks have several records: some room for these in the smallest groups, too.
+            let shared = if geometry.features.reflink() { LEAST_MAPPINGS } else { 0 };
+            let asked = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100).max(shared);
+            self.mappings.set(small(asked), used_mappings);
         }
-    }
-
-    /// Blocks that count as free and are hidden from users: those of the reverse-mapping tree count so, and thus all
-    /// that was asked for it is hidden.
-    pub(crate) fn hidden(&self) -> u64 {
-        u64::from(self.metadata.left()) + u64::from(self.mappings.asked.load(Relaxed))
-    }
-
-    /// What the AGFL may come to hold when the trees have grown by a level, and a little for what is under way.
-    fn list_most(&self, tx: &Transaction, open: OpenAg<'_>) -> u32 {
-        open.list_need(tx) + 2 * 3 + 4
     }
 }
 
@@ -225,13 +235,14 @@ mod tests {
     #[test]
     fn a_reserve_gives_what_is_left_and_takes_back_what_it_gave() {
         let reserve = Reserve::default();
-        reserve.set(10, 4, 100);
-        assert_eq!((reserve.left(), reserve.draw(5), reserve.left()), (6, 5, 1));
-        assert_eq!((reserve.draw(3), reserve.left()), (1, 0));
+        reserve.set(10, 4);
+        reserve.draw(5);
+        assert_eq!(reserve.left(), 1);
+        reserve.draw(3);
         // Two were used beyond it: giving these back restores nothing.
-        assert_eq!((reserve.restore(2), reserve.left()), (0, 0));
-        assert_eq!((reserve.restore(3), reserve.left()), (3, 3));
-        reserve.set(10, 4, 2);
-        assert_eq!(reserve.left(), 2);
+        reserve.restore(2);
+        assert_eq!(reserve.left(), 0);
+        reserve.restore(3);
+        assert_eq!(reserve.left(), 3);
     }
 }

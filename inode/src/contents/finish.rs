@@ -185,10 +185,13 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
     let inode = Arc::clone(&finish.inode);
     let file = File { shared, groups, inode: &inode };
     let mut blocks = groups.given_blocks(std::mem::take(&mut finish.reserved));
+    let mut claimed = finish.written.iter().map(Written::claimed).sum();
     loop {
         let mut step = file.begin(blocks)?;
         if let Some(written) = finish.written.first_mut() {
-            step.write(written)?;
+            let before = written.claimed();
+            step.write(written, claimed)?;
+            claimed -= before - written.claimed();
             if written.count == 0 {
                 finish.written.remove(0);
             }
@@ -206,17 +209,29 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
     }
 }
 
+impl Written {
+    /// Blocks that are claimed for it.
+    fn claimed(&self) -> u32 {
+        self.claim.as_ref().map_or(0, Claim::count)
+    }
+}
+
 impl Step<'_> {
-    /// Does as much of a range as one transaction may, from its beginning; the range is what is left then.
-    fn write(&mut self, written: &mut Written) -> Result<(), Error> {
+    /// Does as much of a range as one transaction may, from its beginning; the range is what is left then. For it and
+    /// what is written after it, `claimed` blocks are claimed.
+    fn write(&mut self, written: &mut Written, claimed: u32) -> Result<(), Error> {
         let to = FileBlock(written.at.get() + u64::from(written.count));
         let (found, end) = pieces(self.list()?, (written.at, to), PIECES_AT_ONCE);
         let count = (end.get() - written.at.get()) as u32; // a part of so many
         let mapped = found.iter().filter_map(|(at, piece)| Some((*at, piece.count, piece.mapping?)));
-        match &mut written.claim {
-            Some(claim) => {
-                // All of a range is claimed; if less is, what is left over is not mapped.
-                let part = claim.take_front(count);
+        // All of a range is claimed; if less is, what is left over is not mapped.
+        let part = written.claim.as_mut().map(|claim| claim.take_front(count));
+        // What is reserved for other claims, and for the tree when they are mapped, is not this transaction's.
+        let (own, left) = (part.as_ref().map_or(0, Claim::count), self.blocks.left());
+        let tree = left.saturating_sub(claimed).min(2 * self.file.shared.reservations.map_blocks);
+        let others = self.blocks.split(left.saturating_sub(own + tree));
+        match part {
+            Some(part) => {
                 let old = mapped.map(|(at, count, _)| (at, FileBlock(at.get() + count)));
                 self.replace(written.at, part, old)?;
             }
@@ -230,6 +245,7 @@ impl Step<'_> {
                 }
             }
         }
+        self.blocks.join(others);
         (written.at, written.count) = (end, written.count - count);
         Ok(())
     }

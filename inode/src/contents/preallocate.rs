@@ -127,8 +127,9 @@ fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(
 /// Maps the beginning of a hole to new unwritten blocks. They are claimed first, so that there is nothing to undo where
 /// none are found.
 fn fill(file: File<'_>, at: FileBlock, (most, align): (u32, u32), asked_for: bool) -> Result<(), Error> {
-    let blocks = file.groups.reserve_blocks(most.saturating_add(file.shared.reservations.map_blocks))?;
+    let mut blocks = file.groups.reserve_blocks(most.saturating_add(file.shared.reservations.map_blocks))?;
     let claim = claim_near(file, at, most, align)?;
+    drop(blocks.split(most - claim.count()));
     let (start, count) = (claim.start(), claim.count().into());
     let mut step = file.begin(blocks)?;
     step.has_room_for(1)?;

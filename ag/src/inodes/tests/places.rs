@@ -153,6 +153,29 @@ fn blocks_that_hold_several_chunks_are_recorded_by_chunk_and_stay() {
     bed.judge();
 }
 
+/// A full volume of large blocks could not free inodes: the free inode tree was to have as many blocks at hand as it
+/// can have levels, also where its one leaf has room for every chunk of the group. Removed files stayed on their lists,
+/// and every mount and unmount returned the error.
+#[test]
+fn a_full_volume_frees_inodes() {
+    for (block_size, size) in [(1024, 64 << 20), (4096, 64 << 20), (16384, 128 << 20), (65536, 300 << 20)] {
+        let options = mkfs::Options { block_size, ..options(2) };
+        let mut bed = Bed::new(size, &options);
+        let root = bed.geometry().root;
+        let all: Vec<Ino> = (0..3000).map(|_| bed.alloc(root, false).unwrap()).collect();
+        bed.drain_free_inodes();
+        let held = bed.take_all();
+        assert_eq!(bed.groups.available(), 0, "blocks of {block_size} bytes");
+        for ino in &all {
+            bed.used.remove(ino);
+            bed.free_shared(*ino).unwrap();
+        }
+        bed.judge_without_owners();
+        held.into_iter().for_each(|blocks| bed.give_blocks(blocks));
+        bed.judge();
+    }
+}
+
 #[test]
 fn a_full_ag_sends_files_elsewhere() {
     let mut bed = Bed::new(64 << 20, &options(2));

@@ -246,7 +246,8 @@ fn claims_leave_what_a_group_keeps_back() {
         if claim.count() > reservation.left() {
             break;
         }
-        volume.run(|tx| volume.groups.take_claimed(tx, &mut reservation, [claim], OWNER)).unwrap();
+        let mut own = reservation.split(claim.count());
+        volume.run(|tx| volume.groups.take_claimed(tx, &mut own, [claim], OWNER)).unwrap();
     }
 }
 

@@ -58,7 +58,7 @@ fn a_volume_filled_block_by_block() {
 #[test]
 fn freed_blocks_are_not_for_data_before_that_is_stable() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=0") else { return };
-    let mut reservation = volume.groups.reserve_blocks(100).unwrap();
+    let mut reservation = volume.groups.reserve_blocks(200).unwrap();
     let near = request(Near::OnlyAg(AgNumber(0)), 50);
     let (start, count) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &near)).unwrap();
     assert_eq!(count, 50);

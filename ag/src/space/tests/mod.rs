@@ -6,10 +6,12 @@
 //! | `hostile` | damaged headers, lists and trees |
 //! | `full` | volumes without space, busy blocks, reservations |
 //! | `claims` | blocks that are kept for data on its way, with a model of who owns which block |
+//! | `promises` | what the counter of free blocks promises can be allocated |
 //! | `threads` | many threads on one volume |
 
 mod claims;
 mod full;
 mod hostile;
+mod promises;
 mod random;
 mod threads;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::{AgNumber, FsBlock};
 
 use crate::testing::{Numbers, OWNER, Volume};
-use crate::{AllocRequest, Near};
+use crate::{AllocRequest, ClaimRequest, Near};
 
 #[test]
 fn threads_never_get_the_same_blocks() {
@@ -57,41 +57,48 @@ fn threads_never_get_the_same_blocks() {
     volume.repair();
 }
 
-/// A change held the last block of its group, and needed one more, which another group had: a lower one, where somebody
-/// else was at work. It was told that there is no space, and as it had begun, the volume was shut down.
+/// A change took the last blocks of its group, which it had claimed, and needed one more, which a lower group had, but
+/// another thread held that group. It was tried for 50 ms, and then there was no space; as the change had begun, the
+/// volume was shut down.
 #[test]
-fn what_a_lower_group_has_is_found_though_somebody_is_at_work_there() {
+fn what_a_lower_group_has_is_found_however_long_somebody_works_there() {
     let Some(volume) = Volume::make(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1") else { return };
+    let groups = &volume.groups;
     let take = |tx: &mut _, ag| {
-        let mut reservation = volume.groups.reserve_blocks(4096)?;
+        let mut reservation = groups.reserve_blocks(4096)?;
         let near = Near::OnlyAg(AgNumber(ag));
         let request = AllocRequest { near, min: 1, max: 4096, align: 1, owner: OWNER, data: false };
-        volume.groups.alloc_extent(tx, &mut reservation, &request)
+        groups.alloc_extent(tx, &mut reservation, &request)
     };
-    for ag in 1..4 {
-        while volume.run(|tx| take(tx, ag)).is_ok() {}
+    while volume.run(|tx| take(tx, 2)).is_ok() {}
+    while volume.run(|tx| take(tx, 3)).is_ok() {}
+    let request = ClaimRequest { near: Near::OnlyAg(AgNumber(1)), min: 1, max: u32::MAX, align: 1 };
+    let mut claims = Vec::new();
+    while let Ok(claim) = groups.claim(&mut volume.begin(), &request) {
+        claims.push(claim);
     }
-    let volume = &volume;
+    let claimed = claims.iter().map(crate::Claim::count).sum::<u32>();
     let (held, is_held) = channel();
+    let volume = &volume;
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut tx = volume.begin();
-            volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
+            groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
             held.send(()).unwrap();
-            std::thread::sleep(Duration::from_millis(3));
+            // Longer than anybody would try.
+            std::thread::sleep(Duration::from_millis(200));
             tx.commit(&mut []).unwrap();
         });
         is_held.recv().unwrap();
-        let (block, _) = volume
+        volume
             .run(|tx| {
-                let mut reservation = volume.groups.reserve_blocks(1)?;
-                let (group, near) = (volume.groups.get(AgNumber(1)).unwrap(), Near::Ag(AgNumber(1)));
-                group.lock(tx)?;
-                reservation.highest = Some(AgNumber(1));
+                let mut reservation = groups.reserve_blocks(claimed + 1)?;
+                groups.take_claimed(tx, &mut reservation, claims, OWNER)?;
+                assert_eq!(reservation.held[..], [AgNumber(0), AgNumber(1)]);
+                let near = Near::Ag(AgNumber(1));
                 let request = AllocRequest { near, min: 1, max: 1, align: 1, owner: OWNER, data: false };
-                volume.groups.alloc_extent(tx, &mut reservation, &request)
+                groups.alloc_extent(tx, &mut reservation, &request)
             })
             .unwrap();
-        assert_eq!(volume.groups.of_block(block, 1).unwrap().0.ag, AgNumber(0));
     });
 }

@@ -1,0 +1,95 @@
+//! What the counter of free blocks promises can be allocated, however free space lies.
+
+use base::{AgNumber, FsBlock};
+
+use crate::testing::{OWNER, Volume};
+use crate::{AllocRequest, Claim, ClaimRequest, Near};
+
+/// Fills the volume block by block, then frees every second block of it: the trees of free space are as large as they
+/// can be.
+fn fill_and_fragment(volume: &Volume) -> Vec<(FsBlock, u32)> {
+    let mut held = Vec::new();
+    for ag in volume.geometry.ags() {
+        let request =
+            AllocRequest { near: Near::OnlyAg(ag), min: 1, max: 1, align: 1, owner: OWNER, data: false };
+        while let Ok(mut reservation) = volume.groups.reserve_blocks(1) {
+            match volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)) {
+                Ok(extent) => held.push(extent),
+                Err(_) => break,
+            }
+        }
+    }
+    held.sort_unstable_by_key(|(start, _)| start.get());
+    let (mut kept, mut last) = (Vec::new(), None);
+    for (start, count) in held {
+        if last == Some(start.get().wrapping_sub(1)) {
+            kept.push((start, count));
+            last = None;
+        } else {
+            volume.run(|tx| volume.groups.free_extent_later(tx, start, count, OWNER)).unwrap();
+            last = Some(start.get());
+        }
+    }
+    kept
+}
+
+/// Free space in single blocks makes the trees of free space grow by blocks that the counter had promised to users: who
+/// had reserved the last of them, and had been told that a write went well, found none when the data was written back.
+fn all_that_is_promised_is_there(megabytes: u64, options: &str) {
+    let Some(volume) = Volume::make(megabytes, options) else { return };
+    let total = volume.total(&[]);
+    let mut held = fill_and_fragment(&volume);
+    assert_eq!(volume.total(&held), total);
+    let promised = u32::try_from(volume.groups.available()).unwrap();
+    let mut reservation = volume.groups.reserve_blocks(promised).unwrap();
+    // As writeback does: all data is claimed before the first block is taken out of free space.
+    let mut claims: Vec<Claim> = Vec::new();
+    for n in 0..promised {
+        let near = claims.last().map_or(Near::Ag(AgNumber(0)), |last| Near::Block(last.start()));
+        let request = ClaimRequest { near, min: 1, max: 1, align: 1 };
+        match volume.groups.claim(&mut volume.begin(), &request) {
+            Ok(claim) => claims.push(claim),
+            Err(error) => panic!("{error}, of block {n} of {promised} that were promised"),
+        }
+    }
+    for claim in claims {
+        held.push((claim.start(), claim.count()));
+        let mut own = reservation.split(claim.count());
+        volume.run(|tx| volume.groups.take_claimed(tx, &mut own, [claim], OWNER)).unwrap();
+    }
+    assert_eq!((reservation.left(), volume.total(&held)), (0, total));
+    drop(reservation);
+    // What the trees gave back as they shrank is promised to the last block, too.
+    while let Ok(mut reservation) = volume.groups.reserve_blocks(1) {
+        let near = Near::Ag(AgNumber(0));
+        let request = AllocRequest { near, min: 1, max: 1, align: 1, owner: OWNER, data: true };
+        held.push(volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap());
+    }
+    volume.check(&held);
+    for (start, count) in held {
+        volume.run(|tx| volume.groups.free_extent_later(tx, start, count, OWNER)).unwrap();
+    }
+    assert_eq!(volume.total(&[]), total);
+    volume.check(&[]);
+    volume.repair();
+}
+
+#[test]
+fn of_fragmented_space_with_small_blocks_and_every_tree() {
+    all_that_is_promised_is_there(32, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1");
+}
+
+#[test]
+fn of_fragmented_space_with_small_blocks_and_few_trees() {
+    all_that_is_promised_is_there(32, "-d agcount=2 -b size=1024 -m rmapbt=0,reflink=0");
+}
+
+#[test]
+fn of_fragmented_space_with_usual_blocks() {
+    all_that_is_promised_is_there(128, "-d agcount=2 -m rmapbt=0,reflink=1");
+}
+
+#[test]
+fn of_fragmented_space_in_the_smallest_groups() {
+    all_that_is_promised_is_there(64, "-d agcount=4 -m rmapbt=1,reflink=1");
+}
