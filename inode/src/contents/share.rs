@@ -143,6 +143,7 @@ impl Step<'_> {
         }
         self.has_room_for(3)?;
         if let Some(start) = start {
+            self.file.groups.expect_room_for_owner(start)?;
             // Before anything is given up: what both have must never have no owner.
             let length = count as u32; // 21 bits
             self.file.groups.refcount_later(&mut self.tx, Change::Increase, start, length)?;
