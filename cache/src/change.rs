@@ -76,7 +76,8 @@ impl<B: Backing> Contents<B> {
         let old = self.size();
         let block_end = size.next_multiple_of(self.block_size()).min(old);
         let mut tail = vec![0; (block_end - size) as usize]; // less than a block
-        self.read(size, &mut tail)?;
+        self.read_now(size, &mut tail)?;
+        let _cut = self.begin_cut();
         self.zero_within_block(size, block_end - size)?;
         let first = self.disk_size.load(SeqCst).min(size) & !(self.block_size() - 1);
         let result = self.flush_range(first, block_end).and_then(|()| {
@@ -156,6 +157,7 @@ impl<B: Backing> Contents<B> {
     ) -> Result<R, Error> {
         let _io = self.io.lock();
         self.prepare_change(&range, edges)?;
+        let _cut = self.begin_cut();
         let _layout = self.layout.write();
         self.during_change(&range, || change(&mut Change { contents: self }))
     }
@@ -178,6 +180,8 @@ impl<B: Backing> Contents<B> {
         for (contents, range) in [&first, &second] {
             contents.prepare_change(range, Edges::Keep)?;
         }
+        let _cut_low = low.begin_cut();
+        let _cut_high = (!same).then(|| high.begin_cut());
         let _low = low.layout.write();
         let _high = (!same).then(|| high.layout.write());
         first.0.during_change(&first.1, || {

@@ -50,6 +50,8 @@ pub struct Contents<B: Backing> {
     pub(crate) layout: RwLock<()>,
     index: RwLock<Index<Arc<Folio<B>>>>,
     pub(crate) map_seq: Seq,
+    /// Odd while contents are cut off or moved. See [`outside_cuts`](Self::outside_cuts).
+    cuts: Seq,
     account: Brief<Account>,
     /// Blocks that are dirty.
     pub(crate) dirty_blocks: AtomicI64,
@@ -103,6 +105,7 @@ impl<B: Backing> Contents<B> {
             layout: RwLock::new(Rank::Layout, ()),
             index: RwLock::new(Rank::Cache, Index::default()),
             map_seq: Seq::new(0),
+            cuts: Seq::new(0),
             account: Brief::new(Rank::Leaf, Account::default()),
             dirty_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
@@ -236,6 +239,29 @@ impl<B: Backing> Contents<B> {
         self.map_seq.fetch_add(1, SeqCst);
     }
 
+    /// From now until this is dropped, contents are cut off, or move to another place of the file. The caller holds
+    /// `io`.
+    pub(crate) fn begin_cut(&self) -> Cut<'_> {
+        self.cuts.fetch_add(1, SeqCst);
+        Cut(&self.cuts)
+    }
+
+    /// Reads what was there at one moment, as far as cuts are concerned: a reader that knows the size, or has read a
+    /// part, when contents are cut off would take for contents what was never there. Readers take no lock; one that met
+    /// a cut waits for it, and reads again while there is none.
+    #[inline]
+    pub(crate) fn outside_cuts<R>(&self, mut read: impl FnMut() -> Result<R, Error>) -> Result<R, Error> {
+        let cuts = self.cuts.load(SeqCst);
+        if cuts.is_multiple_of(2) {
+            let result = read();
+            if self.cuts.load(SeqCst) == cuts {
+                return result;
+            }
+        }
+        let _io = self.io.lock();
+        read()
+    }
+
     /// Sets blocks aside, and a share for the tree unless there is one.
     pub(crate) fn set_aside(&self, blocks: u64) -> Result<(), Error> {
         let below = &self.cache.below;
@@ -328,11 +354,21 @@ impl<B: Backing> Contents<B> {
     /// The file is about to be freed: nothing of it is written any more, and what was set aside for it goes back.
     pub fn forget(&self) {
         let _io = self.io.lock();
+        let _cut = self.begin_cut();
         let _layout = self.layout.write();
         self.size.store(0, Ordering::Release);
         self.drop_range(0, u64::MAX, true);
         self.give_back_claim();
         self.put_back(0, 0);
+    }
+}
+
+/// While it exists, contents are cut off, or move.
+pub(crate) struct Cut<'c>(&'c Seq);
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
     }
 }
 

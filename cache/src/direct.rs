@@ -16,7 +16,7 @@ use log::engine::Error;
 
 use crate::backing::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
 use crate::contents::Contents;
-use crate::folio::FOLIO_LOG;
+use crate::folio::{FOLIO_BYTES, FOLIO_LOG, touched};
 
 impl<B: Backing> Contents<B> {
     /// Whether a direct transfer may have this shape.
@@ -37,13 +37,20 @@ impl<B: Backing> Contents<B> {
     /// `EINVAL` for another shape; what writing back, the map and the device meet.
     pub fn direct_read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.check_direct(offset, buf.len())?;
+        self.outside_cuts(|| self.direct_read_now(offset, buf))
+    }
+
+    fn direct_read_now(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         let end = offset.saturating_add(buf.len() as u64);
         let block = self.block_size();
         loop {
+            // What is appended from here on is not on the device when its size is.
+            let size = self.size();
             self.flush_range(offset & !(block - 1), end.min(self.size()).next_multiple_of(block))?;
             let _layout = self.layout.read();
-            let length = self.size().saturating_sub(offset).min(buf.len() as u64) as usize;
-            if self.read_by_map(offset, buf.get_mut(..length).unwrap_or(&mut []))? {
+            let length = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+            let settled = || !self.is_in_writeback(offset, offset + length as u64);
+            if self.read_by_map(offset, buf.get_mut(..length).unwrap_or(&mut []), settled)? {
                 return Ok(length);
             }
         }
@@ -51,7 +58,10 @@ impl<B: Backing> Contents<B> {
 
     /// Fills `buf` with what the device has where the map says. `false` where the map changed meanwhile: what was read
     /// may be another file's. The caller holds `layout`.
-    fn read_by_map(&self, offset: u64, buf: &mut [u8]) -> Result<bool, Error> {
+    ///
+    /// Writeback changes the map below, and counts that afterwards; its blocks are in memory until it has counted.
+    /// `settled` is to tell whether there are none of these.
+    fn read_by_map(&self, offset: u64, buf: &mut [u8], settled: impl Fn() -> bool) -> Result<bool, Error> {
         let seq = self.map_seq.load(SeqCst);
         let (log, end) = (self.block_log(), offset + buf.len() as u64);
         for part in self.mapped(offset >> log, end.next_multiple_of(self.block_size()) >> log)? {
@@ -65,7 +75,22 @@ impl<B: Backing> Contents<B> {
                 Kind::Hole | Kind::Unwritten => target.fill(0),
             }
         }
-        Ok(self.map_seq.load(SeqCst) == seq)
+        // In this order: what settles after the first look has said so before the second.
+        Ok(settled() && self.map_seq.load(SeqCst) == seq)
+    }
+
+    /// Whether a block of a range is on its way to the disk.
+    fn is_in_writeback(&self, from: u64, to: u64) -> bool {
+        let mut next = from >> FOLIO_LOG;
+        while let Some(folio) = self.next_folio(next).filter(|folio| folio.offset() < to) {
+            next = folio.index + 1;
+            let within = |at: u64| (at.saturating_sub(folio.offset()).min(FOLIO_BYTES as u64)) as usize;
+            let mask = touched(within(from), within(to), self.block_log());
+            if folio.state.read().writeback & mask != 0 {
+                return true;
+            }
+        }
+        false
     }
 
     /// Reads past memory what is not there, for who reads much at once of a file that memory cannot hold; how many
@@ -84,9 +109,8 @@ impl<B: Backing> Contents<B> {
         let length = (end.min(self.size()) & !(self.block_size() - 1)).saturating_sub(offset);
         let target = buf.get_mut(..length as usize).filter(|_| length >= least).unwrap_or(&mut []);
         // Memory that was written to meanwhile is newer.
-        let is_read = !target.is_empty()
-            && self.read_by_map(offset, target)?
-            && self.first_in_memory(offset) >= offset + length;
+        let settled = || self.first_in_memory(offset) >= offset + length;
+        let is_read = !target.is_empty() && self.read_by_map(offset, target, settled)?;
         Ok(if is_read { length as usize } else { 0 })
     }
 

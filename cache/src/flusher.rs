@@ -7,7 +7,7 @@
 //! - A clean file costs nothing: it is in no list.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, SeqCst};
 use std::time::Duration;
 
 use base::lock::{Condvar, Mutex, Rank};
@@ -35,7 +35,8 @@ impl Default for Bell {
 impl Bell {
     /// Rings, unless it is rung.
     pub fn ring(&self) {
-        if self.quiet.swap(false, Relaxed) {
+        // The flusher that hears this sees what the caller did before, whoever has rung.
+        if self.quiet.swap(false, AcqRel) {
             self.state.lock().0 = true;
             self.rung.notify_one();
         }
@@ -56,7 +57,7 @@ impl Bell {
             }
         }
         state.0 = false;
-        self.quiet.store(true, Relaxed);
+        self.quiet.swap(true, AcqRel);
         !state.1
     }
 }
@@ -111,20 +112,20 @@ impl<B: Backing> Flusher<B> {
             errno: base::errno::ENOMEM,
             why: "the system gives no thread for writing back (raise its limit of threads)",
         })?;
-        cache.pace.flusher.store(true, Relaxed);
+        cache.pace.flusher.store(true, SeqCst);
         Ok(Self { cache: Arc::clone(cache), thread: Some(thread) })
     }
 }
 
 impl<B: Backing> Drop for Flusher<B> {
     fn drop(&mut self) {
-        self.cache.pace.flusher.store(false, Relaxed);
+        self.cache.pace.flusher.store(false, SeqCst);
         self.cache.bell.end();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has nothing more to say.
             let _ = thread.join();
         }
-        self.cache.pace.wrote(0);
+        self.cache.pace.notify();
     }
 }
 
@@ -140,26 +141,24 @@ impl<B: Backing> Cache<B> {
     ///
     /// The flusher calls it; tests with a clock of their own do, too.
     pub fn work(&self) -> bool {
-        let pass = self.pass.lock();
-        let all = self.dirty.exact() > self.limits.background || self.memory.get() > self.limits.memory;
-        let mut files = self.take_listed();
-        if !all {
+        let (written, failed) = self.in_pass(|| {
+            let all = self.dirty.exact() > self.limits.background || self.memory.get() > self.limits.memory;
+            let files = self.take_listed();
+            if all {
+                return files;
+            }
             let expired = self.now().saturating_sub(self.options.expire_s.saturating_mul(1_000_000_000));
             let (old, young): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.since <= expired);
             young.into_iter().for_each(|file| self.put_listed(file));
-            files = old;
-        }
-        let (written, failed) = self.sweep(files);
-        drop(pass);
+            old
+        });
         self.trim_ahead();
         written > 0 && failed.is_none() && self.dirty.exact() > self.limits.background
     }
 
     /// Writes back everything that is dirty now; how many bytes, and the first failure.
     pub(crate) fn write_back_all(&self) -> (u64, Option<Error>) {
-        let _pass = self.pass.lock();
-        let files = self.take_listed();
-        self.sweep(files)
+        self.in_pass(|| self.take_listed())
     }
 
     /// Writes what is dirty, because it holds more blocks than it will need; whether trying again makes sense.
@@ -198,15 +197,17 @@ impl<B: Backing> Cache<B> {
         self.give_back_ahead();
     }
 
-    /// Sweeps over files and measures.
-    fn sweep(&self, files: Vec<Listed<B>>) -> (u64, Option<Error>) {
-        if files.is_empty() {
-            return (0, None);
-        }
+    /// Writes back what `which` takes out of the lists, and measures. One pass at a time.
+    fn in_pass(&self, which: impl FnOnce() -> Vec<Listed<B>>) -> (u64, Option<Error>) {
+        let _pass = self.pass.lock();
+        self.pace.begin_pass();
+        let files = which();
         let begin = self.now();
+        if !files.is_empty() {
+            self.counters.passes.add();
+        }
         let (written, failed) = self.write_files(files);
-        self.counters.passes.add();
-        self.pace.passed(written, self.now().saturating_sub(begin), failed.is_some());
+        self.pace.end_pass(written, self.now().saturating_sub(begin), failed.is_some());
         (written, failed)
     }
 }

@@ -3,7 +3,8 @@
 //! # Invariants
 //! - A dirty block is valid; a reserved block is dirty or in writeback; a block in writeback is valid.
 //! - Bytes of a block that is not valid mean nothing; they are set before it becomes valid.
-//! - Behind the end of the file, the bytes of valid blocks are zero whenever the lock is free.
+//! - Behind the end of the file, the bytes of valid blocks are zero whenever the lock is free, but for those that a
+//!   writer has just appended: the size follows them.
 //! - A folio that is `gone` is in no index: whoever finds it so looks again.
 
 use std::sync::Weak;
@@ -150,14 +151,6 @@ impl State {
             self.bytes_mut((from as usize) << block_log, (to as usize) << block_log).fill(0);
         }
         self.valid |= mask;
-    }
-
-    /// Zeros the bytes from `from` on, where there is memory for them.
-    pub fn zero_from(&mut self, from: usize) {
-        let end = self.capacity();
-        if from < end {
-            self.bytes_mut(from, end).fill(0);
-        }
     }
 
     /// The blocks that are newer than the disk, or were until whatever is on its way is there.

@@ -138,11 +138,10 @@ impl<B: Backing> Job<B> {
     /// Finds what is dirty of a range of bytes, but for what goes beyond `most` bytes, decides where it goes, and picks
     /// it.
     pub fn prepare(&mut self, from: u64, to: u64, most: u64, pool: &mut Pool<B>) {
-        let dirty = self.dirty(from, to, most);
-        for (at, count) in dirty {
+        // What fails for one run may succeed for the next.
+        for (at, count) in self.dirty(from, to, most) {
             if let Err(error) = self.place(at, count, pool) {
-                self.failed = Some(error);
-                break;
+                self.failed.get_or_insert(error);
             }
         }
         self.pick();

@@ -9,11 +9,12 @@
 //! flusher has written some. Dirty bytes fall with each write that ends, not with each pass.
 //!
 //! # Invariants
-//! Nobody waits for a device that takes nothing: a pass that could write nothing and failed ends the waiting with
-//! `EIO`.
+//! A writer at the limit waits for the flusher, however long the device takes. It waits for passes that begin after it
+//! came: if such a pass fails and writes nothing, the writer gets `EIO`; if it finds nothing to write, the writer goes
+//! on.
 
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use base::lock::{Condvar, Mutex, Rank};
@@ -24,11 +25,6 @@ use crate::cache::Cache;
 
 /// The longest pause of one write below the limit.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// How often a writer at the limit looks whether it may go on.
-const LOOK: Duration = Duration::from_millis(20);
-/// Looks, without the flusher having written anything, after which a writer goes on all the same: a few more dirty
-/// bytes are better than a writer that hangs.
-const LOOKS_MAX: u32 = 250;
 /// Bytes a second that are assumed before any were measured.
 const FIRST_RATE: u64 = 256 << 20;
 /// Folios that are looked at for each that is wanted, before giving up.
@@ -39,55 +35,93 @@ const LOOKS_PER_CALL: usize = 256;
 pub(crate) struct Pace {
     /// Bytes a second that writeback wrote lately; 0 if not known.
     rate: AtomicU64,
-    /// Bytes that writeback has written.
-    written: AtomicU64,
-    /// The last pass failed and wrote nothing.
-    stuck: AtomicBool,
     /// A flusher runs.
     pub flusher: AtomicBool,
     /// Memory is short, and what could not be dropped is dirty.
     short: AtomicBool,
-    waiting: Mutex<()>,
-    wrote: Condvar,
+    passes: Mutex<Passes>,
+    changed: Condvar,
+}
+
+/// Passes of writeback, one after the other.
+#[derive(Debug, Default)]
+struct Passes {
+    begun: u64,
+    ended: u64,
+    /// What the last one did.
+    last: Outcome,
+    /// Notifications so far.
+    events: u64,
+}
+
+/// What a pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Outcome {
+    Wrote,
+    #[default]
+    Nothing,
+    Failed,
 }
 
 impl Default for Pace {
     fn default() -> Self {
         Self {
             rate: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            stuck: AtomicBool::new(false),
             flusher: AtomicBool::new(false),
             short: AtomicBool::new(false),
-            waiting: Mutex::new(Rank::Leaf, ()),
-            wrote: Condvar::new(),
+            passes: Mutex::new(Rank::Leaf, Passes::default()),
+            changed: Condvar::new(),
         }
     }
 }
 
 impl Pace {
-    /// Writeback wrote so many bytes.
-    pub fn wrote(&self, bytes: u64) {
-        if bytes > 0 {
-            self.written.fetch_add(bytes, Relaxed);
-            self.stuck.store(false, Relaxed);
-        }
-        drop(self.waiting.lock());
-        self.wrote.notify_all();
+    /// Writers at the limit look again.
+    pub fn notify(&self) {
+        self.passes.lock().events += 1;
+        self.changed.notify_all();
     }
 
-    /// A pass ended that took so long.
-    pub fn passed(&self, bytes: u64, nanos: u64, failed: bool) {
-        if bytes == 0 {
-            self.stuck.store(failed, Relaxed);
-        } else if nanos > 0 {
+    /// A pass begins, before it looks for what is dirty.
+    pub fn begin_pass(&self) {
+        self.passes.lock().begun += 1;
+    }
+
+    /// A pass ended that wrote so many bytes and took so long.
+    pub fn end_pass(&self, bytes: u64, nanos: u64, failed: bool) {
+        if bytes > 0 && nanos > 0 {
             let now = u128::from(bytes) * 1_000_000_000 / u128::from(nanos);
             let now = u64::try_from(now).unwrap_or(u64::MAX).max(1);
             let before = self.rate.load(Relaxed);
             let rate = if before == 0 { now } else { before / 4 * 3 + now / 4 };
             self.rate.store(rate.max(1), Relaxed);
         }
-        self.wrote(0);
+        let mut passes = self.passes.lock();
+        passes.ended = passes.begun;
+        passes.last = match bytes {
+            0 if failed => Outcome::Failed,
+            0 => Outcome::Nothing,
+            _ => Outcome::Wrote,
+        };
+        passes.events += 1;
+        drop(passes);
+        self.changed.notify_all();
+    }
+
+    /// The next pass, and how many notifications there were.
+    fn next_pass(&self) -> (u64, u64) {
+        let passes = self.passes.lock();
+        (passes.begun + 1, passes.events)
+    }
+
+    /// Waits for another notification than the first so many. How many there are then; and what the last pass did, if
+    /// `pass` has ended.
+    fn wait(&self, pass: u64, events: u64) -> (u64, Option<Outcome>) {
+        let mut passes = self.passes.lock();
+        while passes.events == events {
+            self.changed.wait(&mut passes);
+        }
+        (passes.events, (passes.ended >= pass).then_some(passes.last))
     }
 
     fn rate(&self) -> u64 {
@@ -117,7 +151,7 @@ impl<B: Backing> Cache<B> {
         self.bell.ring();
         let (dirty, limits) = (self.dirty.get(), &self.limits);
         let middle = limits.background + (limits.hard - limits.background) / 2;
-        if !self.pace.flusher.load(Relaxed) {
+        if !self.pace.flusher.load(SeqCst) {
             // Nobody else writes back: the writer does.
             if dirty > limits.hard || self.pace.short.swap(false, Relaxed) {
                 let (wrote, error) = self.write_back_all();
@@ -131,40 +165,38 @@ impl<B: Backing> Cache<B> {
             let micros = bytes.saturating_mul(1_000_000) / self.pace.rate() * over / 500;
             self.counted(|| base::thread::sleep(Duration::from_micros(micros).min(PAUSE_MAX)));
         }
-        let mut looks = 0;
-        let mut written = self.pace.written.load(Relaxed);
-        while self.dirty.get() > limits.hard || self.is_short() {
-            if self.pace.stuck.load(Relaxed) {
-                return Err(Error::Refused {
-                    errno: base::errno::EIO,
-                    why: "the device takes nothing of what waits to be written (see what fsync tells)",
-                });
-            }
+        self.wait_for_writeback()
+    }
+
+    /// Waits while there is too much that is dirty.
+    fn wait_for_writeback(&self) -> Result<(), Error> {
+        let (mut pass, mut events) = self.pace.next_pass();
+        while self.pace.flusher.load(SeqCst) && (self.dirty.exact() > self.limits.hard || self.is_short()) {
             self.bell.ring();
-            self.pause(LOOK);
-            let now = self.pace.written.load(Relaxed);
-            looks = if now == written { looks + 1 } else { 0 };
-            written = now;
-            if looks > LOOKS_MAX {
-                break;
+            let (now, ended) = self.counted(|| self.pace.wait(pass, events));
+            events = now;
+            match ended {
+                Some(Outcome::Failed) => {
+                    return Err(Error::Refused {
+                        errno: base::errno::EIO,
+                        why: "writeback is failing; fsync reports the cause",
+                    });
+                }
+                // What counts as dirty is in the hands of other threads.
+                Some(Outcome::Nothing) => return Ok(()),
+                Some(Outcome::Wrote) => pass = self.pace.next_pass().0,
+                None => {}
             }
         }
         Ok(())
     }
 
-    /// Waits until writeback writes something, and no longer than told.
-    fn pause(&self, longest: Duration) {
-        self.counted(|| {
-            let mut waiting = self.pace.waiting.lock();
-            self.pace.wrote.wait_for(&mut waiting, longest);
-        });
-    }
-
-    fn counted(&self, pause: impl FnOnce()) {
+    fn counted<R>(&self, pause: impl FnOnce() -> R) -> R {
         let begin = self.now();
-        pause();
+        let result = pause();
         self.counters.paused.add();
         self.counters.paused_us.add_many(self.now().saturating_sub(begin) / 1000);
+        result
     }
 
     /// Whether memory is short because of what is dirty.

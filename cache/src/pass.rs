@@ -98,7 +98,9 @@ impl<B: Backing> Cache<B> {
         let mut next = Some(from);
         // What is appended meanwhile is not waited for.
         let to = to.min(contents.size().max(from)).next_multiple_of(contents.block_size());
-        while let Some(at) = next.take().filter(|at| *at < to && failed.is_none()) {
+        // A part that fails keeps no other from being written, unless nothing can be.
+        let is_over = |failed: &Option<Error>| matches!(failed, Some(Error::ShutDown { .. }));
+        while let Some(at) = next.take().filter(|at| *at < to && !is_over(&failed)) {
             let Some(mut job) = Job::begin(contents, true) else { break };
             if contents.dirty_blocks.load(SeqCst) > 0 {
                 let mut pool = Pool::default();
@@ -246,7 +248,7 @@ impl<B: Backing> Cache<B> {
             }
         }
         self.dirty.sub(bytes);
-        self.pace.wrote(bytes);
+        self.pace.notify();
         bytes
     }
 

@@ -63,10 +63,17 @@ impl<B: Backing> Contents<B> {
     /// What reading the device or the map meets. What was read before is in `buf`.
     #[inline]
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        self.outside_cuts(|| self.read_now(offset, buf))
+    }
+
+    /// The same for a thread that holds `io`, or sees to it otherwise that the size is right throughout.
+    pub(crate) fn read_now(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         let size = self.size();
         if offset >= size {
             return Ok(0);
         }
+        // A change of the size may come here.
+        base::thread::preemption_point();
         let length = (size - offset).min(buf.len() as u64) as usize;
         let (mut at, mut rest) = (offset, buf.get_mut(..length).unwrap_or(&mut []));
         while !rest.is_empty() {
@@ -131,7 +138,8 @@ impl<B: Backing> Contents<B> {
         loop {
             match self.read_window(offset, piece, bytes) {
                 Ok(true) => return Ok(()),
-                Ok(false) => base::thread::yield_now(),
+                // Another thread's change came in between, and is over.
+                Ok(false) => {}
                 // What was to be read ahead may lie on a bad place that nobody asked for.
                 Err(_) if bytes > piece.len() as u64 => bytes = piece.len() as u64,
                 Err(error) => return Err(error),
@@ -258,10 +266,14 @@ impl<B: Backing> Contents<B> {
         drop(requests);
         let size = self.size();
         for load in loads {
-            let start = load.folio.owner().offset();
+            let end = size.saturating_sub(load.folio.owner().offset()).min(FOLIO_BYTES as u64) as usize;
             load.folio.valid |= load.mask;
-            if size < start + FOLIO_BYTES as u64 {
-                load.folio.zero_from(size.saturating_sub(start) as usize);
+            // Only what was read: beside it may lie what a writer has just appended, which the size follows.
+            for (from, to, _) in &load.places {
+                let (from, to) = ((*from as usize) << log, (*to as usize) << log);
+                if end < to {
+                    load.folio.bytes_mut(from.max(end), to).fill(0);
+                }
             }
         }
         Ok(())

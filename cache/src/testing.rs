@@ -190,6 +190,7 @@ impl Device for Shared {
     fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
         assert!(!buf.is_empty(), "an empty write");
         self.check_write(offset, buf.len() as u64);
+        self.hooks.pause();
         self.writes.fetch_add(1, SeqCst);
         self.strike(Op::Write).map_err(|_| self.device_error(Operation::Write, offset, buf.len()))?;
         let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -561,6 +562,7 @@ impl Backing for Volume {
                 file.size = finish.size.unwrap_or(file.size);
             }
         });
+        self.shared.hooks.finished.run();
         Ok(())
     }
 

@@ -103,6 +103,8 @@ impl<B: Backing> Contents<B> {
             self.write_piece(at, piece).map_err(|error| (at - offset, error))?;
             at += piece.len() as u64;
             rest = behind;
+            // A reader may come here.
+            base::thread::preemption_point();
             if at > self.size() {
                 self.size.store(at, Release);
             }
@@ -127,7 +129,7 @@ impl<B: Backing> Contents<B> {
             if self.write_clean((offset, piece, mask), known.take())? {
                 return Ok(());
             }
-            base::thread::yield_now();
+            // Another thread's change came in between, and is over.
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// The moments.
 #[derive(Debug, Default)]
@@ -12,6 +13,23 @@ pub struct Hooks {
     pub mapped: Hook,
     /// Blocks are in writeback, and are not mapped yet.
     pub finish: Hook,
+    /// They are mapped, and the cache has not learnt of it.
+    pub finished: Hook,
+    delay: Mutex<Duration>,
+}
+
+impl Hooks {
+    /// The device takes so long for each write.
+    pub fn delay(&self, delay: Duration) {
+        *self.delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
+    }
+
+    pub(super) fn pause(&self) {
+        let delay = *self.delay.lock().unwrap_or_else(PoisonError::into_inner);
+        if !delay.is_zero() {
+            base::thread::sleep(delay);
+        }
+    }
 }
 
 /// What happens; nothing at first.

@@ -236,3 +236,64 @@ fn who_reads_much_of_a_large_file_takes_no_memory() {
     let taken = volume_cache.statistics().memory_bytes - before;
     assert!(taken <= 64 << 10, "{taken} bytes, for the end of the file alone");
 }
+
+/// A direct reader knew where a shared block lay. Writeback gave the file a block of its own, and was stopped before
+/// the cache learnt of it; the other file gave the old block up, and a third file got it. The reader took the third
+/// file's bytes for its own.
+#[test]
+fn a_direct_reader_sees_no_block_that_became_another_files() {
+    use std::sync::mpsc;
+    use std::time::Duration;
+    // What is read past memory needs a file that memory cannot hold.
+    for direct in [true, false] {
+        let volume = Volume::new(12, 200);
+        let volume_cache = cache(&volume, 128 << 10);
+        let length = 32 * 4096;
+        let contents = file(&volume_cache, 3);
+        let bytes = |ino| (0..length).map(|at| pattern(ino, at)).collect::<Vec<u8>>();
+        contents.write(0, &bytes(3)).unwrap();
+        contents.invalidate(0..u64::MAX).unwrap();
+        volume.share(3, 4, 0, 32);
+        let (mapped, finished) = (mpsc::channel(), mpsc::channel());
+        volume.hooks().finished.set({
+            let volume = volume.clone();
+            move || {
+                // The last owner of the old blocks gives them up.
+                volume.punch(4, 0, 32);
+                volume.force();
+                mapped.0.send(()).unwrap();
+                // Ends when the reader has read, or waits for the end of this.
+                let _ = finished.1.recv_timeout(Duration::from_millis(300));
+            }
+        });
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let writer = Arc::clone(&contents);
+                let (volume_cache, hooked) = (Arc::clone(&volume_cache), volume.clone());
+                volume.hooks().mapped.set(move || {
+                    let flush = std::thread::spawn(move || {
+                        writer.write(0, &(0..length).map(|at| pattern(3, at)).collect::<Vec<u8>>()).unwrap();
+                        writer.invalidate(0..u64::MAX).unwrap();
+                    });
+                    mapped.1.recv().unwrap();
+                    // Takes all blocks that are free. This thread holds locks.
+                    let other = std::thread::spawn(move || {
+                        let other = file(&volume_cache, 5);
+                        (0..).find(|block| other.direct_write(block * 4096, &[0xee; 4096]).is_err())
+                    });
+                    assert!(other.join().unwrap() > Some(32));
+                    drop((flush, hooked));
+                });
+                let mut got = vec![0; length as usize];
+                let count = match direct {
+                    true => contents.direct_read(0, &mut got).unwrap(),
+                    false => contents.read(0, &mut got).unwrap(),
+                };
+                let _ = finished.0.send(());
+                assert_eq!(count, got.len());
+                assert!(got == bytes(3), "direct: {direct}");
+            });
+            reader.join().unwrap();
+        });
+    }
+}

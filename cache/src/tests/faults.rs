@@ -172,3 +172,35 @@ fn space_that_is_short_is_told_to_the_writer_and_what_was_taken_is_kept() {
     drop(files);
     volume.check_quiet();
 }
+
+/// Writing a file back stopped at the first failure: one bad block kept all that lay behind it in memory, where a power
+/// cut, or the end of the volume, took it.
+#[test]
+fn what_lies_behind_a_bad_block_is_written() {
+    let volume = Volume::new(12, 200);
+    let options = Options {
+        cache_bytes: Some(1 << 20),
+        pass_bytes: 64 << 10,
+        claim_ahead: false,
+        ..Options::default()
+    };
+    let volume_cache = Cache::new(volume.clone(), options);
+    let contents = file(&volume_cache, 7);
+    contents.write(0, &[1; 64 * 4096]).unwrap();
+    volume_cache.sync_all().unwrap();
+    let (first, _) = volume.on_disk(7).map[&0];
+    for all in [false, true] {
+        let byte = 2 + u8::from(all);
+        contents.write(0, &[byte; 64 * 4096]).unwrap();
+        volume.fail_within(first * 4096, 4096);
+        let failed = if all { volume_cache.sync_all() } else { contents.flush(0..u64::MAX) };
+        assert_eq!(failed.unwrap_err().errno(), errno::EIO);
+        let on_disk = volume.contents(&volume.on_disk(7));
+        // What a write to the device has in common with the bad block fails with it.
+        assert!(on_disk[64 << 10..].iter().all(|found| *found == byte));
+        assert_ne!(on_disk[0], byte);
+        volume.heal();
+        contents.flush(0..u64::MAX).unwrap();
+        assert_eq!(volume.contents(&volume.on_disk(7))[0], byte);
+    }
+}

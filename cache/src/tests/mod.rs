@@ -7,12 +7,15 @@
 //! | `faults` | what fails, and what is told of it |
 //! | `amounts` | device writes, budgets, reservations, ages |
 //! | `crowd` | many threads, many files |
+//! | `schedules` | threads that are stopped anywhere |
 
 mod amounts;
 mod bytes;
 mod crowd;
 mod faults;
 mod order;
+#[cfg(debug_assertions)]
+mod schedules;
 
 use std::sync::Arc;
 

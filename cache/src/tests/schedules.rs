@@ -1,0 +1,172 @@
+//! Threads that are stopped anywhere, under a scheduler that a seed drives: the same seed gives the same run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::errno;
+use base::simulation::{Plan, Strategy, run};
+use base::thread;
+
+use super::{Dice, cache, file};
+use crate::testing::{Op, Volume, pattern};
+use crate::{Cache, Contents, Flusher, Options};
+
+const BLOCK: u64 = 4096;
+
+fn fails(why: &str) -> ! {
+    eprintln!("{why}");
+    std::process::abort()
+}
+
+fn plan(seed: u64) -> Plan {
+    let strategy = match seed % 2 {
+        0 => Strategy::Random { per_mille: 200 },
+        _ => Strategy::Priorities { changes_per_million: 20_000 },
+    };
+    Plan {
+        seed,
+        strategy,
+        stalls_per_million: 2000,
+        stall: Duration::from_secs(1),
+        spurious_per_million: 1000,
+        cpus: 2,
+        steps_max: 10_000_000,
+        fail: fails,
+    }
+}
+
+fn bytes(ino: u64, at: u64, length: u64) -> Vec<u8> {
+    (at..at + length).map(|at| pattern(ino, at)).collect()
+}
+
+/// The first byte that is not the file's.
+fn wrong(ino: u64, at: u64, got: &[u8]) -> Option<u64> {
+    (at..).zip(got).find(|(at, byte)| **byte != pattern(ino, *at)).map(|(at, _)| at)
+}
+
+/// What a miss read of a folio was cut off at the size of that moment, and so were the bytes that a writer had appended
+/// to the same folio and not yet told the size of: acknowledged bytes became zeros.
+#[test]
+fn a_reader_leaves_alone_what_is_being_appended() {
+    for seed in 0..40 {
+        run(plan(seed), || {
+            let volume = Volume::new(12, 100);
+            let volume_cache = cache(&volume, 1 << 20);
+            let contents = file(&volume_cache, 2);
+            contents.append(&bytes(2, 0, 8 * BLOCK)).unwrap();
+            contents.invalidate(0..u64::MAX).unwrap();
+            let reader = Arc::clone(&contents);
+            let reader = thread::spawn("reader", move || {
+                let mut got = vec![0; BLOCK as usize];
+                for block in 0..8 {
+                    assert_eq!(reader.read(block * BLOCK, &mut got).unwrap(), got.len());
+                    assert_eq!(wrong(2, block * BLOCK, &got), None);
+                }
+            });
+            for block in 8..14 {
+                contents.append(&bytes(2, block * BLOCK, BLOCK)).unwrap();
+            }
+            reader.unwrap().join().unwrap();
+            let mut got = vec![0; 14 * BLOCK as usize];
+            contents.read(0, &mut got).unwrap();
+            assert_eq!(wrong(2, 0, &got), None, "seed {seed}");
+        });
+    }
+}
+
+/// A reader knew the size, the file was cut off and written again before the reader came to the map: it was given zeros
+/// that the file never had.
+#[test]
+fn a_reader_beside_truncation_sees_no_zeros() {
+    for seed in 0..40 {
+        run(plan(seed), || {
+            let volume = Volume::new(12, 200);
+            let volume_cache = cache(&volume, 1 << 20);
+            let contents = file(&volume_cache, 2);
+            let length = 20 * BLOCK + 700;
+            contents.append(&bytes(2, 0, length)).unwrap();
+            let spawn = |direct: bool| {
+                let reader = Arc::clone(&contents);
+                thread::spawn("reader", move || {
+                    let mut dice = Dice::new(seed);
+                    let mut got = vec![0; 5 * BLOCK as usize];
+                    for _ in 0..30 {
+                        let at = dice.next(length / BLOCK) * BLOCK;
+                        let read = if direct { Contents::direct_read } else { Contents::read };
+                        let count = read(&reader, at, &mut got).unwrap();
+                        assert_eq!(wrong(2, at, &got[..count]), None, "direct: {direct}, seed {seed}");
+                    }
+                })
+                .unwrap()
+            };
+            let readers = [spawn(false), spawn(true)];
+            for _ in 0..10 {
+                contents.truncate(length / 3).unwrap();
+                volume.force();
+                contents.append(&bytes(2, length / 3, length - length / 3)).unwrap();
+            }
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+    }
+}
+
+/// A writer at the limit of dirty bytes gave up waiting after 250 looks without progress: a device that held its writes
+/// for longer let memory fill with dirty bytes.
+#[test]
+fn a_slow_device_holds_writers_at_the_limit() {
+    run(plan(1), || {
+        let volume = Volume::new(12, 2000);
+        volume.hooks().delay(Duration::from_secs(60));
+        let hard = 512 << 10;
+        let options = Options {
+            cache_bytes: Some(4 << 20),
+            dirty_bytes: Some(hard),
+            pass_bytes: 64 << 10,
+            interval_ms: 0,
+            ..Options::default()
+        };
+        let volume_cache = Cache::new(volume, options);
+        let flusher = Flusher::start(&volume_cache).unwrap();
+        let writers: Vec<_> = (2..5)
+            .map(|ino| {
+                let contents = file(&volume_cache, ino);
+                thread::spawn("writer", move || {
+                    for n in 0..60 {
+                        contents.append(&bytes(ino, n * 4 * BLOCK, 4 * BLOCK)).unwrap();
+                        let dirty = contents.cache().statistics().dirty_bytes;
+                        assert!(dirty <= hard + hard / 8, "{dirty} bytes are dirty");
+                    }
+                })
+                .unwrap()
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        drop(flusher);
+        volume_cache.abandon();
+    });
+}
+
+/// A writer at the limit was told of a device that had failed before and was well again.
+#[test]
+fn a_device_that_is_well_again_takes_writes_at_once() {
+    run(plan(2), || {
+        let volume = Volume::new(12, 4000);
+        let options = Options {
+            cache_bytes: Some(1 << 20),
+            dirty_bytes: Some(256 << 10),
+            interval_ms: 0,
+            ..Options::default()
+        };
+        let volume_cache = Cache::new(volume.clone(), options);
+        let flusher = Flusher::start(&volume_cache).unwrap();
+        volume.fail(Op::Write, 0, i64::MAX);
+        let contents = file(&volume_cache, 7);
+        let refused = (0..4000u64).find_map(|n| contents.write(n * BLOCK, &[1; BLOCK as usize]).err());
+        assert_eq!(refused.map(|error| error.errno()), Some(errno::EIO));
+        volume.heal();
+        contents.write(0, &[2; BLOCK as usize]).unwrap();
+        contents.write(999 * BLOCK, &[2; BLOCK as usize]).unwrap();
+        drop(flusher);
+        volume_cache.sync_all().unwrap();
+    });
+}
