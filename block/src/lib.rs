@@ -17,6 +17,7 @@
 //! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
 //! | `window` | [`WindowDevice`]: a byte range of another device |
 //! | `fault` | [`FaultDevice`]: fails as told, for tests |
+//! | `hold` | [`HoldDevice`]: holds calls until told to let them go, for tests |
 //! | `record` | [`RecordDevice`]: remembers writes and flushes, and builds what a power cut leaves |
 //! | `image` | [`open_image`], [`open_part`]: from a path, or a disk, to the device that should hold a file system |
 //! | `probe` | [`probe`](fn@probe): names what a device holds |
@@ -42,6 +43,7 @@ pub mod fiemap;
 mod file;
 pub mod fsxattr;
 mod gpt;
+mod hold;
 mod image;
 mod loops;
 mod mbr;
@@ -68,6 +70,7 @@ pub use device::{Device, Durability, ReadRequest, WriteRequest};
 pub use error::{DeviceError, Operation};
 pub use fault::{Effect, Fault, FaultDevice, When};
 pub use file::{FileDevice, Io, OpenOptions};
+pub use hold::{Call, Hold, HoldDevice};
 pub use image::{OpenImage, open_image, open_part};
 pub use memory::MemoryDevice;
 pub use open::open_file;
