@@ -15,12 +15,14 @@ const BATCH: i64 = 1024;
 ///
 /// # Invariants
 /// No part is ever negative: what [`try_sub`](Self::try_sub) granted was there. It refuses only if all parts together,
-/// as gathered under a lock, are too few.
+/// as gathered under a lock, are too few: what goes from one part to another goes under that lock, so that none is
+/// missed on its way.
 #[derive(Debug)]
 pub struct Counter {
     common: CachePadded<AtomicI64>,
     parts: PerCpu<AtomicI64>,
-    gathering: Mutex<()>,
+    /// Held while something goes from one part to another.
+    moving: Mutex<()>,
 }
 
 impl Counter {
@@ -34,7 +36,7 @@ impl Counter {
         Self {
             common: CachePadded::new(AtomicI64::new(clamp(value))),
             parts: PerCpu::new(parts, |_| AtomicI64::new(0)),
-            gathering: Mutex::new(Rank::Leaf, ()),
+            moving: Mutex::new(Rank::Leaf, ()),
         }
     }
 
@@ -43,8 +45,17 @@ impl Counter {
     pub fn add(&self, count: u64) {
         let (_, part) = self.parts.local();
         let now = part.fetch_add(clamp(count), Relaxed) + clamp(count);
-        if now > 2 * BATCH && take(part, now - BATCH) {
-            self.common.fetch_add(now - BATCH, Relaxed);
+        if now > 2 * BATCH {
+            self.give_back(part, now - BATCH);
+        }
+    }
+
+    /// A CPU's part is large: some of it becomes common.
+    #[cold]
+    fn give_back(&self, part: &AtomicI64, count: i64) {
+        let _alone = self.moving.lock();
+        if take(part, count) {
+            self.common.fetch_add(count, Relaxed);
         }
     }
 
@@ -56,17 +67,17 @@ impl Counter {
         if take(part, wanted) {
             return true;
         }
+        self.fetch(part, wanted)
+    }
+
+    /// Takes from the common part, and a batch for this CPU; near zero, all parts are put together first.
+    #[cold]
+    fn fetch(&self, part: &AtomicI64, wanted: i64) -> bool {
+        let _alone = self.moving.lock();
         if take(&self.common, wanted + BATCH) {
             part.fetch_add(BATCH, Relaxed);
             return true;
         }
-        self.gather(wanted)
-    }
-
-    /// Near zero: all parts are put together first.
-    #[cold]
-    fn gather(&self, wanted: i64) -> bool {
-        let _alone = self.gathering.lock();
         for part in self.parts.iter() {
             let found = part.swap(0, Relaxed);
             self.common.fetch_add(found, Relaxed);
@@ -76,7 +87,7 @@ impl Counter {
 
     /// The sum of all parts: exact while nobody changes it.
     pub fn sum(&self) -> u64 {
-        let _alone = self.gathering.lock();
+        let _alone = self.moving.lock();
         let parts: i64 = self.parts.iter().map(|part| part.load(Relaxed)).sum();
         u64::try_from(self.common.load(Relaxed) + parts).unwrap_or(0)
     }

@@ -30,3 +30,22 @@ fn nothing_is_granted_twice_and_nothing_is_lost() {
         assert!(!counter.try_sub(1));
     });
 }
+
+/// One CPU fetched a batch from the common part, and before it had put that into its own, another looked for the rest
+/// in all parts and found too little: a volume with a thousand free blocks said that it was full.
+#[test]
+fn what_is_on_its_way_between_two_parts_is_not_missed() {
+    try_orders(|| {
+        let counter = Arc::new(Counter::new(1030));
+        let takes = |cpu: usize, count: u64, counter: Arc<Counter>| {
+            move || {
+                pretend(cpu);
+                assert!(counter.try_sub(count), "there are 1030");
+            }
+        };
+        let others =
+            [(0, 1), (1, 900)].map(|(cpu, count)| thread::spawn(takes(cpu, count, Arc::clone(&counter))));
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(counter.sum(), 129);
+    });
+}
