@@ -82,8 +82,9 @@ struct State {
     previous: u32,
     /// The newest tail that was flushed.
     stable_tail: Lsn,
-    /// Whether records were written since the last flush of the log's device.
-    unflushed: bool,
+    /// Data records that were written, and how many of these a flush has covered that has returned.
+    plain: u64,
+    plain_flushed: u64,
     /// Checkpoints whose records are all done.
     finished: VecDeque<(Checkpoint, bool)>,
     /// A record could not be written: none behind it counts.
@@ -146,7 +147,8 @@ impl Iclogs {
             next,
             previous: u32::MAX,
             stable_tail: tail,
-            unflushed: false,
+            plain: 0,
+            plain_flushed: 0,
             finished: VecDeque::new(),
             broken: false,
             finishing: false,

@@ -108,7 +108,7 @@ impl Iclogs {
         let how = if job.durable { Durability::Fua } else { Durability::Buffered };
         self.ring.write(job.position, bytes, how)?;
         let mut state = self.state.lock();
-        state.unflushed |= !job.durable;
+        state.plain += u64::from(!job.durable);
         state.written.records += 1;
         state.written.bytes += job.length as u64;
         Ok(())
@@ -118,9 +118,9 @@ impl Iclogs {
     /// moved to where it is now.
     fn flush(&self, host: &dyn Host) -> Result<(), Halt> {
         let tail = host.tail();
-        let (records, moved) = {
-            let mut state = self.state.lock();
-            (std::mem::take(&mut state.unflushed), tail > state.stable_tail)
+        let (plain, records, moved) = {
+            let state = self.state.lock();
+            (state.plain, state.plain > state.plain_flushed, tail > state.stable_tail)
         };
         let always = (records && !self.has_own_device) || host.has_written_past_log();
         let home = (moved || always) && host.flush_data(always)?;
@@ -128,6 +128,8 @@ impl Iclogs {
             self.ring.flush()?;
         }
         let mut state = self.state.lock();
+        // Only now: a commit record whose data another thread is still flushing flushes for itself.
+        state.plain_flushed = state.plain_flushed.max(plain);
         state.stable_tail = state.stable_tail.max(tail);
         state.written.flushes += u64::from(home) + u64::from(records && self.has_own_device);
         Ok(())
@@ -169,5 +171,101 @@ impl Iclogs {
         state.finishing = false;
         drop(state);
         self.landed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+    use base::Lsn;
+    use block::{Call, Device, HoldDevice, MemoryDevice};
+    use format::superblock::Superblock;
+
+    use super::*;
+    use crate::engine::cil::Checkpoint;
+    use crate::engine::iclog::fill;
+    use crate::engine::ring::Ring;
+    use crate::engine::sizes::Sizes;
+    use crate::tests::volume::superblock;
+
+    /// A journal of which everything that was written home has been flushed.
+    struct Idle {
+        device: Arc<HoldDevice<MemoryDevice>>,
+        tail: Lsn,
+        /// Flushes that have returned.
+        flushes: AtomicU64,
+    }
+
+    impl Host for Idle {
+        fn tail(&self) -> Lsn {
+            self.tail
+        }
+
+        fn flush_data(&self, always: bool) -> Result<bool, Halt> {
+            if always {
+                self.device.flush()?;
+                self.flushes.fetch_add(1, SeqCst);
+            }
+            Ok(always)
+        }
+
+        fn has_written_past_log(&self) -> bool {
+            false
+        }
+
+        fn completed(&self, _: Checkpoint, _: bool) {}
+
+        fn failed(&self, why: Halt) {
+            panic!("{why}");
+        }
+    }
+
+    fn submit(iclogs: &Iclogs, durable: bool) {
+        let mut buffer = iclogs.acquire().unwrap();
+        fill::unmount(&mut buffer);
+        iclogs.submit(buffer, durable, None);
+    }
+
+    fn take(iclogs: &Iclogs) -> (Job, Buffer) {
+        Iclogs::take_job(&mut iclogs.state.lock()).unwrap()
+    }
+
+    /// A data record that needed the tail flushed the device, and by that took the note that another one had been
+    /// written. The commit record behind that one took it for stable while the flush was still under way, and was
+    /// written for good: after a power cut there was a commit without its data.
+    #[test]
+    fn a_commit_record_waits_for_a_flush_that_covers_its_data() {
+        let sector = superblock(4096, 256, 0);
+        let superblock = Superblock::parse(&sector).unwrap();
+        let device = Arc::new(HoldDevice::new(MemoryDevice::new(16 << 20)));
+        let data: Arc<dyn Device> = device.clone();
+        let (tail, head) = (Lsn::new(1, 10), Lsn::new(2, 6));
+        let ring = Ring::new(&superblock.geometry, &data, None, (tail, head)).unwrap();
+        let sizes = Sizes::new(ring.bytes(), 0, None).unwrap();
+        let next = ring.position(head);
+        let iclogs = Iclogs::new(ring, sizes, [0; 16], false, (tail, next), 8);
+        let host = Idle { device: device.clone(), tail: Lsn::new(1, 100), flushes: AtomicU64::new(0) };
+        // Two records fit before the tail: the data and the commit of one checkpoint. The next has no room yet.
+        submit(&iclogs, false);
+        submit(&iclogs, true);
+        submit(&iclogs, false);
+        let (job, mut buffer) = take(&iclogs);
+        iclogs.write(&job, &mut buffer, &host).unwrap();
+        std::thread::scope(|scope| {
+            let hold = device.hold(Call::Flush, &[], 1);
+            let next = scope.spawn(|| iclogs.run(take(&iclogs), &host));
+            hold.wait_for(1);
+            // It was written, and now it lands.
+            iclogs.land(job.position, buffer, true);
+            let commit = take(&iclogs);
+            assert!(commit.0.durable);
+            iclogs.run(commit, &host);
+            assert_eq!(host.flushes.load(SeqCst), 1, "the data was flushed before the commit was written");
+            drop(hold);
+            next.join().unwrap();
+        });
+        assert_eq!((iclogs.written().records, host.flushes.load(SeqCst)), (3, 2));
     }
 }
