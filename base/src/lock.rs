@@ -19,6 +19,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+#[cfg(debug_assertions)]
+use crossbeam_utils::atomic::AtomicCell;
 use parking_lot::RawMutex;
 
 use crate::simulation::seam::{self, Released};
@@ -31,6 +33,8 @@ pub use rw::{OwnedRead, OwnedWrite, ReadGuard, RwLock, WriteGuard};
 pub enum Rank {
     /// Freezing, growing, shrinking, the label: the volume as a whole.
     Volume,
+    /// Writing metadata back: one batch at a time, until the device has ended it.
+    Writeback,
     /// Renaming a directory to another parent.
     Rename,
     /// Writing back many files of a volume: one pass at a time.
@@ -161,15 +165,6 @@ impl Kept {
         held::check(self.rank);
     }
 
-    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
-    #[inline]
-    fn is(self, rank: Rank) -> bool {
-        #[cfg(debug_assertions)]
-        return self.rank == rank;
-        #[cfg(not(debug_assertions))]
-        return true;
-    }
-
     #[inline]
     fn acquired(self) {
         #[cfg(debug_assertions)]
@@ -183,30 +178,58 @@ impl Kept {
     }
 }
 
+/// The rank of a mutex, which the holder of the lock may change.
+struct MutexRank {
+    #[cfg(debug_assertions)]
+    rank: AtomicCell<Rank>,
+}
+
+impl MutexRank {
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
+    const fn new(rank: Rank) -> Self {
+        Self {
+            #[cfg(debug_assertions)]
+            rank: AtomicCell::new(rank),
+        }
+    }
+
+    #[inline]
+    fn kept(&self) -> Kept {
+        Kept {
+            #[cfg(debug_assertions)]
+            rank: self.rank.load(),
+        }
+    }
+
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
+    #[inline]
+    fn change(&self, rank: Rank) {
+        #[cfg(debug_assertions)]
+        {
+            held::pop(self.rank.swap(rank));
+            held::push(rank);
+        }
+    }
+}
+
 /// A mutex with a rank. It is not poisoned by a panic: what it protects must be whole between statements, or be
 /// abandoned with the volume.
 pub struct Mutex<T> {
     inner: parking_lot::Mutex<T>,
-    kept: Kept,
+    rank: MutexRank,
 }
 
 impl<T> Mutex<T> {
     /// A mutex that is free.
     pub const fn new(rank: Rank, value: T) -> Self {
-        Self { inner: parking_lot::Mutex::new(value), kept: Kept::new(rank) }
-    }
-
-    /// Whether it has this rank, as far as is known: release builds keep none.
-    #[inline]
-    pub fn has_rank(&self, rank: Rank) -> bool {
-        self.kept.is(rank)
+        Self { inner: parking_lot::Mutex::new(value), rank: MutexRank::new(rank) }
     }
 
     /// Waits for the lock.
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.kept.check();
+        self.rank.kept().check();
         self.lock_out_of_order()
     }
 
@@ -216,16 +239,13 @@ impl<T> Mutex<T> {
             true => seam::acquire(&self.inner, || self.inner.try_lock()),
             false => self.inner.lock(),
         };
-        self.kept.acquired();
         self.guard(inner)
     }
 
     /// Takes the lock if nobody has it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let inner = self.inner.try_lock()?;
-        self.kept.acquired();
-        Some(self.guard(inner))
+        Some(self.guard(self.inner.try_lock()?))
     }
 
     /// The same for a lock that will be waited for if somebody has it: it must be in order all the same.
@@ -233,14 +253,15 @@ impl<T> Mutex<T> {
     #[track_caller]
     pub fn try_lock_in_order(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        self.kept.check();
-        self.kept.acquired();
+        self.rank.kept().check();
         Some(self.guard(inner))
     }
 
     #[inline]
     fn guard<'a>(&'a self, inner: parking_lot::lock_api::MutexGuard<'a, RawMutex, T>) -> MutexGuard<'a, T> {
-        MutexGuard { inner, kept: self.kept, _released: Released::new(&self.inner) }
+        let kept = self.rank.kept();
+        kept.acquired();
+        MutexGuard { inner, kept, _released: Released::new(&self.inner) }
     }
 
     /// Whether somebody holds the lock at this moment: for statistics.
@@ -361,6 +382,11 @@ impl<O, T> OwnedGuard<O, T> {
         &self.owner
     }
 
+    /// Gives the mutex another rank: what it protects has become something else.
+    pub fn change_rank(&mut self, rank: Rank) {
+        self.mutex().rank.change(rank);
+    }
+
     fn mutex(&self) -> &Mutex<T> {
         // SAFETY: `mutex` was borrowed from `*self.owner`. That the `Arc` is held means that nobody can have a unique
         // borrow of its value, and so the shared borrow may last as long.
@@ -389,7 +415,7 @@ impl<O, T> DerefMut for OwnedGuard<O, T> {
 impl<O, T> Drop for OwnedGuard<O, T> {
     #[inline]
     fn drop(&mut self) {
-        self.mutex().kept.released();
+        self.mutex().rank.kept().released();
         // SAFETY: this guard holds the lock, and it is dropped by the thread that took it as it is not `Send`.
         unsafe { self.mutex().inner.force_unlock() };
         seam::released(&self.mutex().inner);

@@ -28,7 +28,7 @@ use base::{Ino, Lsn};
 use format::checksum::{self, Zeros};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::ondisk::{OnDisk, U64};
-use log::engine::{Buffer, Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
+use log::engine::{Error, Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
 use zerocopy::IntoBytes;
 
 use crate::cluster::{self, Place};
@@ -150,6 +150,12 @@ impl Inode {
         self.attached.lock().take()
     }
 
+    /// The last checkpoint of the log that has a change of it: when that is stable, all changes of it are. 0 where none
+    /// was made since it came to memory.
+    pub fn logged_in(&self) -> u64 {
+        self.core.logged_in()
+    }
+
     /// A reference to it; `None` where it is free, or about to be.
     pub fn acquire(self: Arc<Self>) -> Option<InodeRef> {
         let (before, reference) = self.count();
@@ -193,17 +199,6 @@ impl Inode {
             None => Flush::Locked,
             Some(_) if buffer.core().is_pinned() => Flush::Pinned,
             Some(_) => Flush::Clean,
-        }
-    }
-
-    /// Reads the cluster, which is not in memory, in order to write it home. Its lock is only tried.
-    fn read_cluster(&self) -> Result<Arc<Buffer>, Flush> {
-        let segments = self.place.cluster.into();
-        let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
-        match self.local.buffers.try_lock_read(&segments, Rank::Buffer, verify) {
-            Ok(Some(guard)) => Ok(Arc::clone(guard.owner())),
-            Ok(None) => Err(Flush::Locked),
-            Err(_) => Err(Flush::Failed),
         }
     }
 
@@ -389,19 +384,20 @@ impl LogItem for Inode {
         let flush = batch.edit_taken(self.place.cluster.daddr, item, write).unwrap_or_else(|| {
             let segments = self.place.cluster.into();
             let buffer = self.local.buffers.get(&segments, Rank::Buffer);
-            match batch.edit(&buffer, item(), write) {
-                Flush::Failed => match self.read_cluster() {
-                    Ok(buffer) => batch.edit(&buffer, item(), write),
-                    Err(flush) => flush,
-                },
-                flush => flush,
-            }
+            batch.edit(&buffer, item(), write)
         });
         if flush == Flush::Queued {
             self.in_flight.store(state.fields(), Ordering::Release);
             state.clear_fields();
         }
         flush
+    }
+
+    /// Its lock is only tried: whoever has it reads it, or waits for log space that comes when this goes on.
+    fn read_home(&self) -> Result<bool, Error> {
+        let segments = self.place.cluster.into();
+        let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
+        self.local.buffers.try_lock_read(&segments, Rank::Buffer, verify).map(|guard| guard.is_some())
     }
 
     fn written(&self, ok: bool) {

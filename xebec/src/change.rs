@@ -134,7 +134,7 @@ impl Volume {
                 // Who wrote is told where that fails.
                 let _ = self.cache.sync_all();
                 inode::inactive::drain(self.table.shared());
-                self.log.force()?;
+                self.log.release_freed()?;
                 work()
             }
             done => done,

@@ -122,7 +122,7 @@ impl Volume {
     /// What reading meets.
     pub fn free_end(&self) -> Result<FreeEnd> {
         inode::inactive::drain(self.table.shared());
-        self.log.force()?;
+        self.log.release_freed()?;
         let mut look = self.look()?;
         let geometry = &self.geometry;
         let none = FreeEnd { least: geometry.blocks(), used: geometry.blocks() };

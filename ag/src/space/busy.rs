@@ -1,8 +1,9 @@
-//! Blocks that were freed, and must not be used again before the freeing is stable: until then the old contents belong
-//! to whoever is found after a power cut.
+//! Blocks that were freed, and must not be used again before the freeing is stable and no write over them is in flight:
+//! until then the old contents belong to whoever is found after a power cut, and a late write would land on the new
+//! ones. The journal tells when both are so ([`StableHook`](log::engine::StableHook)).
 //!
 //! Metadata may use them at once where nothing else is left: its new contents come to the disk through the log, behind
-//! the freeing.
+//! the freeing, and by a later batch of writeback.
 //!
 //! Blocks that files shared, and that have one owner left, are busy in the same sense: the other owner may still be
 //! found after a power cut, and must not show what the one that is left writes to them meanwhile.
@@ -74,7 +75,7 @@ impl Group {
         self.busy_count.fetch_add(1, Relaxed);
     }
 
-    /// The same is stable.
+    /// The same is stable, and no write over it is in flight.
     pub(crate) fn not_busy(&self, at: AgBlock, count: u32) {
         self.unusable.lock().busy.remove(at.get(), count);
         self.released.fetch_add(1, Relaxed);

@@ -10,9 +10,9 @@ use crate::shared::Shared;
 /// How often it is looked, at most, where others take what becomes free: each time they have come further.
 const ATTEMPTS: u32 = 100;
 
-/// Claims free blocks. Where a look finds none, those are waited for whose freeing is not stable: the log is forced,
-/// and it is looked again. There is no space where nothing is busy, or nothing has come to be usable between two
-/// looks: so nobody waits for what does not come.
+/// Claims free blocks. Where a look finds none, those are waited for whose freeing is not stable, or over which a write
+/// is in flight: the log is forced and the write waited for, and it is looked again. There is no space where nothing is
+/// busy, or nothing has come to be usable between two looks: so nobody waits for what does not come.
 ///
 /// Whoever has reserved the blocks finds them, unless others are so much faster, again and again: what they free as
 /// they take is busy anew.
@@ -30,7 +30,7 @@ pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> R
         attempts += 1;
         let has_busy = groups.has_busy();
         if has_busy {
-            shared.target.force()?;
+            shared.target.release_freed()?;
         }
         let any_released = groups.released() != released;
         // Once, what is busy may have been freed behind the look, by a transaction that has not committed yet: the next

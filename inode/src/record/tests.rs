@@ -8,6 +8,7 @@ use format::features::incompat;
 use format::inode::{Dinode, ForkKind, RawInode};
 use format::log::inode::{InodeFormat, fields};
 use format::ondisk::OnDisk;
+use log::engine::in_flight::InFlight;
 use log::engine::{Flush, LogItem, Loggable, Moment, WriteBatch};
 use log::recovery::{OnDamage, Options, Registry, recover};
 use log::synth::LogWriter;
@@ -110,8 +111,9 @@ fn scatter(bench: &Bench, locked: &mut LockedInode, extents: u64) {
 /// A write home that has reached the disk, but of whose end nobody was told.
 fn begin_write(bench: &Bench, inode: &Arc<Inode>) {
     let mut batch = WriteBatch::new(&*bench.device);
+    assert!(inode.read_home().unwrap(), "nobody has its cluster");
     assert_eq!(LogItem::flush(Arc::clone(inode), &mut batch), Flush::Queued);
-    drop(batch.write(Lsn::new(1, 1)));
+    drop(batch.write(Lsn::new(1, 1), &InFlight::default()));
     assert_eq!(inode.read().fields(), 0);
 }
 

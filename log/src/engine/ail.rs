@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use base::Lsn;
-use base::lock::{Mutex, Rank};
+use base::lock::{Condvar, Mutex, Rank};
 
 use super::item::{LogItem, ahead};
 
@@ -29,6 +29,8 @@ pub type Placed = (Arc<dyn LogItem>, Lsn);
 #[derive(Debug)]
 pub struct Ail {
     state: Mutex<State>,
+    /// The first bucket went, and somebody waits for that.
+    moved: Condvar,
 }
 
 struct State {
@@ -37,6 +39,10 @@ struct State {
     live: usize,
     /// The last commit record that is stable.
     last_commit: Lsn,
+    /// Threads that wait for the tail to move.
+    waiting: usize,
+    /// Nothing is written any more.
+    closed: bool,
 }
 
 #[derive(Default)]
@@ -83,8 +89,8 @@ impl State {
 impl Ail {
     /// An empty list of a log whose next record goes to `head`.
     pub fn new(head: Lsn) -> Self {
-        let state = State { buckets: BTreeMap::new(), live: 0, last_commit: head };
-        Self { state: Mutex::new(Rank::Ail, state) }
+        let state = State { buckets: BTreeMap::new(), live: 0, last_commit: head, waiting: 0, closed: false };
+        Self { state: Mutex::new(Rank::Ail, state), moved: Condvar::new() }
     }
 
     /// Puts an item in that the log held before this list began: an intent that recovery found.
@@ -151,14 +157,44 @@ impl Ail {
                 state.drop_items(std::iter::once((item, lsn)));
             }
         }
+        self.tell(&state)
+    }
+
+    /// Wakes who waits for the tail to move, and gives it.
+    fn tell(&self, state: &State) -> Lsn {
+        if state.waiting > 0 {
+            self.moved.notify_all();
+        }
         state.tail()
+    }
+
+    /// Waits until nothing is left in the list up to and at `lsn`, or it is closed. What was in the list then is at
+    /// home, or was logged again, and is in the list behind.
+    pub fn wait_past(&self, lsn: Lsn) {
+        let mut state = self.state.lock();
+        state.waiting += 1;
+        while !state.closed && state.buckets.first_key_value().is_some_and(|(first, _)| *first <= lsn) {
+            self.moved.wait(&mut state);
+        }
+        state.waiting -= 1;
+    }
+
+    /// Whether something is in the list up to and at `lsn`.
+    pub fn reaches(&self, lsn: Lsn) -> bool {
+        self.state.lock().buckets.first_key_value().is_some_and(|(first, _)| *first <= lsn)
+    }
+
+    /// Nobody waits any more: nothing is written from now on.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.moved.notify_all();
     }
 
     /// Removes items, each unless it was logged again since it was at this place; gives the tail.
     pub fn remove<'a>(&self, items: impl Iterator<Item = (&'a Arc<dyn LogItem>, Lsn)>) -> Lsn {
         let mut state = self.state.lock();
         state.drop_items(items);
-        state.tail()
+        self.tell(&state)
     }
 
     /// Takes up to `most` items out, the oldest first, to be flushed: those up to `target`. They are still counted, and

@@ -7,8 +7,8 @@
 //! - A buffer that left the cache is marked so under its lock: whoever then locks it looks for its successor.
 //!
 //! # Locking
-//! [`Content`] is behind the buffer's lock, of the rank that the first user gave. A transaction holds it from the first
-//! read to its commit; the pusher of the active item list only tries it.
+//! [`Content`] is behind the buffer's lock, of the rank that fits what the block is. A transaction holds it from the
+//! first read to its commit; the pusher of the active item list only tries it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -147,11 +147,6 @@ impl Buffer {
     #[track_caller]
     pub fn lock(self: &Arc<Self>) -> BufferGuard {
         OwnedGuard::lock(Arc::clone(self), |buffer| &buffer.content)
-    }
-
-    /// Whether its lock is known by this rank.
-    pub(super) fn has_rank(&self, rank: Rank) -> bool {
-        self.content.has_rank(rank)
     }
 
     /// Waits for the lock, and keeps the buffer for it.

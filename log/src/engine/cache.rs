@@ -11,7 +11,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use base::Daddr;
 use base::lock::Rank;
@@ -24,9 +23,6 @@ use super::error::Error;
 use super::home::insist;
 use super::item::LogItem;
 use format::damage::{Damage, Place};
-
-/// How long to wait before it is asked again whether a write home has landed.
-const LANDING: Duration = Duration::from_micros(50);
 
 /// The cache of one volume's metadata blocks.
 pub struct BufferCache {
@@ -203,31 +199,28 @@ impl BufferCache {
         settle(&mut guard);
         let core = buffer.core();
         let needed = guard.is_dirty() || core.is_pinned() || core.lsn().is_some() || buffer.is_flying();
-        if needed || guard.state() == State::Gone {
-            return;
+        if !needed && guard.state() != State::Gone {
+            self.remove(buffer, guard);
         }
+    }
+
+    fn remove(&self, buffer: &Arc<Buffer>, mut guard: BufferGuard) {
         guard.set_state(State::Gone);
         drop(guard);
         self.index.remove_if_sync(&buffer.daddr().get(), |found| Arc::ptr_eq(found, buffer));
         self.bytes.fetch_sub(buffer.segments().bytes(), Ordering::Relaxed);
     }
 
-    /// Writes a block that is not logged to its place at once, and keeps it as one that was read. What lay there before
-    /// was freed, and that is stable; but its last write home may still be on its way, and must not come later.
+    /// Writes a block that is not logged to its place at once, and keeps it as one that was read. It was allocated as
+    /// one for data: so no write over what lay there before is in flight.
     ///
     /// # Errors
     /// [`Error::Device`], and as [`lock`](Self::lock).
     #[track_caller]
     pub(super) fn write_now(&self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
-        let segments = Segments::from(at);
-        self.forget_freed(&segments, rank);
-        let mut guard = self.lock(&segments, rank)?;
-        while guard.owner().is_flying() {
-            drop(guard);
-            base::thread::sleep(LANDING);
-            guard = self.lock(&segments, rank)?;
-        }
+        let mut guard = self.lock(&Segments::from(at), rank)?;
         settle(&mut guard);
+        guard.change_rank(rank);
         guard.reset(State::Empty);
         insist(&*self.device, &WriteRequest::new(at.daddr.get().saturating_mul(512), bytes))?;
         if guard.bytes().len() == bytes.len() {
@@ -237,14 +230,29 @@ impl BufferCache {
         Ok(())
     }
 
-    /// Drops a buffer of another shape or rank that begins at the same address, whose block was freed: the address is
-    /// about to get a new one. Who has it locked looks at a file that is gone, by its number, and waits for nothing.
-    pub(super) fn forget_freed(&self, segments: &Segments, rank: Rank) {
+    /// Drops a buffer of another shape that begins at the same address and whose block was freed: the address is about
+    /// to get a new one. `false` where the freeing is not stable: until the log tells of the cancellation, the new
+    /// buffer must not be logged, as both would be told by the same address. Force the log, and call again.
+    ///
+    /// The old buffer lives on as a log item until the journal and the device let go of it. Who has it locked looks at
+    /// a file that is gone, by its number, and waits for nothing.
+    #[must_use]
+    pub(super) fn forget_freed(&self, segments: &Segments) -> bool {
         let key = segments.daddr().get();
-        let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) else { return };
-        if buffer.segments() != segments || !buffer.has_rank(rank) {
-            self.drop_locked(&buffer, buffer.lock());
+        let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) else { return true };
+        if buffer.segments() == segments {
+            return true;
         }
+        let mut guard = buffer.lock();
+        settle(&mut guard);
+        if guard.state() != State::Stale {
+            self.drop_locked(&buffer, guard);
+        } else if buffer.core().is_pinned() {
+            return false;
+        } else {
+            self.remove(&buffer, guard);
+        }
+        true
     }
 }
 

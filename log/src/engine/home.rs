@@ -4,7 +4,10 @@
 //! - A buffer is taken only if it is not pinned: every change in it is in the stable log. Its lock is tried, never
 //!   waited for, and held from the moment it is taken until its bytes are copied, so that several items (the inodes of
 //!   one cluster) bring their changes into the same write.
-//! - A transaction that wants the buffer waits for the copy, not for the device.
+//! - A transaction that wants the buffer waits for the copy, not for the device. What the device still has is known to
+//!   [`InFlight`], so that nobody uses the blocks for something else meanwhile.
+//! - One batch is written at a time: whoever writes batches sees to that. So writes of one block never overtake each
+//!   other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,6 +19,7 @@ use block::{Device, DeviceError, Durability, WriteRequest};
 use rustc_hash::FxBuildHasher;
 
 use super::buffer::{Buffer, BufferGuard, State, settle};
+use super::in_flight::InFlight;
 use super::item::LogItem;
 
 /// How often a write is tried before the volume is given up, and the first pause between.
@@ -35,8 +39,8 @@ pub enum Flush {
     Clean,
     /// It leaves the list by other ways: an intent waits for its done item.
     Waits,
-    /// Its home could not be read.
-    Failed,
+    /// Its place on the disk was not read: [`LogItem::read_home`], and come again.
+    Unread,
 }
 
 /// An item that a batch carries, and its place in the active item list when it was taken.
@@ -135,7 +139,7 @@ impl<'a> WriteBatch<'a> {
         item: Option<Arc<dyn LogItem>>,
         edit: impl FnOnce(&mut [u8]) -> bool,
     ) -> Flush {
-        let Some(guard) = self.guards.get_mut(at) else { return Flush::Failed };
+        let Some(guard) = self.guards.get_mut(at) else { return Flush::Unread };
         if !edit(guard.bytes_mut()) {
             return Flush::Clean;
         }
@@ -163,7 +167,9 @@ impl<'a> WriteBatch<'a> {
             State::Gone if for_itself => return Err(Flush::Clean),
             // Its successor has to be asked for.
             State::Gone => return Err(Flush::Locked),
-            State::Empty => return Err(Flush::Failed),
+            // Its contents were given up before they reached the disk.
+            State::Empty if for_itself => return Err(Flush::Clean),
+            State::Empty => return Err(Flush::Unread),
         }
         let at = self.guards.len();
         self.index.insert(buffer.daddr(), at);
@@ -175,36 +181,52 @@ impl<'a> WriteBatch<'a> {
 
     /// Copies all buffers, unlocks them, and writes the copies in the order of the disk, with neighbours in one write.
     /// `stamp` is the LSN for buffers that are in no list themselves. Gives what was carried, to be told about its end.
-    pub fn write(mut self, stamp: Lsn) -> (Vec<Carried>, Result<(), DeviceError>) {
+    ///
+    /// The caller [ends](InFlight::end) what is in flight when all that was carried knows of it.
+    pub fn write(mut self, stamp: Lsn, in_flight: &InFlight) -> (Vec<Carried>, Result<(), DeviceError>) {
         self.guards.sort_unstable_by_key(|guard| guard.owner().daddr());
+        let ranges = self.ranges();
+        in_flight.begin(ascending(&ranges));
+        // All in one piece, so that nothing is copied twice.
         let bytes = self.guards.iter().map(|guard| guard.bytes().len()).sum();
-        // All in one piece, so that nothing is copied twice; and where each run begins on the device, and ends here.
         let mut copy: Vec<u8> = Vec::with_capacity(bytes);
-        let mut runs: Vec<(u64, Range<usize>)> = Vec::new();
         for mut guard in self.guards.drain(..) {
             let lsn = guard.owner().core().lsn().unwrap_or(stamp);
             guard.begin_write(lsn);
             guard.owner().take_off();
-            let mut bytes = guard.bytes();
-            for segment in guard.owner().segments().iter() {
-                let (piece, rest) = bytes.split_at_checked(segment.bytes as usize).unwrap_or((bytes, &[]));
-                bytes = rest;
-                let offset = segment.daddr.get() * 512; // within the device, as it was read from there
-                let start = copy.len();
-                copy.extend_from_slice(piece);
-                match runs.last_mut() {
-                    Some((from, run)) if *from + run.len() as u64 == offset => run.end = copy.len(),
-                    _ => runs.push((offset, start..copy.len())),
-                }
-            }
+            copy.extend_from_slice(guard.bytes());
         }
-        let runs: Vec<_> = runs
-            .into_iter()
-            .filter_map(|(offset, run)| Some(WriteRequest::new(offset, copy.get(run)?)))
-            .collect();
+        let mut rest = &copy[..];
+        let mut next = |range: &Range<u64>| {
+            let (part, behind) = rest.split_at((range.end - range.start) as usize);
+            rest = behind;
+            WriteRequest::new(range.start, part)
+        };
+        let runs: Vec<_> = ranges.iter().map(&mut next).collect();
         let result = self.device.map_or(Ok(()), |device| write_runs(device, &runs));
         (self.carried, result)
     }
+
+    /// Where the bytes of all buffers go, one behind the other; neighbours are one range.
+    fn ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for segment in self.guards.iter().flat_map(|guard| guard.owner().segments().iter()) {
+            let start = segment.daddr.get() * 512; // within the device, as it was read from there
+            let end = start + u64::from(segment.bytes);
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+}
+
+/// The same ranges ascending: those of a directory block in several pieces can lie anywhere.
+fn ascending(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut ranges = ranges.to_vec();
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges
 }
 
 /// Writes all runs as one batch; where that fails, each alone and with patience.
@@ -246,7 +268,7 @@ mod tests {
         guard.reset(State::Stale);
         drop(guard);
         // The address is about to get a buffer of another shape.
-        cache.forget_freed(&at(8192), Rank::Buffer);
+        assert!(cache.forget_freed(&at(8192)));
         let mut batch = WriteBatch::new(&*device);
         assert_eq!(buffer.clone().flush(&mut batch), Flush::Clean);
         assert!(batch.is_empty());

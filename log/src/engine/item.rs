@@ -19,6 +19,7 @@ use base::Lsn;
 use base::lock::{Brief, Rank};
 use base::prefetch::prefetch;
 
+use super::error::Error;
 use super::home::{Flush, WriteBatch};
 use super::image::BufferImage;
 use super::regions::Regions;
@@ -37,6 +38,15 @@ pub trait LogItem: Send + Sync + Debug {
 
     /// Puts what the item changed into its buffer at home, and that buffer into `batch`. Never waits for a lock.
     fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush;
+
+    /// Reads the buffer at the item's place, for who was told [`Flush::Unread`]; `false` where somebody has its lock,
+    /// which is only tried. Called without locks.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; damage.
+    fn read_home(&self) -> Result<bool, Error> {
+        Ok(false)
+    }
 
     /// The buffer with the item's changes was written home, or, if not `ok`, was not.
     ///
@@ -78,6 +88,8 @@ pub struct ItemCore {
     stays: AtomicBool,
     /// Where it was logged again meanwhile; 0 for nowhere.
     later: AtomicU64,
+    /// The last checkpoint that it was logged in; 0 for none.
+    logged_in: AtomicU64,
     slots: Brief<Slots>,
 }
 
@@ -106,6 +118,7 @@ impl Default for ItemCore {
             lsn: AtomicU64::new(0),
             stays: AtomicBool::new(false),
             later: AtomicU64::new(0),
+            logged_in: AtomicU64::new(0),
             slots: Brief::new(Rank::ItemSlot, Slots::default()),
         }
     }
@@ -127,6 +140,9 @@ impl ItemCore {
             if let Some(older) = current.replace(Pending { checkpoint, order, logged: 0, snapshot: None }) {
                 *previous = Some(Box::new(older));
             }
+        }
+        if is_first {
+            self.logged_in.store(checkpoint, Ordering::Relaxed);
         }
         let Some(pending) = current else { return Grown::default() };
         pending.order = order;
@@ -188,6 +204,12 @@ impl ItemCore {
         self.stays.store(false, Ordering::Release);
         let later = self.later.swap(0, Ordering::AcqRel);
         (later != 0).then_some(Lsn(later))
+    }
+
+    /// The last checkpoint that it was logged in: when that is stable, so are all of its changes. 0 where it was not
+    /// logged since it came to memory.
+    pub fn logged_in(&self) -> u64 {
+        self.logged_in.load(Ordering::Relaxed)
     }
 
     /// One more checkpoint that is not stable holds the item.

@@ -171,8 +171,7 @@ impl Log {
             Iclogs::new(ring, sizes, uuid, external.is_some(), (ends.needed, position), options.buffers);
         let shards = options.shards.unwrap_or_else(percpu::available);
         let cache = Arc::new(BufferCache::new(Arc::clone(&data), options.cache_bytes));
-        let sector = geometry.sector_size;
-        let mut shared = Shared::new(data, cache, grant, iclogs, (shards, head, sector), hook);
+        let mut shared = Shared::new(data, cache, grant, iclogs, (shards, head, geometry.clone()), hook);
         shared.unrecorded = options.unrecorded;
         let shared = Arc::new(shared);
         let target: Arc<dyn CommitTarget> = shared.clone();
@@ -236,13 +235,32 @@ impl Log {
         self.shared.force_to(checkpoint)
     }
 
-    /// The same, and everything that was written past the log, whether a change refers to it or not.
+    /// Makes everything stable that was committed so far, and returns when what that freed can be used again: no write
+    /// over it is in flight.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    pub fn release_freed(&self) -> Result<(), Error> {
+        CommitTarget::release_freed(&*self.shared)
+    }
+
+    /// The same as [`force`](Self::force), and everything that was written past the log, whether a change refers to it
+    /// or not.
     ///
     /// # Errors
     /// As [`force`](Self::force).
     pub fn force_all(&self) -> Result<(), Error> {
+        self.force_all_to(self.shared.cil.progress.current())
+    }
+
+    /// The same up to a checkpoint: for who knows the last one that [logged](super::ItemCore::logged_in) what must be
+    /// stable. What others changed since is not pushed for it.
+    ///
+    /// # Errors
+    /// As [`force`](Self::force).
+    pub fn force_all_to(&self, checkpoint: u64) -> Result<(), Error> {
         self.shared.written_past_log();
-        self.force()?;
+        self.force_to(checkpoint)?;
         self.shared.flush_past_log()
     }
 
@@ -285,7 +303,7 @@ impl Log {
     /// [`Error::ShutDown`]; the log is then left as it is, for recovery.
     pub fn unmount(&self) -> Result<(), Error> {
         *self.shared.covering.lock() = false;
-        let result = self.push_all().and_then(|()| self.write_unmount_record());
+        let result = self.empty().and_then(|()| self.write_unmount_record());
         self.stop();
         result
     }
@@ -298,6 +316,16 @@ impl Log {
         self.stop();
         self.shared.cil.forget();
         self.shared.ail.forget();
+    }
+
+    /// Writes home until nothing is left to be written. Nobody changes anything meanwhile.
+    fn empty(&self) -> Result<(), Error> {
+        self.push_all()?;
+        while !self.shared.ail.is_empty() {
+            // What kept its place, though it was logged again, has come to the newer one.
+            self.shared.push_all()?;
+        }
+        Ok(())
     }
 
     fn write_unmount_record(&self) -> Result<(), Error> {
@@ -359,6 +387,10 @@ impl CommitTarget for Log {
 
     fn force(&self) -> Result<(), Error> {
         Log::force(self)
+    }
+
+    fn release_freed(&self) -> Result<(), Error> {
+        Log::release_freed(self)
     }
 
     fn is_near_tail(&self, lsn: Lsn) -> bool {

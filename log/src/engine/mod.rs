@@ -16,6 +16,7 @@
 //! | [`iclog`], [`ring`] | checkpoints as records in buffers, and these on the disk |
 //! | [`ail`] | what is in the log and not at home |
 //! | [`home`] | writing buffers to their place |
+//! | [`in_flight`] | blocks that were freed while a write over them was in flight |
 //! | [`halt`], [`stats`] | why the journal stopped, and what it did |
 //! | [`error`] | what can go wrong |
 //!
@@ -44,6 +45,7 @@ pub mod halt;
 pub mod home;
 pub mod iclog;
 pub mod image;
+pub mod in_flight;
 pub mod item;
 pub mod log;
 pub mod regions;

@@ -23,7 +23,7 @@ pub struct Statistics {
     pub home_buffers: u64,
     /// How often a thread waited for log space.
     pub space_waits: u64,
-    /// How often a commit was held back because the checkpoint was too large.
+    /// How often a change was held back before it began because the checkpoint was too large.
     pub throttled: u64,
 }
 

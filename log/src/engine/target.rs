@@ -33,7 +33,8 @@ pub struct Ticket {
     pub(super) account: Account,
 }
 
-/// Blocks that a transaction freed: not to be used again until its checkpoint is stable.
+/// Blocks that a transaction freed: not to be used again until its checkpoint is stable and no write over them is in
+/// flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyExtent {
     /// The first block.
@@ -44,7 +45,7 @@ pub struct BusyExtent {
 
 /// Told when freed blocks may be used again.
 pub trait StableHook: Send + Sync + Debug {
-    /// The checkpoint that freed these is stable.
+    /// The checkpoint that freed these is stable, and no write over them is in flight.
     fn extents_stable(&self, extents: &[BusyExtent]);
 }
 
@@ -112,6 +113,13 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// # Errors
     /// [`Error::ShutDown`].
     fn force(&self) -> Result<(), Error>;
+
+    /// The same, and returns when what was freed by then can be used again: no write over it is in flight. What waits
+    /// for a free block calls it.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    fn release_freed(&self) -> Result<(), Error>;
 
     /// Whether the record at `lsn` lies in the older half of a log that is at least half full: the tail will soon want
     /// to move past it.

@@ -296,6 +296,9 @@ impl CommitTarget for Intents {
     fn force(&self) -> Result<(), Error> {
         self.inner.force()
     }
+    fn release_freed(&self) -> Result<(), Error> {
+        self.inner.release_freed()
+    }
     fn is_near_tail(&self, lsn: Lsn) -> bool {
         self.inner.is_near_tail(lsn)
     }

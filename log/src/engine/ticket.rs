@@ -15,10 +15,6 @@ pub(super) struct Account {
     pub unit: u64,
     /// The records that one transaction's bytes may need, of which it pays the headers.
     pub records: u64,
-    /// The last checkpoint that this chain committed into.
-    pub checkpoint: u64,
-    /// That checkpoint is too large: whoever holds the ticket should wait for its push.
-    pub throttle: bool,
 }
 
 /// Bytes that a transaction logs at most, with the headers of its operations: twelve for each region. A buffer has one

@@ -198,19 +198,30 @@ impl Transaction {
         let id = match self.joined(&at) {
             Some(id) => id,
             None => {
-                self.base.cache.forget_freed(&at, rank);
+                self.make_way(&at)?;
                 let guard = self.base.cache.lock(&at, rank)?;
                 self.join(guard)?
             }
         };
         let edit = self.edit(id);
         let zeros = edit.guard.state() == State::Empty;
+        edit.guard.change_rank(rank);
         edit.guard.reset(State::Valid);
         if !zeros {
             edit.guard.bytes_mut().fill(0);
         }
         edit.forget_changes();
         Ok(id)
+    }
+
+    /// Makes the cache forget a buffer of another shape whose block was freed, and is about to be another's.
+    fn make_way(&self, at: &Segments) -> Result<(), Error> {
+        if !self.base.cache.forget_freed(at) {
+            self.base.target.force()?;
+            // It is in use where it is still pinned: locking it says so.
+            let _ = self.base.cache.forget_freed(at);
+        }
+        Ok(())
     }
 
     /// Locks and joins a buffer that the caller has had before, without a look into the cache. `None` where it is not
@@ -371,6 +382,7 @@ impl Transaction {
     #[track_caller]
     pub fn write_now(&mut self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
         self.base.target.check()?;
+        self.make_way(&at.into())?;
         self.base.cache.write_now(at, rank, bytes)?;
         self.base.target.written_past_log();
         Ok(())

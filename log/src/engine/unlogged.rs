@@ -13,6 +13,7 @@ use block::Device;
 use super::commits::Commits;
 use super::error::Error;
 use super::home::{Flush, WriteBatch};
+use super::in_flight::InFlight;
 use super::item::{LogItem, Moment};
 use super::target::{CommitTarget, LogReservation, StableHook, Ticket};
 use super::ticket::Account;
@@ -63,14 +64,19 @@ impl Unlogged {
         let mut batch = WriteBatch::new(device);
         let mut left = Vec::new();
         for item in items {
-            match Arc::clone(&item).flush(&mut batch) {
+            let mut flush = Arc::clone(&item).flush(&mut batch);
+            if flush == Flush::Unread && item.read_home()? {
+                flush = Arc::clone(&item).flush(&mut batch);
+            }
+            match flush {
                 Flush::Queued => {}
                 // An intent waits for its answer in a log, which there is none of.
                 Flush::Clean | Flush::Waits => item.core().set_lsn(None),
                 _ => left.push(item),
             }
         }
-        let (carried, result) = batch.write(LSN);
+        // What was freed may be used at once: nobody writes while this runs.
+        let (carried, result) = batch.write(LSN, &InFlight::default());
         for carried in carried {
             carried.item.core().set_lsn(None);
             carried.item.written(result.is_ok());
@@ -131,6 +137,10 @@ impl CommitTarget for Unlogged {
     fn written_past_log(&self) {}
 
     fn force(&self) -> Result<(), Error> {
+        self.check()
+    }
+
+    fn release_freed(&self) -> Result<(), Error> {
         self.check()
     }
 

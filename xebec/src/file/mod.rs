@@ -251,7 +251,8 @@ impl<'v> File<'v> {
     /// What writing back met since the last call, and `EIO` where the log cannot be written.
     pub fn sync_all(&self) -> Result<()> {
         self.contents.sync(&self.errors)?;
-        Ok(self.volume.log.force_all()?)
+        // Whatever else was changed meanwhile is not pushed for it.
+        Ok(self.volume.log.force_all_to(self.handle.inode().logged_in())?)
     }
 
     /// The same for what is needed to read the file again. The log makes no difference: its times come along.

@@ -79,6 +79,11 @@ impl Space {
         self.told.fetch_add(more, Relaxed) + more
     }
 
+    /// How large the checkpoint is, but for what shards have not told.
+    pub fn told(&self) -> i64 {
+        self.told.load(Relaxed)
+    }
+
     /// A new checkpoint begins. The caller holds all shards.
     pub fn restart(&self) {
         self.told.store(0, Relaxed);

@@ -105,8 +105,6 @@ pub struct Committed {
     pub sequence: u64,
     /// The checkpoint is large enough to be pushed, and nobody has asked for it yet.
     pub push: bool,
-    /// It is so large that whoever commits should wait until it is pushed.
-    pub throttle: bool,
 }
 
 impl Cil {
@@ -165,15 +163,25 @@ impl Cil {
         shard.bytes += grown;
         shard.untold += grown;
         let space = self.space.with(&mut shard.untold);
-        let throttle = space >= self.sizes.hard_limit() as i64; // at most 64 MiB
-        let paid = shard.context.pay(&self.sizes, ticket.account.records, throttle)
+        let is_over = space >= self.sizes.hard_limit() as i64; // at most 64 MiB
+        let paid = shard.context.pay(&self.sizes, ticket.account.records, is_over)
             + u64::try_from(grown).unwrap_or(0);
-        ticket.account.checkpoint = sequence;
         ticket.charge(paid)?;
         shard.reserved += paid;
         let is_large = space >= self.sizes.push_limit() as i64;
         let push = is_large && shard.context.ask();
-        Ok(Committed { sequence, push, throttle })
+        Ok(Committed { sequence, push })
+    }
+
+    /// The checkpoint that is being built, where it is so large that new changes should wait until it is pushed.
+    #[inline]
+    pub fn too_large(&self) -> Option<u64> {
+        if self.space.told() < self.sizes.hard_limit() as i64 {
+            return None;
+        }
+        // The number first: the size of an older checkpoint must not be taken for that of a newer one.
+        let checkpoint = self.progress.current();
+        (self.space.told() >= self.sizes.hard_limit() as i64).then_some(checkpoint)
     }
 
     /// How many commits there were.

@@ -75,7 +75,7 @@ impl Shared {
             return true;
         }
         if !self.ail.is_empty() {
-            self.want_all();
+            self.want_home(self.ail.newest());
             return idle.covers < COVERS;
         }
         if idle.covers >= COVERS || !self.log_superblock() {
@@ -93,7 +93,7 @@ impl Shared {
         let Some(ticket) = self.try_ticket(reservation) else { return false };
         let target: Arc<dyn CommitTarget> = self.clone();
         let mut tx = Transaction::with(Base::new(&target, &self.cache), Some(ticket));
-        let at = Extent { daddr: Daddr(0), bytes: self.sector };
+        let at = Extent { daddr: Daddr(0), bytes: self.geometry.sector_size };
         let is_superblock = |bytes: &[u8]| match bytes.get(..4) {
             Some(b"XFSB") => Ok(()),
             found => Err(Damage::new("superblock", "magicnum", "XFSB", format_args!("{found:?}"))),

@@ -6,13 +6,15 @@
 //! | it is pinned | the checkpoint that holds it is pushed, and the item tried again |
 //! | it is locked | it is tried again |
 //! | it is clean | it leaves the list |
+//! | its place was not read | the place is read when the batch is written, and the item tried again |
 //! | it waits: an intent | it leaves the list when its done item is stable |
 //!
 //! An item whose owner waits for log space while it has it locked cannot be flushed; but it was logged again before the
 //! wait, so a push moves it away from the tail.
 //!
 //! # Locking
-//! None over a flush or a transfer.
+//! One pass at a time, under `Writeback`. No other lock is held over a transfer; who waits for a pass holds no lock but
+//! that of the volume as a whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -26,6 +28,7 @@ use crate::engine::ail::Placed;
 use crate::engine::buffer::{Buffer, settle};
 use crate::engine::error::Error;
 use crate::engine::home::{Flush, WriteBatch};
+use crate::engine::item::LogItem;
 use crate::engine::stats::Counters;
 
 /// Items of a batch.
@@ -37,8 +40,6 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Pause where nothing is to be done.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// How long somebody who waits for an empty list sleeps before looking again.
-const PATIENCE: Duration = Duration::from_millis(10);
 /// A target beyond all items.
 const EVERYTHING: Lsn = Lsn(u64::MAX);
 
@@ -80,63 +81,56 @@ impl Shared {
         }
     }
 
-    /// Writes home everything that is in the list, and waits for it. Whoever commits meanwhile makes it last longer.
+    /// Writes home what is in the list, and waits for it. What is logged again meanwhile may be left in the list,
+    /// behind all that was there: so a steady load does not make this last longer.
     pub fn push_all(&self) -> Result<(), Error> {
-        while self.is_alone() && self.pass(EVERYTHING) == Pass::Wrote {
-            self.check()?;
+        if let Some(newest) = self.ail.newest() {
+            while self.is_alone() && self.pass(newest) == Pass::Wrote {
+                self.check()?;
+            }
+            self.want_home(Some(newest));
+            self.ail.wait_past(newest);
         }
-        while !self.ail.is_empty() {
-            self.check()?;
-            self.want_all();
-            self.emptied.wait(PATIENCE);
-        }
+        self.in_flight.wait_released();
         self.check()
     }
 
     /// Writes home what changed in one buffer, and waits for it; nobody keeps changing it meanwhile.
     pub fn push_buffer(&self, buffer: &Arc<Buffer>) -> Result<(), Error> {
         loop {
-            self.check()?;
+            self.push_all()?;
             let mut content = buffer.lock();
             settle(&mut content);
-            let is_home = !content.is_dirty();
-            drop(content);
-            if is_home {
+            if !content.is_dirty() {
                 return Ok(());
             }
-            if !self.is_alone() || self.pass(EVERYTHING) != Pass::Wrote {
-                self.want_all();
-                self.emptied.wait(PATIENCE);
-            }
+            drop(content);
+            // It was logged again meanwhile, as it is, to cover an idle log.
+            self.force_to(self.cil.progress.current())?;
         }
     }
 
-    /// From now on everything is written home, until there is nothing.
-    pub fn want_all(&self) {
-        self.wanted_tail.store(u64::MAX, SeqCst);
+    /// From now on what is in the list up to `newest` is written home.
+    pub fn want_home(&self, newest: Option<Lsn>) {
+        let Some(newest) = newest.filter(|newest| self.ail.reaches(*newest)) else { return };
+        self.wanted_tail.fetch_max(self.iclogs.ring().position(newest), SeqCst);
         self.need_threads();
         self.home.ring();
     }
 
     /// Up to where items should be written home.
     fn target(&self) -> Lsn {
-        match self.wanted_tail.load(SeqCst) {
-            u64::MAX => EVERYTHING,
-            wanted => self.iclogs.ring().lsn(wanted),
-        }
+        self.iclogs.ring().lsn(self.wanted_tail.load(SeqCst))
     }
 
     fn pass(&self, target: Lsn) -> Pass {
+        let _alone = self.writing_back.lock();
         let items = self.ail.take(target, BATCH_ITEMS);
         if items.is_empty() {
-            if target == EVERYTHING && self.ail.is_empty() {
-                let _ = self.wanted_tail.compare_exchange(u64::MAX, self.grant.tail(), SeqCst, SeqCst);
-                self.emptied.ring();
-            }
             return Pass::Nothing;
         }
         let mut batch = WriteBatch::new(&*self.data);
-        let (mut pinned, mut clean, mut back) = (false, Vec::new(), Vec::new());
+        let (mut pinned, mut clean, mut back, mut unread) = (false, Vec::new(), Vec::new(), Vec::new());
         let mut items = items.into_iter();
         while let Some((item, lsn)) = items.next() {
             if let Some((later, _)) = items.as_slice().get(AHEAD) {
@@ -145,38 +139,56 @@ impl Shared {
             match Arc::clone(&item).flush(&mut batch) {
                 Flush::Queued => {}
                 Flush::Clean => clean.push((item, lsn)),
-                Flush::Failed => {
-                    self.shut_down(
-                        "a metadata block could not be read in order to be written (the device fails)",
-                    );
-                    return Pass::Nothing;
-                }
                 how => {
-                    pinned |= how == Flush::Pinned || item.core().is_pinned();
+                    // An intent's done item may wait to be pushed.
+                    pinned |= matches!(how, Flush::Pinned | Flush::Waits) || item.core().is_pinned();
+                    if how == Flush::Unread {
+                        unread.push(Arc::clone(&item));
+                    }
                     back.push((item, lsn));
                 }
             }
         }
         self.ail.put_back(back.into_iter());
-        if batch.is_empty() && clean.is_empty() {
-            return Pass::Stuck { pinned };
-        }
         // What was given up half way can be in the batch, but only since the volume was shut down for it.
         if self.is_shut_down() {
             return Pass::Nothing;
         }
-        self.write(batch, &clean);
-        Pass::Wrote
+        let writes = !batch.is_empty() || !clean.is_empty();
+        if writes {
+            self.write(batch, &clean);
+        }
+        let has_read = self.read_homes(&unread);
+        if writes || has_read { Pass::Wrote } else { Pass::Stuck { pinned } }
+    }
+
+    /// Reads the places of items that could not be written for want of them. The batch is written and all its locks are
+    /// free: a slow read keeps nobody waiting but who wants the same block. Whether any was read.
+    fn read_homes(&self, unread: &[Arc<dyn LogItem>]) -> bool {
+        let mut has_read = false;
+        for item in unread {
+            match item.read_home() {
+                Ok(read) => has_read |= read,
+                Err(error) => {
+                    self.shut_down(&format!(
+                        "{error} (a metadata block must be read in order to be written)"
+                    ));
+                    return false;
+                }
+            }
+        }
+        has_read
     }
 
     /// Writes a batch; what it carried leaves the list, and so do `clean` items.
     fn write(&self, batch: WriteBatch<'_>, clean: &[Placed]) {
         Counters::add(&self.counters.home_buffers, batch.len() as u64);
-        let (carried, result) = batch.write(self.ail.tail());
+        let (carried, result) = batch.write(self.ail.tail(), &self.in_flight);
         self.home_written.fetch_add(1, SeqCst);
         for carried in &carried {
             carried.item.written(result.is_ok());
         }
+        self.in_flight.end(|held| self.released(held));
         if let Err(error) = result {
             self.shut_down(&format!(
                 "{error} (a change that is in the log could not be written to its place)"

@@ -1,11 +1,13 @@
 //! What the threads of the journal share.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-use base::Lsn;
 use base::lock::{Condvar, Mutex, Rank};
+use base::{AgBlock, AgNumber, Lsn};
 use block::Device;
+use format::Geometry;
 
 use super::crew::Crew;
 use crate::engine::ail::Ail;
@@ -15,16 +17,16 @@ use crate::engine::error::Error;
 use crate::engine::grant::{Grant, Pressure};
 use crate::engine::halt::Halt;
 use crate::engine::iclog::{Host, Iclogs};
+use crate::engine::in_flight::InFlight;
 use crate::engine::item::{Stable, ahead};
 use crate::engine::stats::{Counters, Statistics};
-use crate::engine::target::StableHook;
+use crate::engine::target::{BusyExtent, StableHook};
 
 /// The parts of a journal.
 pub struct Shared {
     pub data: Arc<dyn Device>,
     pub cache: Arc<BufferCache>,
-    /// Bytes of a sector: of the superblock.
-    pub sector: u32,
+    pub geometry: Geometry,
     pub grant: Grant,
     pub iclogs: Iclogs,
     pub cil: Cil,
@@ -47,10 +49,12 @@ pub struct Shared {
     past_log_flushed: AtomicU64,
     /// The tail should reach this position.
     pub wanted_tail: AtomicU64,
-    /// Wakes the thread that writes home, and those that wait for it.
+    /// Wakes the thread that writes home.
     pub home: Bell,
-    /// Wakes one that waits until everything is at home.
-    pub emptied: Bell,
+    /// Held by who writes a batch of metadata back, until the device has ended it.
+    pub writing_back: Mutex<()>,
+    /// What that batch covers.
+    pub in_flight: InFlight,
     /// Wakes the thread that pushes checkpoints.
     pub background: Bell,
     /// Whether an idle log is still to be covered: not when its unmount record is on its way, behind which nothing may
@@ -113,14 +117,14 @@ impl Shared {
         cache: Arc<BufferCache>,
         grant: Grant,
         iclogs: Iclogs,
-        (shards, head, sector): (usize, Lsn, u32),
+        (shards, head, geometry): (usize, Lsn, Geometry),
         hook: Option<Arc<dyn StableHook>>,
     ) -> Self {
         let cil = Cil::new(*iclogs.sizes(), shards);
         Self {
             data,
             cache,
-            sector,
+            geometry,
             grant,
             iclogs,
             cil,
@@ -139,7 +143,8 @@ impl Shared {
             past_log_flushed: AtomicU64::new(0),
             wanted_tail: AtomicU64::new(0),
             home: Bell::new(),
-            emptied: Bell::new(),
+            writing_back: Mutex::new(Rank::Writeback, ()),
+            in_flight: InFlight::default(),
             background: Bell::new(),
             covering: Mutex::new(Rank::Volume, true),
             crew: Crew::new(),
@@ -181,7 +186,8 @@ impl Shared {
         self.iclogs.close();
         self.cil.progress.close();
         self.home.ring();
-        self.emptied.ring();
+        self.ail.close();
+        self.in_flight.close();
         self.background.ring();
     }
 
@@ -246,6 +252,24 @@ impl Shared {
 }
 
 impl Shared {
+    /// Where an extent lies on the device, in bytes.
+    fn place(&self, extent: &BusyExtent) -> Range<u64> {
+        let geometry = &self.geometry;
+        let start = extent.start.get();
+        // Of a group that the volume has: a group is no longer than a number of 32 bits tells.
+        let ag = AgNumber((start >> geometry.ag_block_log) as u32);
+        let block = AgBlock((start & ((1 << geometry.ag_block_log) - 1)) as u32);
+        let offset = geometry.ag_block_offset(ag, block);
+        offset..offset + (u64::from(extent.blocks) << geometry.block_log)
+    }
+
+    /// Freed blocks may be used again.
+    pub fn released(&self, extents: &[BusyExtent]) {
+        if let (Some(hook), false) = (&self.hook, extents.is_empty()) {
+            hook.extents_stable(extents);
+        }
+    }
+
     /// Makes stable what was written past the log, unless a record of the log has done so.
     pub fn flush_past_log(&self) -> Result<(), Error> {
         if self.has_written_past_log() {
@@ -296,10 +320,8 @@ impl Host for Shared {
         }
         let commit = self.iclogs.ring().lsn(checkpoint.commit);
         self.tail_is(self.ail.complete(lsn, commit, &inserted, &unneeded));
-        if let Some(hook) = &self.hook
-            && !checkpoint.busy.is_empty()
-        {
-            hook.extents_stable(&checkpoint.busy);
+        if !checkpoint.busy.is_empty() {
+            self.released(&self.in_flight.hold_back(checkpoint.busy, |extent| self.place(extent)));
         }
         self.cil.progress.became_stable(checkpoint.sequence);
         if self.grant.is_waited_for() {

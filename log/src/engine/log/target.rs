@@ -30,12 +30,9 @@ impl Shared {
         self.ticket(reservation).ok().filter(|ticket| self.grant.try_reserve(ticket.held()))
     }
 
-    /// Waits while the checkpoint that was committed into is too large.
-    fn hold_back(&self, ticket: &mut Ticket) -> Result<(), Error> {
-        if !std::mem::take(&mut ticket.account.throttle) {
-            return Ok(());
-        }
-        let checkpoint = ticket.account.checkpoint;
+    /// Waits while the checkpoint that is being built is too large: before a change holds anything that others want.
+    #[cold]
+    fn hold_back(&self, checkpoint: u64) -> Result<(), Error> {
         Counters::add(&self.counters.throttled, 1);
         self.ask_for_push(checkpoint);
         self.cil.progress.wait_pushed(checkpoint).map_err(|halt| self.halt(halt))
@@ -70,13 +67,15 @@ impl CommitTarget for Shared {
         if self.answering.load(Ordering::Relaxed) {
             return self.begin_answering(ticket);
         }
+        if let Some(checkpoint) = self.cil.too_large() {
+            self.hold_back(checkpoint)?;
+        }
         self.grant.reserve(ticket.held(), self).map_err(|halt| self.halt(halt))?;
         Ok(ticket)
     }
 
     /// The caller has logged every item whose lock it keeps: so none of them holds the tail where it is.
     fn roll(&self, ticket: &mut Ticket) -> Result<(), Error> {
-        self.hold_back(ticket)?;
         match ticket.next() {
             (over, false) => {
                 self.grant.give_back(over);
@@ -96,13 +95,10 @@ impl CommitTarget for Shared {
         if committed.push {
             self.ask_for_push(committed.sequence);
         }
-        ticket.account.throttle = committed.throttle;
         Ok(())
     }
 
-    fn end(&self, mut ticket: Ticket) {
-        // Held back or not, the chain is over.
-        let _ = self.hold_back(&mut ticket);
+    fn end(&self, ticket: Ticket) {
         self.grant.give_back(ticket.held());
     }
 
@@ -112,6 +108,12 @@ impl CommitTarget for Shared {
 
     fn force(&self) -> Result<(), Error> {
         self.force_to(self.cil.progress.current())
+    }
+
+    fn release_freed(&self) -> Result<(), Error> {
+        CommitTarget::force(self)?;
+        self.in_flight.wait_released();
+        CommitTarget::check(self)
     }
 
     fn is_near_tail(&self, lsn: Lsn) -> bool {

@@ -8,6 +8,9 @@
 //! | `reservation` | is every byte of the log reserved, whatever is committed and however it is cut |
 //! | `churn` | many threads, a log kept nearly full: does space run out, does anybody hang |
 //! | `unrecorded` | does a journal that writes no records leave everything at home |
+//! | `in_flight` | do blocks that were freed wait for writes that are still on their way to them |
+//! | `reuse` | does an address that was freed take a block of another kind, whatever still has the old one |
+//! | `waiting` | does nobody wait for the device with locks that others want |
 //! | `faults` | what happens when the log or the data device fails |
 //! | `cuts` | is everything that was forced there after a power cut, whatever it left |
 
@@ -17,9 +20,12 @@ mod basics;
 mod churn;
 mod cuts;
 mod faults;
+mod in_flight;
 mod reservation;
+mod reuse;
 mod unmounting;
 mod unrecorded;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;

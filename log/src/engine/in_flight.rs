@@ -1,0 +1,132 @@
+//! Metadata writes in flight, and the freed blocks that wait for them.
+//!
+//! A buffer is unlocked when its bytes have been copied, before they are written. So its block can be freed, and the
+//! freeing become stable, while the device still has the old bytes. If the block were used for something else, the old
+//! write could land on the new contents. A write that was given to the device and has not returned still owns its
+//! blocks.
+//!
+//! | blocks that were freed | can be used again |
+//! |---|---|
+//! | no write over them is in flight | when the freeing is stable |
+//! | a write over them is in flight | when the freeing is stable and the write has ended |
+//!
+//! Metadata may reuse busy blocks at once: its own writeback comes in a later batch, and there is one batch at a time.
+//!
+//! # Invariants
+//! - The ranges of a batch are known here before its first buffer is unlocked. A freeing commits after that, so when
+//!   its checkpoint is stable it finds every write that carries the old contents. A later batch cannot carry them: the
+//!   buffer is stale.
+//! - One batch is in flight at a time.
+//!
+//! # Locking
+//! One mutex of rank `Leaf`, taken by the writeback and by whoever completes a checkpoint, never by a commit.
+
+use std::ops::Range;
+
+use base::lock::{Condvar, Mutex, Rank};
+
+use super::target::BusyExtent;
+
+/// The batch of metadata writes in flight.
+#[derive(Debug)]
+pub struct InFlight {
+    state: Mutex<State>,
+    released: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes of the device, ascending and disjoint.
+    ranges: Vec<Range<u64>>,
+    /// What was freed of them, and is stable.
+    held: Vec<BusyExtent>,
+    /// Batches that have ended.
+    batches: u64,
+    /// Freed blocks of the last batch are just being released.
+    releasing: bool,
+    closed: bool,
+}
+
+impl Default for InFlight {
+    fn default() -> Self {
+        Self { state: Mutex::new(Rank::Leaf, State::default()), released: Condvar::new() }
+    }
+}
+
+impl InFlight {
+    /// A batch over these ranges, ascending and disjoint, is about to be written.
+    pub fn begin(&self, ranges: Vec<Range<u64>>) {
+        let mut state = self.state.lock();
+        debug_assert!(state.ranges.is_empty(), "one batch at a time");
+        state.ranges = ranges;
+    }
+
+    /// The freeing of these extents is stable, and `place` tells where they lie on the device. Gives those that can be
+    /// used again at once; the others come with the end of the batch.
+    pub fn hold_back(
+        &self,
+        mut extents: Vec<BusyExtent>,
+        place: impl Fn(&BusyExtent) -> Range<u64>,
+    ) -> Vec<BusyExtent> {
+        let mut state = self.state.lock();
+        let State { ranges, held, .. } = &mut *state;
+        if !ranges.is_empty() {
+            held.extend(extents.extract_if(.., |extent| touches(ranges, &place(extent))));
+        }
+        extents
+    }
+
+    /// The device has ended the batch, well or not. Hands `release` the extents that waited for it.
+    pub fn end(&self, release: impl FnOnce(&[BusyExtent])) {
+        let mut state = self.state.lock();
+        state.ranges = Vec::new();
+        let held = std::mem::take(&mut state.held);
+        if !held.is_empty() {
+            state.releasing = true;
+            drop(state);
+            release(&held);
+            state = self.state.lock();
+        }
+        state.releasing = false;
+        state.batches += 1;
+        self.released.notify_all();
+    }
+
+    /// Waits until the extents that are held back now are released.
+    pub fn wait_released(&self) {
+        let mut state = self.state.lock();
+        let batches = state.batches;
+        let is_held = |state: &State| state.releasing || !state.held.is_empty();
+        while is_held(&state) && state.batches == batches && !state.closed {
+            self.released.wait(&mut state);
+        }
+    }
+
+    /// Nobody waits any more: the volume is shut down.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.released.notify_all();
+    }
+}
+
+/// Whether one of the ranges, which ascend, has bytes in common with `with`.
+fn touches(ranges: &[Range<u64>], with: &Range<u64>) -> bool {
+    let first = ranges.partition_point(|range| range.end <= with.start);
+    ranges.get(first).is_some_and(|range| range.start < with.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_touch_where_they_share_a_byte() {
+        let ranges = [10..20, 30..40];
+        for (with, expected) in
+            [(0..10, false), (0..11, true), (19..20, true), (20..30, false), (20..31, true), (40..50, false)]
+        {
+            assert_eq!(touches(&ranges, &with), expected, "{with:?}");
+        }
+        assert!(!touches(&[], &(0..100)));
+    }
+}

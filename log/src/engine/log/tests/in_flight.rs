@@ -1,0 +1,165 @@
+//! Writes that the device has not ended yet.
+//!
+//! The story: metadata is written back after its buffer is unlocked. A directory's blocks were on their way to the disk
+//! when the directory was removed; the checkpoint that freed them became stable, their blocks became a file's, were
+//! written and synced, and then the old write landed on them. Synced data was lost without a word.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use base::FsBlock;
+use block::{Call, HoldDevice};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::engine::target::{BusyExtent, StableHook};
+
+/// Notes which extents may be used again.
+#[derive(Debug, Default)]
+struct Freed(Mutex<Vec<BusyExtent>>);
+
+impl StableHook for Freed {
+    fn extents_stable(&self, extents: &[BusyExtent]) {
+        self.0.lock().extend_from_slice(extents);
+    }
+}
+
+/// All but the log, and the superblock in front.
+const METADATA: std::ops::Range<u64> = 4096..8 << 20;
+
+struct Bench {
+    device: Arc<HoldDevice<Arc<MemoryDevice>>>,
+    freed: Arc<Freed>,
+    log: Arc<Log>,
+    volume: Volume,
+}
+
+impl Bench {
+    fn new(options: &Options) -> Self {
+        let volume = Volume::new(4096);
+        make_blocks(&*volume.device, 20);
+        let device = Arc::new(HoldDevice::new(volume.device.clone()));
+        let freed = Arc::new(Freed::default());
+        let hook: Arc<dyn StableHook> = freed.clone();
+        let log = Log::open(&volume.superblock, device.clone(), None, Some(hook), options).unwrap();
+        Self { device, freed, log, volume }
+    }
+
+    /// Frees blocks, and makes that stable.
+    fn free(&self, blocks: impl IntoIterator<Item = u64>) {
+        let mut tx = self.log.begin(RESERVATION).unwrap();
+        for n in blocks {
+            let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
+            tx.invalidate(id);
+            tx.busy(BusyExtent { start: FsBlock(n), blocks: 1 });
+        }
+        tx.commit(&mut []).unwrap();
+        self.log.force().unwrap();
+    }
+
+    fn freed(&self) -> Vec<u64> {
+        let mut freed: Vec<_> = self.freed.0.lock().iter().map(|extent| extent.start.get()).collect();
+        freed.sort_unstable();
+        freed
+    }
+}
+
+#[test]
+fn a_freed_block_is_busy_until_its_metadata_writeback_has_ended() {
+    for background in [true, false] {
+        let bench = Bench::new(&Options { background, ..options(2) });
+        let log = &bench.log;
+        for n in 1..=9 {
+            bump(log, n);
+        }
+        log.force().unwrap();
+        std::thread::scope(|scope| {
+            let hold = bench.device.hold(Call::Write, &[METADATA], 1);
+            let writeback = scope.spawn(|| log.push_all());
+            hold.wait_for(1);
+            // Blocks 3 and 9 are on their way; 12 is not.
+            bench.free([3, 9, 12]);
+            assert_eq!(bench.freed(), [12]);
+            bench.free([4]);
+            assert_eq!(bench.freed(), [12]);
+            drop(hold);
+            writeback.join().unwrap().unwrap();
+            log.release_freed().unwrap();
+            assert_eq!(bench.freed(), [3, 4, 9, 12]);
+        });
+        log.unmount().unwrap();
+        assert_eq!((on_disk(&*bench.volume.device, 3), on_disk(&*bench.volume.device, 5)), (1, 1));
+    }
+}
+
+/// A writer that found no space forced the log and looked again; what waits for the device to end a write does not
+/// come by that, and the writer was told `ENOSPC`.
+#[test]
+fn who_waits_for_freed_blocks_waits_for_writes_in_flight() {
+    let bench = Bench::new(&options(2));
+    let log = &bench.log;
+    bump(log, 1);
+    log.force().unwrap();
+    let let_go = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let hold = bench.device.hold(Call::Write, &[METADATA], 1);
+        let writeback = scope.spawn(|| log.push_all());
+        hold.wait_for(1);
+        bench.free([1]);
+        let waits = scope.spawn(|| {
+            log.release_freed().unwrap();
+            assert!(let_go.load(SeqCst), "the write has not ended");
+            assert_eq!(bench.freed(), [1]);
+        });
+        let_go.store(true, SeqCst);
+        drop(hold);
+        waits.join().unwrap();
+        writeback.join().unwrap().unwrap();
+    });
+    log.unmount().unwrap();
+}
+
+/// Passes of two threads wrote the same block at once, and the older write could land last.
+#[test]
+fn writes_of_one_block_never_overtake_each_other() {
+    let bench = Bench::new(&Options { background: false, ..options(2) });
+    let log = &bench.log;
+    bump(log, 1);
+    log.force().unwrap();
+    std::thread::scope(|scope| {
+        let hold = bench.device.hold(Call::Write, &[METADATA], 1);
+        let first = scope.spawn(|| log.push_all());
+        hold.wait_for(1);
+        bump(log, 1);
+        log.force().unwrap();
+        let second = scope.spawn(|| {
+            log.push_all().unwrap();
+            assert_eq!(on_disk(&*bench.volume.device, 1), 2);
+        });
+        // Whatever the second one does meanwhile.
+        std::thread::yield_now();
+        drop(hold);
+        first.join().unwrap().unwrap();
+        second.join().unwrap();
+    });
+    assert_eq!(on_disk(&*bench.volume.device, 1), 2);
+    log.unmount().unwrap();
+}
+
+#[test]
+fn a_shutdown_wakes_who_waits_for_a_write_in_flight() {
+    let bench = Bench::new(&options(2));
+    let log = &bench.log;
+    bump(log, 1);
+    log.force().unwrap();
+    std::thread::scope(|scope| {
+        let hold = bench.device.hold(Call::Write, &[METADATA], 1);
+        let writeback = scope.spawn(|| log.push_all());
+        hold.wait_for(1);
+        bench.free([1]);
+        let waits = scope.spawn(|| log.release_freed());
+        CommitTarget::shut_down(&**log, "a test");
+        assert!(waits.join().unwrap().is_err());
+        drop(hold);
+        assert!(writeback.join().unwrap().is_err());
+    });
+}

@@ -1,0 +1,137 @@
+//! Addresses that were freed and are used for another kind of block.
+//!
+//! The story: on a slow device, threads that made files with attributes and removed them shut the volume down within a
+//! second. A block was freed and used again with another length while the old buffer was still pinned by a checkpoint,
+//! on its way to the disk, or in the active item list; the cache took that for two structures that claim one block.
+//! With the same length the buffer kept the rank of its first use, and debug builds panicked.
+
+use block::{Call, HoldDevice};
+
+use super::*;
+use crate::engine::item::LogItem;
+
+const METADATA: std::ops::Range<u64> = 4096..8 << 20;
+
+/// Two blocks from block `n` on.
+fn pair(n: u64) -> Extent {
+    Extent { bytes: 2 * BYTES, ..place(n) }
+}
+
+fn free(log: &Arc<Log>, n: u64) {
+    let mut tx = log.begin(RESERVATION).unwrap();
+    let id = tx.read(place(n), Rank::Buffer, |_| Ok(())).unwrap();
+    tx.invalidate(id);
+    tx.commit(&mut []).unwrap();
+}
+
+fn use_again(log: &Arc<Log>, at: Extent, byte: u8) {
+    let mut tx = log.begin(RESERVATION).unwrap();
+    let id = tx.fresh(at, Rank::Buffer).unwrap();
+    tx.bytes_mut(id, 0..at.bytes as usize).fill(byte);
+    tx.commit(&mut []).unwrap();
+}
+
+fn byte(device: &dyn Device, n: u64) -> u8 {
+    let mut bytes = [0];
+    device.read_at(n * u64::from(BYTES) + 100, &mut bytes).unwrap();
+    bytes[0]
+}
+
+#[test]
+fn a_block_whose_freeing_is_not_stable_becomes_one_of_another_length() {
+    for cut in [false, true] {
+        let volume = Volume::new(4096);
+        make_blocks(&*volume.device, 4);
+        let log = volume.open(&options(2));
+        bump(&log, 1);
+        free(&log, 1);
+        use_again(&log, pair(1), 5);
+        // And back, within what was one checkpoint.
+        let mut tx = log.begin(RESERVATION).unwrap();
+        let id = tx.read(pair(1), Rank::Buffer, |_| Ok(())).unwrap();
+        tx.invalidate(id);
+        tx.commit(&mut []).unwrap();
+        use_again(&log, place(1), 7);
+        use_again(&log, place(2), 8);
+        match cut {
+            false => log.unmount().unwrap(),
+            true => {
+                log.force().unwrap();
+                log.abandon();
+                replay(&volume.superblock, &*volume.device);
+            }
+        }
+        assert_eq!((byte(&*volume.device, 1), byte(&*volume.device, 2)), (7, 8), "cut: {cut}");
+    }
+}
+
+#[test]
+fn a_block_on_its_way_to_the_disk_becomes_one_of_another_length() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 4);
+    let device = Arc::new(HoldDevice::new(volume.device.clone()));
+    let log = volume.open_on(device.clone(), &options(2));
+    bump(&log, 1);
+    log.force().unwrap();
+    std::thread::scope(|scope| {
+        let hold = device.hold(Call::Write, &[METADATA], 1);
+        let writeback = scope.spawn(|| log.push_all());
+        hold.wait_for(1);
+        free(&log, 1);
+        log.force().unwrap();
+        use_again(&log, pair(1), 5);
+        drop(hold);
+        writeback.join().unwrap().unwrap();
+    });
+    log.unmount().unwrap();
+    assert_eq!((byte(&*volume.device, 1), byte(&*volume.device, 2)), (5, 5));
+}
+
+#[test]
+fn a_block_that_is_still_listed_becomes_one_of_another_length() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 4);
+    let log = volume.open(&options(2));
+    bump(&log, 1);
+    free(&log, 1);
+    // Somebody looks at it just when its freeing becomes stable.
+    let buffer = log.buffers().peek(place(1).daddr).unwrap();
+    let looks = buffer.lock();
+    log.force().unwrap();
+    assert!(buffer.core().lsn().is_some(), "it went into the list");
+    drop(looks);
+    use_again(&log, pair(1), 5);
+    log.unmount().unwrap();
+    assert_eq!((byte(&*volume.device, 1), byte(&*volume.device, 2)), (5, 5));
+}
+
+#[test]
+fn a_block_of_another_kind_has_another_rank() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 4);
+    let log = volume.open(&options(2));
+    bump(&log, 1);
+    free(&log, 1);
+    let mut tx = log.begin(RESERVATION).unwrap();
+    let id = tx.fresh(place(1), Rank::Fork).unwrap();
+    tx.bytes_mut(id, 0..BYTES as usize).fill(6);
+    // A block of a file is held while an AGF is waited for.
+    tx.read(place(2), Rank::Agf(0), |_| Ok(())).unwrap();
+    tx.commit(&mut []).unwrap();
+    log.unmount().unwrap();
+    assert_eq!(byte(&*volume.device, 1), 6);
+}
+
+/// A buffer that is in use at a new block's address is damage still: two structures claim one block.
+#[test]
+fn a_block_in_use_is_not_taken_over() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 4);
+    let log = volume.open(&options(2));
+    bump(&log, 1);
+    let mut tx = log.begin(RESERVATION).unwrap();
+    let error = tx.fresh(pair(1), Rank::Buffer).unwrap_err();
+    assert!(error.to_string().contains("4096 bytes, as it is in use already"), "{error}");
+    drop(tx);
+    log.unmount().unwrap();
+}
