@@ -144,9 +144,15 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// Gives back what was set aside. Waits for no inode and no group.
     fn unreserve(&self, blocks: u64);
 
-    /// Blocks that the tree of a file's map may take, until so many blocks are mapped behind each other, at worst each
-    /// by a record of its own.
-    fn tree_share(&self, blocks: u64) -> u64;
+    /// How many extents the map of a file has.
+    ///
+    /// # Errors
+    /// `EFBIG` where it cannot have so many `more`; the file is in memory no more.
+    fn extents(&self, file: &Self::File, more: u64) -> Result<u64, Error>;
+
+    /// Blocks that the tree of a file's map may take, when so many records come to so many extents, at worst each far
+    /// from the others; `None`: whatever else comes to the map before. Waits for nothing.
+    fn tree_share(&self, extents: Option<u64>, records: u64) -> u64;
 
     /// Keeps free blocks for a file. The caller has reserved as many as it wants.
     ///

@@ -144,8 +144,7 @@ impl<B: Backing> Contents<B> {
     /// Changes the file's map: punching, zeroing, shifting, sharing. Nobody else writes the file or looks at its map
     /// meanwhile, and nothing of the range, widened to whole blocks, is in memory.
     ///
-    /// The size on disk may lag behind that in memory only where writes failed: all of the file up to the end is
-    /// written before.
+    /// The size on disk may lag behind that in memory only where writes failed: all of the file is written before.
     ///
     /// # Errors
     /// As [`flush`](Self::flush), and those of `change`.
@@ -205,9 +204,8 @@ impl<B: Backing> Contents<B> {
                 }
             }
         }
-        let first = range.start.min(self.disk_size.load(SeqCst)) & !(self.block_size() - 1);
-        let last = range.end.max(self.size());
-        self.flush_range(first, last)
+        // All of it: with other records in the map, what is dirty might need more of its tree than was set aside.
+        self.flush_range(0, u64::MAX)
     }
 
     /// With `layout` held alone.

@@ -55,6 +55,8 @@ pub struct Contents<B: Backing> {
     account: Brief<Account>,
     /// Blocks that are dirty.
     pub(crate) dirty_blocks: AtomicI64,
+    /// Blocks that are in writeback, or about to become dirty.
+    pub(crate) moving_blocks: AtomicI64,
     /// It is in the volume's list of dirty files, or a pass has it.
     pub(crate) listed: AtomicBool,
     pub(crate) errors: Errors,
@@ -77,6 +79,8 @@ struct Account {
     blocks: u64,
     /// For the tree of the map.
     tree: u64,
+    /// Some of what is dirty lies over an extent, which its record may cut in two. Holds until the file is clean.
+    cuts: bool,
 }
 
 impl<B: Backing> fmt::Debug for Contents<B> {
@@ -108,6 +112,7 @@ impl<B: Backing> Contents<B> {
             cuts: Seq::new(0),
             account: Brief::new(Rank::Leaf, Account::default()),
             dirty_blocks: AtomicI64::new(0),
+            moving_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
             errors: Errors::default(),
             ahead: Mutex::new(Rank::Leaf, None),
@@ -262,21 +267,60 @@ impl<B: Backing> Contents<B> {
         read()
     }
 
-    /// Sets blocks aside, and a share for the tree unless there is one.
-    pub(crate) fn set_aside(&self, blocks: u64) -> Result<(), Error> {
+    /// Records that may come to the map by all that is dirty: one for each block over a hole; where extents are cut,
+    /// two for each block.
+    fn records(&self, account: &Account) -> u64 {
+        if !account.cuts {
+            return account.blocks;
+        }
+        let newer = self.dirty_blocks.load(SeqCst) + self.moving_blocks.load(SeqCst);
+        2 * account.blocks.max(newer.max(0) as u64)
+    }
+
+    /// Sets blocks aside, and what the tree of the map may take for these and all that is dirty. `changes` blocks are
+    /// about to become dirty that change the map, as the caller tells by [`came`](Self::came) once they are; `cuts`:
+    /// some of them lie over an extent.
+    pub(crate) fn set_aside(&self, blocks: u64, changes: u64, cuts: bool) -> Result<(), Error> {
         let below = &self.cache.below;
+        let extents = below.extents(&self.file, 2 * changes)?;
+        // Counted before it is reserved: whoever gives back meanwhile leaves as much as this takes.
         let lacking = {
-            let account = self.account.lock();
-            below.tree_share(account.blocks + blocks).saturating_sub(account.tree)
+            let mut account = self.account.lock();
+            account.blocks += blocks;
+            account.cuts |= cuts;
+            self.moving_blocks.fetch_add(changes as i64, SeqCst);
+            below.tree_share(Some(extents), self.records(&account)).saturating_sub(account.tree)
         };
         if blocks + lacking > 0 && below.reserve(blocks + lacking).is_err() {
             self.cache.give_back_ahead();
-            below.reserve(blocks + lacking)?;
+            if let Err(error) = below.reserve(blocks + lacking) {
+                self.came(changes);
+                self.spend(blocks);
+                return Err(error);
+            }
         }
-        let mut account = self.account.lock();
-        account.blocks += blocks;
-        account.tree += lacking;
+        self.account.lock().tree += lacking;
         Ok(())
+    }
+
+    /// Blocks are dirty for which something was set aside, or will not be.
+    pub(crate) fn came(&self, changes: u64) {
+        self.moving_blocks.fetch_sub(changes as i64, SeqCst);
+    }
+
+    /// The map is about to get records of something else than what is dirty: sets aside what that may need then;
+    /// `false` where there is not as much. The caller holds `layout` alone.
+    pub(crate) fn secure(&self) -> bool {
+        let below = &self.cache.below;
+        let lacking = {
+            let account = self.account.lock();
+            below.tree_share(None, self.records(&account)).saturating_sub(account.tree)
+        };
+        if lacking > 0 && below.reserve(lacking).is_err() {
+            return false;
+        }
+        self.account.lock().tree += lacking;
+        true
     }
 
     /// Gives blocks back that were set aside; the tree's share stays until the file is clean.
@@ -304,11 +348,14 @@ impl<B: Backing> Contents<B> {
     /// Puts back what was not spent. What is not needed is given back to the volume.
     pub(crate) fn put_back(&self, blocks: u64, tree: u64) {
         let below = &self.cache.below;
+        // Without the file, nothing of it is written any more.
+        let extents = below.extents(&self.file, 0).ok();
         let mut account = self.account.lock();
         account.blocks += blocks;
         account.tree += tree;
-        let is_needed = account.blocks > 0 || self.dirty_blocks.load(SeqCst) > 0;
-        let most = if is_needed { below.tree_share(account.blocks) } else { 0 };
+        let records = self.records(&account);
+        account.cuts &= records > 0;
+        let most = below.tree_share(extents, records);
         let surplus = account.tree.saturating_sub(most);
         let lacking = most.saturating_sub(account.tree);
         account.tree -= surplus;

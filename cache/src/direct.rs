@@ -190,11 +190,17 @@ impl<B: Backing> Contents<B> {
         let (log, end) = (self.block_log(), offset + buf.len() as u64);
         self.drop_range(offset, end, false);
         let map = self.mapped(offset >> log, end >> log)?;
-        let new = map.iter().filter(|part| part.needs_blocks()).map(|part| part.count).sum();
-        self.set_aside(new)?;
+        let count = |parts: &dyn Fn(&Mapping) -> bool| -> u64 {
+            map.iter().filter(|part| parts(part)).map(|part| part.count).sum()
+        };
+        let new = count(&|part| part.needs_blocks());
+        let changes = count(&|part| part.needs_blocks() || part.kind == Kind::Unwritten);
+        let cuts = changes > count(&|part| part.kind == Kind::Hole);
+        self.set_aside(new, changes, cuts)?;
         let held = self.spend(new);
         let written = self.write_parts(offset, buf, &map);
         let mut left = held + self.take_tree_share();
+        self.came(changes);
         let result = written.and_then(|written| {
             let size = (end > self.disk_size.load(SeqCst)).then_some(end);
             let mut finish = [Finish { file: &self.file, written, size, reserved: left }];

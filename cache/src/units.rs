@@ -43,11 +43,17 @@ impl<B: Backing> Contents<B> {
             let wide = (from - from % unit, to.next_multiple_of(unit));
             self.flush_range(wide.0 << log, wide.1.saturating_mul(self.block_size()))?;
         }
-        let _layout = self.layout.write();
+        let mut layout = self.layout.write();
+        if !self.secure() {
+            drop(layout);
+            self.flush_range(0, u64::MAX)?;
+            layout = self.layout.write();
+        }
         self.map_changed();
         let filled = self.cache.below.fill_units(&self.file, from, to);
         self.map_changed();
         self.filled.store(true, SeqCst);
+        drop(layout);
         match filled {
             Err(Error::NoSpace { .. }) => Ok(()),
             filled => filled,

@@ -26,8 +26,10 @@ struct Needs {
     map: Vec<Mapping>,
     /// Blocks of the folio that are mapped nowhere, or shared.
     blocks: u64,
-    /// A block is unwritten: the map changes though no block is needed.
-    unwritten: bool,
+    /// How many change the map: those, and unwritten ones.
+    changes: u64,
+    /// Some of these lie over an extent.
+    cuts: bool,
 }
 
 impl<B: Backing> Contents<B> {
@@ -147,11 +149,12 @@ impl<B: Backing> Contents<B> {
         let folio = known.unwrap_or_else(|| self.make_folio(offset >> FOLIO_LOG));
         // What others hold of it already is found out under its lock.
         let most = u64::from(needs.blocks.count_ones());
-        if most > 0 || needs.unwritten {
-            self.set_aside(most)?;
+        if needs.changes > 0 {
+            self.set_aside(most, needs.changes, needs.cuts)?;
         }
         let Some(mut locked) = Self::lock(&folio).filter(|_| self.map_seq.load(SeqCst) == seq) else {
             self.give_back(most);
+            self.came(needs.changes);
             return Ok(false);
         };
         let from = (offset & (FOLIO_BYTES as u64 - 1)) as usize;
@@ -167,6 +170,7 @@ impl<B: Backing> Contents<B> {
                 if let Err(error) = self.load_block(&mut locked, base + within, mapping) {
                     drop(locked);
                     self.give_back(most);
+                    self.came(needs.changes);
                     return Err(error);
                 }
             }
@@ -180,6 +184,7 @@ impl<B: Backing> Contents<B> {
         locked.check();
         // Counted before anybody can write them back.
         self.dirtied(u64::from(newly.count_ones()));
+        self.came(needs.changes);
         drop(locked);
         folio.touch();
         self.give_back(most - u64::from(reserved.count_ones()));
@@ -193,8 +198,11 @@ impl<B: Backing> Contents<B> {
         let map = self.mapped(base + first, base + behind)?;
         let needing = map.iter().filter(|part| part.needs_blocks());
         let blocks = needing.fold(0, |bits_of, part| bits_of | bits(part.at - base, part.end() - base));
-        let unwritten = map.iter().any(|part| part.kind == Kind::Unwritten);
-        Ok(Needs { map, blocks: blocks & mask, unwritten })
+        let unwritten = |part: &&Mapping| part.kind == Kind::Unwritten && !part.needs_blocks();
+        let in_place: u64 = map.iter().filter(unwritten).map(|part| part.count).sum();
+        let blocks = blocks & mask;
+        let cuts = in_place > 0 || map.iter().any(|part| part.kind != Kind::Hole && part.needs_blocks());
+        Ok(Needs { map, blocks, changes: u64::from(blocks.count_ones()) + in_place, cuts })
     }
 
     /// The file is about to grow beyond the block in which it ends: what the disk has behind the old end in that block

@@ -33,7 +33,7 @@ pub struct Reservations {
     pub map: LogReservation,
     /// Blocks that a fork's tree may take when one extent is mapped or unmapped.
     pub map_blocks: u32,
-    /// Levels of a fork's tree at most, and least records of its leaves and keys of its nodes.
+    /// Levels of a fork's tree at most, and most records of its leaves and keys of its nodes.
     map_shape: (u32, u64, u64),
     /// A step of changing the map of a file's contents, with what follows it.
     pub contents: LogReservation,
@@ -44,6 +44,11 @@ pub struct Reservations {
     /// Setting one bucket of an AGI.
     pub bucket: LogReservation,
 }
+
+/// So many extents of a file always lie in its inode: no attribute takes that room.
+pub const ALWAYS_INLINE: u64 = 3;
+/// No fork has as many extents: with it, [`Reservations::map_blocks_for`] holds whatever else comes to the map.
+pub const ANY_EXTENTS: u64 = 1 << 48;
 
 /// Levels of a tree of `records` records whose blocks are half full.
 fn levels(records: u64, leaf_max: usize, node_max: usize) -> u32 {
@@ -108,11 +113,7 @@ impl Reservations {
                 transactions: 1,
             },
             map_blocks: map_levels + 1,
-            map_shape: (
-                map_levels,
-                (BmBt::max_records(geometry) / 2).max(1) as u64,
-                (BmBt::max_keys(geometry) / 2).max(2) as u64,
-            ),
+            map_shape: (map_levels, BmBt::max_records(geometry) as u64, BmBt::max_keys(geometry) as u64),
             contents: chain(contents, 3),
             small_files: chain(small_files, 3),
             free_inodes: LogReservation {
@@ -129,14 +130,31 @@ impl Reservations {
 }
 
 impl Reservations {
-    /// Blocks that a fork's tree may take until so many blocks are mapped behind each other, at worst each by a record
-    /// of its own: for each level as many as it gets if its blocks are half full, and one.
-    pub fn map_blocks_for(&self, blocks: u64) -> u64 {
+    /// Blocks that the tree of a file's contents may take when so many records come to the `extents` that it maps,
+    /// at worst each to another leaf.
+    ///
+    /// A block splits when it is full, and leaves two that are half full. So on each level there are no more splits
+    /// than new entries, and no more than blocks that are full already, or become full by half a block of new entries.
+    pub fn map_blocks_for(&self, extents: u64, records: u64) -> u64 {
         let (levels, leaf, node) = self.map_shape;
-        let (mut sum, mut needed, mut least) = (1, blocks, leaf);
+        let all = extents.saturating_add(records);
+        if records == 0 || all <= ALWAYS_INLINE {
+            return 0;
+        }
+        // The list leaves the inode, to a leaf that does not split.
+        if all <= leaf {
+            return 1;
+        }
+        let (mut sum, mut entries, mut new, mut most) = (1, extents, records, leaf);
         for _ in 0..levels {
-            needed = needed.div_ceil(least).max(1);
-            (sum, least) = (sum + needed, node);
+            let half = (most / 2).max(2);
+            new = new.min((entries.div_ceil(2) + new) / (half - 1));
+            // The root of the level may be pushed down, too.
+            sum += new + 1;
+            (entries, most) = (entries.div_ceil(half), node);
+            if new == 0 {
+                break;
+            }
         }
         sum
     }

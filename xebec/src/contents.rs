@@ -14,9 +14,10 @@ use ag::{Claim, ClaimRequest, Groups, Near};
 use base::{FileBlock, FsBlock, Ino, errno};
 use block::Device;
 use cache::{Backing, Claimed, Finish, Kind, Mapping, Want};
-use format::inode::ag_of;
+use format::inode::{ForkKind, ag_of};
 use inode::contents::{self as maps, Mapped};
 use inode::inode::{Attached, Inode};
+use inode::reservation::ANY_EXTENTS;
 use inode::shared::Shared;
 use inode::state::Time;
 use log::engine::Error;
@@ -198,8 +199,21 @@ impl Backing for Below {
         });
     }
 
-    fn tree_share(&self, blocks: u64) -> u64 {
-        self.shared.reservations.map_blocks_for(blocks)
+    fn extents(&self, file: &FileBelow, more: u64) -> Result<u64, Error> {
+        let inode = file.get()?;
+        let state = inode.read();
+        let count = state.extent_count(ForkKind::Data);
+        if state.can_count_extents(ForkKind::Data, count.saturating_add(more)) {
+            return Ok(count);
+        }
+        Err(Error::Refused {
+            errno: errno::EFBIG,
+            why: "the file has as many extents as its counter can tell",
+        })
+    }
+
+    fn tree_share(&self, extents: Option<u64>, records: u64) -> u64 {
+        self.shared.reservations.map_blocks_for(extents.unwrap_or(ANY_EXTENTS), records)
     }
 
     fn claim(&self, file: &FileBelow, want: &Want) -> Result<Blocks, Error> {

@@ -57,9 +57,6 @@ pub struct Filling<'v> {
     counters: PlugCounters,
 }
 
-/// So many extents of a file always lie in its inode.
-const EXTENTS_ALWAYS: u32 = 3;
-
 /// Contents of a file in a row.
 #[derive(Debug)]
 struct Part {
@@ -142,11 +139,8 @@ impl<'v> Filling<'v> {
 
     /// Reserves blocks of contents and of their map; how many.
     fn reserve(&self, blocks: u32) -> Result<u32> {
-        let tree = match blocks {
-            0..=EXTENTS_ALWAYS => 0,
-            // A small part of them.
-            _ => self.volume.table.shared().reservations.map_blocks_for(blocks.into()) as u32,
-        };
+        // Nobody else writes the file, which is new or as good as that: its records come one behind the other.
+        let tree = self.volume.table.shared().reservations.map_blocks_for(0, blocks.into()) as u32;
         let all = blocks + tree;
         Ok(self.volume.groups.reserve_blocks(all)?.give(all))
     }

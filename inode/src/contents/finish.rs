@@ -47,8 +47,9 @@ pub struct Finish {
     /// When the contents changed, if the inode is to be told.
     pub modified: Option<Timestamp>,
     /// Blocks that were reserved for this, by [`BlockReservation::give`](ag::BlockReservation::give): those that are
-    /// claimed, and [`Reservations::map_blocks_for`](crate::reservation::Reservations::map_blocks_for) them for the
-    /// tree of the map. What is not used of them is left here for the caller, or was given back.
+    /// claimed, and those that the tree of the map may take for them, by
+    /// [`Reservations::map_blocks_for`](crate::reservation::Reservations::map_blocks_for). What is not used of them is
+    /// left here for the caller, or was given back.
     pub reserved: u32,
 }
 

@@ -6,6 +6,7 @@
 //! | `random` | random changes of every kind, with the model and the checker as judges |
 //! | `rules` | what is refused, and what flags and times become |
 //! | `linux` | what `xfs_repair` and the kernel find |
+//! | `shares` | what is set aside for the tree |
 //! | `faults` | no space, failing reads, and the machine stopping between steps |
 
 mod bed;
@@ -13,3 +14,4 @@ mod faults;
 mod linux;
 mod random;
 mod rules;
+mod shares;
