@@ -68,6 +68,9 @@ impl InFlight {
         mut extents: Vec<BusyExtent>,
         place: impl Fn(&BusyExtent) -> Range<u64>,
     ) -> Vec<BusyExtent> {
+        if extents.is_empty() {
+            return extents;
+        }
         let mut state = self.state.lock();
         let State { ranges, held, .. } = &mut *state;
         if !ranges.is_empty() {

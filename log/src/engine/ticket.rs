@@ -30,7 +30,7 @@ impl Ticket {
         let bytes = with_headers(reservation.bytes);
         let records = sizes.records(bytes);
         let unit = sizes.with_records(bytes, records);
-        let account = Account { unit, records, ..Account::default() };
+        let account = Account { unit, records };
         Self { reservation, left: unit, rolls_left: count.max(1) - 1, account }
     }
 

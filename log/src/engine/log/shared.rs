@@ -318,11 +318,11 @@ impl Host for Shared {
                 Stable::Answer(intent) => unneeded.push(intent),
             }
         }
+        // Before the list lets go of what was freed: who waits for the list waits for what is held back then.
+        let usable = self.in_flight.hold_back(checkpoint.busy, |extent| self.place(extent));
         let commit = self.iclogs.ring().lsn(checkpoint.commit);
         self.tail_is(self.ail.complete(lsn, commit, &inserted, &unneeded));
-        if !checkpoint.busy.is_empty() {
-            self.released(&self.in_flight.hold_back(checkpoint.busy, |extent| self.place(extent)));
-        }
+        self.released(&usable);
         self.cil.progress.became_stable(checkpoint.sequence);
         if self.grant.is_waited_for() {
             self.home.ring();

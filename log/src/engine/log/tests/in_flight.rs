@@ -150,6 +150,7 @@ fn a_shutdown_wakes_who_waits_for_a_write_in_flight() {
     let bench = Bench::new(&options(2));
     let log = &bench.log;
     bump(log, 1);
+    bump(log, 2);
     log.force().unwrap();
     std::thread::scope(|scope| {
         let hold = bench.device.hold(Call::Write, &[METADATA], 1);
