@@ -71,7 +71,7 @@ fn the_time_of_change_never_goes_back() {
         });
         let mut last = Time::default();
         for n in 0..3000 {
-            let permissions = Some(0o600 | n % 8);
+            let permissions = Some(0o600 | (n % 8));
             volume.set_metadata(file, &SetMetadata { permissions, ..accessed.clone() }).unwrap();
             let known = volume.metadata(file).unwrap();
             assert!(known.changed >= last, "{:?} after {last:?}", known.changed);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::errno;
+use base::{errno, percpu};
 use crashsim::engine::Engine;
 use crashsim::shape::Shape;
 use crashsim::{Image, ImageDevice, Target as _};
@@ -35,11 +35,14 @@ impl Volumes {
         }
         let engine = Engine { shape: Shape { background: false, ..shape.clone() } };
         let image = engine.format()?;
+        // What lies where must not depend on the CPU that this thread happens to run on.
+        percpu::pretend(Some(0));
         let image = match age {
             Age::Fresh => image,
             Age::Fragmented => old(&engine, image, 10)?,
             Age::Full => old(&engine, image, 1000)?,
         };
+        percpu::pretend(None);
         made.insert((shape.name, age), image.clone());
         Ok(image)
     }
@@ -50,7 +53,8 @@ impl Volumes {
 fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
     let words = |error: Error| format!("aging a volume: {error}");
     let device = Arc::new(ImageDevice::new(image));
-    let volume = Volume::open(device.clone(), engine.options()).map_err(words)?;
+    let options = xebec::Options { cpus: Some(1), ..engine.options() };
+    let volume = Volume::open(device.clone(), options).map_err(words)?;
     let root = volume.root();
     let block = u64::from(volume.geometry().block_size);
     let share = volume.statistics().blocks_available / FILES * 98 / 100;

@@ -127,7 +127,7 @@ impl Disk {
 
     fn delay(&self, delay: Delay) -> Duration {
         let micros = match one_in(delay.held_in) {
-            true => 1_000_000 + draw() % 20_000_000,
+            true => 1_000_000 + draw() % 5_000_000,
             false => delay.least + draw() % (delay.most - delay.least + 1),
         };
         Duration::from_micros(micros)

@@ -129,7 +129,7 @@ fn delay(rng: &mut Rng, held_in: u64) -> Delay {
 }
 
 fn disk(rng: &mut Rng) -> DiskPlan {
-    let held = |rng: &mut Rng| [0, 3, 20, 200][rng.index(4)];
+    let held = |rng: &mut Rng| [0, 8, 40, 200][rng.index(4)];
     let (read_held, write_held, flush_held) = (held(rng), held(rng), held(rng));
     let fails = rng.one_in(6);
     let fails_in = |rng: &mut Rng| if fails && rng.one_in(2) { 50 + rng.below(500) } else { 0 };

@@ -30,7 +30,9 @@ pub fn work(stage: &Stage, home: Ino, file: &KnownFile, mut rng: Rng, steps: usi
         if rng.one_in(2) && !stage.must("sync", stage.volume().sync())? {
             return Ok(());
         }
-        take_blocks(stage, file, &mut rng)?;
+        if !take_blocks(stage, file, &mut rng)? {
+            return Ok(());
+        }
         rest(&mut rng);
     }
     Ok(())
@@ -73,8 +75,9 @@ fn grow_and_remove(stage: &Stage, home: Ino, links: usize, rng: &mut Rng) -> Res
     stage.must("rmdir", volume.rmdir(home, b"large"))
 }
 
-/// Fills what is free with a file, makes it stable, and cuts it off again.
-fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<(), String> {
+/// Fills what is free with a file, makes it stable, and cuts it off again; `false` where the device failed: then it is
+/// not known what the file holds.
+fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<bool, String> {
     let words = |error: xebec::Error| format!("opening a file: {error}");
     let open = stage.volume().open_file(file.ino).map_err(words)?;
     let (mut at, end) = (0, [200, 4000, LONGEST][rng.index(3)]);
@@ -88,7 +91,7 @@ fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<(), Str
         let wrote = open.write_at(&sectors(values.iter().copied()), at * SECTOR);
         let wrote = match stage.judge("write", wrote)? {
             (_, Some(wrote)) => wrote as u64 / SECTOR,
-            (Went::Failed, None) => return Ok(()),
+            (Went::Failed, None) => return Ok(false),
             (_, None) => 0,
         };
         if wrote < 128 {
@@ -112,9 +115,9 @@ fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<(), Str
         (0..size).for_each(|at| known.set(at, 0));
         known.size.set(0);
         drop(known);
-        stage.must("truncate", open.set_len(0))?;
+        return stage.must("truncate", open.set_len(0));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Reads past the cache, as what is on the device counts.

@@ -1,5 +1,6 @@
 //! Files of its own, whose sectors say which write they are of.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crashsim::stamped::{SECTOR, sectors};
@@ -18,7 +19,12 @@ struct Work<'s> {
     open: File<'s>,
     /// Sectors of the longest file.
     longest: u64,
+    /// A call failed, and so did reading what it had done.
+    lost: Cell<bool>,
 }
+
+/// Reads of a device that fails now and then, before a file is given up.
+const READS: u32 = 20;
 
 /// Works on some files.
 ///
@@ -30,8 +36,8 @@ pub fn work(stage: &Stage, files: &[Arc<KnownFile>], mut rng: Rng, steps: usize)
     let files: Vec<Work<'_>> = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
     let scattered = rng.one_in(3);
     for step in 0..steps {
-        if stage.is_over() {
-            break;
+        if stage.is_over() || files.iter().any(|file| file.lost.get()) {
+            return Ok(());
         }
         let n = rng.index(files.len());
         let at = |what: String| format!("step {step}, file {n}: {what}");
@@ -68,7 +74,7 @@ fn sync_all(stage: &Stage, files: &[Work<'_>]) -> Result<(), String> {
 impl<'s> Work<'s> {
     fn open(stage: &'s Stage, file: &'s KnownFile, longest: u64) -> Result<Self, String> {
         let open = stage.volume().open_file(file.ino).map_err(|error| format!("opening a file: {error}"))?;
-        Ok(Self { stage, file, open, longest })
+        Ok(Self { stage, file, open, longest, lost: Cell::new(false) })
     }
 
     fn sync(&self) -> Result<(), String> {
@@ -182,12 +188,17 @@ impl<'s> Work<'s> {
         self.adopt(went, to_at, count)
     }
 
-    /// A call that was refused may have done a part of its work: what is there is what the file holds from now on.
+    /// A call that was refused, or met an error of the device, may have done a part of its work: what is there is what
+    /// the file holds from now on.
     fn adopt(&self, went: Went, at: u64, count: u64) -> Result<(), String> {
-        if went != Went::Refused {
+        if went == Went::Well {
             return Ok(());
         }
-        let Some(bytes) = self.read()? else { return Ok(()) };
+        let Some(bytes) = (0..READS).find_map(|_| self.read().transpose()).transpose()? else {
+            // Nobody knows what it holds: so nothing more is promised of it.
+            self.lost.set(true);
+            return Ok(());
+        };
         let mut known = self.file.known();
         let size = bytes.len() as u64 / SECTOR;
         known.size.set(size);
