@@ -91,6 +91,11 @@ impl<'g> BlockReservation<'g> {
     /// # Errors
     /// No space: more than was reserved, and nothing more in the counter.
     pub(crate) fn cover(&mut self, count: u32) -> Result<(), Error> {
+        debug_assert!(
+            count <= self.left,
+            "{count} blocks are to be allocated, and {} are left of what was reserved",
+            self.left
+        );
         match self.top_up(count) {
             true => Ok(()),
             false => Err(Error::NoSpace { what: "more blocks than were reserved" }),
