@@ -102,7 +102,7 @@ mod held {
 
     use std::cell::RefCell;
 
-    use super::Rank;
+    use super::{Rank, seam};
 
     thread_local! {
         static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
@@ -119,10 +119,12 @@ mod held {
 
     pub fn push(rank: Rank) {
         HELD.with_borrow_mut(|held| held.push(rank));
+        seam::holds(rank, true);
     }
 
     /// A guard may be dropped while its thread ends, when the list is gone.
     pub fn pop(rank: Rank) {
+        seam::holds(rank, false);
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             if let Some(at) = held.iter().rposition(|held| *held == rank) {

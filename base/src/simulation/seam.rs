@@ -46,6 +46,7 @@ mod on {
     use super::super::world::World;
     use super::super::{Plan, Report};
     use super::address;
+    use crate::lock::Rank;
     use crate::percpu;
 
     thread_local! {
@@ -107,6 +108,13 @@ mod on {
                 return guard;
             }
             std::thread::yield_now();
+        }
+    }
+
+    /// A lock of this rank was taken, or given back: to be told of a run that fails.
+    pub fn holds(rank: Rank, holds: bool) {
+        if let Some((world, me)) = current() {
+            world.holds(me, rank, holds);
         }
     }
 

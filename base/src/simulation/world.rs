@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{Plan, Report, Strategy};
+use crate::lock::Rank;
 use crate::random::mix;
 
 /// Virtual time that a step takes.
@@ -31,6 +32,8 @@ enum Wait {
 struct Thread {
     name: String,
     wait: Wait,
+    /// The ranks of the locks that it holds.
+    held: Vec<Rank>,
     /// A notification ended its wait, not the time.
     notified: bool,
     priority: u64,
@@ -106,7 +109,8 @@ impl World {
         let mut state = self.state();
         let priority = (1 << 33) + state.draw(&self.plan) % (1 << 32);
         let (name, turn) = (name.to_owned(), Arc::default());
-        state.threads.push(Thread { name, wait: Wait::Turn, notified: false, priority, turn });
+        let held = Vec::new();
+        state.threads.push(Thread { name, wait: Wait::Turn, held, notified: false, priority, turn });
         state.threads.len() - 1
     }
 
@@ -210,6 +214,16 @@ impl World {
         state.name(address);
         state.threads[me].wait = Wait::Lock(address);
         self.hand_over(state, me);
+    }
+
+    /// A thread took a lock of this rank, or gave it back.
+    pub fn holds(&self, me: usize, rank: Rank, holds: bool) {
+        let held = &mut self.state().threads[me].held;
+        match held.iter().rposition(|held| *held == rank) {
+            Some(at) if !holds => drop(held.remove(at)),
+            _ if holds => held.push(rank),
+            _ => {}
+        }
     }
 
     /// A lock was released.
@@ -399,7 +413,7 @@ impl State {
                 Wait::Over => continue,
             };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  thread {n} ({}) {waits}", thread.name);
+            let _ = writeln!(text, "  thread {n} ({}) {waits}, and holds {:?}", thread.name, thread.held);
         }
         text
     }

@@ -5,8 +5,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use base::{errno, percpu};
+use base::errno;
+use base::simulation::{self, Plan, Strategy};
 use crashsim::engine::Engine;
 use crashsim::shape::Shape;
 use crashsim::{Image, ImageDevice, Target as _};
@@ -28,23 +30,36 @@ impl Volumes {
     ///
     /// # Errors
     /// In words.
-    pub fn get(&self, shape: &Shape, age: Age) -> Result<Image, String> {
+    pub fn get(&self, shape: &Shape, age: Age, fail: fn(&str) -> !) -> Result<Image, String> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(image) = made.get(&(shape.name, age)) {
             return Ok(image.clone());
         }
         let engine = Engine { shape: Shape { background: false, ..shape.clone() } };
         let image = engine.format()?;
-        // What lies where must not depend on the CPU that this thread happens to run on.
-        percpu::pretend(Some(0));
+        // What lies where must not depend on the machine.
+        let aged = |left| simulation::run(plan(fail), || old(&engine, image.clone(), left)).0;
         let image = match age {
-            Age::Fresh => image,
-            Age::Fragmented => old(&engine, image, 10)?,
-            Age::Full => old(&engine, image, 1000)?,
+            Age::Fresh => image.clone(),
+            Age::Fragmented => aged(10)?,
+            Age::Full => aged(1000)?,
         };
-        percpu::pretend(None);
         made.insert((shape.name, age), image.clone());
         Ok(image)
+    }
+}
+
+/// One order of threads for all.
+fn plan(fail: fn(&str) -> !) -> Plan {
+    Plan {
+        seed: 1,
+        strategy: Strategy::Random { per_mille: 1 },
+        stalls_per_million: 0,
+        stall: Duration::ZERO,
+        spurious_per_million: 0,
+        cpus: 2,
+        steps_max: u64::MAX,
+        fail,
     }
 }
 

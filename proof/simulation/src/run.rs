@@ -70,7 +70,7 @@ pub fn run(
     repair: bool,
     fail: fn(&str) -> !,
 ) -> Result<Summary, String> {
-    let mut image = volumes.get(&scenario.shape, scenario.age)?;
+    let mut image = volumes.get(&scenario.shape, scenario.age, fail)?;
     let engine = Engine { shape: scenario.shape.clone() };
     let mut summary = Summary::default();
     for round in 0..scenario.rounds() {

@@ -35,8 +35,10 @@ use crate::engine::stats::Counters;
 const BATCH_ITEMS: usize = 1024;
 /// How many items ahead memory is asked for: all of an inode, as all of it is copied.
 const AHEAD: usize = 4;
-/// Pause where nothing could be done at once.
+/// Pause after a pass that could write nothing: doubled with each further one, up to the longest. A checkpoint that
+/// becomes stable while somebody waits for log space ends it.
 const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(128);
 /// Pause where nothing is to be done.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -57,14 +59,18 @@ enum Pass {
 impl Shared {
     /// What the thread does until it is stopped.
     pub fn push_home_loop(&self) {
-        let mut pause = IDLE;
+        let (mut pause, mut stuck) = (IDLE, PAUSE);
         while self.home.wait(pause) {
-            pause = if self.is_shut_down() { IDLE } else { self.push_home() };
+            pause = match self.is_shut_down() {
+                true => IDLE,
+                false => self.push_home(stuck),
+            };
+            stuck = if pause == stuck { PAUSE_MAX.min(stuck * 2) } else { PAUSE };
         }
     }
 
-    /// Writes home as long as that is wanted and possible; gives how long to wait.
-    fn push_home(&self) -> Duration {
+    /// Writes home as long as that is wanted and possible; gives how long to wait: `stuck` where nothing could be done.
+    fn push_home(&self, stuck: Duration) -> Duration {
         let mut pass = self.pass(self.target());
         if pass == Pass::Nothing && self.grant.is_waited_for() {
             pass = self.pass(EVERYTHING);
@@ -72,11 +78,11 @@ impl Shared {
         match pass {
             Pass::Wrote => Duration::ZERO,
             Pass::Nothing if !self.grant.is_waited_for() => IDLE,
-            Pass::Stuck { pinned: false } if !self.grant.is_waited_for() => PAUSE,
+            Pass::Stuck { pinned: false } if !self.grant.is_waited_for() => stuck,
             // What holds the space is not yet in the list, or was logged again: that must become stable first.
             Pass::Nothing | Pass::Stuck { .. } => {
                 self.background.ring();
-                PAUSE
+                stuck
             }
         }
     }
