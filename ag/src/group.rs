@@ -365,10 +365,13 @@ impl OpenAg<'_> {
         }
     }
 
-    /// Unlocks what of both headers was not changed.
-    pub(crate) fn release(&self, tx: &mut Transaction) {
-        tx.release(self.agf);
-        tx.release(self.agfl);
+    /// Unlocks what was not changed of this group, and of all others that were locked since; `kept`, the last one,
+    /// stays locked. Blocks of the trees go with the headers: a transaction that has one of them and not its AGF would
+    /// wait for an AGF whose holder waits for the block.
+    ///
+    /// Since this group was locked the transaction has joined nothing but blocks of groups.
+    pub(crate) fn release(&self, tx: &mut Transaction, kept: Option<&Self>) {
+        tx.release_joined(self.agf, kept.map(|kept| kept.agf));
     }
 
     /// Slots of the AGFL.

@@ -119,12 +119,11 @@ mod held {
 
     pub fn push(rank: Rank) {
         HELD.with_borrow_mut(|held| held.push(rank));
-        seam::holds(rank, true);
     }
 
     /// A guard may be dropped while its thread ends, when the list is gone.
     pub fn pop(rank: Rank) {
-        seam::holds(rank, false);
+        seam::gave_back(rank);
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             if let Some(at) = held.iter().rposition(|held| *held == rank) {
@@ -167,10 +166,15 @@ impl Kept {
         held::check(self.rank);
     }
 
+    /// Notes that the lock, known by the address of `lock`, was taken.
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
     #[inline]
-    fn acquired(self) {
+    fn acquired<L>(self, lock: &L) {
         #[cfg(debug_assertions)]
-        held::push(self.rank);
+        {
+            held::push(self.rank);
+            seam::took(lock, self.rank);
+        }
     }
 
     #[inline]
@@ -262,7 +266,7 @@ impl<T> Mutex<T> {
     #[inline]
     fn guard<'a>(&'a self, inner: parking_lot::lock_api::MutexGuard<'a, RawMutex, T>) -> MutexGuard<'a, T> {
         let kept = self.rank.kept();
-        kept.acquired();
+        kept.acquired(&self.inner);
         MutexGuard { inner, kept, _released: Released::new(&self.inner) }
     }
 

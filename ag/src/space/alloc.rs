@@ -187,7 +187,7 @@ impl Groups {
                     reservation.hold(ag);
                     return Ok(());
                 }
-                open.release(tx);
+                open.release(tx, None);
             }
         }
         let mut found = false;
@@ -218,8 +218,9 @@ impl Groups {
             room = room.saturating_add(here);
             let suits = suits(tx, open)?;
             let alone = suits == Suits::Alone && here >= need;
-            if alone {
-                opened.drain(..).for_each(|other: OpenAg<'_>| other.release(tx));
+            if alone && let Some(first) = opened.first() {
+                OpenAg::release(first, tx, Some(&open));
+                opened.clear();
             }
             opened.push(open);
             if alone || (suits != Suits::NotYet && room >= need) {
@@ -227,7 +228,9 @@ impl Groups {
                 return Ok(());
             }
         }
-        opened.iter().for_each(|open| open.release(tx));
+        if let Some(first) = opened.first() {
+            first.release(tx, None);
+        }
         Err(Error::NoSpace { what: "an extent" })
     }
 
@@ -257,7 +260,9 @@ impl Groups {
             reservation.held = groups;
             return Ok(());
         }
-        opened.iter().for_each(|open| open.release(tx));
+        if let Some(first) = opened.first() {
+            first.release(tx, None);
+        }
         self.hold_from_lowest(tx, reservation, then, &mut |_, open| {
             let alone = groups.len() == 1 && open.group.ag == last;
             Ok(if alone { Suits::Alone } else { Suits::together(open.group.ag >= last) })

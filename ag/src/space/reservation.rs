@@ -200,7 +200,7 @@ impl Group {
         let counts = if self.geometry.features.reflink() { open.get(tx, agf!(refcntblocks)) } else { 0 };
         self.set_reserves((counts.saturating_add(finobt_blocks), used_mappings));
         let usable = open.first_promise(tx);
-        open.release(tx);
+        open.release(tx, None);
         Ok(usable)
     }
 

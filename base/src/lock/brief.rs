@@ -41,7 +41,7 @@ impl<T> Brief<T> {
         self.kept.check();
         seam::preempt();
         self.taken.take();
-        self.kept.acquired();
+        self.kept.acquired(self);
         BriefGuard { lock: self, not_send: PhantomData }
     }
 

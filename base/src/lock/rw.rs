@@ -37,7 +37,7 @@ impl<T> RwLock<T> {
             true => seam::acquire(&self.inner, || self.inner.try_read()),
             false => self.inner.read(),
         };
-        self.kept.acquired();
+        self.kept.acquired(&self.inner);
         ReadGuard { inner, kept: self.kept, _released: Released::new(&self.inner) }
     }
 
@@ -45,7 +45,7 @@ impl<T> RwLock<T> {
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
-        self.kept.acquired();
+        self.kept.acquired(&self.inner);
         Some(ReadGuard { inner, kept: self.kept, _released: Released::new(&self.inner) })
     }
 
@@ -58,7 +58,7 @@ impl<T> RwLock<T> {
             true => seam::acquire(&self.inner, || self.inner.try_write()),
             false => self.inner.write(),
         };
-        self.kept.acquired();
+        self.kept.acquired(&self.inner);
         WriteGuard { inner, kept: self.kept, _released: Released::new(&self.inner) }
     }
 
@@ -66,7 +66,7 @@ impl<T> RwLock<T> {
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        self.kept.acquired();
+        self.kept.acquired(&self.inner);
         Some(WriteGuard { inner, kept: self.kept, _released: Released::new(&self.inner) })
     }
 

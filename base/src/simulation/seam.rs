@@ -111,10 +111,17 @@ mod on {
         }
     }
 
-    /// A lock of this rank was taken, or given back: to be told of a run that fails.
-    pub fn holds(rank: Rank, holds: bool) {
+    /// A lock was taken: to be told of a run that fails.
+    pub fn took<L>(lock: &L, rank: Rank) {
         if let Some((world, me)) = current() {
-            world.holds(me, rank, holds);
+            world.took(me, address(lock), rank);
+        }
+    }
+
+    /// A lock of this rank was given back.
+    pub fn gave_back(rank: Rank) {
+        if let Some((world, me)) = current() {
+            world.gave_back(me, rank);
         }
     }
 

@@ -75,6 +75,8 @@ struct State {
     /// Small numbers for the addresses of locks, in the order in which they were first waited for: what is told of them
     /// is the same in each run.
     names: HashMap<usize, usize>,
+    /// Who took a lock last, and its rank.
+    takers: HashMap<usize, (usize, Rank)>,
 }
 
 /// One run.
@@ -94,6 +96,7 @@ impl World {
             lowest: 1 << 32,
             report: Report::default(),
             names: HashMap::new(),
+            takers: HashMap::new(),
         };
         let world = Self { plan, state: Mutex::new(state) };
         world.add("main");
@@ -216,13 +219,18 @@ impl World {
         self.hand_over(state, me);
     }
 
-    /// A thread took a lock of this rank, or gave it back.
-    pub fn holds(&self, me: usize, rank: Rank, holds: bool) {
+    /// A thread took a lock.
+    pub fn took(&self, me: usize, address: usize, rank: Rank) {
+        let mut state = self.state();
+        state.threads[me].held.push(rank);
+        state.takers.insert(address, (me, rank));
+    }
+
+    /// It gave a lock of this rank back.
+    pub fn gave_back(&self, me: usize, rank: Rank) {
         let held = &mut self.state().threads[me].held;
-        match held.iter().rposition(|held| *held == rank) {
-            Some(at) if !holds => drop(held.remove(at)),
-            _ if holds => held.push(rank),
-            _ => {}
+        if let Some(at) = held.iter().rposition(|held| *held == rank) {
+            held.remove(at);
         }
     }
 
@@ -403,7 +411,10 @@ impl State {
             let waits = match thread.wait {
                 Wait::Turn if n == self.running => "runs".into(),
                 Wait::Turn => "can run".into(),
-                Wait::Lock(address) => format!("waits for lock {}", number(address)),
+                Wait::Lock(address) => {
+                    let taker = self.takers.get(&address);
+                    format!("waits for lock {} (last taken by, rank: {taker:?})", number(address))
+                }
                 Wait::Notification(address, None) => format!("waits for condition {}", number(address)),
                 Wait::Notification(address, Some(until)) => {
                     format!("waits for condition {} until {} us", number(address), until / 1000)

@@ -348,6 +348,17 @@ impl Transaction {
         }
     }
 
+    /// The same for every buffer that was joined from `first` on, up to `end` where it is given. Their handles must
+    /// then not be used.
+    pub fn release_joined(&mut self, first: BufferId, end: Option<BufferId>) {
+        let joined = self.work.buffers.iter_mut().take(end.map_or(usize::MAX, |end| end.0 as usize));
+        for place in joined.skip(first.0 as usize) {
+            if place.as_ref().is_some_and(|edit| !edit.is_dirty()) {
+                *place = None;
+            }
+        }
+    }
+
     /// Unlocks every buffer that this transaction did not change, so that locks of lower ranks may be waited for.
     pub fn release_clean(&mut self) {
         self.work.epoch += 1;
