@@ -66,6 +66,8 @@ impl Groups {
     ) -> Result<Option<Gained>, Error> {
         let Some(group) = self.iter().next_back() else { return Ok(None) };
         let (agi, open) = group.lock_headers(tx)?;
+        // What the group promises follows from its length: the list is filled while that is the old one.
+        open.fix_list(tx)?;
         let before = self.geometry.ag_length(group.ag);
         self.geometry.resize(blocks);
         tell();
@@ -75,7 +77,6 @@ impl Groups {
         }
         group.set_length(tx, agi, open, before + count);
         let claim = Claim::of(group, before, count);
-        open.fix_list(tx)?;
         group.withheld.fetch_add(count, Relaxed);
         open.put_in(tx, AgBlock(before), count)?;
         Ok(Some(Gained { claim }))

@@ -85,7 +85,12 @@ impl Worst {
 impl Group {
     /// Free blocks for users that nobody has claimed. Exact under the AGF, otherwise a hint.
     pub(crate) fn unclaimed_promise(&self) -> u32 {
-        self.promised.load(Relaxed).saturating_sub(self.claimed.load(Relaxed))
+        self.promised.load(Relaxed).saturating_sub(self.claimed_of_promised())
+    }
+
+    /// Claimed blocks that the group promises. Blocks that came with a larger volume are claimed, and not promised yet.
+    fn claimed_of_promised(&self) -> u32 {
+        self.claimed.load(Relaxed).saturating_sub(self.withheld.load(Relaxed))
     }
 }
 
@@ -99,9 +104,11 @@ impl OpenAg<'_> {
         let in_trees = u64::from(self.get(tx, agf!(btreeblks)));
         let list = u64::from(self.get(tx, agf!(flcount))) + u64::from(group.trimmed.load(Relaxed));
         let all = u64::from(self.get(tx, agf!(freeblks))) + list + in_trees;
-        let all = all.saturating_sub(group.withheld.load(Relaxed).into());
+        let withheld = group.withheld.load(Relaxed);
+        let all = all.saturating_sub(withheld.into());
         // Between any two free extents lies a block in use.
-        let records = all.min(u64::from(group.geometry.ag_length(group.ag)) / 2 + 1);
+        let length = group.geometry.ag_length(group.ag).saturating_sub(withheld);
+        let records = all.min(u64::from(length) / 2 + 1);
         // The root of the reverse-mapping tree is counted with its blocks, and not with those that are free.
         let space_trees = in_trees.saturating_sub(rmap_blocks.saturating_sub(1).into());
         let worst = group.worst.space_trees(records) + u64::from(group.worst.list(mappings));
@@ -111,12 +118,11 @@ impl OpenAg<'_> {
 
     /// Blocks that may be allocated here now.
     pub(crate) fn room(&self, tx: &Transaction, payer: Payer) -> u32 {
-        let claimed = self.group.claimed.load(Relaxed);
         match payer {
-            Payer::Reservation => self.promise(tx).saturating_sub(claimed),
+            Payer::Reservation => self.promise(tx).saturating_sub(self.group.claimed_of_promised()),
             Payer::Group => {
                 let have = self.get(tx, agf!(freeblks)).saturating_add(self.get(tx, agf!(flcount)));
-                have.saturating_sub(self.list_need(tx)).saturating_sub(claimed)
+                have.saturating_sub(self.list_need(tx)).saturating_sub(self.group.claimed.load(Relaxed))
             }
         }
     }

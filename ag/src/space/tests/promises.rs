@@ -93,3 +93,33 @@ fn of_fragmented_space_with_usual_blocks() {
 fn of_fragmented_space_in_the_smallest_groups() {
     all_that_is_promised_is_there(64, "-d agcount=4 -m rmapbt=1,reflink=1");
 }
+
+#[test]
+fn growing_takes_nothing_from_what_the_last_group_has_promised() {
+    // While a volume grows, the new blocks of its last group are free and claimed, and the group does not promise them
+    // yet. They were taken off twice, as blocks that are not promised and as claimed ones: as many that others had
+    // reserved were out of reach until the growth was over. A volume grows because it is full, and then these are all
+    // there are.
+    let Some(volume) = Volume::make(80, "-d agsize=32m -b size=1024 -m rmapbt=1,reflink=1") else { return };
+    let groups = &volume.groups;
+    let last = AgNumber(groups.count() - 1);
+    let request = |near, max| AllocRequest { near, min: 1, max, align: 1, owner: OWNER, data: false };
+    for ag in (0..last.get()).map(AgNumber) {
+        let all = request(Near::OnlyAg(ag), 4096);
+        while let Ok(mut reservation) = groups.reserve_blocks(4096) {
+            if volume.run(|tx| groups.alloc_extent(tx, &mut reservation, &all)).is_err() {
+                break;
+            }
+        }
+    }
+    let available = groups.available();
+    let mut reservation = groups.reserve_blocks(100).unwrap();
+    let gained = volume.run(|tx| groups.extend_last(tx, 96 << 10, || ())).unwrap();
+    assert!(gained.is_some());
+    let any = request(Near::Ag(AgNumber(0)), 100);
+    let done = volume.run(|tx| groups.alloc_extent(tx, &mut reservation, &any));
+    assert!(done.is_ok(), "{done:?}");
+    assert!(groups.available() <= available, "the new blocks are nobody's yet");
+    groups.adopt_new(&mut volume.begin(), gained).unwrap();
+    assert!(groups.available() > available);
+}
