@@ -2,8 +2,9 @@
 //!
 //! A transaction that holds the AGF of a group can only wait for those of higher groups. So it locks all that it takes
 //! blocks of before it takes the first: one group with room for all that is reserved; or, where there is no such group,
-//! the lowest ones, as many as have that much room together. What is reserved is promised by some groups, and who holds
-//! all AGFs from the lowest on sees it: nobody moves free space to where it has looked already.
+//! the lowest ones, as many as have that much room together. What is reserved is promised by some groups. The holder
+//! of an AGF keeps others from changing the group's free space, but claims end without it: room can still appear in a
+//! group that was looked at already. Only a second look with all AGFs held finds all that is reserved.
 //!
 //! Within a group: the blocks that were asked for, if they are free; else the nearest extent that is long enough, among
 //! some on both sides; else the shortest that is long enough; else the longest there is.
@@ -84,7 +85,7 @@ pub(crate) struct Found {
 
 /// Whether a change can do with the groups that it has locked, if they have the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Suits {
+pub(super) enum Suits {
     /// It needs something of another one.
     NotYet,
     /// With all of them.
@@ -204,7 +205,7 @@ impl Groups {
     ///
     /// # Errors
     /// No space; the transaction holds no AGF then.
-    fn hold_from_lowest(
+    pub(super) fn hold_from_lowest(
         &self,
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
@@ -227,6 +228,16 @@ impl Groups {
                 opened.iter().for_each(|open| reservation.hold(open.group.ag));
                 return Ok(());
             }
+        }
+        // Claims that ended meanwhile gave room to groups that were looked at already. From now on claims can only end.
+        let (mut room, mut together) = (0u32, false);
+        for open in &opened {
+            room = room.saturating_add(open.room(tx, Payer::Reservation));
+            together |= suits(tx, *open)? != Suits::NotYet;
+        }
+        if together && room >= need {
+            opened.iter().for_each(|open| reservation.hold(open.group.ag));
+            return Ok(());
         }
         if let Some(first) = opened.first() {
             first.release(tx, None);

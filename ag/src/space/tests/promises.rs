@@ -2,6 +2,7 @@
 
 use base::{AgNumber, FsBlock};
 
+use crate::space::alloc::Suits;
 use crate::testing::{OWNER, Volume};
 use crate::{AllocRequest, Claim, ClaimRequest, Near};
 
@@ -122,4 +123,52 @@ fn growing_takes_nothing_from_what_the_last_group_has_promised() {
     assert!(groups.available() <= available, "the new blocks are nobody's yet");
     groups.adopt_new(&mut volume.begin(), gained).unwrap();
     assert!(groups.available() > available);
+}
+
+#[test]
+fn room_that_ended_claims_give_to_a_group_already_looked_at_is_found() {
+    // The blocks that a change had reserved lay in group 0, where a file had claimed all there was. The change
+    // looked at group 0, found no room there, and went on to group 1. Before it got there, the file gave its claims
+    // and its reservation back, and another change reserved as many blocks and took them of group 1. The change
+    // failed for lack of space, though group 0 had what it had reserved.
+    let Some(volume) = Volume::make(32, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1") else {
+        return;
+    };
+    let groups = &volume.groups;
+    let everything = Near::OnlyAg(AgNumber(0));
+    let request = ClaimRequest { near: everything, min: 1, max: u32::MAX, align: 1 };
+    let claims: Vec<_> = std::iter::from_fn(|| groups.claim(&mut volume.begin(), &request).ok()).collect();
+    let ahead = groups.reserve_blocks(claims.iter().map(Claim::count).sum()).unwrap();
+    let mut mine = groups.reserve_blocks(20).unwrap();
+    let mut file = Some((claims, ahead));
+    let mut seen = Vec::new();
+    let mut tx = volume.begin();
+    let held = groups.hold_from_lowest(&mut tx, &mut mine, 20, &mut |_, open| {
+        seen.push(open.group.ag.get());
+        if let Some((claims, ahead)) = file.take() {
+            drop(claims);
+            drop(ahead);
+            take_all(&volume, AgNumber(1));
+        }
+        Ok(Suits::Together)
+    });
+    assert_eq!(seen.get(..2), Some([0, 1].as_slice()));
+    assert!(held.is_ok(), "{held:?}");
+    let one =
+        AllocRequest { near: Near::Ag(AgNumber(0)), min: 1, max: 1, align: 1, owner: OWNER, data: false };
+    while mine.left() > 0 {
+        groups.alloc_extent(&mut tx, &mut mine, &one).unwrap();
+    }
+    tx.commit(&mut []).unwrap();
+}
+
+/// Allocates all that can be reserved, and lies in one group.
+fn take_all(volume: &Volume, ag: AgNumber) {
+    let groups = &volume.groups;
+    let mut all = groups.reserve_blocks(u32::try_from(groups.available()).unwrap()).unwrap();
+    let request =
+        AllocRequest { near: Near::OnlyAg(ag), min: 1, max: 1 << 16, align: 1, owner: OWNER, data: false };
+    while all.left() > 0 && volume.run(|tx| groups.alloc_extent(tx, &mut all, &request)).is_ok() {
+        all.rolled();
+    }
 }
