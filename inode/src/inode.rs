@@ -191,6 +191,11 @@ impl Inode {
         self.life.fetch_or(HOMELESS, Ordering::AcqRel);
     }
 
+    /// Whether its chunk was removed, or is being removed.
+    fn is_homeless(&self) -> bool {
+        self.life.load(Ordering::Acquire) & HOMELESS != 0
+    }
+
     /// What becomes of it in the active item list when its chunk was removed. Until the log says so, recovery would go
     /// by what the log has of this inode.
     fn flush_homeless(&self) -> Flush {
@@ -370,7 +375,7 @@ impl LogItem for Inode {
         if self.in_flight.load(Ordering::Acquire) != 0 {
             return Flush::Locked;
         }
-        if self.life.load(Ordering::Acquire) & HOMELESS != 0 {
+        if self.is_homeless() {
             return self.flush_homeless();
         }
         state.take_up(self.failed.swap(0, Ordering::AcqRel));
@@ -397,7 +402,7 @@ impl LogItem for Inode {
     fn read_home(&self) -> Result<bool, Error> {
         let segments = self.place.cluster.into();
         let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
-        self.local.buffers.try_lock_read(&segments, Rank::Buffer, verify).map(|guard| guard.is_some())
+        self.local.buffers.read_home(&segments, Rank::Buffer, || self.is_homeless(), verify)
     }
 
     fn written(&self, ok: bool) {

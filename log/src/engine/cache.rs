@@ -115,6 +115,30 @@ impl BufferCache {
         }
     }
 
+    /// Reads the buffer at an item's place, for [`LogItem::read_home`]: `false` where somebody holds its lock, which is
+    /// only tried. Where `is_freed` says, under that lock, that the block is the item's no more, nothing is read or
+    /// judged: another structure, or a file's data, may lie there.
+    ///
+    /// # Errors
+    /// As [`lock_read`](Self::lock_read).
+    pub fn read_home(
+        &self,
+        segments: &Segments,
+        rank: Rank,
+        is_freed: impl Fn() -> bool,
+        verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
+    ) -> Result<bool, Error> {
+        loop {
+            let Some(guard) = self.get(segments, rank).try_lock() else { return Ok(false) };
+            if is_freed() {
+                return Ok(true);
+            }
+            if guard.state() != State::Gone {
+                return self.fill(check(guard, segments)?, verify).map(|_| true);
+            }
+        }
+    }
+
     /// Locks the buffer for these segments, whatever it holds.
     ///
     /// # Errors
@@ -129,6 +153,8 @@ impl BufferCache {
         }
     }
 
+    /// Reads what is not in memory. The buffer of a freed block stays so, whatever was read: the block may have a new
+    /// owner, over which it must not be written.
     fn fill(
         &self,
         mut guard: BufferGuard,
@@ -139,7 +165,9 @@ impl BufferCache {
                 guard.bytes_mut().fill(0);
                 return Err(error);
             }
-            guard.set_state(State::Valid);
+            if guard.state() == State::Empty {
+                guard.set_state(State::Valid);
+            }
         }
         Ok(guard)
     }

@@ -115,6 +115,10 @@ impl Commit for Edit {
         settle(&mut self.guard);
         let Self { guard, changed, kind, .. } = self;
         guard.note_changed(changed);
+        if *kind == Kind::Normal && !changed.is_empty() {
+            // A change brings even the buffer of a freed block to life.
+            guard.set_state(State::Valid);
+        }
         guard.owner().core().log(at, |snapshot| match (kind, snapshot) {
             (Kind::Normal, Some(Snapshot::Buffer(image))) if !image.is_cancel() => {
                 image.add(guard.bytes(), changed, guard.inodes);

@@ -161,6 +161,8 @@ impl<'a> WriteBatch<'a> {
             return Err(Flush::Pinned);
         }
         match guard.state() {
+            // Nothing of it changed: it was freed, and holds what somebody read or wrote past the log since.
+            State::Valid if for_itself && !guard.is_dirty() => return Err(Flush::Clean),
             State::Valid => {}
             State::Stale => return Err(Flush::Clean),
             // It was dropped between two steps of a checkpoint that became stable, as it had nothing to be written.

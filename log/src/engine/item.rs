@@ -40,7 +40,8 @@ pub trait LogItem: Send + Sync + Debug {
     fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush;
 
     /// Reads the buffer at the item's place, for who was told [`Flush::Unread`]; `false` where somebody has its lock,
-    /// which is only tried. Called without locks.
+    /// which is only tried. Nothing is read where the place was freed: the item is to be flushed again. Called without
+    /// locks.
     ///
     /// # Errors
     /// [`Error::Device`]; damage.

@@ -9,6 +9,8 @@ use super::{Host, Iclogs, Stage, State};
 use crate::engine::halt::Halt;
 
 const PANICKED: &str = "writing a record of the log panicked (this is a bug; the panic's message says where)";
+const NOT_COMPLETED: &str =
+    "completing a checkpoint panicked (this is a bug; the panic's message says where)";
 
 /// A record that a thread has taken to write.
 struct Job {
@@ -165,7 +167,11 @@ impl Iclogs {
         while let Some((checkpoint, ok)) = state.finished.pop_front() {
             state.finishing = true;
             drop(state);
-            host.completed(checkpoint, ok);
+            // A panic must not leave `finishing` set for ever.
+            let complete = AssertUnwindSafe(|| host.completed(checkpoint, ok));
+            if catch_unwind(complete).is_err() {
+                host.failed(Halt::Because(NOT_COMPLETED.into()));
+            }
             state = self.state.lock();
         }
         state.finishing = false;
@@ -232,11 +238,8 @@ mod tests {
         Iclogs::take_job(&mut iclogs.state.lock()).unwrap()
     }
 
-    /// A data record that needed the tail flushed the device, and by that took the note that another one had been
-    /// written. The commit record behind that one took it for stable while the flush was still under way, and was
-    /// written for good: after a power cut there was a commit without its data.
-    #[test]
-    fn a_commit_record_waits_for_a_flush_that_covers_its_data() {
+    /// A log in which two records fit before the tail.
+    fn two_records_before_the_tail() -> (Arc<HoldDevice<MemoryDevice>>, Iclogs) {
         let sector = superblock(4096, 256, 0);
         let superblock = Superblock::parse(&sector).unwrap();
         let device = Arc::new(HoldDevice::new(MemoryDevice::new(16 << 20)));
@@ -246,8 +249,17 @@ mod tests {
         let sizes = Sizes::new(ring.bytes(), 0, None).unwrap();
         let next = ring.position(head);
         let iclogs = Iclogs::new(ring, sizes, [0; 16], false, (tail, next), 8);
+        (device, iclogs)
+    }
+
+    /// A data record that needed the tail flushed the device, and by that took the note that another one had been
+    /// written. The commit record behind that one took it for stable while the flush was still under way, and was
+    /// written for good: after a power cut there was a commit without its data.
+    #[test]
+    fn a_commit_record_waits_for_a_flush_that_covers_its_data() {
+        let (device, iclogs) = two_records_before_the_tail();
         let host = Idle { device: device.clone(), tail: Lsn::new(1, 100), flushes: AtomicU64::new(0) };
-        // Two records fit before the tail: the data and the commit of one checkpoint. The next has no room yet.
+        // The data and the commit of one checkpoint. The next has no room yet.
         submit(&iclogs, false);
         submit(&iclogs, true);
         submit(&iclogs, false);
@@ -267,5 +279,50 @@ mod tests {
             next.join().unwrap();
         });
         assert_eq!((iclogs.written().records, host.flushes.load(SeqCst)), (3, 2));
+    }
+    /// A journal whose checkpoints cannot be completed.
+    #[derive(Default)]
+    struct Panics {
+        failed: AtomicU64,
+    }
+
+    impl Host for Panics {
+        fn tail(&self) -> Lsn {
+            Lsn::new(1, 10)
+        }
+
+        fn flush_data(&self, always: bool) -> Result<bool, Halt> {
+            Ok(always)
+        }
+
+        fn has_written_past_log(&self) -> bool {
+            false
+        }
+
+        fn completed(&self, _: Checkpoint, _: bool) {
+            panic!("a checkpoint");
+        }
+
+        fn failed(&self, _: Halt) {
+            self.failed.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// A panic while a checkpoint was completed ended the thread, and left the note that a thread completes
+    /// checkpoints: the next ones were never completed, and unmounting waited for them for ever.
+    #[test]
+    fn a_panic_in_a_completion_shuts_down_and_does_not_hang() {
+        let (_, iclogs) = two_records_before_the_tail();
+        let host = Panics::default();
+        for sequence in 1..=2 {
+            let mut buffer = iclogs.acquire().unwrap();
+            fill::unmount(&mut buffer);
+            let checkpoint = Checkpoint { sequence, items: vec![], busy: vec![], start: None, commit: 0 };
+            iclogs.submit(buffer, true, Some(checkpoint));
+        }
+        let panicked = catch_unwind(AssertUnwindSafe(|| iclogs.write_waiting(&host))).is_err();
+        assert!(!panicked, "the thread goes on");
+        iclogs.drain();
+        assert_eq!(host.failed.load(SeqCst), 2);
     }
 }

@@ -173,6 +173,9 @@ impl Shared {
     fn read_homes(&self, unread: &[Arc<dyn LogItem>]) -> bool {
         let mut has_read = false;
         for item in unread {
+            if self.is_shut_down() {
+                return false;
+            }
             match item.read_home() {
                 Ok(read) => has_read |= read,
                 Err(error) => {

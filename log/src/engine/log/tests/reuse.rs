@@ -135,3 +135,60 @@ fn a_block_in_use_is_not_taken_over() {
     drop(tx);
     log.unmount().unwrap();
 }
+
+/// A thread with an old inode number read a cluster between the commit that freed it and the end of that commit's
+/// checkpoint. The cancelled buffer became valid again, went into the active item list, and was written over the next
+/// owner of the block.
+#[test]
+fn a_freed_block_that_somebody_reads_is_not_written() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 4);
+    let log = volume.open(&options(2));
+    bump(&log, 1);
+    log.push_all().unwrap();
+    free(&log, 1);
+    let verify = |_: &[u8]| Ok(());
+    drop(log.buffers().try_lock_read(&place(1).into(), Rank::Buffer, verify).unwrap().unwrap());
+    log.force().unwrap();
+    // A file writes the block.
+    volume.device.write_at(u64::from(BYTES), &[9; BYTES as usize], Durability::Buffered).unwrap();
+    log.unmount().unwrap();
+    assert_eq!(byte(&*volume.device, 1), 9);
+}
+
+/// The buffer of a freed block went into the active item list, as its lock was held when the freeing became stable.
+/// The value of an extended attribute was written to the block and removed, which cancels nothing, and the block became
+/// a file's. Then writeback wrote the old value over the file's data.
+#[test]
+fn a_value_that_was_removed_is_not_written() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 4);
+    let log = volume.open(&options(2));
+    bump(&log, 1);
+    free(&log, 1);
+    let buffer = log.buffers().peek(place(1).daddr).unwrap();
+    let looks = buffer.lock();
+    log.force().unwrap();
+    drop(looks);
+    let mut tx = log.begin(RESERVATION).unwrap();
+    tx.write_now(place(1), Rank::Fork, &[5; BYTES as usize]).unwrap();
+    drop(tx);
+    log.force().unwrap();
+    // The value is removed, and a file writes the block.
+    volume.device.write_at(u64::from(BYTES), &[9; BYTES as usize], Durability::Buffered).unwrap();
+    log.unmount().unwrap();
+    assert_eq!(byte(&*volume.device, 1), 9);
+}
+
+/// A change of a block whose buffer is that of a freed one is not lost: it is in the log, and is written.
+#[test]
+fn a_change_brings_the_buffer_of_a_freed_block_to_life() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 4);
+    let log = volume.open(&options(2));
+    free(&log, 1);
+    log.force().unwrap();
+    bump(&log, 1);
+    log.unmount().unwrap();
+    assert_eq!(on_disk(&*volume.device, 1), 1);
+}

@@ -1,8 +1,10 @@
 //! Who waits, and with which locks.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc;
 
 use block::{Call, HoldDevice};
+use format::damage::Damage;
 
 use super::*;
 use crate::engine::buffer::Segments;
@@ -61,6 +63,20 @@ struct Guest {
     core: ItemCore,
     cache: Arc<crate::engine::BufferCache>,
     at: Extent,
+    /// Its block was freed.
+    homeless: AtomicBool,
+}
+
+impl Guest {
+    /// One in block `n` whose change is stable.
+    fn visit(log: &Arc<Log>, n: u64) -> Arc<Self> {
+        let (core, cache) = (ItemCore::default(), Arc::clone(log.buffers()));
+        let guest = Arc::new(Self { core, cache, at: place(n), homeless: AtomicBool::new(false) });
+        let tx = log.begin(RESERVATION).unwrap();
+        tx.commit(&mut [&mut Visit(Arc::clone(&guest), true)]).unwrap();
+        log.force().unwrap();
+        guest
+    }
 }
 
 impl LogItem for Guest {
@@ -72,6 +88,11 @@ impl LogItem for Guest {
         if self.core.is_pinned() {
             return Flush::Pinned;
         }
+        // As `Inode::flush_homeless`.
+        if self.homeless.load(SeqCst) {
+            let pinned = self.cache.peek(self.at.daddr).is_some_and(|buffer| buffer.core().is_pinned());
+            return if pinned { Flush::Pinned } else { Flush::Clean };
+        }
         let buffer = self.cache.get(&Segments::from(self.at), Rank::Buffer);
         batch.edit(&buffer, self.clone(), |bytes| {
             bytes[COUNTER..COUNTER + 8].copy_from_slice(&77u64.to_be_bytes());
@@ -81,7 +102,14 @@ impl LogItem for Guest {
 
     fn read_home(&self) -> Result<bool, Error> {
         let segments = Segments::from(self.at);
-        Ok(self.cache.try_lock_read(&segments, Rank::Buffer, |_| Ok(()))?.is_some())
+        let verify = |bytes: &[u8]| {
+            let found = bytes.first_chunk().copied().unwrap_or_default();
+            match found == BnoBt::MAGIC.to_be_bytes() {
+                true => Ok(()),
+                false => Err(Damage::new("test block", "magic", BnoBt::MAGIC, u32::from_be_bytes(found))),
+            }
+        };
+        self.cache.read_home(&segments, Rank::Buffer, || self.homeless.load(SeqCst), verify)
     }
 
     fn written(&self, _: bool) {}
@@ -117,10 +145,7 @@ fn a_slow_read_of_one_place_keeps_no_other_locked() {
     let device = Arc::new(HoldDevice::new(volume.device.clone()));
     let log = volume.open_on(device.clone(), &options(1));
     bump(&log, 1);
-    let guest = Arc::new(Guest { core: ItemCore::default(), cache: log.buffers().clone(), at: place(4) });
-    let tx = log.begin(RESERVATION).unwrap();
-    tx.commit(&mut [&mut Visit(guest, true)]).unwrap();
-    log.force().unwrap();
+    Guest::visit(&log, 4);
     std::thread::scope(|scope| {
         let hold = device.hold(Call::Read, &[HOME], 1);
         let writeback = scope.spawn(|| log.push_all());
@@ -137,4 +162,80 @@ fn a_slow_read_of_one_place_keeps_no_other_locked() {
     });
     log.unmount().unwrap();
     assert_eq!((on_disk(&*volume.device, 1), on_disk(&*volume.device, 4)), (2, 77));
+}
+
+/// Writeback meets an item in block 4, which is not in memory. Before it reads the block, the block is freed and `then`
+/// is done. Gives what is left of the volume after an unmount.
+fn freed_before_the_read(then: impl FnOnce(&MemoryDevice, &Arc<Log>)) -> Volume {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 5);
+    let device = Arc::new(HoldDevice::new(volume.device.clone()));
+    let log = volume.open_on(device.clone(), &options(1));
+    bump(&log, 1);
+    let guest = Guest::visit(&log, 4);
+    std::thread::scope(|scope| {
+        // Block 4 is read when block 1 was written.
+        let hold = device.hold(Call::Write, &[HOME], 1);
+        let writeback = scope.spawn(|| log.push_all());
+        hold.wait_for(1);
+        let mut tx = log.begin(RESERVATION).unwrap();
+        let id = tx.fresh(place(4), Rank::Buffer).unwrap();
+        tx.invalidate(id);
+        guest.homeless.store(true, SeqCst);
+        tx.commit(&mut []).unwrap();
+        then(&volume.device, &log);
+        drop(hold);
+        writeback.join().unwrap().unwrap();
+    });
+    log.force().unwrap();
+    // Unless it is metadata, the block is a file's now.
+    if log.buffers().peek(place(4).daddr).is_none_or(|buffer| *buffer.segments() == place(4).into()) {
+        write_data(&volume.device);
+    }
+    log.unmount().unwrap();
+    volume
+}
+
+/// A file writes block 4.
+fn write_data(device: &MemoryDevice) {
+    device.write_at(4 * u64::from(BYTES), &[9; BYTES as usize], Durability::Buffered).unwrap();
+}
+
+fn block_4(volume: &Volume) -> Vec<u8> {
+    let mut bytes = vec![0; BYTES as usize];
+    volume.device.read_at(4 * u64::from(BYTES), &mut bytes).unwrap();
+    bytes
+}
+
+/// An inode chunk was removed after writeback had looked at one of its inodes, and before it read the inode's cluster.
+/// The cancelled buffer became valid again, and was written over the next owner of the block.
+#[test]
+fn a_place_that_was_freed_before_it_was_read_is_not_written() {
+    let volume = freed_before_the_read(|_, _| {});
+    assert!(block_4(&volume) == [9; BYTES as usize]);
+}
+
+/// The same, but the freeing was stable and a file had written the block before it was read: its data was verified as
+/// an inode cluster, and the volume was shut down.
+#[test]
+fn a_place_that_became_data_before_it_was_read_is_not_verified() {
+    let volume = freed_before_the_read(|device, log| {
+        log.force().unwrap();
+        write_data(device);
+    });
+    assert!(block_4(&volume) == [9; BYTES as usize]);
+}
+
+/// The same, but the block had become metadata of another length: that was taken for two structures that claim one
+/// block, and the volume was shut down.
+#[test]
+fn a_place_that_became_other_metadata_before_it_was_read_is_not_judged() {
+    let volume = freed_before_the_read(|_, log| {
+        log.force().unwrap();
+        let mut tx = log.begin(RESERVATION).unwrap();
+        let id = tx.fresh(Extent { bytes: 2 * BYTES, ..place(4) }, Rank::Buffer).unwrap();
+        tx.bytes_mut(id, 0..2 * BYTES as usize).fill(5);
+        tx.commit(&mut []).unwrap();
+    });
+    assert!(block_4(&volume) == [5; BYTES as usize]);
 }
