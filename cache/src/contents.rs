@@ -308,6 +308,15 @@ impl<B: Backing> Contents<B> {
         self.moving_blocks.fetch_sub(changes as i64, SeqCst);
     }
 
+    /// What was set aside for blocks that do not become dirty is given back, with what the tree's share had grown by.
+    pub(crate) fn did_not_come(&self, blocks: u64, changes: u64) {
+        self.came(changes);
+        self.give_back(blocks);
+        if changes > 0 {
+            self.put_back(0, 0);
+        }
+    }
+
     /// The map is about to get records of something else than what is dirty: sets aside what that may need then;
     /// `false` where there is not as much. The caller holds `layout` alone.
     pub(crate) fn secure(&self) -> bool {

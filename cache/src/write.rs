@@ -153,8 +153,7 @@ impl<B: Backing> Contents<B> {
             self.set_aside(most, needs.changes, needs.cuts)?;
         }
         let Some(mut locked) = Self::lock(&folio).filter(|_| self.map_seq.load(SeqCst) == seq) else {
-            self.give_back(most);
-            self.came(needs.changes);
+            self.did_not_come(most, needs.changes);
             return Ok(false);
         };
         let from = (offset & (FOLIO_BYTES as u64 - 1)) as usize;
@@ -169,8 +168,7 @@ impl<B: Backing> Contents<B> {
                 let mapping = needs.map.iter().find(|part| (part.at..part.end()).contains(&(base + within)));
                 if let Err(error) = self.load_block(&mut locked, base + within, mapping) {
                     drop(locked);
-                    self.give_back(most);
-                    self.came(needs.changes);
+                    self.did_not_come(most, needs.changes);
                     return Err(error);
                 }
             }

@@ -204,3 +204,29 @@ fn what_lies_behind_a_bad_block_is_written() {
         assert_eq!(volume.contents(&volume.on_disk(7))[0], byte);
     }
 }
+
+/// A write sets a share for the tree of the map aside before it reads the block that it changes in part. Where that
+/// read failed, the share stayed with the file, which had nothing to write, until the file was dropped.
+#[test]
+fn a_write_that_cannot_read_its_block_keeps_no_share_for_the_tree() {
+    let volume = Volume::new(12, 200);
+    let volume_cache = cache(&volume, 1 << 20);
+    let [source, contents] = [1, 2].map(|ino| file(&volume_cache, ino));
+    source.write(0, &[1; 2 * 4096]).unwrap();
+    contents.write(0, &[2; 2 * 4096]).unwrap();
+    volume_cache.sync_all().unwrap();
+    source.give_back_claim();
+    contents.give_back_claim();
+    contents.invalidate(0..u64::MAX).unwrap();
+    // A shared block takes a new one when it is written, and a record of the map.
+    volume.share(1, 2, 0, 2);
+    volume.fail(Op::Read, 0, 1);
+    assert!(contents.write(10, &[2; 100]).is_err());
+    // Nothing is set aside for a clean file.
+    volume.check_quiet();
+    volume.heal();
+    contents.write(10, &[2; 100]).unwrap();
+    volume_cache.sync_all().unwrap();
+    contents.give_back_claim();
+    volume.check_quiet();
+}
