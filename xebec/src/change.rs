@@ -22,11 +22,12 @@ pub(crate) type Locked = LockedInode;
 pub(crate) struct Change<'v> {
     pub volume: &'v Volume,
     pub tx: Transaction,
+    /// Blocks that are claimed for the value of an attribute, in the order of the value. Claims end before what is
+    /// reserved for them is given back: this field is dropped before the next one.
+    pub value: Vec<Claim>,
     pub blocks: BlockReservation<'v>,
     /// How many blocks one directory in it may take.
     pub room: u32,
-    /// Blocks that are claimed for the value of an attribute, in the order of the value.
-    pub value: Vec<Claim>,
 }
 
 impl<'v> Change<'v> {
