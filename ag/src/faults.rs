@@ -1,5 +1,5 @@
-//! Allocations that fail on command, for tests of what happens above. Without the feature `faults` there is nothing
-//! here but an empty function.
+//! Allocations that fail on command, for tests of what happens above. A build without debug
+//! assertions has nothing of it but an empty function: a feature would build the engine once more for each package.
 
 use log::engine::Error;
 
@@ -7,11 +7,11 @@ use log::engine::Error;
 #[derive(Debug, Default)]
 pub struct Faults {
     /// Armed: how many succeed before all others fail, and two; otherwise 0. One says that some have failed.
-    #[cfg(feature = "faults")]
+    #[cfg(debug_assertions)]
     left: std::sync::atomic::AtomicU64,
 }
 
-#[cfg(feature = "faults")]
+#[cfg(debug_assertions)]
 impl Faults {
     /// All attempts to allocate or claim blocks fail, but for the next `most`.
     pub fn fail_from(&self, most: u64) {
@@ -34,9 +34,13 @@ impl Faults {
     }
 }
 
-#[cfg(not(feature = "faults"))]
+#[cfg(not(debug_assertions))]
 impl Faults {
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with the feature it does something")]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "with debug assertions it does something"
+    )]
     pub(crate) fn strike(&self) -> Result<(), Error> {
         Ok(())
     }

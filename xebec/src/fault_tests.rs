@@ -3,6 +3,7 @@
 //! A change that fails leaves the volume as it was, or shuts it down; then recovery leaves it as it was. It is never
 //! committed in part. The volume is one on which each step of each form is one change away: directories, attributes and
 //! maps that are about to take their next form.
+#![cfg(debug_assertions)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
