@@ -207,7 +207,7 @@ impl Scenario {
             stall: Duration::from_secs(1),
             spurious_per_million: [0, 200][rng.index(2)],
             cpus: 1 + rng.index(4),
-            steps_max: 30_000_000,
+            steps_max: 100_000_000,
             fail,
         }
     }
