@@ -11,7 +11,8 @@ use super::{Stage, Went, rest};
 /// # Errors
 /// In words.
 pub fn work(stage: &Stage, mut rng: Rng, steps: usize) -> Result<(), String> {
-    let mut worker = Worker { volume: stage.volume(), dirs: vec![stage.common], handles: Vec::new() };
+    let common = stage.volume().open_ino(stage.common).map_err(|error| format!("opening: {error}"))?;
+    let mut worker = Worker { volume: stage.volume(), dirs: vec![common], handles: Vec::new() };
     for step in 0..steps {
         if stage.is_over() {
             break;
@@ -29,8 +30,8 @@ pub fn work(stage: &Stage, mut rng: Rng, steps: usize) -> Result<(), String> {
 
 struct Worker<'s> {
     volume: &'s Volume,
-    /// Some may be gone.
-    dirs: Vec<Ino>,
+    /// Some may be removed. They are held: the number of a file that is freed may become another actor's.
+    dirs: Vec<xebec::Handle>,
     handles: Vec<xebec::Handle>,
 }
 
@@ -43,7 +44,7 @@ fn name(rng: &mut Rng) -> Vec<u8> {
 
 impl Worker<'_> {
     fn dir(&self, rng: &mut Rng) -> Ino {
-        self.dirs[rng.index(self.dirs.len())]
+        self.dirs[rng.index(self.dirs.len())].ino()
     }
 
     fn step(&mut self, rng: &mut Rng) -> Result<(), Error> {
@@ -58,7 +59,10 @@ impl Worker<'_> {
                 let how = [Rename::Exchange, Rename::Whiteout, Rename::NoReplace, Rename::Replace];
                 volume.rename(dir, &name, self.dir(rng), &self::name(rng), how[rng.index(4)])
             }
-            60..66 => volume.link(volume.lookup(dir, &name)?, self.dir(rng), &self::name(rng)),
+            60..66 => {
+                let file = volume.lookup_handle(dir, &name)?;
+                volume.link(file.ino(), self.dir(rng), &self::name(rng))
+            }
             66..74 => self.hold(dir, &name, rng),
             74..84 => self.contents(dir, &name, rng),
             84..97 => self.change(dir, &name, rng),
@@ -74,10 +78,10 @@ impl Worker<'_> {
             3 => Kind::Fifo,
             _ => Kind::File,
         };
-        let ino = self.volume.create(dir, name, &New { kind, ..New::file() })?;
+        let made = self.volume.create_handle(dir, name, &New { kind, ..New::file() })?;
         if kind == Kind::Directory {
             self.dirs.truncate(4);
-            self.dirs.push(ino);
+            self.dirs.push(made);
         }
         Ok(())
     }
@@ -88,7 +92,7 @@ impl Worker<'_> {
         }
         let handle = match rng.below(3) {
             0 => self.volume.anonymous(dir, &New::file())?,
-            1 => self.volume.open_ino(self.volume.lookup(dir, name)?)?,
+            1 => self.volume.lookup_handle(dir, name)?,
             _ => {
                 let Some(handle) = self.handles.pop() else { return Ok(()) };
                 return self.volume.link_handle(&handle, dir, name);
@@ -99,7 +103,8 @@ impl Worker<'_> {
     }
 
     fn contents(&self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
-        let file = self.volume.open_file(self.volume.lookup(dir, name)?)?;
+        let held = self.volume.lookup_handle(dir, name)?;
+        let file = self.volume.open_file(held.ino())?;
         let at = rng.below(100_000);
         match rng.below(6) {
             0 => file.set_len(at),
@@ -111,7 +116,8 @@ impl Worker<'_> {
     }
 
     fn change(&self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
-        let ino = self.volume.lookup(dir, name)?;
+        let held = self.volume.lookup_handle(dir, name)?;
+        let ino = held.ino();
         let attribute = format!("user.{}", rng.below(4));
         match rng.below(4) {
             0 => {
