@@ -26,6 +26,7 @@ use block::{Plug, PlugCounters, WriteRequest};
 use format::inode::{FileType, ag_of};
 use inode::InodeRef;
 use inode::contents::{self as maps, Finish, Written};
+use inode::reservation::ANY_EXTENTS;
 
 use crate::contents::in_memory;
 use crate::{Error, Result, Volume};
@@ -103,10 +104,10 @@ impl<'v> Filling<'v> {
         let blocks = u32::try_from(bytes.len() / unit)
             .map_err(|_| Error::refused(errno::EINVAL, "more bytes at once than an extent has blocks"))?;
         let at = FileBlock(offset / self.unit());
-        let mut reserved = self.reserve(blocks);
+        let mut reserved = self.reserve(at, blocks);
         if reserved.as_ref().is_err_and(|error| error.errno() == errno::ENOSPC) {
             self.finish()?;
-            reserved = self.volume.with_room(|| self.reserve(blocks));
+            reserved = self.volume.with_room(|| self.reserve(at, blocks));
         }
         let reserved = reserved?;
         match self.parts.last_mut() {
@@ -137,10 +138,11 @@ impl<'v> Filling<'v> {
         Ok(())
     }
 
-    /// Reserves blocks of contents and of their map; how many.
-    fn reserve(&self, blocks: u32) -> Result<u32> {
-        // Nobody else writes the file, which is new or as good as that: its records come one behind the other.
-        let tree = self.volume.table.shared().reservations.map_blocks_for(0, blocks.into()) as u32;
+    /// Reserves blocks of contents and of their map; how many. What comes behind the first part of a file meets as many
+    /// extents as the parts before it left.
+    fn reserve(&self, at: FileBlock, blocks: u32) -> Result<u32> {
+        let extents = if at == FileBlock(0) { 0 } else { ANY_EXTENTS };
+        let tree = self.volume.table.shared().reservations.map_blocks_for(extents, blocks.into()) as u32;
         let all = blocks + tree;
         Ok(self.volume.groups.reserve_blocks(all)?.give(all))
     }
