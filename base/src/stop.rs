@@ -78,7 +78,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 /// Runs `main` beside the threads that it spawns, and stops them when it ends. Returns when all have ended.
 ///
 /// # Panics
-/// As [`std::thread::scope`]: when `main` panics, or a thread that was not joined.
+/// Panics when `main` or a thread that was not joined panicked, like [`std::thread::scope`].
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -44,7 +44,7 @@ impl<B: Backing> Contents<B> {
         let end = offset.saturating_add(buf.len() as u64);
         let block = self.block_size();
         loop {
-            // What is appended from here on is not on the device when its size is.
+            // The size is read before the flush: bytes that are appended after it may not be on the device yet.
             let size = self.size();
             self.flush_range(offset & !(block - 1), end.min(self.size()).next_multiple_of(block))?;
             let _layout = self.layout.read();

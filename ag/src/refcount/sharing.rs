@@ -61,7 +61,7 @@ impl Groups {
         let free = group.freeblks.load(Relaxed).saturating_sub(group.claimed.load(Relaxed));
         let (mappings, counts) = (group.mappings.left(), group.metadata.left().min(COUNTS_AT_ONCE));
         let kept = group.mappings.asked() / 10 + 2 * group.worst.rmap_levels(group.mappings.asked());
-        // What is set aside is there, unless others have filled the group.
+        // The counts say what is kept for the trees; other users may have filled the group all the same.
         if mappings < kept || free < kept.saturating_add(counts) {
             return Err(MANY_OWNERS);
         }

@@ -75,7 +75,7 @@ impl Group {
         self.busy_count.fetch_add(1, Relaxed);
     }
 
-    /// The same is stable, and no write over it is in flight.
+    /// The freeing of these blocks is stable, and no write over them is in flight: they can be used again.
     pub(crate) fn not_busy(&self, at: AgBlock, count: u32) {
         self.unusable.lock().busy.remove(at.get(), count);
         self.released.fetch_add(1, Relaxed);

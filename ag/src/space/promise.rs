@@ -27,7 +27,7 @@ use super::freelist::{SLACK, needed};
 use crate::group::{Group, OpenAg, agf};
 use crate::reservation::Bounds;
 
-/// Who pays for blocks that are allocated.
+/// From which account allocated blocks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payer {
     /// A reservation of a user's change.

@@ -15,7 +15,7 @@ const STEP: u64 = 200;
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// Its turn.
+    /// To be chosen: it can run.
     Turn,
     /// The lock at this address.
     Lock(usize),
@@ -75,7 +75,7 @@ struct State {
     /// Small numbers for the addresses of locks, in the order in which they were first waited for: what is told of them
     /// is the same in each run.
     names: HashMap<usize, usize>,
-    /// Who took a lock last, and its rank.
+    /// By the address of a lock: the thread that took it last, and the rank of the lock.
     takers: HashMap<usize, (usize, Rank)>,
 }
 

@@ -132,7 +132,11 @@ fn fill(file: File<'_>, at: FileBlock, (most, align): (u32, u32), asked_for: boo
     drop(blocks.split(most - claim.count()));
     let (start, count) = (claim.start(), claim.count().into());
     let mut step = file.begin(blocks)?;
-    step.has_room_for(1)?;
+    if let Err(refused) = step.has_room_for(1) {
+        // Before the step gives back what was reserved for it.
+        drop(claim);
+        return Err(refused);
+    }
     file.groups.take_claimed(&mut step.tx, &mut step.blocks, [claim], Owner::Mapped)?;
     let extent = Extent { offset: at, start, count, unwritten: true };
     step.edit(|fork, tx, space| fork.map(tx, space, extent))?;

@@ -43,7 +43,7 @@ fn all_that_is_promised_is_there(megabytes: u64, options: &str) {
     assert_eq!(volume.total(&held), total);
     let promised = u32::try_from(volume.groups.available()).unwrap();
     let mut reservation = volume.groups.reserve_blocks(promised).unwrap();
-    // As writeback does: all data is claimed before the first block is taken out of free space.
+    // Writeback claims the blocks of all data before it takes the first one out of free space.
     let mut claims: Vec<Claim> = Vec::new();
     for n in 0..promised {
         let near = claims.last().map_or(Near::Ag(AgNumber(0)), |last| Near::Block(last.start()));
