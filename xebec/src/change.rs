@@ -129,7 +129,7 @@ impl Volume {
     /// Does what takes blocks. Where there are none, whatever is about to give some back is waited for, and then it is
     /// tried once more: contents that are not written yet hold blocks for maps that mostly need none, removed files are
     /// freed in the background, and their blocks when that is stable.
-    pub(crate) fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+    pub(crate) fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(error) if error.errno() == errno::ENOSPC => {
                 // Who wrote is told where that fails.

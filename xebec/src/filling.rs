@@ -23,10 +23,9 @@ use std::sync::Arc;
 use ag::{Claim, ClaimRequest, Near};
 use base::{FileBlock, FsBlock, Ino, errno};
 use block::{Plug, PlugCounters, WriteRequest};
-use format::inode::{FileType, ag_of};
+use format::inode::{FileType, ForkKind, ag_of};
 use inode::InodeRef;
 use inode::contents::{self as maps, Finish, Written};
-use inode::reservation::ANY_EXTENTS;
 
 use crate::contents::in_memory;
 use crate::{Error, Result, Volume};
@@ -87,7 +86,7 @@ impl<'v> Filling<'v> {
 
     /// Takes contents of a regular file that nobody has open, at an offset that is a multiple of
     /// [`unit`](Self::unit) and where nothing was written before. Without bytes the file grows to `offset`, wherever
-    /// that is, by a hole.
+    /// that is, by a hole. Parts of a file come in the order of their offsets.
     ///
     /// # Errors
     /// `ENOSPC` where blocks are missing even when all that came before is written; `EINVAL`; what
@@ -104,25 +103,34 @@ impl<'v> Filling<'v> {
         let blocks = u32::try_from(bytes.len() / unit)
             .map_err(|_| Error::refused(errno::EINVAL, "more bytes at once than an extent has blocks"))?;
         let at = FileBlock(offset / self.unit());
-        let mut reserved = self.reserve(at, blocks);
-        if reserved.as_ref().is_err_and(|error| error.errno() == errno::ENOSPC) {
-            self.finish()?;
-            reserved = self.volume.with_room(|| self.reserve(at, blocks));
+        let mut part = Part { file, at, bytes: vec![bytes], blocks, size, reserved: 0, claims: Vec::new() };
+        match self.reserve(blocks + self.map_blocks(&part, blocks)) {
+            Ok(reserved) => {
+                part.reserved = reserved;
+                self.push(part);
+                Ok(())
+            }
+            Err(error) if error.errno() == errno::ENOSPC => {
+                self.finish()?;
+                self.volume.with_room(|| self.place_before_reserving(&mut part))?;
+                self.parts.push(part);
+                self.finish()
+            }
+            Err(error) => Err(error),
         }
-        let reserved = reserved?;
+    }
+
+    /// Adds a part to those that wait, as a piece of the last one where it continues that.
+    fn push(&mut self, part: Part) {
         match self.parts.last_mut() {
-            Some(last) if last.file.ino() == file.ino() && last.end() == at && last.has_room(blocks) => {
-                last.bytes.push(bytes);
-                last.blocks += blocks;
-                last.reserved += reserved;
-                last.size = size;
+            Some(last) if last.is_continued_by(&part) => {
+                last.bytes.extend(part.bytes);
+                last.blocks += part.blocks;
+                last.reserved += part.reserved;
+                last.size = part.size;
             }
-            _ => {
-                let bytes = vec![bytes];
-                self.parts.push(Part { file, at, bytes, blocks, size, reserved, claims: Vec::new() });
-            }
+            _ => self.parts.push(part),
         }
-        Ok(())
     }
 
     fn expect_fillable(&self, file: &InodeRef) -> Result<()> {
@@ -138,13 +146,36 @@ impl<'v> Filling<'v> {
         Ok(())
     }
 
-    /// Reserves blocks of contents and of their map; how many. What comes behind the first part of a file meets as many
-    /// extents as the parts before it left.
-    fn reserve(&self, at: FileBlock, blocks: u32) -> Result<u32> {
-        let extents = if at == FileBlock(0) { 0 } else { ANY_EXTENTS };
-        let tree = self.volume.table.shared().reservations.map_blocks_for(extents, blocks.into()) as u32;
-        let all = blocks + tree;
-        Ok(self.volume.groups.reserve_blocks(all)?.give(all))
+    fn reserve(&self, blocks: u32) -> Result<u32> {
+        Ok(self.volume.groups.reserve_blocks(blocks)?.give(blocks))
+    }
+
+    /// Blocks that the map of a file may take for `records` extents of a part, after the extents that it has and those
+    /// of the file's earlier parts, each of whose blocks may become one.
+    fn map_blocks(&self, part: &Part, records: u32) -> u32 {
+        let mut extents = part.file.read().extent_count(ForkKind::Data);
+        if part.at > FileBlock(0) {
+            let earlier = self.parts.iter().filter(|earlier| earlier.file.ino() == part.file.ino());
+            extents += earlier.map(|earlier| u64::from(earlier.blocks)).sum::<u64>();
+        }
+        self.volume.table.shared().reservations.map_blocks_for(extents, records.into()) as u32
+    }
+
+    /// Claims the blocks of a part first, and then reserves what the map takes for exactly these extents. On a volume
+    /// that is nearly full, the map of the worst extents that a part could have had does not fit any more.
+    fn place_before_reserving(&self, part: &mut Part) -> Result<()> {
+        part.reserved = self.reserve(part.blocks)?;
+        let placed = self.place(std::slice::from_mut(part));
+        let reserved = placed.and_then(|()| self.reserve(self.map_blocks(part, part.claims.len() as u32)));
+        match reserved {
+            Ok(more) => part.reserved += more,
+            Err(error) => {
+                part.claims.clear();
+                self.unreserve(std::mem::take(&mut part.reserved));
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Writes everything that came, and maps it. What is written survives a power cut when the volume is synced.
@@ -169,16 +200,16 @@ impl<'v> Filling<'v> {
         drop(self.volume.groups.given_blocks(blocks));
     }
 
-    /// Claims blocks for all parts.
+    /// Claims blocks for all parts that have none.
     fn place(&self, parts: &mut [Part]) -> Result<()> {
         let geometry = &self.volume.geometry;
         let group = |part: &Part| ag_of(part.file.ino(), geometry).unwrap_or_default();
         for neighbours in parts.chunk_by_mut(|one, other| group(one) == group(other)) {
             let mut near = neighbours.first().map_or(Near::Block(FsBlock(0)), |part| Near::Ag(group(part)));
-            let mut wanted: u64 = neighbours.iter().map(|part| u64::from(part.blocks)).sum();
+            let mut wanted: u64 = neighbours.iter().map(|part| u64::from(part.missing())).sum();
             let mut claimed: Option<Claim> = None;
             for part in neighbours {
-                let mut missing = part.blocks;
+                let mut missing = part.missing();
                 while missing > 0 {
                     let mut claim = match claimed.take().filter(|claim| claim.count() > 0) {
                         Some(claim) => claim,
@@ -238,14 +269,16 @@ impl Drop for Filling<'_> {
 }
 
 impl Part {
-    /// The block behind it.
-    fn end(&self) -> FileBlock {
-        FileBlock(self.at.get() + u64::from(self.blocks))
+    /// Blocks that are not claimed yet.
+    fn missing(&self) -> u32 {
+        self.blocks - self.claims.iter().map(Claim::count).sum::<u32>()
     }
 
-    /// Whether it may grow by so many blocks, with what is reserved for them.
-    fn has_room(&self, blocks: u32) -> bool {
-        self.reserved.checked_add(blocks).and_then(|sum| sum.checked_add(blocks)).is_some()
+    /// Whether another part begins where it ends, and both are no more blocks than a number holds.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        let end = FileBlock(self.at.get() + u64::from(self.blocks));
+        let fits = self.reserved.checked_add(next.reserved).is_some();
+        self.file.ino() == next.file.ino() && end == next.at && fits
     }
 
     /// What its map is to be told, and a hold on the file until then.

@@ -136,6 +136,28 @@ fn a_full_volume_and_a_removed_file_leave_it_whole() {
     judge(&device);
 }
 
+/// A part was refused where the map of its worst extents did not fit, each of its blocks one: the last mebibytes of a
+/// volume stayed free, and a volume that was sized for a file could not take it.
+#[test]
+fn a_file_in_many_parts_takes_all_that_is_free() {
+    let device = make(64 << 20, &mkfs::Options::default());
+    let volume = open(device.clone());
+    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let mut filling = Filling::new(&volume);
+    let piece = 1 << 20;
+    let full = (0..).find_map(|n: usize| filling.put(file, (n * piece) as u64, bytes(n, piece)).err());
+    assert_eq!(full.unwrap().errno(), errno::ENOSPC);
+    filling.finish().unwrap();
+    drop(filling);
+    let free = volume.statistics().blocks_available * 4096;
+    assert!(free < piece as u64 + (64 << 10), "{free} bytes are free, and {piece} do not fit");
+    let length = usize::try_from(volume.metadata(file).unwrap().size).unwrap();
+    let wanted: Vec<u8> = (0..length / piece).flat_map(|n| bytes(n, piece)).collect();
+    assert!(contents(&volume, file) == wanted);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
 #[test]
 fn what_cannot_be_written_is_told_and_takes_no_blocks() {
     let memory = make(64 << 20, &mkfs::Options::default());

@@ -218,7 +218,7 @@ impl Layout<'_> {
             if self.choice.size.is_some() {
                 return Ok(new);
             }
-            let free = new.volume.statistics().blocks_free;
+            let free = new.volume.statistics().blocks_available;
             let wanted = match self.arguments.free {
                 None => need,
                 Some(Free::Bytes(bytes)) => need + bytes.div_ceil(block_size),
