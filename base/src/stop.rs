@@ -84,7 +84,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 ///
 /// let count = AtomicU64::new(0);
-/// base::stop::scope(|threads| {
+/// xebec_base::stop::scope(|threads| {
 ///     threads.spawn(|stop| {
 ///         while !stop.is_set() {
 ///             count.fetch_add(1, Relaxed);
