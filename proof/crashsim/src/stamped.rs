@@ -73,6 +73,25 @@ pub struct Known {
     pub sectors: BTreeMap<u64, Versions>,
     /// It was only appended to: what is there is there up to its end.
     pub appended: bool,
+    /// What the sectors hold that are not listed.
+    pub stripes: Stripes,
+}
+
+/// A file whose blocks are holes and data in turn: up to a sector, every second run of so many sectors holds a value.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stripes {
+    /// In each sector of such a run.
+    pub value: u64,
+    /// Sectors of a run; the first is a hole.
+    pub run: u64,
+    /// In sectors.
+    pub end: u64,
+}
+
+impl Stripes {
+    fn get(&self, at: u64) -> u64 {
+        if at < self.end && (at / self.run) % 2 == 1 { self.value } else { 0 }
+    }
 }
 
 impl Known {
@@ -81,14 +100,21 @@ impl Known {
         Self { appended, ..Self::default() }
     }
 
+    /// A file that is stable and holds this.
+    pub fn striped(stripes: Stripes) -> Self {
+        let size = Versions { values: vec![stripes.end], stable: 0 };
+        Self { size, stripes, ..Self::default() }
+    }
+
     /// A sector is written.
     pub fn set(&mut self, at: u64, value: u64) {
-        self.sectors.entry(at).or_default().set(value);
+        let before = self.stripes.get(at);
+        self.sectors.entry(at).or_insert_with(|| Versions { values: vec![before], stable: 0 }).set(value);
     }
 
     /// What a sector holds.
     pub fn get(&self, at: u64) -> u64 {
-        self.sectors.get(&at).map_or(0, Versions::last)
+        self.sectors.get(&at).map_or_else(|| self.stripes.get(at), Versions::last)
     }
 
     /// Something was written up to this sector.
@@ -127,7 +153,7 @@ impl Known {
             let fits = match self.sectors.get(&at) {
                 Some(versions) if self.appended => versions.last() == value,
                 Some(versions) => versions.allows(value),
-                None => value == 0,
+                None => value == self.stripes.get(at),
             };
             if !whole || !fits {
                 let may = self.sectors.get(&at);
@@ -148,7 +174,10 @@ fn number(sector: &[u8]) -> u64 {
 
 /// The bytes of sectors with these numbers.
 pub fn sectors(values: impl Iterator<Item = u64>) -> Vec<u8> {
-    values.flat_map(|value| [value.to_le_bytes(); SECTOR as usize / 8].concat()).collect()
+    let mut bytes = Vec::with_capacity(values.size_hint().0 * SECTOR as usize);
+    values
+        .for_each(|value| bytes.extend_from_slice([value.to_le_bytes(); SECTOR as usize / 8].as_flattened()));
+    bytes
 }
 
 /// Files and sectors that ever held a value.

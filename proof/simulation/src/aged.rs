@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use base::errno;
 use base::simulation::{self, Plan, Strategy};
+use base::{Ino, errno};
 use crashsim::engine::Engine;
 use crashsim::shape::Shape;
+use crashsim::stamped::{SECTOR, Stripes};
 use crashsim::{Image, ImageDevice, Target as _};
 use xebec::{Error, File, New, Volume};
 
@@ -20,10 +21,36 @@ use crate::scenario::Age;
 #[derive(Default)]
 pub struct Volumes(Mutex<HashMap<(&'static str, Age), Image>>);
 
-/// Files that fill a volume: each has extents of single blocks in the end.
-const FILES: u64 = 4;
+/// Files that fill a volume; all but the last have extents of single blocks in the end.
+const FILES: usize = 8;
 /// Free blocks in one run, whatever else is free.
 const RUN: u64 = 160;
+
+/// What the blocks of these files hold.
+const BYTE: u8 = 0xa9;
+
+/// The file `number` whose blocks are holes and data in turn, and what it holds; `None` where there is no such file.
+///
+/// # Errors
+/// Those of the volume.
+pub fn striped(volume: &Volume, number: usize) -> Result<Option<(Ino, Stripes)>, Error> {
+    if number + 1 >= FILES {
+        return Ok(None);
+    }
+    match volume.lookup(volume.root(), name(number).as_bytes()) {
+        Ok(ino) => {
+            let run = u64::from(volume.geometry().block_size) / SECTOR;
+            let end = volume.open_file(ino)?.len() / SECTOR;
+            Ok(Some((ino, Stripes { value: u64::from_ne_bytes([BYTE; 8]), run, end })))
+        }
+        Err(error) if error.errno() == errno::ENOENT => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("old{number}")
+}
 
 impl Volumes {
     /// A volume.
@@ -72,17 +99,17 @@ fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
     let volume = Volume::open(device.clone(), options).map_err(words)?;
     let root = volume.root();
     let block = u64::from(volume.geometry().block_size);
-    let share = volume.statistics().blocks_available / FILES * 98 / 100;
+    let share = volume.statistics().blocks_available / FILES as u64 * 98 / 100;
     let mut files = Vec::new();
     for n in 0..FILES {
-        let ino = volume.create(root, format!("old{n}").as_bytes(), &New::file()).map_err(words)?;
+        let ino = volume.create(root, name(n).as_bytes(), &New::file()).map_err(words)?;
         let file = volume.open_file(ino).map_err(words)?;
         fill(&file, 0, share * block)?;
         file.sync_all().map_err(words)?;
         files.push(file);
     }
     // Every other block of the first files; the last one stays whole, so that some space stays in long runs.
-    for file in files.iter().take(FILES as usize - 1) {
+    for file in files.iter().take(FILES - 1) {
         for hole in (0..file.len() / block).step_by(2) {
             file.punch_hole(hole * block, block).map_err(words)?;
         }
@@ -105,7 +132,7 @@ fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
 
 /// Writes until it is done or the volume is full.
 fn fill(file: &File<'_>, from: u64, to: u64) -> Result<(), String> {
-    let piece = vec![0xa9; 1 << 16];
+    let piece = vec![BYTE; 1 << 16];
     let mut at = from;
     while at < to {
         let length = (to - at).min(piece.len() as u64) as usize;

@@ -58,12 +58,13 @@ struct Args {
     /// Run seeds in this process, a line for each.
     #[arg(long, hide = true)]
     worker: bool,
+    /// From one seed to the next.
+    #[arg(long, hide = true, default_value_t = 1)]
+    stride: u64,
 }
 
 /// Longer than any seed takes on a busy machine: a process that says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Seeds that a process is given.
-const CHUNK: u64 = 20;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -122,7 +123,8 @@ fn one(args: &Args, seed: u64) -> ExitCode {
 fn work(args: &Args) -> ExitCode {
     end_at_panics();
     let volumes = Volumes::default();
-    for seed in args.from..args.from + args.count.unwrap_or(CHUNK) {
+    let count = args.count.unwrap_or(u64::MAX - args.from);
+    for seed in (args.from..args.from + count).step_by(args.stride.max(1) as usize) {
         let sum = run_seed(args, &volumes, seed);
         let Summary { steps, switches, stalls, cuts, transfers, faults, trace } = sum;
         println!("{seed} {steps} {switches} {stalls} {cuts} {transfers} {faults} {trace}");
@@ -139,22 +141,15 @@ struct Sum {
 }
 
 fn campaign(args: &Args) -> ExitCode {
-    let (began, next) = (Instant::now(), AtomicU64::new(args.from));
-    let end = args.count.map_or(u64::MAX, |count| args.from + count);
+    let began = Instant::now();
     let late = || args.seconds.is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds));
     let sum = Mutex::new(Sum::default());
-    let locked = || sum.lock().unwrap_or_else(PoisonError::into_inner);
+    let failed = || !sum.lock().unwrap_or_else(PoisonError::into_inner).failed.is_empty();
+    let ends = || late() || (args.first && failed());
     std::thread::scope(|scope| {
-        for _ in 0..args.jobs.max(1) {
-            scope.spawn(|| {
-                while !late() && (!args.first || locked().failed.is_empty()) {
-                    let from = next.fetch_add(CHUNK, SeqCst);
-                    if from >= end {
-                        break;
-                    }
-                    chunk(args, from, CHUNK.min(end - from), &sum, &late);
-                }
-            });
+        for first in 0..args.jobs.max(1) as u64 {
+            let (sum, ends) = (&sum, &ends);
+            scope.spawn(move || share(args, args.from + first, sum, ends));
         }
     });
     let Sum { seeds, numbers: [steps, switches, stalls, cuts, transfers, faults], failed } =
@@ -185,23 +180,21 @@ fn command(args: &Args) -> Option<Command> {
     Some(command)
 }
 
-/// Runs seeds in a process of their own; another one goes on behind a seed that fails.
-fn chunk(args: &Args, mut from: u64, count: u64, sum: &Mutex<Sum>, late: &dyn Fn() -> bool) {
-    let end = from + count;
-    while from < end && !late() {
+/// Runs one job's share of the seeds, from `next` on, in a process that keeps the volumes that it aged; another one
+/// goes on behind a seed that fails.
+fn share(args: &Args, mut next: u64, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) {
+    let (end, stride) = (args.count.map_or(u64::MAX, |count| args.from + count), args.jobs.max(1) as u64);
+    while next < end && !ends() {
         let Some(mut command) = command(args) else { return };
-        command.args(["--worker", "--from", &from.to_string(), "--count", &(end - from).to_string()]);
+        let numbers = [next, end - next, stride].map(|number| number.to_string());
+        command.args(["--worker", "--from", &numbers[0], "--count", &numbers[1], "--stride", &numbers[2]]);
         let Ok(mut child) = command.spawn() else { return };
-        let (done, why) = watch(&mut child, sum, late);
-        from += done;
+        let (done, why) = watch(&mut child, sum, ends);
+        next += done * stride;
         if let Some(why) = why {
-            println!("seed {from} failed:\n{why}");
-            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-            sum.failed.push((from, why));
-            if args.first {
-                return;
-            }
-            from += 1;
+            println!("seed {next} failed:\n{why}");
+            sum.lock().unwrap_or_else(PoisonError::into_inner).failed.push((next, why));
+            next += stride;
         } else if done == 0 {
             return;
         }
@@ -209,7 +202,7 @@ fn chunk(args: &Args, mut from: u64, count: u64, sum: &Mutex<Sum>, late: &dyn Fn
 }
 
 /// Reads what a process prints: how many seeds were done, and why the next one failed.
-fn watch(child: &mut Child, sum: &Mutex<Sum>, late: &dyn Fn() -> bool) -> (u64, Option<String>) {
+fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, Option<String>) {
     let (Some(out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else { return (0, None) };
     let (lines, read) = mpsc::channel();
     let told = std::thread::spawn(move || {
@@ -230,8 +223,8 @@ fn watch(child: &mut Child, sum: &Mutex<Sum>, late: &dyn Fn() -> bool) -> (u64, 
                 sum.seeds += 1;
                 sum.numbers.iter_mut().zip(numbers.iter().skip(1)).for_each(|(sum, number)| *sum += number);
                 done += 1;
-                if late() {
-                    drop(sum);
+                drop(sum);
+                if ends() {
                     let _ = child.kill();
                     let _ = child.wait();
                     return (done, None);

@@ -85,6 +85,10 @@ pub enum Role {
     Names,
     /// Files of its own, whose sectors say which write they are of.
     Contents,
+    /// A file with many holes, into which it writes single blocks.
+    Scatter,
+    /// A file that takes all space that is left.
+    Filler,
     /// Attributes of files of its own.
     Attributes,
     /// A large directory that comes and goes, and files that take its blocks.
@@ -150,12 +154,14 @@ fn disk(rng: &mut Rng) -> DiskPlan {
     }
 }
 
-fn roles(rng: &mut Rng) -> Vec<Role> {
-    let mut roles = Vec::new();
-    let any = [Role::Names, Role::Contents, Role::Attributes, Role::Churn, Role::Together];
-    for _ in 0..1 + rng.index(4) {
-        roles.push(any[rng.index(any.len())]);
-    }
+fn roles(age: Age, rng: &mut Rng) -> Vec<Role> {
+    use Role::{Attributes, Churn, Contents, Filler, Names, Scatter, Together};
+    let any: &[Role] = match age {
+        Age::Fresh => &[Names, Contents, Attributes, Churn, Together],
+        Age::Fragmented => &[Names, Contents, Attributes, Churn, Together, Scatter, Scatter],
+        Age::Full => &[Names, Contents, Attributes, Churn, Together, Scatter, Filler, Filler],
+    };
+    let mut roles: Vec<Role> = (0..1 + rng.index(4)).map(|_| any[rng.index(any.len())]).collect();
     // One alone of those who meet nobody is no more than a crash test.
     if roles.contains(&Role::Together) {
         roles.push(Role::Together);
@@ -173,13 +179,13 @@ impl Scenario {
         let shapes: Vec<Shape> = SHAPES.into_iter().chain(SHAPES_BEYOND).collect();
         let shape = shapes[rng.index(shapes.len())].clone();
         let age = [Age::Fresh, Age::Fragmented, Age::Full, Age::Full][rng.index(4)];
-        let (disk, steps) = (disk(&mut rng), [20, 60, 150, 400][rng.index(4)]);
+        let (disk, steps) = (disk(&mut rng), [20, 20, 60, 60, 150, 400][rng.index(6)]);
         Self {
             seed,
             shape: Shape { background: rng.below(8) > 0, ..shape },
             age,
             disk,
-            roles: roles(&mut rng),
+            roles: roles(age, &mut rng),
             // On a slow device hours pass, in which background threads look around again and again.
             steps: if disk.is_slow() { steps.min(60) } else { steps },
             rounds: 1 + rng.index(2),

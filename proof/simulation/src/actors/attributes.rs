@@ -8,6 +8,9 @@ use xebec::{SetAttribute, Volume};
 
 use super::{Stage, Went, rest};
 
+/// Files of one actor.
+pub const FILES: usize = 6;
+
 /// A file, and the attributes that it must have.
 pub type WantedOf = (Ino, BTreeMap<Vec<u8>, Vec<u8>>);
 /// The same of several files.
@@ -26,7 +29,10 @@ pub fn work(stage: &Stage, files: &[Ino], mut rng: Rng, steps: usize) -> Result<
         let n = rng.index(wanted.len());
         let (ino, all) = &mut wanted[n];
         let name = format!("user.{}", rng.below(12)).into_bytes();
-        let went = if rng.one_in(4) {
+        let went = if rng.one_in(12) {
+            // Its attributes lie in the inode again, and have to leave it again.
+            remove_all(stage, *ino, all)?
+        } else if rng.one_in(4) {
             let removed = stage.volume().remove_attribute(*ino, &name);
             let went = stage.judge("removexattr", removed)?.0;
             if went == Went::Well {
@@ -55,6 +61,18 @@ pub fn work(stage: &Stage, files: &[Ino], mut rng: Rng, steps: usize) -> Result<
         rest(&mut rng);
     }
     Ok(if stage.fails { Vec::new() } else { wanted })
+}
+
+/// Removes all attributes of a file, as long as that goes well.
+fn remove_all(stage: &Stage, ino: Ino, all: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Went, String> {
+    while let Some((name, _)) = all.first_key_value() {
+        let went = stage.judge("removexattr", stage.volume().remove_attribute(ino, name))?.0;
+        if went != Went::Well {
+            return Ok(went);
+        }
+        all.pop_first();
+    }
+    Ok(Went::Well)
 }
 
 /// Compares all attributes of files.

@@ -11,7 +11,7 @@ use xebec::{New, SetAttribute};
 use super::{KnownFile, Stage, Went, rest};
 
 /// Sectors of the file at most.
-const LONGEST: u64 = 16 << 11;
+const LONGEST: u64 = 8 << 11;
 
 /// Works below a directory.
 ///
@@ -92,7 +92,7 @@ fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<bool, S
     if !stage.must("truncate", open.set_len(0))? {
         return Ok(false);
     }
-    let (mut at, end) = (0, [200, LONGEST, LONGEST][rng.index(3)]);
+    let (mut at, end) = (0, [200, LONGEST / 8, LONGEST][rng.index(3)]);
     while at < end {
         let values: Vec<u64> = stage.fresh(128).collect();
         {

@@ -13,14 +13,14 @@ use super::{KnownFile, Stage, Went, rest};
 pub const FILES: usize = 4;
 
 /// One file, open.
-struct Work<'s> {
+pub(super) struct Work<'s> {
     stage: &'s Stage,
-    file: &'s KnownFile,
-    open: File<'s>,
+    pub(super) file: &'s KnownFile,
+    pub(super) open: File<'s>,
     /// Sectors of the longest file.
     longest: u64,
     /// A call failed, and so did reading what it had done.
-    lost: Cell<bool>,
+    pub(super) lost: Cell<bool>,
 }
 
 /// Reads of a device that fails now and then, before a file is given up.
@@ -72,19 +72,19 @@ fn sync_all(stage: &Stage, files: &[Work<'_>]) -> Result<(), String> {
 }
 
 impl<'s> Work<'s> {
-    fn open(stage: &'s Stage, file: &'s KnownFile, longest: u64) -> Result<Self, String> {
+    pub(super) fn open(stage: &'s Stage, file: &'s KnownFile, longest: u64) -> Result<Self, String> {
         let open = stage.volume().open_file(file.ino).map_err(|error| format!("opening a file: {error}"))?;
         Ok(Self { stage, file, open, longest, lost: Cell::new(false) })
     }
 
-    fn sync(&self) -> Result<(), String> {
+    pub(super) fn sync(&self) -> Result<(), String> {
         if self.stage.must("fsync", self.open.sync_all())? {
             self.file.known().sync();
         }
         Ok(())
     }
 
-    fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.file.known().size.last()
     }
 
@@ -95,7 +95,7 @@ impl<'s> Work<'s> {
     }
 
     /// Writes sectors: what they will hold is known before anything can reach the device.
-    fn write(&self, at: u64, count: u64) -> Result<(), String> {
+    pub(super) fn write(&self, at: u64, count: u64) -> Result<Went, String> {
         let values: Vec<u64> = self.stage.fresh(count).collect();
         {
             let mut known = self.file.known();
@@ -109,10 +109,10 @@ impl<'s> Work<'s> {
             let (went, wrote) = self.stage.judge("write", wrote)?;
             match wrote {
                 Some(wrote) => done += wrote,
-                None => return self.adopt(went, at, count),
+                None => return self.adopt(went, at, count).map(|()| went),
             }
         }
-        Ok(())
+        Ok(Went::Well)
     }
 
     fn append(&self, rng: &mut Rng) -> Result<(), String> {
@@ -120,7 +120,7 @@ impl<'s> Work<'s> {
         if size > self.longest {
             return Ok(());
         }
-        self.write(size, count)
+        self.write(size, count).map(drop)
     }
 
     /// Single blocks at random places: each a record of its own in the extent map.
@@ -134,37 +134,41 @@ impl<'s> Work<'s> {
     }
 
     fn change(&self, what: u64, rng: &mut Rng) -> Result<(), String> {
-        let size = self.size();
         let (at, count) = self.range(rng);
         match what {
-            5 | 6 => {
-                self.cut_to(at, size);
-                let went = self.stage.judge("truncate", self.open.set_len(at * SECTOR))?.0;
-                self.adopt(went, at.min(size), at.max(size) - at.min(size))
-            }
-            7 => {
-                let end = (at + count).min(size);
-                let mut known = self.file.known();
-                (at..end).for_each(|gone| known.set(gone, 0));
-                drop(known);
-                let done = self.open.punch_hole(at * SECTOR, count * SECTOR);
-                let went = self.stage.judge("punch", done)?.0;
-                self.adopt(went, at, count)
-            }
+            5 | 6 => self.truncate(at).map(drop),
+            7 => self.punch(at, count).map(drop),
             8 => {
                 self.file.known().grow(at + count);
                 let done = self.open.allocate(at * SECTOR, count * SECTOR, false);
                 let went = self.stage.judge("allocate", done)?.0;
                 self.adopt(went, at, count)
             }
-            _ => self.write(at, count),
+            _ => self.write(at, count).map(drop),
         }
     }
 
-    fn cut_to(&self, at: u64, size: u64) {
-        let mut known = self.file.known();
-        (at..size).for_each(|cut| known.set(cut, 0));
-        known.size.set(at);
+    /// Makes the file end at a sector.
+    pub(super) fn truncate(&self, at: u64) -> Result<Went, String> {
+        let size = self.size();
+        {
+            let mut known = self.file.known();
+            (at..size).for_each(|cut| known.set(cut, 0));
+            known.size.set(at);
+        }
+        let went = self.stage.judge("truncate", self.open.set_len(at * SECTOR))?.0;
+        self.adopt(went, at.min(size), at.max(size) - at.min(size)).map(|()| went)
+    }
+
+    /// Makes sectors a hole.
+    pub(super) fn punch(&self, at: u64, count: u64) -> Result<Went, String> {
+        {
+            let mut known = self.file.known();
+            let end = (at + count).min(known.size.last());
+            (at..end).for_each(|gone| known.set(gone, 0));
+        }
+        let went = self.stage.judge("punch", self.open.punch_hole(at * SECTOR, count * SECTOR))?.0;
+        self.adopt(went, at, count).map(|()| went)
     }
 
     fn share(&self, from: &Self, rng: &mut Rng) -> Result<(), String> {
@@ -194,27 +198,26 @@ impl<'s> Work<'s> {
         if went == Went::Well {
             return Ok(());
         }
-        let Some(bytes) = (0..READS).find_map(|_| self.read().transpose()).transpose()? else {
+        let read = || self.read(at * SECTOR, count * SECTOR).transpose();
+        let Some(bytes) = (0..READS).find_map(|_| read()).transpose()? else {
             // Nobody knows what it holds: so nothing more is promised of it.
             self.lost.set(true);
             return Ok(());
         };
         let mut known = self.file.known();
-        let size = bytes.len() as u64 / SECTOR;
-        known.size.set(size);
-        for at in at..at + count {
-            let start = (at * SECTOR) as usize;
+        known.size.set(self.open.len() / SECTOR);
+        for n in 0..count {
+            let start = (n * SECTOR) as usize;
             let found = bytes.get(start..start + 8).map_or(0, number);
-            known.set(at, found);
+            known.set(at + n, found);
         }
-        drop(known);
-        self.compare()
+        Ok(())
     }
 
-    /// All of it; `None` where the device failed.
-    fn read(&self) -> Result<Option<Vec<u8>>, String> {
-        let mut bytes = vec![0; self.open.len() as usize];
-        let read = self.open.read_at(&mut bytes, 0);
+    /// Bytes of it; `None` where the device failed.
+    fn read(&self, from: u64, count: u64) -> Result<Option<Vec<u8>>, String> {
+        let mut bytes = vec![0; self.open.len().saturating_sub(from).min(count) as usize];
+        let read = self.open.read_at(&mut bytes, from);
         let (went, read) = self.stage.judge("read", read)?;
         match read {
             Some(read) if read == bytes.len() => Ok(Some(bytes)),
@@ -225,8 +228,8 @@ impl<'s> Work<'s> {
     }
 
     /// Compares with what was done.
-    fn compare(&self) -> Result<(), String> {
-        let Some(bytes) = self.read()? else { return Ok(()) };
+    pub(super) fn compare(&self) -> Result<(), String> {
+        let Some(bytes) = self.read(0, u64::MAX)? else { return Ok(()) };
         let known = self.file.known();
         let size = known.size.last() * SECTOR;
         // After a failure it is not known what was done.

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | [`names`] | a tree of its own | the model of trees |
 //! | [`contents`] | files of its own | what each sector held since its last successful `fsync` |
+//! | [`scatter`] | an old file, by single blocks | the same |
+//! | [`filler`] | a file that takes all space that is left | the same |
 //! | [`attributes`] | attributes of files of its own | each value |
 //! | [`churn`] | a directory that grows large and vanishes, and files that take its blocks | what the files hold |
 //! | [`together`] | names and files that it shares with its kind | that nothing breaks |
@@ -12,8 +14,10 @@
 pub mod attributes;
 pub mod churn;
 pub mod contents;
+pub mod filler;
 pub mod names;
 pub mod operator;
+pub mod scatter;
 pub mod together;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -27,6 +31,7 @@ use crashsim::stamped::Known;
 use model::{History, Rng, Ticks};
 use xebec::{Error, New, Volume};
 
+use crate::aged;
 use crate::scenario::{Role, Scenario};
 
 /// What is known of a file's contents, shared with those that judge cuts.
@@ -188,6 +193,10 @@ pub enum Actor {
     Names(usize),
     /// [`contents`]
     Contents(Vec<Arc<KnownFile>>),
+    /// [`scatter`]
+    Scatter(Arc<KnownFile>),
+    /// [`filler`]
+    Filler(Arc<KnownFile>),
     /// [`attributes`]
     Attributes(Vec<Ino>),
     /// [`churn`]
@@ -206,52 +215,75 @@ pub type Prepared = (Vec<(usize, Actor)>, Seen, Ino);
 /// # Errors
 /// Those of the volume: it may be too full.
 pub fn prepare(scenario: &Scenario, volume: &Volume, round: usize) -> Result<Prepared, Error> {
-    let mut seen = Seen::default();
+    let top = volume.create(volume.root(), format!("round{round}").as_bytes(), &New::directory())?;
+    let mut maker = Maker { volume, seen: Seen::default(), common: top, striped: round * STRIPED_OF_A_ROUND };
     let mut actors = Vec::new();
-    let create = |dir: Ino, name: String, new: &New<'_>| volume.create(dir, name.as_bytes(), new);
-    let top = create(volume.root(), format!("round{round}"), &New::directory())?;
-    let mut common = top;
     for (n, role) in scenario.actors() {
-        let home = create(top, format!("actor{n}"), &New::directory())?;
-        let files = |count: usize| -> Result<Vec<Ino>, Error> {
-            (0..count).map(|file| create(home, format!("file{file}"), &New::file())).collect()
-        };
-        let known =
-            |ino: &Ino, appended| Arc::new(KnownFile { ino: *ino, known: Mutex::new(Known::new(appended)) });
-        actors.push((
-            n,
-            match role {
-                Role::Names => {
-                    seen.homes.push(home.get());
-                    seen.ended.push(AtomicUsize::new(0));
-                    seen.stable.push(AtomicUsize::new(0));
-                    Actor::Names(seen.homes.len() - 1)
-                }
-                Role::Contents => {
-                    let inos = files(contents::FILES)?;
-                    let all: Vec<_> = inos
-                        .iter()
-                        .enumerate()
-                        .map(|(n, ino)| known(ino, n + 1 == contents::FILES))
-                        .collect();
-                    seen.files.extend(all.iter().cloned());
-                    Actor::Contents(all)
-                }
-                Role::Attributes => Actor::Attributes(files(3)?),
-                Role::Churn => {
-                    let file = known(&files(1)?[0], false);
-                    seen.files.push(Arc::clone(&file));
-                    Actor::Churn(home, file)
-                }
-                Role::Together => {
-                    common = home;
-                    Actor::Together
-                }
-                Role::Operator => Actor::Operator,
-            },
-        ));
+        let home = volume.create(top, format!("actor{n}").as_bytes(), &New::directory())?;
+        actors.extend(maker.actor(role, home)?.map(|actor| (n, actor)));
     }
-    Ok((actors, seen, common))
+    Ok((actors, maker.seen, maker.common))
+}
+
+/// Striped files that a round may use: what the round before left of its own is not known.
+const STRIPED_OF_A_ROUND: usize = 3;
+
+/// Makes actors.
+struct Maker<'v> {
+    volume: &'v Volume,
+    seen: Seen,
+    common: Ino,
+    /// The next striped file.
+    striped: usize,
+}
+
+impl Maker<'_> {
+    /// An actor with a home directory; `None` where the volume has not what it works on.
+    fn actor(&mut self, role: Role, home: Ino) -> Result<Option<Actor>, Error> {
+        Ok(Some(match role {
+            Role::Names => {
+                self.seen.homes.push(home.get());
+                self.seen.ended.push(AtomicUsize::new(0));
+                self.seen.stable.push(AtomicUsize::new(0));
+                Actor::Names(self.seen.homes.len() - 1)
+            }
+            Role::Contents => {
+                let last = contents::FILES - 1;
+                let files = self.files(home, contents::FILES)?;
+                let known = files.iter().enumerate().map(|(n, ino)| self.known(*ino, Known::new(n == last)));
+                Actor::Contents(known.collect())
+            }
+            Role::Scatter => {
+                let Some((ino, stripes)) = aged::striped(self.volume, self.striped)? else { return Ok(None) };
+                self.striped += 1;
+                Actor::Scatter(self.known(ino, Known::striped(stripes)))
+            }
+            Role::Filler => Actor::Filler(self.own_file(home)?),
+            Role::Attributes => Actor::Attributes(self.files(home, attributes::FILES)?),
+            Role::Churn => Actor::Churn(home, self.own_file(home)?),
+            Role::Together => {
+                self.common = home;
+                Actor::Together
+            }
+            Role::Operator => Actor::Operator,
+        }))
+    }
+
+    fn files(&self, home: Ino, count: usize) -> Result<Vec<Ino>, Error> {
+        let create = |n| self.volume.create(home, format!("file{n}").as_bytes(), &New::file());
+        (0..count).map(create).collect()
+    }
+
+    fn own_file(&mut self, home: Ino) -> Result<Arc<KnownFile>, Error> {
+        let ino = self.volume.create(home, b"file", &New::file())?;
+        Ok(self.known(ino, Known::new(false)))
+    }
+
+    fn known(&mut self, ino: Ino, known: Known) -> Arc<KnownFile> {
+        let file = Arc::new(KnownFile { ino, known: Mutex::new(known) });
+        self.seen.files.push(Arc::clone(&file));
+        file
+    }
 }
 
 impl Actor {
@@ -263,6 +295,8 @@ impl Actor {
         match self {
             Self::Names(tree) => names::work(stage, *tree, rng, steps).map(Left::History),
             Self::Contents(files) => contents::work(stage, files, rng, steps).map(|()| Left::Nothing),
+            Self::Scatter(file) => scatter::work(stage, file, rng, steps).map(|()| Left::Nothing),
+            Self::Filler(file) => filler::work(stage, file, rng, steps).map(|()| Left::Nothing),
             Self::Attributes(files) => attributes::work(stage, files, rng, steps).map(Left::Attributes),
             Self::Churn(home, file) => churn::work(stage, *home, file, rng, steps).map(|()| Left::Nothing),
             Self::Together => together::work(stage, rng, steps).map(|()| Left::Nothing),
