@@ -1,9 +1,6 @@
 //! What the tests of this crate share: volumes that `mkfs.xfs` made, in memory, with transactions that need no journal.
 
 use std::collections::BTreeSet;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -20,14 +17,6 @@ use log::engine::{BufferCache, BusyExtent, CommitTarget, Error, LogReservation, 
 
 use crate::Owner;
 use crate::group::{Groups, OpenAg, agf};
-
-/// Where the newer xfsprogs are, if they are.
-const NEWER: &str = "/opt/xebec-judges/bin";
-
-fn tool(name: &str) -> PathBuf {
-    let newer = Path::new(NEWER).join(name);
-    if newer.exists() { newer } else { name.into() }
-}
 
 /// Tells freed blocks as usable at once, or when the test says so.
 #[derive(Debug)]
@@ -69,21 +58,15 @@ pub struct Volume {
 pub const LOG_BYTES: u32 = 256 << 10;
 
 impl Volume {
-    /// Runs `mkfs.xfs`; `None`, told loudly, where there is none.
+    /// Runs `mkfs.xfs`; `None` where there is none: the test is skipped.
     pub fn make(megabytes: u64, options: &str) -> Option<Self> {
+        let mut mkfs = needs::met(needs::newest("mkfs.xfs"))?;
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
-        let mut mkfs = Command::new(tool("mkfs.xfs"));
         // With these, mkfs.xfs makes volumes that are smaller than it likes.
         mkfs.envs([("TEST_DIR", "x"), ("TEST_DEV", "x"), ("QA_CHECK_FS", "x")]);
-        let done = mkfs.arg("-q").args(options.split_whitespace()).arg(&image).output();
-        let Ok(done) = done else {
-            let strict = std::env::var("CI").is_ok_and(|ci| ci == "true");
-            assert!(!strict, "mkfs.xfs is not installed: run .ci/install");
-            let _ = writeln!(std::io::stderr().lock(), "\nSKIPPED: mkfs.xfs is not installed");
-            return None;
-        };
+        let done = mkfs.arg("-q").args(options.split_whitespace()).arg(&image).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         Some(Self::open(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap())))
     }
@@ -188,26 +171,18 @@ impl Volume {
         assert!(findings.is_empty(), "{}", findings.iter().map(|f| format!("{f}\n")).collect::<String>());
     }
 
-    /// What `xfs_repair -n` finds: nothing. Skipped, loudly, where there is none.
+    /// What `xfs_repair -n` finds: nothing. Skipped where there is none.
     pub fn repair(&self) {
         self.write_home();
+        let Some(mut repair) = needs::met(needs::newest("xfs_repair")) else { return };
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         let mut bytes = vec![0; self.device.size() as usize];
         self.device.read_at(0, &mut bytes).unwrap();
         std::fs::write(&image, bytes).unwrap();
-        let mut repair = Command::new(tool("xfs_repair"));
-        match repair.args(["-n", "-o", "force_geometry"]).arg(&image).output() {
-            Ok(done) => assert!(
-                done.status.success(),
-                "{}{}",
-                String::from_utf8_lossy(&done.stdout),
-                String::from_utf8_lossy(&done.stderr)
-            ),
-            Err(error) => {
-                let _ = writeln!(std::io::stderr().lock(), "\nSKIPPED xfs_repair: {error}");
-            }
-        }
+        let done = repair.args(["-n", "-o", "force_geometry"]).arg(&image).output().unwrap();
+        let said = [done.stdout, done.stderr].concat();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&said));
     }
 
     /// All of the volume's blocks that are free, in AGFLs or in trees of free space, and those that are held.

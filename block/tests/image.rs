@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -141,19 +140,12 @@ proptest! {
     }
 }
 
-/// Runs `qemu-img`; `false`, said loudly, where it is not installed.
+/// Runs `qemu-img`; `false` where it is not installed: the test is skipped.
 fn qemu_img(args: &[&str]) -> bool {
-    match Command::new("qemu-img").args(args).output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            true
-        }
-        Err(error) => {
-            assert!(std::env::var_os("XEBEC_SKIP_NOTHING").is_none(), "qemu-img is needed: {error}");
-            eprintln!("SKIPPED: qemu-img is needed (Debian package qemu-utils): {error}");
-            false
-        }
-    }
+    let Some(()) = needs::met(needs::tools(&["qemu-img"])) else { return false };
+    let output = needs::command("qemu-img").args(args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    true
 }
 
 fn text(path: &Path) -> &str {

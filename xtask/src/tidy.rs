@@ -101,10 +101,9 @@ mod tests {
     fn house_is_tidy() {
         let root = crate::root();
         if !root.join(".git").exists() {
-            assert!(std::env::var_os("XEBEC_SKIP_NOTHING").is_none(), "no git checkout");
-            eprintln!("SKIPPED house_is_tidy: {} is no git checkout", root.display());
-            return;
+            return needs::skip(&format!("{} is no git checkout: run git clone", root.display()));
         }
+        let Some(()) = needs::met(needs::tools(&["git"])) else { return };
         let complaints = run(root).expect("the checkout can be listed");
         assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
     }

@@ -2,11 +2,10 @@
 //! mounts it, in a mount namespace of its own, and runs the inner one there, an ignored test of the same program.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use crate::needs;
+use crate::built;
 
 /// Where the inner half finds the volume.
 const MOUNT: &str = "XEBEC_MOUNTED";
@@ -28,36 +27,25 @@ xfs_repair -n "$1" > "$1.said" 2>&1 || { cat "$1.said" >&2; false; }
 ///
 /// # Errors
 /// The inner half failed, and has said why; what making folders and starting programs meets.
-pub fn run(test: &str, inner: &str) -> anyhow::Result<()> {
-    match needs::mounting() {
-        Ok(()) => mounted_by(Path::new(""), inner),
-        Err(why) => {
-            needs::skip(test, &why);
-            Ok(())
-        }
-    }
+pub fn run(inner: &str) -> anyhow::Result<()> {
+    needs::met(needs::mounting()).map_or(Ok(()), |()| mounted_by(Path::new(""), inner))
 }
 
 /// The same on one that Xebec has mounted.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_on_xebec(test: &str, inner: &str) -> anyhow::Result<()> {
-    match needs::fuse().and_then(|()| needs::mounting()).and_then(|()| needs::xebec()) {
-        Ok(xebec) => mounted_by(&xebec, inner),
-        Err(why) => {
-            needs::skip(test, &why);
-            Ok(())
-        }
-    }
+pub fn run_on_xebec(inner: &str) -> anyhow::Result<()> {
+    let ready = needs::fuse().and_then(|()| needs::mounting()).and_then(|()| built::xebec());
+    needs::met(ready).map_or(Ok(()), |xebec| mounted_by(&xebec, inner))
 }
 
 fn mounted_by(program: &Path, inner: &str) -> anyhow::Result<()> {
     let work = scratch()?;
     let mount = work.path().join("mnt");
     std::fs::create_dir(&mount)?;
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euc", RUN, inner]).arg(work.path().join("volume"));
+    let mut command = needs::script("-eu", RUN, inner);
+    command.arg(work.path().join("volume"));
     command.args([&mount, &std::env::current_exe()?]).arg(inner).arg(program).env(MOUNT, &mount);
     let status = command.status().context("unshare")?;
     ensure!(status.success(), "{inner} on a mounted volume: {status}");

@@ -2,10 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking, in its helpers too")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::{Mutex, OnceLock};
 
-use interop::needs;
+use interop::built;
 use read::manifest::Record;
 
 /// Differences that one image may fill a report with.
@@ -14,7 +14,7 @@ const SHOWN: usize = 5;
 /// The corpus and the program, made once for all tests here.
 fn corpus() -> Result<(PathBuf, PathBuf), String> {
     static READY: OnceLock<Result<(PathBuf, PathBuf), String>> = OnceLock::new();
-    let make = || Ok((needs::corpus(Path::new(env!("CARGO_TARGET_TMPDIR")))?, needs::xebec()?));
+    let make = || Ok((built::corpus(Path::new(env!("CARGO_TARGET_TMPDIR")))?, built::xebec()?));
     READY.get_or_init(make).clone()
 }
 
@@ -28,7 +28,7 @@ fn images(folder: &Path, end: &str) -> Vec<PathBuf> {
 }
 
 fn run(xebec: &Path, command: &[&str], image: &Path) -> Output {
-    let mut program = Command::new(xebec);
+    let mut program = needs::own(xebec);
     program.args(command).arg(image.with_extension("xfs"));
     let log = image.with_extension("log");
     if log.exists() {
@@ -74,10 +74,7 @@ fn differences(xebec: &Path, image: &Path) -> Vec<String> {
 
 #[test]
 fn the_manifest_is_the_kernels() {
-    let (folder, xebec) = match corpus() {
-        Ok(found) => found,
-        Err(why) => return needs::skip("the_manifest_is_the_kernels", &why),
-    };
+    let Some((folder, xebec)) = needs::met(corpus()) else { return };
     let images = images(&folder, "manifest");
     assert!(images.len() >= 32, "the corpus has {} images only", images.len());
     let queue = Mutex::new(images.iter());
@@ -109,10 +106,7 @@ fn the_manifest_is_the_kernels() {
 
 #[test]
 fn what_cannot_be_read_is_refused_by_name() {
-    let (folder, xebec) = match corpus() {
-        Ok(found) => found,
-        Err(why) => return needs::skip("what_cannot_be_read_is_refused_by_name", &why),
-    };
+    let Some((folder, xebec)) = needs::met(corpus()) else { return };
     let images = images(&folder, "refuse");
     assert!(!images.is_empty());
     for image in images {
@@ -126,10 +120,7 @@ fn what_cannot_be_read_is_refused_by_name() {
 
 #[test]
 fn check_finds_nothing_in_healthy_volumes() {
-    let (folder, xebec) = match corpus() {
-        Ok(found) => found,
-        Err(why) => return needs::skip("check_finds_nothing_in_healthy_volumes", &why),
-    };
+    let Some((folder, xebec)) = needs::met(corpus()) else { return };
     for image in images(&folder, "manifest") {
         let name = image.file_name().unwrap().to_string_lossy();
         // A feature bit that only the primary superblock has is damage; xfs_repair refuses the volume for it.

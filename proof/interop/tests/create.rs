@@ -12,9 +12,8 @@
 mod sync;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use interop::{compare, needs};
+use interop::{built, compare};
 use read::manifest::{Kind, Record};
 
 /// Mounts the image `$1` at `$2` in a mount namespace of its own, makes `$3` of it with `$4` and the words behind, and
@@ -41,8 +40,8 @@ trap 'umount "$mount"' EXIT
 fn found() -> Result<(PathBuf, PathBuf), String> {
     needs::mounting().and_then(|()| needs::tools(&["tar", "zstd"]))?;
     Ok((
-        needs::default_image(Path::new(env!("CARGO_TARGET_TMPDIR")), env!("CARGO_BIN_EXE_interop"))?,
-        needs::xebec()?,
+        built::default_image(Path::new(env!("CARGO_TARGET_TMPDIR")), env!("CARGO_BIN_EXE_interop"))?,
+        built::xebec()?,
     ))
 }
 
@@ -80,10 +79,9 @@ impl Scratch {
 
     /// What the kernel shows of the image that was made.
     fn create(&self, how: &str, name: &str, words: &[&str]) -> Vec<Record> {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "bash", "-euo", "pipefail", "-c", CREATE, "create"]);
+        let mut command = needs::script("-euo pipefail", CREATE, "create");
         command.arg(self.image.with_extension("xfs")).arg(self.made("mnt")).arg(self.made(name));
-        let repair = interop::damage::record::newer().join("xfs_repair");
+        let repair = needs::judges().join("xfs_repair");
         command.arg(&self.xebec).arg(env!("CARGO_BIN_EXE_interop")).arg(repair).arg(how);
         let output = command.args(words).output().unwrap();
         assert!(output.status.success(), "{how} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -106,10 +104,7 @@ fn expect_equal(made: &[Record], source: &[Record]) {
 
 #[test]
 fn an_image_of_a_directory_is_the_directory() {
-    let scratch = match Scratch::new() {
-        Ok(scratch) => scratch,
-        Err(why) => return needs::skip("an_image_of_a_directory_is_the_directory", &why),
-    };
+    let Some(scratch) = needs::met(Scratch::new()) else { return };
     let source = scratch.source();
     assert!(source.iter().any(|record| record.projid.is_some_and(|project| project != 0)));
     let layouts: [&[&str]; 8] = [
@@ -130,10 +125,7 @@ fn an_image_of_a_directory_is_the_directory() {
 
 #[test]
 fn an_image_of_an_archive_is_what_tar_kept() {
-    let scratch = match Scratch::new() {
-        Ok(scratch) => scratch,
-        Err(why) => return needs::skip("an_image_of_an_archive_is_what_tar_kept", &why),
-    };
+    let Some(scratch) = needs::met(Scratch::new()) else { return };
     let made: Vec<_> = scratch.create("archive", "made.xfs", &[]).into_iter().map(archived).collect();
     // Tar has no sockets.
     let source = scratch.source().into_iter().filter(|record| record.kind != Kind::Socket).map(archived);
@@ -142,10 +134,7 @@ fn an_image_of_an_archive_is_what_tar_kept() {
 
 #[test]
 fn the_same_tree_gives_the_same_bytes() {
-    let scratch = match Scratch::new() {
-        Ok(scratch) => scratch,
-        Err(why) => return needs::skip("the_same_tree_gives_the_same_bytes", &why),
-    };
+    let Some(scratch) = needs::met(Scratch::new()) else { return };
     let sum = |threads: &str| {
         let name = format!("{threads}.xfs");
         scratch.create("directory", &name, &["--reproducible", "--size", "1g", "--threads", threads]);

@@ -2,9 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking, in its helpers too")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use interop::needs;
+use interop::built;
 use read::manifest::{Kind, Record};
 
 /// Makes a volume `$1`, mounts it at `$2` in a mount namespace of its own, extracts the image `$3` there with `$4`, and
@@ -22,8 +21,8 @@ trap 'umount "$2"' EXIT
 fn found() -> Result<(PathBuf, PathBuf), String> {
     needs::mounting()?;
     Ok((
-        needs::default_image(Path::new(env!("CARGO_TARGET_TMPDIR")), env!("CARGO_BIN_EXE_interop"))?,
-        needs::xebec()?,
+        built::default_image(Path::new(env!("CARGO_TARGET_TMPDIR")), env!("CARGO_BIN_EXE_interop"))?,
+        built::xebec()?,
     ))
 }
 
@@ -44,15 +43,11 @@ fn portable(line: &str) -> Record {
 
 #[test]
 fn an_extracted_tree_is_the_kernels() {
-    let (image, xebec) = match found() {
-        Ok(found) => found,
-        Err(why) => return needs::skip("an_extracted_tree_is_the_kernels", &why),
-    };
+    let Some((image, xebec)) = needs::met(found()) else { return };
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mount = scratch.path().join("mnt");
     std::fs::create_dir(&mount).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euc", EXTRACT, "extract"]);
+    let mut command = needs::script("-eu", EXTRACT, "extract");
     command.arg(scratch.path().join("made.xfs")).arg(&mount).arg(image.with_extension("xfs"));
     let output = command.arg(&xebec).arg(env!("CARGO_BIN_EXE_interop")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -2,9 +2,7 @@
 //! names: nothing lies under the final name, nothing beside it, and the message says what to do.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking, in its helpers too")]
 
-use std::process::Command;
-
-use interop::{mounted, needs};
+use interop::{built, mounted};
 
 /// `$1` a folder, `$2` the program.
 const BEGIN: &str = r#"
@@ -79,15 +77,10 @@ done
 
 fn run(test: &str, script: &str, word: &str) {
     let ready = needs::mounting().and_then(|()| needs::tools(&["mkfs.ext4", "tar"]));
-    let xebec = match ready.and_then(|()| needs::xebec()) {
-        Ok(xebec) => xebec,
-        Err(why) => return needs::skip(test, &why),
-    };
+    let Some(xebec) = needs::met(ready.and_then(|()| built::xebec())) else { return };
     let folder = mounted::scratch().unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euo", "pipefail", "-c"]);
-    command.arg(format!("{BEGIN}{script}")).arg(test).arg(folder.path()).arg(&xebec).arg(word);
-    let output = command.output().unwrap();
+    let mut command = needs::script("-euo pipefail", &format!("{BEGIN}{script}"), test);
+    let output = command.arg(folder.path()).arg(&xebec).arg(word).output().unwrap();
     assert!(output.status.success(), "{test} {word}: {}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -2,9 +2,8 @@
 //! complaint, the kernel mounts the volume and shows the same files, and what it then writes is whole, too.
 
 use std::path::Path;
-use std::process::Command;
 
-use interop::needs;
+use interop::built;
 
 /// What `mkfs.xfs` is told, and the sizes that the volume gets one after another.
 const SHAPES: [(&str, &str); 7] = [
@@ -21,7 +20,7 @@ const SHAPES: [(&str, &str); 7] = [
 const STEPS: &str = r#"
 export TEST_DIR=x TEST_DEV=x QA_CHECK_FS=x
 cd "$1"
-xebec=$2 newer=/opt/xebec-judges/bin
+xebec=$2 newer=$XEBEC_JUDGES/bin
 repairs="xfs_repair $newer/xfs_repair"
 mkdir -p mnt
 fail() { echo "after $*" >&2; cat said >&2; exit 1; }
@@ -83,19 +82,17 @@ judge image "the kernel used the features"
 
 #[test]
 fn linux_finds_nothing_after_each_step() {
-    let ready = needs::mounting()
-        .and_then(|()| needs::newer_xfsprogs())
-        .and_then(|()| needs::tools(&["xfs_repair", "xfs_db"]))
-        .and_then(|()| needs::xebec());
-    let xebec = match ready {
-        Ok(xebec) => xebec,
-        Err(why) => return needs::skip("linux_finds_nothing_after_each_step", &why),
-    };
+    let ready = needs::mounting().and_then(|()| built::xebec());
+    let Some(xebec) = needs::met(ready) else { return };
     for (options, sizes) in SHAPES {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "bash", "-euc", STEPS, "life"]).arg(folder.path());
-        let output = command.arg(&xebec).args([Path::new(options), Path::new(sizes)]).output().unwrap();
+        let mut command = needs::script("-eu", STEPS, "life");
+        let output = command
+            .arg(folder.path())
+            .arg(&xebec)
+            .args([Path::new(options), Path::new(sizes)])
+            .output()
+            .unwrap();
         if !output.status.success() {
             panic!("{options}: {}", String::from_utf8_lossy(&output.stderr));
         }

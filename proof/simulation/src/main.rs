@@ -167,7 +167,7 @@ fn campaign(args: &Args) -> ExitCode {
 }
 
 fn command(args: &Args) -> Option<Command> {
-    let mut command = Command::new(std::env::current_exe().ok()?);
+    let mut command = needs::own(std::env::current_exe().ok()?);
     let options = [
         ("--steps", args.steps.map(|steps| steps.to_string())),
         ("--actors", args.actors.map(|actors| actors.to_string())),

@@ -1,7 +1,5 @@
 //! One seed: the simulated run, and the judgement of all that it left.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::simulation::{self, Report};
@@ -220,17 +218,15 @@ fn judge_cut(engine: &Engine, outcome: &Outcome, cut: &Cut, repair: bool) -> Res
 /// What `xfs_repair -n` says of an image; nothing where it is not installed. Version 6.1 will not do: it expects the
 /// root inode elsewhere where the log fills most of the one AG.
 fn xfs_repair(image: &Image) -> Result<(), String> {
+    if needs::newer_xfsprogs().is_err() {
+        return Ok(());
+    }
     let words = |error: std::io::Error| format!("a file for xfs_repair: {error}");
     let file = tempfile::NamedTempFile::new().map_err(words)?;
     image.save(file.path()).map_err(words)?;
-    let judges = std::env::var_os("XEBEC_JUDGES").unwrap_or_else(|| "/opt/xebec-judges".into());
     // With one AG it needs to be told that its geometry is meant.
-    let repair = Command::new(PathBuf::from(judges).join("bin/xfs_repair"))
-        .args(["-n", "-f", "-o", "force_geometry"])
-        .arg(file.path())
-        .output();
-    match repair {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+    let mut repair = needs::newer("xfs_repair");
+    match repair.args(["-n", "-f", "-o", "force_geometry"]).arg(file.path()).output() {
         Err(error) => Err(format!("xfs_repair: {error}")),
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {

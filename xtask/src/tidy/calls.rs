@@ -4,6 +4,14 @@ use super::Complaints;
 use super::dead;
 use super::tree::Tree;
 
+/// Which code a ban is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Code {
+    All,
+    Tests,
+    OutsideOfTests,
+}
+
 /// Where a ban holds, as beginnings of paths.
 struct Ban {
     /// As in [`super::rust::Call::what`].
@@ -12,8 +20,8 @@ struct Ban {
     within: &'static [&'static str],
     /// Rooms in which they are not.
     except: &'static [&'static str],
-    /// Whether tests may.
-    tests_may: bool,
+    /// In which code.
+    code: Code,
     /// What to do instead.
     instead: &'static str,
 }
@@ -21,54 +29,72 @@ struct Ban {
 /// The crates that read what a disk says.
 const LIBRARIES: &[&str] = &["base/", "format/", "block/", "log/", "ag/", "inode/", "tools/"];
 
+/// How tests start programs.
+const COMMANDS: &str =
+    "a test asks for programs and starts them by the crate needs, so that it can be skipped";
+
 const BANS: &[Ban] = &[
     Ban {
         calls: &["todo!", "unimplemented!", "dbg!"],
         within: &[],
         except: &[],
-        tests_may: false,
+        code: Code::All,
         instead: "what is not finished does not land",
     },
     Ban {
         calls: &[".unwrap(", ".expect(", ".unwrap_err(", ".expect_err(", "panic!"],
         within: LIBRARIES,
         except: &[],
-        tests_may: true,
+        code: Code::OutsideOfTests,
         instead: "bytes from a disk must not be able to panic the program: return an error",
     },
     Ban {
         calls: &["process::exit("],
         within: &[],
         except: &["doors/"],
-        tests_may: false,
+        code: Code::All,
         instead: "return an ExitCode: destructors must run",
     },
     Ban {
         calls: &["println!", "print!", "eprintln!", "eprint!"],
         within: LIBRARIES,
         except: &[],
-        tests_may: true,
+        code: Code::OutsideOfTests,
         instead: "a library returns what it has to say; the doors print",
     },
     Ban {
         calls: &["Barrier::new("],
         within: &[],
         except: &[],
-        tests_may: false,
+        code: Code::All,
         instead: "who panics before it leaves the others waiting: send on a channel, or stop by base::stop",
+    },
+    Ban {
+        calls: &["Command::new("],
+        within: &[],
+        except: &["proof/needs/"],
+        code: Code::Tests,
+        instead: COMMANDS,
+    },
+    Ban {
+        calls: &["Command::new("],
+        within: &["proof/"],
+        except: &["proof/needs/", "proof/bench/"],
+        code: Code::All,
+        instead: COMMANDS,
     },
     Ban {
         calls: &["Instant::now("],
         within: &["base/", "format/", "log/"],
         except: &[],
-        tests_may: true,
+        code: Code::OutsideOfTests,
         instead: "a clock is handed in, so that a run can be replayed",
     },
     Ban {
         calls: &["SystemTime::now("],
         within: LIBRARIES,
         except: &[],
-        tests_may: true,
+        code: Code::OutsideOfTests,
         instead: "a clock is handed in, so that a run can be replayed",
     },
 ];
@@ -81,7 +107,8 @@ pub fn banned(tree: &Tree, complaints: &mut Complaints) {
         let whole_file_tests = test_files.contains(&file.path);
         for ban in BANS.iter().filter(|ban| (ban.within.is_empty() || is(ban.within)) && !is(ban.except)) {
             for call in rust.calls.iter().filter(|call| ban.calls.contains(&call.what.as_str())) {
-                if ban.tests_may && (whole_file_tests || rust.is_test_line(call.line)) {
+                let is_test = whole_file_tests || rust.is_test_line(call.line);
+                if ban.code == if is_test { Code::OutsideOfTests } else { Code::Tests } {
                     continue;
                 }
                 complaints.add(&file.path, call.line, format_args!("`{}`: {}", call.what, ban.instead));
@@ -94,5 +121,28 @@ pub fn banned(tree: &Tree, complaints: &mut Complaints) {
 pub fn parses(tree: &Tree, complaints: &mut Complaints) {
     for file in tree.files().filter(|file| file.has_extension("rs") && file.rust.is_none()) {
         complaints.add(&file.path, 1, "does not parse as Rust");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests named programs one by one. On a machine without `.ci/install` some failed where they should be skipped,
+    /// and some passed without a word.
+    #[test]
+    fn tests_start_programs_by_one_crate_alone() {
+        let start = |test: &str| format!("{test}\nfn f() {{ std::process::{}(\"xz\"); }}\n", "Command::new");
+        let tree = Tree::of_files([
+            ("doors/cli/src/main.rs", start("")),
+            ("doors/cli/tests/cli.rs", start("#[test]")),
+            ("log/src/lib.rs", start("#[cfg(test)]")),
+            ("proof/interop/src/lib.rs", start("")),
+            ("proof/needs/src/lib.rs", start("")),
+        ]);
+        let mut complaints = Complaints::default();
+        banned(&tree, &mut complaints);
+        let places: Vec<&str> = complaints.lines.iter().filter_map(|line| line.split(':').next()).collect();
+        assert_eq!(places, ["doors/cli/tests/cli.rs", "log/src/lib.rs", "proof/interop/src/lib.rs"]);
     }
 }

@@ -45,7 +45,7 @@ impl Making {
     }
 
     fn create(&self, words: &[&str]) -> Child {
-        let mut create = Command::new(env!("CARGO_BIN_EXE_xebec"));
+        let mut create = needs::own(env!("CARGO_BIN_EXE_xebec"));
         create.arg("create").arg(self.image()).args(["--from", "-", "--quiet"]).args(words);
         create.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
@@ -112,12 +112,12 @@ fn what_is_interrupted_says_so_and_leaves_what_there_was() {
 /// A command without the right to read what its owner has forbidden, which root has.
 fn without_rights() -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
-        return Some(Command::new(env!("CARGO_BIN_EXE_xebec")));
+        return Some(needs::own(env!("CARGO_BIN_EXE_xebec")));
     }
-    let mut command = Command::new("setpriv");
+    needs::met(needs::tools(&["setpriv"]))?;
+    let mut command = needs::command("setpriv");
     command.args(["--bounding-set", "-dac_override,-dac_read_search", env!("CARGO_BIN_EXE_xebec")]);
-    let works = Command::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success());
-    works.then_some(command)
+    Some(command)
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Scene {
 
 /// The binary, with a fixed environment.
 pub fn xebec() -> Command {
-    let mut xebec = Command::new(env!("CARGO_BIN_EXE_xebec"));
+    let mut xebec = Command::from_std(needs::own(env!("CARGO_BIN_EXE_xebec")));
     xebec.env("TZ", "UTC").env_remove("NO_COLOR").env_remove("COLUMNS");
     xebec
 }

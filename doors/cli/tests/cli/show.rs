@@ -1,6 +1,6 @@
 //! info, ls, tree, stat, cat, find, manifest.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use samples::Sample;
 
@@ -155,7 +155,7 @@ fn manifests_are_sorted_by_whole_paths() {
 #[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
     let scene = Scene::new(Sample::Clean);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_xebec"))
+    let mut child = needs::own(env!("CARGO_BIN_EXE_xebec"))
         .args(["cat".as_ref(), scene.image().as_os_str(), "/home/grace/sparse".as_ref()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

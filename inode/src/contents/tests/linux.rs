@@ -1,9 +1,6 @@
 //! What `xfs_repair` and the kernel find of files after random changes: their contents, and that all blocks come back.
 
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use block::{Device, Durability};
 
@@ -15,8 +12,6 @@ use crate::inode::InodeRef;
 use crate::tests::volume::{Volume, options};
 use crate::unlinked;
 
-/// Where the newer xfsprogs are, if they are.
-const NEWER: &str = "/opt/xebec-judges/bin";
 /// The number of regular files in directories.
 const REGULAR: u8 = 1;
 
@@ -60,41 +55,15 @@ fn fill(bed: &Bed) -> Vec<Vec<u8>> {
     contents.collect()
 }
 
-fn shell(script: &str, folder: &Path) -> bool {
-    let done =
-        Command::new("unshare").args(["-m", "sh", "-ec", script]).current_dir(folder).output().unwrap();
-    let _ = std::io::stderr().write_all(&done.stderr);
-    done.status.success()
-}
-
 fn repair(image: &Path) {
-    let newer = Path::new(NEWER).join("xfs_repair");
-    let tool = if newer.exists() { newer } else { PathBuf::from("xfs_repair") };
-    let done = Command::new(tool).args(["-n", "-o", "force_geometry"]).arg(image).output().unwrap();
-    let told = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{told}");
-}
-
-/// Why the kernel cannot be asked, if it cannot.
-fn missing() -> Option<&'static str> {
-    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    let tools = ["xfs_repair", "unshare", "cmp"];
-    let has = |tool: &&str| Command::new(tool).arg("-V").output().is_ok();
-    match (root, Path::new("/dev/loop-control").exists(), tools.iter().all(has)) {
-        (false, ..) => Some("mounting needs root"),
-        (_, false, _) => Some("there are no loop devices"),
-        (_, _, false) => Some("xfsprogs, util-linux or diffutils are not installed: run .ci/install"),
-        _ => None,
-    }
+    let mut judge = needs::newest("xfs_repair").unwrap();
+    let done = judge.args(["-n", "-o", "force_geometry"]).arg(image).output().unwrap();
+    let said = [done.stdout, done.stderr].concat();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
 fn run(options: &mkfs::Options, seed: u64) {
-    if let Some(why) = missing() {
-        let strict = std::env::var("CI").is_ok_and(|ci| ci == "true");
-        assert!(!strict, "{why}");
-        let _ = writeln!(std::io::stderr().lock(), "\nSKIPPED contents judged by Linux: {why}");
-        return;
-    }
+    let Some(()) = needs::met(needs::mounting().and_then(|()| needs::tools(&["cmp"]))) else { return };
     let mut bed = Bed::new(options, 5, seed);
     for n in 0..5 {
         name(&bed.volume, &bed.files[n], &format!("file{n}"));
@@ -114,7 +83,9 @@ fn run(options: &mkfs::Options, seed: u64) {
     let compare = "mkdir m; mount -o loop,nouuid image m; for n in 0 1 2 3 4; do cmp file$n m/file$n; done;";
     // What the kernel makes of it: it writes, and takes all away.
     let change = "echo more >> m/file0; rm m/file*; umount m; rmdir m";
-    assert!(shell(&format!("{compare} {change}"), folder.path()), "seed {seed}");
+    let mut kernel = needs::script("-e", &format!("{compare} {change}"), "kernel");
+    let done = kernel.current_dir(folder.path()).output().unwrap();
+    assert!(done.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&done.stderr));
     repair(&image);
 }
 

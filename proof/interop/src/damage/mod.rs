@@ -19,7 +19,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -114,7 +114,7 @@ impl Volume {
     pub fn unpack(base: &str, dir: &Path) -> Result<Self> {
         let packed = folder().join(format!("{base}.xfs.xz"));
         let output =
-            Command::new("xz").args(["--decompress", "--stdout"]).arg(&packed).output().context("xz")?;
+            needs::command("xz").args(["--decompress", "--stdout"]).arg(&packed).output().context("xz")?;
         if !output.status.success() {
             bail!("xz: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -191,7 +191,7 @@ fn unhex(text: &str) -> Result<Vec<u8>> {
 pub fn check(program: &Path, args: &[&str], image: &Path) -> Result<(i32, String)> {
     use std::io::Read;
     use std::os::unix::process::ExitStatusExt;
-    let mut child = Command::new(program)
+    let mut child = needs::own(program)
         .args(args)
         .arg(image)
         .stdin(Stdio::null())

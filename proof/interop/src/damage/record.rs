@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
@@ -44,23 +43,16 @@ pub struct Judge {
     pub repair: PathBuf,
 }
 
-/// The newer xfsprogs, which makes the damage and must always be there.
-pub fn newer() -> PathBuf {
-    let root = std::env::var_os("XEBEC_JUDGES").map_or_else(|| "/opt/xebec-judges".into(), PathBuf::from);
-    root.join("bin")
-}
-
 /// Both generations, Debian's first.
 ///
 /// # Errors
 /// When one is not installed.
 pub fn judges() -> Result<Vec<Judge>> {
-    [PathBuf::from("/sbin"), newer()]
+    [needs::path("xfs_repair"), needs::judges().join("xfs_repair")]
         .into_iter()
-        .map(|bin| {
-            let repair = bin.join("xfs_repair");
+        .map(|repair| {
             let output =
-                Command::new(&repair).arg("-V").output().with_context(|| repair.display().to_string())?;
+                needs::own(&repair).arg("-V").output().with_context(|| repair.display().to_string())?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let version = text.split_whitespace().last().context("xfs_repair -V says nothing")?.to_owned();
             Ok(Judge { version, repair })
@@ -288,7 +280,7 @@ fn db<'a>(image: &Path, mode: &str, commands: impl Iterator<Item = &'a String>) 
     let mut args = vec![mode];
     commands.for_each(|c| args.extend(["-c", c]));
     args.push("-f");
-    Ok(check(&newer().join("xfs_db"), &args, image)?.1)
+    Ok(check(&needs::judges().join("xfs_db"), &args, image)?.1)
 }
 
 #[cfg(test)]

@@ -4,15 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Ino, errno};
 use block::{FileDevice, OpenError, OpenOptions};
 use interop::attributes::Change;
-use interop::damage::record;
-use interop::needs;
 use model::Rng;
 use read::manifest::{self, Record};
 use xebec::{Kind, New, Options, SetAttribute, Volume};
@@ -118,7 +115,7 @@ fn format(make: &Make, path: &Path) {
         }
         Make::Foreign(arguments) => {
             file.set_len(320 << 20).unwrap();
-            let mut command = Command::new(record::newer().join("mkfs.xfs"));
+            let mut command = needs::newer("mkfs.xfs");
             command.arg("-q").args(arguments.split(' ').filter(|word| !word.is_empty())).arg(path);
             assert!(command.status().unwrap().success());
         }
@@ -130,8 +127,7 @@ fn repair(image: &Files, make: &Make) {
     if !matches!(make, Make::Foreign(arguments) if arguments.contains("parent")) {
         return image.repair().unwrap();
     }
-    let program = record::newer().join("xfs_repair");
-    let output = Command::new(program).args(["-n", "-f"]).arg(&image.image).output().unwrap();
+    let output = needs::newer("xfs_repair").args(["-n", "-f"]).arg(&image.image).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -180,9 +176,7 @@ fn rounds(make: &Make, seed: u64) {
 
 #[test]
 fn xebec_and_the_kernel_show_each_others_attributes() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("xebec_and_the_kernel_show_each_others_attributes", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     let ours = mkfs::Options::default();
     let of_ours = |options| Make::Ours(Box::new(options));
     let makes = [

@@ -1,7 +1,5 @@
 //! `setfacl` and `getfacl` beside those of Linux.
 
-use interop::needs;
-
 use crate::{Twins, expect_same};
 
 /// What each case works on.
@@ -59,15 +57,11 @@ fn many(from: usize, to: usize) -> String {
 
 #[test]
 fn lists_come_out_as_those_of_linux() {
-    let test = "lists_come_out_as_those_of_linux";
     let (first, more) = (many(1, 300), many(1000, 1200));
     let long = [first.as_str(), "chmod 707 @f", more.as_str(), "setfacl -x u:17 @f"];
     let longer = [first.as_str(), "setfacl -b @f"];
     let cases: Vec<&[&str]> = CASES.iter().copied().chain([&long[..], &longer]).collect();
-    let twins = match Twins::run(MAKE, &cases, &["setfacl", "getfacl"]) {
-        Ok(twins) => twins,
-        Err(why) => return needs::skip(test, &why),
-    };
+    let Some(twins) = needs::met(Twins::run(MAKE, &cases, &["setfacl", "getfacl"])) else { return };
     twins.judge();
     for options in ["-RnP", "-RnPE", "-RnPes", "-RnPac", "-RnPd"] {
         let (linux, xebec) = twins.show(&format!("getfacl {options} ."));

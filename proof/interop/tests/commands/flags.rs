@@ -1,7 +1,5 @@
 //! Flags and projects: what they forbid to each call, with the error of Linux, and how new files take them over.
 
-use interop::needs;
-
 use crate::{Twins, expect_same};
 
 /// What each case works on.
@@ -119,7 +117,6 @@ done
 
 #[test]
 fn flags_and_projects_forbid_what_linux_forbids() {
-    let test = "flags_and_projects_forbid_what_linux_forbids";
     let mut lines: Vec<Vec<String>> = Vec::new();
     for (calls, name) in [(TO_FILE, "f"), (IN_DIRECTORY, "d")] {
         for flag in ["+i", "+a"] {
@@ -132,9 +129,10 @@ fn flags_and_projects_forbid_what_linux_forbids() {
     let cases: Vec<Vec<&str>> =
         lines.iter().map(|case| case.iter().map(|line| line.as_str()).collect()).collect();
     let cases: Vec<&[&str]> = cases.iter().map(|case| case.as_slice()).collect();
-    let twins = match Twins::run_with(WORDS, MAKE, &cases, &["chattr", "setfattr", "setfacl", "python3"]) {
-        Ok(twins) => twins,
-        Err(why) => return needs::skip(test, &why),
+    let Some(twins) =
+        needs::met(Twins::run_with(WORDS, MAKE, &cases, &["chattr", "setfattr", "setfacl", "python3"]))
+    else {
+        return;
     };
     twins.judge();
     let (linux, xebec) = twins.show(SHOW);
@@ -179,14 +177,13 @@ done
 
 #[test]
 fn a_hint_shapes_what_writes_allocate_as_with_linux() {
-    let test = "a_hint_shapes_what_writes_allocate_as_with_linux";
     let words = format!(
         "{WORDS}\nwrite() {{ printf '%s\\n' \"$5\" |\n    dd of=\"$1\" bs=64k seek=\"$3\" oflag=seek_bytes \
          conv=notrunc status=none; }}\n"
     );
-    let twins = match Twins::run_with(&words, MAKE, HINTED, &["chattr", "setfattr", "python3"]) {
-        Ok(twins) => twins,
-        Err(why) => return needs::skip(test, &why),
+    let Some(twins) = needs::met(Twins::run_with(&words, MAKE, HINTED, &["chattr", "setfattr", "python3"]))
+    else {
+        return;
     };
     twins.judge();
     let (linux, xebec) = twins.show(SHOW_MAPS);
@@ -196,12 +193,8 @@ fn a_hint_shapes_what_writes_allocate_as_with_linux() {
 
 #[test]
 fn letters_are_those_of_lsattr() {
-    let test = "letters_are_those_of_lsattr";
     let cases: &[&[&str]] = &[&["chattr +iadAS @f"], &["chattr +d @f", "chattr =S @f"], &["chattr +aA @d"]];
-    let twins = match Twins::run(MAKE, cases, &["chattr", "lsattr"]) {
-        Ok(twins) => twins,
-        Err(why) => return needs::skip(test, &why),
-    };
+    let Some(twins) = needs::met(Twins::run(MAKE, cases, &["chattr", "lsattr"])) else { return };
     let letters = |text: &str| {
         let line = |line: &str| {
             let (flags, path) = line.split_once(' ')?;

@@ -13,9 +13,9 @@ mod flags;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use interop::needs;
+use interop::built;
 use tempfile::TempDir;
 
 /// Makes two volumes `$1/linux` and `$1/xebec`, and in each a folder `0`, `1`, ... `$2` with what `$3` makes there.
@@ -58,9 +58,8 @@ pub struct Twins {
 
 /// Runs a script in a mount namespace of its own; gives what it prints.
 fn script(text: &str, arguments: &[&Path]) -> String {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euc", text, "commands"]).args(arguments);
-    let output = command.output().unwrap();
+    let mut command = needs::script("-eu", text, "commands");
+    let output = command.args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -75,7 +74,7 @@ impl Twins {
     /// The same, where `words` tells Linux what to do for commands that it has by other names.
     pub fn run_with(words: &str, make: &str, cases: &[&[&str]], tools: &[&str]) -> Result<Self, String> {
         needs::mounting().and_then(|()| needs::tools(tools))?;
-        let (folder, xebec) = (tempfile::tempdir().unwrap(), needs::xebec()?);
+        let (folder, xebec) = (tempfile::tempdir().unwrap(), built::xebec()?);
         let lines = |path: &dyn Fn(usize) -> String, number: bool| {
             let mut text = String::new();
             for (n, case) in cases.iter().enumerate() {
@@ -104,7 +103,7 @@ impl Twins {
 
     /// Runs lines on the volume of Xebec; gives the numbers of those that failed, with what was said.
     fn session(&self, lines: &str) -> Vec<(usize, String)> {
-        let mut sh = Command::new(&self.xebec);
+        let mut sh = needs::own(&self.xebec);
         sh.arg("sh").arg(self.folder.path().join("xebec")).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut sh = sh.spawn().unwrap();
         sh.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
@@ -125,7 +124,7 @@ impl Twins {
 
     /// What Xebec shows of the volume that Linux changed.
     pub fn ours(&self, command: &str, arguments: &[&str]) -> String {
-        let mut ours = Command::new(&self.xebec);
+        let mut ours = needs::own(&self.xebec);
         let output =
             ours.arg(command).arg(self.folder.path().join("linux")).args(arguments).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -135,7 +134,7 @@ impl Twins {
     /// `xfs_repair -n` has no complaint.
     pub fn judge(&self) {
         let image = self.folder.path().join("xebec");
-        let output = Command::new("xfs_repair").args(["-n", "-f"]).arg(image).output().unwrap();
+        let output = needs::command("xfs_repair").args(["-n", "-f"]).arg(image).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }

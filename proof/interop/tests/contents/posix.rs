@@ -4,7 +4,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::process::Command;
 
 use block::AlignedBuf;
 use model::contents::{OpenFile, Reserve, Subject};
@@ -109,7 +108,7 @@ impl OpenFile for Open {
         let verb = if equal { "dedupe" } else { "reflink" };
         let source = from.path.to_str().unwrap();
         let call = format!("{verb} {source} {from_at} {to_at} {length}");
-        let output = Command::new("xfs_io").args(["-c", &call]).arg(&self.path).output().map_err(failed)?;
+        let output = needs::command("xfs_io").args(["-c", &call]).arg(&self.path).output().map_err(failed)?;
         let words = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
         let fails = |errno, words: &str| Err(Failure { errno, message: words.to_owned() });
         match &*words {

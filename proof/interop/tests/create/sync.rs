@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use interop::needs;
 use read::manifest::{PathKey, Record};
 
 use super::{Scratch, portable};
@@ -78,19 +76,18 @@ fn records(path: &Path) -> Vec<Record> {
 
 #[test]
 fn an_image_that_follows_a_directory_is_the_directory() {
-    let scratch =
-        match Scratch::new().and_then(|scratch| needs::tools(&["setfattr", "setfacl"]).map(|()| scratch)) {
-            Ok(scratch) => scratch,
-            Err(why) => return needs::skip("an_image_that_follows_a_directory_is_the_directory", &why),
-        };
+    let Some(scratch) = needs::met(
+        Scratch::new().and_then(|scratch| needs::tools(&["setfattr", "setfacl"]).map(|()| scratch)),
+    ) else {
+        return;
+    };
     std::fs::create_dir(scratch.made("src")).unwrap();
     let layouts: [&[&str]; 3] = [&[], &["-b", "size=1024", "-m", "rmapbt=0"], &["-n", "parent=1"]];
     for (number, layout) in layouts.into_iter().enumerate() {
         let made = scratch.made(&format!("synced {number}.xfs"));
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "bash", "-euo", "pipefail", "-c", SYNC, "sync"]);
+        let mut command = needs::script("-euo pipefail", SYNC, "sync");
         command.arg(scratch.image.with_extension("xfs")).arg(scratch.made("src")).arg(scratch.made("mnt"));
-        let repair = interop::damage::record::newer().join("xfs_repair");
+        let repair = needs::judges().join("xfs_repair");
         command.arg(&made).arg(&scratch.xebec).arg(env!("CARGO_BIN_EXE_interop")).arg(repair);
         let output = command.args(layout).output().unwrap();
         assert!(output.status.success(), "{layout:?}: {}", String::from_utf8_lossy(&output.stderr));

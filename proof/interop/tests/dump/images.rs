@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use interop::needs;
+use interop::built;
 
 /// The images but for three sorts: those that must be refused; large ones, which hold nothing more; and dirty ones,
 /// where without the log's replay a pointer may lead to what is something else by now.
@@ -11,7 +11,7 @@ use interop::needs;
 /// What keeps them from being made, or from being compared.
 pub fn find() -> Result<Vec<PathBuf>, String> {
     needs::tools(&["xfs_db"])?;
-    let folder = needs::corpus(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
+    let folder = built::corpus(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut images: Vec<_> =
         entries.flatten().map(|entry| entry.path()).filter(|path| is_wanted(path)).collect();

@@ -80,10 +80,7 @@ fn by_address(volume: &Volume, ours: &Dumped) -> Option<String> {
 
 #[test]
 fn dump_shows_what_xfs_db_prints() {
-    let images = match images::find() {
-        Ok(images) => images,
-        Err(why) => return interop::needs::skip("dump_shows_what_xfs_db_prints", &why),
-    };
+    let Some(images) = needs::met(images::find()) else { return };
     let next = AtomicUsize::new(0);
     let found = Mutex::new((0, Vec::new()));
     let work = || {

@@ -3,19 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::tour::Stop;
 
 /// Between the structures in the output of one run.
 const MARK: &str = "@@@@";
-
-/// The newest `xfs_db` that is installed.
-fn program() -> String {
-    let judges = std::env::var("XEBEC_JUDGES").unwrap_or_else(|_| "/opt/xebec-judges".into());
-    let newest = format!("{judges}/bin/xfs_db");
-    if Path::new(&newest).exists() { newest } else { "xfs_db".into() }
-}
 
 /// What `xfs_db` prints of each stop.
 pub fn run(image: &Path, log: Option<&Path>, stops: &[Stop]) -> Vec<String> {
@@ -27,7 +20,7 @@ pub fn run(image: &Path, log: Option<&Path>, stops: &[Stop]) -> Vec<String> {
     let path =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dump-{name}-{}.script", std::process::id()));
     std::fs::write(&path, script).unwrap();
-    let mut command = Command::new(program());
+    let mut command = needs::newest("xfs_db").unwrap();
     if let Some(log) = log {
         command.arg("-l").arg(log);
     }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crashsim::engine::check;
 use crashsim::files::Files as XebecFiles;
 use crashsim::{Image, ImageDevice};
-use interop::needs;
 use model::contents::{Call, Calls, Excused, Files, Session, Subject};
 use xebec::{Options, Volume};
 
@@ -135,9 +134,7 @@ impl Turns {
 
 #[test]
 fn xebec_and_the_kernel_go_on_with_each_others_files() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("xebec_and_the_kernel_go_on_with_each_others_files", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     let all: Vec<_> = (0..VOLUMES).map(|volume| Turns { volume }).collect();
     let wrong: Vec<_> = kernel::each(&all, |turns| turns.run().err()).into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,13 +1,12 @@
 //! Linux as judge: what both versions of `xfs_repair -n` say of an image, and what the kernel shows of it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use block::{FileDevice, OpenOptions};
 use crashsim::Image;
-use interop::damage::record;
 use model::Seen;
 use read::manifest::Record;
 
@@ -52,7 +51,7 @@ impl Files {
     pub fn new(folder: &Path, name: &str) -> Self {
         let mount = folder.join("mnt");
         std::fs::create_dir_all(&mount).unwrap();
-        Self { image: folder.join(name), log: None, mount, judges: vec![newer(), "/sbin/xfs_repair".into()] }
+        Self { image: folder.join(name), log: None, mount, judges: vec![newer(), needs::path("xfs_repair")] }
     }
 
     /// Has the kernel mount it, and a script do something there; `$mount` is where, its arguments are `$1` and so on.
@@ -61,8 +60,7 @@ impl Files {
     /// # Errors
     /// What the kernel or the script says when it fails.
     pub fn mounted(&self, script: &str, arguments: &[&Path]) -> Result<String, String> {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "bash", "-uc", &format!("{MOUNT}{script}"), "judge"]);
+        let mut command = needs::script("-u", &format!("{MOUNT}{script}"), "judge");
         command.arg(&self.image).arg(self.log.as_deref().unwrap_or(Path::new(""))).arg(&self.mount);
         let output = command.args(arguments).output().map_err(|error| error.to_string())?;
         let Output { status, stdout, stderr } = output;
@@ -95,7 +93,7 @@ impl Files {
     /// # Errors
     /// The complaint.
     pub fn ask(&self, judge: &Path) -> Result<(), String> {
-        let mut command = Command::new(judge);
+        let mut command = needs::own(judge);
         // A volume of one AG has no second superblock to compare with; xfs_repair then asks to be told to go on.
         command.args(["-n", "-f", "-o", "force_geometry"]);
         if let Some(log) = &self.log {
@@ -121,7 +119,7 @@ fn is_chatter(line: &str) -> bool {
 
 /// The newer `xfs_repair`.
 pub fn newer() -> PathBuf {
-    record::newer().join("xfs_repair")
+    needs::judges().join("xfs_repair")
 }
 
 /// What a manifest tells.

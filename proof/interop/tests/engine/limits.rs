@@ -1,14 +1,12 @@
 //! As many links as an inode can count: no test makes two thousand million names, so `xfs_db` writes the number.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use block::{FileDevice, OpenOptions};
 use crashsim::engine::Engine;
 use crashsim::shape::SHAPES;
 use crashsim::{Image, ImageDevice, Target};
-use interop::needs;
 use model::{Failure, How, Kind, New, Subject};
 
 use crate::kernel;
@@ -28,9 +26,7 @@ umount "$2"
 
 #[test]
 fn links_end_where_they_end_on_linux() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("links_end_where_they_end_on_linux", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     let engine = Engine { shape: SHAPES[0].clone() };
     let device = Arc::new(ImageDevice::new(engine.format().unwrap()));
     let volume = engine.open(device.clone()).unwrap();
@@ -57,15 +53,15 @@ fn links_end_where_they_end_on_linux() {
 
     let mount = work.path().join("mnt");
     std::fs::create_dir(&mount).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-uc", TRY, "try"]).arg(&path).arg(&mount).env("LC_ALL", "C");
+    let mut command = needs::script("-u", TRY, "try");
+    command.arg(&path).arg(&mount).env("LC_ALL", "C");
     let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
     assert_eq!(said.matches("Too many links").count(), 3, "{said}");
 }
 
 /// Lets an inode have as many links as it can.
 fn count_links(path: &Path, number: u64) {
-    let mut command = Command::new("xfs_db");
+    let mut command = needs::command("xfs_db");
     command.args(["-x", "-c", &format!("inode {number}"), "-c", &format!("write core.nlinkv2 {MOST}")]);
     assert!(command.arg(path).output().unwrap().status.success());
 }

@@ -8,7 +8,6 @@ use block::OpenOptions;
 use crashsim::engine::{Engine, Open};
 use crashsim::shape::BASE;
 use crashsim::{Image, ImageDevice, Workload, work};
-use interop::needs;
 use model::{Aim, Seen, Subject, Tolerance};
 use xebec::Volume;
 
@@ -54,9 +53,7 @@ impl Devices {
 
 #[test]
 fn a_log_of_its_own_goes_to_and_fro() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("a_log_of_its_own_goes_to_and_fro", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     let folder = kernel::scratch();
     let log = folder.path().join("log");
     let files = Files { log: Some(log.clone()), ..Files::new(folder.path(), "image") };

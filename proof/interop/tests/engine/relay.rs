@@ -3,7 +3,6 @@
 //! judged by the history of what Xebec did, too.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use base::stop;
@@ -11,7 +10,6 @@ use base::time::Time;
 use block::RecordDevice;
 use crashsim::engine::{Engine, Open};
 use crashsim::{Builder, Image, ImageDevice, Run, State, Target, Worked, Workload, states, survived, work};
-use interop::needs;
 use model::Rng;
 use model::{Aim, Generator, Kind, New, Seen, Session, Stepped, Subject, Ticks, Tolerance};
 
@@ -39,9 +37,7 @@ umount "$mount"
 
 #[test]
 fn xebec_and_the_kernel_recover_each_others_logs() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("xebec_and_the_kernel_recover_each_others_logs", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     let relay = |fresh: &Fresh| relay(fresh).err().map(|why| format!("{}: {why}", fresh.engine.shape.name));
     let volumes = [volumes::crashed(), volumes::more()].into_iter().flatten().collect::<Vec<_>>();
     let wrong: Vec<String> = kernel::each(&volumes, relay).into_iter().flatten().collect();
@@ -252,6 +248,6 @@ fn inner() {
 /// Stops the file system where it is; every second time it writes its log first.
 fn shut_down(mount: &Path, round: u64) {
     let how = if round.is_multiple_of(2) { "shutdown" } else { "shutdown -f" };
-    let mut command = Command::new("xfs_io");
+    let mut command = needs::command("xfs_io");
     assert!(command.args(["-x", "-c", how]).arg(mount).status().unwrap().success());
 }

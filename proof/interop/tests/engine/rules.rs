@@ -19,12 +19,12 @@ const STEPS: i64 = 6000;
 
 #[test]
 fn the_model_answers_as_the_kernel_does() {
-    mounted::run("the_model_answers_as_the_kernel_does", "rules::inner").unwrap();
+    mounted::run("rules::inner").unwrap();
 }
 
 #[test]
 fn the_mount_answers_as_the_model_does() {
-    mounted::run_on_xebec("the_mount_answers_as_the_model_does", "rules::inner").unwrap();
+    mounted::run_on_xebec("rules::inner").unwrap();
 }
 
 #[test]

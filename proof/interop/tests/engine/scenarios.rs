@@ -7,7 +7,6 @@ use base::time::Time;
 use crashsim::engine::{Engine, Open};
 use crashsim::shape::{SHAPES, Shape};
 use crashsim::{Image, ImageDevice, Target, Workload};
-use interop::needs;
 use model::{Aim, Kind, New, Operation, Seen, Session, Stepped, Styles, Subject, Ticks, Tolerance};
 
 use crate::kernel::{self, Files};
@@ -128,34 +127,26 @@ fn all(volumes: &[Fresh], scenarios: &[Scenario]) {
 
 #[test]
 fn linux_accepts_our_volumes_after_every_scenario() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("linux_accepts_our_volumes_after_every_scenario", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     all(&volumes::crashed(), &SCENARIOS);
 }
 
 #[test]
 fn linux_accepts_our_volumes_of_further_shapes() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("linux_accepts_our_volumes_of_further_shapes", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     all(&volumes::more(), &SCENARIOS[..3]);
 }
 
 #[test]
 fn linux_accepts_what_we_do_to_its_own_volumes() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("linux_accepts_what_we_do_to_its_own_volumes", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     let folder = kernel::scratch();
     all(&volumes::foreign(folder.path()), &SCENARIOS[..3]);
 }
 
 #[test]
 fn linux_lists_a_hundred_thousand_files_of_one_directory() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("linux_lists_a_hundred_thousand_files_of_one_directory", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     let engine =
         Engine { shape: Shape { name: "large", size: 256 << 20, ag_count: Some(4), ..SHAPES[0].clone() } };
     let device = Arc::new(ImageDevice::new(engine.format().unwrap()));

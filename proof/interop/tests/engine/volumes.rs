@@ -1,13 +1,11 @@
 //! The volumes that scenarios take place on: Xebec's own, and such that `mkfs.xfs` made.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use block::{Device, FileDevice, OpenOptions};
 use crashsim::engine::Engine;
 use crashsim::shape::{BASE, SHAPES, Shape};
 use crashsim::{Image, Target};
-use interop::damage::record;
 
 use crate::kernel::{self, Files};
 
@@ -98,7 +96,7 @@ pub fn foreign(folder: &Path) -> Vec<Fresh> {
 /// Makes a volume with `mkfs.xfs` 6.13.
 pub fn make(path: &Path, size: u64, options: &str) {
     std::fs::File::create(path).unwrap().set_len(size).unwrap();
-    let mut command = Command::new(record::newer().join("mkfs.xfs"));
+    let mut command = needs::newer("mkfs.xfs");
     // It makes volumes below 300 MB only for its own test suite.
     command.envs([("TEST_DIR", "1"), ("TEST_DEV", "1"), ("QA_CHECK_FS", "1")]);
     command.args(["-q", "-f"]).args(options.split_whitespace()).arg(path);

@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use interop::damage::record::newer;
-
 /// The volume, in a folder that vanishes.
 pub struct Volume {
     folder: tempfile::TempDir,
@@ -31,7 +29,7 @@ impl Volume {
         let image = folder.path().join("image");
         create(&image, 600 << 20);
         let log = own_log_device.then(|| folder.path().join("log"));
-        let mut mkfs = Command::new(newer().join("mkfs.xfs"));
+        let mut mkfs = needs::newer("mkfs.xfs");
         // It makes logs below 64 MB only for its own test suite.
         mkfs.envs([("TEST_DIR", "1"), ("TEST_DEV", "1"), ("QA_CHECK_FS", "1")]);
         mkfs.arg("-q").args(options);
@@ -53,8 +51,7 @@ impl Volume {
     /// What both versions of `xfs_logprint` say that the log holds, by transactions. A version that cannot read such a
     /// log says nothing.
     pub fn logprints(&self) -> Vec<String> {
-        let print = |program: PathBuf| {
-            let mut command = Command::new(program);
+        let print = |mut command: Command| {
             let output = self.with_log(command.arg("-t")).arg(&self.image).output().unwrap();
             let said = format!(
                 "{}{}",
@@ -67,7 +64,7 @@ impl Volume {
             assert!(output.status.success() || lost, "{command:?}: {said}");
             (!lost).then_some(said)
         };
-        ["xfs_logprint".into(), newer().join("xfs_logprint")].into_iter().filter_map(print).collect()
+        [needs::command("xfs_logprint"), needs::newer("xfs_logprint")].into_iter().filter_map(print).collect()
     }
 
     /// Lets the kernel have it: it recovers what is to be recovered.
@@ -76,7 +73,6 @@ impl Volume {
         std::fs::create_dir(&target).unwrap();
         // The loop device of the log is set up and given back here, as mount does it for the image alone.
         let script = r#"
-            set -e
             if [ -n "$3" ]; then
                 log=$(losetup -f --show "$3"); trap 'losetup -d "$log"' EXIT
                 options=logdev=$log,
@@ -84,16 +80,12 @@ impl Volume {
             mount -o "${options:-}loop,nouuid" "$1" "$2"
             umount "$2""#;
         let log = self.log.as_deref().unwrap_or(Path::new(""));
-        run(Command::new("unshare")
-            .args(["-m", "bash", "-c", script, "judge"])
-            .arg(&self.image)
-            .arg(&target)
-            .arg(log));
+        run(needs::script("-e", script, "judge").arg(&self.image).arg(&target).arg(log));
     }
 
     /// The label.
     pub fn label(&self) -> String {
-        let mut command = Command::new("xfs_db");
+        let mut command = needs::command("xfs_db");
         let printed =
             run(self.with_log(command.arg("-r")).args(["-c", "sb 0", "-c", "p fname"]).arg(&self.image));
         printed.split('"').nth(1).unwrap_or(&printed).trim().to_owned()
@@ -101,7 +93,7 @@ impl Volume {
 
     /// What `xfs_repair -n` complains of.
     pub fn repair(&self) -> String {
-        let mut command = Command::new(newer().join("xfs_repair"));
+        let mut command = needs::newer("xfs_repair");
         let said = run(self.with_log(command.args(["-n", "-o", "force_geometry"])).arg(&self.image));
         let ordinary =
             ["Phase", "        - ", "No modify", "Cannot get host", "Repair may fail", "the image and"];

@@ -14,7 +14,6 @@ use base::lock::Rank;
 use base::{AgBlock, AgNumber, Daddr};
 use block::{Device, FileDevice, OpenOptions};
 use format::superblock::Superblock;
-use interop::needs;
 use log::engine::{CommitTarget, Extent, Log, LogReservation, Options};
 
 use self::judges::Volume;
@@ -154,9 +153,7 @@ fn run(scenario: &Scenario, end: End) {
 
 #[test]
 fn linux_reads_the_logs_that_were_left_dirty_and_those_that_were_left_clean() {
-    if let Err(why) = needs::mounting() {
-        return needs::skip("the journal before Linux", &why);
-    }
+    let Some(()) = needs::met(needs::mounting()) else { return };
     for scenario in SCENARIOS {
         run(scenario, End::Unmount);
         run(scenario, End::PowerCut);

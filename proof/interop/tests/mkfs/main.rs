@@ -14,16 +14,15 @@ mod cases;
 mod compare;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::LazyLock;
 
-use interop::damage::record::newer;
-use interop::needs;
+use interop::built;
 
 const UUID: &str = "uuid=11111111-2222-3333-4444-555555555555";
 
 /// Built once.
-static XEBEC: LazyLock<PathBuf> = LazyLock::new(|| needs::xebec().unwrap());
+static XEBEC: LazyLock<Result<PathBuf, String>> = LazyLock::new(built::xebec);
 
 /// The two programs, each with a folder of its own.
 struct Peers {
@@ -32,17 +31,15 @@ struct Peers {
 }
 
 impl Peers {
-    /// `None`, loudly, where one of them is missing.
-    fn find(test: &str) -> Option<Self> {
-        if let Err(why) = needs::newer_xfsprogs() {
-            needs::skip(test, &why);
-            return None;
-        }
+    /// `None` where one of them is missing: the test is skipped.
+    fn find() -> Option<Self> {
+        needs::met(needs::newer_xfsprogs())?;
+        let xebec = needs::met(XEBEC.clone())?;
         let scratch = tempfile::tempdir().unwrap();
         for folder in ["ours", "theirs"] {
             std::fs::create_dir(scratch.path().join(folder)).unwrap();
         }
-        Some(Self { scratch, xebec: XEBEC.clone() })
+        Some(Self { scratch, xebec })
     }
 
     fn ours(&self) -> PathBuf {
@@ -56,7 +53,7 @@ impl Peers {
     /// `xebec mkfs`, which makes the file itself.
     fn make_ours(&self, size: u64, arguments: &[&str]) -> Output {
         remove(&self.ours());
-        let mut xebec = Command::new(&self.xebec);
+        let mut xebec = needs::own(&self.xebec);
         xebec.current_dir(self.ours()).args(["mkfs", "image", "--size", &size.to_string(), "-m", UUID]);
         xebec.args(arguments).output().unwrap()
     }
@@ -65,7 +62,7 @@ impl Peers {
     fn make_theirs(&self, size: u64, arguments: &[&str]) -> Output {
         remove(&self.theirs());
         std::fs::File::create(self.theirs().join("image")).unwrap().set_len(size).unwrap();
-        let mut mkfs = Command::new(newer().join("mkfs.xfs"));
+        let mut mkfs = needs::newer("mkfs.xfs");
         for lifted in ["TEST_DIR", "TEST_DEV", "QA_CHECK_FS"] {
             mkfs.env(lifted, "1");
         }
@@ -114,8 +111,8 @@ fn compared(peers: &Peers, ours: &Output, theirs: &Output) -> Option<String> {
     compare::difference(&peers.ours().join("image"), &peers.theirs().join("image"))
 }
 
-fn same(test: &str, cases: impl IntoIterator<Item = (u64, String)>) {
-    let Some(peers) = Peers::find(test) else { return };
+fn same(cases: impl IntoIterator<Item = (u64, String)>) {
+    let Some(peers) = Peers::find() else { return };
     let mut failures = Vec::new();
     let mut count = 0;
     for (size, options) in cases {
@@ -130,25 +127,25 @@ fn same(test: &str, cases: impl IntoIterator<Item = (u64, String)>) {
 
 #[test]
 fn every_block_size_and_size_of_volume_is_the_same() {
-    same("every_block_size_and_size_of_volume_is_the_same", cases::sizes());
+    same(cases::sizes());
 }
 
 #[test]
 fn every_option_is_the_same() {
-    same("every_option_is_the_same", cases::options());
+    same(cases::options());
 }
 
 #[test]
 fn features_in_every_combination_are_the_same() {
-    same("features_in_every_combination_are_the_same", cases::features());
+    same(cases::features());
 }
 
 /// The configuration files of `mkfs.xfs` say what was usual when a Linux with long support came out. They also have it
 /// tell a service, by an attribute of the root directory, to leave the volume alone, which is no feature.
 #[test]
 fn volumes_for_older_kernels_are_the_same() {
-    let Some(peers) = Peers::find("volumes_for_older_kernels_are_the_same") else { return };
-    let folder = newer().parent().unwrap().join("mkfs");
+    let Some(peers) = Peers::find() else { return };
+    let folder = needs::judges().parent().unwrap().join("mkfs");
     let mut count = 0;
     for entry in std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.unwrap().path();
@@ -169,8 +166,7 @@ fn volumes_for_older_kernels_are_the_same() {
 
 #[test]
 fn the_smallest_log_is_the_same() {
-    const TEST: &str = "the_smallest_log_is_the_same";
-    let Some(peers) = Peers::find(TEST) else { return };
+    let Some(peers) = Peers::find() else { return };
     let number = |output: &Output, before: &str| {
         let said = text(&output.stderr);
         let (_, rest) = said.split_once(before)?;
@@ -190,8 +186,7 @@ fn the_smallest_log_is_the_same() {
 
 #[test]
 fn an_external_log_is_the_same() {
-    const TEST: &str = "an_external_log_is_the_same";
-    let Some(peers) = Peers::find(TEST) else { return };
+    let Some(peers) = Peers::find() else { return };
     let size = 512 << 20;
     for options in
         ["-l logdev=log,size=64m", "-b size=1024 -l logdev=log", "-s size=4096 -l logdev=log,size=20000b"]
@@ -204,7 +199,7 @@ fn an_external_log_is_the_same() {
         let ours = {
             remove(&peers.ours());
             make_log(&peers.ours());
-            let mut xebec = Command::new(&peers.xebec);
+            let mut xebec = needs::own(&peers.xebec);
             xebec.current_dir(peers.ours()).args(["mkfs", "image", "--size", &size.to_string(), "-m", UUID]);
             xebec.args(&arguments).output().unwrap()
         };
@@ -212,7 +207,7 @@ fn an_external_log_is_the_same() {
             remove(&peers.theirs());
             make_log(&peers.theirs());
             std::fs::File::create(peers.theirs().join("image")).unwrap().set_len(size).unwrap();
-            let mut mkfs = Command::new(newer().join("mkfs.xfs"));
+            let mut mkfs = needs::newer("mkfs.xfs");
             mkfs.current_dir(peers.theirs()).args(["-m", UUID]).args(&arguments).arg("image");
             mkfs.output().unwrap()
         };
@@ -227,8 +222,7 @@ fn an_external_log_is_the_same() {
 /// `xfs_repair -n` finds nothing wrong, not with the smallest volumes either, which `mkfs.xfs` refuses to make.
 #[test]
 fn volumes_please_xfs_repair() {
-    const TEST: &str = "volumes_please_xfs_repair";
-    let Some(peers) = Peers::find(TEST) else { return };
+    let Some(peers) = Peers::find() else { return };
     for (size, options) in cases::judged() {
         let arguments: Vec<&str> = options.split_whitespace().collect();
         let made = peers.make_ours(size, &arguments);
@@ -238,30 +232,26 @@ fn volumes_please_xfs_repair() {
 }
 
 fn repaired(image: &Path, case: &str) {
-    let judge = newer().join("xfs_repair");
-    let verdict = Command::new(judge).args(["-n", "-o", "force_geometry"]).arg(image).output().unwrap();
+    let verdict =
+        needs::newer("xfs_repair").args(["-n", "-o", "force_geometry"]).arg(image).output().unwrap();
     assert!(verdict.status.success(), "{case}: {}{}", text(&verdict.stdout), text(&verdict.stderr));
 }
 
 /// The kernel mounts them, works on them, and leaves them in a state that `xfs_repair -n` likes.
 #[test]
 fn volumes_please_the_kernel() {
-    const TEST: &str = "volumes_please_the_kernel";
-    if let Err(why) = needs::mounting() {
-        return needs::skip(TEST, &why);
-    }
-    let Some(peers) = Peers::find(TEST) else { return };
+    let Some(()) = needs::met(needs::mounting()) else { return };
+    let Some(peers) = Peers::find() else { return };
     let point = peers.scratch.path().join("mnt");
     std::fs::create_dir(&point).unwrap();
     for (size, options) in cases::judged() {
         let arguments: Vec<&str> = options.split_whitespace().collect();
         let made = peers.make_ours(size, &arguments);
         assert!(made.status.success(), "{size} {options}: {}", text(&made.stderr));
-        let script = "mount -o loop,nouuid image \"$0\" && mkdir \"$0\"/d && seq 1 500 | (cd \"$0\"/d && xargs touch) \
-                      && dd if=/dev/zero of=\"$0\"/f bs=64k count=16 2>/dev/null && rm -r \"$0\"/d && umount \"$0\"";
-        let mut shell = Command::new("unshare");
-        shell.args(["-m", "sh", "-c", script]).arg(&point).current_dir(peers.ours());
-        let worked = shell.output().unwrap();
+        let script = "mount -o loop,nouuid image \"$1\"; mkdir \"$1\"/d; (cd \"$1\"/d; seq 1 500 | xargs touch); \
+                      head -c 1M /dev/zero > \"$1\"/f; rm -r \"$1\"/d; umount \"$1\"";
+        let mut shell = needs::script("-eu", script, "kernel");
+        let worked = shell.arg(&point).current_dir(peers.ours()).output().unwrap();
         assert!(worked.status.success(), "{size} {options}: {}", text(&worked.stderr));
         repaired(&peers.ours().join("image"), &format!("{size} {options}, after the kernel"));
     }
@@ -270,8 +260,7 @@ fn volumes_please_the_kernel() {
 /// What both refuse.
 #[test]
 fn what_is_refused_there_is_refused_here() {
-    const TEST: &str = "what_is_refused_there_is_refused_here";
-    let Some(peers) = Peers::find(TEST) else { return };
+    let Some(peers) = Peers::find() else { return };
     let mut failures = Vec::new();
     for (size, options) in cases::refused() {
         let arguments: Vec<&str> = options.split_whitespace().collect();
@@ -293,8 +282,7 @@ fn what_is_refused_there_is_refused_here() {
 /// 1 TB in well under a second, and little of the host's disk.
 #[test]
 fn a_terabyte_is_sparse_and_instant() {
-    const TEST: &str = "a_terabyte_is_sparse_and_instant";
-    let Some(peers) = Peers::find(TEST) else { return };
+    let Some(peers) = Peers::find() else { return };
     let made = peers.make_ours(1 << 40, &[]);
     assert!(made.status.success(), "{}", text(&made.stderr));
     use std::os::unix::fs::MetadataExt as _;

@@ -1,9 +1,8 @@
 //! A folder with a volume in it, and the judges.
 
 use std::fs::File;
-use std::process::Command;
 
-use interop::needs;
+use interop::built;
 
 /// What each script begins with: `$1` the folder, `$2` the program, `$3` the judges' own.
 const HEAD: &str = r#"
@@ -15,7 +14,7 @@ fail() { echo "$*" >&2; cat said >&2 2> /dev/null || true; exit 1; }
 judge() {
     "$xebec" check "$1" > said 2>&1 || fail "$2: xebec check"
     xfs_repair -n "$1" > said 2>&1 || fail "$2: xfs_repair -n"
-    /opt/xebec-judges/bin/xfs_repair -n "$1" > said 2>&1 || fail "$2: the newer xfs_repair -n"
+    "$XEBEC_JUDGES/bin/xfs_repair" -n "$1" > said 2>&1 || fail "$2: the newer xfs_repair -n"
 }
 # What the folder $1 holds: kinds, permissions, owners, sizes (not of directories), links, times, contents.
 facts() {
@@ -45,16 +44,12 @@ pub fn run(test: &str, tools: &[&str], script: &str) {
     let ready = needs::fuse()
         .and_then(|()| needs::mounting())
         .and_then(|()| needs::tools(tools))
-        .and_then(|()| needs::xebec());
-    let xebec = match ready {
-        Ok(xebec) => xebec,
-        Err(why) => return needs::skip(test, &why),
-    };
+        .and_then(|()| built::xebec());
+    let Some(xebec) = needs::met(ready) else { return };
     let folder = interop::mounted::scratch().unwrap();
     let script = [HEAD, script].concat();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euo", "pipefail", "-c", &script, test]).arg(folder.path());
-    command.arg(xebec).arg(env!("CARGO_BIN_EXE_interop"));
+    let mut command = needs::script("-euo pipefail", &script, test);
+    command.arg(folder.path()).arg(xebec).arg(env!("CARGO_BIN_EXE_interop"));
     // Not a pipe: a server that is left behind where a script fails would keep that open.
     let path = folder.path().join("script.log");
     let log = File::create(&path).unwrap();

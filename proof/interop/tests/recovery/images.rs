@@ -1,10 +1,9 @@
 //! Where the dirty images come from, and what Linux makes of a copy.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use interop::needs;
+use interop::built;
 
 /// What is made where `XEBEC_IMAGES` names no folder.
 const RECIPES: &[&str] = &[
@@ -19,9 +18,9 @@ const RECIPES: &[&str] = &[
 /// The dirty images.
 ///
 /// # Errors
-/// What keeps them from being made or mounted, for [`needs::skip`].
+/// What keeps them from being made or mounted.
 pub fn find() -> Result<Vec<PathBuf>, String> {
-    needs::mounting().and_then(|()| needs::tools(&["xfs_db"]))?;
+    needs::mounting()?;
     if let Some(folder) = std::env::var_os("XEBEC_IMAGES") {
         return Ok(list(Path::new(&folder)));
     }
@@ -30,10 +29,7 @@ pub fn find() -> Result<Vec<PathBuf>, String> {
     // Tests at the same time share the images.
     let lock = std::fs::File::create(folder.join("lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let make = Path::new(env!("CARGO_MANIFEST_DIR")).join("make-images");
-    let mut command = Command::new(make);
-    command.arg(&folder).args(RECIPES).env("XEBEC_INTEROP", env!("CARGO_BIN_EXE_interop"));
-    assert!(command.status().unwrap().success(), "make-images failed");
+    built::images(&folder, RECIPES, Some(env!("CARGO_BIN_EXE_interop")))?;
     Ok(list(&folder))
 }
 
@@ -46,6 +42,12 @@ fn list(folder: &Path) -> Vec<PathBuf> {
     let mut images: Vec<_> = entries.filter(is_dirty).collect();
     images.sort();
     images
+}
+
+/// Copies a file without its holes.
+pub fn copy(from: &Path, to: &Path) {
+    let status = needs::command("cp").arg("--sparse=always").args([from, to]).status();
+    assert!(status.unwrap().success(), "cannot copy {}", from.display());
 }
 
 /// A copy of an image that Linux mounted and unmounted. Gone when dropped.
@@ -78,19 +80,17 @@ impl Recovered {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recovered-{name}-{number}"));
         let mount = folder.join("mnt");
         std::fs::create_dir_all(&mount).unwrap();
-        let copy = |extension: &str| {
+        let copied = |extension: &str| {
             let from = image.with_extension(extension);
             let to = folder.join(format!("copy.{extension}"));
-            let run =
-                || Command::new("cp").arg("--sparse=always").arg(&from).arg(&to).status().unwrap().success();
             from.exists().then(|| {
-                assert!(run(), "cannot copy {}", from.display());
-                to.clone()
+                copy(&from, &to);
+                to
             })
         };
-        let recovered = Self { image: copy("xfs").unwrap(), log: copy("log"), folder: folder.clone() };
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "bash", "-euc", MOUNT, "recover"]).arg(&recovered.image);
+        let recovered = Self { image: copied("xfs").unwrap(), log: copied("log"), folder: folder.clone() };
+        let mut command = needs::script("-eu", MOUNT, "recover");
+        command.arg(&recovered.image);
         command.arg(recovered.log.as_deref().unwrap_or(Path::new(""))).arg(&mount);
         assert!(
             command.status().unwrap().success(),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use block::{Device, FileDevice, OpenOptions};
 use format::superblock::Superblock;
-use interop::needs;
+use interop::built;
 use log::replay_in_memory;
 
 fn open(path: &Path) -> Arc<dyn Device> {
@@ -56,10 +56,7 @@ fn compare(image: &Path) -> Vec<String> {
 
 #[test]
 fn recovery_leaves_what_the_kernels_recovery_leaves() {
-    let images = match images::find() {
-        Ok(images) => images,
-        Err(why) => return needs::skip("recovery_leaves_what_the_kernels_recovery_leaves", &why),
-    };
+    let Some(images) = needs::met(images::find()) else { return };
     let complaints: Vec<_> = images.iter().flat_map(|image| compare(image)).collect();
     assert!(!images.is_empty(), "no image was compared");
     let most = complaints.len().min(40);
@@ -68,9 +65,9 @@ fn recovery_leaves_what_the_kernels_recovery_leaves() {
 
 #[test]
 fn what_was_unfinished_is_finished_as_the_kernel_finishes_it() {
-    let (images, xebec) = match images::find().and_then(|images| Ok((images, needs::xebec()?))) {
-        Ok(found) => found,
-        Err(why) => return needs::skip("what_was_unfinished_is_finished_as_the_kernel_finishes_it", &why),
+    let Some((images, xebec)) = needs::met(images::find().and_then(|images| Ok((images, built::xebec()?))))
+    else {
+        return;
     };
     let complaints: Vec<_> = images.iter().flat_map(|image| place::complaints(&xebec, image)).collect();
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));

@@ -2,12 +2,11 @@
 //! the volume after its own; and what is replayed in place must be sound.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
-use interop::damage::record;
 use read::manifest::Record;
 
-use super::images::Recovered;
+use super::images::{Recovered, copy};
 
 /// A copy of an image, with its external log; gone when dropped.
 struct Copied {
@@ -21,8 +20,7 @@ impl Copied {
             let (from, to) =
                 (image.with_extension(extension), folder.path().join(format!("copy.{extension}")));
             if from.exists() {
-                let copied = Command::new("cp").arg("--sparse=always").arg(from).arg(to).status();
-                assert!(copied.unwrap().success());
+                copy(&from, &to);
             }
         }
         Self { folder }
@@ -34,7 +32,7 @@ impl Copied {
 }
 
 fn run(xebec: &Path, command: &str, image: &Path) -> Output {
-    let mut program = Command::new(xebec);
+    let mut program = needs::own(xebec);
     program.arg(command).arg(image);
     let log = image.with_extension("log");
     if log.exists() {
@@ -49,7 +47,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// What the newer `xfs_repair -n` says of a volume that is not sound.
 fn repair(image: &Path, log: Option<&Path>) -> Option<String> {
-    let mut program = Command::new(record::newer().join("xfs_repair"));
+    let mut program = needs::newer("xfs_repair");
     program.args(["-n", "-f", "-o", "force_geometry"]);
     if let Some(log) = log {
         program.arg("-l").arg(log);

@@ -17,9 +17,7 @@ mod shared;
 mod system;
 mod trees;
 
-use std::process::Command;
-
-use interop::{mounted, needs};
+use interop::{built, mounted};
 
 /// What all scripts begin with: `$1` the folder, `$2` the program, `$3` the binary `interop`, `$4` where the newer
 /// xfsprogs are. What is judged is the image `made`.
@@ -68,19 +66,17 @@ fn is_full() -> bool {
     std::env::var_os("XEBEC_SCALE").is_some_and(|scale| scale == "full")
 }
 
-/// Runs a script behind the one that all begin with, in a folder of its own; says that `test` was skipped where it
-/// cannot run.
+/// Runs a script behind the one that all begin with, in a folder of its own; the test is skipped where it cannot run.
 fn judge(test: &str, tools: &[&str], script: &str, words: &[&str]) {
-    let tools = needs::tools(&["xfs_repair", "find", "xargs"]).and_then(|()| needs::tools(tools));
-    let xebec = match needs::mounting().and(tools).and_then(|()| needs::xebec()) {
-        Ok(xebec) => xebec,
-        Err(why) => return needs::skip(test, &why),
+    let Some(xebec) =
+        needs::met(needs::mounting().and_then(|()| needs::tools(tools)).and_then(|()| built::xebec()))
+    else {
+        return;
     };
     let folder = mounted::scratch().unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-euo", "pipefail", "-c", &format!("{JUDGE}{script}"), test]);
+    let mut command = needs::script("-euo pipefail", &format!("{JUDGE}{script}"), test);
     command.arg(folder.path()).arg(xebec).arg(env!("CARGO_BIN_EXE_interop"));
-    let output = command.arg(interop::damage::record::newer()).args(words).output().unwrap();
+    let output = command.arg(needs::judges()).args(words).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{test} {words:?}: {said}");
 }
