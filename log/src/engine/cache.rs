@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - An address has one buffer at a time. One that is dropped is marked `Gone` under its lock first; whoever finds it
-//!   so looks again.
+//!   so looks again. One that holds nothing gives way to one of another length.
 //! - Only clean, unpinned buffers that nobody holds the lock of are dropped. Whoever brings a new one in beyond the
 //!   budget looks for such.
 //!
@@ -109,8 +109,8 @@ impl BufferCache {
     ) -> Result<Option<BufferGuard>, Error> {
         loop {
             let Some(guard) = self.get(segments, rank).try_lock() else { return Ok(None) };
-            if guard.state() != State::Gone {
-                return self.fill(check(guard, segments)?, verify).map(Some);
+            if let Some(guard) = self.accept(guard, segments)? {
+                return self.fill(guard, verify).map(Some);
             }
         }
     }
@@ -133,8 +133,8 @@ impl BufferCache {
             if is_freed() {
                 return Ok(true);
             }
-            if guard.state() != State::Gone {
-                return self.fill(check(guard, segments)?, verify).map(|_| true);
+            if let Some(guard) = self.accept(guard, segments)? {
+                return self.fill(guard, verify).map(|_| true);
             }
         }
     }
@@ -146,9 +146,35 @@ impl BufferCache {
     #[track_caller]
     pub fn lock(&self, segments: &Segments, rank: Rank) -> Result<BufferGuard, Error> {
         loop {
-            let guard = self.get(segments, rank).lock();
-            if guard.state() != State::Gone {
-                return check(guard, segments);
+            if let Some(guard) = self.accept(self.get(segments, rank).lock(), segments)? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// The buffer that was found at an address, if it is the one for these segments. `None` where it left the cache, or
+    /// leaves it now: one of another length that holds nothing. Then the address is looked up again.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: two structures claim one block with different lengths.
+    fn accept(&self, guard: BufferGuard, segments: &Segments) -> Result<Option<BufferGuard>, Error> {
+        let buffer = Arc::clone(guard.owner());
+        match guard.state() {
+            State::Gone => Ok(None),
+            _ if buffer.segments() == segments => Ok(Some(guard)),
+            // Somebody looked for a block that was freed meanwhile.
+            State::Empty if !is_needed(&buffer, &guard) => {
+                self.remove(&buffer, guard);
+                Ok(None)
+            }
+            _ => {
+                let damage = Damage::new(
+                    "metadata block",
+                    "extents",
+                    format_args!("{} bytes, as it is in use already", buffer.segments().bytes()),
+                    format_args!("{} bytes", segments.bytes()),
+                );
+                Err(Error::damaged(Place::daddr(segments.daddr()), damage))
             }
         }
     }
@@ -225,9 +251,7 @@ impl BufferCache {
 
     fn drop_locked(&self, buffer: &Arc<Buffer>, mut guard: BufferGuard) {
         settle(&mut guard);
-        let core = buffer.core();
-        let needed = guard.is_dirty() || core.is_pinned() || core.lsn().is_some() || buffer.is_flying();
-        if !needed && guard.state() != State::Gone {
+        if !is_needed(buffer, &guard) && guard.state() != State::Gone {
             self.remove(buffer, guard);
         }
     }
@@ -284,17 +308,8 @@ impl BufferCache {
     }
 }
 
-/// Two structures that claim one block with different lengths: one of them is damaged.
-fn check(guard: BufferGuard, segments: &Segments) -> Result<BufferGuard, Error> {
-    let found = guard.owner().segments();
-    if found == segments {
-        return Ok(guard);
-    }
-    let damage = Damage::new(
-        "metadata block",
-        "extents",
-        format_args!("{} bytes, as it is in use already", found.bytes()),
-        format_args!("{} bytes", segments.bytes()),
-    );
-    Err(Error::damaged(Place::daddr(segments.daddr()), damage))
+/// Whether something of a locked buffer is not home yet, or a write of it is in flight.
+fn is_needed(buffer: &Buffer, guard: &BufferGuard) -> bool {
+    let core = buffer.core();
+    guard.is_dirty() || core.is_pinned() || core.lsn().is_some() || buffer.is_flying()
 }

@@ -136,6 +136,29 @@ fn a_block_in_use_is_not_taken_over() {
     log.unmount().unwrap();
 }
 
+/// A block was freed and about to be used again with another length. The cache had dropped the old buffer; before the
+/// new one came in, the writeback of an inode of the removed cluster looked the old one up, which put an empty buffer
+/// of the old length there. The new owner took it for another structure that claims the block, and the volume shut
+/// down.
+#[test]
+fn an_empty_buffer_of_another_length_gives_way() {
+    let volume = Volume::new(4096);
+    make_blocks(&*volume.device, 4);
+    let log = volume.open(&options(2));
+    let (cache, verify) = (log.buffers(), |_: &[u8]| Ok(()));
+    let look = |at: Extent| drop(cache.get(&at.into(), Rank::Buffer));
+    look(place(1));
+    drop(cache.lock(&pair(1).into(), Rank::Buffer).unwrap());
+    look(place(1));
+    drop(cache.try_lock_read(&place(1).into(), Rank::Buffer, verify).unwrap().unwrap());
+    // What was read is in use, and another length is damage.
+    assert!(cache.lock(&pair(1).into(), Rank::Buffer).is_err());
+    look(pair(2));
+    assert!(cache.read_home(&place(2).into(), Rank::Buffer, || false, verify).unwrap());
+    drop(cache.lock_read(&place(2).into(), Rank::Buffer, verify).unwrap());
+    log.unmount().unwrap();
+}
+
 /// A thread with an old inode number read a cluster between the commit that freed it and the end of that commit's
 /// checkpoint. The cancelled buffer became valid again, went into the active item list, and was written over the next
 /// owner of the block.
