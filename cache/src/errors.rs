@@ -40,11 +40,18 @@ impl Errors {
 
     /// The last failure, if an open file has not told of it yet. From now on it has.
     pub fn report(&self, seen: &ErrorSeq) -> Result<(), Error> {
-        let now = self.count.load(SeqCst);
-        if seen.0.swap(now, SeqCst) == now {
+        if !seen.advance(self.count.load(SeqCst)) {
             return Ok(());
         }
         self.last.lock().clone().map_or(Ok(()), Err)
+    }
+}
+
+impl ErrorSeq {
+    /// Moves on to the failure `now`; `false` where it was reported before. Another `fsync` of the same open file may
+    /// have reported a later one meanwhile: the sequence never goes back.
+    fn advance(&self, now: u64) -> bool {
+        self.0.fetch_max(now, SeqCst) < now
     }
 }
 
@@ -64,5 +71,20 @@ mod tests {
         assert!(errors.report(&later).is_ok());
         assert!(errors.report(&second).is_err());
         assert!(errors.report(&second).is_ok());
+    }
+
+    /// Two threads called `fsync` on one open file. The first read the count of failures and was preempted; another
+    /// write failed, and the second thread reported it. The first then set the sequence back, so that it reported the
+    /// same failure again, and so did the next `fsync`.
+    #[test]
+    fn a_late_fsync_does_not_report_what_another_has_reported() {
+        let errors = Errors::default();
+        let seen = errors.sample();
+        errors.note(&Error::NoSpace { what: "a test" });
+        let early = errors.count.load(SeqCst);
+        errors.note(&Error::NoSpace { what: "a test" });
+        assert!(errors.report(&seen).is_err());
+        assert!(!seen.advance(early));
+        assert!(errors.report(&seen).is_ok());
     }
 }
