@@ -1,8 +1,15 @@
 //! What the counter of free blocks promises can be allocated, however free space lies.
 
-use base::{AgNumber, FsBlock};
+use std::sync::Arc;
 
-use crate::space::alloc::Suits;
+use base::lock::Rank;
+use base::{AgBlock, AgNumber, FsBlock};
+use format::btree::{BnoBt, CntBt};
+use log::engine::Extent;
+
+use crate::group::Group;
+use crate::space::alloc::{Suits, Want};
+use crate::space::trees::UnderAgf;
 use crate::testing::{OWNER, Volume};
 use crate::{AllocRequest, Claim, ClaimRequest, Near};
 
@@ -171,4 +178,55 @@ fn take_all(volume: &Volume, ag: AgNumber) {
     while all.left() > 0 && volume.run(|tx| groups.alloc_extent(tx, &mut all, &request)).is_ok() {
         all.rolled();
     }
+}
+
+/// A search for room locked group after group and looked at their trees. Where it found no room, it released the
+/// headers and kept the blocks of the trees. Another transaction then locked the headers and waited for a block of a
+/// tree, while the first one, in its next search, waited for these headers. Only the simulation met that deadlock.
+#[test]
+fn a_search_that_finds_no_room_keeps_no_block_of_a_tree() {
+    let Some(volume) = Volume::make(32, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1") else {
+        return;
+    };
+    let groups = &volume.groups;
+    let request = AllocRequest {
+        near: Near::OnlyAg(AgNumber(0)),
+        min: 8000,
+        max: 8000,
+        align: 1,
+        owner: OWNER,
+        data: false,
+    };
+    let mut taken = groups.reserve_blocks(8000).unwrap();
+    volume.run(|tx| groups.alloc_extent(tx, &mut taken, &request)).unwrap();
+    let [first, second] = [0, 1].map(|ag| groups.get(AgNumber(ag)).unwrap());
+    let want =
+        Want { near: Some(5), exact: false, min: 1, max: 9, align: 1, within: None, reuse_busy: false };
+    assert!(first.unclaimed_promise() < second.unclaimed_promise());
+    // As much as the second group has, and more than both have.
+    for (need, found) in [(second.unclaimed_promise(), true), (u32::MAX, false)] {
+        let mut mine = groups.reserve_blocks(1).unwrap();
+        let mut tx = volume.begin();
+        let done = groups.hold_from_lowest(&mut tx, &mut mine, need, &mut |tx, open| {
+            open.cursor::<CntBt>().last(tx)?;
+            Ok(if open.find(tx, &want)?.is_some() { Suits::Alone } else { Suits::NotYet })
+        });
+        assert_eq!(done.is_ok(), found, "{done:?}");
+        assert!(is_free(&volume, first), "need {need}");
+        assert_eq!(is_free(&volume, second), !found, "need {need}");
+    }
+}
+
+/// Whether no transaction has the headers of a group or the roots of its trees of free space.
+fn is_free(volume: &Volume, group: &Arc<Group>) -> bool {
+    let mut tx = volume.begin();
+    let Some(open) = group.try_lock(&mut tx).unwrap() else { return false };
+    let roots = [BnoBt::ROOT, CntBt::ROOT].map(|root| AgBlock(open.get(&tx, root)));
+    roots.into_iter().all(|root| {
+        let at = Extent {
+            daddr: volume.geometry.ag_block_daddr(group.ag, root),
+            bytes: volume.geometry.block_size,
+        };
+        tx.try_read(at, Rank::Buffer, |_| Ok(())).unwrap().is_some()
+    })
 }
