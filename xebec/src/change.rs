@@ -106,24 +106,26 @@ impl Volume {
     /// Begins a change that may take so many blocks.
     pub(crate) fn begin_taking(&self, reservation: LogReservation, blocks: u32) -> Result<Change<'_>> {
         let blocks = self.groups.reserve_blocks(blocks)?;
-        self.begin_with(reservation, blocks)
+        self.begin_with(reservation, blocks, Vec::new())
     }
 
     /// Begins a change that mostly gives back: it takes blocks if there are any, and does without if not.
     pub(crate) fn begin_giving(&self, reservation: LogReservation, blocks: u32) -> Result<Change<'_>> {
         let blocks = self.groups.reserve_blocks(blocks).or_else(|_| self.groups.reserve_blocks(0))?;
-        self.begin_with(reservation, blocks)
+        self.begin_with(reservation, blocks, Vec::new())
     }
 
-    /// Begins a change with blocks that were reserved.
+    /// Begins a change with blocks that were reserved, and claims among them. Where it fails, the claims end first:
+    /// parameters are dropped in reverse order.
     pub(crate) fn begin_with<'v>(
         &'v self,
         reservation: LogReservation,
         blocks: BlockReservation<'v>,
+        value: Vec<Claim>,
     ) -> Result<Change<'v>> {
         let room = blocks.left().min(self.reservations.name_blocks);
         let tx = self.table.shared().begin(reservation)?;
-        Ok(Change { volume: self, tx, blocks, room, value: Vec::new() })
+        Ok(Change { volume: self, tx, value, blocks, room })
     }
 
     /// Does what takes blocks. Where there are none, whatever is about to give some back is waited for, and then it is

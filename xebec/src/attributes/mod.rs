@@ -223,8 +223,7 @@ impl Volume {
         let blocks = self.groups.reserve_blocks(need + remote::block_count(length, &self.geometry))?;
         let most = self.reservations.most_pieces;
         let claims = values::claim(self.table.shared(), &self.groups, ino, (length, most))?;
-        let change = self.begin_with(self.reservations.attribute_in_pieces(claims.len()), blocks)?;
-        Ok(Change { value: claims, ..change })
+        self.begin_with(self.reservations.attribute_in_pieces(claims.len()), blocks, claims)
     }
 
     /// Removes an attribute.
