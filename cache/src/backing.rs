@@ -96,6 +96,8 @@ pub struct Finish<'f, B: Backing> {
     /// Blocks that are reserved for this: those that were claimed, and a share for the tree. What is left afterwards is
     /// left here.
     pub reserved: u64,
+    /// Records that may come to the map by all that the share for the tree is for.
+    pub records: u64,
 }
 
 /// A volume below.

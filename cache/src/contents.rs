@@ -340,9 +340,10 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    /// Takes the share for the tree out, to be spent.
-    pub(crate) fn take_tree_share(&self) -> u64 {
-        std::mem::take(&mut self.account.lock().tree)
+    /// Takes the share for the tree out, to be spent, and the records that it is for.
+    pub(crate) fn take_tree_share(&self) -> (u64, u64) {
+        let mut account = self.account.lock();
+        (std::mem::take(&mut account.tree), self.records(&account))
     }
 
     /// Takes blocks out, to be spent; how many there were. Fewer than asked for only after a change failed that had

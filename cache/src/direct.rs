@@ -197,13 +197,13 @@ impl<B: Backing> Contents<B> {
         let changes = count(&|part| part.needs_blocks() || part.kind == Kind::Unwritten);
         let cuts = changes > count(&|part| part.kind == Kind::Hole);
         self.set_aside(new, changes, cuts)?;
-        let held = self.spend(new);
+        let (tree, records) = self.take_tree_share();
+        let mut left = tree + self.spend(new);
         let written = self.write_parts(offset, buf, &map);
-        let mut left = held + self.take_tree_share();
         self.came(changes);
         let result = written.and_then(|written| {
             let size = (end > self.disk_size.load(SeqCst)).then_some(end);
-            let mut finish = [Finish { file: &self.file, written, size, reserved: left }];
+            let mut finish = [Finish { file: &self.file, written, size, reserved: left, records }];
             let result = self.cache.below.finish(&mut finish);
             left = finish.first().map_or(0, |finish| finish.reserved);
             result?;

@@ -269,17 +269,20 @@ impl<B: Backing> Cache<B> {
         for (index, job) in jobs.iter_mut().enumerate() {
             let Some((written, size)) = job.finish() else { continue };
             let claimed = written.iter().filter(|part| part.claim.is_some()).map(|part| part.count).sum();
-            let reserved = job.contents.spend(claimed) + job.contents.take_tree_share();
+            // In this order: the records are those of all that is dirty, with what is finished now.
+            let (tree, records) = job.contents.take_tree_share();
+            let reserved = tree + job.contents.spend(claimed);
             which.push((index, claimed, size));
-            finishes.push((Arc::clone(&job.contents), written, size, reserved));
+            finishes.push((Arc::clone(&job.contents), written, size, (reserved, records)));
         }
         let mut given: Vec<_> = finishes
             .iter_mut()
-            .map(|(contents, written, size, reserved)| Finish {
+            .map(|(contents, written, size, (reserved, records))| Finish {
                 file: &contents.file,
                 written: std::mem::take(written),
                 size: *size,
                 reserved: *reserved,
+                records: *records,
             })
             .collect();
         let result = if given.is_empty() { Ok(()) } else { self.below.finish(&mut given) };

@@ -135,6 +135,9 @@ impl Reservations {
     ///
     /// A block splits when it is full, and leaves two that are half full. So on each level there are no more splits
     /// than new entries, and no more than blocks that are full already, or become full by half a block of new entries.
+    /// This holds as long as no record goes: blocks that join become full without new entries, and an extent map that
+    /// fits the inode again gives its block back. Writeback lets records go only where it has reserved as much again
+    /// for what is left ([`contents::finish`](crate::contents::finish())).
     pub fn map_blocks_for(&self, extents: u64, records: u64) -> u64 {
         let (levels, leaf, node) = self.map_shape;
         let all = extents.saturating_add(records);

@@ -237,6 +237,7 @@ impl Backing for Below {
                 size: file.size,
                 modified: None,
                 reserved: small(std::mem::take(&mut file.reserved)),
+                records: file.records,
             });
         }
         let done = maps::finish(&self.shared, &self.groups, &mut finishes);

@@ -290,8 +290,9 @@ impl Part {
             at = FileBlock(at.get() + u64::from(count));
             Written { at: from, count, claim: Some(claim) }
         });
-        let (written, size, reserved) = (written.collect(), Some(self.size), self.reserved);
-        let finish = Finish { inode: Arc::clone(&self.file), written, size, modified: None, reserved };
+        let (written, size, reserved) = (written.collect::<Vec<_>>(), Some(self.size), self.reserved);
+        let (inode, records) = (Arc::clone(&self.file), written.len() as u64);
+        let finish = Finish { inode, written, size, modified: None, reserved, records };
         (self.file, finish)
     }
 }

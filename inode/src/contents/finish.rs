@@ -51,6 +51,8 @@ pub struct Finish {
     /// [`Reservations::map_blocks_for`](crate::reservation::Reservations::map_blocks_for). What is not used of them is
     /// left here for the caller, or was given back.
     pub reserved: u32,
+    /// Records that may come to the map by all that these blocks are reserved for.
+    pub records: u64,
 }
 
 /// Finishes writes. Several small files are finished in one transaction, where their claims lie in one allocation group
@@ -187,11 +189,12 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
     let file = File { shared, groups, inode: &inode };
     let mut blocks = groups.given_blocks(std::mem::take(&mut finish.reserved));
     let mut claimed = finish.written.iter().map(Written::claimed).sum();
+    let records = finish.records;
     loop {
         let mut step = file.begin(blocks)?;
         if let Some(written) = finish.written.first_mut() {
             let before = written.claimed();
-            step.write(written, claimed)?;
+            step.write(written, (claimed, records))?;
             claimed -= before - written.claimed();
             if written.count == 0 {
                 finish.written.remove(0);
@@ -219,10 +222,15 @@ impl Written {
 
 impl Step<'_> {
     /// Does as much of a range as one transaction may, from its beginning; the range is what is left then. For it and
-    /// what is written after it, `claimed` blocks are claimed.
-    fn write(&mut self, written: &mut Written, claimed: u32) -> Result<(), Error> {
+    /// what is written after it, `claimed` blocks are claimed, and `records` may come to the map.
+    fn write(&mut self, written: &mut Written, (claimed, records): (u32, u64)) -> Result<(), Error> {
         let to = FileBlock(written.at.get() + u64::from(written.count));
-        let (found, end) = pieces(self.list()?, (written.at, to), PIECES_AT_ONCE);
+        let joins = self.may_join(claimed, records)?;
+        let (mut found, mut end) = pieces(self.list()?, (written.at, to), PIECES_AT_ONCE);
+        if let (false, Some((at, piece))) = (joins, found.first()) {
+            end = FileBlock(at.get() + piece.count);
+            found.truncate(1);
+        }
         let count = (end.get() - written.at.get()) as u32; // a part of so many
         let mapped = found.iter().filter_map(|(at, piece)| Some((*at, piece.count, piece.mapping?)));
         // All of a range is claimed; if less is, what is left over is not mapped.
@@ -234,14 +242,14 @@ impl Step<'_> {
         match part {
             Some(part) => {
                 let old = mapped.map(|(at, count, _)| (at, FileBlock(at.get() + count)));
-                self.replace(written.at, part, old)?;
+                self.replace(written.at, part, old, joins)?;
             }
             None => {
                 self.has_room_for(2 * PIECES_AT_ONCE)?;
                 for (at, count, (_, unwritten)) in mapped {
                     let range = (at, FileBlock(at.get() + count));
                     if unwritten {
-                        self.edit(|fork, tx, space| fork.mark(tx, space, range, false))?;
+                        self.edit(|fork, tx, space| fork.joining(joins).mark(tx, space, range, false))?;
                     }
                 }
             }
@@ -251,27 +259,45 @@ impl Step<'_> {
         Ok(())
     }
 
+    /// Whether the next transaction may take records away: by joining neighbours, or one extent in place of several. A
+    /// block of the tree that becomes free by that is anybody's, and what is to come may need it again. So the tree
+    /// keeps its records, unless what is still reserved afterwards covers all that is to come, whatever the tree looks
+    /// like then. On a volume with room it does, as more is reserved here.
+    fn may_join(&mut self, claimed: u32, records: u64) -> Result<bool, Error> {
+        const AT_ONCE: u64 = 2;
+        let extents = self.list()?.len() as u64;
+        let reservations = &self.file.shared.reservations;
+        let now = reservations.map_blocks_for(extents, AT_ONCE);
+        let later = reservations.map_blocks_for(extents + AT_ONCE, records);
+        let need = u64::from(claimed).saturating_add(now).saturating_add(later);
+        Ok(u32::try_from(need).is_ok_and(|need| self.blocks.top_up(need)))
+    }
+
     /// Maps claimed blocks where `old` ranges are mapped, each by one extent, or nothing is.
     fn replace(
         &mut self,
         at: FileBlock,
         claim: Claim,
         old: impl Iterator<Item = (FileBlock, FileBlock)>,
+        joins: bool,
     ) -> Result<(), Error> {
         if claim.count() == 0 {
             return Ok(());
         }
         self.has_room_for(3)?;
-        // Whoever reserved less than the tree of the map may take gets more of it here, if there is more.
-        self.blocks.top_up(claim.count() + self.file.shared.reservations.map_blocks);
         let extent = extent_of(at, &claim);
         let groups = self.file.groups;
         groups.take_claimed(&mut self.tx, &mut self.blocks, [claim], Owner::Mapped)?;
         let shared = shares(&self.locked);
         for range in old {
+            if !joins {
+                // The only one.
+                let range = (range.0, range.1.min(extent.end()));
+                return self.edit(|fork, tx, space| fork.replace(tx, space, range, (extent.start, shared)));
+            }
             self.edit(|fork, tx, space| fork.free(tx, space, range, shared))?;
         }
-        self.edit(|fork, tx, space| fork.map(tx, space, extent))
+        self.edit(|fork, tx, space| fork.joining(joins).map(tx, space, extent))
     }
 
     /// Refuses a change that the counter of extents could not tell.

@@ -67,6 +67,13 @@ pub struct Splice {
     pub new: Few,
 }
 
+impl Splice {
+    /// Whether there are fewer records afterwards.
+    fn removes(&self) -> bool {
+        self.old.len() > self.new.len()
+    }
+}
+
 /// The beginning of a range of a file: all of it in one extent, or in none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -189,15 +196,21 @@ impl ExtentList {
     }
 
     /// The change that maps a hole: joined with the neighbours that continue it on both disk and file, as far as one
-    /// record can hold. `None` where part of the range is mapped already, or it is empty.
-    pub fn splice_insert(&self, extent: Extent) -> Option<Splice> {
+    /// record can hold. With `keep`, no record goes: where the change would join both neighbours, it joins none.
+    /// `None` where part of the range is mapped already, or it is empty.
+    pub fn splice_insert(&self, extent: Extent, keep: bool) -> Option<Splice> {
+        let joined = self.insert(extent, true)?;
+        if keep && joined.removes() { self.insert(extent, false) } else { Some(joined) }
+    }
+
+    fn insert(&self, extent: Extent, joins: bool) -> Option<Splice> {
         let at = self.index_at(extent.offset);
         let right = self.get(at);
         if extent.count == 0 || right.is_some_and(|right| right.offset < extent.end()) {
             return None;
         }
         let left = at.checked_sub(1).and_then(|before| self.get(before));
-        let left = left.filter(|left| continues(left, &extent));
+        let left = left.filter(|left| joins && continues(left, &extent));
         let mut splice = Splice { at, old: Few::new(), new: Few::new() };
         let mut joined = extent;
         if let Some(left) = left {
@@ -205,7 +218,7 @@ impl ExtentList {
             splice.old.push(left);
             joined = Extent { count: left.count + extent.count, ..left };
         }
-        if let Some(right) = right.filter(|right| continues(&joined, right)) {
+        if let Some(right) = right.filter(|right| joins && continues(&joined, right)) {
             splice.old.push(right);
             joined.count += right.count;
         }
@@ -224,9 +237,31 @@ impl ExtentList {
         Some((splice, cut(&old, from, to)))
     }
 
+    /// The change that maps `from..to`, which one extent must map whole, to written blocks from `start` on instead.
+    /// No record goes.
+    pub fn splice_replace(&self, from: FileBlock, to: FileBlock, start: FsBlock) -> Option<(Splice, Extent)> {
+        let (mut splice, gone) = self.splice_remove(from, to)?;
+        let old = splice.old.first().copied()?;
+        splice.new = Few::new();
+        splice.new.push_some(cut(&old, old.offset, from));
+        splice.new.push(Extent { start, unwritten: false, ..gone });
+        splice.new.push_some(cut(&old, to, old.end()));
+        Some((splice, gone))
+    }
+
     /// The change that marks `from..to`, which one extent must map whole, as written or unwritten; joined with
-    /// neighbours where possible. `None` also where it is so already.
-    pub fn splice_mark(&self, from: FileBlock, to: FileBlock, unwritten: bool) -> Option<Splice> {
+    /// neighbours where possible. With `keep`, no record goes. `None` also where it is so already.
+    pub fn splice_mark(
+        &self,
+        (from, to): (FileBlock, FileBlock),
+        unwritten: bool,
+        keep: bool,
+    ) -> Option<Splice> {
+        let joined = self.mark((from, to), unwritten, true)?;
+        if keep && joined.removes() { self.mark((from, to), unwritten, false) } else { Some(joined) }
+    }
+
+    fn mark(&self, (from, to): (FileBlock, FileBlock), unwritten: bool, joins: bool) -> Option<Splice> {
         let at = self.index_at(from);
         let old = self.get(at).filter(|old| old.offset <= from && to <= old.end() && from < to)?;
         if old.unwritten == unwritten {
@@ -235,14 +270,14 @@ impl ExtentList {
         let mut middle = Extent { unwritten, ..cut(&old, from, to) };
         let mut splice = Splice { at, old: Few::new(), new: Few::new() };
         let left = at.checked_sub(1).and_then(|before| self.get(before));
-        if let Some(left) = left.filter(|left| from == old.offset && continues(left, &middle)) {
+        if let Some(left) = left.filter(|left| joins && from == old.offset && continues(left, &middle)) {
             splice.at -= 1;
             splice.old.push(left);
             middle = Extent { count: left.count + middle.count, ..left };
         }
         splice.old.push(old);
         splice.new.push_some(cut(&old, old.offset, from));
-        let right = self.get(at + 1).filter(|right| to == old.end() && continues(&middle, right));
+        let right = self.get(at + 1).filter(|right| joins && to == old.end() && continues(&middle, right));
         if let Some(right) = right {
             splice.old.push(right);
             middle.count += right.count;

@@ -42,6 +42,7 @@ fn assert_pieces_cover(list: &ExtentList, model: &Model, from: u64, to: u64) {
 enum Step {
     /// Maps a hole; the disk block follows from the logical one, so that neighbours often join.
     Insert {
+        keep: bool,
         at: u64,
         count: u64,
         shift: u64,
@@ -52,11 +53,17 @@ enum Step {
         count: u64,
     },
     Mark {
+        keep: bool,
         at: u64,
         count: u64,
         unwritten: bool,
     },
     /// Moves the extent that begins there.
+    Replace {
+        at: u64,
+        count: u64,
+        shift: u64,
+    },
     Move {
         from: u64,
         to: u64,
@@ -69,25 +76,41 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let range = || (0u64..40, 1u64..9);
     prop_oneof![
-        3 => (range(), 0u64..2, any::<bool>())
-            .prop_map(|((at, count), shift, unwritten)| Step::Insert { at, count, shift, unwritten }),
+        3 => (range(), 0u64..2, any::<bool>(), any::<bool>()).prop_map(
+            |((at, count), shift, unwritten, keep)| Step::Insert { keep, at, count, shift, unwritten }
+        ),
         2 => range().prop_map(|(at, count)| Step::Remove { at, count }),
-        2 => (range(), any::<bool>())
-            .prop_map(|((at, count), unwritten)| Step::Mark { at, count, unwritten }),
+        2 => (range(), any::<bool>(), any::<bool>())
+            .prop_map(|((at, count), unwritten, keep)| Step::Mark { keep, at, count, unwritten }),
+        2 => (range(), 0u64..2).prop_map(|((at, count), shift)| Step::Replace { at, count, shift }),
         2 => (0u64..48, 0u64..48).prop_map(|(from, to)| Step::Move { from, to }),
         1 => (0u64..48).prop_map(|at| Step::Split { at }),
     ]
 }
 
+fn replace(list: &mut ExtentList, model: &mut Model, (at, count): (u64, u64), shift: u64) {
+    let start = 1000 + at + shift * 500;
+    let range = (FileBlock(at), FileBlock(at + count));
+    if let Some((splice, gone)) = list.splice_replace(range.0, range.1, FsBlock(start)) {
+        assert!(splice.new.len() >= splice.old.len(), "no block of a tree becomes free");
+        list.apply(&splice);
+        for n in 0..count {
+            let expected = (gone.start.get() + n, gone.unwritten);
+            assert_eq!(model.insert(at + n, (start + n, false)), Some(expected));
+        }
+    }
+}
+
 fn run(list: &mut ExtentList, model: &mut Model, step: &Step) {
     match *step {
-        Step::Insert { at, count, shift, unwritten } => {
+        Step::Insert { keep, at, count, shift, unwritten } => {
             let start = 1000 + at + shift * 500;
             let extent = Extent { offset: FileBlock(at), start: FsBlock(start), count, unwritten };
             let is_hole = model.range(at..at + count).next().is_none();
-            let splice = list.splice_insert(extent);
+            let splice = list.splice_insert(extent, keep);
             assert_eq!(splice.is_some(), is_hole, "{step:?}");
             if let Some(splice) = splice {
+                assert!(!keep || splice.new.len() >= splice.old.len(), "no block of a tree becomes free");
                 list.apply(&splice);
                 model.extend((0..count).map(|n| (at + n, (start + n, unwritten))));
             }
@@ -101,14 +124,17 @@ fn run(list: &mut ExtentList, model: &mut Model, step: &Step) {
                 }
             }
         }
-        Step::Mark { at, count, unwritten } => {
-            if let Some(splice) = list.splice_mark(FileBlock(at), FileBlock(at + count), unwritten) {
+        Step::Mark { keep, at, count, unwritten } => {
+            let range = (FileBlock(at), FileBlock(at + count));
+            if let Some(splice) = list.splice_mark(range, unwritten, keep) {
+                assert!(!keep || splice.new.len() >= splice.old.len(), "no block of a tree becomes free");
                 list.apply(&splice);
                 for n in at..at + count {
                     model.get_mut(&n).unwrap().1 = unwritten;
                 }
             }
         }
+        Step::Replace { at, count, shift } => replace(list, model, (at, count), shift),
         Step::Move { from, to } => {
             let Some(old) = list.find(FileBlock(from)).filter(|old| old.offset.get() == from) else {
                 assert!(list.splice_move(FileBlock(from), FileBlock(to)).is_none());
@@ -171,7 +197,7 @@ fn extent(offset: u64, start: u64, count: u64) -> Extent {
 #[test]
 fn what_fills_the_hole_between_two_that_it_continues_makes_one_of_three() {
     let mut list = ExtentList::from_sorted(vec![extent(0, 100, 4), extent(6, 106, 2)]);
-    let splice = list.splice_insert(extent(4, 104, 2)).unwrap();
+    let splice = list.splice_insert(extent(4, 104, 2), false).unwrap();
     list.apply(&splice);
     assert_eq!(list.as_slice(), [extent(0, 100, 8)]);
 }
@@ -181,7 +207,7 @@ fn no_record_grows_beyond_what_its_bits_can_hold() {
     let most = MAX_EXTENT_BLOCKS;
     let mut list = ExtentList::from_sorted(vec![extent(0, 100, most - 1)]);
     for n in 0..2 {
-        let splice = list.splice_insert(extent(most - 1 + n, 100 + most - 1 + n, 1)).unwrap();
+        let splice = list.splice_insert(extent(most - 1 + n, 100 + most - 1 + n, 1), false).unwrap();
         list.apply(&splice);
     }
     assert_eq!(list.as_slice(), [extent(0, 100, most), extent(most, 100 + most, 1)]);

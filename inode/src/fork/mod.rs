@@ -23,7 +23,7 @@ mod load;
 pub(crate) mod root;
 mod tree;
 
-use base::{FileBlock, errno};
+use base::{FileBlock, FsBlock, errno};
 use format::Geometry;
 use format::damage::Place;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, RawExtent};
@@ -53,6 +53,8 @@ pub struct Fork<'a> {
     geometry: &'a Geometry,
     state: &'a mut InodeState,
     kind: ForkKind,
+    /// See [`joining`](Self::joining).
+    joins: bool,
 }
 
 impl<'a> Fork<'a> {
@@ -71,7 +73,15 @@ impl<'a> Fork<'a> {
             let list = load::read_tree(shared, state, kind)?;
             state.set_list(kind, Some(list));
         }
-        Ok(Self { geometry, state, kind })
+        Ok(Self { geometry, state, kind, joins: true })
+    }
+
+    /// Whether [`map`](Self::map) and [`mark`](Self::mark) may take records away by joining neighbours, as they do
+    /// unless told otherwise. Where they may not, no block of the tree becomes free, which others could take before the
+    /// tree needs it again.
+    pub fn joining(&mut self, joins: bool) -> &mut Self {
+        self.joins = joins;
+        self
     }
 
     /// The extents in order.
@@ -135,7 +145,7 @@ impl<'a> Fork<'a> {
     /// # Errors
     /// `EINVAL` where it is no hole, `EFBIG` where the counter of extents is full; damage.
     pub fn map(&mut self, tx: &mut Transaction, space: &mut dyn Space, extent: Extent) -> Result<(), Error> {
-        let splice = self.list().splice_insert(extent).ok_or(TAKEN)?;
+        let splice = self.list().splice_insert(extent, !self.joins).ok_or(TAKEN)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(extent.count as i64); // at most 21 bits
         space.mapped(tx, self.owner(false), &extent)
@@ -178,6 +188,24 @@ impl<'a> Fork<'a> {
         Ok(gone)
     }
 
+    /// Maps a range that one extent maps whole to written blocks from `start` on instead, and frees what it mapped.
+    /// `shared` where other files may have these blocks, too. Takes no record away.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn replace(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn Space,
+        (from, to): (FileBlock, FileBlock),
+        (start, shared): (FsBlock, bool),
+    ) -> Result<(), Error> {
+        let (splice, gone) = self.list().splice_replace(from, to, start).ok_or(TAKEN)?;
+        self.splice(tx, space, &splice)?;
+        space.release(tx, self.owner(false), &gone, shared)?;
+        space.mapped(tx, self.owner(false), &Extent { start, unwritten: false, ..gone })
+    }
+
     /// Marks a range that one extent maps whole as written or unwritten.
     ///
     /// # Errors
@@ -190,7 +218,7 @@ impl<'a> Fork<'a> {
         unwritten: bool,
     ) -> Result<(), Error> {
         let old = self.list().find(from).filter(|old| to <= old.end() && from < to).ok_or(TAKEN)?;
-        let Some(splice) = self.list().splice_mark(from, to, unwritten) else { return Ok(()) };
+        let Some(splice) = self.list().splice_mark((from, to), unwritten, !self.joins) else { return Ok(()) };
         self.splice(tx, space, &splice)?;
         let skip = from.get() - old.offset.get();
         let start = (old.start.get() + skip).into();

@@ -1,6 +1,7 @@
 //! Files on whole volumes, which `mkfs` made: the real allocation groups below, and the checker as judge. The files
 //! have no names: they are on the lists of unlinked inodes, where such files belong.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ag::{AllocInode, Costs, Groups};
@@ -13,8 +14,9 @@ use format::inode::ForkKind;
 use format::ondisk::U64;
 use format::stamp::Stamp;
 use format::superblock::RawSuperblock;
+use log::engine::target::StableHook;
 use log::engine::unlogged::Unlogged;
-use log::engine::{BufferCache, CommitTarget, LogReservation, Loggable, Transaction};
+use log::engine::{BufferCache, BusyExtent, CommitTarget, LogReservation, Loggable, Transaction};
 use zerocopy::FromBytes;
 
 use crate::fork::Fork;
@@ -27,7 +29,46 @@ pub(crate) struct Volume {
     pub device: Arc<MemoryDevice>,
     pub target: Arc<Unlogged>,
     pub groups: Arc<Groups>,
+    /// Other writers.
+    pub others: Arc<Others>,
     pub table: InodeTable,
+}
+
+/// Writers that reserve all that becomes free as soon as it does, while `take` is set.
+#[derive(Debug)]
+pub(crate) struct Others {
+    groups: Arc<Groups>,
+    take: AtomicBool,
+}
+
+impl Others {
+    /// They take all there is; what is done then gets nothing.
+    pub fn take_all<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.take.store(true, SeqCst);
+        let before = self.groups.available();
+        self.take();
+        let done = work();
+        self.take.store(false, SeqCst);
+        drop(self.groups.given_blocks(u32::try_from(before).unwrap()));
+        done
+    }
+
+    fn take(&self) {
+        while let most @ 1.. = self.groups.available() as u32
+            && let Ok(mut reserved) = self.groups.reserve_blocks(most)
+        {
+            reserved.give(most);
+        }
+    }
+}
+
+impl StableHook for Others {
+    fn extents_stable(&self, extents: &[BusyExtent]) {
+        self.groups.extents_stable(extents);
+        if self.take.load(SeqCst) {
+            self.take();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -56,10 +97,11 @@ impl Volume {
         let nowhere: Arc<dyn CommitTarget> = Arc::new(Unlogged::new(None));
         let groups = Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry).unwrap();
         let groups = Arc::new(groups);
-        let target = Arc::new(Unlogged::new(Some(groups.clone())));
+        let others = Arc::new(Others { groups: groups.clone(), take: AtomicBool::new(false) });
+        let target = Arc::new(Unlogged::new(Some(others.clone())));
         let (clock, random) = (Arc::new(SystemClock), Random::seeded(3));
         let shared = Shared::new(geometry, (target.clone(), cache), groups.clone(), clock, random);
-        Self { device, target, groups, table: InodeTable::new(Arc::new(shared), 1 << 16) }
+        Self { device, target, groups, others, table: InodeTable::new(Arc::new(shared), 1 << 16) }
     }
 
     pub fn reopened(self) -> Self {

@@ -247,6 +247,7 @@ impl File<'_> {
                 size: None,
                 modified: Some(shared.now()),
                 reserved: reserved.give(most + room),
+                records: 2,
             }];
             let finished = contents::finish(shared, groups, &mut finish);
             drop(groups.given_blocks(finish.iter().map(|finish| finish.reserved).sum()));

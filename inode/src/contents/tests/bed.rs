@@ -95,7 +95,8 @@ impl Bed {
         let size = (at + count) * self.block_size() - 1;
         self.known[file].size = self.known[file].size.max(size);
         let inode = self.inode(file);
-        self.finish(&mut [Finish { inode, written, size: Some(size), modified: None, reserved }])
+        let records = 2 * count;
+        self.finish(&mut [Finish { inode, written, size: Some(size), modified: None, reserved, records }])
     }
 
     /// Writes unwritten blocks in their place.
@@ -110,7 +111,8 @@ impl Bed {
             }
         }
         let inode = self.inode(file);
-        self.finish(&mut [Finish { inode, written: ranges, size: None, modified: None, reserved }])
+        let records = 2 * count;
+        self.finish(&mut [Finish { inode, written: ranges, size: None, modified: None, reserved, records }])
     }
 
     /// Writes one run to many files at once.
@@ -133,6 +135,7 @@ impl Bed {
                 size: Some(size),
                 modified: None,
                 reserved,
+                records: count.into(),
             });
         }
         self.finish(&mut files)

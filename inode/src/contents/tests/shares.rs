@@ -1,6 +1,12 @@
 //! What is set aside for the tree of a map covers the records wherever they come.
 
+use std::sync::Arc;
+
+use base::FileBlock;
+use format::inode::ForkKind;
+
 use super::bed::{Bed, Numbers};
+use crate::contents::{Finish, Written, finish};
 use crate::tests::volume::options;
 
 /// Blocks that the tree takes when single blocks come to a file of so many extents, each a hole apart: `place` says at
@@ -54,4 +60,115 @@ fn a_share_is_small_where_records_cannot_split_much() {
     // Single blocks of a large map: one leaf for each, and little more.
     assert!((100..130).contains(&share(100_000, 100)), "{}", share(100_000, 100));
     assert!(share(u64::MAX, 100) < 1000);
+}
+
+/// Writes each of these blocks, which are unwritten, in its place, with exactly what is set aside for the tree, while
+/// other writers take whatever becomes free. Returns how many extents there are then.
+fn fill_on_a_full_volume(bed: &mut Bed, blocks: &[u64]) -> usize {
+    let inode = bed.inode(0);
+    let extents = inode.lock().extent_count(ForkKind::Data);
+    let records = 2 * blocks.len() as u64;
+    let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
+    let share = shared.reservations.map_blocks_for(extents, records) as u32;
+    let reserved = groups.reserve_blocks(share).unwrap().give(share);
+    let written = |at: &u64| Written { at: FileBlock(*at), count: 1, claim: None };
+    let written = blocks.iter().map(written).collect();
+    let mut files = [Finish { inode, written, size: None, modified: None, reserved, records }];
+    bed.volume.others.take_all(|| finish(shared, groups, &mut files)).unwrap();
+    drop(groups.given_blocks(files[0].reserved));
+    for block in blocks {
+        bed.known[0].map.get_mut(block).unwrap().1 = false;
+    }
+    bed.judge();
+    bed.inode(0).lock().extent_count(ForkKind::Data) as usize
+}
+
+/// Three unwritten blocks from each of these on, of which some are then written.
+fn triples(bed: &mut Bed, at: &[u64], written: &[u64]) {
+    for at in at {
+        bed.preallocate(0, *at, 3, None).unwrap();
+        for n in written {
+            bed.fill(0, at + n, 1).unwrap();
+        }
+    }
+}
+
+/// The story: a file had one extent more than its inode holds. Writeback of scattered blocks joined some of its extents
+/// and split others by turns. Each time they fitted the inode, the block of the tree was freed, and other writers on
+/// the full volume took it; each time they did not, the tree needed a block again, and only one had been reserved. The
+/// volume shut down, and acknowledged data was lost.
+#[test]
+fn a_share_covers_extents_that_come_to_fit_the_inode_and_do_not_again() {
+    let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
+    let most = bed.inode(0).read().inline_extents_max(ForkKind::Data) as u64;
+    // By turns: writing the middle joins three extents, or splits one in three.
+    let turns = most / 4 + 1;
+    let (joined, split): (Vec<u64>, Vec<u64>) = (0..turns).map(|n| (16 * n, 16 * n + 8)).unzip();
+    triples(&mut bed, &joined, &[0, 2]);
+    triples(&mut bed, &split, &[]);
+    let extents = bed.inode(0).read().extent_count(ForkKind::Data);
+    assert!((most + 1..most + 4).contains(&extents), "{extents} extents, {most} fit");
+    // The first two bring the extents below what fits the inode, and then each one across the border.
+    let (down, up) = (joined.iter().skip(1), split.iter());
+    let turns = down.zip(up).flat_map(|(down, up)| [down + 1, up + 1]);
+    let blocks: Vec<u64> = std::iter::once(joined[0] + 1).chain(turns).collect();
+    fill_on_a_full_volume(&mut bed, &blocks);
+}
+
+/// The same among the leaves of a tree: two that were joined are full, and split again.
+#[test]
+fn a_share_covers_leaves_that_join_and_split_again() {
+    for (turns, run) in (14..18).flat_map(|turns| (1..5).map(move |run| (turns, run))) {
+        let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
+        let (joined, split): (Vec<u64>, Vec<u64>) = (0..turns).map(|n| (16 * n, 16 * n + 8)).unzip();
+        triples(&mut bed, &joined, &[0, 2]);
+        triples(&mut bed, &split, &[]);
+        let (mut downs, mut ups) = (joined.chunks(run), split.chunks(run));
+        let by_turns = (0..turns).flat_map(|_| downs.next().into_iter().chain(ups.next())).flatten();
+        let blocks: Vec<u64> = by_turns.map(|at| at + 1).collect();
+        fill_on_a_full_volume(&mut bed, &blocks);
+    }
+}
+
+/// The same where the blocks of several extents are copied to one: an extent comes in their place, or each keeps its
+/// record. On a volume with room they become one.
+#[test]
+fn a_share_covers_extents_that_are_copied_to_others() {
+    let mut bed = Bed::new(&options(1024, |_| {}), 2, 7);
+    let most = bed.inode(0).read().inline_extents_max(ForkKind::Data) as u64;
+    // Three blocks, each an extent: they were written from the last to the first.
+    for at in (0..most / 3 + 1).flat_map(|n| [8 * n + 2, 8 * n + 1, 8 * n]) {
+        bed.write(0, at, 1).unwrap();
+    }
+    let count = |bed: &Bed| bed.inode(0).lock().extent_count(ForkKind::Data);
+    let extents = count(&bed);
+    assert!(extents > most && extents < most + 4, "{extents} extents, {most} fit");
+    bed.share((0, 0), (1, 0), 8 * (most / 3 + 1)).unwrap();
+    // Written over together, and the middle of the one that comes of it alone, by turns.
+    for n in 0..most / 3 {
+        write_on_a_full_volume(&mut bed, 8 * n, 3);
+        assert_eq!(count(&bed), extents, "no record went");
+    }
+    bed.write(0, 0, 3).unwrap();
+    assert!(count(&bed) < extents, "they are joined where there is room");
+    bed.judge();
+}
+
+/// Writes a range to new blocks in one run, with exactly what is set aside for it.
+fn write_on_a_full_volume(bed: &mut Bed, at: u64, count: u32) {
+    let inode = bed.inode(0);
+    let extents = inode.lock().extent_count(ForkKind::Data);
+    let (shared, records) = (Arc::clone(bed.volume.shared()), 2 * u64::from(count));
+    let all = shared.reservations.map_blocks_for(extents, records) as u32 + count;
+    let reserved = bed.volume.groups.reserve_blocks(all).unwrap().give(all);
+    let claim = bed.claim(count, count).unwrap();
+    for n in 0..u64::from(count) {
+        bed.known[0].map.insert(at + n, (Some(claim.start().get() + n), false));
+    }
+    let written = vec![Written { at: FileBlock(at), count, claim: Some(claim) }];
+    let mut files = [Finish { inode, written, size: None, modified: None, reserved, records }];
+    let groups = &bed.volume.groups;
+    bed.volume.others.take_all(|| finish(&shared, groups, &mut files)).unwrap();
+    drop(groups.given_blocks(files[0].reserved));
+    bed.judge();
 }
