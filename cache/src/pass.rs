@@ -55,26 +55,8 @@ impl<B: Backing> Cache<B> {
         let mut later = Vec::new();
         let mut rest = files.into_iter();
         while !rest.as_slice().is_empty() {
-            let (mut jobs, mut batch) = (Vec::new(), Vec::new());
-            let mut most = self.options.pass_bytes.max(1);
-            let mut pool = Pool::default();
-            while most > 0 && jobs.len() < FILES_MAX {
-                let Some(listed) = rest.next() else { break };
-                let Some(mut job) = Job::begin(&listed.contents, false) else {
-                    later.push((listed, 0));
-                    continue;
-                };
-                let group = self.below.group(&listed.contents.file);
-                if !pool.serves(group) {
-                    let own = listed.contents.reserved_blocks();
-                    pool.serve(group, own + self.expected(group, rest.as_slice()));
-                }
-                job.prepare(0, u64::MAX, most, &mut pool);
-                most = most.saturating_sub(job.bytes);
-                jobs.push(job);
-                batch.push(listed);
-            }
-            drop(pool);
+            let (mut jobs, batch) = self.begin_jobs(&mut rest, &mut later);
+            self.prepare_jobs(&mut jobs);
             bytes += self.complete(&mut jobs, &mut failed);
             for (job, listed) in jobs.into_iter().zip(batch) {
                 match job.next {
@@ -90,6 +72,45 @@ impl<B: Backing> Cache<B> {
             failed = failed.or(error);
         }
         (bytes, failed)
+    }
+
+    /// Begins with as many files as one pass takes; those that others hold come later.
+    fn begin_jobs(
+        &self,
+        rest: &mut impl Iterator<Item = Listed<B>>,
+        later: &mut Vec<(Listed<B>, u64)>,
+    ) -> (Vec<Job<B>>, Vec<Listed<B>>) {
+        let (mut jobs, mut batch, mut blocks) = (Vec::new(), Vec::new(), 0);
+        let most = (self.options.pass_bytes >> self.block_log).max(1);
+        while blocks < most && jobs.len() < FILES_MAX {
+            let Some(listed) = rest.next() else { break };
+            let Some(job) = Job::begin(&listed.contents, false) else {
+                later.push((listed, 0));
+                continue;
+            };
+            blocks += u64::try_from(listed.contents.dirty_blocks.load(SeqCst)).unwrap_or(0);
+            jobs.push(job);
+            batch.push(listed);
+        }
+        (jobs, batch)
+    }
+
+    /// Decides where all that is dirty of these files goes. Blocks for several files of one group are claimed together:
+    /// the jobs hold their files, so what these have set aside stays set aside until the claims end.
+    fn prepare_jobs(&self, jobs: &mut [Job<B>]) {
+        let mut most = self.options.pass_bytes.max(1);
+        let mut pool = Pool::default();
+        let mut rest = jobs;
+        while let [job, behind @ ..] = rest {
+            let group = self.below.group(&job.contents.file);
+            if !pool.serves(group) {
+                let own = job.contents.reserved_blocks();
+                pool.serve(group, own + self.expected(group, behind));
+            }
+            job.prepare(0, u64::MAX, most, &mut pool);
+            most = most.saturating_sub(job.bytes);
+            rest = behind;
+        }
     }
 
     /// Writes back a range of one file, whatever its size; how many bytes, and the first failure.
@@ -114,12 +135,12 @@ impl<B: Backing> Cache<B> {
     }
 
     /// How many blocks the next files of a group have set aside, within what a pass takes.
-    fn expected(&self, group: u64, files: &[Listed<B>]) -> u64 {
+    fn expected(&self, group: u64, jobs: &[Job<B>]) -> u64 {
         let most = (self.options.pass_bytes >> self.block_log).max(1);
         let mut sum = 0;
-        let of_group = |listed: &&Listed<B>| self.below.group(&listed.contents.file) == group;
-        for listed in files.iter().take(FILES_MAX).take_while(of_group) {
-            sum += listed.contents.reserved_blocks();
+        let of_group = |job: &&Job<B>| self.below.group(&job.contents.file) == group;
+        for job in jobs.iter().take_while(of_group) {
+            sum += job.contents.reserved_blocks();
             if sum >= most {
                 return most;
             }

@@ -297,3 +297,37 @@ fn a_direct_reader_sees_no_block_that_became_another_files() {
         });
     }
 }
+
+/// A pass claimed blocks for all small files that it was about to write, with the locks of the first alone. One of the
+/// others was truncated meanwhile, and what it had set aside went to a third file: more was claimed than was set aside,
+/// the third file found no block, and its fsync failed for want of space.
+#[test]
+fn a_pass_claims_no_more_than_its_files_have_set_aside() {
+    let volume = Volume::new(12, 60);
+    let volume_cache = cache(&volume, 1 << 20);
+    let [first, second, third] = [1, 2, 3].map(|ino| file(&volume_cache, ino));
+    for at in [0, 2] {
+        first.write(at * 4096, &[1; 4096]).unwrap();
+    }
+    second.write(0, &[2; 30 * 4096]).unwrap();
+    let (mapped, done) = (volume.clone(), std::sync::mpsc::channel());
+    let fills = move || {
+        // Where the pass has its locks, the second file keeps what it has set aside.
+        let is_free = second.layout.try_write().is_some();
+        if is_free {
+            second.truncate(0).unwrap();
+        }
+        third.write(0, &vec![3; if is_free { 40 * 4096 } else { 4096 }]).unwrap();
+        third.flush(0..u64::MAX).unwrap();
+        done.0.send(()).unwrap();
+    };
+    volume.hooks().mapped.set(move || {
+        // The first block of the first file has been claimed. This thread holds locks.
+        let fills = move || std::thread::spawn(fills).join().unwrap();
+        mapped.hooks().mapped.set(fills);
+    });
+    volume_cache.sync_all().unwrap();
+    done.1.try_recv().unwrap();
+    volume.force();
+    volume.check_quiet();
+}
