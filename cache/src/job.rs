@@ -56,8 +56,8 @@ pub(crate) struct Job<B: Backing> {
     pub undone: bool,
 }
 
-/// Claims for the small files of a pass are cut from one, so that they lie together. It claims no more than jobs have set
-/// aside that hold their files: others may have reserved all that is free beside.
+/// Claims for the small files of a pass are cut from one, so that they lie together. It claims no more than the jobs of
+/// the pass have reserved, which hold the locks of their files: others may have reserved the rest of the free blocks.
 pub(crate) struct Pool<B: Backing> {
     claim: Option<B::Claim>,
     /// Files of which group it serves, and how many blocks they still want.

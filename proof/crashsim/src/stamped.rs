@@ -77,20 +77,26 @@ pub struct Known {
     pub stripes: Stripes,
 }
 
-/// A file whose blocks are holes and data in turn: up to a sector, every second run of so many sectors holds a value.
+/// A file whose blocks are holes and data in turn, but for one hole of 60.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stripes {
-    /// In each sector of such a run.
+    /// In each sector of the data.
     pub value: u64,
-    /// Sectors of a run; the first is a hole.
+    /// Sectors of a block.
     pub run: u64,
     /// In sectors.
     pub end: u64,
 }
 
 impl Stripes {
+    /// Whether a block is a hole. With blocks of 1 KiB a leaf has room for 59 records, and keeps 30 when it is split:
+    /// one for every fourth block. The other holes fill it but for one.
+    pub fn is_hole(block: u64) -> bool {
+        block.is_multiple_of(2) && block % 120 != 118
+    }
+
     fn get(&self, at: u64) -> u64 {
-        if at < self.end && (at / self.run) % 2 == 1 { self.value } else { 0 }
+        if at < self.end && !Self::is_hole(at / self.run) { self.value } else { 0 }
     }
 }
 

@@ -108,10 +108,14 @@ fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
         file.sync_all().map_err(words)?;
         files.push(file);
     }
-    // Every other block of the first files; the last one stays whole, so that some space stays in long runs.
+    // Every other block of the first files; the last one stays whole, so that some space stays in long runs. The second
+    // turn fills the leaves that the first one split.
     for file in files.iter().take(FILES - 1) {
-        for hole in (0..file.len() / block).step_by(2) {
-            file.punch_hole(hole * block, block).map_err(words)?;
+        for first in [0, 2] {
+            let holes = (first..file.len() / block).step_by(4).filter(|hole| Stripes::is_hole(*hole));
+            for hole in holes {
+                file.punch_hole(hole * block, block).map_err(words)?;
+            }
         }
     }
     volume.sync().map_err(words)?;

@@ -166,6 +166,10 @@ fn roles(age: Age, rng: &mut Rng) -> Vec<Role> {
     if roles.contains(&Role::Together) {
         roles.push(Role::Together);
     }
+    // What splits most is tried where nothing is left beside what was reserved for it.
+    if age == Age::Full && roles.contains(&Scatter) && !roles.contains(&Filler) {
+        roles.push(Filler);
+    }
     if rng.one_in(2) {
         roles.push(Role::Operator);
     }
@@ -177,7 +181,13 @@ impl Scenario {
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::part(seed, 41);
         let shapes: Vec<Shape> = SHAPES.into_iter().chain(SHAPES_BEYOND).collect();
-        let shape = shapes[rng.index(shapes.len())].clone();
+        let mut shape = &shapes[rng.index(shapes.len())];
+        let small: Vec<&Shape> = shapes.iter().filter(|shape| shape.block_size == 1024).collect();
+        // Trees of small blocks split early.
+        if rng.one_in(3) {
+            shape = small[rng.index(small.len())];
+        }
+        let shape = shape.clone();
         let age = [Age::Fresh, Age::Fragmented, Age::Full, Age::Full][rng.index(4)];
         let (disk, steps) = (disk(&mut rng), [20, 20, 60, 60, 150, 400][rng.index(6)]);
         Self {

@@ -1,5 +1,5 @@
-//! Single blocks all over an old file whose blocks are holes and data in turn: each write adds a record to its map, at
-//! worst each to another full leaf.
+//! Single blocks all over an old file whose blocks are holes and data in turn, and the leaves of whose map are nearly
+//! full: each write adds a record to the map, at worst each to another full leaf.
 
 use model::Rng;
 
