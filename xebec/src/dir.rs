@@ -39,7 +39,7 @@ impl<'v> Dir<'v> {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`; damage.
     pub fn open(volume: &'v Volume, path: &[u8]) -> Result<Self> {
-        Self::open_ino(volume, volume.resolve(path, true)?)
+        Self::of(volume, volume.resolve_handle(path, true)?)
     }
 
     /// Opens a directory by its number.
@@ -47,7 +47,10 @@ impl<'v> Dir<'v> {
     /// # Errors
     /// `ENOENT` where the inode is free, `ENOTDIR` where it is none.
     pub fn open_ino(volume: &'v Volume, ino: Ino) -> Result<Self> {
-        let handle = volume.open_ino(ino)?;
+        Self::of(volume, volume.open_ino(ino)?)
+    }
+
+    fn of(volume: &'v Volume, handle: Handle) -> Result<Self> {
         if !is_directory(&handle.inode().read()) {
             return Err(Error::refused(errno::ENOTDIR, "not a directory"));
         }
@@ -106,7 +109,7 @@ impl<'v> Dir<'v> {
         if !matches!(new.kind, crate::Kind::Directory) {
             return Err(Error::refused(errno::ENOTDIR, "what is to be made is no directory"));
         }
-        Self::open_ino(self.volume, self.create(name, new)?)
+        Self::of(self.volume, self.volume.create_handle(self.ino(), name, new)?)
     }
 
     /// Opens a directory in it.
@@ -114,7 +117,7 @@ impl<'v> Dir<'v> {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`; damage.
     pub fn open_dir(&self, name: &[u8]) -> Result<Self> {
-        Self::open_ino(self.volume, self.lookup(name)?)
+        Self::of(self.volume, self.volume.lookup_handle(self.ino(), name)?)
     }
 
     /// Takes a name away from a file in it.

@@ -1,14 +1,18 @@
 //! Directories that no sound volume has, with right checksums: every call ends, with damage that says where.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod common;
+
 use std::sync::Arc;
 
 use base::{Ino, errno};
 use block::{Device as _, Durability, MemoryDevice};
 use format::checksum;
-use format::inode::CRC_OFFSET;
+use format::inode::{CRC_OFFSET, FileType};
 use format::superblock::Superblock;
 use xebec::{Error, New, Options, Rename, Result, Volume};
+
+use common::judge;
 
 /// Where the data fork of an inode begins.
 const FORK: usize = 176;
@@ -51,6 +55,14 @@ fn retarget(device: &MemoryDevice, dir: Ino, name: &[u8], to: Ino) {
         let at = fork.windows(name.len()).position(|bytes| bytes == name).unwrap();
         // Behind the name lie the type and the number.
         put(fork, at + name.len() + 1, to);
+    });
+}
+
+/// The entry `inner` of a directory that lies in its inode says that it is a file.
+fn retype(device: &MemoryDevice, dir: Ino) {
+    edit(device, dir, |fork| {
+        let at = fork.windows(5).position(|bytes| bytes == b"inner").unwrap();
+        fork[at + 5] = FileType::Regular.ftype();
     });
 }
 
@@ -186,4 +198,33 @@ fn an_entry_that_names_a_directory_above_ends() {
         assert!(volume.remove_all(c, b"name").is_err());
         drop(volume);
     }
+}
+
+/// A walk took a directory for what its entry says it is, and did not see what is in it. Linux goes by the inode; its
+/// checker, and ours, report the entry.
+#[test]
+fn an_entry_of_another_type_hides_nothing() {
+    let (device, inos) = make(&[b"outer", b"inner"]);
+    retype(&device, inos[1]);
+    let volume = open(&device);
+    let mut seen = 0;
+    let see = |_| {
+        seen += 1;
+        Ok(())
+    };
+    volume.each_below(inos[1], see).unwrap();
+    assert_eq!(seen, 3, "outer, inner, file");
+    assert!(volume.resolve(b"/outer/inner/file", true).is_ok());
+    volume.remove_all(volume.root(), b"outer").unwrap();
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn an_entry_of_another_type_is_reported() {
+    let (device, inos) = make(&[b"outer", b"inner"]);
+    retype(&device, inos[1]);
+    let found = std::panic::catch_unwind(|| judge(&device)).unwrap_err();
+    let found = found.downcast_ref::<String>().unwrap();
+    assert!(found.contains("inner") && found.contains("ftype"), "{found}");
 }

@@ -56,6 +56,102 @@ fn what_was_looked_up_or_made_stays_what_it_is() {
     judge(&device);
 }
 
+#[cfg(debug_assertions)]
+fn plan(seed: u64) -> base::simulation::Plan {
+    base::simulation::Plan {
+        seed,
+        strategy: base::simulation::Strategy::Random { per_mille: 100 },
+        stalls_per_million: 2000,
+        stall: std::time::Duration::from_secs(1),
+        spurious_per_million: 0,
+        cpus: 2,
+        steps_max: 10_000_000,
+        fail: |why| {
+            eprintln!("{why}");
+            std::process::abort()
+        },
+    }
+}
+
+/// Permissions of what is opened by a name, and of what is made under other names when that is removed.
+#[cfg(debug_assertions)]
+const WANTED: [u16; 2] = [0o644, 0o755];
+#[cfg(debug_assertions)]
+const OTHER: [u16; 2] = [0o600, 0o700];
+
+/// Removes what has a name and lets other files have its number, again and again.
+#[cfg(debug_assertions)]
+fn reuse(volume: &Volume, rounds: u32) {
+    let (root, file, dir) = (volume.root(), New::file(), New::directory());
+    for round in 0..rounds {
+        for name in [&b"file"[..], b"made"] {
+            let _ = volume.unlink(root, name);
+        }
+        for name in [&b"dir"[..], b"made dir"] {
+            let _ = volume.rmdir(root, name);
+        }
+        volume.write_home().unwrap();
+        for n in 0..2 {
+            let name = |kind| format!("{kind} {round} {n}").into_bytes();
+            volume.create(root, &name("other"), &New { permissions: OTHER[0], ..file.clone() }).unwrap();
+            volume.create(root, &name("other dir"), &New { permissions: OTHER[1], ..dir.clone() }).unwrap();
+        }
+        volume.create(root, b"file", &New { permissions: WANTED[0], ..file.clone() }).unwrap();
+        volume.create(root, b"dir", &New { permissions: WANTED[1], ..dir.clone() }).unwrap();
+    }
+}
+
+/// Opens by name in four ways. Gives what was opened wrongly, if anything was.
+#[cfg(debug_assertions)]
+fn open(volume: &Volume) -> Option<String> {
+    use xebec::{Dir, OpenOptions};
+    let directory = New { permissions: WANTED[1], ..New::directory() };
+    let permissions = |ino| volume.metadata(ino).map(|known| known.permissions);
+    let file =
+        |options: &OpenOptions, path| options.open(volume, path).and_then(|file| permissions(file.ino()));
+    let answers = [
+        ("open", file(OpenOptions::new().read(true), b"/file")),
+        ("create", file(OpenOptions::new().write(true).create_new(true).mode(WANTED[0]), b"/made")),
+        (
+            "open dir",
+            Dir::open(volume, b"/dir").and_then(|dir| dir.metadata()).map(|known| known.permissions),
+        ),
+        (
+            "create dir",
+            Dir::open_ino(volume, volume.root())
+                .and_then(|root| root.create_dir(b"made dir", &directory))
+                .and_then(|dir| Ok(dir.metadata()?.permissions)),
+        ),
+    ];
+    let is_wrong = |answer: &Result<u16, xebec::Error>| match answer {
+        Ok(permissions) => !WANTED.contains(permissions),
+        Err(error) => !matches!(error.errno(), errno::ENOENT | errno::EEXIST),
+    };
+    answers.into_iter().find(|(_, answer)| is_wrong(answer)).map(|(how, answer)| format!("{how}: {answer:?}"))
+}
+
+/// Paths were followed, and files opened, by number from step to step. Between two steps a file could be removed, and
+/// its number taken by another: that was opened.
+#[cfg(debug_assertions)]
+#[test]
+fn what_has_the_name_is_what_is_opened() {
+    for seed in 0..400 {
+        let (wrong, _) = base::simulation::run(plan(seed), || {
+            let (device, volume) = make();
+            let volume = Arc::new(volume);
+            let (removing, opening) = (volume.clone(), volume.clone());
+            let remover = base::thread::spawn("remover", move || reuse(&removing, 12)).unwrap();
+            let opener = move || (0..60).find_map(|_| open(&opening));
+            let wrong = base::thread::spawn("opener", opener).unwrap().join().unwrap();
+            remover.join().unwrap();
+            Arc::into_inner(volume).unwrap().unmount().unwrap();
+            judge(&device);
+            wrong
+        });
+        assert_eq!(wrong, None, "seed {seed}");
+    }
+}
+
 /// To note that a file was read, its times were read, and the time of change was set to what it had been: a change of
 /// its permissions in between was undone as far as that time goes.
 #[test]

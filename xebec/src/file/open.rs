@@ -1,11 +1,11 @@
 //! How a file is opened.
 
 use base::{Ino, errno};
-use format::inode::flags;
+use format::inode::{FileType, flags};
 
 use super::{Access, File};
 use crate::guards;
-use crate::{Error, New, Result, Volume};
+use crate::{Error, Handle, New, Result, Volume};
 
 /// How to open a file, in the manner of [`std::fs::OpenOptions`].
 ///
@@ -107,12 +107,12 @@ impl OpenOptions {
     /// to, and what making a file may meet.
     pub fn open<'v>(&self, volume: &'v Volume, path: &[u8]) -> Result<File<'v>> {
         if self.create || self.create_new {
-            let made = volume.resolve_parent(path).and_then(|(dir, name)| {
+            let made = volume.resolve_parent_handle(path).and_then(|(dir, name)| {
                 let permissions = self.mode.unwrap_or(New::file().permissions);
-                volume.create(dir, name, &New { permissions, ..New::file() })
+                volume.create_handle(dir.ino(), name, &New { permissions, ..New::file() })
             });
             match made {
-                Ok(ino) => return self.open_ino(volume, ino),
+                Ok(file) => return self.open_handle(volume, file),
                 Err(error) if error.errno() == errno::EEXIST && !self.create_new => {}
                 // A full volume has no room for what is there already either.
                 Err(error)
@@ -122,11 +122,11 @@ impl OpenOptions {
                 Err(error) => return Err(error),
             }
         }
-        let ino = volume.resolve(path, !self.no_follow)?;
-        if self.no_follow && volume.metadata(ino)?.file_type == format::inode::FileType::Symlink {
+        let file = volume.resolve_handle(path, !self.no_follow)?;
+        if self.no_follow && file.is(FileType::Symlink) {
             return Err(Error::refused(errno::ELOOP, "is a symbolic link"));
         }
-        self.open_ino(volume, ino)
+        self.open_handle(volume, file)
     }
 
     /// Opens a file by its number.
@@ -134,7 +134,10 @@ impl OpenOptions {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_ino<'v>(&self, volume: &'v Volume, ino: Ino) -> Result<File<'v>> {
-        let handle = volume.open_ino(ino)?;
+        self.open_handle(volume, volume.open_ino(ino)?)
+    }
+
+    fn open_handle<'v>(&self, volume: &'v Volume, handle: Handle) -> Result<File<'v>> {
         let mut access = self.access;
         let state = handle.inode().read();
         if access.write {

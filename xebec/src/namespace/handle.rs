@@ -1,6 +1,7 @@
 //! Holding a file that may lose its last name; files without one.
 
 use base::Ino;
+use format::inode::FileType;
 use inode::InodeRef;
 
 use super::create;
@@ -22,6 +23,11 @@ impl Handle {
 
     pub(crate) fn of(inode: InodeRef) -> Self {
         Self(inode)
+    }
+
+    /// Whether the inode says that it is of this type. What an entry says of it may be wrong in a damaged volume.
+    pub(crate) fn is(&self, file_type: FileType) -> bool {
+        FileType::from_mode(self.0.read().mode()) == Some(file_type)
     }
 
     pub(crate) fn inode(&self) -> &InodeRef {
