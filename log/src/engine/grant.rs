@@ -176,6 +176,12 @@ impl Grant {
 
     /// Gives all stocks back to the log.
     pub fn gather(&self) {
+        self.empty_stocks();
+        // Between the two steps, what was in the stocks is nobody's: a thread that has come to wait did not see it.
+        self.wake();
+    }
+
+    fn empty_stocks(&self) {
         let found: u64 = self.stocks.iter().map(|stock| stock.swap(0, SeqCst)).sum();
         self.head.fetch_sub(found, SeqCst);
     }
@@ -270,7 +276,7 @@ impl Grant {
     /// Grants what can be granted, in order: first all that roll, then the new ones.
     #[cold]
     fn serve(&self, queue: &mut Queue) {
-        self.gather();
+        self.empty_stocks();
         while let Some(first) = queue.rolling.front() {
             if self.head() > self.tail() + self.limit {
                 return;

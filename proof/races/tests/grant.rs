@@ -92,6 +92,28 @@ fn a_new_tail_wakes_who_waits() {
     });
 }
 
+/// Who gathers the stocks holds their space for a moment: a thread that came to wait in it found neither stocks nor a
+/// lower head, and nobody woke it afterwards.
+#[test]
+fn who_gathers_the_stocks_wakes_who_waits() {
+    try_orders(|| {
+        let grant = grant(0);
+        // Some of what this leaves is in the stock of a CPU.
+        grant.reserve(10, &NoPressure).unwrap();
+        grant.give_back(10);
+        let gathers = {
+            let grant = Arc::clone(&grant);
+            thread::spawn(move || grant.gather())
+        };
+        let waiter = {
+            let grant = Arc::clone(&grant);
+            thread::spawn(move || grant.reserve(870, &NoPressure).unwrap())
+        };
+        gathers.join().unwrap();
+        waiter.join().unwrap();
+    });
+}
+
 #[test]
 fn who_rolls_goes_first_and_never_beyond_the_log() {
     try_orders(|| {
