@@ -66,20 +66,19 @@ impl Session {
         }
     }
 
-    /// Serves with as many threads as are counted, until the mount ends.
+    /// Serves with as many threads as are counted, until the mount ends; with fewer where the system refuses to start
+    /// more.
     ///
     /// # Errors
-    /// What the device reports beside its end.
+    /// What the device reports beside its end; `EAGAIN` where no thread can be started at all.
     pub fn serve<O: Operations>(&self, operations: &O, counts: &Counts) -> io::Result<()> {
         let crew = &Crew::default();
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (counts.threads().iter().enumerate())
-                .map(|(number, counts)| {
-                    let name = format!("xebec-fuse-{number}");
-                    let work = move || self.work(operations, counts, crew);
-                    std::thread::Builder::new().name(name).spawn_scoped(scope, work)
-                })
-                .collect::<io::Result<_>>()?;
+            let workers = start(counts.threads().iter().enumerate().map(|(number, counts)| {
+                let name = format!("xebec-fuse-{number}");
+                let work = move || self.work(operations, counts, crew);
+                std::thread::Builder::new().name(name).spawn_scoped(scope, work)
+            }))?;
             workers.into_iter().try_for_each(|worker| {
                 worker.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")))
             })
@@ -168,6 +167,22 @@ impl Session {
     }
 }
 
+/// The threads that can be started. Those that run already take requests: one that is refused must not end them.
+fn start<T>(threads: impl Iterator<Item = io::Result<T>>) -> io::Result<Vec<T>> {
+    let (mut started, mut refused) = (Vec::new(), None);
+    for thread in threads {
+        match thread {
+            Ok(thread) => started.push(thread),
+            // The next would be refused, too.
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    refused.filter(|_| started.is_empty()).map_or(Ok(started), Err)
+}
+
 /// A request that is being worked on: where that panics, whoever asked is told `EIO` and does not wait forever.
 struct Unanswered<'s> {
     session: &'s Session,
@@ -198,4 +213,25 @@ fn takes_long(opcode: fuse_opcode) -> bool {
 /// Memory for the longest request: a write, with its header.
 fn request_memory() -> Box<[u8]> {
     vec![0; (FUSE_MIN_READ_BUFFER as usize).max(MOST as usize + OVERHEAD)].into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> io::Result<u32> {
+        Err(Os::AGAIN.into())
+    }
+
+    /// A thread that could not be started ended the call: the mount was served by those that ran already, until it
+    /// was unmounted, and then it was told to have failed.
+    #[test]
+    fn a_thread_that_is_refused_ends_no_mount() {
+        assert_eq!(start([Ok(1), Ok(2), refused(), Ok(3)].into_iter()).unwrap(), [1, 2]);
+        assert_eq!(
+            start([refused(), Ok(3)].into_iter()).unwrap_err().raw_os_error(),
+            Some(Os::AGAIN.raw_os_error())
+        );
+        assert_eq!(start(std::iter::empty::<io::Result<u32>>()).unwrap(), []);
+    }
 }

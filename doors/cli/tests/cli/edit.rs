@@ -86,6 +86,26 @@ fn a_dirty_log_is_replayed_in_place_and_shows_what_was_shown_in_memory() {
     assert!(again.contains("clean"), "{again}");
 }
 
+/// Where mounting failed, the volume was dropped and not unmounted: its log stayed dirty.
+#[test]
+fn a_mount_that_fails_leaves_a_clean_volume() {
+    let Some(()) = needs::met(needs::tools(&["setpriv"])) else { return };
+    let scene = Scene::new(Sample::Dirty);
+    let directory = scene.beside("mnt");
+    std::fs::create_dir(&directory).unwrap();
+    // Root without this right cannot mount; an ordinary user cannot without fusermount3, which PATH hides.
+    let mut mount = needs::command("setpriv");
+    if rustix::process::geteuid().is_root() {
+        mount.args(["--bounding-set", "-sys_admin"]);
+    }
+    mount.arg(env!("CARGO_BIN_EXE_xebec")).args(["mount", "--foreground"]);
+    let output = mount.arg(scene.image()).arg(&directory).env("PATH", "").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(scene.output("info", &[]).contains("clean"), "{said}");
+    scene.is_whole();
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_one_error_and_nothing_is_changed() {
     let scene = Scene::new(Sample::Clean);

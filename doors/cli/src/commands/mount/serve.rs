@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use block::Device;
 use fuse::counts::Counts;
+use fuse::mount::Wanted;
 use fuse::served::Options;
 use fuse::{Served, Session};
 use xebec::Volume;
@@ -31,55 +32,84 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     let image = arguments.image.canonicalize().unwrap_or_else(|_| arguments.image.clone());
     let ending = Ending::new()?;
     let metrics = wishes.metrics.map(Endpoint::new).transpose()?;
-    let (volume, device_below, messages) = open_volume(&arguments.image, wishes, global)?;
+    let opened = open_volume(&arguments.image, wishes, global)?;
     let mut wanted = wishes.mount.clone();
     wanted.directory.clone_from(&directory);
     if wanted.source.is_empty() {
         wanted.source = image.display().to_string();
     }
-    let device = fuse::mount::mount(&wanted).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
-    let begun = Session::begin(device, wishes.writeback).map_err(anyhow::Error::from);
-    // For root alone, and nothing that others would miss.
-    let _ = fuse::mount::read_ahead(&directory);
-    let begun = begun.and_then(|session| background::ready().map(|()| session));
-    let session = begun.map_err(|error| {
-        // Nobody would serve it.
-        let _ = fuse::mount::unmount(&directory, true);
-        anyhow!("{}: {error:#}", directory.display())
-    })?;
-    let counts = Counts::new(wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS)));
-    let stop = ending.handle();
-    let address = metrics.as_ref().map(Endpoint::address);
-    let sources =
-        Sources { volume: &volume, counts: &counts, device: device_below.as_deref(), metrics: address };
-    let tell = || status::text(&sources);
-    let numbers = || numbers::text(&status::document(&sources));
-    let served = std::thread::scope(|scope| {
-        scope.spawn(|| ending.wait(&directory, &volume, &messages));
-        let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
-        let options = Options { owners: wishes.owners.clone(), no_atime, read_only };
-        if let Some(metrics) = &metrics {
-            metrics.serve(scope, &numbers);
-        }
-        let served = Served::new(&volume, options).telling(&tell);
-        let served = session.serve(&served, &counts);
-        stop.close();
-        if let Some(metrics) = &metrics {
-            metrics.stop();
-        }
-        served
+    let threads = wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS));
+    let served = mount(&wanted, wishes).and_then(|session| {
+        let serving = Serving { opened: &opened, wanted: &wanted, wishes, counts: Counts::new(threads) };
+        serving.run(&session, ending, metrics.as_ref())
     });
-    drop(session);
-    volume.unmount().context("the volume could not be unmounted")?;
-    served.map_err(|error| {
-        let _ = fuse::mount::unmount(&directory, true);
-        anyhow!("{}: the mount ended: {error}", directory.display())
-    })?;
+    // Also where mounting failed: opening has replayed the log.
+    let unmounted = opened.volume.unmount().context("the volume could not be unmounted");
+    served.and(unmounted)?;
     Ok(exit_code::OK)
 }
 
-/// The volume, and what it lies on unless it is changed in memory alone.
-type Opened = (Volume, Option<Arc<dyn Device>>, Messages);
+/// Mounts, and tells who waits for it.
+fn mount(wanted: &Wanted, wishes: &Wishes) -> anyhow::Result<Session> {
+    let directory = &wanted.directory;
+    let device = fuse::mount::mount(wanted).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
+    let begun = Session::begin(device, wishes.writeback).map_err(anyhow::Error::from);
+    // For root alone, and nothing that others would miss.
+    let _ = fuse::mount::read_ahead(directory);
+    let begun = begun.and_then(|session| background::ready().map(|()| session));
+    begun.map_err(|error| {
+        // Nobody would serve it.
+        let _ = fuse::mount::unmount(directory, true);
+        anyhow!("{}: {error:#}", directory.display())
+    })
+}
+
+/// What a mount is served by.
+struct Serving<'s> {
+    opened: &'s Opened,
+    wanted: &'s Wanted,
+    wishes: &'s Wishes,
+    counts: Counts,
+}
+
+impl Serving<'_> {
+    /// Serves until the mount ends.
+    fn run(&self, session: &Session, ending: Ending, metrics: Option<&Endpoint>) -> anyhow::Result<()> {
+        let Self { opened: Opened { volume, device, messages }, wanted, wishes, counts } = self;
+        let stop = ending.handle();
+        let address = metrics.map(Endpoint::address);
+        let sources = Sources { volume, counts, device: device.as_deref(), metrics: address };
+        let tell = || status::text(&sources);
+        let numbers = || numbers::text(&status::document(&sources));
+        let served = std::thread::scope(|scope| {
+            scope.spawn(|| ending.wait(&wanted.directory, volume, messages));
+            let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
+            let options = Options { owners: wishes.owners.clone(), no_atime, read_only };
+            if let Some(metrics) = metrics {
+                metrics.serve(scope, &numbers);
+            }
+            let served = Served::new(volume, options).telling(&tell);
+            let served = session.serve(&served, counts);
+            stop.close();
+            if let Some(metrics) = metrics {
+                metrics.stop();
+            }
+            served
+        });
+        served.map_err(|error| {
+            let _ = fuse::mount::unmount(&wanted.directory, true);
+            anyhow!("{}: the mount ended: {error}", wanted.directory.display())
+        })
+    }
+}
+
+/// A volume that is to be served.
+struct Opened {
+    volume: Volume,
+    /// What it lies on, unless it is changed in memory alone.
+    device: Option<Arc<dyn Device>>,
+    messages: Messages,
+}
 
 fn open_volume(image: &Path, wishes: &Wishes, global: &Global) -> anyhow::Result<Opened> {
     let global = Global {
@@ -90,9 +120,10 @@ fn open_volume(image: &Path, wishes: &Wishes, global: &Global) -> anyhow::Result
     };
     if wishes.mount.read_only {
         let Writable { volume, messages, .. } = open::in_memory(image, &global)?;
-        return Ok((volume, None, messages));
+        return Ok(Opened { volume, device: None, messages });
     }
     let ForChanges { device, mut options, messages } = open::for_changes(image, &global)?;
     options.contents.cache_bytes = wishes.cache.or(options.contents.cache_bytes);
-    Ok((Volume::open(Arc::clone(&device), options)?, Some(device), messages))
+    let volume = Volume::open(Arc::clone(&device), options)?;
+    Ok(Opened { volume, device: Some(device), messages })
 }
