@@ -20,6 +20,7 @@ pub mod operator;
 pub mod scatter;
 pub mod together;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -216,7 +217,8 @@ pub type Prepared = (Vec<(usize, Actor)>, Seen, Ino);
 /// Those of the volume: it may be too full.
 pub fn prepare(scenario: &Scenario, volume: &Volume, round: usize) -> Result<Prepared, Error> {
     let top = volume.create(volume.root(), format!("round{round}").as_bytes(), &New::directory())?;
-    let mut maker = Maker { volume, seen: Seen::default(), common: top, striped: round * STRIPED_OF_A_ROUND };
+    let striped = round * STRIPED_OF_A_ROUND..(round + 1) * STRIPED_OF_A_ROUND;
+    let mut maker = Maker { volume, seen: Seen::default(), common: top, striped };
     let mut actors = Vec::new();
     for (n, role) in scenario.actors() {
         let home = volume.create(top, format!("actor{n}").as_bytes(), &New::directory())?;
@@ -225,7 +227,8 @@ pub fn prepare(scenario: &Scenario, volume: &Volume, round: usize) -> Result<Pre
     Ok((actors, maker.seen, maker.common))
 }
 
-/// Striped files that a round may use: what the round before left of its own is not known.
+/// Striped files of one round. The next round has others: after a power cut, nobody knows which of the allowed contents
+/// a file has.
 const STRIPED_OF_A_ROUND: usize = 3;
 
 /// Makes actors.
@@ -233,8 +236,8 @@ struct Maker<'v> {
     volume: &'v Volume,
     seen: Seen,
     common: Ino,
-    /// The next striped file.
-    striped: usize,
+    /// Striped files that no actor of this round has yet.
+    striped: Range<usize>,
 }
 
 impl Maker<'_> {
@@ -254,8 +257,8 @@ impl Maker<'_> {
                 Actor::Contents(known.collect())
             }
             Role::Scatter => {
-                let Some((ino, stripes)) = aged::striped(self.volume, self.striped)? else { return Ok(None) };
-                self.striped += 1;
+                let Some(number) = self.striped.next() else { return Ok(None) };
+                let Some((ino, stripes)) = aged::striped(self.volume, number)? else { return Ok(None) };
                 Actor::Scatter(self.known(ino, Known::striped(stripes)))
             }
             Role::Filler => Actor::Filler(self.own_file(home)?),
