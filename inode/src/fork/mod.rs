@@ -192,7 +192,8 @@ impl<'a> Fork<'a> {
     /// `shared` where other files may have these blocks, too. Takes no record away.
     ///
     /// # Errors
-    /// As [`free`](Self::free).
+    /// `EINVAL` where the range is not mapped by one extent; no space for a block of the tree; damage; what reading
+    /// reports.
     pub fn replace(
         &mut self,
         tx: &mut Transaction,

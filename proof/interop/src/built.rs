@@ -16,7 +16,7 @@ fn make_images() -> Result<Command, String> {
 /// Makes images of the corpus in a folder, with the binary `interop` where it is built already; all without a pattern.
 ///
 /// # Errors
-/// What `make-images` lacks, or that it fails.
+/// A program or privilege that `make-images` lacks, or that it failed.
 pub fn images(folder: &Path, patterns: &[&str], interop: Option<&str>) -> Result<(), String> {
     let mut make = make_images()?;
     make.arg(folder).args(patterns).envs(interop.map(|program| ("XEBEC_INTEROP", program)));
@@ -28,7 +28,7 @@ pub fn images(folder: &Path, patterns: &[&str], interop: Option<&str>) -> Result
 /// `scratch`, which takes some minutes the first time.
 ///
 /// # Errors
-/// As [`images`].
+/// A program or privilege that `make-images` lacks, or that it failed.
 pub fn corpus(scratch: &Path) -> Result<PathBuf, String> {
     if let Some(ready) = std::env::var_os("XEBEC_IMAGES") {
         return Ok(ready.into());
@@ -42,7 +42,7 @@ pub fn corpus(scratch: &Path) -> Result<PathBuf, String> {
 /// the binary `interop`.
 ///
 /// # Errors
-/// As [`images`].
+/// A program or privilege that `make-images` lacks, or that it failed.
 pub fn default_image(scratch: &Path, interop: &str) -> Result<PathBuf, String> {
     let folder = std::env::var_os("XEBEC_IMAGES").map_or_else(|| scratch.join("images"), PathBuf::from);
     if !folder.join("default.xfs").exists() {

@@ -31,7 +31,7 @@ pub use rights::{fuse, mounting, root};
 /// What was asked for, if nothing is missing; else skips the test.
 ///
 /// # Panics
-/// As [`skip`].
+/// Panics where something is missing and no test may be skipped: `CI` is `true`, or `XEBEC_SKIP_NOTHING` is set.
 pub fn met<T>(ready: Result<T, String>) -> Option<T> {
     ready.map_err(|why| skip(&why)).ok()
 }
@@ -39,7 +39,7 @@ pub fn met<T>(ready: Result<T, String>) -> Option<T> {
 /// Prints that this test, or a part of it, is skipped. Where nothing may be skipped the test fails.
 ///
 /// # Panics
-/// When `CI` is `true`, or `XEBEC_SKIP_NOTHING` is set.
+/// Panics when `CI` is `true`, or `XEBEC_SKIP_NOTHING` is set.
 #[expect(clippy::panic, reason = "a test that may not be skipped fails")]
 pub fn skip(why: &str) {
     let strict =

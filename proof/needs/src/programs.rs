@@ -61,7 +61,7 @@ fn find(name: &str) -> Result<PathBuf, String> {
 /// Which of the programs is not installed, if one is not.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// A sentence that names what is missing and the command that installs or enables it.
 pub fn tools(names: &[&str]) -> Result<(), String> {
     names.iter().try_for_each(|name| find(name).map(drop))
 }
@@ -122,7 +122,7 @@ pub fn newer(name: &str) -> Command {
 /// Why the newer xfsprogs cannot be used, if it cannot.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// A sentence that names what is missing and the command that installs or enables it.
 pub fn newer_xfsprogs() -> Result<(), String> {
     let repair = judges().join("xfs_repair");
     if is_program(&repair) {
@@ -134,7 +134,7 @@ pub fn newer_xfsprogs() -> Result<(), String> {
 /// A program of the newest xfsprogs that is installed.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// A sentence that names what is missing and the command that installs or enables it.
 pub fn newest(name: &str) -> Result<Command, String> {
     let newer = judges().join(name);
     let program = if is_program(&newer) { newer } else { find(name)? };

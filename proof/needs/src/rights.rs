@@ -21,7 +21,7 @@ pub fn root() -> Result<(), String> {
 /// Why this process cannot make images and mount them in a namespace of its own, if it cannot.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// A sentence that names what is missing and the command that installs or enables it.
 pub fn mounting() -> Result<(), String> {
     static READY: OnceLock<Result<(), String>> = OnceLock::new();
     READY.get_or_init(find_mounting).clone()
@@ -58,7 +58,7 @@ fn kernel_xfs() -> Result<(), String> {
 /// Why nothing can be mounted through FUSE, if it cannot.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// A sentence that names what is missing and the command that installs or enables it.
 pub fn fuse() -> Result<(), String> {
     tools(&["fusermount3"])?;
     let opened = File::options().read(true).write(true).open("/dev/fuse");

@@ -203,7 +203,7 @@ fn a_search_that_finds_no_room_keeps_no_block_of_a_tree() {
     let want =
         Want { near: Some(5), exact: false, min: 1, max: 9, align: 1, within: None, reuse_busy: false };
     assert!(first.unclaimed_promise() < second.unclaimed_promise());
-    // As much as the second group has, and more than both have.
+    // First the search finds room in the second group alone; then no group has room.
     for (need, found) in [(second.unclaimed_promise(), true), (u32::MAX, false)] {
         let mut mine = groups.reserve_blocks(1).unwrap();
         let mut tx = volume.begin();

@@ -115,7 +115,8 @@ fn a_share_covers_extents_that_come_to_fit_the_inode_and_do_not_again() {
     fill_on_a_full_volume(&mut bed, &blocks);
 }
 
-/// The same among the leaves of a tree: two that were joined are full, and split again.
+/// Writes join neighbouring extents, so that two leaves of the tree are merged into one; other writes fill this leaf until
+/// it is split again. The reserved blocks cover each split, though other writers take the blocks that a merge frees.
 #[test]
 fn a_share_covers_leaves_that_join_and_split_again() {
     for (turns, run) in (14..18).flat_map(|turns| (1..5).map(move |run| (turns, run))) {
@@ -130,8 +131,8 @@ fn a_share_covers_leaves_that_join_and_split_again() {
     }
 }
 
-/// The same where the blocks of several extents are copied to one: an extent comes in their place, or each keeps its
-/// record. On a volume with room they become one.
+/// Several shared extents are copied to one new extent. On a volume with room it replaces all their records. On a full
+/// volume each keeps a record of its own, so that the tree never shrinks: other writers would take the blocks it frees.
 #[test]
 fn a_share_covers_extents_that_are_copied_to_others() {
     let mut bed = Bed::new(&options(1024, |_| {}), 2, 7);
