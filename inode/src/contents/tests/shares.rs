@@ -115,8 +115,9 @@ fn a_share_covers_extents_that_come_to_fit_the_inode_and_do_not_again() {
     fill_on_a_full_volume(&mut bed, &blocks);
 }
 
-/// Writes join neighbouring extents, so that two leaves of the tree are merged into one; other writes fill this leaf until
-/// it is split again. The reserved blocks cover each split, though other writers take the blocks that a merge frees.
+/// Writes join neighbouring extents, so that two leaves of the tree are merged into one; other writes fill this leaf
+/// until it is split again. The reserved blocks cover each split, though other writers take the blocks that a merge
+/// frees.
 #[test]
 fn a_share_covers_leaves_that_join_and_split_again() {
     for (turns, run) in (14..18).flat_map(|turns| (1..5).map(move |run| (turns, run))) {
