@@ -31,7 +31,8 @@ impl<B: Backing> Contents<B> {
         if size < LEAST_BYTES { 0 } else { size.min(MOST_BYTES) >> self.block_log() }
     }
 
-    /// Up to `count` blocks that were claimed for the file's block `at`.
+    /// Up to `count` blocks that were claimed for the file's block `at`. What was reserved for this claim is the
+    /// caller's.
     pub(crate) fn take_ahead(&self, at: u64, count: u64) -> Option<B::Claim> {
         let mut slot = self.ahead.lock();
         let ahead = slot.as_mut().filter(|ahead| ahead.at == at)?;
@@ -40,8 +41,6 @@ impl<B: Backing> Contents<B> {
         let empty = if ahead.claim.count() == 0 { slot.take() } else { None };
         drop(slot);
         drop(empty);
-        // They were set aside twice: for the claim, and when they became dirty.
-        self.cache.below.unreserve(front.count());
         Some(front)
     }
 

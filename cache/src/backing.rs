@@ -116,6 +116,10 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// What blocks lie on.
     fn device(&self) -> &dyn Device;
 
+    /// Data was written to the device, perhaps into its own cache alone. No transaction that commits from now on may
+    /// become stable before this data is. Waits for nothing.
+    fn written_past_log(&self);
+
     /// Where a block lies on the device, in bytes.
     fn device_offset(&self, block: FsBlock) -> u64;
 

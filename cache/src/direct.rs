@@ -178,9 +178,16 @@ impl<B: Backing> Contents<B> {
             let (from, to) = ((part.at << log).max(offset), (part.end() << log).min(end));
             let piece = buf.get((from - offset) as usize..(to - offset) as usize).unwrap_or(&[]);
             let place = self.cache.below.device_offset(part.start) + (from - (part.at << log));
-            self.cache.below.device().write_at(place, piece, Durability::Buffered)?;
+            self.write_to(place, piece)?;
         }
         Ok(true)
+    }
+
+    /// Writes bytes to the device. A write that fails may have arrived in part.
+    fn write_to(&self, place: u64, piece: &[u8]) -> Result<(), Error> {
+        let done = self.cache.below.device().write_at(place, piece, Durability::Buffered);
+        self.cache.below.written_past_log();
+        Ok(done?)
     }
 
     /// Writes whole blocks of which some are new.
@@ -237,7 +244,7 @@ impl<B: Backing> Contents<B> {
                 let start = claim.as_ref().map_or_else(|| part.place(at), Claimed::start);
                 let from = ((at << log) - offset) as usize;
                 let piece = buf.get(from..from + ((count as usize) << log)).unwrap_or(&[]);
-                below.device().write_at(below.device_offset(start), piece, Durability::Buffered)?;
+                self.write_to(below.device_offset(start), piece)?;
                 near = Some(base::FsBlock(start.get() + count));
                 if claim.is_some() || part.kind == Kind::Unwritten {
                     written.push(Written { at, count, claim });

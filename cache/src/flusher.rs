@@ -106,26 +106,34 @@ impl<B: Backing> Flusher<B> {
     /// # Errors
     /// `ENOMEM` where the system gives no thread.
     pub fn start(cache: &Arc<Cache<B>>) -> Result<Self, Error> {
-        let own = Arc::clone(cache);
-        let thread = base::thread::spawn("xebec-flusher", move || own.flush_on());
+        cache.pace.flusher.store(true, SeqCst);
+        let life = Life(Arc::clone(cache));
+        let thread = base::thread::spawn("xebec-flusher", move || life.0.flush_on());
         let thread = thread.map_err(|_| Error::Refused {
             errno: base::errno::ENOMEM,
             why: "the system gives no thread for writing back (raise its limit of threads)",
         })?;
-        cache.pace.flusher.store(true, SeqCst);
         Ok(Self { cache: Arc::clone(cache), thread: Some(thread) })
+    }
+}
+
+/// The flusher's life. However it ends, by a panic too, no writer waits for it any more: they write back themselves.
+struct Life<B: Backing>(Arc<Cache<B>>);
+
+impl<B: Backing> Drop for Life<B> {
+    fn drop(&mut self) {
+        self.0.pace.flusher.store(false, SeqCst);
+        self.0.pace.notify();
     }
 }
 
 impl<B: Backing> Drop for Flusher<B> {
     fn drop(&mut self) {
-        self.cache.pace.flusher.store(false, SeqCst);
         self.cache.bell.end();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has nothing more to say.
             let _ = thread.join();
         }
-        self.cache.pace.notify();
     }
 }
 

@@ -44,6 +44,10 @@ pub(crate) struct Job<B: Backing> {
     pub contents: Arc<Contents<B>>,
     _flushing: OwnedGuard<Contents<B>, ()>,
     _layout: OwnedRead<Contents<B>, ()>,
+    /// What is dirty: first blocks and counts.
+    dirty: Vec<(u64, u64)>,
+    /// How many of these blocks have a reservation. They keep it until they are written, or `layout` is released.
+    pub reserved: u64,
     pub runs: Vec<Run<B>>,
     /// The size before anything was picked.
     size: u64,
@@ -56,11 +60,15 @@ pub(crate) struct Job<B: Backing> {
     pub undone: bool,
 }
 
-/// Claims for the small files of a pass are cut from one, so that they lie together. It claims no more than the jobs of
-/// the pass have reserved, which hold the locks of their files: others may have reserved the rest of the free blocks.
+/// Claims for the small files of a pass are cut from one, so that they lie together.
+///
+/// # Invariants
+/// All that is claimed for these files is reserved, at every moment: others may have reserved the rest of the free
+/// blocks, and a transaction of theirs would not find them. So the pool claims no more than the dirty blocks that have
+/// a reservation and no place yet.
 pub(crate) struct Pool<B: Backing> {
     claim: Option<B::Claim>,
-    /// Files of which group it serves, and how many blocks they still want.
+    /// Files of which group it serves, and how many of their reserved blocks have no place yet.
     group: Option<u64>,
     expected: u64,
     near: Option<FsBlock>,
@@ -91,6 +99,16 @@ impl<B: Backing> Pool<B> {
         }
     }
 
+    /// A file's blocks are about to come from elsewhere: what is claimed here in advance may be reserved for these.
+    fn release(&mut self) {
+        self.claim = None;
+    }
+
+    /// So many blocks have a place.
+    fn placed(&mut self, count: u64) {
+        self.expected = self.expected.saturating_sub(count);
+    }
+
     /// Whether it serves this group already.
     pub fn serves(&self, group: u64) -> bool {
         self.group == Some(group)
@@ -105,7 +123,7 @@ impl<B: Backing> Pool<B> {
         let Some(claim) = &mut self.claim else { return Err(Error::NoSpace { what: "contents of a file" }) };
         let front = claim.take_front(count);
         self.near = Some(FsBlock(front.start().get() + front.count()));
-        self.expected = self.expected.saturating_sub(front.count());
+        self.placed(front.count());
         Ok(front)
     }
 }
@@ -127,6 +145,8 @@ impl<B: Backing> Job<B> {
             contents: Arc::clone(contents),
             _flushing: flushing,
             _layout: layout,
+            dirty: Vec::new(),
+            reserved: 0,
             runs: Vec::new(),
             size: contents.size(),
             failed: None,
@@ -136,11 +156,10 @@ impl<B: Backing> Job<B> {
         })
     }
 
-    /// Finds what is dirty of a range of bytes, but for what goes beyond `most` bytes, decides where it goes, and picks
-    /// it.
-    pub fn prepare(&mut self, from: u64, to: u64, most: u64, pool: &mut Pool<B>) {
+    /// Decides where all that was found goes, and picks it.
+    pub fn prepare(&mut self, pool: &mut Pool<B>) {
         // What fails for one run may succeed for the next.
-        for (at, count) in self.dirty(from, to, most) {
+        for (at, count) in std::mem::take(&mut self.dirty) {
             if let Err(error) = self.place(at, count, pool) {
                 self.failed.get_or_insert(error);
             }
@@ -148,12 +167,11 @@ impl<B: Backing> Job<B> {
         self.pick();
     }
 
-    /// The runs of dirty blocks of a range.
-    fn dirty(&mut self, from: u64, to: u64, most: u64) -> Vec<(u64, u64)> {
+    /// Finds the dirty blocks of a range of bytes, but for what goes beyond `most` bytes; how many bytes.
+    pub fn find(&mut self, from: u64, to: u64, most: u64) -> u64 {
         let contents = &self.contents;
         let (log, per) = (contents.block_log(), contents.folio_blocks());
         let (first, behind) = (from >> log, to.div_ceil(1 << log));
-        let mut found: Vec<(u64, u64)> = Vec::new();
         let (mut next, mut bytes) = (from >> FOLIO_LOG, 0);
         while let Some(folio) = contents.next_folio(next) {
             let base = folio.index * per;
@@ -167,15 +185,16 @@ impl<B: Backing> Job<B> {
             next = folio.index + 1;
             let mask = bits(first.saturating_sub(base).min(per), (behind - base).min(per));
             let Some(state) = Contents::lock_read(&folio) else { continue };
+            self.reserved += u64::from((state.dirty & state.reserved & mask).count_ones());
             for (start, end) in runs(state.dirty & mask) {
                 bytes += (end - start) << log;
-                match found.last_mut() {
+                match self.dirty.last_mut() {
                     Some((at, count)) if *at + *count == base + start => *count += end - start,
-                    _ => found.push((base + start, end - start)),
+                    _ => self.dirty.push((base + start, end - start)),
                 }
             }
         }
-        found
+        bytes
     }
 
     /// Decides where a run of dirty blocks goes.
@@ -205,8 +224,12 @@ impl<B: Backing> Job<B> {
 
     /// Claims up to `count` blocks for the file's block `at`.
     fn claim(&self, at: u64, count: u64, pool: &mut Pool<B>) -> Result<B::Claim, Error> {
-        let contents = &self.contents;
+        let (contents, below) = (&self.contents, &self.contents.cache.below);
         if let Some(claim) = contents.take_ahead(at, count) {
+            pool.release();
+            pool.placed(claim.count());
+            // They were reserved twice: for the claim, and when they became dirty.
+            below.unreserve(claim.count());
             return Ok(claim);
         }
         let options = &contents.cache.options;
@@ -215,7 +238,7 @@ impl<B: Backing> Job<B> {
         if more == 0 {
             return pool.take(contents, at, count);
         }
-        let below = &contents.cache.below;
+        pool.release();
         let more = if below.reserve(more).is_ok() { more } else { 0 };
         let behind = self.runs.last().filter(|run| run.at + run.count == at);
         let near = behind.map(|run| FsBlock(run.start.get() + run.count)).or_else(|| self.before(at));
@@ -228,6 +251,7 @@ impl<B: Backing> Job<B> {
             }
         };
         let beyond = claim.count().saturating_sub(count);
+        pool.placed(claim.count() - beyond);
         below.unreserve(more - beyond.min(more));
         if beyond == 0 {
             return Ok(claim);

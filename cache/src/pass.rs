@@ -95,20 +95,22 @@ impl<B: Backing> Cache<B> {
         (jobs, batch)
     }
 
-    /// Decides where all that is dirty of these files goes. Blocks for several files of one group are claimed together:
-    /// the jobs hold their files, so what these have set aside stays set aside until the claims end.
+    /// Decides where all that is dirty of these files goes. Blocks for several files of one group are claimed together.
     fn prepare_jobs(&self, jobs: &mut [Job<B>]) {
         let mut most = self.options.pass_bytes.max(1);
+        for job in jobs.iter_mut() {
+            most = most.saturating_sub(job.find(0, u64::MAX, most));
+        }
         let mut pool = Pool::default();
         let mut rest = jobs;
         while let [job, behind @ ..] = rest {
             let group = self.below.group(&job.contents.file);
             if !pool.serves(group) {
-                let own = job.contents.reserved_blocks();
-                pool.serve(group, own + self.expected(group, behind));
+                let of_group = |job: &&Job<B>| self.below.group(&job.contents.file) == group;
+                let others: u64 = behind.iter().take_while(of_group).map(|job| job.reserved).sum();
+                pool.serve(group, job.reserved + others);
             }
-            job.prepare(0, u64::MAX, most, &mut pool);
-            most = most.saturating_sub(job.bytes);
+            job.prepare(&mut pool);
             rest = behind;
         }
     }
@@ -126,26 +128,13 @@ impl<B: Backing> Cache<B> {
             if contents.dirty_blocks.load(SeqCst) > 0 {
                 let mut pool = Pool::default();
                 pool.serve(self.below.group(&contents.file), 0);
-                job.prepare(at, to, self.options.pass_bytes.max(1), &mut pool);
+                job.find(at, to, self.options.pass_bytes.max(1));
+                job.prepare(&mut pool);
             }
             next = job.next;
             bytes += self.complete(std::slice::from_mut(&mut job), &mut failed);
         }
         (bytes, failed)
-    }
-
-    /// How many blocks the next files of a group have set aside, within what a pass takes.
-    fn expected(&self, group: u64, jobs: &[Job<B>]) -> u64 {
-        let most = (self.options.pass_bytes >> self.block_log).max(1);
-        let mut sum = 0;
-        let of_group = |job: &&Job<B>| self.below.group(&job.contents.file) == group;
-        for job in jobs.iter().take_while(of_group) {
-            sum += job.contents.reserved_blocks();
-            if sum >= most {
-                return most;
-            }
-        }
-        sum
     }
 
     /// A pass is done with a file. What stayed dirty keeps its stamp.
@@ -257,6 +246,7 @@ impl<B: Backing> Cache<B> {
             plug.push(WriteRequest::new(piece.place, buf));
         }
         let failed = plug.finish(self.below.device(), &self.plug);
+        self.below.written_past_log();
         drop(guards);
         for (at, error) in failed {
             let Some(piece) = pieces.get(at) else { continue };

@@ -5,14 +5,16 @@
 //! cut leaves. Any call, read or write can be made to fail.
 
 mod claim;
+mod device;
 mod hook;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use base::{FsBlock, Ino, errno};
-use block::{Device, DeviceError, Durability, MemoryDevice, Operation};
+use block::{Device, MemoryDevice};
 use log::engine::Error;
 
 use crate::backing::{Backing, Finish, Kind, Mapping, Want};
@@ -85,6 +87,8 @@ struct Shared {
     /// Writes that touch these bytes of the device fail.
     bad: Mutex<std::ops::Range<u64>>,
     hooks: Hooks,
+    /// Threads that have written data of which the log was not told.
+    untold: Mutex<HashSet<ThreadId>>,
 }
 
 /// See the module.
@@ -111,6 +115,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn untold(&self) -> MutexGuard<'_, HashSet<ThreadId>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn strike(&self, op: Op) -> Result<(), Error> {
         let fuse = &self.fuses[op as usize];
         fuse.calls.fetch_add(1, SeqCst);
@@ -118,11 +126,6 @@ impl Shared {
             return Err(failure());
         }
         Ok(())
-    }
-
-    fn device_error(&self, what: Operation, offset: u64, length: usize) -> DeviceError {
-        let source = std::io::Error::from_raw_os_error(errno::EIO);
-        DeviceError::Io { device: "test".into(), what, offset, length: length as u64, source }
     }
 
     /// The bytes of a file as the disk has them.
@@ -155,72 +158,6 @@ impl Shared {
             }
         }
     }
-
-    /// Data goes to blocks that are on their way to a file, or that one file alone has.
-    fn check_write(&self, offset: u64, length: u64) {
-        let state = self.lock();
-        for block in offset >> self.block_log..=(offset + length - 1) >> self.block_log {
-            let owner = state.owners[block as usize];
-            assert!(
-                matches!(owner, Owner::Claimed | Owner::Mapped(1)),
-                "data goes to block {block}, which is {owner:?}"
-            );
-        }
-    }
-}
-
-impl Device for Shared {
-    fn size(&self) -> u64 {
-        self.medium.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        512
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.strike(Op::Read).map_err(|_| self.device_error(Operation::Read, offset, buf.len()))?;
-        self.medium.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
-        assert!(!buf.is_empty(), "an empty write");
-        self.check_write(offset, buf.len() as u64);
-        self.hooks.pause();
-        self.writes.fetch_add(1, SeqCst);
-        self.strike(Op::Write).map_err(|_| self.device_error(Operation::Write, offset, buf.len()))?;
-        let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if offset < bad.end && bad.start < offset + buf.len() as u64 {
-            return Err(self.device_error(Operation::Write, offset, buf.len()));
-        }
-        let judged = self.judged.load(SeqCst);
-        if judged {
-            // Torn in the middle.
-            self.medium.write_at(offset, &buf[..buf.len() / 1024 * 512], how)?;
-            self.judge();
-        }
-        self.medium.write_at(offset, buf, how)?;
-        if judged {
-            self.judge();
-        }
-        Ok(())
-    }
-
-    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
-        self.write_at(offset, &parts.concat(), Durability::Buffered)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn describe(&self) -> String {
-        "test".into()
-    }
 }
 
 impl Volume {
@@ -241,6 +178,7 @@ impl Volume {
             judged: AtomicBool::new(false),
             bad: Mutex::new(0..0),
             hooks: Hooks::default(),
+            untold: Mutex::default(),
         };
         Self { shared: Arc::new(shared), longest_claim: u64::MAX, keeps_history: false }
     }
@@ -314,6 +252,7 @@ impl Volume {
 
     /// Nothing is set aside or claimed any more, and every mapped block is a file's.
     pub fn check_quiet(&self) {
+        assert!(self.shared.untold().is_empty(), "the log was not told of a write");
         let state = self.shared.lock();
         assert_eq!(state.reserved, 0, "blocks stay set aside");
         let mut counts = vec![0; state.owners.len()];
@@ -357,6 +296,8 @@ impl Volume {
 
     /// Changes the map of a file as one transaction.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let is_told = !self.shared.untold().contains(&thread::current().id());
+        assert!(is_told, "a transaction may become stable before data that was written before it");
         let mut state = self.shared.lock();
         if self.keeps_history {
             let now = state.files.clone();
@@ -453,6 +394,10 @@ impl Backing for Volume {
         &*self.shared
     }
 
+    fn written_past_log(&self) {
+        self.shared.untold().remove(&thread::current().id());
+    }
+
     fn device_offset(&self, block: FsBlock) -> u64 {
         block.get() << self.shared.block_log
     }
@@ -518,6 +463,9 @@ impl Backing for Volume {
             let count =
                 state.owners[start..].iter().take(most).take_while(|owner| **owner == Owner::Free).count();
             state.owners[start..start + count].fill(Owner::Claimed);
+            let claimed = state.owners.iter().filter(|owner| **owner == Owner::Claimed).count() as u64;
+            let reserved = state.reserved;
+            assert!(claimed <= reserved, "{claimed} blocks are claimed, and {reserved} reserved");
             let shared = Arc::clone(&self.shared);
             return Ok(TestClaim { shared, start: start as u64, count: count as u64 });
         }

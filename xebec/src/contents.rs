@@ -147,6 +147,10 @@ impl Backing for Below {
         &*self.device
     }
 
+    fn written_past_log(&self) {
+        self.shared.target.written_past_log();
+    }
+
     fn device_offset(&self, block: FsBlock) -> u64 {
         // A block that the volume does not have lies on no device either.
         self.shared.geometry.fs_block_offset(block).unwrap_or(u64::MAX)

@@ -252,7 +252,9 @@ impl<'v> Filling<'v> {
                 }
             }
         }
-        match plug.finish(self.volume.device(), &self.counters).into_iter().next() {
+        let failed = plug.finish(self.volume.device(), &self.counters);
+        self.volume.table.shared().target.written_past_log();
+        match failed.into_iter().next() {
             Some((_, error)) => Err(error.into()),
             None => Ok(()),
         }

@@ -54,6 +54,8 @@ pub mod namespace;
 pub mod new;
 mod open;
 pub mod options;
+#[cfg(test)]
+mod order_tests;
 pub mod paths;
 mod recover;
 mod reservations;

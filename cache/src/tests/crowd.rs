@@ -298,6 +298,23 @@ fn a_direct_reader_sees_no_block_that_became_another_files() {
     }
 }
 
+/// The flusher panicked, and writers at the limit of dirty bytes waited for its next pass for ever.
+#[test]
+fn a_flusher_that_panics_leaves_no_writer_waiting() {
+    let volume = Volume::new(12, 4000);
+    let options = Options { cache_bytes: Some(256 << 10), interval_ms: 1, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), options);
+    // Without the message of a panic.
+    volume.hooks().finish.set(|| std::panic::resume_unwind(Box::new(())));
+    let flusher = Flusher::start(&volume_cache).unwrap();
+    let contents = file(&volume_cache, 3);
+    for n in 0..1000 {
+        // What the pass that panicked had picked stays in writeback, and is written no more: other blocks.
+        contents.write(n * 4096, &[1; 4096]).unwrap();
+    }
+    drop(flusher);
+}
+
 /// A pass claimed blocks for all small files that it was about to write, with the locks of the first alone. One of the
 /// others was truncated meanwhile, and what it had set aside went to a third file: more was claimed than was set aside,
 /// the third file found no block, and its fsync failed for want of space.

@@ -1,7 +1,7 @@
 //! What a write ends with: its blocks are mapped, or marked as written, and the size moves.
 //!
 //! # Invariants
-//! - The data has been written past the log, if only into the device's own cache: the checkpoint that holds these
+//! - The data has been written, and the log was told so (`written_past_log`): the checkpoint that holds these
 //!   transactions flushes the device before it becomes stable.
 //! - The size on disk moves with the last step of a file, so it never stands behind blocks that are not written.
 
@@ -63,7 +63,6 @@ pub struct Finish {
 /// Damage, no space where less was reserved than was claimed, a volume that was shut down. The volume is shut down in
 /// any case: what was written cannot be kept, and nobody may believe it is.
 pub fn finish(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> Result<(), Error> {
-    shared.target.written_past_log();
     files.sort_by_key(|file| file.inode.ino());
     let done = finish_all(shared, groups, files);
     if let Err(error) = &done {

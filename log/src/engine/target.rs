@@ -104,8 +104,7 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// Gives back what a chain did not use.
     fn end(&self, ticket: Ticket);
 
-    /// Something was written past the log that what is committed from now on refers to: it must be stable before that
-    /// is.
+    /// Something was written past the log: no transaction that commits from now on becomes stable before it.
     fn written_past_log(&self);
 
     /// Makes everything stable that was committed so far. The caller holds no lock of rank `Group` or above.
