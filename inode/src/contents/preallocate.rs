@@ -186,7 +186,7 @@ pub fn zero(
     }
     let mut at = from;
     while at < to {
-        let mut step = file.taking(shared.reservations.map_blocks)?;
+        let mut step = file.taking(PIECES_AT_ONCE as u32 * shared.reservations.map_blocks)?;
         step.has_room_for(2 * PIECES_AT_ONCE)?;
         let (found, end) = pieces(step.list()?, (at, to), PIECES_AT_ONCE);
         for (at, piece) in found {

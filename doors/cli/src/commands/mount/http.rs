@@ -59,9 +59,13 @@ impl Endpoint {
     }
 
     /// Answers from now on.
-    pub fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, numbers: &'s Numbers<'s>) {
+    ///
+    /// # Errors
+    /// `EAGAIN` where the system gives no thread.
+    pub fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, numbers: &'s Numbers<'s>) -> io::Result<()> {
         for _ in 0..THREADS {
-            scope.spawn(move || {
+            let thread = std::thread::Builder::new().name("xebec-metrics".into());
+            thread.spawn_scoped(scope, move || {
                 while self.wait(&self.listener, PollFlags::IN, None).is_ok() {
                     match self.listener.accept() {
                         // Who went away needs no answer.
@@ -72,8 +76,9 @@ impl Endpoint {
                         Err(_) => std::thread::sleep(PARTING),
                     }
                 }
-            });
+            })?;
         }
+        Ok(())
     }
 
     /// No more answers.
@@ -194,7 +199,7 @@ mod tests {
         let numbers = || NUMBERS.to_owned();
         let mut stopped = Instant::now();
         std::thread::scope(|scope| {
-            endpoint.serve(scope, &numbers);
+            endpoint.serve(scope, &numbers).unwrap();
             work(endpoint.address());
             stopped = Instant::now();
             endpoint.stop();

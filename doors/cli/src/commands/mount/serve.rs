@@ -82,14 +82,13 @@ impl Serving<'_> {
         let tell = || status::text(&sources);
         let numbers = || numbers::text(&status::document(&sources));
         let served = std::thread::scope(|scope| {
-            scope.spawn(|| ending.wait(&wanted.directory, volume, messages));
             let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
             let options = Options { owners: wishes.owners.clone(), no_atime, read_only };
-            if let Some(metrics) = metrics {
-                metrics.serve(scope, &numbers);
-            }
+            let signals = std::thread::Builder::new().name("xebec-signals".into());
+            let begun = signals.spawn_scoped(scope, || ending.wait(&wanted.directory, volume, messages));
+            let begun = begun.and_then(|_| metrics.map_or(Ok(()), |metrics| metrics.serve(scope, &numbers)));
             let served = Served::new(volume, options).telling(&tell);
-            let served = session.serve(&served, counts);
+            let served = begun.and_then(|()| session.serve(&served, counts));
             stop.close();
             if let Some(metrics) = metrics {
                 metrics.stop();
