@@ -12,7 +12,8 @@
 //! - Nothing that a header says is believed before it is checked, and no more is read at once than [`PIECE`] bytes, or
 //!   what an extended header may have.
 //! - An archive that ends in the midst of a member is an error. One without the empty blocks at its end is not, as many
-//!   writers leave them out.
+//!   writers leave them out. Nothing at all, or nothing but zeros, is no archive.
+//! - The stream is read to its end, where checksums are: what is damaged anywhere is an error.
 
 pub mod member;
 mod records;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver as Channel, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
+use crate::digest::{Expected, Verified};
 use crate::item::{Data, Entry, Item, Kind, Lost, Receiver};
 use crate::{Error, Result, Source};
 use member::{Member, Members};
@@ -42,6 +44,7 @@ pub struct Archive {
     name: PathBuf,
     input: Input,
     whiteouts: bool,
+    expected: Option<Expected>,
 }
 
 enum Input {
@@ -63,17 +66,22 @@ impl std::fmt::Debug for Input {
 impl Archive {
     /// The archive at `path`.
     pub fn new(path: &Path) -> Self {
-        Self { name: path.into(), input: Input::File(path.into()), whiteouts: false }
+        Self { name: path.into(), input: Input::File(path.into()), whiteouts: false, expected: None }
     }
 
     /// One that can be read once; `name` is for messages.
     pub fn once(name: &Path, input: Box<dyn Read + Send>) -> Self {
-        Self { name: name.into(), input: Input::Once(Mutex::new(Some(input))), whiteouts: false }
+        Self {
+            name: name.into(),
+            input: Input::Once(Mutex::new(Some(input))),
+            whiteouts: false,
+            expected: None,
+        }
     }
 
     /// One in an open file; `name` is for messages.
     pub fn kept(name: &Path, file: File) -> Self {
-        Self { name: name.into(), input: Input::Kept(file), whiteouts: false }
+        Self { name: name.into(), input: Input::Kept(file), whiteouts: false, expected: None }
     }
 
     /// Names that begin with `.wh.` are whiteouts, as in layers of OCI images: they take away what lies below. Such an
@@ -84,7 +92,22 @@ impl Archive {
         self
     }
 
+    /// It is as a descriptor promises, or an error; even an empty layer is one then.
+    #[must_use]
+    pub(crate) fn verified(mut self, expected: Expected) -> Self {
+        self.expected = Some(expected);
+        self
+    }
+
     fn open(&self) -> Result<Raw> {
+        let raw = self.open_unverified()?;
+        Ok(match &self.expected {
+            Some(expected) => Raw::Other(Box::new(Verified::new(raw, expected.clone()))),
+            None => raw,
+        })
+    }
+
+    fn open_unverified(&self) -> Result<Raw> {
         match &self.input {
             Input::File(path) => match File::open(path) {
                 Ok(file) => Ok(Raw::File(file)),
@@ -108,12 +131,13 @@ impl Archive {
 
     /// Reads all members on a thread of its own, and gives them to the receiver on this one.
     fn pass(&self, give: Give, receiver: &mut dyn Receiver) -> Result<()> {
-        let input = self.open()?;
+        let (input, may_be_empty) = (self.open()?, self.expected.is_some());
         let (sender, channel) = sync_channel(BATCHES);
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 let mut batch = Batch { sender, turns: Vec::new(), bytes: 0 };
-                let read = unpack::unpacked(input).and_then(|input| read_members(input, give, &mut batch));
+                let read = unpack::unpacked(input)
+                    .and_then(|input| read_members(input, give, may_be_empty, &mut batch));
                 // Nobody listens any more only where the receiver failed.
                 let _ = batch.send();
                 read
@@ -182,7 +206,7 @@ impl Batch {
     }
 }
 
-fn read_members(input: impl Stream, give: Give, batch: &mut Batch) -> io::Result<()> {
+fn read_members(input: impl Stream, give: Give, may_be_empty: bool, batch: &mut Batch) -> io::Result<()> {
     let mut members = Members::new(input);
     while let Some(member) = members.next_member()? {
         let whiteout = match give {
@@ -195,7 +219,7 @@ fn read_members(input: impl Stream, give: Give, batch: &mut Batch) -> io::Result
             _ => {}
         }
     }
-    Ok(())
+    members.finish(may_be_empty)
 }
 
 fn give_member<R: Stream>(

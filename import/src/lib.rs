@@ -7,6 +7,7 @@
 //! | [`sync`] | a tree in a volume made equal to one, by what differs alone |
 //! | [`archive`] | a tar stream as a source, compressed or not |
 //! | [`oci`] | layers of an OCI image layout |
+//! | `digest` | blobs as their descriptors promise them |
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
 //! | [`writer`] | what an open volume makes of the items |
 //! | [`survey`] | how much there is, and how large a volume holds it |
@@ -27,6 +28,7 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod archive;
+mod digest;
 pub mod directory;
 pub mod error;
 pub mod item;

@@ -1,13 +1,17 @@
 //! OCI image layouts: directories with an `oci-layout`, an `index.json` and `blobs`, whose layers are archives
 //! (OCI image specification 1.1, "Image Layout").
+//!
+//! # Invariants
+//! A blob is used only as its descriptor promises it: size and digest are verified whenever it is read.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::digest::{Expected, Verified};
 use crate::{Archive, Error, Result};
 
 /// Images within images that are followed: an index, an index in it, a manifest.
@@ -30,6 +34,7 @@ struct Document {
 #[serde(rename_all = "camelCase")]
 struct Descriptor {
     digest: String,
+    size: u64,
     platform: Option<Platform>,
     #[serde(default)]
     annotations: std::collections::BTreeMap<String, String>,
@@ -42,6 +47,10 @@ struct Platform {
 }
 
 impl Descriptor {
+    fn expected(&self, layout: &Path) -> Result<Expected> {
+        Expected::new(&self.digest, self.size).map_err(|why| bad(layout, why))
+    }
+
     /// What users call an image of a layout.
     fn name(&self) -> Option<&str> {
         self.annotations.get("org.opencontainers.image.ref.name").map(String::as_str)
@@ -68,17 +77,21 @@ pub fn layers(layout: &Path, name: Option<&str>) -> Result<Vec<Archive>> {
     if !layout.join("oci-layout").is_file() {
         return Err(bad(layout, "is no OCI image layout: it has no file `oci-layout`"));
     }
-    let mut document: Document = read(&layout.join("index.json"))?;
+    let mut document: Document = parsed(&layout.join("index.json"), None)?;
     let mut wanted = name;
     for _ in 0..DEPTH_MAX {
         if document.manifests.is_empty() {
             let layers = document.layers.iter();
             return layers
-                .map(|layer| Ok(Archive::new(&blob(layout, &layer.digest)?).whiteouts(true)))
+                .map(|layer| {
+                    let expected = layer.expected(layout)?;
+                    Ok(Archive::new(&blob(layout, &expected)).verified(expected).whiteouts(true))
+                })
                 .collect();
         }
         let chosen = choose(layout, &document.manifests, wanted.take())?;
-        document = read(&blob(layout, &chosen.digest)?)?;
+        let expected = chosen.expected(layout)?;
+        document = parsed(&blob(layout, &expected), Some(expected))?;
     }
     Err(bad(layout, "has an index of indexes of indexes"))
 }
@@ -94,23 +107,26 @@ fn choose<'d>(layout: &Path, images: &'d [Descriptor], name: Option<&str>) -> Re
     }
 }
 
-/// Where the blob of a digest is.
-fn blob(layout: &Path, digest: &str) -> Result<PathBuf> {
-    let (algorithm, hex) = digest.split_once(':').unwrap_or(("", ""));
-    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    match is_plain(algorithm) && is_plain(hex) {
-        true => Ok(layout.join("blobs").join(algorithm).join(hex)),
-        false => Err(bad(layout, format!("has a digest that is none: {digest:?}"))),
-    }
+/// Where a blob is.
+fn blob(layout: &Path, expected: &Expected) -> PathBuf {
+    layout.join("blobs").join(expected.place().iter().collect::<PathBuf>())
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
+/// A document, which is as expected where that is known.
+fn parsed<T: DeserializeOwned>(path: &Path, expected: Option<Expected>) -> Result<T> {
     let failed = |source| Error::Source { path: path.into(), doing: "read it", source };
     let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.len() > DOCUMENT_MAX {
         return Err(bad(path, "is larger than any such document"));
     }
-    serde_json::from_reader(BufReader::new(file)).map_err(|error| bad(path, error.to_string()))
+    let mut bytes = Vec::new();
+    let file = file.take(DOCUMENT_MAX);
+    let read = match expected {
+        Some(expected) => Verified::new(file, expected).read_to_end(&mut bytes),
+        None => { file }.read_to_end(&mut bytes),
+    };
+    read.map_err(failed)?;
+    serde_json::from_slice(&bytes).map_err(|error| bad(path, error.to_string()))
 }
 
 fn bad(path: &Path, why: impl Into<String>) -> Error {

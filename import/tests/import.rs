@@ -3,87 +3,15 @@
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
-use std::path::Path;
-use std::sync::Arc;
 
 use base::time::Time;
-use block::MemoryDevice;
-use tar::{Builder, EntryType, Header};
-use xebec::{OpenOptions, Options, Volume};
+use tar::{EntryType, Header};
 use xebec_import::writer::Done;
-use xebec_import::{Archive, Directory, Entry, Error, Item, Kind, Lost, Overrides, Receiver, Source, Writer};
+use xebec_import::{Archive, Directory, Entry, Error, Item, Kind, Lost, Overrides, Receiver, Source};
 
-#[path = "../../xebec/tests/common/mod.rs"]
-mod common;
+mod scene;
 
-/// A volume that sources are written to.
-struct Made(Arc<MemoryDevice>);
-
-impl Made {
-    fn new() -> Self {
-        let device = Arc::new(MemoryDevice::new(64 << 20));
-        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-        Self(device)
-    }
-
-    fn open(&self) -> Volume {
-        Volume::open(self.0.clone(), Options::default()).unwrap()
-    }
-
-    fn write(&self, source: &dyn Source, overrides: Overrides) -> xebec_import::Result<Done> {
-        let volume = self.open();
-        let mut writer = Writer::new(&volume, volume.root(), overrides);
-        let done = source.read(true, 3, &mut writer).and_then(|()| writer.finish());
-        volume.unmount().unwrap();
-        common::judge(&self.0);
-        done
-    }
-
-    fn look<T>(&self, look: impl FnOnce(&Volume) -> T) -> T {
-        let volume = self.open();
-        let seen = look(&volume);
-        volume.unmount().unwrap();
-        seen
-    }
-
-    fn contents(&self, path: &str) -> Vec<u8> {
-        self.look(|volume| {
-            let file = OpenOptions::new().read(true).open(volume, path.as_bytes()).unwrap();
-            let mut bytes = vec![0; usize::try_from(file.len()).unwrap()];
-            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
-            bytes
-        })
-    }
-
-    fn has(&self, path: &str) -> bool {
-        self.look(|volume| volume.resolve(path.as_bytes(), false).is_ok())
-    }
-}
-
-fn member(builder: &mut Builder<Vec<u8>>, kind: EntryType, path: &str, link: &str, contents: &[u8]) {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(0o640);
-    header.set_uid(1000);
-    header.set_gid(2000);
-    header.set_mtime(1_500_000_000);
-    header.set_size(contents.len() as u64);
-    if link.is_empty() {
-        builder.append_data(&mut header, path, contents).unwrap();
-    } else {
-        builder.append_link(&mut header, path, link).unwrap();
-    }
-}
-
-fn archive(write: impl FnOnce(&mut Builder<Vec<u8>>)) -> Vec<u8> {
-    let mut builder = Builder::new(Vec::new());
-    write(&mut builder);
-    builder.into_inner().unwrap()
-}
-
-fn once(bytes: Vec<u8>) -> Archive {
-    Archive::once(Path::new("the archive"), Box::new(std::io::Cursor::new(bytes)))
-}
+use scene::{Made, archive, member, once, raw};
 
 fn sample() -> Vec<u8> {
     archive(|builder| {
@@ -185,23 +113,6 @@ fn cut_or_damaged_archives_are_errors() {
     });
     let error = Made::new().write(&once(outside), Overrides::default()).unwrap_err();
     assert!(error.to_string().contains("\"..\""), "{error}");
-    // Nothing at all is an empty archive.
-    assert_eq!(Made::new().write(&once(Vec::new()), Overrides::default()).unwrap().files, 0);
-}
-
-/// A member by its header's fields as they are written, with what is behind it.
-fn raw(kind: u8, path: &str, fields: &[(usize, &[u8])], contents: &[u8]) -> Vec<u8> {
-    let mut header = Header::new_ustar();
-    header.set_path(path).unwrap();
-    header.set_entry_type(EntryType::new(kind));
-    header.set_size(contents.len() as u64);
-    for (at, bytes) in fields {
-        header.as_mut_bytes()[*at..*at + bytes.len()].copy_from_slice(bytes);
-    }
-    header.set_cksum();
-    let mut member = [header.as_bytes(), contents].concat();
-    member.resize(member.len().next_multiple_of(512), 0);
-    member
 }
 
 /// Where a header has its numbers, each eight bytes or, of the last, twelve.
@@ -252,7 +163,7 @@ fn what_goes_wrong_at_the_end_names_its_file() {
         format!("/{} type=dir xattr.system.posix_acl_default=nonsense\n", String::from_utf8(name).unwrap());
     let mut overrides = Overrides::default();
     overrides.add_list(&list).unwrap();
-    let error = made.write(&once(Vec::new()), overrides).unwrap_err();
+    let error = made.write(&once(raw(b'0', "file", &[], b"")), overrides).unwrap_err();
     assert!(error.to_string().contains("/dirrrr"), "{error}");
 }
 
@@ -282,41 +193,6 @@ fn layers_take_away_and_replace() {
     assert!(error.to_string().contains("c"), "{error}");
     assert!(!made.has("/a/old") && made.has("/a/kept"));
     assert!(!made.has("/b/one") && !made.has("/b/two") && made.has("/b/three"));
-}
-
-#[test]
-fn layers_of_an_image_are_put_on_top_of_each_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let blobs = folder.path().join("blobs/sha256");
-    std::fs::create_dir_all(&blobs).unwrap();
-    let put = |name: &str, bytes: &[u8]| std::fs::write(blobs.join(name), bytes).unwrap();
-    put("aa", &archive(|builder| member(builder, EntryType::Regular, "etc/old", "", b"below")));
-    put("bb", &archive(|builder| member(builder, EntryType::Regular, "etc/.wh.old", "", b"")));
-    put("cc", br#"{"schemaVersion":2,"layers":[{"digest":"sha256:aa"},{"digest":"sha256:bb"}]}"#);
-    put("dd", br#"{"schemaVersion":2,"layers":[{"digest":"sha256:aa"}]}"#);
-    put("ee", br#"{"schemaVersion":2,"layers":[{"digest":"sha256:../../secret"}]}"#);
-    let name = |name: &str, digest: &str| {
-        format!(
-            r#"{{"digest":"sha256:{digest}","annotations":{{"org.opencontainers.image.ref.name":"{name}"}}}}"#
-        )
-    };
-    let layers = |name| xebec_import::oci::layers(folder.path(), name);
-    assert!(layers(None).unwrap_err().to_string().contains("oci-layout"));
-    std::fs::write(folder.path().join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
-    let index =
-        format!(r#"{{"manifests":[{},{},{}]}}"#, name("new", "cc"), name("old", "dd"), name("bad", "ee"));
-    std::fs::write(folder.path().join("index.json"), index).unwrap();
-    for (name, there) in [("old", true), ("new", false)] {
-        let made = Made::new();
-        for layer in layers(Some(name)).unwrap() {
-            made.write(&layer, Overrides::default()).unwrap();
-        }
-        assert_eq!(made.has("/etc/old"), there);
-        assert!(made.has("/etc"));
-    }
-    assert!(layers(None).unwrap_err().to_string().contains("new, old"));
-    assert!(layers(Some("other")).unwrap_err().to_string().contains("no such image"));
-    assert!(layers(Some("bad")).unwrap_err().to_string().contains("digest"));
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub struct Members<R> {
     global: Arc<Records>,
     /// What headers are read into: to make one takes longer than to copy it.
     blank: Header,
+    /// A header was read: it is an archive.
+    begun: bool,
 }
 
 /// A member.
@@ -74,7 +76,7 @@ struct Before {
 impl<R: Stream> Members<R> {
     /// From the beginning of a stream.
     pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, global: Arc::default(), blank: Header::new_old() }
+        Self { input, left: 0, padding: 0, global: Arc::default(), blank: Header::new_old(), begun: false }
     }
 
     /// The next member; its contents follow, for [`read_data`](Self::read_data).
@@ -140,30 +142,55 @@ impl<R: Stream> Members<R> {
         Ok(())
     }
 
-    /// The next header; `None` at the end, which an empty block marks, or that of the stream.
+    /// The next header; `None` at the end, which two empty blocks mark, or the end of the stream.
     fn header(&mut self) -> io::Result<Option<Header>> {
+        let Some(header) = self.block()? else { return Ok(None) };
+        if is_empty(&header) {
+            // Many writers leave the second one out, or both.
+            return match self.block()? {
+                Some(next) if !is_empty(&next) => Err(bad(
+                    "an empty block lies among its members, where two would end it: it is damaged, or several archives \
+                     in one",
+                )),
+                _ => Ok(None),
+            };
+        }
+        if !is_header(&header) {
+            return Err(bad("this is no tar archive, or it is damaged: the checksum of a header is wrong"));
+        }
+        self.begun = true;
+        Ok(Some(header))
+    }
+
+    /// The next block, as a header; `None` at the end of the stream.
+    fn block(&mut self) -> io::Result<Option<Header>> {
         let mut header = self.blank.clone();
         let bytes = header.as_mut_bytes();
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.input.read(rest) {
                 Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) if !self.begun => {
+                    return Err(bad("this is no tar archive: it is shorter than a header"));
+                }
                 Ok(0) => return Err(bad("the archive ends within a header")),
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        if bytes.iter().all(|byte| *byte == 0) {
-            return Ok(None);
-        }
-        let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
-        let (whole, field) = (sum(&*bytes), sum(bytes.get(148..156).unwrap_or_default()));
-        let found = numeric(&header.as_old().cksum).ok();
-        if found != Some(i64::from(whole - field + 8 * u32::from(b' '))) {
-            return Err(bad("this is no tar archive, or it is damaged: the checksum of a header is wrong"));
-        }
         Ok(Some(header))
+    }
+
+    /// Reads what is left of the stream behind the last member, and with that verifies its checksums.
+    ///
+    /// # Errors
+    /// Damage, and what the stream reports; and where there was nothing at all, unless `may_be_empty`.
+    pub fn finish(mut self, may_be_empty: bool) -> io::Result<()> {
+        if !self.begun && !may_be_empty {
+            return Err(bad("this is no tar archive: it is empty, or begins with zeros"));
+        }
+        self.input.finish()
     }
 
     /// What an extended header holds.
@@ -318,6 +345,18 @@ impl<R: Stream> Members<R> {
         }
         Ok((gnu.real_size()?, map))
     }
+}
+
+fn is_empty(block: &Header) -> bool {
+    block.as_bytes().iter().all(|byte| *byte == 0)
+}
+
+/// Whether a block has the checksum of a header.
+fn is_header(block: &Header) -> bool {
+    let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    let bytes = block.as_bytes();
+    let (whole, field) = (sum(bytes), sum(bytes.get(148..156).unwrap_or_default()));
+    numeric(&block.as_old().cksum).ok() == Some(i64::from(whole - field + 8 * u32::from(b' ')))
 }
 
 /// A field of a header that is a number: octal digits, or, with the highest bit set, binary in two's complement as GNU

@@ -1,9 +1,13 @@
 //! Compression of a stream, told by its first bytes.
+//!
+//! # Invariants
+//! A compressed stream is read to its real end ([`Stream::finish`]): its checksums are behind its contents, and an
+//! archive ends before its stream does.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Seek as _};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
@@ -23,6 +27,14 @@ pub trait Stream: Read + Send {
     /// What reading meets.
     fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
         io::copy(&mut Read::take(&mut *self, bytes), &mut io::sink())
+    }
+
+    /// Reads what is left, and with that verifies the checksums of the stream.
+    ///
+    /// # Errors
+    /// What reading meets, and damage of the stream.
+    fn finish(&mut self) -> io::Result<()> {
+        io::copy(self, &mut io::sink()).map(drop)
     }
 }
 
@@ -53,7 +65,7 @@ impl Read for Plain {
 }
 
 impl Stream for Plain {
-    /// What lies in a file behind what is in memory is not read. If the file ends within it, the next read finds that.
+    /// What lies in a file behind what is in memory is not read.
     fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
         let here = self.0.buffer().len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
         self.0.consume(here);
@@ -64,11 +76,21 @@ impl Stream for Plain {
         }
         match raw {
             Raw::File(file) if file.metadata()?.is_file() => {
-                let by = i64::try_from(rest).map_err(|_| io::ErrorKind::InvalidData)?;
-                file.seek_relative(by)?;
-                Ok(bytes)
+                let behind = file.metadata()?.len().saturating_sub(file.stream_position()?);
+                let by = rest.min(behind);
+                file.seek_relative(i64::try_from(by).map_err(|_| io::ErrorKind::InvalidData)?)?;
+                Ok(here as u64 + by)
             }
             raw => Ok(here as u64 + io::copy(&mut raw.take(rest), &mut io::sink())?),
+        }
+    }
+
+    /// Nothing behind the archive in a file tells anything. A pipe is read, as its writer may fail otherwise.
+    fn finish(&mut self) -> io::Result<()> {
+        let (_, raw) = self.0.get_ref().get_ref();
+        match raw {
+            Raw::File(_) => Ok(()),
+            Raw::Other(_) => io::copy(&mut self.0, &mut io::sink()).map(drop),
         }
     }
 }
@@ -88,6 +110,10 @@ impl Stream for Box<dyn Stream> {
     fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
         (**self).pass_over(bytes)
     }
+
+    fn finish(&mut self) -> io::Result<()> {
+        (**self).finish()
+    }
 }
 
 /// The stream as it was before it was compressed.
@@ -96,7 +122,7 @@ pub fn unpacked(mut input: Raw) -> io::Result<Box<dyn Stream>> {
     input.by_ref().take(MAGIC as u64).read_to_end(&mut magic)?;
     let whole = BufReader::with_capacity(BUFFER, Cursor::new(magic.clone()).chain(input));
     match magic.as_slice() {
-        [0x1f, 0x8b, ..] => Ok(buffered(MultiGzDecoder::new(whole))),
+        [0x1f, 0x8b, ..] => Ok(buffered(Gzip(Some(GzDecoder::new(whole))))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             Ok(buffered(Frames::new(whole)))
         }
@@ -115,6 +141,42 @@ fn buffered(input: impl Read + Send + 'static) -> Box<dyn Stream> {
     Box::new(Unpacked(BufReader::with_capacity(BUFFER, input)))
 }
 
+/// Members of gzip, one behind the other, with zeros behind the last, as tapes have them.
+struct Gzip<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while !buf.is_empty()
+            && let Some(member) = &mut self.0
+        {
+            let read = member.read(buf).map_err(|error| damaged("gzip", error))?;
+            if read > 0 {
+                return Ok(read);
+            }
+            self.0 = self.0.take().map(GzDecoder::into_inner).map(next_member).transpose()?.flatten();
+        }
+        Ok(0)
+    }
+}
+
+/// What comes behind a member of gzip: another, or zeros up to the end.
+fn next_member<R: BufRead>(mut source: R) -> io::Result<Option<GzDecoder<R>>> {
+    let mut are_zeros = false;
+    loop {
+        let buffer = source.fill_buf()?;
+        let zeros = buffer.iter().take_while(|byte| **byte == 0).count();
+        match (buffer.get(zeros), buffer.is_empty()) {
+            (_, true) => return Ok(None),
+            (Some(_), _) if are_zeros || zeros > 0 => {
+                return Err(damaged("gzip", "something follows the zeros behind it"));
+            }
+            (Some(_), _) => return Ok(Some(GzDecoder::new(source))),
+            (None, _) => source.consume(zeros),
+        }
+        are_zeros = true;
+    }
+}
+
 /// What was compressed by xz, unless that takes too much memory.
 struct Xz<R: Read>(XzReader<R>);
 
@@ -125,7 +187,7 @@ impl<R: Read> Read for Xz<R> {
                 io::ErrorKind::OutOfMemory,
                 "to unpack it takes more than 256 MiB of memory: if you trust it, xzcat FILE | xebec ... --from -",
             ),
-            _ => error,
+            _ => damaged("xz", error),
         })
     }
 }
@@ -155,16 +217,30 @@ impl<R: BufRead> Frames<R> {
                     length,
                     ..
                 })) => {
-                    io::copy(&mut self.source.by_ref().take(length.into()), &mut io::sink())?;
+                    let length = length.into();
+                    if io::copy(&mut self.source.by_ref().take(length), &mut io::sink())? < length {
+                        return Err(damaged("zstd", "it ends within a frame that is to be skipped"));
+                    }
                 }
-                Err(error) => return Err(damaged(error)),
+                Err(error) => return Err(damaged("zstd", error)),
             }
         }
     }
 }
 
-fn damaged(error: impl std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("its zstd stream is damaged: {error}"))
+/// What a decoder says of a stream.
+fn damaged(form: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    let error = error.into();
+    match error.downcast::<io::Error>() {
+        // The system's own errors, and interruptions, tell nothing of the stream.
+        Ok(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted => *error,
+        Ok(error) => damage(form, &error),
+        Err(error) => damage(form, &error),
+    }
+}
+
+fn damage(form: &str, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("its {form} stream is damaged: {error}"))
 }
 
 impl<R: BufRead> Read for Frames<R> {
@@ -178,7 +254,9 @@ impl<R: BufRead> Read for Frames<R> {
             }
             while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
                 let blocks = BlockDecodingStrategy::UptoBlocks(1);
-                self.decoder.decode_blocks(&mut self.source, blocks).map_err(damaged)?;
+                self.decoder
+                    .decode_blocks(&mut self.source, blocks)
+                    .map_err(|error| damaged("zstd", error))?;
             }
             let read = self.decoder.read(buf)?;
             if read > 0 {
@@ -187,7 +265,7 @@ impl<R: BufRead> Read for Frames<R> {
             let (told, found) =
                 (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
             if told.is_some_and(|told| found != Some(told)) {
-                return Err(damaged("the checksum of a frame is not that of its contents"));
+                return Err(damaged("zstd", "the checksum of a frame is not that of its contents"));
             }
             self.within = false;
         }

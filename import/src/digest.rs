@@ -1,0 +1,163 @@
+//! Digests of blobs, as descriptors of OCI images have them (OCI image specification 1.1, "Digests").
+
+use std::io::{self, Read};
+
+use sha2::{Digest as _, Sha256, Sha512};
+
+/// A blob as a descriptor promises it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    algorithm: Algorithm,
+    hex: String,
+    size: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Algorithm {
+    Sha256,
+    Sha512,
+}
+
+impl Expected {
+    /// From `ALGORITHM:HEX` and a size in bytes.
+    ///
+    /// # Errors
+    /// What is wrong with the digest.
+    pub fn new(digest: &str, size: u64) -> Result<Self, String> {
+        let (algorithm, hex) = digest.split_once(':').unwrap_or(("", ""));
+        let (algorithm, length) = match algorithm {
+            "sha256" => (Algorithm::Sha256, 64),
+            "sha512" => (Algorithm::Sha512, 128),
+            _ => return Err(format!("has a digest that is neither SHA-256 nor SHA-512: {digest:?}")),
+        };
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        match hex.len() == length && hex.bytes().all(is_digit) {
+            true => Ok(Self { algorithm, hex: hex.into(), size }),
+            false => Err(format!("has a digest that is none: {digest:?}")),
+        }
+    }
+
+    /// Where its blob is among the blobs of a layout.
+    pub fn place(&self) -> [&str; 2] {
+        let algorithm = match self.algorithm {
+            Algorithm::Sha256 => "sha256",
+            Algorithm::Sha512 => "sha512",
+        };
+        [algorithm, &self.hex]
+    }
+}
+
+/// A stream that ends with an error where it is not as expected.
+pub struct Verified<R> {
+    source: R,
+    expected: Expected,
+    hash: Hash,
+    read: u64,
+}
+
+enum Hash {
+    Sha256(Box<Sha256>),
+    Sha512(Box<Sha512>),
+    /// It was as expected.
+    Verified,
+}
+
+impl<R: Read> Verified<R> {
+    /// From its first byte on.
+    pub fn new(source: R, expected: Expected) -> Self {
+        let hash = match expected.algorithm {
+            Algorithm::Sha256 => Hash::Sha256(Box::default()),
+            Algorithm::Sha512 => Hash::Sha512(Box::default()),
+        };
+        Self { source, expected, hash, read: 0 }
+    }
+
+    fn verify(&mut self) -> io::Result<()> {
+        let found = match std::mem::replace(&mut self.hash, Hash::Verified) {
+            Hash::Sha256(hash) => hex(&hash.finalize()),
+            Hash::Sha512(hash) => hex(&hash.finalize()),
+            Hash::Verified => return Ok(()),
+        };
+        if self.read != self.expected.size {
+            return Err(self.wrong_size());
+        }
+        match found == self.expected.hex {
+            true => Ok(()),
+            false => {
+                Err(damaged(format!("its digest is {found}, and its descriptor says {}", self.expected.hex)))
+            }
+        }
+    }
+
+    fn wrong_size(&self) -> io::Error {
+        let Self { read, expected, .. } = self;
+        damaged(format!(
+            "it has another size than the {} bytes of its descriptor: {read} were read",
+            expected.size
+        ))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn damaged(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+impl<R: Read> Read for Verified<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buf)?;
+        let bytes = buf.get(..read).unwrap_or_default();
+        match &mut self.hash {
+            Hash::Sha256(hash) => hash.update(bytes),
+            Hash::Sha512(hash) => hash.update(bytes),
+            Hash::Verified => {}
+        }
+        self.read += read as u64;
+        if self.read > self.expected.size {
+            return Err(self.wrong_size());
+        }
+        if read == 0 && !buf.is_empty() {
+            self.verify()?;
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of "abc", from FIPS 180-4.
+    const SHA256: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    const SHA512: &str = "sha512:ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+        2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f";
+
+    fn read(bytes: &[u8], digest: &str, size: u64) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        Verified::new(bytes, Expected::new(digest, size).unwrap()).read_to_end(&mut all)?;
+        Ok(all)
+    }
+
+    #[test]
+    fn only_what_was_promised_is_read_to_its_end() {
+        for digest in [SHA256, SHA512] {
+            assert_eq!(read(b"abc", digest, 3).unwrap(), b"abc");
+            for (bytes, size) in [(&b"abd"[..], 3), (b"abc", 2), (b"abc", 4), (b"ab", 3), (b"abcd", 3)] {
+                read(bytes, digest, size).unwrap_err();
+            }
+        }
+    }
+
+    #[test]
+    fn digests_are_hexadecimal_and_of_known_algorithms() {
+        let refused =
+            ["", "sha256", "sha256:", "sha256:../../secret", "md5:aa", &SHA256.to_uppercase(), &SHA256[..70]];
+        for digest in refused {
+            Expected::new(digest, 0).unwrap_err();
+        }
+        assert_eq!(Expected::new(SHA256, 3).unwrap().place()[1], &SHA256[7..]);
+    }
+}
