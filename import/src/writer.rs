@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use base::time::Time;
 use base::{Ino, errno};
-use xebec::{Dir, File, Filling, New, OpenOptions, SetAttribute, SetMetadata, Volume};
+use xebec::{Dir, File, Filling, Metadata, New, OpenOptions, SetAttribute, SetMetadata, Volume};
 
 use crate::item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
 use crate::{Error, Overrides, Result};
@@ -79,9 +79,38 @@ struct Open<'v> {
     cached: Option<File<'v>>,
 }
 
+/// A file that something is done to later, which may be removed until then. Its inode number may be used again, but not
+/// with the same generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FileId {
+    pub ino: Ino,
+    generation: u32,
+}
+
+impl FileId {
+    /// Of the file that has this number now.
+    pub fn of(volume: &Volume, ino: Ino) -> xebec::Result<Self> {
+        volume.metadata(ino).map(|known| Self::from(&known))
+    }
+
+    /// Whether the file still exists.
+    pub fn exists(self, volume: &Volume) -> xebec::Result<bool> {
+        match Self::of(volume, self.ino) {
+            Err(error) if error.errno() == errno::ENOENT => Ok(false),
+            now => Ok(now? == self),
+        }
+    }
+}
+
+impl From<&Metadata> for FileId {
+    fn from(known: &Metadata) -> Self {
+        Self { ino: known.ino, generation: known.generation }
+    }
+}
+
 /// A file as it shall be at last.
 struct Unfinished {
-    ino: Ino,
+    id: FileId,
     path: Vec<u8>,
     set: SetMetadata,
     handed_down: Option<Vec<u8>>,
@@ -144,29 +173,30 @@ impl<'v> Writer<'v> {
         self.fill()?;
         for file in std::mem::take(&mut self.unfinished) {
             self.round(FILE_LOG_BYTES, 0)?;
-            match self.finish_one(&file) {
-                // It was made by one source and taken away by the next.
-                Err(error) if error.errno() == errno::ENOENT => {}
-                done => done.map_err(Error::volume(&file.path))?,
-            }
+            self.finish_one(&file).map_err(Error::volume(&file.path))?;
         }
         Ok(self.done)
     }
 
     fn finish_one(&mut self, file: &Unfinished) -> xebec::Result<()> {
+        let ino = file.id.ino;
+        if !file.id.exists(self.volume)? {
+            // It was made by one source and removed by the next.
+            return Ok(());
+        }
         if let Some(list) = &file.handed_down {
-            self.volume.set_attribute(file.ino, HANDED_DOWN, list, SetAttribute::Any)?;
+            self.volume.set_attribute(ino, HANDED_DOWN, list, SetAttribute::Any)?;
         }
         if file.set != SetMetadata::default() {
-            self.volume.set_metadata(file.ino, &file.set)?;
+            self.volume.set_metadata(ino, &file.set)?;
         }
         if (file.project, file.xflags) == (0, 0) {
             return Ok(());
         }
-        let mut settings = self.volume.settings(file.ino)?;
+        let mut settings = self.volume.settings(ino)?;
         settings.project = file.project;
         settings.xflags |= file.xflags;
-        match self.volume.set_settings(file.ino, &settings) {
+        match self.volume.set_settings(ino, &settings) {
             Err(error) if error.errno() == errno::EINVAL => {
                 self.lose(Lost::Flags, &file.path);
                 Ok(())
@@ -258,7 +288,7 @@ impl<'v> Writer<'v> {
         let new = New { attributes: &attributes, ..of(kind, facts) };
         let ino = self.create(dir, name, &new, path)?;
         if (facts.project, facts.xflags) != (0, 0) {
-            self.finish_later(ino, path, SetMetadata::default(), facts);
+            self.finish_later(ino, path, SetMetadata::default(), facts)?;
         }
         if let Kind::File { size: size @ 1.., .. } = &entry.kind {
             let (path, times) = (path.to_vec(), times(facts));
@@ -274,8 +304,7 @@ impl<'v> Writer<'v> {
         new.permissions &= !SET_GROUP;
         let ino = self.create(dir, name, &new, path)?;
         self.keep_at_hand(path, ino);
-        self.finish_directory(ino, path, facts);
-        Ok(())
+        self.finish_directory(ino, path, facts)
     }
 
     /// A directory that exists becomes what the source says.
@@ -287,8 +316,7 @@ impl<'v> Writer<'v> {
             let set = self.volume.set_attribute(ino, name, value, SetAttribute::Any);
             set.map_err(Error::volume(&entry.path))?;
         }
-        self.finish_directory(ino, &entry.path, &entry.facts);
-        Ok(())
+        self.finish_directory(ino, &entry.path, &entry.facts)
     }
 
     /// The name exists.
@@ -338,21 +366,24 @@ impl<'v> Writer<'v> {
     }
 
     /// What a directory gets when all is in it.
-    fn finish_directory(&mut self, ino: Ino, path: &[u8], facts: &Facts) {
+    fn finish_directory(&mut self, ino: Ino, path: &[u8], facts: &Facts) -> Result<()> {
         let set = SetMetadata {
             permissions: Some(facts.permissions),
             uid: Some(facts.uid),
             gid: Some(facts.gid),
             ..times(facts)
         };
-        self.finish_later(ino, path, set, facts);
+        self.finish_later(ino, path, set, facts)
     }
 
-    fn finish_later(&mut self, ino: Ino, path: &[u8], set: SetMetadata, facts: &Facts) {
+    fn finish_later(&mut self, ino: Ino, path: &[u8], set: SetMetadata, facts: &Facts) -> Result<()> {
+        let id = FileId::of(self.volume, ino).map_err(Error::volume(path))?;
         let handed_down = facts.attributes.iter().find(|(name, _)| name == HANDED_DOWN);
         let handed_down = handed_down.map(|(_, value)| value.clone());
         let (project, xflags) = (facts.project, facts.xflags);
-        self.unfinished.push(Unfinished { ino, path: path.to_vec(), set, handed_down, project, xflags });
+        let path = path.to_vec();
+        self.unfinished.push(Unfinished { id, path, set, handed_down, project, xflags });
+        Ok(())
     }
 
     /// The directory of a path, made with those above it where they are missing.

@@ -195,6 +195,34 @@ fn layers_take_away_and_replace() {
     assert!(!made.has("/b/one") && !made.has("/b/two") && made.has("/b/three"));
 }
 
+/// Directories get modes, owners and times at last, and were known by their inode numbers alone. A later source frees
+/// such a number, a file gets it, and the file became setuid.
+#[test]
+fn what_a_removed_directory_was_to_get_reaches_nobody() {
+    let count = 300;
+    let directories: Vec<_> = (0..count)
+        .map(|n| raw(b'5', &format!("d{n}"), &[(MODE, b"0006777\0"), (UID, b"0000007\0")], b""))
+        .collect();
+    let files = (0..count).map(|n| raw(b'0', &format!("f{n}"), &[(MODE, b"0000600\0")], b"secret"));
+    // Directories go away by whiteouts, and by files that take their names.
+    let whiteouts = (0..count / 2).map(|n| raw(b'0', &format!(".wh.d{n}"), &[], b""));
+    let replaced =
+        (count / 2..count).map(|n| raw(b'0', &format!("d{n}"), &[(MODE, b"0000600\0")], b"secret"));
+    let above: Vec<_> = whiteouts.chain(replaced).chain(files).collect();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("above"), above.concat()).unwrap();
+    let above = Archive::new(&folder.path().join("above")).whiteouts(true);
+    let made = Made::new();
+    made.write_all(&[&once(directories.concat()), &above], Overrides::default()).unwrap();
+    made.look(|volume| {
+        let names = (0..count).map(|n| format!("/f{n}")).chain((count / 2..count).map(|n| format!("/d{n}")));
+        for name in names {
+            let known = volume.metadata(volume.resolve(name.as_bytes(), false).unwrap()).unwrap();
+            assert_eq!((known.permissions, known.uid), (0o600, 0), "{name}");
+        }
+    });
+}
+
 #[test]
 fn a_directory_is_taken_in_with_what_it_has() {
     let folder = tempfile::tempdir().unwrap();

@@ -376,6 +376,32 @@ fn what_a_list_makes_is_there_and_stays() {
     scene.sync();
 }
 
+/// A directory whose contents changed gets its times and mode back at last, and was known by its inode number alone.
+/// Where a list makes a file in its place, the file could get that number, and the directory's mode.
+#[test]
+fn what_a_replaced_directory_was_to_get_back_reaches_nobody() {
+    let scene = Scene::new();
+    scene.write("stays", b"");
+    let names: Vec<_> = (0..40).map(|n| format!("d{n:02}")).collect();
+    let volume = scene.volume();
+    for name in &names {
+        let new = xebec::New { permissions: 0o2777, ..xebec::New::directory() };
+        let dir = volume.create(volume.root(), name.as_bytes(), &new).unwrap();
+        volume.create(dir, b"junk", &xebec::New::file()).unwrap();
+    }
+    volume.unmount().unwrap();
+    let list: String = names.iter().map(|name| format!("{name} type=file mode=600\n")).collect();
+    let mut overrides = Overrides::default();
+    overrides.add_list(&list).unwrap();
+    scene.with(|sync| sync.overrides = Box::leak(Box::new(overrides)));
+    let volume = scene.volume();
+    for name in &names {
+        let known = volume.metadata(volume.resolve(name.as_bytes(), false).unwrap()).unwrap();
+        assert_eq!((known.file_type, known.permissions), (FileType::Regular, 0o600), "{name}");
+    }
+    volume.unmount().unwrap();
+}
+
 /// Flags that keep a file as it is, in the volume alone: whoever owns the image may lift them.
 #[test]
 fn what_is_immutable_follows_as_well() {

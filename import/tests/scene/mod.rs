@@ -28,9 +28,15 @@ impl Made {
     }
 
     pub fn write(&self, source: &dyn Source, overrides: Overrides) -> xebec_import::Result<Done> {
+        self.write_all(&[source], overrides)
+    }
+
+    /// Sources on top of each other.
+    pub fn write_all(&self, sources: &[&dyn Source], overrides: Overrides) -> xebec_import::Result<Done> {
         let volume = self.open();
         let mut writer = Writer::new(&volume, volume.root(), overrides);
-        let done = source.read(true, 3, &mut writer).and_then(|()| writer.finish());
+        let read = sources.iter().try_for_each(|source| source.read(true, 3, &mut writer));
+        let done = read.and_then(|()| writer.finish());
         volume.unmount().unwrap();
         common::judge(&self.0);
         done

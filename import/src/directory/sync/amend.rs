@@ -8,7 +8,7 @@ use format::inode::flags;
 use xebec::{Glance, Metadata, SetAttribute, SetMetadata, Volume};
 
 use crate::item::{Facts, KEPT_FLAGS};
-use crate::writer::{HANDED_DOWN, SET_GROUP};
+use crate::writer::{FileId, HANDED_DOWN, SET_GROUP};
 
 /// Flags that tell a directory to hand something down, and those that keep it as it is.
 const HANDS_DOWN: u32 = (flags::PROJINHERIT | flags::IMMUTABLE | flags::APPEND) as u32;
@@ -105,6 +105,11 @@ impl Amend {
     /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         *self == Self { is_locked: self.is_locked, ..Self::default() }
+    }
+
+    /// Changes the file, unless it was removed meanwhile.
+    pub fn apply_if_there(&self, volume: &Volume, id: FileId) -> xebec::Result<()> {
+        if id.exists(volume)? { self.apply(volume, id.ino) } else { Ok(()) }
     }
 
     /// Changes the file.

@@ -15,7 +15,7 @@ use super::{Done, Step, Sync, Watch};
 use crate::directory;
 use crate::directory::host::{Folder, Name};
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver as _, join, split};
-use crate::writer::{IMPLIED, Writer};
+use crate::writer::{FileId, IMPLIED, Writer};
 use crate::{Error, Overrides, Result};
 
 /// Files that wait under hidden names, at most, and bytes in them: then they are made stable, and get their names.
@@ -44,9 +44,9 @@ pub(super) struct Update<'v, 's> {
     /// Inodes that are one of these files already.
     claimed: HashSet<Ino>,
     /// What directories get when all is in them.
-    later: BTreeMap<Ino, Amend>,
+    later: BTreeMap<FileId, Amend>,
     /// Of these, directories in which something was changed.
-    touched: HashSet<Ino>,
+    touched: HashSet<FileId>,
     /// The directory in which something was changed last.
     folder: Option<(Vec<u8>, Ino)>,
     done: Done,
@@ -98,8 +98,8 @@ impl<'v, 's> Update<'v, 's> {
         }
         if !self.sync.dry_run {
             self.place()?;
-            for (ino, amend) in std::mem::take(&mut self.later) {
-                amend.apply(self.volume, ino).map_err(Error::volume(b""))?;
+            for (id, amend) in std::mem::take(&mut self.later) {
+                amend.apply_if_there(self.volume, id).map_err(Error::volume(b""))?;
             }
         }
         let written = self.writer.finish()?;
@@ -118,8 +118,8 @@ impl<'v, 's> Update<'v, 's> {
         if let Some(coming) = coming {
             let _ = self.volume.unlink(coming.dir, &coming.hidden);
         }
-        for (ino, amend) in self.later {
-            let _ = amend.apply(self.volume, ino);
+        for (id, amend) in self.later {
+            let _ = amend.apply_if_there(self.volume, id);
         }
     }
 
@@ -146,10 +146,11 @@ impl<'v, 's> Update<'v, 's> {
             b"" => self.root,
             parent => self.volume.resolve_from(self.root, parent).map_err(failed())?,
         };
-        if self.touched.insert(ino) {
-            let known = self.volume.metadata(ino).map_err(failed())?;
-            let amend = self.later.remove(&ino).unwrap_or_else(|| Amend::keeping_times(&known));
-            self.later.insert(ino, amend.open_up(self.volume, &known).map_err(failed())?);
+        let known = self.volume.metadata(ino).map_err(failed())?;
+        let id = FileId::from(&known);
+        if self.touched.insert(id) {
+            let amend = self.later.remove(&id).unwrap_or_else(|| Amend::keeping_times(&known));
+            self.later.insert(id, amend.open_up(self.volume, &known).map_err(failed())?);
         }
         self.folder = Some((parent.to_vec(), ino));
         Ok(ino)
@@ -175,7 +176,8 @@ impl<'v, 's> Update<'v, 's> {
             return Ok(());
         }
         if is_directory {
-            self.later.insert(ino, amend);
+            let id = FileId::of(self.volume, ino).map_err(Error::volume(path))?;
+            self.later.insert(id, amend);
             return Ok(());
         }
         amend.apply(self.volume, ino).map_err(Error::volume(path))
@@ -203,7 +205,7 @@ impl<'v, 's> Update<'v, 's> {
         let path = entry.path.as_slice();
         let amend = Amend::of(self.volume, &there, &entry.facts, false).map_err(Error::volume(path))?;
         let is_same = amend.is_empty();
-        let amend = match self.later.remove(&ino) {
+        let amend = match self.later.remove(&known.into()) {
             Some(before) => amend.instead_of(before),
             None if is_same => amend,
             None if is_directory => amend.with_times_of(known),
@@ -212,7 +214,7 @@ impl<'v, 's> Update<'v, 's> {
         if is_same {
             self.done.unchanged += 1;
             if !amend.is_empty() {
-                self.later.insert(ino, amend);
+                self.later.insert(known.into(), amend);
             }
             return Ok(());
         }
