@@ -150,6 +150,13 @@ impl<B: Backing> Contents<B> {
         self.account.lock().blocks
     }
 
+    /// Blocks that are set aside, and those of them that are for the tree of the map.
+    #[cfg(test)]
+    pub(crate) fn set_aside_blocks(&self) -> (u64, u64) {
+        let account = self.account.lock();
+        (account.blocks, account.tree)
+    }
+
     #[inline]
     pub(crate) fn block_log(&self) -> u32 {
         self.cache.block_log
@@ -296,6 +303,8 @@ impl<B: Backing> Contents<B> {
             if let Err(error) = below.reserve(blocks + lacking) {
                 self.came(changes);
                 self.spend(blocks);
+                // Another thread may have set a share aside for these blocks, too.
+                self.put_back(0, 0);
                 return Err(error);
             }
         }
@@ -360,22 +369,27 @@ impl<B: Backing> Contents<B> {
         let below = &self.cache.below;
         // Without the file, nothing of it is written any more.
         let extents = below.extents(&self.file, 0).ok();
-        let mut account = self.account.lock();
-        account.blocks += blocks;
-        account.tree += tree;
-        let records = self.records(&account);
-        account.cuts &= records > 0;
-        let most = below.tree_share(extents, records);
-        let surplus = account.tree.saturating_sub(most);
-        let lacking = most.saturating_sub(account.tree);
-        account.tree -= surplus;
-        drop(account);
-        if surplus > 0 {
-            below.unreserve(surplus);
-        }
-        // Where there is nothing left, the next transaction has only what its own needs leave.
-        if lacking > 0 && below.reserve(lacking).is_ok() {
-            self.account.lock().tree += lacking;
+        let (mut blocks, mut tree) = (blocks, tree);
+        loop {
+            let mut account = self.account.lock();
+            account.blocks += std::mem::take(&mut blocks);
+            account.tree += tree;
+            let records = self.records(&account);
+            account.cuts &= records > 0;
+            let most = below.tree_share(extents, records);
+            let surplus = account.tree.saturating_sub(most);
+            let lacking = most.saturating_sub(account.tree);
+            account.tree -= surplus;
+            drop(account);
+            if surplus > 0 {
+                below.unreserve(surplus);
+            }
+            // Where there is nothing left, the next transaction has only what its own needs leave.
+            if lacking == 0 || below.reserve(lacking).is_err() {
+                return;
+            }
+            // Less may be needed by now.
+            tree = lacking;
         }
     }
 

@@ -423,6 +423,7 @@ impl Backing for Volume {
 
     fn reserve(&self, blocks: u64) -> Result<(), Error> {
         let no_space = Error::NoSpace { what: "a test" };
+        self.shared.hooks.reserve.run();
         self.shared.strike(Op::Reserve).map_err(|_| no_space.clone())?;
         let mut state = self.shared.lock();
         if state.usable() < state.reserved + blocks {

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct Hooks {
     /// Writeback has begun with a file, and has not looked for what is dirty.
     pub begun: Hook,
+    /// Blocks are about to be reserved.
+    pub reserve: Hook,
     /// The map was told, and nothing followed from it yet.
     pub mapped: Hook,
     /// Blocks are in writeback, and are not mapped yet.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use base::time::{Clock, Time};
 
 use super::{cache, file};
+use crate::backing::Backing as _;
 use crate::testing::{OPS, Op, Volume};
 use crate::{Cache, Options};
 
@@ -161,6 +162,42 @@ fn a_file_that_is_removed_is_not_written() {
     drop(contents);
     volume.check_quiet();
     assert_eq!(volume_cache.statistics().memory_bytes, 0);
+}
+
+/// Blocks count before they are reserved. A file that was written back in between kept a share for the tree of its map
+/// for these blocks too, and when they could not be reserved, kept it although nothing of the file was dirty: nobody
+/// else got the last blocks of the volume.
+#[test]
+fn a_write_that_is_refused_leaves_no_reservation() {
+    let volume = Volume::new(12, 40);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    contents.write(0, &[1; 4096]).unwrap();
+    let (others, syncing) = (volume.clone(), Arc::clone(&volume_cache));
+    volume.hooks().reserve.set(move || {
+        let flusher = base::thread::spawn("flusher", move || syncing.sync_all().unwrap());
+        flusher.unwrap().join().unwrap();
+        while others.reserve(1).is_ok() {}
+    });
+    let refused = contents.write(8 << 12, &[2; 4096]).unwrap_err();
+    assert_eq!(refused.errno(), base::errno::ENOSPC);
+    assert_eq!(contents.set_aside_blocks(), (0, 0));
+}
+
+/// A share for blocks that were about to become dirty was added after they did not, and stayed.
+#[test]
+fn a_share_that_is_not_needed_any_more_when_it_was_reserved_is_returned() {
+    let volume = Volume::new(12, 40);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    contents.set_aside(1, 1, false).unwrap();
+    // As a transaction of writeback does, which takes all of it.
+    volume.unreserve(contents.take_tree_share().0);
+    let writer = Arc::clone(&contents);
+    volume.hooks().reserve.set(move || writer.did_not_come(1, 1));
+    contents.put_back(0, 0);
+    assert_eq!(contents.set_aside_blocks(), (0, 0));
+    volume.check_quiet();
 }
 
 /// A clock that tests set.
