@@ -186,14 +186,22 @@ fn conclude(file: &Finish, state: &mut InodeState) {
 fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> Result<(), Error> {
     let inode = Arc::clone(&finish.inode);
     let file = File { shared, groups, inode: &inode };
-    let mut blocks = groups.given_blocks(std::mem::take(&mut finish.reserved));
     let mut claimed = finish.written.iter().map(Written::claimed).sum();
+    let share = finish.reserved.saturating_sub(claimed);
+    let mut blocks = groups.given_blocks(std::mem::take(&mut finish.reserved));
     let records = finish.records;
+    let (mut taken, mut took_record) = (0, false);
     loop {
         let mut step = file.begin(blocks)?;
         if let Some(written) = finish.written.first_mut() {
             let before = written.claimed();
-            step.write(written, (claimed, records))?;
+            taken += step.write(written, (claimed, records))?;
+            took_record |= step.took_record;
+            // What is taken beyond that was to be had by luck, unless the tree gave blocks back in between.
+            debug_assert!(
+                took_record || taken <= share,
+                "{taken} blocks were taken for an extent map, and {share} were set aside for it"
+            );
             claimed -= before - written.claimed();
             if written.count == 0 {
                 finish.written.remove(0);
@@ -221,8 +229,9 @@ impl Written {
 
 impl Step<'_> {
     /// Does as much of a range as one transaction may, from its beginning; the range is what is left then. For it and
-    /// what is written after it, `claimed` blocks are claimed, and `records` may come to the map.
-    fn write(&mut self, written: &mut Written, (claimed, records): (u32, u64)) -> Result<(), Error> {
+    /// what is written after it, `claimed` blocks are claimed, and `records` may come to the map. Returns how many
+    /// blocks the tree of the map took.
+    fn write(&mut self, written: &mut Written, (claimed, records): (u32, u64)) -> Result<u32, Error> {
         let to = FileBlock(written.at.get() + u64::from(written.count));
         let joins = self.may_join(claimed, records)?;
         let (mut found, mut end) = pieces(self.list()?, (written.at, to), PIECES_AT_ONCE);
@@ -255,7 +264,7 @@ impl Step<'_> {
         }
         self.blocks.join(others);
         (written.at, written.count) = (end, written.count - count);
-        Ok(())
+        Ok(left.saturating_sub(own + self.blocks.left()))
     }
 
     /// Whether the next transaction may take records away: by joining neighbours, or one extent in place of several. A

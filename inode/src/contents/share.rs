@@ -86,7 +86,7 @@ fn share_step(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error>
     blocks.rolled();
     let tx = shared.begin(shared.reservations.contents)?;
     let (mut source, locked) = lock_both(what);
-    let mut step = Step { file, tx, blocks, locked };
+    let mut step = Step { file, tx, blocks, locked, took_record: false };
     expect_map(&step.locked)?;
     let piece = match &mut source {
         Some(source) => list(shared, source)?.piece(from, end),

@@ -31,6 +31,8 @@ pub(super) struct Step<'a> {
     pub tx: Transaction,
     pub blocks: BlockReservation<'a>,
     pub locked: LockedInode,
+    /// A change took a record away: the tree may have given a block back.
+    pub took_record: bool,
 }
 
 /// Whether the file may have blocks that others have, too.
@@ -85,7 +87,7 @@ impl<'a> File<'a> {
         expect_map(&locked)?;
         // Before anything changes: reading it may fail.
         list(self.shared, &mut locked)?;
-        Ok(Step { file: self, tx, blocks, locked })
+        Ok(Step { file: self, tx, blocks, locked, took_record: false })
     }
 
     /// Looks at the extents.
@@ -109,7 +111,9 @@ impl<'a> Step<'a> {
     ) -> Result<R, Error> {
         let mut space = GroupSpace::for_data(self.file.groups, &mut self.blocks);
         let mut fork = Fork::open(self.file.shared, &mut self.locked, ForkKind::Data)?;
+        let before = fork.list().len();
         let done = work(&mut fork, &mut self.tx, &mut space);
+        self.took_record |= fork.list().len() < before;
         self.tx.settle(done, &self.locked)
     }
 
