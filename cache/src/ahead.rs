@@ -78,7 +78,7 @@ impl<B: Backing> Cache<B> {
     }
 
     /// Gives back all that was claimed ahead.
-    pub(crate) fn give_back_ahead(&self) {
+    pub fn give_back_ahead(&self) {
         let files = std::mem::take(&mut *self.ahead.lock());
         files.iter().filter_map(Weak::upgrade).for_each(|contents| contents.give_back_claim());
     }

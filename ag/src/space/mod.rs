@@ -12,6 +12,7 @@
 //! | [`busy`] | blocks that were freed, and must not be used before that is stable |
 //! | [`visit`] | free extents, shown while nobody can take them |
 //! | [`claim`] | free blocks that are kept for data on its way |
+//! | [`audit`] | whether all reservations were returned |
 //!
 //! # Invariants
 //! - A transaction locks the groups that it takes blocks of before it takes the first, and they have room for all that
@@ -21,6 +22,7 @@
 //!   whole, though its AGFL may have been refilled: the transaction can be committed.
 
 pub mod alloc;
+pub mod audit;
 pub mod busy;
 pub mod change;
 pub mod claim;

@@ -15,7 +15,8 @@
 //! - The promise follows from the counters in the AGF and from what is set aside. Freeing a block never lowers it, and
 //!   allocating one lowers it by one at most: so nobody's reservation is worth less by what others do.
 //! - The volume's counter and all reservations together are the promises of all groups, up to debts: where a tree grew
-//!   beyond what is set aside for it and nothing is left in the counter, the group's next gain pays for it.
+//!   beyond what is set aside for it and nothing is left in the counter, the group's next gain pays for it. Debug builds
+//!   check this when a volume is unmounted ([`audit`](super::audit)).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -95,11 +96,16 @@ impl Group {
 }
 
 impl OpenAg<'_> {
+    /// Blocks of the reverse-mapping tree.
+    pub(crate) fn mapping_tree_blocks(&self, tx: &Transaction) -> u32 {
+        if self.group.geometry.features.rmapbt() { self.get(tx, agf!(rmapblocks)) } else { 0 }
+    }
+
     /// See the module.
-    fn promise(&self, tx: &Transaction) -> u32 {
+    pub(crate) fn promise(&self, tx: &Transaction) -> u32 {
         let group = self.group;
         let rmap = group.geometry.features.rmapbt();
-        let rmap_blocks = if rmap { self.get(tx, agf!(rmapblocks)) } else { 0 };
+        let rmap_blocks = self.mapping_tree_blocks(tx);
         let mappings = if rmap { group.mappings.asked().max(rmap_blocks) } else { 0 };
         let in_trees = u64::from(self.get(tx, agf!(btreeblks)));
         let list = u64::from(self.get(tx, agf!(flcount))) + u64::from(group.trimmed.load(Relaxed));
@@ -140,17 +146,13 @@ impl OpenAg<'_> {
         let group = self.group;
         let (before, now) = (group.promised.load(Relaxed), self.promise(tx));
         let gained = i64::from(now) + i64::from(paid) - i64::from(before);
-        let noted = match u64::try_from(gained) {
-            Ok(0) => now,
-            Ok(gained) => {
-                group.free.add(gained);
-                now
-            }
-            Err(_) if group.free.try_sub(gained.unsigned_abs()) => now,
-            // Others have reserved these blocks.
-            Err(_) => before.saturating_sub(paid),
-        };
-        group.promised.store(noted, Relaxed);
+        // Others have reserved what is lacking.
+        let owes = gained < 0 && !group.free.try_sub(gained.unsigned_abs());
+        group.promised.store(if owes { before.saturating_sub(paid) } else { now }, Relaxed);
+        // Last: what may be reserved is promised.
+        if gained > 0 {
+            group.free.add(gained.unsigned_abs());
+        }
     }
 }
 

@@ -11,11 +11,11 @@ use format::agi::RawAgi;
 use format::btree::{Btree, FinoBt, RefcountBt, RmapBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::ondisk::OnDisk;
-use log::engine::{Error, Transaction};
+use log::engine::{BufferId, Error, Transaction};
 use smallvec::SmallVec;
 
 use crate::btree::Root;
-use crate::group::{Group, agf};
+use crate::group::{Group, OpenAg, agf};
 use crate::upgrade::Counted;
 
 /// Blocks of a volume that a change may allocate. What it does not is given back when this is dropped.
@@ -143,9 +143,14 @@ impl Reserve {
         self.asked.load(Relaxed)
     }
 
+    /// Blocks that the trees have.
+    pub(crate) fn used(&self) -> u32 {
+        self.used.load(Relaxed)
+    }
+
     /// Blocks that are set aside and not yet used.
     pub fn left(&self) -> u32 {
-        self.asked().saturating_sub(self.used.load(Relaxed))
+        self.asked().saturating_sub(self.used())
     }
 
     /// Trees have grown.
@@ -184,29 +189,34 @@ impl Group {
         let agi = tx.read(self.sector(2), Rank::Agi(self.ag.get()), |bytes| {
             RawAgi::verify(bytes, geometry, self.ag).map(drop)
         })?;
-        let mut finobt_blocks = 0;
         if let Some(raw) = RawAgi::view(tx.bytes(agi)) {
             self.inodes.set(raw.count.get(), raw.freecount.get());
-            finobt_blocks = raw.fblocks.get();
-            let root = Root::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
-            if geometry.features.finobt() && !geometry.features.inobtcount() {
-                finobt_blocks = Counted::<FinoBt>::of(self, root).count(tx)?;
-            }
         }
+        let finobt_blocks = self.free_inode_tree_blocks(tx, agi)?;
         tx.release(agi);
         let open = self.lock(tx)?;
         open.note(tx);
         let used_mappings = open.get(tx, agf!(rmapblocks));
-        let counts = if self.geometry.features.reflink() { open.get(tx, agf!(refcntblocks)) } else { 0 };
-        self.set_reserves((counts.saturating_add(finobt_blocks), used_mappings));
+        self.set_reserves((open.refcount_tree_blocks(tx).saturating_add(finobt_blocks), used_mappings));
         let usable = open.first_promise(tx);
         open.release(tx, None);
         Ok(usable)
     }
 
+    /// Blocks of the free inode tree. The transaction holds the AGI.
+    pub(crate) fn free_inode_tree_blocks(&self, tx: &mut Transaction, agi: BufferId) -> Result<u32, Error> {
+        let features = self.geometry.features;
+        let Some(raw) = RawAgi::view(tx.bytes(agi)).copied() else { return Ok(0) };
+        if features.finobt() && !features.inobtcount() {
+            let root = Root::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
+            return Counted::<FinoBt>::of(self, root).count(tx);
+        }
+        Ok(raw.fblocks.get())
+    }
+
     /// The same where the group's length changed: what its trees use is known. The caller holds the AGF.
     pub(crate) fn reserve_for_length(&self) {
-        self.set_reserves((self.metadata.used.load(Relaxed), self.mappings.used.load(Relaxed)));
+        self.set_reserves((self.metadata.used(), self.mappings.used()));
     }
 
     fn set_reserves(&self, (used, used_mappings): (u32, u32)) {
@@ -230,6 +240,13 @@ impl Group {
             let asked = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100).max(shared);
             self.mappings.set(small(asked), used_mappings);
         }
+    }
+}
+
+impl OpenAg<'_> {
+    /// Blocks of the tree of reference counts.
+    pub(crate) fn refcount_tree_blocks(&self, tx: &Transaction) -> u32 {
+        if self.group.geometry.features.reflink() { self.get(tx, agf!(refcntblocks)) } else { 0 }
     }
 }
 

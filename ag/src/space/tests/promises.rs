@@ -78,6 +78,7 @@ fn all_that_is_promised_is_there(megabytes: u64, options: &str) {
         volume.run(|tx| volume.groups.free_extent_later(tx, start, count, OWNER)).unwrap();
     }
     assert_eq!(volume.total(&[]), total);
+    assert_eq!(volume.groups.unreturned(&mut volume.begin()).unwrap(), None);
     volume.check(&[]);
     volume.repair();
 }
@@ -100,6 +101,25 @@ fn of_fragmented_space_with_usual_blocks() {
 #[test]
 fn of_fragmented_space_in_the_smallest_groups() {
     all_that_is_promised_is_there(64, "-d agcount=4 -m rmapbt=1,reflink=1");
+}
+
+#[test]
+fn a_reservation_and_a_claim_that_are_not_returned_are_found() {
+    let Some(volume) = Volume::make(64, "-d agcount=4 -m rmapbt=1,reflink=1") else { return };
+    let groups = &volume.groups;
+    let unreturned = || groups.unreturned(&mut volume.begin()).unwrap();
+    assert_eq!(unreturned(), None);
+    let reservation = groups.reserve_blocks(1).unwrap();
+    assert!(unreturned().is_some());
+    drop(reservation);
+    let request = ClaimRequest { near: Near::Ag(AgNumber(2)), min: 1, max: 1, align: 1 };
+    let claim = groups.claim(&mut volume.begin(), &request).unwrap();
+    assert!(unreturned().is_some_and(|what| what.starts_with("AG 2: 1 blocks are claimed")));
+    drop(claim);
+    groups.get(AgNumber(1)).unwrap().metadata.draw(1);
+    assert!(unreturned().is_some_and(|what| what.starts_with("AG 1: ")));
+    groups.get(AgNumber(1)).unwrap().metadata.restore(1);
+    assert_eq!(unreturned(), None);
 }
 
 #[test]
