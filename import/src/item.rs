@@ -1,5 +1,6 @@
 //! What sources give.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::time::Time;
@@ -121,8 +122,40 @@ pub struct Facts {
     pub project: u32,
     /// See [`project`](Self::project).
     pub xflags: u32,
-    /// Bytes that its contents take where they lie, holes left out; those of the file where not known.
-    pub stored: Option<u64>,
+    /// What its contents take where they lie; the whole file where not known.
+    pub stored: Option<Stored>,
+}
+
+/// What the contents of a file take, holes left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Bytes, in whole pages for each run.
+    pub bytes: u64,
+    /// Runs of data between holes.
+    pub runs: u64,
+}
+
+impl Stored {
+    /// Runs of data begin and end at these where they are counted: most volumes have such blocks.
+    const PAGE: u64 = 4096;
+
+    /// A file without holes.
+    pub fn whole(size: u64) -> Self {
+        Self { bytes: size, runs: u64::from(size > 0) }
+    }
+
+    /// Counts another run.
+    pub fn add(&mut self, run: &Range<u64>) {
+        self.bytes += run.end.next_multiple_of(Self::PAGE) - run.start / Self::PAGE * Self::PAGE;
+        self.runs += 1;
+    }
+
+    /// Blocks of a volume that a file of `size` bytes takes, at most.
+    pub fn blocks(&self, size: u64, block_size: u64) -> u64 {
+        // A run may begin and end within a block of its own.
+        let edges = if block_size > Self::PAGE && self.runs > 1 { 2 * self.runs } else { 0 };
+        (self.bytes.div_ceil(block_size) + edges).min(size.div_ceil(block_size))
+    }
 }
 
 /// What takes items, in their order.

@@ -41,7 +41,7 @@ pub use archive::Archive;
 pub use directory::Directory;
 pub use directory::sync::{self, Sync};
 pub use error::{Error, Result};
-pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver};
+pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, Stored};
 pub use overrides::Overrides;
 pub use survey::{Need, Survey};
 pub use writer::Writer;

@@ -3,7 +3,7 @@
 use base::time::Time;
 
 use crate::Result;
-use crate::item::{Entry, Item, Kind, Lost, Receiver};
+use crate::item::{Entry, Item, Kind, Lost, Receiver, Stored};
 
 /// Counts what a source has, without its contents.
 #[derive(Clone, Debug)]
@@ -52,8 +52,8 @@ pub enum What {
     File {
         /// Bytes.
         size: u64,
-        /// Bytes of data.
-        stored: u64,
+        /// Its data.
+        stored: Stored,
     },
     /// A symbolic link, and the bytes of its target.
     Symlink(u64),
@@ -65,6 +65,8 @@ pub enum What {
 
 /// What an inode holds itself besides its core; what is larger takes a block.
 const INLINE: u64 = 300;
+/// Bytes of an extent in the map of a file.
+const MAPPING: u64 = 16;
 
 impl Survey {
     /// Of a volume with such blocks.
@@ -120,8 +122,10 @@ impl Survey {
         match seen.what {
             What::Name => return,
             What::File { size, stored } => {
-                self.need.bytes += stored.min(size);
-                self.need.data_blocks += self.blocks(stored.min(size.next_multiple_of(512)));
+                self.need.bytes += stored.bytes.min(size);
+                self.need.data_blocks += stored.blocks(size, self.block_size);
+                // Leaves of the map that are half full.
+                self.need.other_blocks += stored.runs * MAPPING * 2 / self.block_size;
             }
             What::Symlink(target) if target > INLINE => self.need.other_blocks += 1,
             What::Directory => self.need.other_blocks += 1,
@@ -141,7 +145,9 @@ impl From<&Entry> for Seen {
         let facts = &entry.facts;
         let what = match &entry.kind {
             Kind::Link(_) => What::Name,
-            Kind::File { size, .. } => What::File { size: *size, stored: facts.stored.unwrap_or(*size) },
+            Kind::File { size, .. } => {
+                What::File { size: *size, stored: facts.stored.unwrap_or(Stored::whole(*size)) }
+            }
             Kind::Symlink(target) => What::Symlink(target.len() as u64),
             Kind::Directory => What::Directory,
             _ => What::Other,

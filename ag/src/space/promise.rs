@@ -15,8 +15,8 @@
 //! - The promise follows from the counters in the AGF and from what is set aside. Freeing a block never lowers it, and
 //!   allocating one lowers it by one at most: so nobody's reservation is worth less by what others do.
 //! - The volume's counter and all reservations together are the promises of all groups, up to debts: where a tree grew
-//!   beyond what is set aside for it and nothing is left in the counter, the group's next gain pays for it. Debug builds
-//!   check this when a volume is unmounted ([`audit`](super::audit)).
+//!   beyond what is set aside for it and nothing is left in the counter, the group's next gain pays for it. Debug
+//!   builds check this when a volume is unmounted ([`audit`](super::audit)).
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -10,7 +10,7 @@ use xebec::Device;
 
 use super::records::{Records, bad, number};
 use super::unpack::Stream;
-use crate::item::{Data, Facts, Item, Kind, Lost, normalized};
+use crate::item::{Data, Facts, Item, Kind, Lost, Stored, normalized};
 
 /// Bytes of a header, and the unit to which contents are padded.
 const BLOCK: u64 = 512;
@@ -394,6 +394,12 @@ fn bytes(runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
+fn stored(runs: &[Range<u64>]) -> Stored {
+    let mut stored = Stored::default();
+    runs.iter().for_each(|run| stored.add(run));
+    stored
+}
+
 fn facts(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<Facts> {
     let fields = header.as_old();
     let id = |key: &str, field: &[u8]| {
@@ -416,7 +422,7 @@ fn facts(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<
         attributes: records.attributes(),
         project: 0,
         xflags: 0,
-        stored: Some(bytes(runs)),
+        stored: Some(stored(runs)),
     })
 }
 

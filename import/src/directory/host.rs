@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
 use xebec::Device;
 
-use crate::item::{KEPT_FLAGS, join};
+use crate::item::{KEPT_FLAGS, Stored, join};
 use crate::{Error, Result};
 
 /// An open directory.
@@ -141,22 +141,19 @@ impl Folder {
         }
     }
 
-    /// Bytes of a regular file in it that lie in no hole.
-    pub fn stored(&self, name: &[u8], stat: &Stat) -> Result<u64> {
-        /// Holes begin and end at blocks.
-        const BLOCK: u64 = 4096;
-        let size = stat.st_size.unsigned_abs();
+    /// What the contents of a regular file in it take.
+    pub fn stored(&self, name: &[u8], stat: &Stat) -> Result<Stored> {
         if !has_holes(stat) {
-            return Ok(size);
+            return Ok(Stored::whole(stat.st_size.unsigned_abs()));
         }
         // The blocks say less of a file that is compressed, too: the same tree would count otherwise elsewhere.
         let file = self.open_file(name)?;
-        let (mut stored, mut at) = (0, 0);
+        let (mut stored, mut at) = (Stored::default(), 0);
         while let Some(run) = file.next_data(at)? {
-            stored += run.end.next_multiple_of(BLOCK) - run.start / BLOCK * BLOCK;
+            stored.add(&run);
             at = run.end;
         }
-        Ok(stored.min(size))
+        Ok(stored)
     }
 
     /// A regular file in it, for reading.

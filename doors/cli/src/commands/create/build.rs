@@ -1,37 +1,24 @@
-//! The volume: how large, made, filled, unmounted, given its name.
+//! The volume: made, filled, unmounted, given its name.
 
-use std::sync::Arc;
-
-use anyhow::{Context as _, bail};
-use base::time::{Clock, FixedClock, SystemClock, Time};
-use format::timestamp::Timestamp;
+use anyhow::bail;
+use base::time::{Clock as _, SystemClock, Time};
 use import::writer::Done;
-use import::{Need, Survey, Writer};
-use mkfs::{LogPlace, MkfsError, Options, Plan};
+use import::{Survey, Writer};
+use mkfs::Options;
 use serde::Serialize;
-use xebec::Volume;
 
-use super::place::{Place, Site};
+use super::Arguments;
+use super::layout::{Layout, New};
+use super::place::Site;
 use super::progress::{Progress, Summary};
 use super::sources::{Look, Sources};
-use super::{Arguments, Free};
 use crate::args::Global;
 use crate::commands::mkfs::{self as make, wrong};
 use crate::output::{JSON_VERSION, Messages, write_json};
 use crate::sizes::spoken;
 
-/// Smallest volume that Linux takes.
-const SMALLEST: u64 = 16 << 20;
-/// A layout that is refused for a volume of this size is refused for another reason.
-const LARGE_ENOUGH: u64 = 8 << 30;
-/// Volumes are so many bytes, or a multiple of it.
-const UNIT: u64 = 1 << 20;
-/// Contents that are in memory, written and not written.
-const CACHE_BYTES: u64 = 64 << 20;
-/// Metadata that are in memory.
-const BUFFER_BYTES: usize = 64 << 20;
-/// Inodes that are in memory.
-const INODES: usize = 16 << 10;
+/// Blocks that are added to a volume that was too small, the first time; twice as many each time after that.
+const LEAST_SPARE: u64 = 4096;
 
 /// Makes the image.
 pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<()> {
@@ -51,11 +38,7 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
     let sources = Sources::open(arguments, choice.looks_first())?;
     let (site, choice, sources, progress) = (&site, &choice, &sources, &progress);
     let making = Making { site, arguments, choice, sources, progress, global, messages };
-    let (mut new, done) = match making.fill(Look::Brief) {
-        // Attributes take more than those that were looked at.
-        Err(error) if choice.size.is_none() && is_full(&error) => making.fill(Look::Thorough)?,
-        made => made?,
-    };
+    let (mut new, done) = making.fill_until_it_fits()?;
     progress.phase("filled", messages);
     new.volume.unmount()?;
     progress.phase("unmounted", messages);
@@ -98,8 +81,27 @@ struct Making<'m> {
 }
 
 impl Making<'_> {
+    /// Fills a volume, and where it turns out to be too small, a larger one. Attributes of a file may take more than
+    /// those that were looked at; files may grow while they are read; and what the trees of the volume take is bounded
+    /// by a rule of thumb.
+    fn fill_until_it_fits(&self) -> anyhow::Result<(New, Done)> {
+        let (mut how, mut spare) = (Look::Brief, 0);
+        loop {
+            match self.fill(how, spare) {
+                Err(error) if self.choice.size.is_none() && is_full(&error) => {
+                    self.progress.phase("too small, made again", self.messages);
+                    if how == Look::Thorough {
+                        spare = spare * 2 + LEAST_SPARE;
+                    }
+                    how = Look::Thorough;
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Makes a volume that is as large as a look at the sources tells, and puts them into it.
-    fn fill(&self, how: Look) -> anyhow::Result<(New, Done)> {
+    fn fill(&self, how: Look, spare: u64) -> anyhow::Result<(New, Done)> {
         let &Self { site, arguments, choice, sources, progress, global, messages } = self;
         let mut survey = Survey::new(choice.options.block_size);
         if choice.looks_first() {
@@ -107,7 +109,7 @@ impl Making<'_> {
             progress.phase("looked at the sources", messages);
         }
         let (moment, need) = (choice.moment(survey.newest()), survey.need());
-        let new = Layout { site, arguments, choice, moment, need }.make()?;
+        let new = Layout { site, arguments, choice, moment, need, spare }.make()?;
         if choice.looks_first() {
             progress.expect(need.files, need.bytes);
         }
@@ -131,17 +133,17 @@ struct Document<'d> {
 }
 
 /// What is the same for every size.
-struct Choice {
-    options: Options,
+pub struct Choice {
+    pub options: Options,
     /// Bytes of the volume, if the user says how many.
-    size: Option<u64>,
+    pub size: Option<u64>,
     /// Nothing is left to chance and to the clock.
-    fixed: bool,
+    pub fixed: bool,
     epoch: Option<Time>,
 }
 
 impl Choice {
-    fn of(arguments: &Arguments, site: &Site<'_>) -> anyhow::Result<Self> {
+    pub fn of(arguments: &Arguments, site: &Site<'_>) -> anyhow::Result<Self> {
         let chosen = arguments.layout.choose(&arguments.image)?;
         if chosen.log_device.is_some() {
             return Err(wrong("-l logdev: the log of an image that is created lies in it".into()));
@@ -182,102 +184,5 @@ impl Choice {
     }
 }
 
-/// An empty volume where nobody sees it.
-struct New {
-    place: Place,
-    volume: Volume,
-    /// What it was opened with.
-    options: xebec::Options,
-}
-
-/// What a volume is laid out by.
-struct Layout<'l> {
-    site: &'l Site<'l>,
-    arguments: &'l Arguments,
-    choice: &'l Choice,
-    moment: Time,
-    need: Need,
-}
-
-impl Layout<'_> {
-    /// Makes the volume, larger and larger until its free blocks are enough: what its own structures take depends on
-    /// its size. Each try costs some milliseconds, as all of it is holes.
-    fn make(&self) -> anyhow::Result<New> {
-        let options = &self.choice.options;
-        let need = self.need.blocks(options.block_size, options.inode_size);
-        let block_size = u64::from(options.block_size);
-        let mut size = match self.choice.size {
-            Some(size) => size,
-            None => (need * block_size).max(SMALLEST).next_multiple_of(UNIT),
-        };
-        loop {
-            let Some(new) = self.try_make(size)? else {
-                size = (size + size / 4).next_multiple_of(UNIT);
-                continue;
-            };
-            if self.choice.size.is_some() {
-                return Ok(new);
-            }
-            let free = new.volume.statistics().blocks_available;
-            let wanted = match self.arguments.free {
-                None => need,
-                Some(Free::Bytes(bytes)) => need + bytes.div_ceil(block_size),
-                Some(Free::Percent(percent)) => need + size / block_size * percent / 100,
-            };
-            if free >= wanted {
-                return Ok(new);
-            }
-            new.volume.unmount()?;
-            // What is missing, with what the larger volume takes for itself.
-            size = (size + (wanted - free) * block_size * 17 / 16).next_multiple_of(UNIT).max(size + UNIT);
-        }
-    }
-
-    /// `None` where no such volume can be that small.
-    fn try_make(&self, size: u64) -> anyhow::Result<Option<New>> {
-        let time = Timestamp { seconds: self.moment.seconds, nanoseconds: self.moment.nanos };
-        let mut options = Options { time, discard: false, ..self.choice.options.clone() };
-        options.log.place = LogPlace::Internal;
-        // By default a quarter of a small volume may be inodes, and a tree of small files needs more.
-        let inodes = self.need.inodes * u64::from(options.inode_size);
-        if options.max_inode_percent.is_none() && inodes * 8 > size {
-            options.max_inode_percent = Some(100);
-        }
-        let place = self.site.place(size)?;
-        let plan = match Plan::new(&options, size, place.volume.logical_sector_size()) {
-            Err(MkfsError::Option { .. }) if self.choice.size.is_none() && size < LARGE_ENOUGH => {
-                return Ok(None);
-            }
-            plan => plan.map_err(make::refused)?,
-        };
-        self.arguments.layout.expect_readable(&plan)?;
-        mkfs::write(&*place.volume, None, &plan).map_err(make::refused)?;
-        let options = self.options();
-        let volume = Volume::open(Arc::clone(&place.volume), options.clone())
-            .context("the new volume cannot be opened")?;
-        Ok(Some(New { place, volume, options }))
-    }
-
-    fn options(&self) -> xebec::Options {
-        let clock: Arc<dyn Clock> = match self.choice.fixed {
-            true => Arc::new(FixedClock(self.moment)),
-            false => Arc::new(SystemClock),
-        };
-        let [a, b, c, d, e, f, g, h, ..] = self.choice.options.seed;
-        let cache_bytes = Some(CACHE_BYTES);
-        let contents = xebec::ContentsOptions { cache_bytes, ..xebec::ContentsOptions::default() };
-        xebec::Options {
-            clock,
-            seed: Some(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
-            buffer_bytes: BUFFER_BYTES,
-            inodes: INODES,
-            contents,
-            // Nothing is left to threads whose speed would show in the volume, or to the CPU that this one is on.
-            background: false,
-            cpus: Some(1),
-            cil_shards: Some(1),
-            unrecorded: true,
-            ..xebec::Options::default()
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `sources` | what `--from` names |
 //! | `wishes` | owners, modes, times and lists of overrides |
-//! | `build` | the volume: how large, made, filled, unmounted, given its name |
+//! | `build` | the volume: made, filled, unmounted, given its name |
+//! | `layout` | how large it is |
 //! | `place` | the image around the volume: a file or a device, a partition table, a format |
 //! | `progress` | how far it is, and what was done |
 
 mod build;
+mod layout;
 mod place;
 mod progress;
 mod sources;

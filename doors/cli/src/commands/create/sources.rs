@@ -15,6 +15,12 @@ use super::{Arguments, Whiteouts};
 pub struct Sources(Vec<Box<dyn Source>>);
 
 impl Sources {
+    /// These.
+    #[cfg(test)]
+    pub fn of(sources: Vec<Box<dyn Source>>) -> Self {
+        Self(sources)
+    }
+
     /// Opens them. Standard input is kept in a nameless file beside the image, if it has to be read `twice`.
     pub fn open(arguments: &Arguments, twice: bool) -> anyhow::Result<Self> {
         if arguments.from.iter().filter(|from| *from == "-").count() > 1 {
