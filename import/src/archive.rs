@@ -6,6 +6,7 @@
 //! | [`Archive`] | the source: one thread reads members, the caller's takes them |
 //! | [`member`] | headers, and what they say of a member |
 //! | `records` | extended headers |
+//! | `access` | access control lists as text |
 //! | `unpack` | compression |
 //!
 //! # Invariants
@@ -15,6 +16,7 @@
 //!   writers leave them out. Nothing at all, or nothing but zeros, is no archive.
 //! - The stream is read to its end, where checksums are: what is damaged anywhere is an error.
 
+mod access;
 pub mod member;
 mod records;
 mod unpack;
@@ -210,7 +212,7 @@ fn read_members(input: impl Stream, give: Give, may_be_empty: bool, batch: &mut 
     let mut members = Members::new(input);
     while let Some(member) = members.next_member()? {
         let whiteout = match give {
-            Give::Whiteouts | Give::Members { whiteouts: true, .. } => member.whiteout(),
+            Give::Whiteouts | Give::Members { whiteouts: true, .. } => member.whiteout()?,
             Give::Members { whiteouts: false, .. } => None,
         };
         match (give, whiteout) {

@@ -179,7 +179,7 @@ pub enum Lost {
     UnreadableAttribute,
     /// Flags that such a file cannot have here.
     Flags,
-    /// An access control list as text, of which names stand for nobody on another machine.
+    /// An access control list as text that names users or groups, who may be nobody here.
     AccessList,
 }
 
@@ -190,7 +190,9 @@ impl Lost {
             Self::Attribute => "extended attributes of namespaces that XFS does not have",
             Self::UnreadableAttribute => "extended attributes that only their owner may read",
             Self::Flags => "flags",
-            Self::AccessList => "access control lists in text (give tar --xattrs instead of --acls)",
+            Self::AccessList => {
+                "access control lists in text with names (tar --xattrs in place of --acls has numbers)"
+            }
         }
     }
 }

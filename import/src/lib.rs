@@ -10,6 +10,7 @@
 //! | `digest` | blobs as their descriptors promise them |
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
 //! | [`writer`] | what an open volume makes of the items |
+//! | `tree` | paths below a directory of a volume |
 //! | [`survey`] | how much there is, and how large a volume holds it |
 //! | [`error`] | what can go wrong |
 //!
@@ -20,7 +21,8 @@
 //! # Invariants
 //! - Sources are only read. A file that changes while it is read is an error, not a mixture.
 //! - What is not kept of a file is counted and told ([`Lost`]), never left out silently.
-//! - A name leads to nothing outside: neither `..` nor a link in the source is followed.
+//! - A name leads to nothing outside, neither of the source nor of the directory that it goes to: `..` is refused, no
+//!   link in a source is followed, and those in the volume are followed within that directory.
 //!
 //! # Locking
 //! None of its own but that of `base::pipeline`.
@@ -35,6 +37,7 @@ pub mod item;
 pub mod oci;
 pub mod overrides;
 pub mod survey;
+mod tree;
 pub mod writer;
 
 pub use archive::Archive;

@@ -7,6 +7,7 @@ use base::{Ino, errno};
 use xebec::{Dir, File, Filling, Metadata, New, OpenOptions, SetAttribute, SetMetadata, Volume};
 
 use crate::item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
+use crate::tree::Tree;
 use crate::{Error, Overrides, Result};
 
 /// How many directories' numbers are kept at hand; of others the path is walked.
@@ -22,7 +23,7 @@ pub(crate) const SET_GROUP: u16 = 0o2000;
 /// says.
 pub struct Writer<'v> {
     volume: &'v Volume,
-    root: Ino,
+    tree: Tree<'v>,
     overrides: Overrides,
     /// Directories of late, by path.
     at_hand: HashMap<Vec<u8>, Ino>,
@@ -123,7 +124,7 @@ impl<'v> Writer<'v> {
     pub fn new(volume: &'v Volume, root: Ino, overrides: Overrides) -> Self {
         Self {
             volume,
-            root,
+            tree: Tree { volume, root },
             overrides,
             at_hand: HashMap::new(),
             unfinished: Vec::new(),
@@ -256,7 +257,7 @@ impl<'v> Writer<'v> {
 
     fn make(&mut self, entry: &Entry) -> Result<()> {
         let path = entry.path.as_slice();
-        let Some((parent, name)) = split(path) else { return self.adopt(self.root, entry) };
+        let Some((parent, name)) = split(path) else { return self.adopt(self.tree.root, entry) };
         let dir = self.directory(parent)?;
         let made = self.make_in(dir, name, entry);
         match made {
@@ -338,18 +339,18 @@ impl<'v> Writer<'v> {
         self.make_in(dir, name, entry)
     }
 
-    /// Takes away what is there.
+    /// Removes what is there. A link on the way is no directory: the path is that of a lower layer's tree.
     fn remove(&mut self, path: &[u8]) -> Result<()> {
         let Some((parent, name)) = split(path) else { return Ok(()) };
-        let there = self.volume.resolve_from(self.root, parent);
+        let there = self.tree.literal(parent);
         let gone = there.and_then(|dir| self.volume.remove_all(dir, name));
         self.at_hand.clear();
         if_there(gone).map_err(Error::volume(path))
     }
 
-    /// Takes away what is in a directory.
+    /// Removes what is in a directory, unless that is a link.
     fn empty(&mut self, path: &[u8]) -> Result<()> {
-        let dir = self.volume.resolve_from(self.root, path);
+        let dir = self.tree.literal(path);
         self.at_hand.clear();
         let emptied = dir.and_then(|dir| {
             let mut entries = Dir::open_ino(self.volume, dir)?.entries()?.into_iter();
@@ -388,30 +389,26 @@ impl<'v> Writer<'v> {
 
     /// The directory of a path, made with those above it where they are missing.
     fn directory(&mut self, path: &[u8]) -> Result<Ino> {
-        if path.is_empty() {
-            return Ok(self.root);
-        }
+        self.reach(path, true)
+    }
+
+    /// Where a path leads; directories that are missing are made if `make`.
+    fn reach(&mut self, path: &[u8], make: bool) -> Result<Ino> {
+        let Some((parent, name)) = split(path) else { return Ok(self.tree.root) };
         if let Some(ino) = self.at_hand.get(path) {
             return Ok(*ino);
         }
-        let mut at = self.root;
-        let mut length = 0;
-        for name in path.split(|byte| *byte == b'/') {
-            length += name.len() + usize::from(length > 0);
-            at = self.step(at, path.get(..length).unwrap_or_default(), name)?;
-        }
+        let (from, rest) = match self.at_hand.get(parent) {
+            Some(ino) => (*ino, name),
+            None => (self.tree.root, path),
+        };
+        let tree = self.tree;
+        let at = tree.walk(from, rest, |dir, name| match make {
+            true => self.create(dir, name, &New { permissions: IMPLIED, ..New::directory() }, path),
+            false => Err(Error::bad(path, "the archive has no such directory")),
+        })?;
         self.keep_at_hand(path, at);
         Ok(at)
-    }
-
-    /// One step of a path; a symbolic link on the way is followed within the volume.
-    fn step(&mut self, dir: Ino, path: &[u8], name: &[u8]) -> Result<Ino> {
-        match self.volume.resolve_from(dir, name) {
-            Err(error) if error.errno() == errno::ENOENT => {
-                self.create(dir, name, &New { permissions: IMPLIED, ..New::directory() }, path)
-            }
-            found => found.map_err(Error::volume(path)),
-        }
     }
 
     fn keep_at_hand(&mut self, path: &[u8], ino: Ino) {
@@ -423,8 +420,8 @@ impl<'v> Writer<'v> {
 
     /// The file that has this path already.
     fn named(&mut self, path: &[u8]) -> Result<Ino> {
-        let Some((parent, name)) = split(path) else { return Ok(self.root) };
-        let dir = self.directory(parent)?;
+        let Some((parent, name)) = split(path) else { return Ok(self.tree.root) };
+        let dir = self.reach(parent, false)?;
         self.volume.lookup(dir, name).map_err(Error::volume(path))
     }
 

@@ -402,6 +402,28 @@ fn what_a_replaced_directory_was_to_get_back_reaches_nobody() {
     volume.unmount().unwrap();
 }
 
+/// A link of the volume in the path of what a list makes was followed, to wherever it led.
+#[test]
+fn what_a_list_makes_is_made_behind_no_link() {
+    let scene = sample();
+    scene.sync();
+    let volume = scene.volume();
+    volume.create(volume.root(), b"way", &xebec::New::symlink(b"a")).unwrap();
+    volume.unmount().unwrap();
+    let expected =
+        [(Step::Amended, ""), (Step::Removed, "way"), (Step::Created, "way"), (Step::Created, "way/made")];
+    for dry_run in [true, false] {
+        let mut overrides = Overrides::default();
+        overrides.add_list("way/made type=file\n").unwrap();
+        let overrides: &Overrides = Box::leak(Box::new(overrides));
+        let (_, done) = scene.with(|sync| (sync.overrides, sync.dry_run) = (overrides, dry_run));
+        expect(done, &expected);
+    }
+    let volume = scene.volume();
+    assert!(volume.resolve(b"/way/made", false).is_ok() && volume.resolve(b"/a/made", false).is_err());
+    volume.unmount().unwrap();
+}
+
 /// Flags that keep a file as it is, in the volume alone: whoever owns the image may lift them.
 #[test]
 fn what_is_immutable_follows_as_well() {

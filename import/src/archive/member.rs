@@ -32,6 +32,8 @@ pub struct Members<R> {
     blank: Header,
     /// A header was read: it is an archive.
     begun: bool,
+    /// A block that was read ahead.
+    ahead: Option<Header>,
 }
 
 /// A member.
@@ -54,14 +56,23 @@ impl Member {
         self.lost.clone()
     }
 
-    /// What it takes away, if its name is that of a whiteout.
-    pub fn whiteout(&self) -> Option<Item> {
-        let (dir, name) = crate::item::split(&self.path)?;
-        let hidden = name.strip_prefix(b".wh.")?;
-        Some(match hidden {
+    /// What it removes, if its name is that of a whiteout.
+    ///
+    /// # Errors
+    /// A whiteout of nothing.
+    pub fn whiteout(&self) -> io::Result<Option<Item>> {
+        let Some((dir, name)) = crate::item::split(&self.path) else { return Ok(None) };
+        let Some(hidden) = name.strip_prefix(b".wh.") else { return Ok(None) };
+        Ok(Some(match hidden {
             b".wh..opq" => Item::Emptied(dir.to_vec()),
+            b"" | b"." | b".." => {
+                return Err(bad(&format!(
+                    "{:?} is a whiteout of nothing",
+                    String::from_utf8_lossy(&self.path)
+                )));
+            }
             hidden => Item::Removed(crate::item::join(dir, hidden)),
-        })
+        }))
     }
 }
 
@@ -76,7 +87,15 @@ struct Before {
 impl<R: Stream> Members<R> {
     /// From the beginning of a stream.
     pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, global: Arc::default(), blank: Header::new_old(), begun: false }
+        Self {
+            input,
+            left: 0,
+            padding: 0,
+            global: Arc::default(),
+            blank: Header::new_old(),
+            begun: false,
+            ahead: None,
+        }
     }
 
     /// The next member; its contents follow, for [`read_data`](Self::read_data).
@@ -164,6 +183,9 @@ impl<R: Stream> Members<R> {
 
     /// The next block, as a header; `None` at the end of the stream.
     fn block(&mut self) -> io::Result<Option<Header>> {
+        if let Some(block) = self.ahead.take() {
+            return Ok(Some(block));
+        }
         let mut header = self.blank.clone();
         let bytes = header.as_mut_bytes();
         let mut filled = 0;
@@ -237,6 +259,9 @@ impl<R: Stream> Members<R> {
             Ok(Device { major: number(header.device_major()?)?, minor: number(header.device_minor()?)? })
         };
         (self.left, self.padding) = (stored, padded - stored);
+        if has_no_contents(entry_type) && stored > 0 {
+            self.expect_no_contents()?;
+        }
         let mut runs = Vec::new();
         let kind = match entry_type {
             EntryType::Link => Kind::Link(named(&link)?),
@@ -256,7 +281,24 @@ impl<R: Stream> Members<R> {
             }
         };
         let facts = facts(header, &records, &runs)?;
-        Ok(Member { path, kind, facts, runs, lost: records.lost })
+        let mut lost = records.lost;
+        if !self.global.lost.is_empty() {
+            lost.append(&mut Arc::make_mut(&mut self.global).lost);
+        }
+        Ok(Member { path, kind, facts, runs, lost })
+    }
+
+    /// What came last needs no contents, and has a size: many writers give a hard link that of its file, and a
+    /// directory any. POSIX allows contents there, which are passed over. What follows tells which it is.
+    fn expect_no_contents(&mut self) -> io::Result<()> {
+        let next = self.block()?;
+        if next.as_ref().is_none_or(|next| is_empty(next) || is_header(next)) {
+            (self.left, self.padding, self.ahead) = (0, 0, next);
+        } else {
+            // Padding is counted apart.
+            (self.left, self.padding) = (0, self.left + self.padding - BLOCK);
+        }
+        Ok(())
     }
 
     /// How large a file is, and where its contents go.
@@ -345,6 +387,12 @@ impl<R: Stream> Members<R> {
         }
         Ok((gnu.real_size()?, map))
     }
+}
+
+/// Whether a member of this type holds nothing behind its header. (A directory of GNU's `--incremental` does.)
+fn has_no_contents(entry_type: EntryType) -> bool {
+    use EntryType::{Block, Char, Directory, Fifo, Link, Symlink};
+    matches!(entry_type, Link | Symlink | Char | Block | Directory | Fifo)
 }
 
 fn is_empty(block: &Header) -> bool {

@@ -12,7 +12,9 @@ use std::io;
 use std::sync::Arc;
 
 use base::time::Time;
+use format::attr::acl;
 
+use super::access;
 use crate::item::Lost;
 
 /// Most bytes that extended headers may say: attributes of a file are below a MiB in all.
@@ -61,13 +63,14 @@ impl Records {
         let mut replaced = None;
         self.kept += key.len() + value.len() + EACH;
         if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-            if crate::item::is_kept(name) {
-                replaced = self.attributes.insert(name.to_vec(), value.to_vec());
+            let name = attribute_name(name);
+            if crate::item::is_kept(&name) {
+                replaced = self.attributes.insert(name, value.to_vec());
             } else {
                 self.lost.push(Lost::Attribute);
             }
-        } else if key.starts_with(b"SCHILY.acl.") {
-            self.lost.push(Lost::AccessList);
+        } else if let Some(which) = key.strip_prefix(b"SCHILY.acl.") {
+            self.put_list(which, value);
         } else if matches!(key, b"GNU.sparse.offset" | b"GNU.sparse.numbytes") {
             self.sparse.push(number(value).ok_or_else(|| bad("a sparse map is damaged"))?);
         } else if key == b"GNU.sparse.map" {
@@ -78,6 +81,23 @@ impl Records {
         }
         self.kept -= replaced.map_or(0, |value| key.len() + value.len() + EACH);
         Ok(())
+    }
+
+    /// An access control list as text. Where it is there as an attribute, too, that one is taken.
+    fn put_list(&mut self, which: &[u8], text: &[u8]) {
+        let name = match which {
+            _ if text.is_empty() => return,
+            b"access" => acl::LINUX_ACCESS,
+            b"default" => acl::LINUX_DEFAULT,
+            _ => return self.lost.push(Lost::AccessList),
+        };
+        match access::list(text) {
+            Some((_, true)) if which == b"access" => {}
+            Some((list, _)) => {
+                self.attributes.entry(name.into()).or_insert(list);
+            }
+            None => self.lost.push(Lost::AccessList),
+        }
     }
 
     /// A value, unless it is empty, which stands for none.
@@ -107,6 +127,22 @@ impl Records {
         let time = |value| std::str::from_utf8(value).ok().and_then(crate::overrides::time);
         self.get(key).map(|value| time(value).ok_or_else(|| bad(&format!("{key} is no time")))).transpose()
     }
+}
+
+/// The name of an attribute as GNU tar writes it: `%` and `=` in hexadecimal, as `=` would end the key.
+fn attribute_name(key: &[u8]) -> Vec<u8> {
+    let mut name = Vec::with_capacity(key.len());
+    let mut rest = key;
+    while let Some((first, behind)) = rest.split_first() {
+        let byte;
+        (rest, byte) = match rest {
+            [b'%', b'2', b'5', behind @ ..] => (behind, b'%'),
+            [b'%', b'3', b'D', behind @ ..] => (behind, b'='),
+            _ => (behind, *first),
+        };
+        name.push(byte);
+    }
+    name
 }
 
 /// The first record, without its length and newline, and what is behind it.

@@ -15,6 +15,7 @@ use super::{Done, Step, Sync, Watch};
 use crate::directory;
 use crate::directory::host::{Folder, Name};
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver as _, join, split};
+use crate::tree::Tree;
 use crate::writer::{FileId, IMPLIED, Writer};
 use crate::{Error, Overrides, Result};
 
@@ -25,7 +26,7 @@ const STAGED_BYTES: u64 = 64 << 20;
 /// See the module.
 pub(super) struct Update<'v, 's> {
     volume: &'v Volume,
-    root: Ino,
+    tree: Tree<'v>,
     sync: &'s Sync<'s>,
     watch: Watch<'s>,
     writer: Writer<'v>,
@@ -64,7 +65,7 @@ impl<'v, 's> Update<'v, 's> {
     pub fn new(volume: &'v Volume, root: Ino, sync: &'s Sync<'s>, watch: Watch<'s>) -> Self {
         Self {
             volume,
-            root,
+            tree: Tree { volume, root },
             sync,
             watch,
             writer: Writer::new(volume, root, Overrides::default()),
@@ -142,10 +143,7 @@ impl<'v, 's> Update<'v, 's> {
             return Ok(*ino);
         }
         let failed = || Error::volume(parent);
-        let ino = match parent {
-            b"" => self.root,
-            parent => self.volume.resolve_from(self.root, parent).map_err(failed())?,
-        };
+        let ino = self.tree.literal(parent).map_err(failed())?;
         let known = self.volume.metadata(ino).map_err(failed())?;
         let id = FileId::from(&known);
         if self.touched.insert(id) {
@@ -225,24 +223,28 @@ impl<'v, 's> Update<'v, 's> {
     fn implied(&mut self, path: &[u8], made: &mut HashSet<Vec<u8>>) -> Result<()> {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         for above in slashes.filter_map(|(at, _)| path.get(..at)) {
-            if made.insert(above.to_vec()) && self.named(above)?.is_none() {
-                let facts = Facts { permissions: IMPLIED, ..Facts::default() };
-                self.entry(Entry { path: above.to_vec(), kind: Kind::Directory, facts })?;
+            if !made.insert(above.to_vec()) {
+                continue;
             }
+            if let Some(there) = self.named(above)? {
+                let known = self.volume.metadata(there).map_err(Error::volume(above))?;
+                if known.file_type == FileType::Directory {
+                    continue;
+                }
+                // A link would lead elsewhere.
+                self.remove(above.to_vec(), 1)?;
+            }
+            let facts = Facts { permissions: IMPLIED, ..Facts::default() };
+            self.entry(Entry { path: above.to_vec(), kind: Kind::Directory, facts })?;
         }
         Ok(())
     }
 
-    /// What a path stands for, if it does for anything. A symbolic link at its end is not followed.
+    /// What a path stands for, if it does for anything.
     fn named(&self, path: &[u8]) -> Result<Option<Ino>> {
-        let Some((parent, name)) = split(path) else { return Ok(Some(self.root)) };
-        let dir = match parent {
-            b"" => Ok(self.root),
-            parent => self.volume.resolve_from(self.root, parent),
-        };
-        match dir.and_then(|dir| self.volume.lookup(dir, name)) {
+        match self.tree.literal(path) {
             Ok(ino) => Ok(Some(ino)),
-            Err(error) if error.errno() == errno::ENOENT => Ok(None),
+            Err(error) if matches!(error.errno(), errno::ENOENT | errno::ENOTDIR) => Ok(None),
             Err(error) => Err(Error::volume(path)(error)),
         }
     }

@@ -84,8 +84,9 @@ fn take_in(volume: &Volume, root: Ino, source: &dyn Source, overrides: Overrides
     let mut writer = Writer::new(volume, root, overrides);
     source.read(true, threads, &mut writer)?;
     let done = writer.finish()?;
-    match done.lost.iter().next() {
-        Some((lost, count)) => Err(anyhow!("not kept: {count} {}", lost.name())),
-        None => Ok(()),
+    let lost: Vec<_> = done.lost.iter().map(|(lost, count)| format!("{count} {}", lost.name())).collect();
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!("not kept: {}", lost.join(", "))),
     }
 }
