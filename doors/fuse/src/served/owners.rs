@@ -1,8 +1,10 @@
 //! Owners under other numbers: those of the volume, and those of this machine.
 //!
 //! # Invariants
-//! Every number has exactly one on the other side: what a range takes away from the others they get in exchange.
+//! Every number has exactly one on the other side. Ranges do not overlap on either side; the numbers that a range takes
+//! on this machine go to owners whose own numbers became free.
 
+use std::fmt;
 use std::str::FromStr;
 
 /// Numbers of the volume, and the numbers that they have on this machine.
@@ -16,13 +18,17 @@ pub struct Range {
     pub count: u32,
 }
 
-/// See the module. Of ranges that overlap the first holds.
+/// One kind of owners: which number is which on the other side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Permutation(Vec<Range>);
+
+/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
     /// Of users.
-    pub users: Vec<Range>,
+    pub users: Permutation,
     /// Of groups.
-    pub groups: Vec<Range>,
+    pub groups: Permutation,
 }
 
 /// Which number is asked for.
@@ -46,45 +52,95 @@ impl FromStr for Range {
             [volume, machine, count] if count > 0 => Self { volume, machine, count },
             _ => return Err(wrong()),
         };
-        let fits = |first: u32| first.checked_add(range.count - 1).is_some();
+        // The highest number stands for none.
+        let fits = |first: u32| first.checked_add(range.count).is_some();
         if fits(range.volume) && fits(range.machine) { Ok(range) } else { Err(wrong()) }
     }
 }
 
 impl Range {
-    /// The number on the other side; `None` for one that is in neither of the range's sides.
-    fn map(&self, number: u32, to: To) -> Option<u32> {
-        let (from, into) = match to {
+    /// Its first number where a mapping to a side begins, and where it ends.
+    fn sides(&self, to: To) -> (u32, u32) {
+        match to {
             To::Machine => (self.volume, self.machine),
             To::Volume => (self.machine, self.volume),
-        };
-        let within = |first: u32, number: u32| number.checked_sub(first).filter(|by| *by < self.count);
-        if let Some(by) = within(from, number) {
-            return Some(into + by);
         }
-        // It is taken by another, and gets what that one had; which, where both sides overlap, may be taken as well.
-        let mut number = from + within(into, number)?;
-        while let Some(by) = within(into, number) {
-            number = from + by;
+    }
+
+    /// Whether it has numbers of another one, on one side.
+    fn overlaps(&self, other: &Self) -> bool {
+        let meet = |one: u32, two: u32| one < two + other.count && two < one + self.count;
+        meet(self.volume, other.volume) || meet(self.machine, other.machine)
+    }
+}
+
+impl Permutation {
+    /// Maps another range.
+    ///
+    /// # Errors
+    /// In words, where a number would get two on the other side.
+    pub fn add(&mut self, range: Range) -> Result<(), String> {
+        if self.0.contains(&range) {
+            return Ok(());
         }
-        Some(number)
+        if let Some(other) = self.0.iter().find(|other| other.overlaps(&range)) {
+            return Err(format!(
+                "{range} and {other} overlap: an owner would have two numbers (leave one out)"
+            ));
+        }
+        self.0.push(range);
+        Ok(())
+    }
+
+    /// The number on the other side.
+    pub fn map(&self, number: u32, to: To) -> u32 {
+        let within =
+            |first: u32, range: &Range, number: u32| number.checked_sub(first).filter(|by| *by < range.count);
+        let mapped = self.0.iter().find_map(|range| {
+            let (from, into) = range.sides(to);
+            within(from, range, number).map(|by| into + by)
+        });
+        if let Some(mapped) = mapped {
+            return mapped;
+        }
+        // A range may have taken it. Then it gets the number that the one had which took it; if that is taken as well,
+        // the next in turn. In one range it moves by the same distance each time.
+        let mut number = number;
+        loop {
+            let taken = self.0.iter().find_map(|range| {
+                let (from, into) = range.sides(to);
+                within(into, range, number).map(|by| (from, into, range.count, by))
+            });
+            let Some((from, into, count, by)) = taken else { return number };
+            let distance = from.abs_diff(into);
+            number = match from < into {
+                true => number - distance * (by / distance + 1),
+                false => number + distance * ((count - 1 - by) / distance + 1),
+            };
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.volume, self.machine, self.count)
     }
 }
 
 impl Owners {
     /// Whether every number is its own.
     pub fn is_empty(&self) -> bool {
-        self.users.is_empty() && self.groups.is_empty()
+        self.users.0.is_empty() && self.groups.0.is_empty()
     }
 
     /// The number of a user on the other side.
     pub fn user(&self, number: u32, to: To) -> u32 {
-        map(&self.users, number, to)
+        self.users.map(number, to)
     }
 
     /// The number of a group on the other side.
     pub fn group(&self, number: u32, to: To) -> u32 {
-        map(&self.groups, number, to)
+        self.groups.map(number, to)
     }
 
     /// An access control list in Linux's form (`linux/posix_acl_xattr.h`), with the numbers of the other side.
@@ -112,21 +168,25 @@ impl Owners {
     }
 }
 
-fn map(ranges: &[Range], number: u32, to: To) -> u32 {
-    ranges.iter().find_map(|range| range.map(number, to)).unwrap_or(number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn owners(text: &str) -> Owners {
-        Owners { users: text.parse().into_iter().collect(), groups: Vec::new() }
+        let mut users = Permutation::default();
+        text.split(' ').for_each(|range| users.add(range.parse().unwrap()).unwrap());
+        Owners { users, groups: Permutation::default() }
     }
 
+    /// With several ranges, what one had taken was given to two: a file of user 1000 and one of user 101000 had the
+    /// same owner, and one could make programs that ran as root.
     #[test]
     fn every_number_comes_back() {
-        for text in ["0:1000", "0:100000:65536", "5:7:4", "7:5:4", "3:3:10"] {
+        let several =
+            ["0:1000 1000:0", "0:100000:1000 100000:5000:1000", "5:7:4 9:11:4 13:5:2", "0:1:15 16:0"];
+        let one =
+            ["0:1000", "0:100000:65536", "5:7:4", "7:5:4", "3:3:10", "0:1:4000000000", "1:0:4000000000"];
+        for text in one.into_iter().chain(several) {
             let owners = owners(text);
             let mut seen = std::collections::HashSet::new();
             for number in (0..20).chain(990..1010).chain(99_990..100_010).chain(165_530..165_540) {
@@ -135,8 +195,22 @@ mod tests {
                 assert!(seen.insert(there), "{text}: {there} twice");
             }
         }
+        assert_eq!(owners("0:1:4000000000").user(4_000_000_000, To::Machine), 0);
         assert_eq!(owners("0:1000").user(0, To::Machine), 1000);
         assert_eq!(owners("0:1000").user(1000, To::Machine), 0);
+    }
+
+    #[test]
+    fn ranges_that_overlap_are_refused() {
+        for (one, two) in
+            [("0:1000", "0:2000"), ("0:1000", "5:1000"), ("0:100:10", "9:500"), ("0:100:10", "50:109:3")]
+        {
+            let mut users = Permutation::default();
+            users.add(one.parse().unwrap()).unwrap();
+            users.add(one.parse().unwrap()).unwrap();
+            let said = users.add(two.parse().unwrap()).unwrap_err();
+            assert!(said.contains("overlap"), "{said}");
+        }
     }
 
     #[test]
@@ -152,7 +226,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "1", "1:2:0", "1:2:3:4", "a:b", "4294967295:0:2", "-1:0"] {
+        for text in ["", "1", "1:2:0", "1:2:3:4", "a:b", "4294967294:0:2", "0:4294967295", "-1:0"] {
             assert!(text.parse::<Range>().is_err(), "{text}");
         }
     }

@@ -52,7 +52,7 @@ fn remounted(arguments: &[OsString]) -> Option<Wanted> {
     let given: Vec<_> =
         rest.iter().filter_map(|text| text.to_str()).flat_map(|text| text.split(',')).collect();
     let wishes: Vec<_> = given.iter().filter_map(|text| options::parse(text).ok()).collect();
-    let wanted = Wanted { directory: directory.into(), ..Wishes::new(&wishes).mount };
+    let wanted = Wanted { directory: directory.into(), ..Wishes::new(&wishes).ok()?.mount };
     given.contains(&"remount").then_some(wanted)
 }
 

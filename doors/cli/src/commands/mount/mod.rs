@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::args::Global;
+use crate::commands::mkfs::wrong;
 use options::Wishes;
 
 /// Arguments of `mount`.
@@ -45,6 +46,7 @@ use options::Wishes;
     partition=N, offset=BYTES    where in the image the volume is\n  \
     idmap=user                   what root owns in the volume is yours here, and the reverse\n  \
     idmap=[u:|g:]IN:HERE[:N]     N owners (users, groups, both) of the volume have other numbers here\n  \
+    (idmap implies nosuid, unless suid is given)\n  \
     writeback_cache              small writes cost less; no space is told at fsync and close, not at write\n  \
     metrics=[ADDRESS:]PORT       Prometheus finds numbers at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
     threads=N                    that serve requests\n  \
@@ -75,5 +77,6 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     if !arguments.foreground && !background::is_it() {
         return background::start();
     }
-    serve::serve(arguments, &Wishes::new(&arguments.options), global)
+    let wishes = Wishes::new(&arguments.options).map_err(wrong)?;
+    serve::serve(arguments, &wishes, global)
 }

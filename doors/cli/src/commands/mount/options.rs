@@ -165,8 +165,12 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// Rights that programs and devices bring with them are for root alone to let in.
-    pub fn new(wishes: &[Wish]) -> Self {
+    /// Rights that programs and devices bring with them are for root alone to let in. Where owners have other numbers,
+    /// a program of root's may be one that somebody else made: it gets no rights unless that is asked for.
+    ///
+    /// # Errors
+    /// In words, where owners would have two numbers.
+    pub fn new(wishes: &[Wish]) -> Result<Self, String> {
         let ordinary = !rustix::process::geteuid().is_root();
         let mount = Wanted { no_suid: ordinary, no_dev: ordinary, ..Wanted::default() };
         let mut all = Self {
@@ -180,13 +184,13 @@ impl Wishes {
             metrics: None,
             owners: Owners::default(),
         };
-        for wish in wishes {
-            all.add(wish);
-        }
-        all
+        wishes.iter().try_for_each(|wish| all.add(wish))?;
+        let has_chosen = wishes.iter().any(|wish| matches!(wish, Wish::Suid(_)));
+        all.mount.no_suid |= !all.owners.is_empty() && !has_chosen;
+        Ok(all)
     }
 
-    fn add(&mut self, wish: &Wish) {
+    fn add(&mut self, wish: &Wish) -> Result<(), String> {
         match wish {
             Wish::ReadOnly(read_only) => self.mount.read_only = *read_only,
             Wish::AllowOther => self.mount.allow_other = true,
@@ -202,12 +206,15 @@ impl Wishes {
             Wish::Cache(bytes) => self.cache = Some(*bytes),
             Wish::Metrics(address) => self.metrics = Some(*address),
             Wish::Source(name) => self.mount.source.clone_from(name),
-            Wish::Owners(owned) => self.add_owners(*owned),
+            Wish::Owners(owned) => {
+                return self.add_owners(*owned).map_err(|error| format!("-o idmap: {error}"));
+            }
             Wish::Nothing => {}
         }
+        Ok(())
     }
 
-    fn add_owners(&mut self, owned: Owned) {
+    fn add_owners(&mut self, owned: Owned) -> Result<(), String> {
         let mine = |machine| Range { volume: 0, machine, count: 1 };
         let (user, group) = match owned {
             Owned::Both(range) => (Some(range), Some(range)),
@@ -218,8 +225,8 @@ impl Wishes {
                 (Some(mine(rustix::process::geteuid().as_raw())), Some(mine(group)))
             }
         };
-        self.owners.users.extend(user);
-        self.owners.groups.extend(group);
+        user.map_or(Ok(()), |range| self.owners.users.add(range))?;
+        group.map_or(Ok(()), |range| self.owners.groups.add(range))
     }
 }
 
@@ -234,9 +241,18 @@ mod tests {
             .map(|text| parse(text))
             .collect::<Result<_, _>>()
             .unwrap_or_default();
-        let all = Wishes::new(&wishes);
+        let all = Wishes::new(&wishes).unwrap();
         assert!(!all.mount.read_only && !all.mount.no_suid && all.mount.no_atime);
         assert_eq!(all.threads, Some(3));
+    }
+
+    #[test]
+    fn programs_get_no_rights_where_owners_have_other_numbers() {
+        let all =
+            |text: &str| Wishes::new(&text.split(',').map(|one| parse(one).unwrap()).collect::<Vec<_>>());
+        assert!(all("idmap=0:1000").unwrap().mount.no_suid);
+        assert!(!all("idmap=0:1000,suid").unwrap().mount.no_suid);
+        assert!(all("idmap=0:1000,idmap=0:2000").unwrap_err().contains("0:1000:1"));
     }
 
     #[test]
