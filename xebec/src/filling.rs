@@ -170,8 +170,7 @@ impl<'v> Filling<'v> {
         match reserved {
             Ok(more) => part.reserved += more,
             Err(error) => {
-                part.claims.clear();
-                self.unreserve(std::mem::take(&mut part.reserved));
+                self.give_back(part);
                 return Err(error);
             }
         }
@@ -187,13 +186,20 @@ impl<'v> Filling<'v> {
         let mut parts = std::mem::take(&mut self.parts);
         let done = self.place(&mut parts).and_then(|()| self.write(&parts));
         if let Err(error) = done {
-            parts.iter().for_each(|part| self.unreserve(part.reserved));
+            parts.iter_mut().for_each(|part| self.give_back(part));
             return Err(error);
         }
         let (_held, mut finishes): (Vec<_>, Vec<_>) = parts.into_iter().map(Part::written).unzip();
         let done = maps::finish(self.volume.table.shared(), &self.volume.groups, &mut finishes);
         finishes.iter().for_each(|finish| self.unreserve(finish.reserved));
         Ok(done?)
+    }
+
+    /// Gives back the blocks of a part that is not written. The claims end first: others may reserve what is given
+    /// back.
+    fn give_back(&self, part: &mut Part) {
+        part.claims.clear();
+        self.unreserve(std::mem::take(&mut part.reserved));
     }
 
     fn unreserve(&self, blocks: u32) {
@@ -264,8 +270,8 @@ impl<'v> Filling<'v> {
 impl Drop for Filling<'_> {
     /// What was not finished is not written.
     fn drop(&mut self) {
-        for part in std::mem::take(&mut self.parts) {
-            self.unreserve(part.reserved);
+        for mut part in std::mem::take(&mut self.parts) {
+            self.give_back(&mut part);
         }
     }
 }

@@ -184,3 +184,53 @@ fn what_cannot_be_written_is_told_and_takes_no_blocks() {
     volume.unmount().unwrap();
     judge(&memory);
 }
+
+/// What could not be written gave its reservation back before its claims. In between, more blocks were claimed than
+/// were reserved, and another file that had reserved the last blocks did not find them.
+#[cfg(debug_assertions)]
+#[test]
+fn claims_are_given_back_before_what_is_reserved_for_them() {
+    use base::simulation::{Plan, Strategy, run};
+    for seed in 0..20 {
+        let plan = Plan {
+            seed,
+            strategy: Strategy::Random { per_mille: 200 },
+            stalls_per_million: 0,
+            stall: std::time::Duration::ZERO,
+            spurious_per_million: 0,
+            cpus: 2,
+            steps_max: 10_000_000,
+            fail: |why| {
+                eprintln!("{why}");
+                std::process::abort()
+            },
+        };
+        run(plan, || {
+            let memory = make(64 << 20, &mkfs::Options::default());
+            let device = Arc::new(FaultDevice::new(memory.clone(), []));
+            let volume = Arc::new(open(device.clone()));
+            let [new, other] =
+                [b"new", b"two"].map(|name| volume.create(volume.root(), name, &New::file()).unwrap());
+            volume.write_home().unwrap();
+            let always = When::Chance { per_million: 1_000_000, seed: 1 };
+            device.set_faults([Fault::io_error(Operation::Write, always)]);
+            let writing = volume.clone();
+            let writer = base::thread::spawn("writer", move || {
+                let file = OpenOptions::new().write(true).open_ino(&writing, other).unwrap();
+                file.write_at(&bytes(2, 50_000), 0).unwrap();
+                // It claims blocks and does not come further, as the device fails.
+                (0..40).for_each(|_| assert_eq!(file.sync_all().unwrap_err().errno(), errno::EIO));
+            });
+            for _ in 0..40 {
+                let mut filling = Filling::new(&volume);
+                filling.put(new, 0, bytes(1, 100_000)).unwrap();
+                assert_eq!(filling.finish().unwrap_err().errno(), errno::EIO);
+            }
+            writer.unwrap().join().unwrap();
+            device.set_faults([]);
+            let volume = Arc::into_inner(volume).unwrap();
+            volume.unmount().unwrap();
+            judge(&memory);
+        });
+    }
+}

@@ -211,6 +211,13 @@ impl Groups {
                 let found = open.map(|open| open.claim(tx, &want(ag))).transpose();
                 tx.release_clean();
                 if let Some(claim) = found?.flatten() {
+                    if base::simulation::is_simulated() {
+                        debug_assert_eq!(
+                            self.overclaimed(),
+                            0,
+                            "blocks are claimed that nobody has reserved"
+                        );
+                    }
                     return Ok(claim);
                 }
             }
@@ -299,9 +306,11 @@ fn take_run(
     open.take_out(tx, free, run.at, run.count)?;
     open.map_owner(tx, AgBlock(run.at), run.count, owner)?;
     reservation.spend(run.count);
-    open.settle(tx, run.count);
+    // They are not free any more: nobody finds them in between.
+    let count = run.count;
+    drop(run);
+    open.settle(tx, count);
     Ok(())
-    // Only now is the claim dropped: nobody finds the blocks in between.
 }
 
 impl OpenAg<'_> {

@@ -12,7 +12,7 @@
 //! | [`busy`] | blocks that were freed, and must not be used before that is stable |
 //! | [`visit`] | free extents, shown while nobody can take them |
 //! | [`claim`] | free blocks that are kept for data on its way |
-//! | [`audit`] | whether all reservations were returned |
+//! | [`audit`] | whether reservations, claims and promises agree |
 //!
 //! # Invariants
 //! - A transaction locks the groups that it takes blocks of before it takes the first, and they have room for all that

@@ -90,7 +90,7 @@ impl Group {
     }
 
     /// Claimed blocks that the group promises. Blocks that came with a larger volume are claimed, and not promised yet.
-    fn claimed_of_promised(&self) -> u32 {
+    pub(crate) fn claimed_of_promised(&self) -> u32 {
         self.claimed.load(Relaxed).saturating_sub(self.withheld.load(Relaxed))
     }
 }

@@ -17,6 +17,7 @@
 //! - No shutdown, no `EIO` and no damage unless the device failed; no `ENOSPC` from `fsync`, `sync` or unmounting.
 //! - All reservations are returned when a volume was unmounted without an error: of blocks, of claims, of inodes, and
 //!   of what each group sets aside for its trees.
+//! - No more blocks are claimed than are reserved, at each claim.
 //! - Writeback takes no more blocks for an extent map than were set aside when the data was written, unless extents
 //!   were joined in between.
 //! - No deadlock: some thread can always run, and all threads end.
