@@ -81,6 +81,11 @@ impl Log {
             _ => BTreeSet::new(),
         }
     }
+
+    /// Whether some of it could not be replayed, or not be finished. What is shown may then lack anything newer.
+    pub fn is_partial(&self) -> bool {
+        matches!(self, Self::Replayed(replay) if replay.report.problems_total > 0 || !replay.left.is_empty())
+    }
 }
 
 /// Files that a command line names: by path, or by number.

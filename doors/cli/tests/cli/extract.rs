@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use samples::Sample;
@@ -68,6 +68,71 @@ fn what_exists_is_kept_unless_told_otherwise() {
     assert!(out.join("doc").symlink_metadata().unwrap().is_dir());
     assert_eq!(fs::read(elsewhere.join("precious")).unwrap(), b"precious");
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
+}
+
+/// A file got the group of the directory that it was made in, where that is set-GID, and kept it if its own was that of
+/// the process.
+#[test]
+fn a_set_gid_directory_does_not_give_its_group() {
+    if !is_root() {
+        return;
+    }
+    let scene = Scene::new(Sample::Clean);
+    let out = scene.beside("out");
+    fs::create_dir(&out).unwrap();
+    std::os::unix::fs::chown(&out, None, Some(4711)).unwrap();
+    fs::set_permissions(&out, fs::Permissions::from_mode(0o2777)).unwrap();
+    scene.xebec("extract", &["--to", out.to_str().unwrap()]).assert().success();
+    let group = |name: &str| out.join(name).symlink_metadata().unwrap().gid();
+    let names = ["etc", "etc/motd", "home/welcome", "dev/pipe", "dev/null", "var/log/messages", "."];
+    assert_eq!(names.map(group), [0; 7]);
+    assert_eq!((group("home/ada/notes.txt"), out.metadata().unwrap().mode() & 0o7777), (1000, 0o755));
+}
+
+/// Hints were dropped without a word. Where this file system has none, that is told.
+#[test]
+fn extent_size_hints_are_kept_or_told() {
+    let scene = Scene::new(Sample::Clean);
+    scene.xebec("extsize", &["1m", "/home/ada"]).assert().success();
+    let out = scene.beside("out");
+    let summary =
+        scene.xebec("extract", &["/home", "--to", out.to_str().unwrap(), "--json"]).output().unwrap();
+    let summary: serde_json::Value = serde_json::from_slice(&summary.stdout).unwrap();
+    let lost = summary["not_kept"].as_object().unwrap();
+    let told = lost.iter().find(|(what, _)| what.starts_with("extent size hints"));
+    let kept = block::fsxattr::get(fs::File::open(out.join("ada")).unwrap()).map(|found| found.extsize);
+    match kept {
+        Ok(size) if size == 1 << 20 => assert_eq!(told, None),
+        other => assert_eq!(told.map(|(_, count)| count.as_u64()), Some(Some(1)), "{other:?}: {lost:?}"),
+    }
+}
+
+/// Where items of the log could not be replayed, the newest changes may be missing from any file. Extraction warned and
+/// ended with 0.
+#[test]
+fn a_log_that_is_replayed_in_part_is_a_failure() {
+    let scene = Scene::new(Sample::Dirty);
+    // Inode 153, which the log changes, is damaged; nothing that is extracted here is.
+    let image = fs::OpenOptions::new().write(true).open(scene.image()).unwrap();
+    image.write_all_at(&[0; 2], 0x80 * 512 + 12800).unwrap();
+    let (out, archive) = (scene.beside("out"), scene.beside("etc.tar"));
+    let mut from = scene.image().as_os_str().to_owned();
+    from.push(":/etc");
+    let mut copy = crate::xebec();
+    copy.args(["cp", "-r"]).arg(from).arg(scene.beside("copy"));
+    let commands = [
+        scene.xebec("extract", &["/etc", "--to", out.to_str().unwrap()]),
+        scene.xebec("extract", &["/etc", "--to", archive.to_str().unwrap()]),
+        scene.xebec("tar-out", &["/etc"]),
+        copy,
+    ];
+    for mut command in commands {
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("replayed in part"), "{said}");
+    }
+    assert!(out.join("passwd").exists() && archive.exists(), "what there is, is there");
 }
 
 #[test]

@@ -4,15 +4,17 @@ use std::io;
 use std::os::fd::AsFd;
 
 use block::fsxattr;
-use format::inode::flags;
+use format::geometry::Geometry;
+use format::inode::{Dinode, flags, flags2};
 use read::Metadata;
 use rustix::io::Errno;
 
 use super::progress::Progress;
+use super::source::Facts;
 
-/// Flags that say what may be done with a file, and who pays for it. Those that tell an allocator where to put it
-/// (extent sizes, file streams, realtime, DAX) belong to the volume that they were chosen for. On disk and in Linux's
-/// call they have the same bits.
+/// Flags that say what may be done with a file, and who pays for it. Others that tell an allocator where to put it
+/// (file streams, realtime, DAX) belong to the volume that they were chosen for. On disk and in Linux's call they have
+/// the same bits.
 const KEPT: u16 = GUARDS
     | flags::SYNC
     | flags::NOATIME
@@ -63,6 +65,55 @@ pub fn give(file: impl AsFd, metadata: &Metadata, progress: &Progress) -> io::Re
             Ok(())
         }
         _ => Err(lost),
+    }
+}
+
+/// Extent size hints of a file, or those that a directory gives to new files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    xflags: u32,
+    /// Bytes, for extents that are written, and for copies.
+    extent: u32,
+    copy: u32,
+}
+
+impl Hints {
+    /// Of an inode in a volume with such blocks.
+    pub fn of(inode: &Dinode<'_>, geometry: &Geometry) -> Self {
+        /// As Linux numbers them, `FS_XFLAG_EXTSIZE`, `FS_XFLAG_EXTSZINHERIT` and `FS_XFLAG_COWEXTSIZE`.
+        const EXTENT: u32 = (flags::EXTSIZE | flags::EXTSZINHERIT) as u32;
+        const COPY: u32 = 1 << 16;
+        let core = inode.core;
+        let bytes = |blocks: u32| blocks.saturating_mul(geometry.block_size);
+        let has_copy = core.flags2.get() & flags2::COWEXTSIZE != 0;
+        let xflags = u32::from(core.flags.get()) & EXTENT;
+        Self {
+            xflags: if has_copy { xflags | COPY } else { xflags },
+            extent: if xflags == 0 { 0 } else { bytes(core.extsize.get()) },
+            copy: if has_copy { bytes(core.cowextsize.get()) } else { 0 },
+        }
+    }
+}
+
+/// Gives a file its extent size hints, before it has contents: then it could not have them any more. Where this file
+/// system has none, that is counted.
+pub fn hint(file: impl AsFd, facts: &Facts, progress: &Progress) {
+    let Hints { xflags, extent, copy } = facts.hints;
+    if xflags == 0 {
+        return;
+    }
+    let set = fsxattr::get(&file).and_then(|mut wants| {
+        wants.xflags |= xflags;
+        (wants.extsize, wants.cowextsize) = (extent, copy);
+        fsxattr::set(&file, wants)?;
+        // Some file systems that know the call take it, and keep nothing.
+        let has = fsxattr::get(&file)?;
+        Ok((has.extsize, has.cowextsize) == (extent, copy))
+    });
+    match set {
+        Ok(true) => {}
+        Ok(false) => progress.lose("extent size hints (this file system has none)"),
+        Err(error) => progress.lose(&format!("extent size hints ({})", errno(&error))),
     }
 }
 

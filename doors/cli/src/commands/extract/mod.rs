@@ -48,7 +48,7 @@ use tree::{Tree, TreeSink};
     its mode and times. \
     Kept are owner, mode, times in nanoseconds, extended attributes, access control lists, project ids, flags (in \
     DIR alone), hard links, devices \
-    and holes. \
+    extent size hints and holes. \
     Nothing is written outside of DIR, whatever the image says. Without root, owners and devices cannot be \
     made: what was \
     not kept is said at the end.\n\n\
@@ -56,7 +56,7 @@ use tree::{Tree, TreeSink};
     tar --xattrs --xattrs-include='*' -xpf FILE.tar.\n\n\
     Examples:\n  xebec extract disk.xfs --to out/\n  xebec extract disk.xfs /home --to home.tar\n  \
     xebec extract disk.xfs --to - | zstd > disk.tar.zst\n\n\
-    Exit codes: 0 done; 1 something could not be read or made; 2 wrong usage."
+    Exit codes: 0 done; 1 something could not be read or made, or the log was replayed in part; 2 wrong usage."
 )]
 pub struct Arguments {
     /// The image.
@@ -76,7 +76,7 @@ pub struct Arguments {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  xebec tar-out disk.xfs | zstd > disk.tar.zst\n  \
     xebec tar-out disk.xfs /etc | tar t\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+    Exit codes: 0 done; 1 something could not be read, or the log was replayed in part; 2 wrong usage.")]
 pub struct TarOut {
     /// The image.
     pub image: PathBuf,
@@ -177,6 +177,15 @@ struct Job<'j> {
 }
 
 impl Job<'_> {
+    /// What a log does not give back may be missing anywhere: no script must take such a tree for a whole one.
+    fn expect_whole(&self) {
+        if self.image.log.is_partial() {
+            self.image
+                .messages
+                .fail("the log was replayed in part: what was extracted may lack its newest changes");
+        }
+    }
+
     fn archive<O: Write + Send>(&self, out: O) -> anyhow::Result<(O, Summary)> {
         let buffers = Buffers::default();
         let (volume, messages, progress) = (&self.image.volume, &self.image.messages, &self.progress);
@@ -191,6 +200,7 @@ impl Job<'_> {
             ArchiveSink { out, written: 0, seen: HashMap::new(), buffers: &buffers, progress, messages };
         pipeline::run(&work, vec![archive::Task::Subject(self.subject.clone())], &mut sink, self.threads)?;
         let out = sink.finish()?;
+        self.expect_whole();
         Ok((out, progress.finish(messages)))
     }
 
@@ -241,6 +251,7 @@ impl Job<'_> {
             TreeSink { root: root.clone(), seen: HashMap::new(), last: None, rights, progress, messages };
         let task = tree::Task::Subject(self.subject.clone(), root);
         pipeline::run(&work, vec![task], &mut sink, self.threads)?;
+        self.expect_whole();
         Ok(progress.finish(messages))
     }
 }

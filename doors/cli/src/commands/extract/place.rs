@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! Every call names one component, checked by [`is_safe`](super::source::is_safe), below the descriptor of a
-//! directory that this run has opened without following a link. So nothing that an image says, and no link that
-//! anybody puts there meanwhile, leads outside of the directory that the user named.
+//! directory that this run has opened without following a link, and makes, links or removes that name. What a file gets
+//! afterwards, it gets by its own descriptor. So nothing that an image says, and no link that anybody puts there
+//! meanwhile, leads outside of the directory that the user named.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -32,8 +33,6 @@ pub struct Place {
 pub struct Rights {
     /// Owners can be given.
     pub is_root: bool,
-    uid: u32,
-    gid: u32,
     /// What exists already is replaced.
     pub overwrite: bool,
 }
@@ -41,8 +40,7 @@ pub struct Rights {
 impl Rights {
     /// Of this process.
     pub fn new(overwrite: bool) -> Self {
-        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        Self { is_root: uid.is_root(), uid: uid.as_raw(), gid: gid.as_raw(), overwrite }
+        Self { is_root: rustix::process::geteuid().is_root(), overwrite }
     }
 }
 
@@ -129,23 +127,50 @@ pub fn make_special(
         _ => "make the special file",
     };
     replace(place, name, rights, || make_node(place, name, facts)).map_err(to(what))?;
-    if let Some((uid, gid)) = owner(metadata, rights, progress) {
-        let given = fs::chownat(&place.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
-        note_loss(given, "owners", progress).map_err(to("set the owner"))?;
-    }
-    // There is no call that sets attributes below a descriptor; the kernel's own name for the descriptor is as good.
-    let mut path = format!("/proc/self/fd/{}/", place.fd.as_raw_fd()).into_bytes();
-    path.extend_from_slice(name);
-    let set = |name: &[u8], value: &[u8]| fs::lsetxattr(path.as_slice(), name, value, XattrFlags::empty());
+    complete_node(place, name, facts, rights, progress)
+}
+
+fn complete_node(
+    place: &Place,
+    name: &[u8],
+    facts: &Facts,
+    rights: Rights,
+    progress: &Progress,
+) -> std::result::Result<(), Refused> {
+    let metadata = &facts.metadata;
+    let node = open_node(place, name, metadata).map_err(to("find again what was made"))?;
+    let stat = fs::fstat(&node).map_err(to("look at what was made"))?;
+    let chown = |uid, gid| fs::chownat(&node, c"", uid, gid, AtFlags::EMPTY_PATH);
+    let owned = give_owner(metadata, &stat, rights, progress, chown).map_err(to("set the owner"))?;
+    // No call sets attributes or a mode by such a descriptor; the kernel's own name for it leads to the file itself,
+    // even where that is a link.
+    let path = format!("/proc/self/fd/{}", node.as_raw_fd());
+    let set = |name: &[u8], value: &[u8]| fs::setxattr(path.as_str(), name, value, XattrFlags::empty());
     let attributes = set_xattrs(facts, progress, set);
     if metadata.file_type != FileType::Symlink {
-        // Nobody else can have put a link there: the directory is open to its owner alone until it is complete.
-        fs::chmodat(&place.fd, name, mode(metadata, rights), AtFlags::empty()).map_err(to("set the mode"))?;
+        match fs::chmod(path.as_str(), mode(metadata, owned)) {
+            Err(Errno::NOENT) => progress.lose("modes of special files (no /proc?)"),
+            set => set.map_err(to("set the mode"))?,
+        }
     }
-    fs::utimensat(&place.fd, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(to("set the times"))?;
+    fs::utimensat(&node, c"", &times(metadata), AtFlags::EMPTY_PATH).map_err(to("set the times"))?;
     flags::lose(metadata, progress);
     attributes
+}
+
+/// A descriptor of a file that was made a moment ago, for what is done to it. Somebody who may write in the directory
+/// can have put another there: what is of another kind is refused.
+fn open_node(place: &Place, name: &[u8], metadata: &Metadata) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let node = fs::openat(&place.fd, name, flags, Mode::empty())?;
+    let stat = fs::fstat(&node)?;
+    let is_same = FileType::from_mode(stat.st_mode as u16) == Some(metadata.file_type); // the type is in the low bits
+    let (major, minor) = metadata.device;
+    let is_device = matches!(metadata.file_type, FileType::BlockDevice | FileType::CharDevice);
+    match is_same && (!is_device || stat.st_rdev == fs::makedev(major, minor)) {
+        true => Ok(node),
+        false => Err(Errno::STALE),
+    }
 }
 
 fn make_node(place: &Place, name: &[u8], facts: &Facts) -> Result<()> {
@@ -171,41 +196,63 @@ pub fn complete(
     progress: &Progress,
 ) -> std::result::Result<(), Refused> {
     let (fd, metadata) = (fd.as_fd(), &facts.metadata);
-    if let Some((uid, gid)) = owner(metadata, rights, progress) {
-        note_loss(fs::fchown(fd, uid, gid), "owners", progress).map_err(to("set the owner"))?;
-    }
+    let stat = fs::fstat(fd).map_err(to("look at it"))?;
+    let chown = |uid, gid| fs::fchown(fd, uid, gid);
+    let owned = give_owner(metadata, &stat, rights, progress, chown).map_err(to("set the owner"))?;
     let set = |name: &[u8], value: &[u8]| fs::fsetxattr(fd, name, value, XattrFlags::empty());
     let attributes = set_xattrs(facts, progress, set);
-    fs::fchmod(fd, mode(metadata, rights)).map_err(to("set the mode"))?;
+    fs::fchmod(fd, mode(metadata, owned)).map_err(to("set the mode"))?;
     fs::futimens(fd, &times(metadata)).map_err(to("set the times"))?;
+    if metadata.file_type == FileType::Directory {
+        flags::hint(fd, facts, progress);
+    }
     let flags = flags::give(fd, metadata, progress);
     flags.map_err(|error| to("set the flags")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     attributes
 }
 
-/// The owner to be set; `None` where it is right already, or cannot be set.
-fn owner(metadata: &Metadata, rights: Rights, progress: &Progress) -> Option<(Option<Uid>, Option<Gid>)> {
-    if (metadata.uid, metadata.gid) == (rights.uid, rights.gid) {
-        return None;
-    }
+/// Which of its owners a file has as the image says.
+#[derive(Clone, Copy, Debug)]
+struct Owned {
+    uid: bool,
+    gid: bool,
+}
+
+/// Gives a file its owner and group. Those that it has are asked for, not guessed: in a set-GID directory it got the
+/// directory's group. An ordinary user may give it any group that he is in.
+fn give_owner(
+    metadata: &Metadata,
+    stat: &fs::Stat,
+    rights: Rights,
+    progress: &Progress,
+    chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<()>,
+) -> Result<Owned> {
+    let mut owned = Owned { uid: metadata.uid == stat.st_uid, gid: metadata.gid == stat.st_gid };
     // The highest number means "leave it" to the system.
-    if !rights.is_root || metadata.uid == u32::MAX || metadata.gid == u32::MAX {
-        progress.lose("owners (that takes root)");
-        return None;
+    let uid = (!owned.uid && rights.is_root && metadata.uid != u32::MAX).then(|| Uid::from_raw(metadata.uid));
+    let gid = (!owned.gid && metadata.gid != u32::MAX).then(|| Gid::from_raw(metadata.gid));
+    if uid.is_some() || gid.is_some() {
+        match chown(uid, gid) {
+            Ok(()) => (owned.uid, owned.gid) = (owned.uid || uid.is_some(), owned.gid || gid.is_some()),
+            Err(Errno::PERM) if !rights.is_root => {}
+            failed => {
+                note_loss(failed, "owners", progress)?;
+                return Ok(owned);
+            }
+        }
     }
-    Some((Some(Uid::from_raw(metadata.uid)), Some(Gid::from_raw(metadata.gid))))
+    if !owned.uid || !owned.gid {
+        progress.lose("owners (that takes root)");
+    }
+    Ok(owned)
 }
 
 /// The mode. Without the right owner set-uid and set-gid would grant what nobody meant.
-fn mode(metadata: &Metadata, rights: Rights) -> Mode {
+fn mode(metadata: &Metadata, owned: Owned) -> Mode {
     let mut bits = u32::from(metadata.permissions);
-    if !rights.is_root && metadata.file_type != FileType::Directory {
-        if metadata.uid != rights.uid {
-            bits &= !0o4000;
-        }
-        if metadata.gid != rights.gid {
-            bits &= !0o2000;
-        }
+    if metadata.file_type != FileType::Directory {
+        bits &= !(if owned.uid { 0 } else { 0o4000 });
+        bits &= !(if owned.gid { 0 } else { 0o2000 });
     }
     Mode::from_raw_mode(bits)
 }
@@ -248,4 +295,65 @@ fn set_xattrs(
         }
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    use base::Ino;
+
+    use super::*;
+
+    fn fifo() -> Facts {
+        let metadata = Metadata {
+            ino: Ino(131),
+            generation: 0,
+            file_type: FileType::Fifo,
+            permissions: 0o777,
+            links: 1,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            project: 0,
+            size: 0,
+            sectors: 0,
+            device: (0, 0),
+            times: times_of_nothing(),
+            xflags: 0,
+        };
+        Facts { metadata, target: None, xattrs: Vec::new(), hints: flags::Hints::default() }
+    }
+
+    fn times_of_nothing() -> format::inode::Times {
+        let time = Timestamp { seconds: 1, nanoseconds: 0 };
+        format::inode::Times { access: time, modify: time, change: time, create: time }
+    }
+
+    /// Somebody who may write in the directory puts a link in the place of a pipe that was made a moment ago: `chmod`
+    /// by name followed it, as root, to any file.
+    #[test]
+    fn what_took_the_place_of_a_special_file_gets_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, b"").unwrap();
+        std::fs::set_permissions(&victim, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let before = victim.metadata().unwrap();
+        let fd = fs::open(folder.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let place = Place { fd, path: Vec::new() };
+        let (rights, progress) = (Rights::new(false), Progress::hidden());
+        make_special(&place, b"pipe", &fifo(), rights, &progress).unwrap();
+        assert_eq!(folder.path().join("pipe").symlink_metadata().unwrap().mode(), 0o010_777);
+        for name in ["link", "other"] {
+            match name {
+                "link" => symlink(&victim, folder.path().join(name)).unwrap(),
+                _ => std::fs::hard_link(&victim, folder.path().join(name)).unwrap(),
+            }
+            let before = victim.metadata().unwrap();
+            let refused = complete_node(&place, name.as_bytes(), &fifo(), rights, &progress).unwrap_err();
+            assert_eq!(refused.errno, Errno::STALE, "{name}");
+            assert_eq!(victim.metadata().unwrap().ctime_nsec(), before.ctime_nsec());
+        }
+        let after = victim.metadata().unwrap();
+        assert_eq!((after.mode(), after.mtime()), (before.mode(), before.mtime()));
+    }
 }

@@ -54,6 +54,13 @@ impl Progress {
         }
     }
 
+    /// One that shows nothing.
+    #[cfg(test)]
+    pub fn hidden() -> Self {
+        let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { files, bytes, losses: Mutex::default(), bar: ProgressBar::hidden(), began: Instant::now() }
+    }
+
     /// One more file, with so many bytes of data.
     pub fn file(&self, bytes: u64) {
         self.files.fetch_add(1, Ordering::Relaxed);

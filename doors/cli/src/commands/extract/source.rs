@@ -6,6 +6,7 @@ use base::Ino;
 use format::inode::{Dinode, FileType};
 use read::{AclNames, Metadata, Segment, Segments, Volume, for_each_xattr, read_link};
 
+use super::flags::Hints;
 use crate::listing::Listing;
 
 /// All of a file but its contents.
@@ -17,6 +18,8 @@ pub struct Facts {
     pub target: Option<Vec<u8>>,
     /// Attributes with their values.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Extent size hints.
+    pub hints: Hints,
 }
 
 impl Facts {
@@ -42,7 +45,7 @@ impl Facts {
             });
             walked.unwrap_or_else(complain);
         }
-        Ok(Self { metadata, target, xattrs })
+        Ok(Self { metadata, target, xattrs, hints: Hints::of(inode, volume.geometry()) })
     }
 
     /// A file that other names may mean too.

@@ -16,6 +16,7 @@ use read::{Inode, InodeReader, Volume, read_at};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
+use super::flags;
 use super::place::{self, Place, Refused, Rights};
 use super::progress::Progress;
 use super::source::{Facts, Folder, Run, Subject, half_done, is_safe, plan};
@@ -306,6 +307,7 @@ impl<'t> Tree<'t> {
         pieces: &mut Pieces,
     ) {
         let file = std::fs::File::from(fd);
+        flags::hint(&file, facts, self.progress);
         let (runs, next) = match plan(self.volume, &inode.dinode(), 0, COPY as u64, SMALL) {
             Ok(planned) => planned,
             Err(error) => return failure(pieces, &path, error),
