@@ -38,6 +38,22 @@ pub const ROOT: Node = Node(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Open(pub u64);
 
+/// What opening a file gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its number.
+    pub open: Open,
+    /// The kernel passes on each read and write as it comes, keeps nothing of them in its page cache, and lets nobody
+    /// map the file shared.
+    pub direct: bool,
+}
+
+impl From<Open> for Opened {
+    fn from(open: Open) -> Self {
+        Self { open, direct: false }
+    }
+}
+
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
@@ -254,7 +270,7 @@ pub trait Operations: Sync {
         name: Option<&[u8]>,
         make: &Make<'_>,
         flags: i32,
-    ) -> Result<(Found, Open)> {
+    ) -> Result<(Found, Opened)> {
         Err(ENOSYS)
     }
 
@@ -279,7 +295,7 @@ pub trait Operations: Sync {
     }
 
     /// Opens a regular file (`flags` as in `open`).
-    fn open(&self, node: Node, flags: i32) -> Result<Open>;
+    fn open(&self, node: Node, flags: i32) -> Result<Opened>;
 
     /// The last descriptor of an open file is closed.
     fn release(&self, open: Open) {}

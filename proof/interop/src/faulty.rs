@@ -21,7 +21,8 @@ use clap::Args;
 use fuse::counts::Counts;
 use fuse::mount::Wanted;
 use fuse::operations::{
-    Attributes, Changes, Errno, Found, Node, Open, Operations, ROOT, Result as Answer, Space, WriteHow,
+    Attributes, Changes, Errno, Found, Node, Open, Opened, Operations, ROOT, Result as Answer, Space,
+    WriteHow,
 };
 
 /// Arguments of `faulty`.
@@ -153,8 +154,8 @@ impl Operations for Faulty {
         self.attributes(node)
     }
 
-    fn open(&self, node: Node, _flags: i32) -> Answer<Open> {
-        Ok(Open(node.0))
+    fn open(&self, node: Node, _flags: i32) -> Answer<Opened> {
+        Ok(Open(node.0).into())
     }
 
     fn read(&self, open: Open, offset: u64, buf: &mut [u8]) -> Answer<usize> {

@@ -32,6 +32,7 @@ pub struct OpenOptions {
     create_new: bool,
     mode: Option<u16>,
     no_follow: bool,
+    keep_offsets: bool,
 }
 
 impl OpenOptions {
@@ -49,6 +50,13 @@ impl OpenOptions {
     /// For writing.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.access.write = write;
+        self
+    }
+
+    /// With [`append`](Self::append): writes go to the offsets that they are given. For a server whose kernel knows
+    /// where the file ends, and has chosen the offsets by that.
+    pub fn keep_offsets(&mut self, keep: bool) -> &mut Self {
+        self.keep_offsets = keep;
         self
     }
 
@@ -146,6 +154,7 @@ impl OpenOptions {
                 guards::expect_not_append_only(&state)?;
             }
         }
+        access.append &= !self.keep_offsets;
         access.sync |= state.core().flags.get() & flags::SYNC != 0;
         drop(state);
         let file = File::new(volume, handle, access)?;

@@ -8,7 +8,7 @@ use base::errno::{EBADF, EINVAL, ENXIO, EOPNOTSUPP};
 use xebec::{File, OpenOptions};
 
 use super::Served;
-use crate::operations::{Errno, Open, Range, Result, Seek, WriteHow};
+use crate::operations::{Errno, Open, Opened, Range, Result, Seek, WriteHow};
 
 /// Flags of `open`.
 const O_ACCMODE: i32 = 3;
@@ -29,19 +29,21 @@ const COPIED_AT_ONCE: u64 = 1 << 20;
 impl<'v> Served<'v> {
     /// Opens a regular file. The kernel cuts it off by a request of its own where that is asked for. Whoever opened it
     /// for writing alone reads, too: the kernel needs what stands around bytes that it keeps.
-    pub(super) fn open_file(&self, ino: Ino, flags: i32) -> Result<Open> {
+    ///
+    /// A file that may only be appended to is written at the end that the kernel knows. Its page cache is not used: a
+    /// page of it has bytes before the end, too, and a mapped page may have changed any of them.
+    pub(super) fn open_file(&self, ino: Ino, flags: i32) -> Result<Opened> {
         let writes = flags & O_ACCMODE != O_RDONLY;
         let append = writes && flags & O_APPEND != 0;
         let mut how = OpenOptions::new();
         how.read(true).write(writes);
-        let file = match how.clone().open_ino(self.volume, ino) {
-            // A file that may only be appended to.
-            Err(_) if append => how.append(true).open_ino(self.volume, ino)?,
-            opened => opened?,
+        let (file, direct) = match how.clone().open_ino(self.volume, ino) {
+            Err(_) if append => (how.append(true).keep_offsets(true).open_ino(self.volume, ino)?, true),
+            opened => (opened?, false),
         };
         let open = self.next.fetch_add(1, Relaxed);
         let _ = self.files.insert_sync(open, Arc::new(file)); // no number is given twice
-        Ok(Open(open))
+        Ok(Opened { open: Open(open), direct })
     }
 
     pub(super) fn file(&self, open: Open) -> Result<Arc<File<'v>>> {

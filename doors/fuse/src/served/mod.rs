@@ -30,8 +30,8 @@ use scc::HashMap;
 use xebec::{File, Volume};
 
 use crate::operations::{
-    Attributes, Caller, Changes, Found, Listed, Make, Node, Open, Operations, ROOT, Range, Rename, Result,
-    Seek, SetXattr, Space, WriteHow,
+    Attributes, Caller, Changes, Found, Listed, Make, Node, Open, Opened, Operations, ROOT, Range, Rename,
+    Result, Seek, SetXattr, Space, WriteHow,
 };
 use controls::blocks_of;
 use nodes::Nodes;
@@ -142,14 +142,14 @@ impl Operations for Served<'_> {
         name: Option<&[u8]>,
         make: &Make<'_>,
         flags: i32,
-    ) -> Result<(Found, Open)> {
+    ) -> Result<(Found, Opened)> {
         let caller = self.in_volume(caller);
         let found = match name {
             Some(name) => self.make_named(caller, self.ino(dir), name, make)?,
             None => self.make_nameless(caller, self.ino(dir), make)?,
         };
         match self.open_file(self.ino(found.node), flags) {
-            Ok(open) => Ok((found, open)),
+            Ok(opened) => Ok((found, opened)),
             Err(error) => {
                 // The kernel gets no answer with a file in it.
                 self.nodes.forget(self.ino(found.node), 1);
@@ -180,7 +180,7 @@ impl Operations for Served<'_> {
         Ok(self.volume.rename(self.ino(from.0), from.1, self.ino(to.0), to.1, how)?)
     }
 
-    fn open(&self, node: Node, flags: i32) -> Result<Open> {
+    fn open(&self, node: Node, flags: i32) -> Result<Opened> {
         self.open_file(self.ino(node), flags)
     }
 

@@ -19,8 +19,8 @@ const SEEK_HOLE: u32 = 4;
 
 pub fn open<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) -> Result<()> {
     let asked: fuse_open_in = request.body().take()?;
-    let open = ops.open(request.node(), asked.flags as i32)?; // as `open` has them
-    reply.push(&open_out(open));
+    let opened = ops.open(request.node(), asked.flags as i32)?; // as `open` has them
+    reply.push(&open_out(opened));
     Ok(())
 }
 

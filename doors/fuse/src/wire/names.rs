@@ -2,8 +2,9 @@
 
 use base::errno::{EINVAL, ENOENT};
 use fuse_abi::linux::{
-    fuse_batch_forget_in, fuse_create_in, fuse_dirent, fuse_entry_out, fuse_forget_in, fuse_forget_one,
-    fuse_link_in, fuse_mkdir_in, fuse_mknod_in, fuse_open_out, fuse_read_in, fuse_rename_in, fuse_rename2_in,
+    FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, fuse_batch_forget_in, fuse_create_in, fuse_dirent, fuse_entry_out,
+    fuse_forget_in, fuse_forget_one, fuse_link_in, fuse_mkdir_in, fuse_mknod_in, fuse_open_out, fuse_read_in,
+    fuse_rename_in, fuse_rename2_in,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -11,7 +12,7 @@ use super::dispatch::{Answer, Asked};
 use super::encode::{entry_out, no_entry_out, unpacked};
 use super::reply::Reply;
 use super::request::Request;
-use crate::operations::{Errno, Found, Listed, Make, Node, Open, Operations, Rename, Result};
+use crate::operations::{Errno, Found, Listed, Make, Node, Opened, Operations, Rename, Result};
 
 const S_IFDIR: u32 = 0o040_000;
 const S_IFLNK: u32 = 0o120_000;
@@ -94,15 +95,17 @@ fn open_new<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>, nam
     let name = body.name()?;
     let make = Make { mode: asked.mode, umask: asked.umask, device: (0, 0), target: b"" };
     let flags = asked.flags as i32; // as `open` has them
-    let (found, open) = ops.create(request.caller(), request.node(), named.then_some(name), &make, flags)?;
+    let (found, opened) =
+        ops.create(request.caller(), request.node(), named.then_some(name), &make, flags)?;
     reply.push(&entry_out(&found));
-    reply.push(&open_out(open));
+    reply.push(&open_out(opened));
     Ok(())
 }
 
 /// An open file. What the kernel has of its contents stays good: nobody else writes them.
-pub fn open_out(open: Open) -> fuse_open_out {
-    fuse_open_out { fh: open.0, open_flags: fuse_abi::linux::FOPEN_KEEP_CACHE, backing_id: 0 }
+pub fn open_out(opened: Opened) -> fuse_open_out {
+    let direct = if opened.direct { FOPEN_DIRECT_IO } else { 0 };
+    fuse_open_out { fh: opened.open.0, open_flags: FOPEN_KEEP_CACHE | direct, backing_id: 0 }
 }
 
 pub fn link<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) -> Result<()> {

@@ -14,8 +14,8 @@ use fuse::Session;
 use fuse::counts::Counts;
 use fuse::mount::Wanted;
 use fuse::operations::{
-    Attributes, Caller, Changes, Errno, Found, Make, Node, Open, Operations, Range, Rename, Result, Seek,
-    SetXattr, Space, WriteHow,
+    Attributes, Caller, Changes, Errno, Found, Make, Node, Open, Opened, Operations, Range, Rename, Result,
+    Seek, SetXattr, Space, WriteHow,
 };
 
 /// Tells a fresh copy of this program where to serve it.
@@ -114,9 +114,9 @@ impl Operations for Nothing {
         _name: Option<&[u8]>,
         make: &Make<'_>,
         _flags: i32,
-    ) -> Result<(Found, Open)> {
+    ) -> Result<(Found, Opened)> {
         let found = self.found(make.mode);
-        Ok((found, Open(found.node.0)))
+        Ok((found, Open(found.node.0).into()))
     }
 
     fn link(&self, node: Node, _dir: Node, _name: &[u8]) -> Result<Found> {
@@ -135,8 +135,8 @@ impl Operations for Nothing {
         Ok(())
     }
 
-    fn open(&self, node: Node, _flags: i32) -> Result<Open> {
-        Ok(Open(node.0))
+    fn open(&self, node: Node, _flags: i32) -> Result<Opened> {
+        Ok(Open(node.0).into())
     }
 
     fn read(&self, _open: Open, _offset: u64, buf: &mut [u8]) -> Result<usize> {

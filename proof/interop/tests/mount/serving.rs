@@ -66,6 +66,38 @@ touch mnt/other && chmod 6644 mnt/other && chown 7 mnt/other
 judge image "written"
 "#;
 
+/// Each page with an appended line was appended whole, with the lines before it: four lines became ten. A mapped store
+/// appended all of the file.
+#[test]
+fn what_is_appended_is_there_once() {
+    bed::run("what_is_appended_is_there_once", &["chattr", "python3"], APPENDS);
+}
+
+const APPENDS: &str = r#"
+for options in rw writeback_cache; do
+    rm -f image && "$xebec" mkfs -q image --size 300m
+    "$xebec" mount -o $options image mnt
+    echo one > mnt/notes && chattr +a mnt/notes
+    for line in two three four; do echo $line >> mnt/notes; sync mnt/notes; done
+    python3 - <<'EOF'
+import mmap, os, subprocess
+file = os.open("mnt/notes", os.O_RDWR | os.O_APPEND)
+try:
+    mmap.mmap(file, 0)[0] = 88
+    raise SystemExit("a file that may only be appended to was mapped for writing")
+except OSError:
+    pass
+read = os.open("mnt/notes", os.O_RDONLY)
+assert mmap.mmap(read, 0, prot=mmap.PROT_READ)[:3] == b"one"
+EOF
+    cp mnt/notes seen && "$xebec" umount mnt && "$xebec" mount image mnt
+    printf 'one\ntwo\nthree\nfour\n' | cmp - seen || fail "with $options before a remount"
+    cmp seen mnt/notes || fail "with $options after a remount"
+    "$xebec" umount mnt
+    judge image "appended"
+done
+"#;
+
 /// Ranges that cannot be were trimmed as if they were the whole volume.
 #[test]
 fn trimming_refuses_what_linux_refuses() {
