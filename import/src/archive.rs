@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //! - Nothing that a header says is believed before it is checked, and no more is read at once than [`PIECE`] bytes, or
-//!   what an extended header may have.
+//!   what an extended header may have. What waits between the threads is bounded by its bytes, however large one item
+//!   is.
 //! - An archive that ends in the midst of a member is an error. One without the empty blocks at its end is not, as many
 //!   writers leave them out. Nothing at all, or nothing but zeros, is no archive.
 //! - The stream is read to its end, where checksums are: what is damaged anywhere is an error.
@@ -37,7 +38,7 @@ use unpack::{Raw, Stream};
 pub const PIECE: u64 = 1 << 20;
 /// Items that go from one thread to the other together, unless their contents are large.
 const BATCH: usize = 128;
-/// Batches that may wait.
+/// Batches that may wait, of about [`PIECE`] bytes each.
 const BATCHES: usize = 16;
 
 /// See the module.
@@ -171,14 +172,14 @@ enum Give {
 
 enum Turn {
     Item(Item),
-    Lost(Lost, Vec<u8>),
+    Lost(Lost),
 }
 
 fn receive(channel: Channel<Vec<Turn>>, receiver: &mut dyn Receiver) -> Result<()> {
     for turn in channel.into_iter().flatten() {
         match turn {
             Turn::Item(item) => receiver.take(item)?,
-            Turn::Lost(lost, path) => receiver.lose(lost, &path),
+            Turn::Lost(lost) => receiver.lose(lost),
         }
     }
     Ok(())
@@ -203,7 +204,11 @@ impl Batch {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        self.bytes = 0;
+        // What is larger than a batch takes the places of as many as it is.
+        let places = (std::mem::take(&mut self.bytes) as u64 / PIECE).min(BATCHES as u64);
+        for _ in 1..places {
+            self.sender.send(Vec::new()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        }
         self.sender.send(std::mem::take(&mut self.turns)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
@@ -231,7 +236,7 @@ fn give_member<R: Stream>(
     batch: &mut Batch,
 ) -> io::Result<()> {
     for lost in member.lost() {
-        batch.push(Turn::Lost(lost, member.path.clone()))?;
+        batch.push(Turn::Lost(lost))?;
     }
     let Member { path, kind, facts, runs, .. } = member;
     if !contents || runs.is_empty() {
@@ -259,4 +264,28 @@ fn give_member<R: Stream>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Facts;
+
+    /// Batches were counted, not their bytes: sixteen items with attributes of 16 MiB each waited.
+    #[test]
+    fn what_waits_is_bounded_by_its_bytes() {
+        let (sender, channel) = sync_channel(BATCHES);
+        let mut batch = Batch { sender, turns: Vec::new(), bytes: 0 };
+        for _ in 0..3 {
+            let attributes = vec![(b"user.large".to_vec(), vec![0; 5 * PIECE as usize])];
+            let facts = Facts { attributes, ..Facts::default() };
+            batch
+                .push(Turn::Item(Item::Entry(Entry { path: b"file".to_vec(), kind: Kind::Fifo, facts })))
+                .unwrap();
+        }
+        drop(batch);
+        let batches: Vec<_> = channel.into_iter().map(|turns| turns.len()).collect();
+        assert_eq!(batches.len(), 15, "of {BATCHES} places");
+        assert_eq!(batches.iter().sum::<usize>(), 3);
+    }
 }

@@ -16,7 +16,8 @@
 //! # Invariants
 //! - A path is never walked twice from the top: everything is opened below the directory that was opened before it, and
 //!   symbolic links are not followed.
-//! - Contents are those of one moment: size and times of a file are the same before and after it is read.
+//! - Contents are those of one moment: size and times of a file, that of its last change among them, are the same
+//!   before and after it is read.
 
 mod host;
 mod look;
@@ -132,7 +133,7 @@ enum Turn {
     Items(Vec<Item>),
     /// Contents that lie at this byte of the file's device, and may be those of another file.
     Shared(Arc<OpenFile>, Data, u64),
-    Lost(Lost, Vec<u8>),
+    Lost(Lost),
     /// One of several names of a file.
     Linked {
         id: Id,
@@ -224,7 +225,7 @@ impl Walk<'_> {
     }
 
     fn itself(&self, folder: &Folder, pieces: &mut Pieces) -> Result<()> {
-        let facts = self.facts(&folder.path, &folder.stat, &|| folder.attributes(), pieces)?;
+        let facts = self.facts(&folder.stat, &|| folder.attributes(), pieces)?;
         let (project, xflags) = folder.settings()?;
         let facts = Facts { project, xflags, ..facts };
         item(pieces, Item::Entry(Entry { path: folder.path.clone(), kind: Kind::Directory, facts }));
@@ -260,7 +261,7 @@ impl Walk<'_> {
             FileType::Directory => return Err(Error::Changed { path: folder.shown(&name.bytes) }),
             _ => return Err(Error::bad(&path, "is of a kind that XFS does not have")),
         };
-        let mut facts = self.facts(&path, &stat, &|| folder.attributes_of(&name.bytes), pieces)?;
+        let mut facts = self.facts(&stat, &|| folder.attributes_of(&name.bytes), pieces)?;
         if let Kind::File { .. } = kind {
             facts.stored = Some(folder.stored(&name.bytes, &stat)?);
         }
@@ -305,7 +306,7 @@ impl Walk<'_> {
         let file = folder.open_file(&name.bytes)?;
         let Some(name) = self.once(folder, &file.stat, name, first, pieces)? else { return Ok(0) };
         let (path, size) = (join(&folder.path, &name.bytes), file.size());
-        let facts = self.facts(&path, &file.stat, &|| file.attributes(), pieces)?;
+        let facts = self.facts(&file.stat, &|| file.attributes(), pieces)?;
         let (project, xflags) = file.settings()?;
         let facts = Facts { project, xflags, ..facts };
         let is_small = size <= PIECE && !file.has_holes() && !file.shares();
@@ -324,7 +325,6 @@ impl Walk<'_> {
 
     fn facts(
         &self,
-        path: &[u8],
         stat: &Stat,
         attributes: &dyn Fn() -> Result<host::Attributes>,
         pieces: &mut Pieces,
@@ -333,7 +333,7 @@ impl Walk<'_> {
         let (kept, other): (Vec<_>, Vec<_>) = found.readable.into_iter().partition(|(name, _)| is_kept(name));
         let lost = other.iter().map(|_| Lost::Attribute);
         let unreadable = (0..found.unreadable).map(|_| Lost::UnreadableAttribute);
-        pieces.extend(lost.chain(unreadable).map(|lost| Piece::Result(Turn::Lost(lost, path.to_vec()))));
+        pieces.extend(lost.chain(unreadable).map(|lost| Piece::Result(Turn::Lost(lost))));
         Ok(Facts {
             permissions: (stat.st_mode & 0o7777) as u16,
             uid: stat.st_uid,
@@ -402,8 +402,8 @@ impl<'w> Sink<Walk<'w>> for Turns<'_> {
                 }
                 self.receiver.take(Item::Data(data))
             }
-            Turn::Lost(lost, path) => {
-                self.receiver.lose(lost, &path);
+            Turn::Lost(lost) => {
+                self.receiver.lose(lost);
                 Ok(())
             }
             Turn::Linked { id, names, folder, name } => self.linked(id, names, folder, name, pieces),

@@ -166,8 +166,8 @@ pub trait Receiver: Send {
     /// An error ends the reading of the source.
     fn take(&mut self, item: Item) -> Result<()>;
 
-    /// Something of the file at `path` is not kept.
-    fn lose(&mut self, lost: Lost, path: &[u8]);
+    /// Something of a file is not kept.
+    fn lose(&mut self, lost: Lost);
 }
 
 /// What a volume cannot have, or a source cannot give.
@@ -181,6 +181,8 @@ pub enum Lost {
     Flags,
     /// An access control list as text that names users or groups, who may be nobody here.
     AccessList,
+    /// A time that the volume's inodes cannot hold, which becomes the nearest that they can.
+    Time,
 }
 
 impl Lost {
@@ -190,6 +192,7 @@ impl Lost {
             Self::Attribute => "extended attributes of namespaces that XFS does not have",
             Self::UnreadableAttribute => "extended attributes that only their owner may read",
             Self::Flags => "flags",
+            Self::Time => "times that the volume cannot hold (they became the nearest)",
             Self::AccessList => {
                 "access control lists in text with names (tar --xattrs in place of --acls has numbers)"
             }

@@ -36,7 +36,8 @@ pub struct Overrides {
     pub gid: Option<u32>,
     /// Permissions of everything but symbolic links.
     pub mode: Option<ChangeMode>,
-    /// Times behind this one become it, as `SOURCE_DATE_EPOCH` asks for; and so do those that are not known.
+    /// Times behind this one become it, as `SOURCE_DATE_EPOCH` asks for; and so do those that are not known. When a
+    /// file was read last is not taken: it becomes the time of its contents, as reading it once more would change it.
     pub latest: Option<Time>,
     /// By path, and whether the source has it.
     lines: HashMap<Vec<u8>, (Line, AtomicBool)>,
@@ -125,9 +126,8 @@ impl Overrides {
             line.apply(facts);
         }
         if let Some(latest) = self.latest {
-            for time in [&mut facts.accessed, &mut facts.modified] {
-                *time = Some(time.map_or(latest, |time| time.min(latest)));
-            }
+            facts.modified = Some(facts.modified.map_or(latest, |time| time.min(latest)));
+            facts.accessed = facts.modified;
         }
     }
 
@@ -296,11 +296,17 @@ mod tests {
         let overrides = Overrides { latest: Some(latest), uid: Some(0), ..Overrides::default() };
         let mut old = entry("a", 0o644);
         old.facts.modified = Some(Time { seconds: 99, nanos: 5 });
-        overrides.apply(&mut old);
-        assert_eq!(
-            (old.facts.modified, old.facts.accessed),
-            (Some(Time { seconds: 99, nanos: 5 }), Some(latest))
-        );
+        // It was read long ago, or never, or a moment ago: that depends on who made an image of it before.
+        for accessed in [None, Some(Time { seconds: 1, nanos: 0 }), Some(Time { seconds: 200, nanos: 0 })] {
+            old.facts.accessed = accessed;
+            overrides.apply(&mut old);
+            assert_eq!(old.facts.modified, Some(Time { seconds: 99, nanos: 5 }));
+            assert_eq!(old.facts.accessed, old.facts.modified);
+        }
+        let mut new = entry("b", 0o644);
+        new.facts.modified = Some(Time { seconds: 101, nanos: 0 });
+        overrides.apply(&mut new);
+        assert_eq!((new.facts.modified, new.facts.accessed), (Some(latest), Some(latest)));
         assert_eq!((old.facts.uid, old.facts.gid), (0, 7));
     }
 

@@ -177,5 +177,5 @@ impl Receiver for Survey {
         Ok(())
     }
 
-    fn lose(&mut self, _: Lost, _: &[u8]) {}
+    fn lose(&mut self, _: Lost) {}
 }

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use base::time::Time;
 use base::{Ino, errno};
+use format::timestamp::Timestamp;
 use xebec::{Dir, File, Filling, Metadata, New, OpenOptions, SetAttribute, SetMetadata, Volume};
 
 use crate::item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
 use crate::tree::Tree;
 use crate::{Error, Overrides, Result};
 
-/// How many directories' numbers are kept at hand; of others the path is walked.
-const AT_HAND: usize = 16 << 10;
+/// Bytes of paths of directories whose numbers are kept at hand; of others the path is walked.
+const AT_HAND_BYTES: usize = 4 << 20;
+/// Bytes of the end of a path by which a message names a file at the end.
+const NAMED: usize = 256;
 /// What directories that a source does not tell of are made with.
 pub(crate) const IMPLIED: u16 = 0o755;
 /// Hands something down to files that are made in the directory later, whether their source has it or not.
@@ -27,6 +30,7 @@ pub struct Writer<'v> {
     overrides: Overrides,
     /// Directories of late, by path.
     at_hand: HashMap<Vec<u8>, Ino>,
+    at_hand_bytes: usize,
     /// What files shall be at last, and directories when all is in them.
     unfinished: Vec<Unfinished>,
     open: Option<Open<'v>>,
@@ -112,7 +116,8 @@ impl From<&Metadata> for FileId {
 /// A file as it shall be at last.
 struct Unfinished {
     id: FileId,
-    path: Vec<u8>,
+    /// The end of its path, for messages.
+    path: Box<[u8]>,
     set: SetMetadata,
     handed_down: Option<Vec<u8>>,
     project: u32,
@@ -127,6 +132,7 @@ impl<'v> Writer<'v> {
             tree: Tree { volume, root },
             overrides,
             at_hand: HashMap::new(),
+            at_hand_bytes: 0,
             unfinished: Vec::new(),
             open: None,
             filling: Filling::new(volume),
@@ -199,7 +205,7 @@ impl<'v> Writer<'v> {
         settings.xflags |= file.xflags;
         match self.volume.set_settings(ino, &settings) {
             Err(error) if error.errno() == errno::EINVAL => {
-                self.lose(Lost::Flags, &file.path);
+                self.lose(Lost::Flags);
                 Ok(())
             }
             done => done,
@@ -208,6 +214,10 @@ impl<'v> Writer<'v> {
 
     fn entry(&mut self, mut entry: Entry) -> Result<()> {
         self.overrides.apply(&mut entry);
+        let times = [entry.facts.accessed, entry.facts.modified];
+        if !times.into_iter().flatten().all(|time| self.can_hold(time)) {
+            self.lose(Lost::Time);
+        }
         let attributes = entry.facts.attributes.iter();
         let logged: usize = attributes.map(|(name, value)| 2 * (name.len() + value.len()) + 512).sum();
         self.round(FILE_LOG_BYTES + logged as u64, 0)?;
@@ -218,6 +228,12 @@ impl<'v> Writer<'v> {
         }
         (self.watch)(&self.done);
         Ok(())
+    }
+
+    fn can_hold(&self, time: Time) -> bool {
+        let bigtime = self.volume.geometry().features.bigtime();
+        let time = Timestamp { seconds: time.seconds, nanoseconds: time.nanos };
+        Timestamp::decode(time.encode(bigtime), bigtime) == time
     }
 
     /// Ends a round where what comes is too much for it.
@@ -238,6 +254,7 @@ impl<'v> Writer<'v> {
     /// Names went away: where directories were is known no longer.
     pub(crate) fn forget(&mut self) {
         self.at_hand.clear();
+        self.at_hand_bytes = 0;
     }
 
     /// Writes the contents that wait.
@@ -334,7 +351,7 @@ impl<'v> Writer<'v> {
         {
             return Ok(());
         }
-        self.at_hand.clear();
+        self.forget();
         self.volume.remove_all(dir, name).map_err(failed())?;
         self.make_in(dir, name, entry)
     }
@@ -344,14 +361,14 @@ impl<'v> Writer<'v> {
         let Some((parent, name)) = split(path) else { return Ok(()) };
         let there = self.tree.literal(parent);
         let gone = there.and_then(|dir| self.volume.remove_all(dir, name));
-        self.at_hand.clear();
+        self.forget();
         if_there(gone).map_err(Error::volume(path))
     }
 
     /// Removes what is in a directory, unless that is a link.
     fn empty(&mut self, path: &[u8]) -> Result<()> {
         let dir = self.tree.literal(path);
-        self.at_hand.clear();
+        self.forget();
         let emptied = dir.and_then(|dir| {
             let mut entries = Dir::open_ino(self.volume, dir)?.entries()?.into_iter();
             entries.try_for_each(|(name, _)| match &*name {
@@ -382,7 +399,8 @@ impl<'v> Writer<'v> {
         let handed_down = facts.attributes.iter().find(|(name, _)| name == HANDED_DOWN);
         let handed_down = handed_down.map(|(_, value)| value.clone());
         let (project, xflags) = (facts.project, facts.xflags);
-        let path = path.to_vec();
+        // There may be very many directories, as deep as an archive makes them.
+        let path = path.get(path.len().saturating_sub(NAMED)..).unwrap_or_default().into();
         self.unfinished.push(Unfinished { id, path, set, handed_down, project, xflags });
         Ok(())
     }
@@ -412,9 +430,12 @@ impl<'v> Writer<'v> {
     }
 
     fn keep_at_hand(&mut self, path: &[u8], ino: Ino) {
-        if self.at_hand.len() >= AT_HAND {
-            self.at_hand.clear();
+        /// What an entry takes beside its path.
+        const EACH: usize = 64;
+        if self.at_hand_bytes >= AT_HAND_BYTES {
+            self.forget();
         }
+        self.at_hand_bytes += path.len() + EACH;
         self.at_hand.insert(path.to_vec(), ino);
     }
 
@@ -542,7 +563,7 @@ impl Receiver for Writer<'_> {
         }
     }
 
-    fn lose(&mut self, lost: Lost, _: &[u8]) {
+    fn lose(&mut self, lost: Lost) {
         *self.done.lost.entry(lost).or_default() += 1;
     }
 }

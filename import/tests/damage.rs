@@ -22,8 +22,8 @@ impl Receiver for Seen {
         Ok(())
     }
 
-    fn lose(&mut self, lost: Lost, path: &[u8]) {
-        self.0.push(format!("{lost:?} {path:?}"));
+    fn lose(&mut self, lost: Lost) {
+        self.0.push(format!("{lost:?}"));
     }
 }
 

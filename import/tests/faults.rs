@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails says where")]
 
 use std::fs;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use base::stop;
@@ -28,7 +28,7 @@ impl Receiver for Meddler<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, _: Lost, _: &[u8]) {}
+    fn lose(&mut self, _: Lost) {}
 }
 
 /// Reads a directory in which something is done when all of its files were looked at, and none was taken.
@@ -70,6 +70,29 @@ fn a_file_that_is_written_is_an_error() {
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
     };
     expect_changed(read(folder.path(), write), &path);
+}
+
+/// The time of the contents was put back, as `cp -p` and editors do, and the file was taken for unchanged.
+#[test]
+fn a_file_that_is_written_and_dated_back_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large");
+    fs::write(&path, vec![1; LARGE as usize]).unwrap();
+    let before = fs::metadata(&path).unwrap();
+    let write = || {
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        // The clock of this machine's file system may not tell two changes apart.
+        while changed(&file.metadata().unwrap()) == changed(&before) {
+            file.write_all_at(b"new", LARGE - 3).unwrap();
+            file.set_modified(before.modified().unwrap()).unwrap();
+        }
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), before.modified().unwrap());
+    };
+    expect_changed(read(folder.path(), write), &path);
+}
+
+fn changed(metadata: &fs::Metadata) -> (i64, i64) {
+    (metadata.ctime(), metadata.ctime_nsec())
 }
 
 #[test]

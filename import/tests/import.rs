@@ -90,6 +90,74 @@ fn an_archive_does_not_say_how_much_memory_it_takes() {
     }
 }
 
+/// A window of 128 MiB was the most, and a larger one was called damage.
+#[test]
+fn zstd_may_look_back_as_far_as_xz() {
+    let plain = sample_of_one();
+    let with_window = |descriptor: u8| {
+        // A frame without a checksum and of unknown size, of one block that is not compressed.
+        let head = [0x28, 0xb5, 0x2f, 0xfd, 0, descriptor];
+        let block = ((plain.len() as u32) << 3 | 1).to_le_bytes();
+        Made::new().write(&once([&head, &block[..3], &plain].concat()), Overrides::default())
+    };
+    // Five bits of exponent above 2^10, and three of eighths: 64, 128 and 256 MiB.
+    for descriptor in [16 << 3, 17 << 3, 18 << 3] {
+        assert_eq!(with_window(descriptor).unwrap().files, 1);
+    }
+    for descriptor in [18 << 3 | 1, 19 << 3, 31 << 3] {
+        let error = with_window(descriptor).unwrap_err().to_string();
+        assert!(error.contains("--long=31") && !error.contains("damaged"), "{error}");
+    }
+}
+
+fn sample_of_one() -> Vec<u8> {
+    archive(|builder| member(builder, EntryType::Regular, "file", "", b"contents"))
+}
+
+/// Names of 16 MiB, of which a compressed archive holds thousands, waited between the threads and stood in messages.
+#[test]
+fn names_without_end_are_refused() {
+    let long = vec![b'a'; 1 << 20];
+    let pax = |key: &str| {
+        let value = [key.as_bytes(), b"=", &long, b"\n"].concat();
+        let length = value.len() + 8;
+        [format!("{length} ").as_bytes(), &value].concat()
+    };
+    let file = raw(b'0', "file", &[], b"");
+    for front in [
+        raw(b'L', "././@LongLink", &[], &long),
+        raw(b'K', "././@LongLink", &[], &long),
+        raw(b'x', "x", &[], &pax("path")),
+        raw(b'x', "x", &[], &pax("linkpath")),
+    ] {
+        let error = Made::new().write(&once([&front[..], &file].concat()), Overrides::default()).unwrap_err();
+        assert!(error.to_string().contains("64 KiB"), "{error}");
+    }
+}
+
+/// Times became others without a word, and Linux shows other devices for numbers of more bits than it has.
+#[test]
+fn what_the_volume_cannot_hold_is_told() {
+    let times = |value: &[u8]| raw(b'0', "file", &[(MTIME, value)], b"");
+    let far = times(b"\x80\0\0\0\0\0\0\x10\0\0\0\0");
+    let before = times(b"\xff\xff\xff\xff\xff\xff\xff\xf0\0\0\0\0");
+    for (member, lost) in [(far, Some(1)), (before, Some(1)), (times(b"15000000000\0"), None)] {
+        let done = Made::new().write(&once(member), Overrides::default()).unwrap();
+        assert_eq!(done.lost.get(&Lost::Time).copied(), lost);
+    }
+    let device = |major: &[u8], minor: &[u8]| {
+        let made = Made::new();
+        let made = made
+            .write(&once(raw(b'3', "dev/here", &[(329, major), (337, minor)], b"")), Overrides::default());
+        made.map_err(|error| error.to_string())
+    };
+    device(b"0007777\0", b"0777777\0").unwrap();
+    for (major, minor) in [(b"0010000\0", b"0000000\0"), (b"0000000\0", b"1000000\0")] {
+        let error = device(major, minor).unwrap_err();
+        assert!(error.contains("dev/here") && error.contains("4096") && error.contains("262144"), "{error}");
+    }
+}
+
 #[test]
 fn cut_or_damaged_archives_are_errors() {
     let whole = sample();
@@ -274,7 +342,7 @@ impl Receiver for Names {
         Ok(())
     }
 
-    fn lose(&mut self, _: Lost, _: &[u8]) {}
+    fn lose(&mut self, _: Lost) {}
 }
 
 #[test]

@@ -56,8 +56,9 @@ pub struct Device {
 
 impl Device {
     /// As an inode has it (`sysv_encode_dev` of Linux: 14 bits of major, 18 of minor); `None` where it does not fit.
+    /// Linux itself has 12 bits for the major number, and would show another device.
     pub fn packed(self) -> Option<u32> {
-        (self.major < 1 << 14 && self.minor < 1 << 18).then_some(self.major << 18 | self.minor)
+        (self.major < 1 << 12 && self.minor < 1 << 18).then_some(self.major << 18 | self.minor)
     }
 }
 

@@ -16,6 +16,8 @@ use crate::item::{Data, Facts, Item, Kind, Lost, Stored, normalized};
 const BLOCK: u64 = 512;
 /// Longest extended header or long name that is taken.
 const EXTENDED_MAX: u64 = 16 << 20;
+/// Longest path, and target of a link: sixteen times what Linux takes at once.
+const PATH_MAX: usize = 64 << 10;
 /// Digits of the largest number.
 const DIGITS_MAX: usize = 20;
 /// Most runs of data of a sparse file.
@@ -229,6 +231,9 @@ impl<R: Stream> Members<R> {
 
     /// A long name as GNU writes it: it ends with NUL.
     fn long(&mut self, header: &Header) -> io::Result<Vec<u8>> {
+        if count(&header.as_old().size)? > PATH_MAX as u64 {
+            return Err(too_long());
+        }
         let mut name = self.extended(header)?;
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
         name.truncate(end);
@@ -253,6 +258,9 @@ impl<R: Stream> Members<R> {
         let path = named(&raw)?;
         let link = records.get("linkpath").map(<[u8]>::to_vec).or(long_link);
         let link = link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned());
+        if raw.len().max(link.len()) > PATH_MAX {
+            return Err(too_long());
+        }
         let entry_type = header.entry_type();
         let device = || -> io::Result<Device> {
             let number = |number: Option<u32>| number.ok_or_else(|| bad("a device has no numbers"));
@@ -387,6 +395,10 @@ impl<R: Stream> Members<R> {
         }
         Ok((gnu.real_size()?, map))
     }
+}
+
+fn too_long() -> io::Error {
+    bad("a name in it is longer than 64 KiB")
 }
 
 /// Whether a member of this type holds nothing behind its header. (A directory of GNU's `--incremental` does.)

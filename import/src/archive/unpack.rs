@@ -13,9 +13,11 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// Bytes that are read from a file at once.
 const BUFFER: usize = 256 << 10;
-/// Memory for what is compressed by xz, in KiB: four times what `xz -9` needs. Its format allows 4 GiB, and an archive
-/// may come from anybody.
-const XZ_MEMORY: u32 = 260 << 10;
+/// How far back compression may look, in bytes: twice what `zstd` takes unasked, four times what `xz -9` needs. Both
+/// formats allow 4 GiB and more, and an archive may come from anybody.
+const WINDOW_MAX: u64 = 256 << 20;
+/// The same for xz, as memory in KiB.
+const XZ_MEMORY: u32 = (WINDOW_MAX >> 10) as u32 + (4 << 10);
 /// As many as tell a form.
 const MAGIC: usize = 6;
 
@@ -201,7 +203,9 @@ struct Frames<R> {
 
 impl<R: BufRead> Frames<R> {
     fn new(source: R) -> Self {
-        Self { source, decoder: FrameDecoder::new(), within: false }
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(WINDOW_MAX);
+        Self { source, decoder, within: false }
     }
 
     /// Begins the next frame; `false` at the end.
@@ -221,6 +225,16 @@ impl<R: BufRead> Frames<R> {
                     if io::copy(&mut self.source.by_ref().take(length), &mut io::sink())? < length {
                         return Err(damaged("zstd", "it ends within a frame that is to be skipped"));
                     }
+                }
+                Err(FrameDecoderError::WindowSizeTooBig { requested, .. }) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::OutOfMemory,
+                        format!(
+                            "to unpack it takes {} MiB of memory (zstd --long), and 256 MiB are the limit: if you \
+                             trust it, zstd -dc --long=31 FILE | xebec ... --from -",
+                            requested.div_ceil(1 << 20)
+                        ),
+                    ));
                 }
                 Err(error) => return Err(damaged("zstd", error)),
             }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Folder {
     pub fn open_root(path: &Path, shares: bool) -> Result<Self> {
         let bytes = path.as_os_str().as_bytes();
         let failed = |errno| Error::source(bytes, "open it", errno);
-        let fd = rustix::fs::open(path, DIRECTORY, Mode::empty()).map_err(failed)?;
+        let fd = open_quietly(rustix::fs::CWD, bytes, DIRECTORY).map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let can_share = shares.then(|| can_share(&fd));
         Ok(Self { fd, path: Vec::new(), root: path.into(), stat, can_share })
@@ -72,8 +72,7 @@ impl Folder {
     /// A directory in it.
     pub fn open_below(&self, name: &[u8]) -> Result<Self> {
         let failed = |errno| self.failed(name, "open it", errno);
-        let fd = rustix::fs::openat(&self.fd, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
-            .map_err(failed)?;
+        let fd = open_quietly(&self.fd, name, DIRECTORY | OFlags::NOFOLLOW).map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let can_share = match stat.st_dev == self.stat.st_dev {
             true => self.can_share,
@@ -160,13 +159,7 @@ impl Folder {
     pub fn open_file(&self, name: &[u8]) -> Result<OpenFile> {
         // A pipe that took the file's place meanwhile is not waited for.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let open = |flags| rustix::fs::openat(&self.fd, name, flags, Mode::empty());
-        // Reading leaves no trace where the system allows that: on files of one's own.
-        let fd = match open(flags | OFlags::NOATIME) {
-            Err(Errno::PERM) => open(flags),
-            opened => opened,
-        };
-        let fd = fd.map_err(|errno| self.failed(name, "open it", errno))?;
+        let fd = open_quietly(&self.fd, name, flags).map_err(|errno| self.failed(name, "open it", errno))?;
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(name, "look at it", errno))?;
         let path = self.shown(name);
         match FileType::from_raw_mode(stat.st_mode) {
@@ -350,11 +343,20 @@ impl OpenFile {
     /// Refuses what was written meanwhile.
     pub fn expect_unchanged(&self) -> Result<()> {
         let now = rustix::fs::fstat(&self.fd).map_err(|errno| self.failed("look at it", errno))?;
-        let facts = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+        let facts = |stat: &Stat| (stat.st_size, modified(stat), changed(stat));
         match facts(&now) == facts(&self.stat) {
             true => Ok(()),
             false => Err(Error::Changed { path: self.path.clone() }),
         }
+    }
+}
+
+/// Opens what is read. That leaves no trace where the system allows it: on files of one's own.
+fn open_quietly(dir: impl AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let open = |flags| rustix::fs::openat(&dir, name, flags, Mode::empty());
+    match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        opened => opened,
     }
 }
 
@@ -432,6 +434,11 @@ pub fn time(seconds: i64, nanos: i64) -> Time {
 /// When a file was changed last.
 pub fn modified(stat: &Stat) -> Time {
     time(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// When anything of it was changed last. Unlike the time of its contents, nobody can set that back.
+pub fn changed(stat: &Stat) -> Time {
+    time(stat.st_ctime, stat.st_ctime_nsec)
 }
 
 pub fn device_of(stat: &Stat) -> Device {

@@ -212,7 +212,7 @@ fn verify(new: &New<'_>) -> Result<u32> {
             Err(Error::refused(errno::EINVAL, "a link's target has no byte that is NUL"))
         }
         Kind::CharDevice(device) | Kind::BlockDevice(device) => {
-            let why = "a device's major number is below 16384 and its minor number below 262144";
+            let why = "a device's major number is below 4096 and its minor number below 262144";
             device.packed().ok_or(Error::refused(errno::EINVAL, why))
         }
         _ => Ok(NO_DEVICE),

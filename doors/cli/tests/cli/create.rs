@@ -47,6 +47,24 @@ fn a_directory_becomes_an_image_that_gives_it_back() {
     assert!(out.join("etc/empty").is_dir());
 }
 
+/// When files were read last is not a part of what they are: it changed from one run to the next.
+#[test]
+fn an_image_that_is_to_be_the_same_does_not_depend_on_who_read_its_files() {
+    let scene = scene();
+    let root = tree(&scene);
+    let made = |name: &str, read_at: u64| {
+        let read_at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(read_at);
+        for path in ["", "etc", "etc/motd", "large"] {
+            let file = fs::File::open(root.join(path)).unwrap();
+            file.set_times(fs::FileTimes::new().set_accessed(read_at)).unwrap();
+        }
+        let image = scene.beside(name);
+        on("create").arg(&image).arg("--from").arg(&root).args(["-q", "--reproducible"]).assert().success();
+        fs::read(image).unwrap()
+    };
+    assert!(made("one.xfs", 1_000_000_000) == made("two.xfs", 1_200_000_000));
+}
+
 #[test]
 fn a_stream_of_our_own_archive_becomes_the_same_image() {
     let scene = scene();

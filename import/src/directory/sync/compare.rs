@@ -301,7 +301,7 @@ impl Against<'_> {
     fn stays(&self, looked: &Looked<'_>, there: &Glance, kind: &Kind, pieces: &mut Pieces) -> Result<()> {
         let known = &there.metadata;
         let mut lost = Vec::new();
-        let mut facts = self.walk.facts(b"", looked.stat, looked.attributes, &mut lost)?;
+        let mut facts = self.walk.facts(looked.stat, looked.attributes, &mut lost)?;
         give(lost, pieces);
         if let Some((project, xflags)) = looked.settings {
             (facts.project, facts.xflags) = (project, xflags);
@@ -354,7 +354,8 @@ impl Opened<'_> {
             return Ok(file);
         }
         let file = self.folder.open_file(self.name)?;
-        let facts = |stat: &Stat| (stat.st_dev, stat.st_ino, stat.st_size, host::modified(stat));
+        let facts =
+            |stat: &Stat| (stat.st_dev, stat.st_ino, stat.st_size, host::modified(stat), host::changed(stat));
         if facts(&file.stat) != facts(self.stat) {
             return Err(Error::Changed { path: self.folder.shown(self.name) });
         }

@@ -386,7 +386,7 @@ impl<'v, 's> Update<'v, 's> {
                 Item::Removed(_) | Item::Emptied(_) | Item::Alike(_) => Ok(()),
             }),
             directory::Turn::Shared(_, data, _) => self.data(data),
-            directory::Turn::Lost(lost, _) => {
+            directory::Turn::Lost(lost) => {
                 self.lose(lost);
                 Ok(())
             }

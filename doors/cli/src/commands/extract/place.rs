@@ -154,6 +154,7 @@ fn complete_node(
         }
     }
     fs::utimensat(&node, c"", &times(metadata), AtFlags::EMPTY_PATH).map_err(to("set the times"))?;
+    expect_times(node.as_fd(), metadata, progress).map_err(to("look at the times"))?;
     flags::lose(metadata, progress);
     attributes
 }
@@ -203,6 +204,7 @@ pub fn complete(
     let attributes = set_xattrs(facts, progress, set);
     fs::fchmod(fd, mode(metadata, owned)).map_err(to("set the mode"))?;
     fs::futimens(fd, &times(metadata)).map_err(to("set the times"))?;
+    expect_times(fd, metadata, progress).map_err(to("look at the times"))?;
     if metadata.file_type == FileType::Directory {
         flags::hint(fd, facts, progress);
     }
@@ -260,6 +262,19 @@ fn mode(metadata: &Metadata, owned: Owned) -> Mode {
 fn times(metadata: &Metadata) -> Timestamps {
     let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
     Timestamps { last_access: time(metadata.times.access), last_modification: time(metadata.times.modify) }
+}
+
+/// Counts times that this file system cannot hold. Those of 32 bits all can.
+fn expect_times(fd: BorrowedFd<'_>, metadata: &Metadata, progress: &Progress) -> Result<()> {
+    let (access, modify) = (metadata.times.access.seconds, metadata.times.modify.seconds);
+    if i32::try_from(access).is_ok() && i32::try_from(modify).is_ok() {
+        return Ok(());
+    }
+    let stat = fs::fstat(fd)?;
+    if (stat.st_atime, stat.st_mtime) != (access, modify) {
+        progress.lose("times (this file system cannot hold them)");
+    }
+    Ok(())
 }
 
 /// What the system does not allow here is no failure: it is counted.
