@@ -1,6 +1,7 @@
 //! A directory that grows large and vanishes, and a file that takes its blocks: metadata becomes data and metadata
 //! again, while writes of both are on their way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Ino, thread};
@@ -17,20 +18,27 @@ const LONGEST: u64 = 8 << 11;
 ///
 /// # Errors
 /// In words.
-pub fn work(stage: &Stage, home: Ino, file: &KnownFile, mut rng: Rng, steps: usize) -> Result<(), String> {
+pub fn work(
+    stage: &Arc<Stage>,
+    home: Ino,
+    file: &KnownFile,
+    mut rng: Rng,
+    steps: usize,
+) -> Result<(), String> {
     let mut left = steps;
     while left > 0 && !stage.is_over() {
         let most = [30, 150][rng.index(2)];
         let links = 10 + rng.index(most);
         // A link is a small step.
         left = left.saturating_sub(links / 4);
-        if !grow_and_remove(stage, home, links, &mut rng)? {
-            return Ok(());
+        let mut writer = None;
+        let goes_on = grow_and_remove(stage, home, (links, &mut writer), &mut rng)?
+            && ((writer.is_none() && rng.one_in(2)) || stage.must("sync", stage.volume().sync())?)
+            && take_blocks(stage, file, &mut rng)?;
+        if let Some(writer) = writer {
+            writer.join().map_err(|_| "metadata writeback panicked")??;
         }
-        if rng.one_in(2) && !stage.must("sync", stage.volume().sync())? {
-            return Ok(());
-        }
-        if !take_blocks(stage, file, &mut rng)? {
+        if !goes_on {
             return Ok(());
         }
         rest(&mut rng);
@@ -40,8 +48,17 @@ pub fn work(stage: &Stage, home: Ino, file: &KnownFile, mut rng: Rng, steps: usi
     compare(stage, file)
 }
 
-/// A directory of hard links with long names, made and removed; `false` where the device failed.
-fn grow_and_remove(stage: &Stage, home: Ino, links: usize, rng: &mut Rng) -> Result<bool, String> {
+/// Metadata writeback, in a thread of its own.
+type Writer = thread::JoinHandle<Result<bool, String>>;
+
+/// A directory of hard links with long names, made and removed; `false` where the device failed. Its writes may be on
+/// their way then, by `writer`.
+fn grow_and_remove(
+    stage: &Arc<Stage>,
+    home: Ino,
+    (links, writer): (usize, &mut Option<Writer>),
+    rng: &mut Rng,
+) -> Result<bool, String> {
     let volume = stage.volume();
     let (went, dir) = stage.judge("mkdir", volume.create(home, b"large", &New::directory()))?;
     let Some(dir) = dir else { return Ok(went != Went::Failed) };
@@ -65,9 +82,18 @@ fn grow_and_remove(stage: &Stage, home: Ino, links: usize, rng: &mut Rng) -> Res
     if rng.one_in(2) && !stage.must("sync", volume.sync())? {
         return Ok(false);
     }
-    if rng.one_in(2) {
-        // An idle log is written back: its writes are on their way while the directory goes.
-        thread::sleep(Duration::from_secs(25 + rng.below(15)));
+    // Writes of the directory are on their way while it goes: an idle log is written back, or somebody asks for it.
+    match rng.below(4) {
+        0 => thread::sleep(Duration::from_secs(25 + rng.below(15))),
+        1 | 2 => {
+            let stage = Arc::clone(stage);
+            let write = move || stage.must("metadata writeback", stage.volume().write_home());
+            *writer =
+                Some(thread::spawn("metadata writer", write).map_err(|error| format!("a thread: {error}"))?);
+            let longest = [1_000, 100_000, 1_000_000][rng.index(3)];
+            thread::sleep(Duration::from_micros(rng.below(longest)));
+        }
+        _ => {}
     }
     for name in names {
         if !stage.must("unlink", volume.unlink(dir, &name))? {

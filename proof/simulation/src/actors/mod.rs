@@ -294,7 +294,7 @@ impl Actor {
     ///
     /// # Errors
     /// In words, an answer that is wrong.
-    pub fn work(&self, stage: &Stage, rng: Rng, steps: usize) -> Result<Left, String> {
+    pub fn work(&self, stage: &Arc<Stage>, rng: Rng, steps: usize) -> Result<Left, String> {
         match self {
             Self::Names(tree) => names::work(stage, *tree, rng, steps).map(Left::History),
             Self::Contents(files) => contents::work(stage, files, rng, steps).map(|()| Left::Nothing),
