@@ -5,11 +5,12 @@
 //! | [`Wanted`] | what is to be mounted, where and how |
 //! | [`mod@own`] | by the system call, as root |
 //! | [`helper`] | by `fusermount3`, as an ordinary user |
-//! | [`read_ahead()`] | how far ahead of a reader the kernel asks |
+//! | [`Mounted`] | what was mounted; how far ahead of a reader the kernel asks |
 //! | [`unmount()`] | the end |
 
-pub mod ahead;
+mod ahead;
 pub mod helper;
+mod mounted;
 pub mod own;
 pub mod unmount;
 
@@ -17,7 +18,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-pub use ahead::read_ahead;
+pub use mounted::Mounted;
 pub use unmount::unmount;
 
 /// What is to be mounted, where and how.

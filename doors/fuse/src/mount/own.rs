@@ -3,8 +3,9 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::MountFlags;
 
 use super::{TYPE, Wanted};
@@ -22,7 +23,8 @@ pub fn mount(wanted: &Wanted) -> io::Result<OwnedFd> {
                 format!("{DEVICE}: {error} (does this kernel have FUSE? try modprobe fuse)"),
             )
         })?;
-    let root = rustix::fs::stat(&wanted.directory)?;
+    let place = place(&wanted.directory)?;
+    let root = rustix::fs::fstat(&place)?;
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let mut options = format!(
         "fd={},rootmode={:o},user_id={},group_id={},default_permissions",
@@ -35,8 +37,22 @@ pub fn mount(wanted: &Wanted) -> io::Result<OwnedFd> {
         options.push_str(",allow_other");
     }
     let (source, options) = (wanted.source.as_str(), CString::new(options)?);
-    rustix::mount::mount(source, &wanted.directory, TYPE, flags(wanted), options.as_c_str())?;
+    let target = format!("/proc/self/fd/{}", place.as_raw_fd());
+    rustix::mount::mount(source, target, TYPE, flags(wanted), options.as_c_str())?;
     Ok(device)
+}
+
+/// Where a volume is to be mounted, by a path without symbolic links. If there is one, somebody has put it there since
+/// the path was looked up, to have something of root's covered.
+fn place(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // Before Linux 5.6 the last component alone can be held to it.
+        Err(rustix::io::Errno::NOSYS) => {
+            Ok(rustix::fs::open(directory, flags | OFlags::NOFOLLOW, Mode::empty())?)
+        }
+        opened => Ok(opened?),
+    }
 }
 
 /// See [`remount`](super::remount).
@@ -53,4 +69,24 @@ fn flags(wanted: &Wanted) -> MountFlags {
         (wanted.no_atime, MountFlags::NOATIME),
     ];
     given.iter().filter(|(given, _)| *given).fold(MountFlags::empty(), |all, (_, flag)| all | *flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// While the volume was opened, a user could replace the mount point by a link to a directory of root's.
+    #[test]
+    fn no_link_leads_to_another_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(path.join("real/mnt")).unwrap();
+        symlink(path.join("real/mnt"), path.join("link")).unwrap();
+        symlink("real", path.join("above")).unwrap();
+        assert!(place(&path.join("real/mnt")).is_ok());
+        assert_eq!(place(&path.join("link")).unwrap_err().raw_os_error(), Some(base::errno::ELOOP));
+        assert_eq!(place(&path.join("above/mnt")).unwrap_err().raw_os_error(), Some(base::errno::ELOOP));
+    }
 }

@@ -54,7 +54,7 @@ pub fn serve() -> anyhow::Result<bool> {
     let wanted = Wanted { source: "nothing".into(), directory: directory.into(), ..Wanted::default() };
     let session = Session::begin(fuse::mount::mount(&wanted)?, false)?;
     // As `xebec mount` does.
-    let _ = fuse::mount::read_ahead(&wanted.directory);
+    let _ = fuse::mount::Mounted::last_on(&wanted.directory).read_ahead();
     let lengths: Box<[AtomicU64]> = (0..MOST).map(|_| AtomicU64::new(0)).collect();
     let nothing = Nothing { last: AtomicU64::new(1), lengths };
     nothing.length(Node(1)).store(DIRECTORY, Relaxed);

@@ -169,3 +169,24 @@ code=0; bin/mount.xebec "$PWD/nothing" "$PWD/mnt" -o rw 2> said || code=$?
 "#;
     run("mount_finds_its_helper", &[], script);
 }
+
+/// The server unmounted whatever was mounted last on its directory, also what somebody else had mounted there.
+#[test]
+fn what_others_mount_over_it_stays() {
+    let script = r#"
+"$xebec" mkfs -q image --size 40m
+"$xebec" mount --foreground image mnt 2> said & server=$!
+until "$xebec" status mnt > /dev/null 2>&1; do sleep 0.05; done
+touch mnt/ours
+mount -t tmpfs over mnt && touch mnt/theirs
+kill -TERM $server
+until grep -q 'something else is mounted' said; do sleep 0.05; done
+[ -e mnt/theirs ] || fail "the other mount is gone"
+umount mnt
+[ -e mnt/ours ] || fail "the mount is gone with it"
+kill -TERM $server && wait $server || fail "it did not end"
+! mountpoint -q mnt || fail "it is still mounted"
+judge image "unmounted"
+"#;
+    run("what_others_mount_over_it_stays", &[], script);
+}

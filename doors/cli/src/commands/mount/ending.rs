@@ -1,8 +1,7 @@
 //! Signals: the first unmounts; the second, while something is in use, makes stable what there is and leaves.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::Context as _;
+use fuse::mount::Mounted;
 use rustix::fs::{Mode, OFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -25,7 +24,7 @@ impl Ending {
     }
 
     /// Waits for signals, and does what they ask.
-    pub fn wait(mut self, directory: &Path, volume: &Volume, messages: &Messages) {
+    pub fn wait(mut self, mounted: &Mounted, volume: &Volume, messages: &Messages) {
         let mut asked = false;
         for _ in self.0.forever() {
             if asked {
@@ -33,28 +32,32 @@ impl Ending {
                 let code = if volume.sync().is_ok() { exit_code::OK } else { exit_code::FAILED };
                 std::process::exit(code.into());
             }
-            asked = true;
-            give_up(directory, messages);
+            asked = give_up(mounted, messages);
         }
     }
 }
 
 /// Has the kernel write what it keeps, and unmounts: now, or when nobody uses the mount any more.
-fn give_up(directory: &Path, messages: &Messages) {
-    let open = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+/// Returns whether it was ours to unmount.
+fn give_up(mounted: &Mounted, messages: &Messages) -> bool {
+    let name = mounted.directory().display();
+    if mounted.is_covered() {
+        messages.warn(format_args!("something else is mounted over {name}: unmount that first"));
+        return false;
+    }
+    let open = rustix::fs::open(mounted.directory(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
     if let Ok(root) = open {
         // What fails is told to who wrote it.
         let _ = rustix::fs::syncfs(&root);
     }
-    if fuse::mount::unmount(directory, false).is_ok() {
-        return;
+    if mounted.unmount(false).is_ok() {
+        return true;
     }
-    let name: PathBuf = directory.into();
     messages.warn(format_args!(
-        "{} is in use: unmounted for all who come now; a second signal ends it for those, too",
-        name.display()
+        "{name} is in use: unmounted for all who come now; a second signal ends it for those, too"
     ));
-    if let Err(error) = fuse::mount::unmount(directory, true) {
-        messages.warn(format_args!("{} cannot be unmounted: {error}", name.display()));
+    if let Err(error) = mounted.unmount(true) {
+        messages.warn(format_args!("{name} cannot be unmounted: {error}"));
     }
+    true
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use block::Device;
 use fuse::counts::Counts;
-use fuse::mount::Wanted;
+use fuse::mount::{Mounted, Wanted};
 use fuse::served::Options;
 use fuse::{Served, Session};
 use xebec::Volume;
@@ -39,8 +39,9 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
         wanted.source = image.display().to_string();
     }
     let threads = wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS));
-    let served = mount(&wanted, wishes).and_then(|session| {
-        let serving = Serving { opened: &opened, wanted: &wanted, wishes, counts: Counts::new(threads) };
+    let served = mount(&wanted, wishes).and_then(|(session, mounted)| {
+        let counts = Counts::new(threads);
+        let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
         serving.run(&session, ending, metrics.as_ref())
     });
     // Also where mounting failed: opening has replayed the log.
@@ -50,24 +51,29 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
 }
 
 /// Mounts, and tells who waits for it.
-fn mount(wanted: &Wanted, wishes: &Wishes) -> anyhow::Result<Session> {
+fn mount(wanted: &Wanted, wishes: &Wishes) -> anyhow::Result<(Session, Mounted)> {
     let directory = &wanted.directory;
     let device = fuse::mount::mount(wanted).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
+    let mounted = Mounted::last_on(directory);
     let begun = Session::begin(device, wishes.writeback).map_err(anyhow::Error::from);
     // For root alone, and nothing that others would miss.
-    let _ = fuse::mount::read_ahead(directory);
+    let _ = mounted.read_ahead();
     let begun = begun.and_then(|session| background::ready().map(|()| session));
-    begun.map_err(|error| {
-        // Nobody would serve it.
-        let _ = fuse::mount::unmount(directory, true);
-        anyhow!("{}: {error:#}", directory.display())
-    })
+    match begun {
+        Ok(session) => Ok((session, mounted)),
+        Err(error) => {
+            // Nobody would serve it.
+            let _ = mounted.unmount(true);
+            Err(anyhow!("{}: {error:#}", directory.display()))
+        }
+    }
 }
 
 /// What a mount is served by.
 struct Serving<'s> {
     opened: &'s Opened,
     wanted: &'s Wanted,
+    mounted: Mounted,
     wishes: &'s Wishes,
     counts: Counts,
 }
@@ -75,7 +81,7 @@ struct Serving<'s> {
 impl Serving<'_> {
     /// Serves until the mount ends.
     fn run(&self, session: &Session, ending: Ending, metrics: Option<&Endpoint>) -> anyhow::Result<()> {
-        let Self { opened: Opened { volume, device, messages }, wanted, wishes, counts } = self;
+        let Self { opened: Opened { volume, device, messages }, wanted, mounted, wishes, counts } = self;
         let stop = ending.handle();
         let address = metrics.map(Endpoint::address);
         let sources = Sources { volume, counts, device: device.as_deref(), metrics: address };
@@ -85,7 +91,7 @@ impl Serving<'_> {
             let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
             let options = Options { owners: wishes.owners.clone(), no_atime, read_only };
             let signals = std::thread::Builder::new().name("xebec-signals".into());
-            let begun = signals.spawn_scoped(scope, || ending.wait(&wanted.directory, volume, messages));
+            let begun = signals.spawn_scoped(scope, || ending.wait(mounted, volume, messages));
             let begun = begun.and_then(|_| metrics.map_or(Ok(()), |metrics| metrics.serve(scope, &numbers)));
             let served = Served::new(volume, options).telling(&tell);
             let served = begun.and_then(|()| session.serve(&served, counts));
@@ -96,7 +102,7 @@ impl Serving<'_> {
             served
         });
         served.map_err(|error| {
-            let _ = fuse::mount::unmount(&wanted.directory, true);
+            let _ = mounted.unmount(true);
             anyhow!("{}: the mount ended: {error}", wanted.directory.display())
         })
     }
