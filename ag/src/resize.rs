@@ -152,16 +152,18 @@ impl Groups {
         if tail.is_none() || !group.is_clear(after, count) {
             return Err(in_use);
         }
-        if open.room(tx, Payer::Reservation) < count || !self.free.try_sub(count.into()) {
-            return Err(Error::NoSpace { what: "a shorter volume: the blocks at its end are promised" });
+        let promised = Error::NoSpace { what: "a shorter volume: the blocks at its end are promised" };
+        if open.room(tx, Payer::Reservation) < count {
+            return Err(promised);
         }
+        // Given back where anything fails before the end is taken.
+        let mut reserved = self.reserve_blocks(count).map_err(|_| promised)?;
         // Nor must the list be filled from it.
         let claim = Claim::of(group, after, count);
         open.fix_list(tx)?;
         let Some(free) =
             open.last_free(tx)?.filter(|(from, length)| *from <= after && from + length == before)
         else {
-            self.free.add(count.into());
             return Err(in_use);
         };
         open.take_out(tx, free, after, count)?;
@@ -170,6 +172,7 @@ impl Groups {
         self.geometry.resize(blocks);
         tell();
         drop(claim);
+        reserved.give(count);
         group.reserve_for_length();
         open.settle(tx, count);
         self.inodes.resize(&self.geometry, self.count());

@@ -60,6 +60,18 @@ fn a_clone_shows_a_direct_write_before_it() {
     assert!(found.iter().all(|byte| *byte == 2));
 }
 
+/// What is copied for one owner of shared blocks is data as well.
+#[test]
+fn an_unshared_file_shows_its_copy() {
+    let found = left_after(|source, target| {
+        source.write_at(&[2; BYTES as usize], 0)?;
+        target.clone_range(source, 0, 0, BYTES)?;
+        target.volume().sync()?;
+        target.unshare_range(0, BYTES, false)
+    });
+    assert_eq!(found, [2; BYTES as usize]);
+}
+
 #[test]
 fn what_moved_within_a_file_shows_what_was_written_before() {
     let found = left_after(|_, target| {

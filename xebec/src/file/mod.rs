@@ -53,6 +53,8 @@ struct Access {
     write: bool,
     /// Every write goes to the end.
     append: bool,
+    /// With it: somebody else has found out where the end is.
+    keep_offsets: bool,
     /// Past the cache.
     direct: bool,
     /// Every write is stable when it returns.
@@ -202,8 +204,11 @@ impl<'v> File<'v> {
     /// As [`write_at`](Self::write_at).
     pub fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> Result<usize> {
         self.expect(self.access.write, "writing")?;
+        if self.access.keep_offsets && offset < self.len() {
+            guards::expect_not_append_only(&self.handle.inode().read())?;
+        }
         let write = || -> Result<usize> {
-            if self.access.append {
+            if self.access.append && !self.access.keep_offsets {
                 return Ok(self.contents.append(&bufs.concat())?.1);
             }
             if !self.access.direct {

@@ -32,7 +32,6 @@ pub struct OpenOptions {
     create_new: bool,
     mode: Option<u16>,
     no_follow: bool,
-    keep_offsets: bool,
 }
 
 impl OpenOptions {
@@ -54,9 +53,10 @@ impl OpenOptions {
     }
 
     /// With [`append`](Self::append): writes go to the offsets that they are given. For a server whose kernel knows
-    /// where the file ends, and has chosen the offsets by that.
+    /// where the file ends, and has chosen the offsets by that. Of a file with the append-only flag, nothing before the
+    /// end is written all the same.
     pub fn keep_offsets(&mut self, keep: bool) -> &mut Self {
-        self.keep_offsets = keep;
+        self.access.keep_offsets = keep;
         self
     }
 
@@ -154,7 +154,6 @@ impl OpenOptions {
                 guards::expect_not_append_only(&state)?;
             }
         }
-        access.append &= !self.keep_offsets;
         access.sync |= state.core().flags.get() & flags::SYNC != 0;
         drop(state);
         let file = File::new(volume, handle, access)?;

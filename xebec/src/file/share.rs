@@ -239,7 +239,9 @@ impl File<'_> {
             let mut bytes = vec![0; (count as usize) << log];
             let device = self.volume.device();
             device.read_at(self.place((piece.extent.start.get() + done).into()), &mut bytes)?;
-            device.write_at(self.place(claim.start()), &bytes, Durability::Buffered)?;
+            let written = device.write_at(self.place(claim.start()), &bytes, Durability::Buffered);
+            shared.target.written_past_log();
+            written?;
             let at = FileBlock(piece.extent.offset.get() + done);
             let mut finish = [Finish {
                 inode: Arc::clone(self.inode()),

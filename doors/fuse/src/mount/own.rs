@@ -47,8 +47,8 @@ pub fn mount(wanted: &Wanted) -> io::Result<OwnedFd> {
 fn place(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // Before Linux 5.6 the last component alone can be held to it.
-        Err(rustix::io::Errno::NOSYS) => {
+        // Before Linux 5.6, and where a sandbox refuses the call, the last component alone can be held to it.
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
             Ok(rustix::fs::open(directory, flags | OFlags::NOFOLLOW, Mode::empty())?)
         }
         opened => Ok(opened?),

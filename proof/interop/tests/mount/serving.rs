@@ -81,6 +81,14 @@ for options in rw writeback_cache; do
     for line in two three four; do echo $line >> mnt/notes; sync mnt/notes; done
     python3 - <<'EOF'
 import mmap, os, subprocess
+import fcntl
+file = os.open("mnt/notes", os.O_WRONLY | os.O_APPEND)
+fcntl.fcntl(file, fcntl.F_SETFL, 0)
+try:
+    os.pwrite(file, b"X", 0)
+    raise SystemExit("what a file had that may only be appended to was written over")
+except PermissionError:
+    pass
 file = os.open("mnt/notes", os.O_RDWR | os.O_APPEND)
 try:
     mmap.mmap(file, 0)[0] = 88

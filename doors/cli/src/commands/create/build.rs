@@ -19,6 +19,8 @@ use crate::sizes::spoken;
 
 /// Blocks that are added to a volume that was too small, the first time; twice as many each time after that.
 const LEAST_SPARE: u64 = 4096;
+/// How often they are added. What does not fit then is not for want of blocks, or never ends.
+const MOST_SPARES: u32 = 10;
 
 /// Makes the image.
 pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<()> {
@@ -85,15 +87,13 @@ impl Making<'_> {
     /// those that were looked at; files may grow while they are read; and what the trees of the volume take is bounded
     /// by a rule of thumb.
     fn fill_until_it_fits(&self) -> anyhow::Result<(New, Done)> {
-        let (mut how, mut spare) = (Look::Brief, 0);
+        let spares = (0..MOST_SPARES).map(|n| (Look::Thorough, LEAST_SPARE << n));
+        let mut tries = [(Look::Brief, 0), (Look::Thorough, 0)].into_iter().chain(spares).peekable();
         loop {
+            let (how, spare) = tries.next().unwrap_or((Look::Thorough, 0));
             match self.fill(how, spare) {
-                Err(error) if self.choice.size.is_none() && is_full(&error) => {
+                Err(error) if self.choice.size.is_none() && is_full(&error) && tries.peek().is_some() => {
                     self.progress.phase("too small, made again", self.messages);
-                    if how == Look::Thorough {
-                        spare = spare * 2 + LEAST_SPARE;
-                    }
-                    how = Look::Thorough;
                 }
                 done => return done,
             }

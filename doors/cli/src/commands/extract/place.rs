@@ -153,7 +153,12 @@ fn complete_node(
             set => set.map_err(to("set the mode"))?,
         }
     }
-    fs::utimensat(&node, c"", &times(metadata), AtFlags::EMPTY_PATH).map_err(to("set the times"))?;
+    let timed = match fs::utimensat(&node, c"", &times(metadata), AtFlags::EMPTY_PATH) {
+        // Before Linux 5.8 the call takes no descriptor of this kind.
+        Err(Errno::INVAL) => fs::utimensat(fs::CWD, path.as_str(), &times(metadata), AtFlags::empty()),
+        done => done,
+    };
+    timed.map_err(to("set the times"))?;
     expect_times(node.as_fd(), metadata, progress).map_err(to("look at the times"))?;
     flags::lose(metadata, progress);
     attributes

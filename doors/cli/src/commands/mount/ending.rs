@@ -25,33 +25,39 @@ impl Ending {
 
     /// Waits for signals, and does what they ask.
     pub fn wait(mut self, mounted: &Mounted, volume: &Volume, messages: &Messages) {
-        let mut asked = false;
+        let mut asked = None;
         for _ in self.0.forever() {
-            if asked {
+            let is_covered = mounted.is_covered();
+            if asked == Some(is_covered) {
                 // What was written is in the log or at home; the next opening puts it in order.
                 let code = if volume.sync().is_ok() { exit_code::OK } else { exit_code::FAILED };
                 std::process::exit(code.into());
             }
-            asked = give_up(mounted, messages);
+            asked = Some(is_covered);
+            if is_covered {
+                let name = mounted.directory().display();
+                messages.warn(format_args!(
+                    "something else is mounted over {name}: unmount that first; a second signal ends this one as it is"
+                ));
+                // What fails is told by the next signal, or to who wrote it.
+                let _ = volume.sync();
+            } else {
+                give_up(mounted, messages);
+            }
         }
     }
 }
 
 /// Has the kernel write what it keeps, and unmounts: now, or when nobody uses the mount any more.
-/// Returns whether it was ours to unmount.
-fn give_up(mounted: &Mounted, messages: &Messages) -> bool {
+fn give_up(mounted: &Mounted, messages: &Messages) {
     let name = mounted.directory().display();
-    if mounted.is_covered() {
-        messages.warn(format_args!("something else is mounted over {name}: unmount that first"));
-        return false;
-    }
     let open = rustix::fs::open(mounted.directory(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
     if let Ok(root) = open {
         // What fails is told to who wrote it.
         let _ = rustix::fs::syncfs(&root);
     }
     if mounted.unmount(false).is_ok() {
-        return true;
+        return;
     }
     messages.warn(format_args!(
         "{name} is in use: unmounted for all who come now; a second signal ends it for those, too"
@@ -59,5 +65,4 @@ fn give_up(mounted: &Mounted, messages: &Messages) -> bool {
     if let Err(error) = mounted.unmount(true) {
         messages.warn(format_args!("{name} cannot be unmounted: {error}"));
     }
-    true
 }
