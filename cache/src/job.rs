@@ -44,7 +44,7 @@ pub(crate) struct Job<B: Backing> {
     pub contents: Arc<Contents<B>>,
     _flushing: OwnedGuard<Contents<B>, ()>,
     _layout: OwnedRead<Contents<B>, ()>,
-    /// What is dirty: first blocks and counts.
+    /// Runs of dirty blocks that have no place on the device yet: the first block of the file, and how many.
     dirty: Vec<(u64, u64)>,
     /// How many of these blocks have a reservation. They keep it until they are written, or `layout` is released.
     pub reserved: u64,

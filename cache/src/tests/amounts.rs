@@ -191,7 +191,7 @@ fn a_share_that_is_not_needed_any_more_when_it_was_reserved_is_returned() {
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
     contents.set_aside(1, 1, false).unwrap();
-    // As a transaction of writeback does, which takes all of it.
+    // Writeback takes the whole share of the tree into its transaction.
     volume.unreserve(contents.take_tree_share().0);
     let writer = Arc::clone(&contents);
     volume.hooks().reserve.set(move || writer.did_not_come(1, 1));

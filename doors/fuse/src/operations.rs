@@ -41,7 +41,7 @@ pub struct Open(pub u64);
 /// What opening a file gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Its number.
+    /// The file handle, which later requests name.
     pub open: Open,
     /// The kernel passes on each read and write as it comes, keeps nothing of them in its page cache, and lets nobody
     /// map the file shared.

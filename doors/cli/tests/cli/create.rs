@@ -250,7 +250,7 @@ fn what_goes_wrong_leaves_nothing_and_says_what_to_do() {
     let text = scene.beside("text");
     fs::write(&text, "this is no archive".repeat(100)).unwrap();
     fails(&["--from", text.to_str().unwrap()], "no tar archive");
-    // As a download leaves it that failed.
+    // A failed download leaves an empty file, or one of zeros.
     for nothing in [&b""[..], &[0; 10240]] {
         fs::write(&text, nothing).unwrap();
         fails(&["--from", text.to_str().unwrap()], "no tar archive");

@@ -36,10 +36,10 @@ impl Mounted {
         last.is_some() && self.device.is_some() && last != self.device
     }
 
-    /// As [`unmount()`], but for what somebody else has mounted over it.
+    /// Unmounts it as [`unmount()`] does, unless another mount covers it.
     ///
     /// # Errors
-    /// As there; `EBUSY` where something else is mounted over it.
+    /// The errors of [`unmount()`]; `EBUSY` where another mount covers it.
     pub fn unmount(&self, lazily: bool) -> io::Result<()> {
         if self.is_covered() {
             return Err(io::Error::from_raw_os_error(base::errno::EBUSY));

@@ -19,7 +19,8 @@ use crate::sizes::spoken;
 
 /// Blocks that are added to a volume that was too small, the first time; twice as many each time after that.
 const LEAST_SPARE: u64 = 4096;
-/// How often they are added. What does not fit then is not for want of blocks, or never ends.
+/// How often that is doubled. A source that does not fit then either grows without end, or meets another limit than
+/// the number of blocks.
 const MOST_SPARES: u32 = 10;
 
 /// Makes the image.
@@ -88,16 +89,15 @@ impl Making<'_> {
     /// by a rule of thumb.
     fn fill_until_it_fits(&self) -> anyhow::Result<(New, Done)> {
         let spares = (0..MOST_SPARES).map(|n| (Look::Thorough, LEAST_SPARE << n));
-        let mut tries = [(Look::Brief, 0), (Look::Thorough, 0)].into_iter().chain(spares).peekable();
-        loop {
-            let (how, spare) = tries.next().unwrap_or((Look::Thorough, 0));
+        for (how, spare) in [(Look::Brief, 0), (Look::Thorough, 0)].into_iter().chain(spares) {
             match self.fill(how, spare) {
-                Err(error) if self.choice.size.is_none() && is_full(&error) && tries.peek().is_some() => {
+                Err(error) if self.choice.size.is_none() && is_full(&error) => {
                     self.progress.phase("too small, made again", self.messages);
                 }
                 done => return done,
             }
         }
+        self.fill(Look::Thorough, LEAST_SPARE << MOST_SPARES)
     }
 
     /// Makes a volume that is as large as a look at the sources tells, and puts them into it.

@@ -76,7 +76,7 @@ impl Layout<'_> {
                 return Ok(new);
             }
             new.volume.unmount()?;
-            // What is missing, with what the larger volume takes for itself.
+            // Larger by the missing blocks, and by a sixteenth of them for the metadata of a larger volume.
             size = (size + (wanted - free) * block_size * 17 / 16).next_multiple_of(UNIT).max(size + UNIT);
         }
     }

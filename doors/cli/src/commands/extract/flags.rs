@@ -80,7 +80,7 @@ pub struct Hints {
 impl Hints {
     /// Of an inode in a volume with such blocks.
     pub fn of(inode: &Dinode<'_>, geometry: &Geometry) -> Self {
-        /// As Linux numbers them, `FS_XFLAG_EXTSIZE`, `FS_XFLAG_EXTSZINHERIT` and `FS_XFLAG_COWEXTSIZE`.
+        /// Bits of `fsx_xflags` in Linux: `FS_XFLAG_EXTSIZE`, `FS_XFLAG_EXTSZINHERIT` and `FS_XFLAG_COWEXTSIZE`.
         const EXTENT: u32 = (flags::EXTSIZE | flags::EXTSZINHERIT) as u32;
         const COPY: u32 = 1 << 16;
         let core = inode.core;
