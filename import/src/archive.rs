@@ -6,6 +6,7 @@
 //! | [`Archive`] | the source: one thread reads members, the caller's takes them |
 //! | [`member`] | headers, and what they say of a member |
 //! | `records` | extended headers |
+//! | `links` | hard links that have a size |
 //! | `access` | access control lists as text |
 //! | `unpack` | compression |
 //!
@@ -18,6 +19,7 @@
 //! - The stream is read to its end, where checksums are: what is damaged anywhere is an error.
 
 mod access;
+mod links;
 pub mod member;
 mod records;
 mod unpack;

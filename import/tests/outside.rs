@@ -172,6 +172,104 @@ fn members_without_contents_may_have_a_size() {
     }
 }
 
+/// A hard link with a size, with contents or without, in an archive with extended headers or without.
+fn sized_link(pax: bool, size: usize, contents: &[u8]) -> Vec<u8> {
+    const SIZE: usize = 124;
+    let size = format!("{size:011o}\0");
+    let link = raw(b'1', "second", &[(SIZE, size.as_bytes()), (157, b"first")], contents);
+    let extended = raw(b'x', "x", &[], &record("mtime", "1500000000"));
+    [if pax { &extended[..] } else { &[] }, &link].concat()
+}
+
+fn written(bytes: &[u8]) -> (Made, xebec_import::Result<Done>) {
+    let made = Made::new();
+    let done = made.write(&once(bytes.to_vec()), Overrides::default());
+    (made, done)
+}
+
+/// Contents of a hard link that began with 1,024 zero bytes passed for the end of the archive: all members behind it
+/// were missing, and nothing was said.
+#[test]
+fn contents_of_a_hard_link_may_begin_with_zeros() {
+    let end = [0; 1024];
+    let third = raw(b'0', "third", &[], b"here");
+    for (zeros, more) in [(512, 0), (1024, 0), (1024, 1), (1024, 3000), (1536, 5), (10240, 0), (10240, 700)] {
+        let contents = [vec![0; zeros], vec![7; more]].concat();
+        let first = raw(b'0', "first", &[], &contents);
+        for pax in [false, true] {
+            let with = sized_link(pax, contents.len(), &contents);
+            for bytes in [[&first[..], &with, &third].concat(), [&first[..], &with, &third, &end].concat()] {
+                let (made, done) = written(&bytes);
+                done.unwrap();
+                assert_eq!(made.contents("/third"), b"here", "{zeros} and {more}, pax: {pax}");
+                assert_eq!(made.contents("/second"), contents);
+            }
+            // At the end of the archive, with contents or without: only zeros follow.
+            for blanks in [0, 512, 1024, 10240, 100 << 10] {
+                let without = sized_link(pax, contents.len(), b"");
+                let (made, done) = written(&[&first[..], &third, &without, &vec![0; blanks]].concat());
+                done.unwrap();
+                assert!(made.contents("/second") == contents && made.has("/third"));
+            }
+            // What is neither.
+            let (_, done) = written(&[&first[..], &with, &[1; 512], &third].concat());
+            done.unwrap_err();
+            let (_, done) = written(&[&first[..], &with[..with.len() - 512], &third].concat());
+            assert!(done.is_err() || zeros + more <= 512, "{zeros} and {more} are cut short");
+        }
+    }
+}
+
+/// Contents of a hard link that were an archive themselves: its members were taken for members of the outer archive,
+/// and the end of the inner one ended the outer one. The inner archive is recognized by its first header, with which
+/// the file that is linked begins.
+#[test]
+fn contents_of_a_hard_link_may_be_an_archive() {
+    let inner = archive(|builder| member(builder, EntryType::Regular, "inner", "", b"of the inner archive"));
+    let cut = &inner[..1024];
+    let third = raw(b'0', "third", &[], b"here");
+    for contents in [&inner[..], cut, &inner[..512 + 20]] {
+        let first = raw(b'0', "first", &[], contents);
+        let with = sized_link(true, contents.len(), contents);
+        // One more name, to the name that was a link.
+        let mut again = raw(b'1', "again", &[(157, b"second")], contents);
+        again = [&raw(b'x', "x", &[], &record("mtime", "1500000000"))[..], &again].concat();
+        let (made, done) = written(&[&first[..], &with, &again, &third, &[0; 1024]].concat());
+        done.unwrap();
+        assert_eq!(made.contents("/third"), b"here");
+        assert_eq!(made.contents("/again"), contents);
+        assert!(!made.has("/inner"));
+        // Only extended headers come with contents of links. Elsewhere it may be either.
+        let (_, done) = written(&[&first[..], &sized_link(false, contents.len(), contents), &third].concat());
+        let error = done.unwrap_err().to_string();
+        assert!(error.contains("hard link") && error.contains("second"), "{error}");
+        // Without contents, the next header is another one.
+        for pax in [false, true] {
+            let without = sized_link(pax, contents.len(), b"");
+            let (made, done) = written(&[&first[..], &without, &third, &[0; 1024]].concat());
+            done.unwrap();
+            assert!(made.contents("/third") == b"here" && made.contents("/second") == contents);
+        }
+    }
+}
+
+/// The file that is linked may be one of the volume, of which the archive tells nothing. If the contents of the link
+/// are an archive then, the end of that one has more behind it.
+#[test]
+fn an_archive_in_a_link_to_a_file_of_the_volume_is_refused() {
+    let inner = archive(|builder| member(builder, EntryType::Regular, "inner", "", b"of the inner archive"));
+    let third = raw(b'0', "third", &[], b"here");
+    for pax in [false, true] {
+        let made = Made::new();
+        let write = |bytes: &[&[u8]]| made.write(&once(bytes.concat()), Overrides::default());
+        write(&[&raw(b'0', "first", &[], &inner)]).unwrap();
+        let error = write(&[&sized_link(pax, inner.len(), &inner), &third, &[0; 1024]]).unwrap_err();
+        assert!(error.to_string().contains("hard link"), "{error}");
+        write(&[&sized_link(pax, inner.len(), b""), &third, &[0; 1024]]).unwrap();
+        assert!(made.contents("/third") == b"here" && made.contents("/second") == inner);
+    }
+}
+
 /// A record of an extended header.
 fn record(key: &str, value: &str) -> Vec<u8> {
     let length = key.len() + value.len() + 3;

@@ -8,6 +8,7 @@ use base::time::Time;
 use tar::{EntryType, Header};
 use xebec::Device;
 
+use super::links::{Counted, Nested};
 use super::records::{Records, bad, number};
 use super::unpack::Stream;
 use crate::item::{Data, Facts, Item, Kind, Lost, Stored, normalized};
@@ -25,7 +26,7 @@ const RUNS_MAX: usize = 1 << 20;
 
 /// Reads members one after the other.
 pub struct Members<R> {
-    input: R,
+    input: Counted<R>,
     /// What is left of the last member's contents, and of the blanks behind it.
     left: u64,
     padding: u64,
@@ -36,6 +37,13 @@ pub struct Members<R> {
     begun: bool,
     /// A block that was read ahead.
     ahead: Option<Header>,
+    /// It has extended headers.
+    is_pax: bool,
+    nested: Nested,
+    /// The last member is a file, of this key in `nested`, whose first block was not read yet.
+    unread: Option<u64>,
+    /// Where contents would end that were taken for members.
+    doubt: Option<u64>,
 }
 
 /// A member.
@@ -90,13 +98,17 @@ impl<R: Stream> Members<R> {
     /// From the beginning of a stream.
     pub fn new(input: R) -> Self {
         Self {
-            input,
+            input: Counted::new(input),
             left: 0,
             padding: 0,
             global: Arc::default(),
             blank: Header::new_old(),
             begun: false,
             ahead: None,
+            is_pax: false,
+            nested: Nested::default(),
+            unread: None,
+            doubt: None,
         }
     }
 
@@ -108,6 +120,7 @@ impl<R: Stream> Members<R> {
         self.skip()?;
         let mut before = Before::default();
         while let Some(header) = self.header()? {
+            self.is_pax |= matches!(header.entry_type(), EntryType::XHeader | EntryType::XGlobalHeader);
             match header.entry_type() {
                 EntryType::XHeader => before.records.add(&self.extended(&header)?)?,
                 EntryType::XGlobalHeader => {
@@ -140,7 +153,15 @@ impl<R: Stream> Members<R> {
             return Err(bad("a sparse map says more than there is"));
         }
         self.left -= length;
-        self.exactly(length)
+        let bytes = self.exactly(length)?;
+        if let Some(key) = self.unread.take() {
+            let mut block = self.blank.clone();
+            block.as_mut_bytes().iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
+            if is_header(&block) {
+                self.nested.add(key, block.as_bytes());
+            }
+        }
+        Ok(bytes)
     }
 
     fn exactly(&mut self, length: u64) -> io::Result<Vec<u8>> {
@@ -156,6 +177,9 @@ impl<R: Stream> Members<R> {
     }
 
     fn skip(&mut self) -> io::Result<()> {
+        if self.unread.is_some() {
+            self.read_data(self.left.min(BLOCK))?;
+        }
         let length = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
         if length > 0 && self.input.pass_over(length)? != length {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within a member"));
@@ -214,6 +238,15 @@ impl<R: Stream> Members<R> {
         if !self.begun && !may_be_empty {
             return Err(bad("this is no tar archive: it is empty, or begins with zeros"));
         }
+        if let Some(behind) = self.doubt.and_then(|doubt| doubt.checked_sub(self.input.at)) {
+            self.input.pass_over(behind)?;
+            if self.block()?.is_some_and(|block| is_header(&block)) {
+                return Err(bad(
+                    "a hard link in it has a size, and the archive ends within its contents, or before further \
+                     members: it may be either. Unpack it by the program that made it",
+                ));
+            }
+        }
         self.input.finish()
     }
 
@@ -266,13 +299,17 @@ impl<R: Stream> Members<R> {
             let number = |number: Option<u32>| number.ok_or_else(|| bad("a device has no numbers"));
             Ok(Device { major: number(header.device_major()?)?, minor: number(header.device_minor()?)? })
         };
+        let target = if entry_type == EntryType::Link { named(&link)? } else { Vec::new() };
         (self.left, self.padding) = (stored, padded - stored);
         if has_no_contents(entry_type) && stored > 0 {
-            self.expect_no_contents()?;
+            self.expect_no_contents(&path, &target)?;
         }
         let mut runs = Vec::new();
         let kind = match entry_type {
-            EntryType::Link => Kind::Link(named(&link)?),
+            EntryType::Link => {
+                self.nested.link(&path, &target);
+                Kind::Link(target)
+            }
             EntryType::Symlink => Kind::Symlink(link),
             EntryType::Char => Kind::CharDevice(device()?),
             EntryType::Block => Kind::BlockDevice(device()?),
@@ -283,6 +320,9 @@ impl<R: Stream> Members<R> {
             // With a list of its names behind it, as GNU's `--incremental` has it.
             other if other.as_byte() == b'D' => Kind::Directory,
             _ => {
+                let key = self.nested.key(&path);
+                self.nested.forget(key);
+                self.unread = (stored > 0).then_some(key);
                 let size;
                 (size, runs) = self.contents(header, &records, stored)?;
                 Kind::File { size, data: Data::default() }
@@ -297,14 +337,39 @@ impl<R: Stream> Members<R> {
     }
 
     /// What came last needs no contents, and has a size: many writers give a hard link that of its file, and a
-    /// directory any. POSIX allows contents there, which are passed over. What follows tells which it is.
-    fn expect_no_contents(&mut self) -> io::Result<()> {
+    /// directory any. What follows tells whether there are contents, which are passed over: see [`super::links`].
+    fn expect_no_contents(&mut self, path: &[u8], target: &[u8]) -> io::Result<()> {
+        let behind = self.left + self.padding - BLOCK;
         let next = self.block()?;
-        if next.as_ref().is_none_or(|next| is_empty(next) || is_header(next)) {
-            (self.left, self.padding, self.ahead) = (0, 0, next);
-        } else {
-            // Padding is counted apart.
-            (self.left, self.padding) = (0, self.left + self.padding - BLOCK);
+        // Padding is counted apart.
+        (self.left, self.padding) = (0, behind);
+        match next {
+            Some(next) if is_empty(&next) => self.pass_zeros()?,
+            Some(next) if is_header(&next) => {
+                if self.nested.begins_with(target, next.as_bytes()) {
+                    return if self.is_pax { Ok(()) } else { Err(either(path)) };
+                }
+                self.doubt = self.doubt.max(self.input.at.checked_add(behind));
+                (self.padding, self.ahead) = (0, Some(next));
+            }
+            Some(_) => {}
+            None => self.padding = 0,
+        }
+        Ok(())
+    }
+
+    /// Passes over zeros of contents, or to the end of a stream in which nothing else follows.
+    fn pass_zeros(&mut self) -> io::Result<()> {
+        while self.padding > 0 {
+            match self.block()? {
+                Some(block) => {
+                    self.padding -= BLOCK;
+                    if !is_empty(&block) {
+                        break;
+                    }
+                }
+                None => self.padding = 0,
+            }
         }
         Ok(())
     }
@@ -397,6 +462,15 @@ impl<R: Stream> Members<R> {
     }
 }
 
+/// A link with a size, in an archive of a form that has no contents of links, and what follows begins as they would.
+fn either(path: &[u8]) -> io::Error {
+    bad(&format!(
+        "{:?} is a hard link with a size: what follows is an archive that is its contents, or further members. Unpack \
+         it by the program that made it",
+        String::from_utf8_lossy(path)
+    ))
+}
+
 fn too_long() -> io::Error {
     bad("a name in it is longer than 64 KiB")
 }
@@ -415,8 +489,10 @@ fn is_empty(block: &Header) -> bool {
 fn is_header(block: &Header) -> bool {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     let bytes = block.as_bytes();
-    let (whole, field) = (sum(bytes), sum(bytes.get(148..156).unwrap_or_default()));
-    numeric(&block.as_old().cksum).ok() == Some(i64::from(whole - field + 8 * u32::from(b' ')))
+    numeric(&block.as_old().cksum).is_ok_and(|told| {
+        let (whole, field) = (sum(bytes), sum(bytes.get(148..156).unwrap_or_default()));
+        told == i64::from(whole - field + 8 * u32::from(b' '))
+    })
 }
 
 /// A field of a header that is a number: octal digits, or, with the highest bit set, binary in two's complement as GNU
