@@ -98,6 +98,8 @@ pub struct Finish<'f, B: Backing> {
     pub reserved: u64,
     /// Records that may come to the map by all that the share for the tree is for.
     pub records: u64,
+    /// Told by [`Backing::finish`]: why this file's map is as before, while other files were finished.
+    pub refused: Option<Error>,
 }
 
 /// A volume below.
@@ -168,6 +170,7 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
 
     /// Takes claimed blocks out of free space and maps them as written, frees what was mapped there before, marks
     /// unwritten blocks as written, and moves sizes up; for several files in one transaction if there are more.
+    /// A file may be refused, and says so.
     ///
     /// # Errors
     /// Whatever can happen to a transaction; the claims are gone then, and what is left of what was reserved is told as

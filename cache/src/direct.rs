@@ -210,10 +210,12 @@ impl<B: Backing> Contents<B> {
         self.came(changes);
         let result = written.and_then(|written| {
             let size = (end > self.disk_size.load(SeqCst)).then_some(end);
-            let mut finish = [Finish { file: &self.file, written, size, reserved: left, records }];
+            let mut finish =
+                [Finish { file: &self.file, written, size, reserved: left, records, refused: None }];
             let result = self.cache.below.finish(&mut finish);
-            left = finish.first().map_or(0, |finish| finish.reserved);
-            result?;
+            let [Finish { reserved, refused, .. }] = finish;
+            left = reserved;
+            result.and(refused.map_or(Ok(()), Err))?;
             if let Some(size) = size {
                 self.disk_size.store(size, SeqCst);
             }

@@ -47,6 +47,17 @@ struct Piece<B: Backing> {
     place: u64,
 }
 
+/// How the finishing of a file ended.
+struct Ended {
+    /// Blocks that had been claimed for it.
+    claimed: u64,
+    /// The size on disk, if it was to move.
+    size: Option<u64>,
+    /// Blocks that are left of what was set aside.
+    left: u64,
+    result: Result<(), Error>,
+}
+
 impl<B: Backing> Cache<B> {
     /// Writes back what is dirty of these files, which came out of the lists; how many bytes, and the first failure.
     pub(crate) fn write_files(&self, mut files: Vec<Listed<B>>) -> (u64, Option<Error>) {
@@ -294,43 +305,46 @@ impl<B: Backing> Cache<B> {
                 size: *size,
                 reserved: *reserved,
                 records: *records,
+                refused: None,
             })
             .collect();
         let result = if given.is_empty() { Ok(()) } else { self.below.finish(&mut given) };
-        let left: Vec<u64> = given.iter().map(|finish| finish.reserved).collect();
-        drop(given);
+        let told = |((index, claimed, size), finish): (_, Finish<'_, B>)| {
+            let result = result.clone().and(finish.refused.map_or(Ok(()), Err));
+            (index, Ended { claimed, size, left: finish.reserved, result })
+        };
+        let ends: Vec<(usize, Ended)> = which.into_iter().zip(given).map(told).collect();
         if !finishes.is_empty() {
             self.counters.finishes.add();
             self.counters.finished_files.add_many(finishes.len() as u64);
         }
-        let mut ends = which.into_iter().zip(left).peekable();
+        let mut ends = ends.into_iter().peekable();
         for (index, job) in jobs.iter_mut().enumerate() {
-            let end = ends.next_if(|((at, ..), _)| *at == index);
-            Self::end(job, end.map(|((_, claimed, size), left)| (claimed, size, left)), &result);
+            Self::end(job, ends.next_if(|(at, _)| *at == index).map(|(_, ended)| ended));
         }
     }
 
-    /// Ends a job whose finishing succeeded or failed, if there was any: what was claimed, the size, what is left of
-    /// what was set aside.
-    fn end(job: &mut Job<B>, finish: Option<(u64, Option<u64>, u64)>, result: &Result<(), Error>) {
+    /// Ends a job whose finishing succeeded or failed, if there was any.
+    fn end(job: &mut Job<B>, ended: Option<Ended>) {
         let contents = Arc::clone(&job.contents);
-        let Some((claimed, size, left)) = finish else {
+        let Some(Ended { claimed, size, left, result }) = ended else {
             contents.give_back(job.settle(false));
             contents.put_back(0, 0);
             return;
         };
+        // Where it failed, a part may have been mapped.
+        contents.map_changed();
         match result {
             Ok(()) => {
                 if let Some(size) = size {
                     contents.disk_size.store(size, SeqCst);
                 }
-                contents.map_changed();
                 let released = job.settle(false);
                 contents.give_back(released.saturating_sub(claimed));
                 contents.put_back(0, left);
             }
             Err(error) => {
-                job.failed.get_or_insert_with(|| error.clone());
+                job.failed.get_or_insert(error);
                 job.settle(true);
                 job.undone = true;
                 let back = claimed.min(left);

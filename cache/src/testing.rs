@@ -27,6 +27,7 @@ pub enum Op {
     Map,
     Claim,
     Finish,
+    FinishOne,
     SetSize,
     Reserve,
     Read,
@@ -34,7 +35,8 @@ pub enum Op {
 }
 
 /// How many kinds of [`Op`] there are.
-pub const OPS: [Op; 7] = [Op::Map, Op::Claim, Op::Finish, Op::SetSize, Op::Reserve, Op::Read, Op::Write];
+pub const OPS: [Op; 8] =
+    [Op::Map, Op::Claim, Op::Finish, Op::FinishOne, Op::SetSize, Op::Reserve, Op::Read, Op::Write];
 
 /// Calls of one kind: how many are left before one fails, and how many fail from then on.
 #[derive(Debug)]
@@ -485,8 +487,11 @@ impl Backing for Volume {
             }
             return Err(error);
         }
+        for finish in files.iter_mut() {
+            finish.refused = self.shared.strike(Op::FinishOne).err();
+        }
         self.change(|state| {
-            for finish in files {
+            for finish in files.iter_mut().filter(|finish| finish.refused.is_none()) {
                 for mut part in std::mem::take(&mut finish.written) {
                     let Some(claim) = &mut part.claim else {
                         let file = state.files.entry(*finish.file).or_default();

@@ -242,11 +242,12 @@ impl Backing for Below {
                 modified: None,
                 reserved: small(std::mem::take(&mut file.reserved)),
                 records: file.records,
+                refused: None,
             });
         }
         let done = maps::finish(&self.shared, &self.groups, &mut finishes);
-        for (file, finish) in files.iter_mut().zip(&finishes) {
-            file.reserved = finish.reserved.into();
+        for (file, finish) in files.iter_mut().zip(finishes) {
+            (file.reserved, file.refused) = (finish.reserved.into(), finish.refused);
         }
         done
     }

@@ -300,7 +300,7 @@ impl Part {
         });
         let (written, size, reserved) = (written.collect::<Vec<_>>(), Some(self.size), self.reserved);
         let (inode, records) = (Arc::clone(&self.file), written.len() as u64);
-        let finish = Finish { inode, written, size, modified: None, reserved, records };
+        let finish = Finish { inode, written, size, modified: None, reserved, records, refused: None };
         (self.file, finish)
     }
 }

@@ -255,6 +255,81 @@ fn a_block_has_as_many_owners_as_there_is_room_for() {
     judge(&device);
 }
 
+/// The first allocation group in which a file has blocks, and the ranges of it that lie in other groups.
+fn places(volume: &Volume, file: &File<'_>) -> (u64, Vec<(u64, u64, u64)>) {
+    let group_bytes = u64::from(volume.geometry().ag_blocks) * u64::from(volume.geometry().block_size);
+    let mut ranges = Vec::new();
+    let mut take = |range: cache::MappedRange| {
+        ranges.push((range.offset, range.length, range.place.unwrap() / group_bytes));
+        true
+    };
+    file.ranges(&mut take).unwrap();
+    (ranges.first().unwrap().2, ranges)
+}
+
+/// Takes all free space, with blocks that are never written; the size of the file.
+fn fill(file: &File<'_>) -> u64 {
+    let (mut size, mut end) = (32 << 20, 0);
+    while size >= 1024 {
+        match had_space(file.allocate(end, size, true)) {
+            Some(()) => end += size,
+            None => size /= 2,
+        }
+    }
+    end
+}
+
+/// Copies on write of many owners of one extent each split a record of its group's reverse mappings, and take their
+/// blocks elsewhere. Nobody had asked whether the tree may grow so far: the group had no block left for it, a write
+/// could not be finished, and the volume was shut down.
+#[test]
+fn copies_on_write_are_refused_before_the_records_of_owners_fill_a_group() {
+    const BLOCK: u64 = 1024;
+    const COUNT: u64 = 2000;
+    const OWNERS: u64 = 90;
+    let options = mkfs::Options { block_size: BLOCK as u32, ag_count: Some(9), ..mkfs::Options::default() };
+    let device = format(144 << 20, &options);
+    let volume = mount(&device, 1);
+    let source = open(&volume, "source").unwrap();
+    source.write_at(&[1; (BLOCK * COUNT) as usize], 0).unwrap();
+    source.sync_all().unwrap();
+    let owners: Vec<_> = (0..OWNERS).map(|n| open(&volume, &format!("owner{n}")).unwrap()).collect();
+    for owner in &owners {
+        owner.clone_range(&source, 0, 0, BLOCK * COUNT).unwrap();
+    }
+    let (group, _) = places(&volume, &source);
+    let filler = open(&volume, "filler").unwrap();
+    let end = fill(&filler);
+    for (offset, length, place) in places(&volume, &filler).1 {
+        if place != group {
+            filler.punch_hole(offset, length).unwrap();
+        }
+    }
+    volume.sync().unwrap();
+    let mut refused = 0;
+    for owner in &owners {
+        for n in 0..COUNT / 2 {
+            owner.write_at(&[2; BLOCK as usize], 2 * n * BLOCK).unwrap();
+        }
+        refused += u64::from(had_space(owner.sync_all()).is_none());
+    }
+    assert_eq!(volume.statistics().shut_down, None);
+    assert!((1..OWNERS).contains(&refused), "{refused} of {OWNERS}");
+    // There is room again, and what could not be kept can be.
+    filler.punch_hole(0, end).unwrap();
+    volume.sync().unwrap();
+    for owner in &owners {
+        let mut found = vec![0; (BLOCK * COUNT) as usize];
+        owner.read_at(&mut found, 0).unwrap();
+        for (n, block) in found.chunks(BLOCK as usize).enumerate() {
+            assert!(block.iter().all(|byte| u64::from(*byte) == 2 - n as u64 % 2));
+        }
+    }
+    drop((source, filler, owners));
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
 /// A full volume of large blocks kept removed files on their lists: the free inode tree asked for more blocks than it
 /// could need.
 #[test]

@@ -1,7 +1,5 @@
 //! Which blocks are shared.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use base::{AgBlock, FsBlock};
 use format::btree::{REFCOUNT_COW, RefcountBt};
 use log::engine::{Error, Transaction};
@@ -9,11 +7,6 @@ use log::engine::{Error, Transaction};
 use super::Domain;
 use super::counts::Counted;
 use crate::group::{Groups, OpenAg};
-
-/// Blocks that the tree of reference counts may take while several changes count at once.
-const COUNTS_AT_ONCE: u32 = 16;
-const MANY_OWNERS: Error =
-    Error::NoSpace { what: "another owner of blocks that have many already: copy them" };
 
 /// A part of an extent of which all blocks are shared, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,27 +38,6 @@ impl Groups {
         let parts = open.shared_parts(tx, at, count);
         tx.release_clean();
         parts
-    }
-}
-
-impl Groups {
-    /// Asked before blocks get another owner: whether their group has room for it in its trees of owners. The tree of
-    /// reference counts has a record for each block at most, and what is set aside for it holds that many. The
-    /// reverse-mapping tree has a record for each owner: the last tenth of what is set aside for it is left to changes
-    /// that split records, which nobody refuses.
-    ///
-    /// # Errors
-    /// No space.
-    pub fn expect_room_for_owner(&self, start: FsBlock) -> Result<(), Error> {
-        let (group, _) = self.of_block(start, 1)?;
-        let free = group.freeblks.load(Relaxed).saturating_sub(group.claimed.load(Relaxed));
-        let (mappings, counts) = (group.mappings.left(), group.metadata.left().min(COUNTS_AT_ONCE));
-        let kept = group.mappings.asked() / 10 + 2 * group.worst.rmap_levels(group.mappings.asked());
-        // The counts say what is kept for the trees; other users may have filled the group all the same.
-        if mappings < kept || free < kept.saturating_add(counts) {
-            return Err(MANY_OWNERS);
-        }
-        Ok(())
     }
 }
 

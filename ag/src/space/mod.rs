@@ -8,6 +8,7 @@
 //! | [`alloc`] | which group and which blocks: near, exact, by size, aligned |
 //! | [`free`] | freeing, deferred behind an intent |
 //! | [`promise`] | how many of a group's free blocks users may reserve |
+//! | [`mappings`] | room for records of reverse mappings, before owners of shared blocks change |
 //! | [`reservation`] | blocks promised to users, and set aside for the growth of trees |
 //! | [`busy`] | blocks that were freed, and must not be used before that is stable |
 //! | [`visit`] | free extents, shown while nobody can take them |
@@ -28,6 +29,7 @@ pub mod change;
 pub mod claim;
 pub mod free;
 pub mod freelist;
+pub mod mappings;
 pub mod promise;
 pub mod reservation;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Blocks that are promised: to users' changes, and to the growth of trees.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 use base::AgNumber;
 use base::lock::Rank;
@@ -124,23 +124,38 @@ impl Drop for BlockReservation<'_> {
     }
 }
 
-/// Blocks set aside in one group for trees that must be able to grow. Changed under the AGF alone.
+/// Blocks set aside in one group for trees that must be able to grow. Changed under the AGF.
 #[derive(Debug, Default)]
 pub struct Reserve {
-    asked: AtomicU32,
+    /// From the group's length.
+    usual: AtomicU32,
+    /// Beyond that.
+    raised: AtomicU32,
     used: AtomicU32,
+    /// Blocks by which changes in progress may make the trees grow; the only one that changes without the AGF.
+    in_change: AtomicU32,
 }
 
 impl Reserve {
-    /// Sets `asked` blocks aside for trees that have `used` already.
-    fn set(&self, asked: u32, used: u32) {
-        self.asked.store(asked, Relaxed);
+    /// Sets `usual` blocks aside for trees that have `used` already.
+    fn set(&self, usual: u32, used: u32) {
+        self.usual.store(usual, Relaxed);
         self.used.store(used, Relaxed);
     }
 
     /// Blocks that are set aside, used or not.
     pub(crate) fn asked(&self) -> u32 {
-        self.asked.load(Relaxed)
+        self.usual().saturating_add(self.raised())
+    }
+
+    /// Blocks that a group of this length sets aside.
+    pub(crate) fn usual(&self) -> u32 {
+        self.usual.load(Relaxed)
+    }
+
+    /// Blocks that are set aside beyond that.
+    pub(crate) fn raised(&self) -> u32 {
+        self.raised.load(Relaxed)
     }
 
     /// Blocks that the trees have.
@@ -151,6 +166,26 @@ impl Reserve {
     /// Blocks that are set aside and not yet used.
     pub fn left(&self) -> u32 {
         self.asked().saturating_sub(self.used())
+    }
+
+    /// Sets so many aside beyond what is usual.
+    pub(crate) fn raise(&self, blocks: u32) {
+        self.raised.store(blocks, Relaxed);
+    }
+
+    /// Blocks by which changes in progress may make the trees grow.
+    pub(crate) fn in_change(&self) -> u32 {
+        self.in_change.load(SeqCst)
+    }
+
+    /// A change begins that may make the trees grow by so many blocks.
+    pub(crate) fn begin_change(&self, blocks: u32) {
+        self.in_change.fetch_add(blocks, SeqCst);
+    }
+
+    /// It has ended.
+    pub(crate) fn end_change(&self, blocks: u32) {
+        self.in_change.fetch_sub(blocks, SeqCst);
     }
 
     /// Trees have grown.
@@ -168,7 +203,7 @@ impl Reserve {
 const LEAST_MAPPINGS: u64 = 8;
 
 /// Blocks of a tree with `records` records, if each block is only as full as it must be.
-fn tree_size<B: Btree>(geometry: &Geometry, records: u64) -> u64 {
+pub(crate) fn tree_size<B: Btree>(geometry: &Geometry, records: u64) -> u64 {
     let (leaf, node) = (B::max_records(geometry) / 2, B::max_keys(geometry) / 2);
     let mut blocks = records.div_ceil(leaf.max(1) as u64);
     let mut total = blocks;
@@ -237,8 +272,8 @@ impl Group {
         if geometry.features.rmapbt() {
             // Shared blocks have several records: some room for these in the smallest groups, too.
             let shared = if geometry.features.reflink() { LEAST_MAPPINGS } else { 0 };
-            let asked = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100).max(shared);
-            self.mappings.set(small(asked), used_mappings);
+            let usual = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100).max(shared);
+            self.mappings.set(small(usual), used_mappings);
         }
     }
 }

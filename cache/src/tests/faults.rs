@@ -230,3 +230,25 @@ fn a_write_that_cannot_read_its_block_keeps_no_share_for_the_tree() {
     contents.give_back_claim();
     volume.check_quiet();
 }
+
+/// Several small files are finished at once. One may be refused; the others are written, and hear of nothing.
+#[test]
+fn a_file_that_is_refused_keeps_no_other_from_being_finished() {
+    let volume = Volume::new(12, 200);
+    let volume_cache = cache(&volume, 1 << 20);
+    let files = [1, 2, 3].map(|ino| file(&volume_cache, ino));
+    let seen = files.each_ref().map(|contents| contents.sample_errors());
+    for contents in &files {
+        contents.write(0, &[7; 4096]).unwrap();
+    }
+    volume.fail(Op::FinishOne, 1, 1);
+    assert!(volume_cache.sync_all().is_err());
+    let told = [0, 1, 2].map(|n| files[n].report(&seen[n]).is_err());
+    assert_eq!(told, [false, true, false]);
+    assert_eq!([1, 2, 3].map(|ino| volume.on_disk(ino).size), [4096, 0, 4096]);
+    volume.heal();
+    volume_cache.sync_all().unwrap();
+    assert_eq!(volume.contents(&volume.on_disk(2)), [7; 4096]);
+    files.iter().for_each(|contents| contents.give_back_claim());
+    volume.check_quiet();
+}

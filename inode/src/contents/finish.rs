@@ -15,7 +15,7 @@ use format::timestamp::Timestamp;
 use log::engine::{Error, Loggable};
 use smallvec::SmallVec;
 
-use super::step::{File, Step, expect_map, list, pieces, shares};
+use super::step::{File, Step, expect_map, list, mapped, pieces, shares};
 use super::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE};
 use crate::fork::{Fork, TOO_MANY};
 use crate::groups::GroupSpace;
@@ -53,11 +53,14 @@ pub struct Finish {
     pub reserved: u32,
     /// Records that may come to the map by all that these blocks are reserved for.
     pub records: u64,
+    /// Told by [`finish()`]: there was no room for the records of blocks that are shared very often, and what is left
+    /// in `written` stays as it was before.
+    pub refused: Option<Error>,
 }
 
 /// Finishes writes. Several small files are finished in one transaction, where their claims lie in one allocation group
 /// and touch: so they are best handed over in the order of their inodes, with claims in the same order. Sorts them by
-/// inode.
+/// inode. A file may be refused, and says so; the others are finished all the same.
 ///
 /// # Errors
 /// Damage, no space where less was reserved than was claimed, a volume that was shut down. The volume is shut down in
@@ -194,6 +197,13 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
     loop {
         let mut step = file.begin(blocks)?;
         if let Some(written) = finish.written.first_mut() {
+            match step.expect_room_to_replace(written) {
+                Err(refused @ Error::NoSpace { .. }) => {
+                    (finish.refused, finish.reserved) = (Some(refused), step.blocks.give(u32::MAX));
+                    return Ok(());
+                }
+                ready => ready?,
+            }
             let before = written.claimed();
             taken += step.write(written, (claimed, records))?;
             took_record |= step.took_record;
@@ -228,6 +238,16 @@ impl Written {
 }
 
 impl Step<'_> {
+    /// Asked before [`write`](Self::write): room for the records of blocks that others may have, too.
+    fn expect_room_to_replace(&mut self, written: &Written) -> Result<(), Error> {
+        if written.claim.is_none() || !shares(&self.locked) {
+            return Ok(());
+        }
+        let to = FileBlock(written.at.get() + u64::from(written.count));
+        let (found, _) = pieces(self.list()?, (written.at, to), PIECES_AT_ONCE);
+        self.expect_room_to_cut(&mapped(&found))
+    }
+
     /// Does as much of a range as one transaction may, from its beginning; the range is what is left then. For it and
     /// what is written after it, `claimed` blocks are claimed, and `records` may come to the map. Returns how many
     /// blocks the tree of the map took.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ag::Groups;
 use ag::refcount::deferred::Change;
+use ag::{Groups, OwnerChange};
 use base::{FileBlock, FsBlock, errno};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use log::engine::{Error, Loggable};
 
-use super::step::{File, Step, expect_map, list, pieces, set_shares, shares};
+use super::step::{File, Step, expect_map, list, mapped, pieces, set_shares, shares};
 use super::{PIECES_AT_ONCE, TOO_FAR};
 use crate::extents::Piece;
 use crate::inode::{Inode, LockedInode};
@@ -86,7 +86,7 @@ fn share_step(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error>
     blocks.rolled();
     let tx = shared.begin(shared.reservations.contents)?;
     let (mut source, locked) = lock_both(what);
-    let mut step = Step { file, tx, blocks, locked, took_record: false };
+    let mut step = Step::new(file, tx, blocks, locked);
     expect_map(&step.locked)?;
     let piece = match &mut source {
         Some(source) => list(shared, source)?.piece(from, end),
@@ -98,7 +98,7 @@ fn share_step(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error>
     {
         set_shares(source, true);
     }
-    let Step { tx, mut locked, .. } = step;
+    let Step { tx, mut locked, rooms: _rooms, .. } = step;
     match &mut source {
         // Ascending or not: a commit takes them in any order.
         Some(source) => tx.commit(&mut [source as &mut dyn Loggable, &mut locked])?,
@@ -142,8 +142,9 @@ impl Step<'_> {
             return Ok(Part { count, shares: false });
         }
         self.has_room_for(3)?;
+        self.expect_room_to_cut(&mapped(&old))?;
         if let Some(start) = start {
-            self.file.groups.expect_room_for_owner(start)?;
+            self.rooms.extend(self.file.room_for_mapping(start, OwnerChange::Added)?);
             // Before anything is given up: what both have must never have no owner.
             let length = count as u32; // 21 bits
             self.file.groups.refcount_later(&mut self.tx, Change::Increase, start, length)?;

@@ -94,6 +94,10 @@ pub fn punch(
     let splits =
         file.look(|list| list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end()))?;
     let mut step = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
+    // The first to go: what lies before it in the range is cut where the range begins.
+    if let Some(last) = step.list()?.last_in(from, to) {
+        step.expect_room_to_cut(&[last.start])?;
+    }
     step.modified();
     let more = step.unmap(from, to)?;
     step.commit()?;

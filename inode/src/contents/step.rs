@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use ag::{BlockReservation, Groups};
-use base::FileBlock;
+use ag::{BlockReservation, Groups, MappingRoom, OwnerChange};
+use base::{FileBlock, FsBlock};
 use format::inode::{FileType, ForkKind, flags2};
 use format::ondisk::U64;
 use log::engine::{Error, Transaction};
+use smallvec::SmallVec;
 
 use super::{NOT_A_MAP, PIECES_AT_ONCE};
 use crate::extents::{ExtentList, Piece};
@@ -33,6 +34,8 @@ pub(super) struct Step<'a> {
     pub locked: LockedInode,
     /// A change took a record away: the tree may have given a block back.
     pub took_record: bool,
+    /// For records of shared blocks, until it is committed.
+    pub rooms: SmallVec<[MappingRoom; 2]>,
 }
 
 /// Whether the file may have blocks that others have, too.
@@ -87,7 +90,15 @@ impl<'a> File<'a> {
         expect_map(&locked)?;
         // Before anything changes: reading it may fail.
         list(self.shared, &mut locked)?;
-        Ok(Step { file: self, tx, blocks, locked, took_record: false })
+        Ok(Step::new(self, tx, blocks, locked))
+    }
+
+    /// Reserves room for the records of an extent whose owners are to change.
+    ///
+    /// # Errors
+    /// No space, with nothing changed.
+    pub fn room_for_mapping(self, start: FsBlock, change: OwnerChange) -> Result<Option<MappingRoom>, Error> {
+        self.groups.room_for_mapping(&mut self.shared.reader(), start, change)
     }
 
     /// Looks at the extents.
@@ -99,6 +110,24 @@ impl<'a> File<'a> {
 }
 
 impl<'a> Step<'a> {
+    pub fn new(file: File<'a>, tx: Transaction, blocks: BlockReservation<'a>, locked: LockedInode) -> Self {
+        Self { file, tx, blocks, locked, took_record: false, rooms: SmallVec::new() }
+    }
+
+    /// Asked before the first change of a step that gives up what is mapped to these blocks, or a part of it: room for
+    /// the records, as others may have the blocks, too.
+    ///
+    /// # Errors
+    /// No space, with nothing changed.
+    pub fn expect_room_to_cut(&mut self, starts: &[FsBlock]) -> Result<(), Error> {
+        if shares(&self.locked) {
+            for &start in starts {
+                self.rooms.extend(self.file.room_for_mapping(start, OwnerChange::Cut)?);
+            }
+        }
+        Ok(())
+    }
+
     /// The extents.
     pub fn list(&mut self) -> Result<&ExtentList, Error> {
         list(self.file.shared, &mut self.locked)
@@ -162,4 +191,9 @@ pub(super) fn pieces(
         at = FileBlock(at.get() + piece.count);
     }
     (found, at)
+}
+
+/// Where those of the pieces lie that are mapped.
+pub(super) fn mapped(pieces: &[(FileBlock, Piece)]) -> SmallVec<[FsBlock; PIECES_AT_ONCE]> {
+    pieces.iter().filter_map(|(_, piece)| Some(piece.mapping?.0)).collect()
 }

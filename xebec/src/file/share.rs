@@ -250,10 +250,12 @@ impl File<'_> {
                 modified: Some(shared.now()),
                 reserved: reserved.give(most + room),
                 records: 2,
+                refused: None,
             }];
             let finished = contents::finish(shared, groups, &mut finish);
             drop(groups.given_blocks(finish.iter().map(|finish| finish.reserved).sum()));
             finished?;
+            finish.into_iter().find_map(|finish| finish.refused).map_or(Ok(()), Err)?;
             done += u64::from(count);
         }
         Ok(())

@@ -96,7 +96,15 @@ impl Bed {
         self.known[file].size = self.known[file].size.max(size);
         let inode = self.inode(file);
         let records = 2 * count;
-        self.finish(&mut [Finish { inode, written, size: Some(size), modified: None, reserved, records }])
+        self.finish(&mut [Finish {
+            inode,
+            written,
+            size: Some(size),
+            modified: None,
+            reserved,
+            records,
+            refused: None,
+        }])
     }
 
     /// Writes unwritten blocks in their place.
@@ -112,7 +120,15 @@ impl Bed {
         }
         let inode = self.inode(file);
         let records = 2 * count;
-        self.finish(&mut [Finish { inode, written: ranges, size: None, modified: None, reserved, records }])
+        self.finish(&mut [Finish {
+            inode,
+            written: ranges,
+            size: None,
+            modified: None,
+            reserved,
+            records,
+            refused: None,
+        }])
     }
 
     /// Writes one run to many files at once.
@@ -136,6 +152,7 @@ impl Bed {
                 modified: None,
                 reserved,
                 records: count.into(),
+                refused: None,
             });
         }
         self.finish(&mut files)

@@ -62,7 +62,8 @@ fn the_size_on_disk_only_grows_when_a_write_is_finished() {
     let inode = bed.inode(0);
     let time = Timestamp { seconds: 1234, nanoseconds: 5 };
     let (written, size_told, modified) = (Vec::new(), Some(7), Some(time));
-    let mut files = [Finish { inode, written, size: size_told, modified, reserved: 0, records: 0 }];
+    let mut files =
+        [Finish { inode, written, size: size_told, modified, reserved: 0, records: 0, refused: None }];
     finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
     let state = bed.files[0].read();
     assert_eq!((state.size(), state.dinode().times().modify.seconds), (size, 1234));
@@ -160,8 +161,15 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
     let written = (0u64..).zip(single).map(part).collect();
     let reserved = bed.reserve(60).unwrap();
     let (size, old) = (61 * 1024, bed.known[0].size);
-    let file =
-        Finish { inode: bed.inode(0), written, size: Some(size), modified: None, reserved, records: 60 };
+    let file = Finish {
+        inode: bed.inode(0),
+        written,
+        size: Some(size),
+        modified: None,
+        reserved,
+        records: 60,
+        refused: None,
+    };
     let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
     // Whatever the watcher happens to see must be so.
     let (watched, (started, is_started)) = (&inode, channel());

@@ -1,0 +1,142 @@
+//! Room for records of reverse mappings.
+//!
+//! What is set aside for the tree holds one record for each block of the group. Shared blocks have a record for each
+//! owner, and where an owner copies a part of them, its record is cut without a block being freed. So a change that
+//! adds an owner, or unmaps blocks that may have several, reserves room in the tree first. What is set aside grows with
+//! that as long as the group promises blocks, and the volume's counter has as many that nobody reserved.
+//!
+//! # Invariants
+//! When room is granted, what is set aside covers the tree, a record for each free block, and what all changes in
+//! progress may add: so a later allocation never finds that shared blocks have taken its part.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use base::FsBlock;
+use format::btree::RmapBt;
+use log::engine::{Error, Transaction};
+
+use super::reservation::tree_size;
+use crate::group::{Group, Groups, OpenAg};
+
+/// Blocks that the tree of reference counts may take while several changes count at once.
+const COUNTS_AT_ONCE: u32 = 16;
+/// Blocks that are set aside beyond the need, so that the next changes find room without the AGF.
+const AHEAD: u32 = 16;
+const FULL: Error = Error::NoSpace {
+    what: "another record of shared blocks: their allocation group is full (copy the files)",
+};
+
+/// What is to happen to blocks that may have several owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerChange {
+    /// They get another one.
+    Added,
+    /// An owner gives up a part of them.
+    Cut,
+}
+
+/// Blocks that the reverse-mapping tree of a group may grow by for one change. Dropped when the change has been
+/// committed, or given up.
+#[derive(Debug)]
+pub struct MappingRoom {
+    group: Arc<Group>,
+    blocks: u32,
+}
+
+impl Drop for MappingRoom {
+    fn drop(&mut self) {
+        self.group.mappings.end_change(self.blocks);
+    }
+}
+
+impl Groups {
+    /// Asked before the owners of an extent change, in a transaction that has locked no group: room for the records of
+    /// its group, `None` where the volume has no such tree. All that `tx`, a reader, joins is released again.
+    ///
+    /// # Errors
+    /// No space. Damage; what reading meets.
+    ///
+    /// # Locking
+    /// The AGF of the extent's group, where more must be set aside.
+    pub fn room_for_mapping(
+        &self,
+        tx: &mut Transaction,
+        start: FsBlock,
+        change: OwnerChange,
+    ) -> Result<Option<MappingRoom>, Error> {
+        let (group, _) = self.of_block(start, 1)?;
+        if !self.geometry().features.rmapbt() {
+            return Ok(None);
+        }
+        // A record is added, or one is cut: the tree splits once at each level, and may get another.
+        let blocks = group.worst.rmap_levels(group.mappings.asked().max(group.mappings.used())) + 1;
+        group.mappings.begin_change(blocks);
+        let room = MappingRoom { group: Arc::clone(group), blocks };
+        if change == OwnerChange::Added && group.has_many_owners() || !group.backs_mappings() {
+            return Err(FULL);
+        }
+        if group.covers_mappings() {
+            return Ok(Some(room));
+        }
+        let open = group.lock(tx)?;
+        let raised = open.raise_mappings(tx);
+        tx.release_clean();
+        if raised { Ok(Some(room)) } else { Err(FULL) }
+    }
+}
+
+impl Group {
+    /// Blocks that must be set aside: see the module.
+    fn mappings_needed(&self) -> u32 {
+        let free = tree_size::<RmapBt>(&self.geometry, self.freeblks.load(Relaxed).into());
+        let most = u64::from(self.mappings.used()) + u64::from(self.mappings.in_change()) + free;
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
+    fn covers_mappings(&self) -> bool {
+        self.mappings_needed() <= self.mappings.asked()
+    }
+
+    /// Whether the group's free blocks are as many as are to be covered. The counts say what is kept for the trees;
+    /// whoever wrote the volume before may have filled the group all the same.
+    fn backs_mappings(&self) -> bool {
+        let free = self.freeblks.load(Relaxed).saturating_sub(self.claimed.load(Relaxed));
+        let counts = self.metadata.left().min(COUNTS_AT_ONCE);
+        free >= self.mappings.in_change().saturating_add(counts)
+    }
+
+    /// Whether owners have taken most of what a volume of this size sets aside. The last tenth is left to those who cut
+    /// records: a new owner can have copies instead.
+    fn has_many_owners(&self) -> bool {
+        let usual = self.mappings.usual();
+        let kept = usual / 10 + 2 * self.worst.rmap_levels(usual);
+        self.mappings.used().saturating_add(self.mappings.in_change()).saturating_add(kept) > usual
+    }
+}
+
+impl OpenAg<'_> {
+    /// Sets as many blocks aside as the changes in progress need; `false`, with nothing changed, where there are not so
+    /// many.
+    fn raise_mappings(&self, tx: &Transaction) -> bool {
+        // Others may have done so meanwhile.
+        self.group.covers_mappings() || [AHEAD, 0].into_iter().any(|ahead| self.raise_by(tx, ahead))
+    }
+
+    fn raise_by(&self, tx: &Transaction, ahead: u32) -> bool {
+        let group = self.group;
+        let before = group.mappings.raised();
+        let needed = group.mappings_needed().saturating_add(ahead);
+        group.mappings.raise(needed.saturating_sub(group.mappings.usual()));
+        let (noted, promise) = (group.promised.load(Relaxed), self.promise(tx));
+        // At 0 it cannot be told whether the group has as many.
+        let has = promise > 0
+            && promise >= group.claimed_of_promised()
+            && group.free.try_sub(noted.saturating_sub(promise).into());
+        match has {
+            true => group.promised.store(promise.min(noted), Relaxed),
+            false => group.mappings.raise(before),
+        }
+        has
+    }
+}
