@@ -76,8 +76,9 @@ impl Groups {
             return Ok(None);
         }
         group.set_length(tx, agi, open, before + count);
-        let claim = Claim::of(group, before, count);
+        // First: the claim is of blocks that are not promised.
         group.withheld.fetch_add(count, Relaxed);
+        let claim = Claim::of(group, before, count);
         open.put_in(tx, AgBlock(before), count)?;
         Ok(Some(Gained { claim }))
     }
@@ -90,10 +91,12 @@ impl Groups {
         if let Some(Gained { claim }) = gained {
             let group = Arc::clone(claim.group());
             let open = group.lock(tx)?;
-            group.withheld.fetch_sub(claim.count(), Relaxed);
+            let count = claim.count();
+            // In this order: what is claimed is never more than what is reserved. Nobody takes them before the AGF.
+            drop(claim);
+            group.withheld.fetch_sub(count, Relaxed);
             group.reserve_for_length();
             open.settle(tx, 0);
-            drop(claim);
             tx.release_clean();
         }
         for ag in self.count()..self.geometry.ag_count() {

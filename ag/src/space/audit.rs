@@ -69,10 +69,13 @@ impl Group {
         if used != in_trees {
             return Ok(Some(format!("{used} blocks set aside are used, by trees of {in_trees} blocks")));
         }
-        // A tree that outgrew what is set aside for it leaves a debt, where no free blocks were left to pay.
+        // A tree that outgrew what is set aside for it leaves a debt, where no free blocks were left to pay; and where
+        // it has more levels by that, the AGFL may hold more.
         let debts = [(used, &self.metadata), (in_mappings, &self.mappings)];
         let debts = debts.map(|(used, reserve)| used.saturating_sub(reserve.asked()));
-        let debt = debts.into_iter().fold(0, u32::saturating_add);
+        let higher = self.worst.list(in_mappings.max(self.mappings.asked()));
+        let higher = higher - self.worst.list(self.mappings.asked());
+        let debt = debts.into_iter().fold(higher, u32::saturating_add);
         let agrees = (promise..=promise.saturating_add(debt)).contains(&noted);
         Ok((!agrees)
             .then(|| format!("{noted} blocks are promised, and there are {promise}; debts of {debt}")))

@@ -76,7 +76,7 @@ impl Worst {
     }
 
     /// Blocks that the AGFL may hold: what trees of these levels need, the slack, and what merges in one change add.
-    fn list(&self, rmap_blocks: u32) -> u32 {
+    pub fn list(&self, rmap_blocks: u32) -> u32 {
         let (space, rmap) = (self.space_levels, self.rmap_levels(rmap_blocks));
         let trees = [space, space].into_iter().chain((rmap > 0).then_some(rmap));
         needed(trees) + SLACK + 3 * space.saturating_sub(1) + 2 * rmap.saturating_sub(1)

@@ -61,6 +61,15 @@ impl Image {
         self.size
     }
 
+    /// Makes it longer, by zeros.
+    pub fn grow(&mut self, size: u64) {
+        let runs = size.div_ceil((PAGE * RUN) as u64) as usize;
+        if let Some(zeros) = Self::new((PAGE * RUN) as u64).runs.pop().filter(|_| runs > self.runs.len()) {
+            self.runs.resize(runs, zeros);
+        }
+        self.size = self.size.max(size);
+    }
+
     /// Copies bytes out. What lies past the end reads as zeros.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         let mut done = 0;

@@ -282,6 +282,13 @@ impl Device for Disk {
         self.contents().visible.size()
     }
 
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        let mut contents = self.contents();
+        contents.visible.grow(size);
+        contents.base.grow(size);
+        Ok(())
+    }
+
     fn logical_sector_size(&self) -> u32 {
         SECTOR as u32
     }

@@ -144,6 +144,11 @@ impl<'s> Work<'s> {
                 let went = self.stage.judge("allocate", done)?.0;
                 self.adopt(went, at, count)
             }
+            9 => {
+                let done = self.open.unshare_range(at * SECTOR, count * SECTOR, true);
+                let went = self.stage.judge("unshare", done)?.0;
+                self.adopt(went, at, count)
+            }
             _ => self.write(at, count).map(drop),
         }
     }

@@ -1,6 +1,7 @@
-//! What an operator does: sync, trim, metadata writeback, statistics.
+//! What an operator does: sync, trim, metadata writeback, growing the volume, statistics.
 
 use model::Rng;
+use xebec::Volume;
 
 use super::{Stage, rest};
 
@@ -24,6 +25,7 @@ pub fn work(stage: &Stage, mut rng: Rng, steps: usize) -> Result<(), String> {
             4 => drop(stage.must("sync of changes", volume.sync_changes())?),
             5 | 6 => drop(stage.must("trim", volume.trim(0))?),
             7 => drop(stage.must("metadata writeback", volume.write_home())?),
+            8 => drop(stage.must("grow", volume.grow(larger(volume, &mut rng)))?),
             _ => {
                 let statistics = volume.statistics();
                 if let Some(cause) = statistics.shut_down.filter(|_| !stage.fails) {
@@ -38,4 +40,11 @@ pub fn work(stage: &Stage, mut rng: Rng, steps: usize) -> Result<(), String> {
         rest(&mut rng);
     }
     Ok(())
+}
+
+/// Blocks of the volume when it has grown: the last group becomes longer, or others come.
+fn larger(volume: &Volume, rng: &mut Rng) -> u64 {
+    let geometry = volume.geometry();
+    let most = [64, u64::from(geometry.ag_blocks) / 2, u64::from(geometry.ag_blocks)][rng.index(3)];
+    geometry.blocks() + 1 + rng.below(most)
 }
