@@ -4,26 +4,73 @@
 //! - Until [`NewFile::publish`] nothing lies under the final name; what is dropped before leaves nothing behind, even
 //!   where the process is killed (but for file systems without nameless files, where a hidden file may stay).
 //! - Until then nothing of it needs to survive a power cut, and nothing is made stable; what gets the name is.
-//! - An existing file is replaced only where that was asked for, and then by one step.
+//! - An existing file is replaced only where that was asked for, and then by one step. From the claim on
+//!   ([`Replaced`]) nobody else writes to it, so that nothing is lost that somebody writes meanwhile.
 //!
 //! # Locking
 //! The list of hidden names is locked for as long as it takes to change it. The file is locked for writing from its
-//! first moment, and stays so when it gets its name.
+//! first moment, and stays so when it gets its name. What it replaces is locked until then, too (`lock`).
 
 use std::fs::{File, OpenOptions as StdOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation};
 
 use crate::file::{FileDevice, OpenOptions};
+use crate::lock::{Share, is_still, open_locked};
 use crate::open_error::OpenError;
 
 /// Hidden names of files that are being made.
 static HIDDEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A name that a new file is to take, whoever has it, and what has it now: nobody else writes to that.
+#[derive(Debug)]
+pub struct Replaced {
+    path: PathBuf,
+    wait: Option<Duration>,
+    held: Mutex<Option<File>>,
+}
+
+impl Replaced {
+    /// Locks what has the name. Waits for another program, if it is told how long.
+    ///
+    /// # Errors
+    /// As [`open_locked`]; [`OpenError::NotAFile`].
+    pub fn claim(path: &Path, wait: Option<Duration>) -> Result<Self, OpenError> {
+        let held = Self::hold(path, wait)?.into();
+        Ok(Self { path: path.to_owned(), wait, held })
+    }
+
+    fn hold(path: &Path, wait: Option<Duration>) -> Result<Option<File>, OpenError> {
+        match std::fs::metadata(path) {
+            // A link that leads nowhere is replaced by itself.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(OpenError::io(path, error)),
+            Ok(found) if !found.is_file() => Err(OpenError::NotAFile { path: path.to_owned() }),
+            Ok(_) => open_locked(path, Share::Nobody, wait).map(Some),
+        }
+    }
+
+    /// Locks what has the name by now, if that is something else.
+    ///
+    /// # Errors
+    /// As [`Self::claim`].
+    pub fn renew(&self) -> Result<(), OpenError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let same =
+            held.as_ref().is_some_and(|file| file.metadata().is_ok_and(|old| is_still(&self.path, &old)));
+        if !same {
+            *held = Self::hold(&self.path, self.wait)?;
+        }
+        Ok(())
+    }
+}
 
 /// A file that does not have its name yet.
 #[derive(Debug)]
@@ -33,7 +80,7 @@ pub struct NewFile {
     /// The hidden name, where the file needs one.
     hidden: Option<PathBuf>,
     /// What has the name goes away.
-    replace: bool,
+    replaced: Option<Arc<Replaced>>,
 }
 
 impl NewFile {
@@ -44,7 +91,7 @@ impl NewFile {
     pub fn create(path: &Path, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
         match path.symlink_metadata() {
             Ok(_) => Err(OpenError::io(path, rustix::io::Errno::EXIST)),
-            Err(_) => Self::make(path, size, options, false),
+            Err(_) => Self::make(path, size, options, None),
         }
     }
 
@@ -52,11 +99,24 @@ impl NewFile {
     ///
     /// # Errors
     /// [`OpenError::Io`].
-    pub fn replacing(path: &Path, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
-        Self::make(path, size, options, true)
+    pub fn replacing(replaced: &Arc<Replaced>, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
+        Self::make(&replaced.path, size, options, Some(Arc::clone(replaced)))
     }
 
-    fn make(path: &Path, size: u64, options: &OpenOptions, replace: bool) -> Result<Self, OpenError> {
+    /// A file beside `path` that never gets a name.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`].
+    pub fn scratch(path: &Path, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
+        Self::make(path, size, options, None)
+    }
+
+    fn make(
+        path: &Path,
+        size: u64,
+        options: &OpenOptions,
+        replaced: Option<Arc<Replaced>>,
+    ) -> Result<Self, OpenError> {
         let (file, hidden) = open_nameless(path, options).map_err(|error| OpenError::io(path, error))?;
         let prepared = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(io::Error::from)
@@ -66,7 +126,7 @@ impl NewFile {
             return Err(OpenError::io(path, error));
         }
         let device = Arc::new(FileDevice::over_new(file, path, size, options));
-        Ok(Self { device, path: path.to_owned(), hidden, replace })
+        Ok(Self { device, path: path.to_owned(), hidden, replaced })
     }
 
     /// Takes away everything of all files that are not finished: for a program that is about to end without giving them
@@ -91,8 +151,12 @@ impl NewFile {
     /// Gives the file its name. It stays open for nobody: to write on, open it by its name.
     ///
     /// # Errors
-    /// [`OpenError::Io`], with `EEXIST` where something took the name meanwhile.
+    /// [`OpenError::Io`], with `EEXIST` where something took the name meanwhile; where it may be replaced, what
+    /// [`Replaced::renew`] says of that.
     pub fn publish(mut self) -> Result<(), OpenError> {
+        if let Some(replaced) = &self.replaced {
+            replaced.renew()?;
+        }
         self.device.settle().map_err(|error| OpenError::io(&self.path, error))?;
         self.name().map_err(|errno| OpenError::io(&self.path, errno))?;
         // The name is durable when its directory is; where a directory cannot be flushed, nobody can do more.
@@ -105,7 +169,7 @@ impl NewFile {
     fn name(&mut self) -> rustix::io::Result<()> {
         use rustix::fs::{AtFlags, linkat, rename};
         let nameless = descriptor_path(self.device.file());
-        if !self.replace {
+        if self.replaced.is_none() {
             match &self.hidden {
                 Some(hidden) => linkat(CWD, hidden, CWD, &self.path, AtFlags::empty())?,
                 None => linkat(CWD, nameless, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)?,
@@ -191,8 +255,11 @@ fn open_nameless(path: &Path, options: &OpenOptions) -> io::Result<(File, Option
 
 /// A name of our own beside that of `path`.
 fn hidden_name(path: &Path) -> io::Result<PathBuf> {
+    /// A process may make several files at once for one name: a disk, and the container that it goes into.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
-    Ok(folder_of(path).join(format!(".{name}.{}.new", std::process::id())))
+    let count = COUNT.fetch_add(1, Relaxed);
+    Ok(folder_of(path).join(format!(".{name}.{}-{count}.new", std::process::id())))
 }
 
 #[cfg(test)]
@@ -268,11 +335,44 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, b"old").unwrap();
-        let new = NewFile::replacing(&path, 4096, &writable()).unwrap();
-        drop(NewFile::replacing(&path, 4096, &writable()).unwrap());
+        let claim = Arc::new(Replaced::claim(&path, None).unwrap());
+        let new = NewFile::replacing(&claim, 4096, &writable()).unwrap();
+        drop(NewFile::replacing(&claim, 4096, &writable()).unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         new.publish().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
         assert_eq!(names(folder.path()), ["image"]);
+    }
+
+    /// `create --force` replaced an image that was mounted: what was written from then on went to a file without a
+    /// name.
+    #[test]
+    fn nothing_is_replaced_that_somebody_writes_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, b"old").unwrap();
+        let writer = FileDevice::open(&path, &writable()).unwrap();
+        let refused = Replaced::claim(&path, None).unwrap_err();
+        assert!(matches!(refused, OpenError::Locked { .. }), "{refused}");
+        drop(writer);
+        let claim = Arc::new(Replaced::claim(&path, None).unwrap());
+        let refused = FileDevice::open(&path, &writable()).unwrap_err();
+        assert!(matches!(refused, OpenError::Locked { .. }), "{refused}");
+        // Another file takes the name while the new one is made, and somebody writes to it.
+        let new = NewFile::replacing(&claim, 4096, &writable()).unwrap();
+        std::fs::write(folder.path().join("other"), b"newer").unwrap();
+        std::fs::rename(folder.path().join("other"), &path).unwrap();
+        let writer = FileDevice::open(&path, &writable()).unwrap();
+        let refused = new.publish().unwrap_err();
+        assert!(matches!(refused, OpenError::Locked { .. }), "{refused}");
+        assert_eq!(
+            (std::fs::read(&path).unwrap().as_slice(), names(folder.path()).len()),
+            (&b"newer"[..], 1)
+        );
+        drop(writer);
+        NewFile::replacing(&claim, 4096, &writable()).unwrap().publish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
+        let refused = Replaced::claim(Path::new("/dev/null"), None).unwrap_err();
+        assert!(matches!(refused, OpenError::NotAFile { .. }), "{refused}");
     }
 }

@@ -7,7 +7,7 @@
 //!   would not be atomic.
 //!
 //! # Locking
-//! None between threads: the file offset is never used. Between processes a writer holds `flock` exclusively.
+//! None between threads: the file offset is never used. Between processes: `lock`.
 
 use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut, Seek, SeekFrom};
@@ -15,14 +15,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::aligned::{ALIGNMENT, AlignedBuf};
 use crate::device::{Device, Durability, ReadRequest, check_range, refuse_change, write_zeros};
 use crate::discard;
 use crate::error::{DeviceError, Operation};
+use crate::lock::{self, Share};
 use crate::loops;
 use crate::open_error::OpenError;
 use crate::writing;
@@ -50,6 +52,8 @@ pub struct OpenOptions {
     pub writable: bool,
     /// Take the advisory exclusive lock when writable. Readers take none.
     pub lock: bool,
+    /// Wait so long for another program that has the lock; without it, that is an error at once.
+    pub wait: Option<Duration>,
     /// What is written in long runs ([`Device::write_vectored`]: contents of files) does not stay in the page cache,
     /// where the system can do that: for who writes much and reads none of it again. Memory that is used again and
     /// again is faster than memory that is new.
@@ -59,7 +63,7 @@ pub struct OpenOptions {
 impl Default for OpenOptions {
     /// Read-only, buffered, io_uring where it can be had, locked if made writable.
     fn default() -> Self {
-        Self { direct: false, io: Io::Auto, writable: false, lock: true, passing: false }
+        Self { direct: false, io: Io::Auto, writable: false, lock: true, wait: None, passing: false }
     }
 }
 
@@ -91,28 +95,11 @@ impl FileDevice {
     /// # Errors
     /// Each variant of [`OpenError`] that names a path, but [`OpenError::NoUring`].
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
-        let metadata = std::fs::metadata(path).map_err(|error| OpenError::io(path, error))?;
-        refuse_other_kinds(path, &metadata)?;
-        let mut file = open_descriptor(path, options, metadata.file_type().is_block_device())?;
-        // Looked at again through the descriptor: the path may have been replaced in between.
-        let metadata = file.metadata().map_err(|error| OpenError::io(path, error))?;
-        refuse_other_kinds(path, &metadata)?;
-        if options.writable && options.lock {
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
-                if errno == Errno::WOULDBLOCK {
-                    OpenError::Locked { path: path.to_owned() }
-                } else {
-                    OpenError::io(path, errno)
-                }
-            })?;
-        }
+        let (mut file, metadata) = match options.writable && options.lock {
+            true => open_for_writing(path, options)?,
+            false => open_unlocked(path, options)?,
+        };
         let is_block = metadata.file_type().is_block_device();
-        if options.writable
-            && options.lock
-            && let Some(device) = loops::writer_over(&metadata)
-        {
-            return Err(OpenError::Looped { path: path.to_owned(), device });
-        }
         let size = if is_block {
             file.seek(SeekFrom::End(0)).map_err(|error| OpenError::io(path, error))?
         } else {
@@ -514,6 +501,42 @@ fn refuse_other_kinds(path: &Path, metadata: &Metadata) -> Result<(), OpenError>
         "character device"
     };
     Err(OpenError::NotADevice { path: path.to_owned(), kind: name })
+}
+
+fn open_unlocked(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), OpenError> {
+    let metadata = std::fs::metadata(path).map_err(|error| OpenError::io(path, error))?;
+    refuse_other_kinds(path, &metadata)?;
+    let file = open_descriptor(path, options, metadata.file_type().is_block_device())?;
+    // Looked at again through the descriptor: the path may have been replaced in between.
+    let metadata = file.metadata().map_err(|error| OpenError::io(path, error))?;
+    refuse_other_kinds(path, &metadata)?;
+    Ok((file, metadata))
+}
+
+/// The same, locked and marked. What has the name may change until the lock is held.
+fn open_for_writing(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), OpenError> {
+    let deadline = lock::deadline(options.wait);
+    let mut in_turn = false;
+    loop {
+        let (file, metadata) = match open_unlocked(path, options) {
+            // Another writer of ours has claimed it, or somebody who knows of no lock. The writer may be gone by now:
+            // it is tried once more.
+            Err(OpenError::InUse { .. }) if !in_turn => {
+                in_turn = !lock::wait_for_claim(path, deadline)?;
+                continue;
+            }
+            opened => opened?,
+        };
+        lock::take(&file, path, Share::Nobody, deadline)?;
+        if !lock::is_still(path, &metadata) {
+            continue;
+        }
+        if let Some(device) = loops::writer_over(&metadata) {
+            return Err(OpenError::Looped { path: path.to_owned(), device });
+        }
+        lock::mark_writer(&file);
+        return Ok((file, metadata));
+    }
 }
 
 fn open_descriptor(path: &Path, options: &OpenOptions, is_block: bool) -> Result<File, OpenError> {

@@ -10,8 +10,11 @@
 //! | `writing` | asking the system to start writing what it took |
 //! | `error`, `open_error` | what can go wrong, each with an errno |
 //! | `file` | [`FileDevice`]: raw files and block devices over `pread`, buffered or direct |
-//! | `create` | [`NewFile`]: an image file that gets its name when it is finished |
+//! | `create` | [`NewFile`]: an image file that gets its name when it is finished; [`Replaced`]: what has it until then |
 //! | `uring` | [`UringDevice`]: the same, with batches of reads through io_uring |
+//! | `lock` | who else uses an image: locks between processes, [`writer_of`], [`open_locked`], [`MountMark`] |
+//! | `ofd` | locks of single bytes: a call that no crate has |
+//! | `loops`, `mounts` | what the kernel does with an image; the table of mounts |
 //! | `open` | [`open_file`]: chooses between the two |
 //! | `memory` | [`MemoryDevice`]: sparse, in memory |
 //! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
@@ -45,9 +48,12 @@ pub mod fsxattr;
 mod gpt;
 mod hold;
 mod image;
+mod lock;
 mod loops;
 mod mbr;
 mod memory;
+mod mounts;
+mod ofd;
 mod open;
 mod open_error;
 mod overlay;
@@ -65,14 +71,16 @@ mod writing;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
 pub use contain::{write_gpt, write_qcow2};
-pub use create::NewFile;
+pub use create::{NewFile, Replaced};
 pub use device::{Device, Durability, ReadRequest, WriteRequest};
 pub use error::{DeviceError, Operation};
 pub use fault::{Effect, Fault, FaultDevice, When};
 pub use file::{FileDevice, Io, OpenOptions};
 pub use hold::{Call, Hold, HoldDevice};
 pub use image::{OpenImage, open_image, open_part};
+pub use lock::{Ending, Holder, MountMark, Share, open_locked, writer_of};
 pub use memory::MemoryDevice;
+pub use mounts::{DeviceNumber, Mount, mounts};
 pub use open::open_file;
 pub use open_error::{ListedPartition, OpenError};
 pub use overlay::{OVERLAY_PAGE, OverlayDevice};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::error::{DeviceError, errno_of};
+use crate::lock::Holder;
 use crate::partition::{Partition, PartitionError};
 use crate::probe::{Class, Content};
 
@@ -35,8 +36,15 @@ pub enum OpenError {
         /// The error as reported.
         source: io::Error,
     },
-    /// Another program holds the lock for writing.
+    /// Somebody else has the lock.
     Locked {
+        /// The path as given.
+        path: PathBuf,
+        /// Who.
+        by: Holder,
+    },
+    /// Something else than a file would be replaced by one.
+    NotAFile {
         /// The path as given.
         path: PathBuf,
     },
@@ -132,6 +140,7 @@ impl OpenError {
                 errno_of(source)
             }
             Self::NotADevice { .. } => Errno::NOTBLK.raw_os_error(),
+            Self::NotAFile { .. } => Errno::EXIST.raw_os_error(),
             Self::Locked { .. } => Errno::AGAIN.raw_os_error(),
             Self::Looped { .. } | Self::InUse { .. } => Errno::BUSY.raw_os_error(),
             Self::Unsupported { .. } => Errno::OPNOTSUPP.raw_os_error(),
@@ -197,12 +206,9 @@ impl fmt::Display for OpenError {
                     device.display()
                 )
             }
-            Self::Locked { path } => {
-                write!(
-                    f,
-                    "{}: another program has it open for writing (wait for it to finish)",
-                    path.display()
-                )
+            Self::Locked { path, by } => write!(f, "{}: {by} ({})", path.display(), by.advice()),
+            Self::NotAFile { path } => {
+                write!(f, "{}: this is no file, and is not replaced by one", path.display())
             }
             Self::InUse { path } => write!(
                 f,
@@ -237,6 +243,7 @@ impl std::error::Error for OpenError {
             Self::Table(error) => std::error::Error::source(error),
             Self::Device(error) => std::error::Error::source(error),
             Self::NotADevice { .. }
+            | Self::NotAFile { .. }
             | Self::Locked { .. }
             | Self::Looped { .. }
             | Self::InUse { .. }

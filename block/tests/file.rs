@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use xebec_block::{
-    AlignedBuf, Device, DeviceError, Durability, FileDevice, Io, OpenError, OpenOptions, ReadRequest,
-    open_file,
+    AlignedBuf, Device, DeviceError, DeviceNumber, Durability, FileDevice, Holder, Io, MountMark, OpenError,
+    OpenOptions, ReadRequest, mounts, open_file, writer_of,
 };
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -178,12 +179,73 @@ fn one_writer_at_a_time_and_any_number_of_readers() {
     let writable = OpenOptions { writable: true, ..OpenOptions::default() };
     let writer = FileDevice::open(file.path(), &writable).unwrap();
     let second = FileDevice::open(file.path(), &writable).unwrap_err();
-    assert!(matches!(second, OpenError::Locked { .. }), "{second}");
+    assert!(matches!(second, OpenError::Locked { by: Holder::Program, .. }), "{second}");
     FileDevice::open(file.path(), &OpenOptions { lock: false, ..writable }).unwrap();
     let reader = FileDevice::open(file.path(), &OpenOptions::default()).unwrap();
     assert_eq!(reader.write_at(0, &[0], Durability::Buffered).unwrap_err().errno(), 30);
+    assert!(matches!(writer_of(file.path()), Some(Holder::Program)));
     drop(writer);
+    assert!(writer_of(file.path()).is_none());
     FileDevice::open(file.path(), &writable).unwrap();
+}
+
+/// Who waits gets the lock when it is released, and an error when the time is over; a file that was replaced meanwhile
+/// is not what the name leads to any more.
+#[test]
+fn a_writer_waits_for_another_as_long_as_it_is_told() {
+    let file = file_with(&pattern(4096));
+    let (path, dir) = (file.path(), tempfile::tempdir().unwrap());
+    let waiting = |seconds| {
+        let wait = Some(Duration::from_secs(seconds));
+        OpenOptions { writable: true, wait, ..OpenOptions::default() }
+    };
+    let writer = FileDevice::open(path, &waiting(0)).unwrap();
+    let late = FileDevice::open(path, &waiting(0)).unwrap_err();
+    assert!(matches!(late, OpenError::Locked { .. }), "{late}");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| FileDevice::open(path, &waiting(1_000_000)));
+        // Released before it waits, or while it does: it comes to the same.
+        std::thread::yield_now();
+        drop(writer);
+        waiter.join().unwrap().unwrap();
+    });
+    let writer = FileDevice::open(path, &waiting(0)).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| FileDevice::open(path, &waiting(u64::MAX)));
+        std::thread::yield_now();
+        let other = dir.path().join("other");
+        std::fs::write(&other, pattern(8192)).unwrap();
+        std::fs::rename(&other, path).unwrap();
+        drop(writer);
+        assert_eq!(waiter.join().unwrap().unwrap().size(), 8192);
+    });
+}
+
+/// The server of a mount that is gone still writes: it is waited for, not refused.
+#[test]
+fn the_end_of_a_mount_can_be_waited_for() {
+    let file = file_with(&pattern(4096));
+    let writable = OpenOptions { writable: true, ..OpenOptions::default() };
+    let refused = || match FileDevice::open(file.path(), &writable) {
+        Err(OpenError::Locked { by, .. }) => by,
+        other => panic!("{other:?}"),
+    };
+    let writer = FileDevice::open(file.path(), &writable).unwrap();
+    let root = mounts().into_iter().next().unwrap();
+    let mark = MountMark::place(file.path(), root.device).unwrap();
+    let holder = refused();
+    assert!(matches!(&holder, Holder::Mount { directory } if *directory == root.directory), "{holder}");
+    drop(mark);
+    let gone = DeviceNumber { major: 4000, minor: 1_000_000 };
+    let mark = MountMark::place(file.path(), gone).unwrap();
+    let Holder::Ending(ending) = refused() else { panic!("the mount is gone") };
+    assert!(matches!(writer_of(file.path()), Some(Holder::Ending(_))));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| ending.wait().map(|()| FileDevice::open(file.path(), &writable)));
+        drop(writer);
+        drop(mark);
+        waiter.join().unwrap().unwrap().unwrap();
+    });
 }
 
 #[test]

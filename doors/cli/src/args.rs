@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -248,6 +249,9 @@ pub struct Global {
     /// How the image is read.
     #[arg(long, value_name = "HOW", global = true, help_heading = "Image options", default_value = "auto")]
     pub io: Io,
+    /// Wait so long for another program that has the image open for writing (commands that change it).
+    #[arg(long, value_name = "SECONDS", global = true, help_heading = "Image options")]
+    pub wait: Option<u64>,
     /// Threads to use (all processors).
     #[arg(long, value_name = "N", global = true, help_heading = "Image options")]
     pub threads: Option<NonZeroUsize>,
@@ -266,6 +270,11 @@ pub struct Global {
 }
 
 impl Global {
+    /// How long to wait for another program.
+    pub fn wait(&self) -> Option<Duration> {
+        self.wait.map(Duration::from_secs)
+    }
+
     /// How many threads to use: as asked, else one per processor.
     pub fn thread_count(&self) -> usize {
         self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use base::Ino;
-use block::{Device, NewFile, OpenImage, OpenOptions, OverlayDevice};
+use block::{Device, Holder, NewFile, OpenError, OpenImage, OpenOptions, OverlayDevice};
 use clap::Args;
 use format::features;
 use format::superblock::{Refusal, Superblock};
@@ -224,9 +224,6 @@ pub fn image_and_path(text: &OsStr) -> Option<(&Path, &OsStr)> {
 
 /// The device of an image, for changes, on which a volume is yet to be opened.
 pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
-    if global.no_replay {
-        anyhow::bail!("a volume is never changed without its log (leave --no-replay out)");
-    }
     let options = OpenOptions { writable: true, ..options(global) };
     prepared(open_device(path, options, global)?, path, options, global)
 }
@@ -243,10 +240,13 @@ fn prepared(
     options: OpenOptions,
     global: &Global,
 ) -> anyhow::Result<ForChanges> {
+    if global.no_replay {
+        anyhow::bail!("a volume is never changed without its log (leave --no-replay out)");
+    }
     let messages = Messages::new(global, path.display().to_string());
     let superblock = superblock(&device)?;
     let log_device = match (superblock.geometry.log_start, &global.log_device) {
-        (None, Some(path)) => Some(block::open_file(path, &options)?),
+        (None, Some(path)) => Some(unless_ending(path, global, || block::open_file(path, &options))?),
         _ => log_device(&superblock, global)?,
     };
     let options = xebec::Options { log_device, ..xebec::Options::default() };
@@ -276,13 +276,39 @@ pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow
     }
 }
 
-/// The device that holds the volume.
+/// The device that holds the volume, to be read. Whoever may change it meanwhile is told.
 pub fn device(path: &Path, global: &Global) -> anyhow::Result<Arc<dyn Device>> {
-    open_device(path, options(global), global)
+    let device = open_device(path, options(global), global)?;
+    if let Some(holder) = block::writer_of(path) {
+        let messages = Messages::new(global, path.display().to_string());
+        messages.warn(format_args!("{holder}: what is shown may be out of date or inconsistent"));
+    }
+    Ok(device)
 }
 
 fn open_device(path: &Path, options: OpenOptions, global: &Global) -> anyhow::Result<Arc<dyn Device>> {
-    Ok(block::open_image(path, &image(options, global))?)
+    unless_ending(path, global, || block::open_image(path, &image(options, global)))
+}
+
+/// Opens or locks something of an image. Where its volume was just unmounted, and the server is still writing, this
+/// waits for the server.
+pub fn unless_ending<T>(
+    path: &Path,
+    global: &Global,
+    mut open: impl FnMut() -> Result<T, OpenError>,
+) -> anyhow::Result<T> {
+    loop {
+        match open() {
+            Err(OpenError::Locked { by: by @ Holder::Ending(_), .. }) if global.wait.is_none() => {
+                let messages = Messages::new(global, path.display().to_string());
+                messages.note(format_args!("{by}: waiting for that"));
+                if let Holder::Ending(ending) = by {
+                    ending.wait().context("cannot wait for the server")?;
+                }
+            }
+            opened => return Ok(opened?),
+        }
+    }
 }
 
 fn image(options: OpenOptions, global: &Global) -> OpenImage {
@@ -295,7 +321,7 @@ fn options(global: &Global) -> OpenOptions {
         Io::Pread => block::Io::Pread,
         Io::Uring => block::Io::Uring,
     };
-    OpenOptions { direct: global.direct, io, ..OpenOptions::default() }
+    OpenOptions { direct: global.direct, io, wait: global.wait(), ..OpenOptions::default() }
 }
 
 /// An image that holds something else than XFS.
@@ -390,6 +416,12 @@ fn finished(
     }
     opened.log = Log::Replayed(Box::new(replay));
     opened
+}
+
+/// Whether a volume's log, which lies in it, has something to replay.
+pub fn is_dirty(superblock: &Superblock, device: &Arc<dyn Device>) -> anyhow::Result<bool> {
+    let journal = Journal::open(superblock, device, None).context("the log cannot be read")?;
+    Ok(matches!(journal.state(), State::Dirty(_)))
 }
 
 /// The device of an external log, if the volume has one and the user named it.

@@ -142,12 +142,37 @@ fn clones_have_the_same_files_and_another_uuid() {
         assert_eq!(String::from_utf8_lossy(&listed.stdout), tree);
         xebec().args(["check", &named]).assert().success();
         assert!(stderr(&mut scene.xebec("clone", &[&named])).contains("--force"));
+        let itself = scene.image().display().to_string();
+        assert!(stderr(&mut scene.xebec("clone", &["--force", &itself])).contains("is the same file"));
+        scene.xebec("clone", &["--force", "--same-uuid", "--no-replay", &named]).assert().success();
+        assert!(before == std::fs::read(&copy).unwrap(), "it is copied as it lies");
+        // The copy kept a dirty log, which the help says is replayed.
         scene.xebec("clone", &["--force", "--same-uuid", &named]).assert().success();
+        let info = xebec().args(["info", "--json", &named]).output().unwrap().stdout;
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&info).unwrap()["log"]["state"], "clean");
+        assert_eq!(before == std::fs::read(&copy).unwrap(), sample == Sample::Clean);
+        assert_eq!(before, std::fs::read(scene.image()).unwrap());
         let uuid = xebec().args(["uuid", &named]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&uuid.stdout), scene.output("uuid", &[]));
         let left: Vec<_> = std::fs::read_dir(copy.parent().unwrap()).unwrap().flatten().collect();
         assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().contains("unfinished")));
     }
+}
+
+/// The log of another device was replayed into the copy, and then told the copy's UUID: the source had none left.
+#[test]
+fn a_volume_with_a_log_elsewhere_is_not_cloned() {
+    let scene = Scene::new(Sample::Clean);
+    let [disk, log, copy] = ["disk", "log", "copy"].map(|name| scene.beside(name).display().to_string());
+    let size = format!("logdev={log},size=20m");
+    xebec().args(["mkfs", &disk, "--size", "64m", "-l", &size]).assert().success();
+    let before = std::fs::read(&log).unwrap();
+    for more in [&[][..], &["--same-uuid"]] {
+        let mut clone = xebec();
+        clone.args(["clone", "--log-device", &log, &disk, &copy]).args(more).assert().code(1);
+        assert!(stderr(&mut clone).contains("another device"), "{more:?}");
+    }
+    assert!(before == std::fs::read(&log).unwrap() && !std::path::Path::new(&copy).exists());
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! | `extract` | directories and archives |
 //! | `faults` | what happens while an image is made: signals, files that cannot be read |
 //! | `judge` | check, log, dump |
+//! | `guard` | images that somebody else uses |
 //! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
 //! | `mkfs` | new volumes |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
@@ -21,6 +22,7 @@ mod create;
 mod edit;
 mod extract;
 mod faults;
+mod guard;
 mod judge;
 mod life;
 mod mkfs;

@@ -96,8 +96,19 @@ fn nobody_else_gets_at_a_mounted_image() {
 mkdir other
 for command in "mount image other" "touch image /x" "grow image 200m" "trim image"; do
     if "$xebec" $command > said 2>&1; then fail "$command succeeds on a mounted image"; fi
-    grep -q 'open for writing' said || fail "$command: no word on why"
+    grep -q "mounted on $PWD/mnt" said || fail "$command: no word on why"
 done
+# Replacing it is refused, too; who only reads is warned.
+mkdir from
+"$xebec" mkfs -q new --size 100m
+sum=$(stat -c %i image)
+for command in "create --force image --from from" "clone --force new image" "clone image copy" "mkfs -f image"; do
+    if "$xebec" $command > said 2>&1; then fail "$command succeeds on a mounted image"; fi
+    grep -q "mounted on $PWD/mnt" said || fail "$command: no word on why"
+done
+[ "$sum" = "$(stat -c %i image)" ] && [ ! -e copy ] || fail "the mounted image was replaced"
+"$xebec" ls --json image 2> said | python3 -m json.tool > /dev/null || fail "no JSON beside a warning"
+[ "$(grep -c "warning.*mounted on $PWD/mnt" said)" = 1 ] || fail "a reader is not warned"
 "$xebec" mount -o ro image other && ls other && "$xebec" umount other
 "$xebec" umount mnt
 mount -t xfs -o loop image mnt
@@ -105,6 +116,19 @@ for command in "mount image other" "touch image /x"; do
     if "$xebec" $command > said 2>&1; then fail "$command succeeds while the kernel has the image"; fi
     grep -q 'in use as /dev/loop' said || fail "$command: no word on the kernel's mount"
 done
+for command in "create --force image --from from" "clone --force new image" "clone image copy" "mkfs -f image"; do
+    if "$xebec" $command > said 2>&1; then fail "$command succeeds while the kernel has the image"; fi
+    grep -q 'in use as /dev/loop' said || fail "$command: no word on the kernel's mount"
+done
+loop=$(losetup -n -O NAME -j image)
+for device in image $loop; do
+    "$xebec" ls $device 2> said
+    grep -q "warning: the kernel has it mounted on $PWD/mnt" said || fail "$device: a reader is not warned"
+done
+mount -o remount,ro mnt
+"$xebec" ls image 2> said
+if grep warning said; then fail "a warning of a mount that writes nothing"; fi
+mount -o remount,rw mnt
 umount mnt
 "$xebec" mount image mnt && touch mnt/old
 "$xebec" umount mnt
@@ -125,6 +149,49 @@ if "$xebec" umount mnt 2> said; then fail "unmounted what was not mounted"; fi
 grep -q 'nothing is mounted' said || fail "no word on that nothing is mounted"
 "#;
     run("nobody_else_gets_at_a_mounted_image", &[], script);
+}
+
+/// `umount(8)` returns before the server of the mount has written what is left: of thirty mounts right after it, eight
+/// were refused. Here the server is stopped, so that it is late for certain; `umount(2)` alone, as `umount(8)` asks it.
+#[test]
+fn a_mount_waits_for_the_end_of_the_one_before() {
+    let script = r#"
+"$xebec" mkfs -q image --size 100m
+server=
+device=image
+trap 'kill -CONT $server 2> /dev/null; [ $device = image ] || losetup -d $device' EXIT
+# waits COMMAND...: it says that it waits for the server that is stopped, and succeeds when that goes on.
+waits() {
+    mkfifo said.pipe
+    "$xebec" "$@" 2> said.pipe > /dev/null & late=$!
+    exec 5< said.pipe && rm said.pipe
+    read -r -t 600 line <&5 || fail "$*: it did not say that it waits"
+    case "$line" in *"still writing: waiting"*) ;; *) fail "$*: $line" ;; esac
+    kill -CONT $server
+    wait $late || fail "$*: it failed"
+    exec 5<&-
+}
+for kind in file device; do
+    [ $kind = file ] || device=$(losetup --find --show image)
+    for command in "mount $device mnt" "touch $device /new" "mkfs -f $device --no-discard"; do
+        "$xebec" mount $device mnt && echo kept > mnt/file
+        server=$("$xebec" status --json mnt | sed 's/.*"process":\([0-9]*\).*/\1/')
+        kill -STOP $server
+        python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).umount2(b"mnt", 0))' || fail umount
+        waits $command
+        case $command in mount*) [ "$(cat mnt/file)" = kept ] && "$xebec" umount mnt ;; esac
+    done
+done
+losetup -d $device
+device=image
+judge image "after all"
+# As fast as it goes.
+for round in $(seq 30); do
+    "$xebec" mount -q image mnt || fail "refused in round $round"
+    echo $round > mnt/file && umount mnt
+done
+"#;
+    run("a_mount_waits_for_the_end_of_the_one_before", &["losetup"], script);
 }
 
 /// A volume that becomes full says so, and has what fitted.

@@ -30,7 +30,7 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
         bail!("it exists already (--force replaces it)");
     }
     let progress = Progress::new(global);
-    let site = Site::open(path, arguments.force, arguments.container)?;
+    let site = Site::open(path, arguments.force, arguments.container, global)?;
     if arguments.minimize && site.size().is_some() {
         return Err(wrong("--minimize: a block device keeps its size".into()));
     }

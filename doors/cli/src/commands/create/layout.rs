@@ -91,14 +91,15 @@ impl Layout<'_> {
         if options.max_inode_percent.is_none() && inodes * 8 > size {
             options.max_inode_percent = Some(100);
         }
-        let place = self.site.place(size)?;
-        let plan = match Plan::new(&options, size, place.volume.logical_sector_size()) {
+        // A device loses what it holds only for a volume that can be.
+        let plan = match Plan::new(&options, size, self.site.sector_size()) {
             Err(MkfsError::Option { .. }) if self.choice.size.is_none() && size < LARGE_ENOUGH => {
                 return Ok(None);
             }
             plan => plan.map_err(make::refused)?,
         };
         self.arguments.layout.expect_readable(&plan)?;
+        let place = self.site.place(size)?;
         mkfs::write(&*place.volume, None, &plan).map_err(make::refused)?;
         let options = self.options();
         let volume = Volume::open(Arc::clone(&place.volume), options.clone())

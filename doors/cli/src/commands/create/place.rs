@@ -6,10 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use block::{Device, FileDevice, NewFile, OpenOptions, SealedDevice, WindowDevice, write_gpt, write_qcow2};
+use block::{
+    Device, FileDevice, NewFile, OpenOptions, Replaced, SealedDevice, WindowDevice, write_gpt, write_qcow2,
+};
 use clap::{Args, ValueEnum};
 
+use crate::args::Global;
 use crate::commands::mkfs::wrong;
+use crate::open::unless_ending;
 
 /// What the volume is put into.
 #[derive(Clone, Copy, Debug, Args)]
@@ -37,25 +41,37 @@ const AROUND: u64 = 1 << 20;
 
 /// Where images are made.
 pub struct Site<'s> {
-    pub image: &'s Path,
+    image: &'s Path,
     /// What has the name is replaced.
-    pub replace: bool,
-    pub container: Container,
+    replaced: Option<Arc<Replaced>>,
+    container: Container,
     /// The block device that is to hold the volume.
     device: Option<Arc<FileDevice>>,
 }
 
 impl<'s> Site<'s> {
-    /// Opens the image where it is a block device.
-    pub fn open(image: &'s Path, replace: bool, container: Container) -> anyhow::Result<Self> {
+    /// Opens the image where it is a block device, and locks what is to be replaced: nothing is made where somebody
+    /// uses that.
+    pub fn open(
+        image: &'s Path,
+        replace: bool,
+        container: Container,
+        global: &Global,
+    ) -> anyhow::Result<Self> {
         let metadata = std::fs::metadata(image);
         let is_device = metadata.is_ok_and(|metadata| metadata.file_type().is_block_device());
         if is_device && container.format != Format::Raw {
             return Err(wrong("--format: a device holds the bytes of the disk as they are".into()));
         }
-        let options = OpenOptions { writable: true, ..OpenOptions::default() };
-        let device = is_device.then(|| FileDevice::open(image, &options)).transpose()?;
-        Ok(Self { image, replace, container, device: device.map(Arc::new) })
+        let options = OpenOptions { writable: true, wait: global.wait(), ..OpenOptions::default() };
+        let (mut device, mut replaced) = (None, None);
+        if is_device {
+            device = Some(Arc::new(unless_ending(image, global, || FileDevice::open(image, &options))?));
+        } else if replace {
+            let claim = || Replaced::claim(image, global.wait());
+            replaced = Some(Arc::new(unless_ending(image, global, claim)?));
+        }
+        Ok(Self { image, replaced, container, device })
     }
 
     /// Bytes of the image that no volume gets.
@@ -68,26 +84,36 @@ impl<'s> Site<'s> {
         self.device.as_ref().map(|device| device.size())
     }
 
+    /// Bytes of a sector of the image.
+    pub fn sector_size(&self) -> u32 {
+        self.device.as_ref().map_or(512, |device| device.logical_sector_size())
+    }
+
     /// A place for a volume of so many bytes, in an image around it.
     pub fn place(&self, size: u64) -> anyhow::Result<Place> {
-        // What becomes a qcow2 image is read again, and never gets a name itself.
-        let is_qcow2 = self.container.format == Format::Qcow2;
-        let whole = match &self.device {
-            Some(device) => Whole::Device(Arc::new(SealedDevice::new(device.clone())?)),
-            None => Whole::File(self.new_file(size + self.around(), self.replace || is_qcow2)?),
+        let bytes = size + self.around();
+        let whole = match (&self.device, self.container.format) {
+            (Some(device), _) => Whole::Device(Arc::new(SealedDevice::new(device.clone())?)),
+            (None, Format::Raw) => Whole::File(self.new_file(bytes)?),
+            // It is read again, and never gets a name itself.
+            (None, Format::Qcow2) => Whole::File(NewFile::scratch(self.image, bytes, &self.options())?),
         };
         let volume = self.volume(whole.device(), size)?;
         Ok(Place { whole, volume })
     }
 
-    /// A file that will have the image's name. Where contents are not read again, they leave the page cache.
-    fn new_file(&self, size: u64, replace: bool) -> Result<NewFile, block::OpenError> {
-        let passing = self.container.format == Format::Raw;
-        let options = OpenOptions { writable: true, passing, ..OpenOptions::default() };
-        match replace {
-            true => NewFile::replacing(self.image, size, &options),
-            false => NewFile::create(self.image, size, &options),
+    /// A file that will have the image's name.
+    fn new_file(&self, size: u64) -> Result<NewFile, block::OpenError> {
+        match &self.replaced {
+            Some(replaced) => NewFile::replacing(replaced, size, &self.options()),
+            None => NewFile::create(self.image, size, &self.options()),
         }
+    }
+
+    /// Where contents are not read again, they leave the page cache.
+    fn options(&self) -> OpenOptions {
+        let passing = self.container.format == Format::Raw;
+        OpenOptions { writable: true, passing, ..OpenOptions::default() }
     }
 
     fn volume(&self, disk: Arc<dyn Device>, size: u64) -> anyhow::Result<Arc<dyn Device>> {
@@ -118,7 +144,7 @@ impl<'s> Site<'s> {
             (Whole::Device(device), _) => device.seal()?,
             (Whole::File(file), Format::Raw) => file.publish()?,
             (Whole::File(disk), Format::Qcow2) => {
-                let image = self.new_file(0, self.replace)?;
+                let image = self.new_file(0)?;
                 write_qcow2(disk.device(), image.shared_device()).context("the qcow2 image")?;
                 image.publish()?;
             }

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use block::Replaced;
 use clap::Args;
 use format::inode::FileType;
 use read::{Last, resolve};
@@ -212,11 +213,14 @@ impl Job<'_> {
             "{}: it exists already (--overwrite replaces it)",
             to.display()
         );
+        // Nothing is replaced that somebody writes to.
+        let claim = exists.then(|| Replaced::claim(to, None)).transpose()?;
         let mut name = to.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}.part", std::process::id()));
         let part = to.with_file_name(name);
         let file = File::create_new(&part).with_context(|| format!("{}: cannot make it", part.display()))?;
         let done = self.archive(file).and_then(|(_, summary)| {
+            claim.as_ref().map_or(Ok(()), Replaced::renew)?;
             std::fs::rename(&part, to).with_context(|| format!("{}: cannot rename it", part.display()))?;
             Ok(summary)
         });

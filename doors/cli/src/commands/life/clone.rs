@@ -2,23 +2,23 @@
 //!
 //! The copy gets its name when it is complete.
 
-use std::fs::File;
-use std::io;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use block::{Device as _, Durability, FileDevice, NewFile, OpenOptions};
+use block::{Device, Durability, FileDevice, NewFile, OpenOptions, Replaced, Share, open_locked};
 use clap::Args;
 use format::uuid::UuidText;
-use rustix::fs::{FlockOperation, Mode, SeekFrom, fchmod, flock, ioctl_ficlone, seek};
+use rustix::fs::{Mode, SeekFrom, fchmod, ioctl_ficlone, seek};
 use serde::Serialize;
 use xebec::identity::set_uuid;
 
 use super::identity::generate;
 use crate::args::Global;
 use crate::commands::edit::DONE;
-use crate::open::{self, ForChanges};
+use crate::open::{self, ForChanges, unless_ending};
 use crate::output::{JSON_VERSION, write_json};
 
 /// Arguments of `clone`.
@@ -26,7 +26,8 @@ use crate::output::{JSON_VERSION, write_json};
 #[command(
     after_help = "Both can be mounted at the same time. Where the host's file system can, the copy shares its blocks \
     with the source and is made at once (XFS, Btrfs); else what the source holds is copied, and its holes stay holes. \
-    A dirty log is replayed in the copy; the source is only read.\n\n\
+    A dirty log is replayed in the copy (with --same-uuid --no-replay it stays as it is); the source is only read, and \
+    nobody may write to it meanwhile.\n\n\
     Examples:\n  \
     xebec clone base.xfs machine-1.xfs\n  \
     xebec clone --same-uuid disk.xfs backup.xfs\n\n\
@@ -61,42 +62,38 @@ struct Document {
 
 /// Runs `clone`.
 pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
-    let source = File::open(&arguments.image)?;
-    let metadata = source.metadata()?;
-    if !metadata.is_file() {
+    let Clone { image, copy, force, same_uuid } = arguments;
+    let found = std::fs::metadata(image)?;
+    if !found.is_file() {
         bail!("only image files can be cloned (copy a device with `dd conv=sparse`, then see `xebec uuid`)");
     }
-    if arguments.copy.symlink_metadata().is_ok() && !arguments.force {
-        bail!("{} exists already (--force overwrites it)", arguments.copy.display());
-    }
-    flock(&source, FlockOperation::NonBlockingLockShared).map_err(|error| match error {
-        rustix::io::Errno::WOULDBLOCK => anyhow::anyhow!("somebody is writing to it: try again later"),
-        error => io::Error::from(error).into(),
-    })?;
-    let options = OpenOptions { writable: true, ..OpenOptions::default() };
-    let make = if arguments.force { NewFile::replacing } else { NewFile::create };
-    let new = make(&arguments.copy, metadata.len(), &options)?;
-    let what = || format!("{}: it cannot be written", arguments.copy.display());
+    let wait = global.wait();
+    let (source, new) = match copy.symlink_metadata() {
+        Ok(_) if !force => bail!("{} exists already (--force overwrites it)", copy.display()),
+        _ if is_one_file(&found, copy) => bail!("{} is the same file", copy.display()),
+        _ => {
+            let source = unless_ending(image, global, || open_locked(image, Share::Readers, wait))?;
+            (source, new_file(arguments, found.len(), global)?)
+        }
+    };
+    let metadata = source.metadata()?;
+    new.device().set_size(metadata.len())?;
+    let what = || format!("{}: it cannot be written", copy.display());
     let shared = ioctl_ficlone(new.device(), &source).is_ok();
     if !shared {
         copy_data(&source, new.device(), metadata.len()).with_context(what)?;
     }
     fchmod(new.device(), Mode::from_raw_mode(metadata.mode())).with_context(what)?;
-    let uuid = match arguments.same_uuid {
-        true => open::superblock(&open::device(&arguments.image, global)?)?.raw.uuid,
-        false => {
-            let ForChanges { device, options, .. } = open::new_for_changes(&new, &arguments.copy, global)?;
-            set_uuid(&device, &options, generate()?)?.uuid
-        }
-    };
+    let uuid =
+        if *same_uuid { settle(&new, arguments, global)? } else { change_uuid(&new, arguments, global)? };
     new.publish()?;
     if global.json {
-        let copied = std::fs::metadata(&arguments.copy)?;
+        let copied = std::fs::metadata(copy)?;
         write_json(&Document {
             version: JSON_VERSION,
             command: "clone",
-            image: arguments.image.display().to_string(),
-            copy: arguments.copy.display().to_string(),
+            image: image.display().to_string(),
+            copy: copy.display().to_string(),
             uuid: UuidText(uuid).to_string(),
             shared,
             bytes: copied.len(),
@@ -104,6 +101,50 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
         })?;
     }
     Ok(DONE)
+}
+
+fn is_one_file(source: &Metadata, copy: &Path) -> bool {
+    std::fs::metadata(copy).is_ok_and(|copy| (copy.dev(), copy.ino()) == (source.dev(), source.ino()))
+}
+
+/// What becomes the copy. What it replaces, nobody uses.
+fn new_file(arguments: &Clone, size: u64, global: &Global) -> anyhow::Result<NewFile> {
+    let copy = &arguments.copy;
+    let options = OpenOptions { writable: true, ..OpenOptions::default() };
+    if !arguments.force {
+        return Ok(NewFile::create(copy, size, &options)?);
+    }
+    let replaced = unless_ending(copy, global, || Replaced::claim(copy, global.wait()))?;
+    Ok(NewFile::replacing(&Arc::new(replaced), size, &options)?)
+}
+
+/// Gives the copy a UUID of its own, which it returns. A dirty log is replayed first.
+fn change_uuid(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Result<[u8; 16]> {
+    expect_own_log(&open::device(&arguments.image, global)?)?;
+    let ForChanges { device, options, .. } = open::new_for_changes(new, &arguments.copy, global)?;
+    Ok(set_uuid(&device, &options, generate()?)?.uuid)
+}
+
+/// Replays the log in the copy where it is dirty, unless that is to stay as it is; the UUID that both have.
+fn settle(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Result<[u8; 16]> {
+    let source = open::device(&arguments.image, global)?;
+    let superblock = open::superblock(&source)?;
+    if !global.no_replay {
+        expect_own_log(&source)?;
+        if open::is_dirty(&superblock, &source)? {
+            let ForChanges { device, options, .. } = open::new_for_changes(new, &arguments.copy, global)?;
+            xebec::Volume::open(device, options)?.unmount()?;
+        }
+    }
+    Ok(superblock.raw.uuid)
+}
+
+/// A log on another device belongs to one volume: replayed in the copy, it would be gone for the source.
+fn expect_own_log(source: &Arc<dyn Device>) -> anyhow::Result<()> {
+    match open::superblock(source)?.geometry.log_start {
+        Some(_) => Ok(()),
+        None => bail!("its log lies on another device, which no copy can share"),
+    }
 }
 
 /// Bytes that are copied at once.

@@ -150,6 +150,10 @@ impl Layout {
 
 /// Runs `mkfs`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    if let Some(source) = arguments.populate.as_ref().filter(|source| !source.is_dir()) {
+        let source = source.display();
+        return Err(wrong(format!("-p {source}: is no directory (files of prototypes are not read)")));
+    }
     let mut chosen = arguments.layout.choose(&arguments.image)?;
     chosen.options.seed = seed(arguments.layout.seed())?;
     chosen.options.time = time()?;
@@ -178,6 +182,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let plan = Plan::new(&chosen.options, image.size(), image.sector_size()).map_err(refused)?;
     arguments.layout.expect_readable(&plan)?;
     if !arguments.dry_run {
+        // Only now, as nothing is refused any more.
+        [Some(&image), log.as_ref()].into_iter().flatten().try_for_each(Target::prepare)?;
         mkfs::write(image.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
             .map_err(refused)?;
         if let Some(source) = &arguments.populate {
@@ -199,12 +205,6 @@ fn populate(
     log_device: Option<Arc<dyn Device>>,
     global: &Global,
 ) -> anyhow::Result<()> {
-    if !source.is_dir() {
-        return Err(wrong(format!(
-            "-p {}: is no directory (files of prototypes are not read)",
-            source.display()
-        )));
-    }
     let options = xebec::Options { log_device, background: false, ..xebec::Options::default() };
     let volume = Volume::open(device, options).context("the new volume cannot be opened")?;
     let mut writer = Writer::new(&volume, volume.root(), Overrides::default()).in_rounds();

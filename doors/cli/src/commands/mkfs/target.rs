@@ -9,6 +9,7 @@ use block::{Class, Device, FileDevice, Io, NewFile, OpenImage, OpenOptions, open
 
 use super::wrong;
 use crate::args::Global;
+use crate::open::unless_ending;
 use crate::sizes::spoken;
 
 /// What is wanted of a target.
@@ -26,8 +27,8 @@ pub struct Wish {
 
 /// Where a volume, or its log, is made.
 pub enum Target {
-    /// It existed.
-    Old(Arc<FileDevice>),
+    /// It existed; it is to have so many bytes.
+    Old(Arc<FileDevice>, u64),
     /// A part of something that existed.
     Part(Arc<dyn Device>),
     /// It appears when all is done.
@@ -43,6 +44,7 @@ impl Target {
             direct: global.direct,
             io: Io::Pread,
             writable: !wish.dry_run,
+            wait: global.wait(),
             ..OpenOptions::default()
         };
         if global.partition.is_some() || global.offset.is_some() {
@@ -53,12 +55,13 @@ impl Target {
             Err(error) if error.kind() == ErrorKind::NotFound => return Self::make(path, wish, &options),
             Err(error) => bail!("cannot be opened: {error}"),
         };
-        let file = FileDevice::open(path, &options)?;
+        let file = unless_ending(path, global, || FileDevice::open(path, &options))?;
         if !wish.force {
             refuse_known(&file, path)?;
         }
         let Some(size) = wish.size.filter(|size| *size != file.size()) else {
-            return Ok(Self::Old(Arc::new(file)));
+            let size = file.size();
+            return Ok(Self::Old(Arc::new(file), size));
         };
         if !metadata.is_file() {
             return Err(wrong(format!(
@@ -76,8 +79,7 @@ impl Target {
         if wish.dry_run {
             return Ok(Self::Imagined(size));
         }
-        file.set_size(size)?;
-        Ok(Self::Old(Arc::new(file)))
+        Ok(Self::Old(Arc::new(file), size))
     }
 
     fn open_part(path: &Path, wish: &Wish, global: &Global, options: OpenOptions) -> anyhow::Result<Self> {
@@ -87,7 +89,7 @@ impl Target {
             ));
         }
         let image = OpenImage { options, partition: global.partition, offset: global.offset, backing: false };
-        let device = open_image(path, &image)?;
+        let device = unless_ending(path, global, || open_image(path, &image))?;
         if !wish.force {
             refuse_known(&*device, path)?;
         }
@@ -110,7 +112,7 @@ impl Target {
     /// Bytes.
     pub fn size(&self) -> u64 {
         match self {
-            Self::Old(file) => file.size(),
+            Self::Old(_, size) => *size,
             Self::Part(device) => device.size(),
             Self::New(file) => file.device().size(),
             Self::Imagined(size) => *size,
@@ -120,17 +122,25 @@ impl Target {
     /// Bytes of a sector.
     pub fn sector_size(&self) -> u32 {
         match self {
-            Self::Old(file) => file.logical_sector_size(),
+            Self::Old(file, _) => file.logical_sector_size(),
             Self::Part(device) => device.logical_sector_size(),
             Self::New(file) => file.device().logical_sector_size(),
             Self::Imagined(_) => 512,
         }
     }
 
+    /// All that was asked for can be: what there is gets the size that is wanted.
+    pub fn prepare(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Old(file, size) if *size != file.size() => Ok(file.set_size(*size)?),
+            _ => Ok(()),
+        }
+    }
+
     /// What to write to.
     pub fn device(&self) -> anyhow::Result<&dyn Device> {
         match self {
-            Self::Old(file) => Ok(&**file),
+            Self::Old(file, _) => Ok(&**file),
             Self::Part(device) => Ok(&**device),
             Self::New(file) => Ok(file.device()),
             Self::Imagined(_) => bail!("nothing is written with -N"),
@@ -140,7 +150,7 @@ impl Target {
     /// The same for who keeps it longer.
     pub fn shared_device(&self) -> anyhow::Result<Arc<dyn Device>> {
         match self {
-            Self::Old(file) => Ok(file.clone()),
+            Self::Old(file, _) => Ok(file.clone()),
             Self::Part(device) => Ok(Arc::clone(device)),
             Self::New(file) => Ok(file.shared_device()),
             Self::Imagined(_) => bail!("nothing is written with -N"),

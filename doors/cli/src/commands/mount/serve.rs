@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use block::Device;
+use block::{Device, MountMark};
 use fuse::counts::Counts;
 use fuse::mount::{Mounted, Wanted};
 use fuse::served::Options;
@@ -30,7 +30,8 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
         .canonicalize()
         .map_err(|error| anyhow!("{}: {error}", arguments.directory.display()))?;
     let image = arguments.image.canonicalize().unwrap_or_else(|_| arguments.image.clone());
-    let ending = Ending::new()?;
+    // Declared first to be dropped last: who waits for it then finds the image free.
+    let mut mark = None;
     let metrics = wishes.metrics.map(Endpoint::new).transpose()?;
     let opened = open_volume(&arguments.image, wishes, global)?;
     let mut wanted = wishes.mount.clone();
@@ -39,7 +40,9 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
         wanted.source = image.display().to_string();
     }
     let threads = wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS));
-    let served = mount(&wanted, wishes).and_then(|(session, mounted)| {
+    // Until here a signal ends the program: it may have waited for another one.
+    let served = Ending::new().and_then(|ending| {
+        let (session, mounted) = mount(&wanted, wishes, &image, &mut mark)?;
         let counts = Counts::new(threads);
         let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
         serving.run(&session, ending, metrics.as_ref())
@@ -50,11 +53,19 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     Ok(exit_code::OK)
 }
 
-/// Mounts, and tells who waits for it.
-fn mount(wanted: &Wanted, wishes: &Wishes) -> anyhow::Result<(Session, Mounted)> {
+/// Mounts, marks the image as mounted, and tells who waits for it.
+fn mount(
+    wanted: &Wanted,
+    wishes: &Wishes,
+    image: &Path,
+    mark: &mut Option<MountMark>,
+) -> anyhow::Result<(Session, Mounted)> {
     let directory = &wanted.directory;
     let device = fuse::mount::mount(wanted).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
     let mounted = Mounted::last_on(directory);
+    if !wanted.read_only {
+        *mark = mounted.device().and_then(|number| MountMark::place(image, number));
+    }
     let begun = Session::begin(device, wishes.writeback).map_err(anyhow::Error::from);
     // For root alone, and nothing that others would miss.
     let _ = mounted.read_ahead();

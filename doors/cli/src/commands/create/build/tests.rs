@@ -45,7 +45,7 @@ fn an_image_that_was_too_small_is_made_again() {
     let words = ["create", image.to_str().unwrap(), "--from", ".", "--quiet"];
     let Command { global, arguments } = Command::parse_from(words);
     let messages = Messages::new(&global, "image");
-    let site = Site::open(&image, false, arguments.container).unwrap();
+    let site = Site::open(&image, false, arguments.container, &global).unwrap();
     let choice = Choice::of(&arguments, &site).unwrap();
     let sources = Sources::of(vec![Box::new(Growing)]);
     let progress = Progress::new(&global);

@@ -11,9 +11,12 @@ use model::Rng;
 use xebec::{New as NewFile, SetAttribute};
 
 use super::*;
+use crate::args::Global;
 
 #[derive(Parser)]
 struct Command {
+    #[command(flatten)]
+    global: Global,
     #[command(flatten)]
     arguments: Arguments,
 }
@@ -102,8 +105,8 @@ fn fits(block_size: &str, shape: &[Files], seed: u64) {
     let image = folder.path().join("image");
     let size = format!("size={block_size}");
     let arguments = ["create", image.to_str().unwrap(), "--from", ".", "-b", &size, "--reproducible"];
-    let arguments = Command::parse_from(arguments).arguments;
-    let site = Site::open(&image, false, arguments.container).unwrap();
+    let Command { global, arguments } = Command::parse_from(arguments);
+    let site = Site::open(&image, false, arguments.container, &global).unwrap();
     let choice = Choice::of(&arguments, &site).unwrap();
     let mut survey = Survey::new(choice.options.block_size);
     shape.iter().for_each(|files| files.count(&mut survey));

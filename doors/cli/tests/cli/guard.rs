@@ -1,0 +1,144 @@
+//! Images that somebody else uses: refused by whoever would change or replace them, read with a warning.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use block::{FileDevice, OpenOptions};
+use samples::Sample;
+
+use crate::{Scene, stderr, xebec};
+
+const WRITER: &str = "another program has it open for writing";
+
+fn writer(path: &Path) -> FileDevice {
+    FileDevice::open(path, &OpenOptions { writable: true, ..OpenOptions::default() }).unwrap()
+}
+
+/// `create --force` and `clone --force` asked for no lock: a mounted image was replaced, and what was written from then
+/// on was lost with it.
+#[test]
+fn an_image_in_use_is_neither_changed_nor_replaced() {
+    let scene = Scene::new(Sample::Clean);
+    let image = scene.image().to_owned();
+    let named = image.display().to_string();
+    let (other, tree, tar) = (scene.beside("other"), scene.beside("tree"), scene.beside("held.tar"));
+    std::fs::copy(&image, &other).unwrap();
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(&tar, b"somebody's").unwrap();
+    let [other, tree, archive] = [&other, &tree, &tar].map(|path| path.display().to_string());
+    let before = std::fs::read(&image).unwrap();
+    let held = (writer(&image), writer(&tar));
+    for words in [
+        &["create", "--force", &named, "--from", &tree][..],
+        &["create", "--force", "--format", "qcow2", &named, "--from", &tree],
+        &["clone", "--force", &other, &named],
+        &["clone", &named, "copy"],
+        &["mkfs", "--force", &named],
+        &["mkfs", "--force", "--size", "100m", &named],
+        &["sync", &tree, &named],
+        &["touch", &named, "/new"],
+        &["grow", &named, "+10m"],
+        &["replay", &named],
+        &["extract", &other, "--to", &archive, "--overwrite"],
+    ] {
+        let said = stderr(&mut xebec_in(&tree, words));
+        assert!(said.contains(WRITER), "{words:?}: {said}");
+        xebec_in(&tree, words).assert().code(1);
+    }
+    assert!(before == std::fs::read(&image).unwrap() && std::fs::read(&tar).unwrap() == b"somebody's");
+    assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 0);
+    drop(held);
+    xebec_in(&tree, &["clone", "--force", &other, &named]).assert().success();
+    for format in ["raw", "qcow2"] {
+        let words = ["create", "--force", "--format", format, &named, "--from", &tree];
+        xebec_in(&tree, &words).assert().success();
+    }
+}
+
+fn xebec_in(folder: &str, words: &[&str]) -> assert_cmd::Command {
+    let mut command = xebec();
+    command.current_dir(folder).args(words);
+    command
+}
+
+/// As root, `create --force /dev/null` would have made a file of it; here it is a directory and a fifo.
+#[test]
+fn only_files_are_replaced_by_files() {
+    let scene = Scene::new(Sample::Clean);
+    let fifo = scene.beside("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
+    let (fifo, folder) = (fifo.display().to_string(), scene.beside("").display().to_string());
+    for target in [&fifo, &folder] {
+        let clone = stderr(&mut scene.xebec("clone", &["--force", target]));
+        let create = stderr(xebec().args(["create", "--force", target, "--from", &folder]));
+        assert!(clone.contains("is no file") && create.contains("is no file"), "{clone}{create}");
+    }
+    assert!(!std::fs::metadata(fifo).unwrap().is_file());
+}
+
+/// The file was cut to its new size first, and then the layout was refused.
+#[test]
+fn a_refused_mkfs_leaves_what_there_was() {
+    let scene = Scene::new(Sample::Clean);
+    let before = std::fs::read(scene.image()).unwrap();
+    for words in [
+        &["--size", "8m"][..],
+        &["--size", "20m", "-L", "a label that is too long"],
+        &["--size", "100m", "-d", "agcount=100"],
+        &["--size", "300m", "--for", "linux-5.4", "-n", "parent=1"],
+        &["-p", "/there/is/no/such/directory"],
+    ] {
+        let output = scene.xebec("mkfs", words).arg("-f").assert().failure().get_output().clone();
+        assert!(before == std::fs::read(scene.image()).unwrap(), "{words:?}: {output:?}");
+    }
+    scene.xebec("mkfs", &["-f", "--size", "20m"]).assert().success();
+    assert_eq!(std::fs::metadata(scene.image()).unwrap().len(), 20 << 20);
+}
+
+#[test]
+fn a_reader_is_warned_of_a_writer() {
+    let scene = Scene::new(Sample::Clean);
+    let names = scene.output("ls", &["/"]);
+    assert_eq!(stderr(&mut scene.xebec("ls", &["/"])), "");
+    let held = writer(scene.image());
+    let warned = stderr(&mut scene.xebec("ls", &["/"]));
+    assert!(warned.contains("warning") && warned.contains(WRITER) && warned.lines().count() == 1, "{warned}");
+    assert_eq!(scene.output("ls", &["/"]), names);
+    for command in ["info", "check", "log", "label"] {
+        // The warning is no part of the document.
+        assert_eq!(scene.json(command, &[])["version"], 1, "{command}");
+        let warned = stderr(&mut scene.xebec(command, &["--quiet"]));
+        assert_eq!(warned.matches(WRITER).count(), 1, "{command}: {warned}");
+    }
+    drop(held);
+    assert_eq!(stderr(&mut scene.xebec("ls", &["/"])), "");
+}
+
+#[test]
+fn a_command_waits_for_another_as_long_as_it_is_told() {
+    let scene = Scene::new(Sample::Clean);
+    let held = writer(scene.image());
+    let said = stderr(&mut scene.xebec("touch", &["--wait", "0", "/new"]));
+    assert!(said.contains(WRITER), "{said}");
+    let image = scene.image().display().to_string();
+    let mut command = needs::own(env!("CARGO_BIN_EXE_xebec"));
+    command.args(["touch", "--wait", "1000000", &image, "/new"]).stderr(Stdio::piped());
+    let mut waiting = command.spawn().unwrap();
+    // Until it waits, or has ended, which would be wrong.
+    let waits = || {
+        let ino = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&image).unwrap());
+        let mut locks = String::new();
+        File::open("/proc/locks").and_then(|mut file| file.read_to_string(&mut locks)).unwrap();
+        locks.lines().any(|line| line.contains("->") && line.contains(&format!(":{ino} ")))
+    };
+    while !waits() {
+        assert!(waiting.try_wait().unwrap().is_none(), "it did not wait");
+        std::thread::yield_now();
+    }
+    drop(held);
+    assert!(waiting.wait_with_output().unwrap().status.success());
+    assert!(scene.output("ls", &["/"]).contains("new"));
+}
