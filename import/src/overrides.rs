@@ -28,8 +28,6 @@ pub type ChangeMode = Box<dyn Fn(u16, bool) -> u16 + Send + Sync>;
 /// See the module.
 #[derive(Default)]
 pub struct Overrides {
-    /// Of the source only contents and permissions are taken: files are root's and new, and have nothing else.
-    pub plain: bool,
     /// Owner of everything.
     pub uid: Option<u32>,
     /// Group of everything.
@@ -104,17 +102,13 @@ impl Overrides {
 
     /// Whether nothing is wanted otherwise.
     pub fn is_empty(&self) -> bool {
-        let Self { plain, uid, gid, mode, latest, lines } = self;
-        !plain && uid.or(*gid).is_none() && mode.is_none() && latest.is_none() && lines.is_empty()
+        let Self { uid, gid, mode, latest, lines } = self;
+        uid.or(*gid).is_none() && mode.is_none() && latest.is_none() && lines.is_empty()
     }
 
     /// Changes an entry as the user wants it.
     pub fn apply(&self, entry: &mut Entry) {
         let facts = &mut entry.facts;
-        if self.plain {
-            let stored = facts.stored;
-            *facts = Facts { permissions: facts.permissions & 0o777, stored, ..Facts::default() };
-        }
         let is_directory = entry.kind == Kind::Directory;
         if let Some(mode) = self.mode.as_ref().filter(|_| !matches!(entry.kind, Kind::Symlink(_))) {
             facts.permissions = mode(facts.permissions, is_directory) & 0o7777;

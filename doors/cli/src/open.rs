@@ -105,6 +105,15 @@ fn parse_inode(text: &str) -> Result<u64, std::num::ParseIntError> {
 }
 
 impl Image {
+    /// What a log does not give back may be missing anywhere: no script must take a tree that was `taken` out for a
+    /// whole one.
+    pub fn expect_whole(&self, taken: &str) {
+        if self.log.is_partial() {
+            let lacks = "may lack its newest changes";
+            self.messages.fail(format_args!("the log was replayed in part: what was {taken} {lacks}"));
+        }
+    }
+
     /// Finds the files of a command line; those that cannot be found are counted as failures. A file that was named
     /// by number is called by it.
     pub fn find_files(&self, files: &Files, last: Last) -> Vec<(Vec<u8>, Inode)> {

@@ -3,6 +3,7 @@
 //! | part | subject |
 //! |---|---|
 //! | `acl` | getfacl, setfacl |
+//! | `copy` | cp |
 //! | `create` | images from directories and archives |
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
@@ -18,6 +19,7 @@
 
 mod acl;
 mod contents;
+mod copy;
 mod create;
 mod edit;
 mod extract;

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | this file | a volume on which Linux did it, and one on which Xebec did |
 //! | [`acl`] | `setfacl`, `getfacl`, and what `chmod` does to lists |
+//! | [`copy`] | `cp`, in all directions, beside that of GNU |
 //! | [`flags`] | `chattr`, `lsattr`, `project`, `extsize`, and what all calls make of flags and projects |
 // A test says what it expects by panicking; clippy sees that in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod acl;
+mod copy;
 mod flags;
 
 use std::io::Write as _;

@@ -79,7 +79,7 @@ impl Write {
 }
 
 /// Writes all of a source; how many bytes.
-pub(super) fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Result<u64> {
+fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Result<u64> {
     let (mut buffer, mut at) = (vec![0; AT_ONCE], start);
     loop {
         let read = match source.read(&mut buffer) {
@@ -95,11 +95,6 @@ pub(super) fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> an
             rest = rest.get(written..).unwrap_or_default();
         }
     }
-}
-
-/// A file that is made, or cut off at its beginning.
-pub(super) fn replaced<'v>(volume: &'v Volume, path: &[u8], mode: u16) -> xebec::Result<File<'v>> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(volume, path)
 }
 
 /// Arguments of `truncate`.

@@ -8,7 +8,7 @@
 //! | `change` | `chmod`, `chown` |
 //! | `contents` | `write`, `truncate`, `fallocate`, `reflink` |
 //! | `copy` | `cp` |
-//! | `trees` | `tar-in`, and `cp -r` |
+//! | `trees` | `tar-in` |
 //! | `attributes` | `setfattr` |
 //! | `setfacl` | `setfacl` |
 //! | `settings` | `chattr`, `project`, `extsize`, `cowextsize` |

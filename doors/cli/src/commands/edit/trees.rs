@@ -1,4 +1,4 @@
-//! Whole trees into a volume: `tar-in`, and `cp -r`.
+//! Whole trees into a volume: `tar-in`.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,8 +7,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use base::Ino;
 use clap::Args;
-use format::inode::FileType;
-use import::{Archive, Directory, Overrides, Source, Writer};
+use import::{Archive, Overrides, Source, Writer};
 use xebec::Volume;
 
 use super::{Edit, bytes};
@@ -60,23 +59,6 @@ impl TarIn {
         let root = volume.resolve(dir, true).map_err(|error| anyhow!("{}: {error}", names::quoted(dir)))?;
         take_in(volume, root, &archive.whiteouts(self.whiteouts.is_some()), Overrides::default())
     }
-}
-
-/// Everything that is in a directory of this machine, as a directory of the volume that may exist already.
-pub fn copy_in(volume: &Volume, source: &Path, to: &[u8], preserve: bool) -> anyhow::Result<()> {
-    let root = match volume.resolve(to, true) {
-        Ok(there) => there,
-        Err(_) => {
-            let (dir, name) = volume.resolve_parent(to)?;
-            volume.create(dir, name, &xebec::New::directory())?
-        }
-    };
-    if volume.metadata(root)?.file_type != FileType::Directory {
-        bail!("{} is not a directory", names::quoted(to));
-    }
-    let mut overrides = Overrides::default();
-    overrides.plain = !preserve;
-    take_in(volume, root, &Directory::new(source), overrides)
 }
 
 fn take_in(volume: &Volume, root: Ino, source: &dyn Source, overrides: Overrides) -> anyhow::Result<()> {

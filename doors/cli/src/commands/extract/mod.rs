@@ -40,6 +40,7 @@ use base::pipeline;
 use place::{Place, Rights};
 use progress::{Progress, Summary};
 use source::Subject;
+pub use source::{Facts, Runs, is_safe};
 use tree::{Tree, TreeSink};
 
 /// Arguments of `extract`.
@@ -133,34 +134,6 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     Ok(image.messages.finish())
 }
 
-/// Takes one file or directory out as `cp` does: into the directory `to`, or, unless `into`, as `to` itself.
-pub fn copy(
-    image: &Image,
-    path: &OsStr,
-    (to, into): (&Path, bool),
-    recursive: bool,
-    global: &Global,
-) -> anyhow::Result<()> {
-    let last = if recursive { Last::Keep } else { Last::Follow };
-    let mut subject = subject(image, path, last)?;
-    let is_directory = image.volume.inode(subject.ino)?.dinode().file_type() == Some(FileType::Directory);
-    anyhow::ensure!(recursive || !is_directory, "is a directory: copy it with -r");
-    let own = OsStr::from_bytes(&subject.name).to_owned();
-    let to = match (is_directory, into) {
-        (true, true) if source::is_safe(&subject.name) => to.join(own),
-        (true, _) | (false, true) => to.to_owned(),
-        (false, false) => {
-            let Some(name) = to.file_name() else { anyhow::bail!("{}: it is not a directory", to.display()) };
-            subject.name = name.as_bytes().to_vec();
-            to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
-        }
-    };
-    anyhow::ensure!(is_directory || to.is_dir(), "{}: there is no such directory", to.display());
-    let progress = Progress::new(global, None);
-    let job = Job { image, subject, progress, threads: global.thread_count() };
-    job.directory(&to, true).map(drop)
-}
-
 fn subject(image: &Image, path: &OsStr, last: Last) -> anyhow::Result<Subject> {
     let inode = resolve(&image.volume, path.as_bytes(), last)?;
     let name = path.as_bytes().rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
@@ -178,15 +151,6 @@ struct Job<'j> {
 }
 
 impl Job<'_> {
-    /// What a log does not give back may be missing anywhere: no script must take such a tree for a whole one.
-    fn expect_whole(&self) {
-        if self.image.log.is_partial() {
-            self.image
-                .messages
-                .fail("the log was replayed in part: what was extracted may lack its newest changes");
-        }
-    }
-
     fn archive<O: Write + Send>(&self, out: O) -> anyhow::Result<(O, Summary)> {
         let buffers = Buffers::default();
         let (volume, messages, progress) = (&self.image.volume, &self.image.messages, &self.progress);
@@ -201,7 +165,7 @@ impl Job<'_> {
             ArchiveSink { out, written: 0, seen: HashMap::new(), buffers: &buffers, progress, messages };
         pipeline::run(&work, vec![archive::Task::Subject(self.subject.clone())], &mut sink, self.threads)?;
         let out = sink.finish()?;
-        self.expect_whole();
+        self.image.expect_whole("extracted");
         Ok((out, progress.finish(messages)))
     }
 
@@ -255,13 +219,13 @@ impl Job<'_> {
             TreeSink { root: root.clone(), seen: HashMap::new(), last: None, rights, progress, messages };
         let task = tree::Task::Subject(self.subject.clone(), root);
         pipeline::run(&work, vec![task], &mut sink, self.threads)?;
-        self.expect_whole();
+        self.image.expect_whole("extracted");
         Ok(progress.finish(messages))
     }
 }
 
 /// Every directory on the way down is open, so as many descriptors as the system allows.
-fn allow_many_descriptors() {
+pub fn allow_many_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // Where it is refused, very deep trees fail with their own message.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

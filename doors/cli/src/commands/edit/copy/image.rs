@@ -1,0 +1,146 @@
+//! Files of an image that is only read.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use anyhow::{Result, bail};
+use base::time::Time;
+use base::{Ino, errno};
+use format::inode::FileType;
+use format::timestamp::Timestamp;
+use read::{Inode, Last, Metadata, Volume, read_at, read_link, resolve};
+use xebec::Device;
+
+use super::side::{At, Attributes, Contents, Side, Stat};
+use super::volume::expect_contents;
+use crate::commands::extract::{Facts, Runs, is_safe};
+use crate::listing::Listing;
+use crate::names::quoted;
+use crate::open::Image;
+
+/// Stands for the device in an identity: none of this machine has that number.
+const SIDE: u64 = u64::MAX - 1;
+
+/// A directory that was entered.
+pub struct Folder {
+    names: HashMap<Vec<u8>, Ino>,
+}
+
+fn find(image: &Image, at: &At<Folder>, follow: bool) -> read::Result<Option<Inode>> {
+    let last = if follow { Last::Follow } else { Last::Keep };
+    let found = match &at.dir {
+        Some(dir) => match dir.names.get(&at.name) {
+            None => return Ok(None),
+            Some(ino) => {
+                let inode = image.volume.inode(*ino)?;
+                match follow && inode.dinode().file_type() == Some(FileType::Symlink) {
+                    true => resolve(&image.volume, &at.shown, last),
+                    false => Ok(inode),
+                }
+            }
+        },
+        None => resolve(&image.volume, &at.name, last),
+    };
+    match found {
+        Err(error) if error.errno() == errno::ENOENT => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+fn expect(image: &Image, at: &At<Folder>, follow: bool) -> Result<Inode> {
+    match find(image, at, follow)? {
+        Some(inode) => Ok(inode),
+        None => bail!("no such file or directory"),
+    }
+}
+
+impl Side for Image {
+    type Dir = Folder;
+
+    fn stat(&self, at: &At<Folder>, follow: bool) -> Result<Option<Stat>> {
+        let Some(inode) = find(self, at, follow)? else { return Ok(None) };
+        let known = Metadata::of(&inode.dinode(), self.volume.geometry())?;
+        if at.name.ends_with(b"/") && known.file_type != FileType::Directory {
+            bail!("is not a directory");
+        }
+        let time = |time: Timestamp| Time { seconds: time.seconds, nanos: time.nanoseconds };
+        Ok(Some(Stat {
+            id: (SIDE, known.ino.0),
+            kind: known.file_type,
+            permissions: known.permissions,
+            links: known.links.into(),
+            uid: known.uid,
+            gid: known.gid,
+            accessed: time(known.times.access),
+            modified: time(known.times.modify),
+            device: Device { major: known.device.0, minor: known.device.1 },
+        }))
+    }
+
+    fn enter(&self, at: &At<Folder>, follow: bool) -> Result<Folder> {
+        let inode = expect(self, at, follow)?;
+        let fail = |error| self.messages.fail(format_args!("{}: {error}", quoted(&at.shown)));
+        let listing = Listing::read(&self.volume, &inode.dinode(), fail);
+        let mut names = HashMap::new();
+        for item in listing.items() {
+            let name = listing.name(item);
+            match is_safe(name) {
+                true => drop(names.insert(name.to_vec(), item.ino)),
+                false => self.messages.fail(format_args!(
+                    "{}: holds a name that no file can have: left out",
+                    quoted(&at.shown)
+                )),
+            }
+        }
+        Ok(Folder { names })
+    }
+
+    fn list(&self, dir: &Folder) -> Result<Vec<Vec<u8>>> {
+        let mut names: Vec<_> = dir.names.keys().cloned().collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read_link(&self, at: &At<Folder>) -> Result<Vec<u8>> {
+        Ok(read_link(&self.volume, &expect(self, at, false)?.dinode())?)
+    }
+
+    fn attributes(&self, at: &At<Folder>, follow: bool) -> Result<Attributes> {
+        let inode = expect(self, at, follow)?;
+        let fail = |error| self.messages.fail(format_args!("{}: {error}", quoted(&at.shown)));
+        Ok(Facts::of(&self.volume, &inode.dinode(), fail)?.xattrs)
+    }
+
+    fn open(&self, at: &At<Folder>, follow: bool, known: &Stat) -> Result<Box<dyn Contents + '_>> {
+        expect_contents(known)?;
+        let inode = expect(self, at, follow)?;
+        if self.log.files_unfinished().contains(&inode.ino()) {
+            let name = quoted(&at.shown);
+            self.messages
+                .warn(format_args!("{name}: an operation on it was unfinished: it is copied half done"));
+        }
+        let size = inode.dinode().core.size.get();
+        Ok(Box::new(Open { volume: &self.volume, inode, size }))
+    }
+}
+
+struct Open<'i> {
+    volume: &'i Volume,
+    inode: Inode,
+    size: u64,
+}
+
+impl Contents for Open<'_> {
+    fn size(&self) -> Option<u64> {
+        Some(self.size)
+    }
+
+    fn next_run(&mut self, from: u64) -> Result<Option<Range<u64>>> {
+        let mut runs = Runs::new(self.volume, &self.inode.dinode(), from)?;
+        Ok(runs.next().transpose()?.map(|run| run.offset..run.end()))
+    }
+
+    fn read(&mut self, at: u64, buffer: &mut [u8]) -> Result<usize> {
+        Ok(read_at(self.volume, &self.inode.dinode(), at, buffer)?)
+    }
+}

@@ -1,0 +1,228 @@
+//! Files of a volume that is open for changes.
+
+use std::ops::Range;
+
+use anyhow::{Context as _, Result, bail};
+use base::time::Time;
+use base::{Ino, errno};
+use format::inode::FileType;
+use xebec::{Device, Dir, File, Kind, New, OpenOptions, SetAttribute, SetMetadata, Volume};
+
+use super::side::{At, Attributes, Contents, Id, Side, Stat, Target};
+
+/// Stands for the device in an [`Id`]: none of this machine has that number.
+const SIDE: u64 = u64::MAX;
+/// What new files do not get unless their mode is kept, as with `mkdir` and `touch`.
+const UMASK: u16 = 0o022;
+
+/// A file that was made or opened.
+pub struct Node<'v> {
+    ino: Ino,
+    /// Open for writing, if it has contents.
+    file: Option<File<'v>>,
+    /// The mode of a program that was there before: writing takes set-ID bits away, but not where root writes.
+    program: Option<u16>,
+}
+
+fn find(volume: &Volume, at: &At<Ino>, follow: bool) -> xebec::Result<Ino> {
+    match at.dir.as_deref() {
+        None => volume.resolve(&at.name, follow),
+        Some(dir) if follow => volume.resolve_from(*dir, &at.name),
+        Some(dir) => volume.lookup(*dir, &at.name),
+    }
+}
+
+/// The directory in which a name is made, and the name.
+fn place<'a>(volume: &Volume, at: &'a At<Ino>, is_directory: bool) -> Result<(Ino, &'a [u8])> {
+    if at.name.ends_with(b"/") && !is_directory {
+        bail!("there is no such directory");
+    }
+    Ok(match at.dir.as_deref() {
+        None => match volume.resolve_parent(&at.name) {
+            Err(error) if error.errno() == errno::ENOENT => bail!("there is no such directory"),
+            found => found?,
+        },
+        Some(dir) => (*dir, at.name.as_slice()),
+    })
+}
+
+impl Side for Volume {
+    type Dir = Ino;
+
+    fn stat(&self, at: &At<Ino>, follow: bool) -> Result<Option<Stat>> {
+        let ino = match find(self, at, follow) {
+            Err(error) if error.errno() == errno::ENOENT => return Ok(None),
+            found => found?,
+        };
+        let known = self.metadata(ino)?;
+        if at.name.ends_with(b"/") && known.file_type != FileType::Directory {
+            bail!("is not a directory");
+        }
+        let id: Id = (SIDE, ino.0);
+        Ok(Some(Stat {
+            id,
+            kind: known.file_type,
+            permissions: known.permissions,
+            links: known.nlink.into(),
+            uid: known.uid,
+            gid: known.gid,
+            accessed: known.accessed,
+            modified: known.modified,
+            device: known.device.unwrap_or(Device { major: 0, minor: 0 }),
+        }))
+    }
+
+    fn enter(&self, at: &At<Ino>, follow: bool) -> Result<Ino> {
+        Ok(find(self, at, follow)?)
+    }
+
+    fn list(&self, dir: &Ino) -> Result<Vec<Vec<u8>>> {
+        let entries = Dir::open_ino(self, *dir)?.entries()?.into_iter().map(|(name, _)| name);
+        Ok(entries.filter(|name| !matches!(name.as_slice(), b"." | b"..")).collect())
+    }
+
+    fn read_link(&self, at: &At<Ino>) -> Result<Vec<u8>> {
+        Ok(Volume::read_link(self, find(self, at, false)?)?)
+    }
+
+    fn attributes(&self, at: &At<Ino>, follow: bool) -> Result<Attributes> {
+        let ino = find(self, at, follow)?;
+        let names = self.list_attributes(ino)?.into_iter();
+        names.map(|name| Ok((name.clone(), self.get_attribute(ino, &name)?))).collect()
+    }
+
+    fn open(&self, at: &At<Ino>, follow: bool, known: &Stat) -> Result<Box<dyn Contents + '_>> {
+        expect_contents(known)?;
+        let file = OpenOptions::new().read(true).open_ino(self, find(self, at, follow)?)?;
+        Ok(Box::new(Open(file)))
+    }
+}
+
+/// In an image there is nothing behind a device, and nobody at the other end of a pipe.
+pub fn expect_contents(known: &Stat) -> Result<()> {
+    match known.kind {
+        FileType::Regular => Ok(()),
+        _ => bail!("is a device, a pipe or a socket, of which an image holds no contents: copy it with -r"),
+    }
+}
+
+struct Open<'v>(File<'v>);
+
+impl Contents for Open<'_> {
+    fn size(&self) -> Option<u64> {
+        Some(self.0.len())
+    }
+
+    fn next_run(&mut self, from: u64) -> Result<Option<Range<u64>>> {
+        let Some(start) = self.0.seek_data(from)? else { return Ok(None) };
+        let end = self.0.seek_hole(start)?.unwrap_or(self.0.len());
+        Ok((start < end).then_some(start..end))
+    }
+
+    fn read(&mut self, at: u64, buffer: &mut [u8]) -> Result<usize> {
+        Ok(self.0.read_at(buffer, at)?)
+    }
+
+    fn in_volume(&self) -> Option<&File<'_>> {
+        Some(&self.0)
+    }
+}
+
+impl Target for Volume {
+    type Node<'t> = Node<'t>;
+
+    fn umask(&self) -> u16 {
+        UMASK
+    }
+
+    fn make(&self, at: &At<Ino>, kind: Kind<'_>, mode: u16) -> Result<Node<'_>> {
+        let (dir, name) = place(self, at, kind == Kind::Directory)?;
+        let new = New { kind, permissions: mode, umask: UMASK, ..New::file() };
+        let ino = match self.create(dir, name, &new) {
+            Err(error) if error.errno() == errno::EEXIST && kind == Kind::File => {
+                bail!("is a symbolic link to nothing: it is not written through")
+            }
+            made => made?,
+        };
+        let file = match kind {
+            Kind::File => Some(OpenOptions::new().write(true).open_ino(self, ino)?),
+            _ => None,
+        };
+        Ok(Node { ino, file, program: None })
+    }
+
+    fn overwrite(&self, at: &At<Ino>) -> Result<Node<'_>> {
+        let ino = find(self, at, true)?;
+        let mode = self.metadata(ino)?.permissions;
+        let file = OpenOptions::new().write(true).truncate(true).open_ino(self, ino)?;
+        let node = Node { ino, file: Some(file), program: Some(mode).filter(|mode| mode & 0o6000 != 0) };
+        // As in Linux, also where root writes.
+        Target::remove_attribute(self, &node, b"security.capability")?;
+        Ok(node)
+    }
+
+    fn node(&self, at: &At<Ino>) -> Result<Node<'_>> {
+        Ok(Node { ino: find(self, at, false)?, file: None, program: None })
+    }
+
+    fn write(&self, node: &Node<'_>, mut at: u64, mut bytes: &[u8]) -> Result<()> {
+        let file = node.file.as_ref().context("is not open for writing")?;
+        while !bytes.is_empty() {
+            let written = file.write_at(bytes, at)?;
+            at += written as u64;
+            bytes = bytes.get(written..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, node: &Node<'_>, size: u64) -> Result<()> {
+        Ok(node.file.as_ref().context("is not open for writing")?.set_len(size)?)
+    }
+
+    fn written(&self, node: &Node<'_>) -> Result<()> {
+        node.program.map_or(Ok(()), |mode| self.set_mode(node, mode))
+    }
+
+    fn share(&self, node: &Node<'_>, contents: &dyn Contents) -> bool {
+        let (Some(to), Some(from)) = (&node.file, contents.in_volume()) else { return false };
+        from.is_empty() || to.clone_range(from, 0, 0, 0).is_ok()
+    }
+
+    fn link(&self, existing: &At<Ino>, new: &At<Ino>) -> Result<()> {
+        let (dir, name) = place(self, new, false)?;
+        Ok(Volume::link(self, find(self, existing, false)?, dir, name)?)
+    }
+
+    fn unlink(&self, at: &At<Ino>) -> Result<()> {
+        let (dir, name) = place(self, at, false)?;
+        Ok(Volume::unlink(self, dir, name)?)
+    }
+
+    fn set_owner(&self, node: &Node<'_>, uid: u32, gid: u32) -> Result<bool> {
+        let set = SetMetadata { uid: Some(uid), gid: Some(gid), ..SetMetadata::default() };
+        self.set_metadata(node.ino, &set)?;
+        Ok(true)
+    }
+
+    fn set_mode(&self, node: &Node<'_>, mode: u16) -> Result<()> {
+        let set = SetMetadata { permissions: Some(mode), ..SetMetadata::default() };
+        Ok(self.set_metadata(node.ino, &set)?)
+    }
+
+    fn set_times(&self, node: &Node<'_>, accessed: Time, modified: Time) -> Result<()> {
+        let set =
+            SetMetadata { accessed: Some(accessed), modified: Some(modified), ..SetMetadata::default() };
+        Ok(self.set_metadata(node.ino, &set)?)
+    }
+
+    fn set_attribute(&self, node: &Node<'_>, name: &[u8], value: &[u8]) -> Result<()> {
+        Ok(Volume::set_attribute(self, node.ino, name, value, SetAttribute::Any)?)
+    }
+
+    fn remove_attribute(&self, node: &Node<'_>, name: &[u8]) -> Result<()> {
+        match Volume::remove_attribute(self, node.ino, name) {
+            Err(error) if error.errno() == errno::ENODATA => Ok(()),
+            removed => Ok(removed?),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `cp` in all directions, as far as that needs neither root nor GNU's own: see also `proof/interop/tests/commands`.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+use std::os::unix::net::UnixListener;
+
+use assert_cmd::Command;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use samples::Sample;
+
+use crate::{Scene, stderr, xebec};
+
+impl Scene {
+    fn cp(&self, arguments: &[&str]) -> Command {
+        let mut cp = xebec();
+        let image = format!("{}:", self.image().display());
+        let here = format!("{}/", self.beside("").display());
+        let argument = |text: &&str| text.replace("IMAGE:", &image).replace("HERE/", &here);
+        cp.arg("cp").args(arguments.iter().map(argument));
+        cp
+    }
+
+    fn copy(&self, arguments: &[&str]) {
+        self.cp(arguments).assert().success();
+    }
+
+    fn stat(&self, path: &str) -> serde_json::Value {
+        self.json("stat", &[path])["files"][0].clone()
+    }
+}
+
+/// A tree of all kinds of files that need no root.
+fn tree(scene: &Scene) {
+    let tree = scene.beside("tree");
+    std::fs::create_dir_all(tree.join("deep")).unwrap();
+    std::fs::write(tree.join("file"), b"contents").unwrap();
+    std::fs::hard_link(tree.join("file"), tree.join("deep/hard")).unwrap();
+    symlink("file", tree.join("link")).unwrap();
+    symlink("nowhere", tree.join("dangling")).unwrap();
+    mknodat(CWD, tree.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    drop(UnixListener::bind(tree.join("socket")).unwrap());
+    std::fs::write(tree.join(" blanks "), b"blanks").unwrap();
+}
+
+/// `cp -a` stored what symbolic links lead to, waited for a writer of a pipe, and made files of devices and sockets.
+#[test]
+fn every_kind_of_file_is_copied_as_what_it_is() {
+    let scene = Scene::new(Sample::Clean);
+    tree(&scene);
+    scene.copy(&["-a", "HERE/tree", "IMAGE:/in"]);
+    scene.copy(&["-a", "IMAGE:/in", "IMAGE:/within"]);
+    scene.copy(&["-a", "IMAGE:/within", "HERE/out"]);
+    for dir in ["/in", "/within"] {
+        for (name, kind) in [
+            ("link", "symlink"),
+            ("dangling", "symlink"),
+            ("pipe", "fifo"),
+            ("socket", "socket"),
+            ("deep", "dir"),
+            (" blanks ", "file"),
+        ] {
+            assert_eq!(scene.stat(&format!("{dir}/{name}"))["type"], kind, "{dir}/{name}");
+        }
+        let inode = |name: &str| scene.stat(&format!("{dir}/{name}"))["ino"].clone();
+        assert_eq!(inode("file"), inode("deep/hard"));
+    }
+    let out = scene.beside("out");
+    assert_eq!(std::fs::read_link(out.join("link")).unwrap().as_os_str().as_bytes(), b"file");
+    assert!(out.join("pipe").symlink_metadata().unwrap().file_type().is_fifo());
+    assert!(out.join("socket").symlink_metadata().unwrap().file_type().is_socket());
+    assert_eq!(std::fs::read(out.join(" blanks ")).unwrap(), b"blanks");
+    let (file, source) =
+        (out.join("file").metadata().unwrap(), scene.beside("tree/file").metadata().unwrap());
+    assert_eq!((file.nlink(), file.mtime(), file.mtime_nsec()), (2, source.mtime(), source.mtime_nsec()));
+    scene.xebec("check", &[]).assert().success();
+}
+
+/// Without -r, GNU reads pipes and waits for a writer, whom a name may never have. Here that is refused, and so is
+/// reading a device of an image.
+#[test]
+fn what_has_no_contents_is_refused_without_r() {
+    let scene = Scene::new(Sample::Clean);
+    tree(&scene);
+    scene.xebec("mknod", &["/null", "c", "1", "3"]).assert().success();
+    for source in ["HERE/tree/pipe", "HERE/tree/socket"] {
+        let said = stderr(&mut scene.cp(&[source, "IMAGE:/new"]));
+        assert!(said.contains("-r"), "{said}");
+    }
+    for target in ["IMAGE:/new", "HERE/new"] {
+        let said = stderr(&mut scene.cp(&["IMAGE:/null", target]));
+        assert!(said.contains("-r"), "{said}");
+    }
+    // A device of this machine is read.
+    scene.copy(&["/dev/null", "IMAGE:/empty"]);
+    assert_eq!(scene.stat("/empty")["type"], "file");
+    scene.copy(&["-r", "IMAGE:/null", "IMAGE:/null2"]);
+    assert_eq!(scene.stat("/null2")["rdev"], "1:3");
+    if !rustix::process::geteuid().is_root() {
+        let said = stderr(&mut scene.cp(&["-r", "IMAGE:/null", "HERE/null"]));
+        assert!(said.contains("takes root") && said.contains("device"), "{said}");
+    }
+}
+
+/// A tree was copied to the place of `..`; blanks at the end of a directory's name were cut off.
+#[test]
+fn names_are_taken_as_they_are() {
+    let scene = Scene::new(Sample::Clean);
+    tree(&scene);
+    scene.xebec("mkdir", &["/into", "/ b "]).assert().success();
+    let before = scene.output("ls", &["/"]);
+    scene.copy(&["-r", "HERE/tree/deep/..", "IMAGE:/into"]);
+    scene.copy(&["HERE/tree/ blanks ", "IMAGE:/ b "]);
+    assert_eq!(scene.output("cat", &["/ b / blanks "]), "blanks");
+    assert_eq!(scene.output("cat", &["/into/deep/hard"]), "contents");
+    scene.copy(&["-r", "HERE/tree/.", "IMAGE:/into"]);
+    assert_eq!(scene.output("ls", &["/"]), before);
+    let said = stderr(&mut scene.cp(&["HERE/tree/file", "IMAGE:/none/"]));
+    assert!(said.contains("/none/") && said.contains("no such directory"), "{said}");
+    let said = stderr(&mut scene.cp(&["-r", "IMAGE:/into", "IMAGE:/into/deep"]));
+    assert!(said.contains("into itself"), "{said}");
+    scene.xebec("check", &[]).assert().success();
+}
+
+#[test]
+fn holes_stay_holes() {
+    let scene = Scene::new(Sample::Clean);
+    let file = std::fs::File::create(scene.beside("sparse")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"data", 1 << 39).unwrap();
+    scene.copy(&["HERE/sparse", "IMAGE:/in"]);
+    scene.copy(&["IMAGE:/in", "IMAGE:/within"]);
+    scene.copy(&["IMAGE:/within", "HERE/out"]);
+    let out = scene.beside("out").metadata().unwrap();
+    assert_eq!(out.len(), 1 << 40);
+    assert!(out.blocks() < 1000, "{}", out.blocks());
+    for path in ["/in", "/within"] {
+        let stat = scene.stat(path);
+        assert_eq!(stat["size"], 1_u64 << 40);
+        assert_eq!(stat["extents"].as_array().map(Vec::len), Some(1), "{stat}");
+    }
+}
+
+#[test]
+fn what_is_copied_is_told_where_that_is_wanted() {
+    let scene = Scene::new(Sample::Clean);
+    tree(&scene);
+    let output = scene.cp(&["-v", "HERE/tree/file", "IMAGE:/new"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.ends_with("tree/file -> /new\n"), "{said}");
+    let line = format!("cp -vt / {}/file", scene.beside("tree").display());
+    let said = scene.output("sh", &["-c", &line]);
+    assert!(said.ends_with("tree/file -> /file\n"), "{said}");
+    let other = scene.beside("other.xfs").display().to_string();
+    std::fs::copy(scene.image(), &other).unwrap();
+    let said = stderr(&mut scene.cp(&["IMAGE:/new", &format!("{other}:/new")]));
+    assert!(said.contains("out of its image first"), "{said}");
+}
