@@ -9,6 +9,7 @@
 //! | [`pipeline`] | work done ahead of its turn by many threads, given out in order |
 //! | [`percpu`] | state of which each CPU has its own |
 //! | [`prefetch`](mod@prefetch) | memory that will be needed soon |
+//! | [`process`] | what a process has from the one that started it |
 //! | [`recycled`] | memory that a thread uses again and again |
 //! | [`thread`] | starting threads, sleeping, yielding |
 //! | [`simulation`] | a deterministic scheduler that can take the place of the system's |
@@ -26,6 +27,7 @@ pub mod lock;
 pub mod percpu;
 pub mod pipeline;
 pub mod prefetch;
+pub mod process;
 pub mod random;
 pub mod recycled;
 pub mod simulation;

@@ -158,6 +158,14 @@ impl Volume {
         self.with_room(|| self.try_set_metadata(&inode, set))
     }
 
+    /// Whether [`set_metadata`](Self::set_metadata) would be refused by the file's flags.
+    ///
+    /// # Errors
+    /// `EPERM`; `ENOENT`.
+    pub fn expect_to_set(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
+        set.expect_allowed(&self.inode(ino)?.lock())
+    }
+
     /// Notes that a file was read, as Linux does by `relatime`: its access time becomes the present if it is not
     /// younger than the last change, or if it is a day old. No other time changes. A file that is immutable, may only
     /// be appended to, or has the flag `noatime` keeps its times.

@@ -359,8 +359,8 @@ pub trait Operations: Sync {
         Err(ENOSYS)
     }
 
-    /// Names of all.
-    fn list_xattrs(&self, node: Node) -> Result<Vec<Vec<u8>>> {
+    /// Names of all that whoever asks may know of.
+    fn list_xattrs(&self, caller: Caller, node: Node) -> Result<Vec<Vec<u8>>> {
         Err(ENOSYS)
     }
 

@@ -35,7 +35,8 @@ pub fn drop_set_id(state: &mut InodeState) {
 /// Sets the size. What is mapped behind a smaller one is unmapped and given back, from the end; the times move.
 ///
 /// A power cut in between leaves blocks behind the end, which are harmless. The bytes between the new end and the end
-/// of its block are the caller's: whoever made the file longer later must find zeros there.
+/// of its block are the caller's: whoever made the file longer later must find zeros there. So are the rights of a
+/// program, which some callers keep.
 ///
 /// # Errors
 /// `EFBIG`; `EINVAL` where it is no regular file; damage, a volume that was shut down.
@@ -60,7 +61,7 @@ fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<(), Error> {
     let mut step = file.giving()?;
     let shrinks = shrinks || new < step.locked.size();
     step.locked.set_size(new);
-    step.modified();
+    step.touch();
     let more = shrinks && step.unmap(from, END)?;
     step.commit()?;
     if more { unmap_rest(file, (from, END)) } else { Ok(()) }

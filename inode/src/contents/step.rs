@@ -148,9 +148,14 @@ impl<'a> Step<'a> {
 
     /// What a user asked for changes the contents: the times move, and nobody runs the file as somebody else.
     pub fn modified(&mut self) {
+        self.touch();
+        super::drop_set_id(&mut self.locked);
+    }
+
+    /// The contents change: the times move.
+    pub fn touch(&mut self) {
         let now = self.file.shared.now();
         self.locked.set_times(&[Time::Modify, Time::Change], now);
-        super::drop_set_id(&mut self.locked);
     }
 
     /// Unmaps the last pieces of a range and gives their blocks back; whether there are more.

@@ -55,6 +55,8 @@ struct Access {
     append: bool,
     /// With it: somebody else has found out where the end is.
     keep_offsets: bool,
+    /// Somebody else takes rights away.
+    keep_rights: bool,
     /// Past the cache.
     direct: bool,
     /// Every write is stable when it returns.
@@ -246,6 +248,9 @@ impl<'v> File<'v> {
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.expect(self.access.write, "writing")?;
         guards::expect_not_append_only(&self.handle.inode().read())?;
+        if !self.access.keep_rights {
+            self.volume.drop_rights(self.ino())?;
+        }
         self.volume.with_room(|| Ok(self.contents.truncate(size)?))?;
         self.written()
     }

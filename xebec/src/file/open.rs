@@ -60,6 +60,13 @@ impl OpenOptions {
         self
     }
 
+    /// [`set_len`](File::set_len) leaves the set-user-ID bit, its like and capabilities: for a server whose kernel
+    /// knows who asks, and has them taken away by [`Volume::drop_rights`].
+    pub fn keep_rights(&mut self, keep: bool) -> &mut Self {
+        self.access.keep_rights = keep;
+        self
+    }
+
     /// For writing, always at the end.
     pub fn append(&mut self, append: bool) -> &mut Self {
         (self.access.append, self.access.write) = (append, append || self.access.write);

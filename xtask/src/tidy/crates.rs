@@ -15,7 +15,7 @@ const OFFLINE: &[(&str, &[&str])] = &[
 
 /// The crates that may hold `unsafe`, and why.
 const MAY_BE_UNSAFE: &[(&str, &str)] = &[
-    ("base", "a lock's guard that keeps the lock alive, which transactions hold"),
+    ("base", "a lock's guard that keeps the lock alive, which transactions hold; signal masks"),
     ("block", "io_uring's queues and the buffers that the kernel fills"),
     ("proof/fuzz", "libFuzzer's entry point is a C function, which a macro writes"),
 ];

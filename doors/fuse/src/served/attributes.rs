@@ -1,13 +1,14 @@
 //! What is known of files; extended attributes.
 
 use base::Ino;
+use base::errno::ENODATA;
 use format::Geometry;
 use format::attr::acl;
 use xebec::{Metadata, OpenOptions, SetAttribute, SetMetadata};
 
 use super::Served;
 use super::owners::{Owners, To};
-use crate::operations::{Attributes, Changes, Moment, Result, SetXattr, Space};
+use crate::operations::{Attributes, Caller, Changes, Moment, Result, SetXattr, Space};
 
 /// Whether an attribute is an access control list.
 fn is_list(name: &[u8]) -> bool {
@@ -15,6 +16,9 @@ fn is_list(name: &[u8]) -> bool {
 }
 
 const SET_GID: u16 = 0o2000;
+
+/// Attributes that root alone sees (`xattr(7)`).
+const TRUSTED: &[u8] = b"trusted.";
 
 fn attributes(known: &Metadata, geometry: &Geometry, owners: &Owners) -> Attributes {
     Attributes {
@@ -48,11 +52,8 @@ impl Served<'_> {
     /// Changes it.
     pub(super) fn set_known(&self, ino: Ino, changes: &Changes) -> Result<Attributes> {
         if let Some(size) = changes.size {
-            OpenOptions::new().write(true).open_ino(self.volume, ino)?.set_len(size)?;
-        }
-        let owner = changes.uid.or(changes.gid).is_some();
-        if changes.drop_set_id || owner {
-            self.volume.drop_rights(ino)?;
+            // The kernel tells whether they are to go.
+            OpenOptions::new().write(true).keep_rights(true).open_ino(self.volume, ino)?.set_len(size)?;
         }
         let touched = changes.accessed == Some(Moment::Now) && changes.modified == Some(Moment::Now);
         let moment = |moment: Option<Moment>| match moment {
@@ -69,6 +70,14 @@ impl Served<'_> {
             changed: changes.changed,
             touched,
         };
+        let owner = changes.uid.or(changes.gid).is_some();
+        if owner {
+            // A refused change takes no rights away.
+            self.volume.expect_to_set(ino, &set)?;
+        }
+        if changes.drop_set_id || owner {
+            self.volume.drop_rights(ino)?;
+        }
         if changes.size.is_none() || set != SetMetadata::default() {
             self.volume.set_metadata(ino, &set)?;
         }
@@ -85,19 +94,37 @@ impl Served<'_> {
         Ok(())
     }
 
-    /// How much space there is: as on the kernel's XFS, what nobody may take is not free. Inodes are made of free
-    /// blocks, as many as fit.
+    /// How much space there is: as on the kernel's XFS, what nobody may take is not free, and the log is no
+    /// part of it. Inodes are made of free blocks, as many as fit and as the volume allows.
     pub(super) fn space_now(&self) -> Space {
         let now = self.volume.statistics();
-        let per_block = 1 << self.volume.geometry().inodes_per_block_log;
+        let geometry = self.volume.geometry();
+        let log = geometry.log_start.map_or(0, |_| geometry.log_blocks);
         let used = now.inodes.allocated.saturating_sub(now.inodes.free);
-        let files_free = now.inodes.free + now.blocks_available * per_block;
+        let files = now.inodes.files(geometry, now.blocks_available);
         Space {
             block_size: now.block_size,
-            blocks: now.blocks,
+            blocks: now.blocks.saturating_sub(log.into()),
             blocks_free: now.blocks_available,
-            files: used + files_free,
-            files_free,
+            files,
+            files_free: files.saturating_sub(used),
+        }
+    }
+
+    /// The names of extended attributes, as far as they are whoever asks'.
+    pub(super) fn list_extended(&self, caller: Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.volume.list_attributes(ino)?;
+        if caller.uid != 0 {
+            names.retain(|name| !name.starts_with(TRUSTED));
+        }
+        Ok(names)
+    }
+
+    /// Removes an extended attribute. A file that has no access control list is as one whose list was removed.
+    pub(super) fn remove_extended(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        match self.volume.remove_attribute(ino, name) {
+            Err(error) if is_list(name) && error.errno() == ENODATA => Ok(()),
+            removed => Ok(removed?),
         }
     }
 

@@ -251,12 +251,12 @@ impl Operations for Served<'_> {
         }
     }
 
-    fn list_xattrs(&self, node: Node) -> Result<Vec<Vec<u8>>> {
-        Ok(self.volume.list_attributes(self.ino(node))?)
+    fn list_xattrs(&self, caller: Caller, node: Node) -> Result<Vec<Vec<u8>>> {
+        self.list_extended(caller, self.ino(node))
     }
 
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        Ok(self.volume.remove_attribute(self.ino(node), name)?)
+        self.remove_extended(self.ino(node), name)
     }
 
     fn allocate(&self, open: Open, range: Range, mode: u32) -> Result<()> {

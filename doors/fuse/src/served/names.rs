@@ -65,7 +65,8 @@ impl Served<'_> {
     }
 
     /// See [`Operations::list`](crate::Operations::list). A file that is removed between the look at its name and the
-    /// look at itself is left out.
+    /// look at itself is left out; one that cannot be looked at is listed by its name alone. What was given before a
+    /// failure is kept, as the kernel counts it: the next listing meets the failure first.
     pub(super) fn list_directory(
         &self,
         dir: Ino,
@@ -73,25 +74,30 @@ impl Served<'_> {
         plus: bool,
         give: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<()> {
-        let mut from = from;
+        let (mut from, mut given) = (from, false);
         if from == 0 {
             self.note_read(dir)?;
         }
         let at_once = if plus { AT_ONCE.1 } else { AT_ONCE.0 };
         loop {
             let mut seen: Vec<Seen> = Vec::new();
-            self.volume.read_dir(dir, Cookie(from), &mut |entry| {
+            let read = self.volume.read_dir(dir, Cookie(from), &mut |entry| {
                 let kind = entry.file_type.map_or(0, |kind| u32::from(kind.mode()));
                 seen.push(Seen { name: entry.name.to_vec(), ino: entry.ino, kind, next: entry.next.0 });
                 seen.len() < at_once
-            })?;
+            });
+            if read.is_err() && seen.is_empty() && !given {
+                return Ok(read?);
+            }
+            let failed = read.is_err();
             let Some(last) = seen.last() else { return Ok(()) };
             from = last.next;
-            let more = seen.len() == at_once;
+            let more = seen.len() == at_once && !failed;
             for entry in &seen {
-                if !self.give(dir, entry, plus, give)? {
+                if !self.give(dir, entry, plus, give) {
                     return Ok(());
                 }
+                given = true;
             }
             if !more {
                 return Ok(());
@@ -99,21 +105,16 @@ impl Served<'_> {
         }
     }
 
-    fn give(
-        &self,
-        dir: Ino,
-        entry: &Seen,
-        plus: bool,
-        give: &mut dyn FnMut(&Listed<'_>) -> bool,
-    ) -> Result<bool> {
+    fn give(&self, dir: Ino, entry: &Seen, plus: bool, give: &mut dyn FnMut(&Listed<'_>) -> bool) -> bool {
         let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
         let found = match plus && !is_dots {
             false => None,
             true => match self.look_up(dir, &entry.name) {
                 // It may have become another file's name since. Then the listing shows that file, too.
                 Ok(found) => Some(found),
-                Err(Errno(ENOENT)) => return Ok(true),
-                Err(error) => return Err(error),
+                Err(Errno(ENOENT)) => return true,
+                // Whoever asks for it by its name is told what is wrong.
+                Err(_) => None,
             },
         };
         let Seen { name, ino, kind, next } = entry;
@@ -124,7 +125,7 @@ impl Served<'_> {
         if !given && let Some(found) = found {
             self.nodes.forget(self.ino(found.node), 1);
         }
-        Ok(given)
+        given
     }
 }
 

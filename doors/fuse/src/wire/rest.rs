@@ -72,8 +72,8 @@ pub fn getxattr<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>)
 
 pub fn listxattr<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) -> Result<()> {
     let asked: fuse_getxattr_in = request.body().take()?;
-    let names: Vec<u8> =
-        ops.list_xattrs(request.node())?.into_iter().flat_map(|name| name.into_iter().chain([0])).collect();
+    let names = ops.list_xattrs(request.caller(), request.node())?;
+    let names: Vec<u8> = names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect();
     sized(reply, asked.size, &names)
 }
 

@@ -179,7 +179,7 @@ impl Operations for Nothing {
         Err(Errno(ENODATA))
     }
 
-    fn list_xattrs(&self, _node: Node) -> Result<Vec<Vec<u8>>> {
+    fn list_xattrs(&self, _caller: Caller, _node: Node) -> Result<Vec<Vec<u8>>> {
         Ok(Vec::new())
     }
 

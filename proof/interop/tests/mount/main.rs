@@ -19,3 +19,4 @@ mod endings;
 mod programs;
 mod serving;
 mod suites;
+mod unusual;

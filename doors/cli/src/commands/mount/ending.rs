@@ -13,8 +13,10 @@ use crate::output::{Messages, exit_code};
 pub struct Ending(Signals);
 
 impl Ending {
-    /// From now on they do not end the process.
+    /// From now on they do not end the process. Called before other threads are started: whoever started this process
+    /// may have blocked them.
     pub fn new() -> anyhow::Result<Self> {
+        base::process::unblock_signals().context("cannot unblock signals")?;
         Ok(Self(Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot wait for signals")?))
     }
 

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use block::{Device, MountMark};
+use format::inode::FileType;
 use fuse::counts::Counts;
 use fuse::mount::{Mounted, Wanted};
 use fuse::served::Options;
@@ -29,11 +30,18 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
         .directory
         .canonicalize()
         .map_err(|error| anyhow!("{}: {error}", arguments.directory.display()))?;
+    if !directory.is_dir() {
+        bail!("{}: it is no directory: a volume is mounted on one", arguments.directory.display());
+    }
     let image = arguments.image.canonicalize().unwrap_or_else(|_| arguments.image.clone());
     // Declared first to be dropped last: who waits for it then finds the image free.
     let mut mark = None;
     let metrics = wishes.metrics.map(Endpoint::new).transpose()?;
     let opened = open_volume(&arguments.image, wishes, global)?;
+    let root = opened.volume.metadata(opened.volume.root()).context("the root directory cannot be read")?;
+    if root.file_type != FileType::Directory {
+        bail!("the root inode is no directory (xebec check tells more)");
+    }
     let mut wanted = wishes.mount.clone();
     wanted.directory.clone_from(&directory);
     if wanted.source.is_empty() {

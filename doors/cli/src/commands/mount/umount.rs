@@ -31,7 +31,7 @@ const PATIENCE: Timespec = Timespec { tv_sec: 600, tv_nsec: 0 };
 
 /// Runs `umount`.
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let directory = &arguments.directory;
+    let directory = &place(&arguments.directory);
     let server = server(directory);
     fuse::mount::unmount(directory, arguments.lazy).map_err(|error| match error.raw_os_error() {
         Some(base::errno::EBUSY) => {
@@ -45,6 +45,22 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         wait_for(&server)?;
     }
     Ok(exit_code::OK)
+}
+
+/// The directory that a path means, without symbolic links. Nobody looks at what is mounted there, which may have no
+/// server any more.
+fn place(directory: &Path) -> PathBuf {
+    const LINKS_MAX: usize = 40;
+    let mut path = directory.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Ok(link) = std::fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(link);
+    }
+    let above = path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
+    match (above.and_then(|above| above.canonicalize().ok()), path.file_name()) {
+        (Some(above), Some(name)) => above.join(name),
+        _ => path.canonicalize().unwrap_or(path),
+    }
 }
 
 fn wait_for(server: &OwnedFd) -> anyhow::Result<()> {
