@@ -32,6 +32,13 @@ pub enum LogError {
         /// What was wrong there.
         damage: Damage,
     },
+    /// The superblock was written after what is the log's end now: the log was zeroed, or is another one.
+    Lost {
+        /// The sequence number of the superblock.
+        lsn: Lsn,
+        /// Where the next record would be written.
+        head: Lsn,
+    },
     /// A record between tail and head is damaged, further back than a power cut can tear.
     Record {
         /// Where it lies.
@@ -71,7 +78,7 @@ impl LogError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Device(error) => error.errno(),
-            Self::NoLogDevice | Self::Writer { .. } => errno::EINVAL,
+            Self::NoLogDevice | Self::Lost { .. } | Self::Writer { .. } => errno::EINVAL,
             _ => errno::EFSCORRUPTED,
         }
     }
@@ -99,6 +106,15 @@ impl fmt::Display for LogError {
             Self::NoHead { block, damage } => {
                 write!(f, "log block {block:#x}: {damage}: head and tail cannot be found ({READ_AS_IT_LIES})")
             }
+            Self::Lost { lsn, head } => write!(
+                f,
+                "the superblock is of {}:{} in a log that ends at {}:{}: the log was zeroed, or is another volume's \
+                 (xfs_repair makes a new one; {READ_AS_IT_LIES})",
+                lsn.cycle(),
+                lsn.block(),
+                head.cycle(),
+                head.block()
+            ),
             Self::Record { block, damage } => {
                 write!(f, "log block {block:#x}: {damage} (the log is damaged; {READ_AS_IT_LIES})")
             }

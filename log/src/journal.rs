@@ -63,7 +63,7 @@ impl<'a> Journal<'a> {
     /// `data` is the device of the volume, `external` that of the log where the superblock says that it has its own.
     ///
     /// # Errors
-    /// [`LogError::NoLogDevice`], [`LogError::Size`], [`LogError::NoHead`], [`LogError::Record`],
+    /// [`LogError::NoLogDevice`], [`LogError::Size`], [`LogError::NoHead`], [`LogError::Lost`], [`LogError::Record`],
     /// [`LogError::Writer`], [`LogError::Device`].
     pub fn open(
         superblock: &Superblock,
@@ -73,6 +73,11 @@ impl<'a> Journal<'a> {
         let area = LogArea::new(&superblock.geometry, data, external)?;
         let located = locate::locate(&area)?;
         let (head, discarded) = (located.head, located.discarded);
+        let lsn = Lsn(superblock.raw.lsn.get());
+        // What comes now would seem older than what it changes, and would not be replayed.
+        if lsn > head && lsn != Lsn(u64::MAX) {
+            return Err(LogError::Lost { lsn, head });
+        }
         let state = match located.last {
             None => State::Clean { head, discarded },
             Some(last) if last.is_unmount() => State::Clean { head, discarded },

@@ -127,8 +127,8 @@ impl Edge {
         let end = area.blocks() - 1;
         let (first, last) = (area.cycle(0)?, area.cycle(end)?);
         match (first, last) {
-            (0, 0) => return Ok(None),
-            (0, _) => return Err(no_head(0, "a cycle, as at the log's end".into(), first)),
+            // Linux looks at the first block alone. An older log may lie behind it, where zeroing was interrupted.
+            (0, _) => return Ok(None),
             _ if first == last => {
                 return Ok(Some(Self { block: area.blocks(), newer: first, older: last, gap: 0 }));
             }
@@ -142,12 +142,16 @@ impl Edge {
     ///
     /// | before it | it is |
     /// |---|---|
-    /// | the next cycle, or anything in a log that was never filled | the edge |
+    /// | the next cycle | the edge |
+    /// | anything in a log that was never filled | the edge, but for [an interrupted formatting](Self::unfilled) |
     /// | the cycle before, or none with the run's own before that | a block in flight that was never written: the edge |
     /// | none, with the next cycle before that | the gap behind the one record of a log that xfs_repair formatted |
     fn at(area: &LogArea<'_>, high: u32, last: u32) -> Result<Option<Self>, LogError> {
         let before = area.cycle(high - 1)?;
-        if last == 0 || before == record::next_cycle(last) {
+        if last == 0 {
+            return Self::unfilled(area, high, before).map(Some);
+        }
+        if before == record::next_cycle(last) {
             return Ok(Some(Self { block: high, newer: before, older: last, gap: 0 }));
         }
         let block = run_start(area, 0, high - 1, before)?;
@@ -160,6 +164,26 @@ impl Edge {
         }
         let expected = format!("{}, one above the blocks behind it", record::next_cycle(last));
         Err(no_head(high - 1, expected, before))
+    }
+
+    /// The edge before zeros that reach from `high` to the physical end, behind blocks of the cycle `before`.
+    ///
+    /// `xfs_repair` formats a log by one record of a new cycle, zeros of up to a record's length, and then blocks of the
+    /// cycle before up to the physical end. Where that was interrupted, the rest is zero, too. As in Linux, zeros within
+    /// a flight before the edge count as blocks that were never written: the head is behind the one record.
+    fn unfilled(area: &LogArea<'_>, high: u32, before: u32) -> Result<Self, LogError> {
+        let edge = |block, newer| Self { block, newer, older: 0, gap: 0 };
+        let newer = record::next_cycle(before);
+        if before == 0 || area.cycle(0)? != newer {
+            return Ok(edge(high, before));
+        }
+        let filled = run_start(area, 0, high - 1, before)?;
+        // Without a gap it is a lap that ends with a lost sector.
+        if high - filled >= FLIGHT_BLOCKS || area.cycle(filled - 1)? != 0 {
+            return Ok(edge(high, before));
+        }
+        let block = run_start(area, 0, filled - 1, 0)?;
+        Ok(if area.cycle(block - 1)? == newer { edge(block, newer) } else { edge(high, before) })
     }
 }
 

@@ -162,6 +162,9 @@ impl Log {
         let sizes = Sizes::new(ring.bytes(), geometry.log_stripe_unit, options.buffer_bytes)?;
         let position = ring.position(head);
         let stop = |halt: Halt| Error::log(format!("the log cannot be written: {halt}"));
+        if ends.tail == head {
+            ring.complete(head).map_err(stop)?;
+        }
         if ring.clear_ahead(position, ring.room(head, ends.tail)).map_err(stop)? {
             ring.flush().map_err(stop)?;
         }

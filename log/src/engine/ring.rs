@@ -159,6 +159,42 @@ impl Ring {
         Ok(true)
     }
 
+    /// Completes what was interrupted: zeroing, which left an older log behind its first blocks, or a formatting by
+    /// `xfs_repair`, which left the end zero. Records that are written now would not be found behind what is there: the
+    /// cycle must drop once, from the head on up to the physical end. Nothing is written to any other log. This one is
+    /// clean: nothing in it is needed.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn complete(&self, head: Lsn) -> Result<(), Halt> {
+        /// Blocks that are written together.
+        const RUN: u32 = 2048;
+        let is_zero = |block: u32| -> Result<bool, Halt> {
+            let mut bytes = vec![0; BLOCK_BYTES];
+            self.device.read_at(self.start + u64::from(block) * BLOCK, &mut bytes)?;
+            Ok(block_cycle(&bytes) == Some(0))
+        };
+        match (is_zero(0)?, is_zero(self.blocks - 1)?) {
+            (true, false) => self.device.zero(self.start, self.bytes())?,
+            (false, true) if head.cycle() > 1 => {
+                let mut block = [0; BLOCK_BYTES];
+                block[..4].copy_from_slice(&previous_cycle(head.cycle()).to_be_bytes());
+                // From the end on: what is cut off is a gap behind the head, and can be read.
+                let mut end = self.blocks;
+                while end > head.block() {
+                    let first = end.saturating_sub(RUN).max(head.block());
+                    let at = self.start + u64::from(first) * BLOCK;
+                    let run = block.repeat((end - first) as usize);
+                    self.device.write_at(at, &run, Durability::Buffered)?;
+                    self.device.flush()?;
+                    end = first;
+                }
+            }
+            _ => return Ok(()),
+        }
+        Ok(self.device.flush()?)
+    }
+
     /// Of `count` blocks from a position on, the first and the last that do not carry the cycle they should.
     fn unlike(
         &self,
@@ -260,5 +296,45 @@ mod tests {
         assert!(!ring.clear_ahead(head, blocks).unwrap());
         put(1600, 3);
         assert!(!ring.clear_ahead(head, 100).unwrap(), "no further than there is room");
+    }
+
+    /// Records that were written into a log whose formatting had been interrupted were not found again.
+    #[test]
+    fn what_was_interrupted_is_completed_and_nothing_else_is_touched() {
+        let blocks = 9000u32;
+        let judge = |cycles: &[(u32, u32)], head: Lsn, expected: &[(u32, u32)]| {
+            let device = Arc::new(MemoryDevice::new(8 << 20));
+            let ring = Ring { device: device.clone(), start: 4096, blocks, first_cycle: 1 };
+            let at = |block: u32| 4096 + u64::from(block) * BLOCK;
+            let runs = cycles.iter().zip(cycles.iter().skip(1).map(|(from, _)| *from).chain([blocks]));
+            for (block, cycle) in
+                runs.flat_map(|((from, cycle), to)| (*from..to).map(|block| (block, *cycle)))
+            {
+                device.write_at(at(block), &cycle.to_be_bytes(), Durability::Buffered).unwrap();
+            }
+            ring.complete(head).unwrap();
+            let mut found: Vec<(u32, u32)> = Vec::new();
+            for block in 0..blocks {
+                let mut bytes = [0; BLOCK_BYTES];
+                device.read_at(at(block), &mut bytes).unwrap();
+                let cycle = block_cycle(&bytes).unwrap();
+                if found.last().is_none_or(|(_, last)| *last != cycle) {
+                    found.push((block, cycle));
+                }
+            }
+            assert_eq!(found, expected, "{cycles:?}");
+        };
+        judge(&[(0, 8), (64, 0), (512, 7), (1000, 0)], Lsn::new(8, 64), &[(0, 8), (64, 7)]);
+        judge(&[(0, 8), (64, 0)], Lsn::new(8, 64), &[(0, 8), (64, 7)]);
+        judge(&[(0, 0), (64, 3)], Lsn::new(1, 0), &[(0, 0)]);
+        for (untouched, head) in [
+            (&[(0, 0)][..], Lsn::new(1, 0)),
+            (&[(0, 1), (64, 0)], Lsn::new(1, 64)),
+            (&[(0, 8), (64, 0), (512, 7)], Lsn::new(8, 64)),
+            (&[(0, 8), (64, 7)], Lsn::new(8, 64)),
+            (&[(0, 8)], Lsn::new(9, 0)),
+        ] {
+            judge(untouched, head, untouched);
+        }
     }
 }

@@ -5,6 +5,7 @@
 // A test says what it expects by panicking; clippy sees that in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod formatted;
 mod judges;
 
 use std::path::Path;
