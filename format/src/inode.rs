@@ -42,8 +42,7 @@ crate::ondisk! {
         projid_lo: U16 = Uint,
         /// Upper half of the project id.
         projid_hi: U16 = Uint,
-        /// Extents of the data fork, where `nrext64` is set; else zero, but for an old flush counter in the last two
-        /// bytes.
+        /// Extents of the data fork, where `nrext64` is set; else zero.
         big_nextents: U64 = Uint,
         /// Last access.
         atime: U64 = Time,

@@ -219,9 +219,14 @@ fn check_padding(inode: &Dinode<'_>, geometry: &Geometry) -> Checked {
     if inode.wide_counts() {
         ensure!(core.anextents.get() == 0, NAME, "anextents", "0 beside wide counters", core.anextents);
     } else {
-        // The last two bytes once counted flushes.
-        let pad = core.big_nextents.get() >> 16;
-        ensure!(pad == 0, NAME, "big_nextents", "0 without wide counters", core.big_nextents);
+        // All of it: the last two bytes counted flushes in inodes of version 2 alone.
+        ensure!(
+            core.big_nextents.get() == 0,
+            NAME,
+            "big_nextents",
+            "0 without wide counters",
+            core.big_nextents
+        );
     }
     let wide_project = core.projid_hi.get() != 0 && !geometry.features.projid32();
     ensure!(!wide_project, NAME, "projid_hi", "0 without 32-bit project ids", core.projid_hi);

@@ -6,17 +6,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
-use check::{CheckError, Finding, Observer, Options, Phase, Summary, Suppressed};
+use check::{CheckError, Finding, Observer, Options, Phase, Severity, Summary, Suppressed};
 use clap::Args;
-use format::Place;
 use format::superblock::Refusal;
+use format::{Damage, Place};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::args::Global;
 use crate::facts::SEPARATOR;
 use crate::names;
-use crate::open::{self, Log};
+use crate::open::{self, Log, Opened};
 use crate::output::{Coded, Messages, Stdout, exit_code};
 use crate::sizes;
 
@@ -58,7 +58,6 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let messages = Messages::new(global, arguments.image.display().to_string());
     let opened = open::open_damaged(&arguments.image, global, &messages)?;
-    let log_is_damaged = matches!(opened.log, Log::Unread(_)) && !global.no_replay;
     if let Log::Replayed(replay) = &opened.log {
         let unfinished = replay.left.len();
         if unfinished > 0 {
@@ -76,22 +75,56 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         replayed: matches!(opened.log, Log::Replayed(..)),
     };
     let listener = Listener::new(global, messages.image())?;
+    let of_log = if global.no_replay { 0 } else { judge_log(&opened, arguments.per_kind, &listener) };
     let done = check::check(&opened.device, &options, &listener);
     listener.bar.finish_and_clear();
-    let summary = match done {
+    let mut summary = match done {
         Ok(summary) => summary,
         // A superblock that cannot be believed is a finding too: the gravest.
         Err(CheckError::Refused(Refusal::Damaged(damage))) => {
-            listener.finding(&Finding { severity: check::Severity::Error, place: Place::default(), damage });
+            listener.finding(&Finding { severity: Severity::Error, place: Place::default(), damage });
             let mut summary = Summary::default();
             summary.findings.errors = 1;
             summary
         }
         Err(error) => return Err(error.into()),
     };
-    let is_clean = summary.is_clean() && !log_is_damaged;
+    summary.findings.errors += of_log;
+    let is_clean = summary.is_clean();
     listener.finish(&summary, is_clean, global, &messages)?;
     Ok(if is_clean { exit_code::OK } else { exit_code::CHECK_UNCORRECTED })
+}
+
+/// What is wrong with the log itself: Linux would not mount the volume, or what it shows may lack what the log holds.
+/// How many findings there are.
+fn judge_log(opened: &Opened, per_kind: usize, listener: &Listener) -> u64 {
+    let tell = |place, field, expected, found: String| {
+        let damage = Damage::new("log", field, expected, found);
+        listener.finding(&Finding { severity: Severity::Error, place, damage });
+    };
+    match &opened.log {
+        // A superblock that cannot be read is a finding of its own.
+        Log::Unread(reason) if open::superblock(&opened.device).is_ok() => {
+            tell(Place::default(), "state", "a log that can be replayed", reason.clone());
+            1
+        }
+        Log::Replayed(replay) => {
+            let (problems, total) = (&replay.report.problems, replay.report.problems_total);
+            let shown = problems.iter().take(per_kind);
+            let before = shown.len() as u64;
+            shown.for_each(|problem| tell(problem.place, "items", "one to replay", problem.to_string()));
+            if total > before {
+                let (structure, field, count) = ("log", "items", total - before);
+                listener.suppressed(&Suppressed { severity: Severity::Error, structure, field, count });
+            }
+            let failure = replay.failure.as_ref().filter(|_| !replay.left.is_empty());
+            if let Some(failure) = failure {
+                tell(Place::default(), "intents", "operations to finish", failure.clone());
+            }
+            total + u64::from(failure.is_some())
+        }
+        _ => 0,
+    }
 }
 
 /// Writes findings as they come, and shows how far the check is.

@@ -36,6 +36,81 @@ fn check_exits_as_fsck() {
     scene.xebec("check", &[]).assert().code(4);
 }
 
+/// Where parts of the log could not be replayed, `check` said so on standard error alone: the JSON had no finding, and
+/// the exit code was 0 where what was left happened to be consistent.
+#[test]
+fn a_log_that_cannot_be_replayed_is_a_finding() {
+    let findings = |scene: &Scene, more: &[&str]| -> Vec<String> {
+        let mut check = scene.xebec("check", &["--json"]);
+        let json = check.args(more).assert().code(4).get_output().stdout.clone();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let all = json["findings"].as_array().unwrap();
+        let (counted, more) = all.iter().partition::<Vec<_>, _>(|finding| finding["more"].is_null());
+        let more: u64 = more.iter().filter_map(|finding| finding["more"].as_u64()).sum();
+        let errors = counted.iter().filter(|finding| finding["severity"] == "error").count() as u64 + more;
+        assert_eq!(
+            (json["summary"]["errors"].as_u64(), &json["summary"]["clean"]),
+            (Some(errors), &false.into())
+        );
+        let of_log = all.iter().filter(|finding| finding["structure"] == "log");
+        of_log.map(|finding| format!("{} {}", finding["field"], finding["found"])).collect()
+    };
+    let mut judged = 0;
+    for (checksum, at) in inode_items(&std::fs::read(Scene::new(Sample::Dirty).image()).unwrap()) {
+        let scene = Scene::new(Sample::Dirty);
+        let image = std::fs::OpenOptions::new().read(true).write(true).open(scene.image()).unwrap();
+        // A record without a checksum passes; in its cluster the inode lies nowhere.
+        image.write_all_at(&[0; 4], checksum).unwrap();
+        image.write_all_at(&0xffff_u32.to_le_bytes(), at + 52).unwrap();
+        if scene.json("info", &[])["log"]["items_not_replayed"] == 0 {
+            continue; // Another copy, or before the log's tail.
+        }
+        judged += 1;
+        let found = findings(&scene, &[]);
+        assert!(
+            found.first().is_some_and(|one| one.contains("items") && one.contains("boffset")),
+            "{found:?}"
+        );
+        // As it lies, nothing is asked of the log.
+        let as_it_lies = scene.xebec("check", &["--json", "--no-replay"]).output().unwrap().stdout;
+        let as_it_lies: serde_json::Value = serde_json::from_slice(&as_it_lies).unwrap();
+        let of_log = |finding: &serde_json::Value| finding["structure"] == "log";
+        assert!(!as_it_lies["findings"].as_array().unwrap().iter().any(of_log));
+    }
+    assert!(judged > 0);
+    // A log that was zeroed: nothing can be replayed.
+    let scene = Scene::new(Sample::Dirty);
+    let image = std::fs::OpenOptions::new().read(true).write(true).open(scene.image()).unwrap();
+    let (start, blocks) = log_of(&std::fs::read(scene.image()).unwrap());
+    image.write_all_at(&vec![0; blocks as usize], start).unwrap();
+    let found = findings(&scene, &[]);
+    assert!(
+        matches!(found.as_slice(), [one] if one.contains("state") && one.contains("zeroed")),
+        "{found:?}"
+    );
+}
+
+/// Where the log lies, and how long it is, in bytes.
+fn log_of(image: &[u8]) -> (u64, u64) {
+    let superblock = format::superblock::Superblock::parse(image).unwrap();
+    let geometry = &superblock.geometry;
+    let start = geometry.fs_block_offset(geometry.log_start.unwrap()).unwrap();
+    (start, u64::from(superblock.raw.logblocks.get()) * u64::from(geometry.block_size))
+}
+
+/// Where inode items lie in the log of an image, and before each the checksum of its record.
+fn inode_items(image: &[u8]) -> Vec<(u64, u64)> {
+    let (start, length) = log_of(image);
+    let log = &image[start as usize..][..length as usize];
+    let is_item = |at: &usize| log[*at..].starts_with(&[0x3b, 0x12]) && log[at + 2] < 5 && log[at + 3] == 0;
+    // Not where a block's first word was replaced by its cycle.
+    let places = (0..log.len() - 56).step_by(4).filter(|at| at % 512 > 3 && at % 512 <= 512 - 56);
+    let is_record = |block: &usize| log[block * 512..].starts_with(&0xfeed_babe_u32.to_be_bytes());
+    let record = |at: usize| (0..=at / 512).rev().find(is_record).map(|block| (block * 512 + 32, at));
+    let found = places.filter(is_item).filter_map(record);
+    found.map(|(checksum, at)| (start + checksum as u64, start + at as u64)).collect()
+}
+
 #[test]
 fn log_shows_transactions_and_their_items() {
     let scene = Scene::new(Sample::Clean);
