@@ -14,8 +14,9 @@ use super::place::{Place, Site};
 use super::{Arguments, Free};
 use crate::commands::mkfs as make;
 
-/// Smallest volume that Linux takes.
-const SMALLEST: u64 = 16 << 20;
+/// Smallest volume with two AGs. Linux takes one of 16 MiB with a single AG, which has no copy of the superblock:
+/// xfs_repair judges it only when told to.
+const SMALLEST: u64 = 32 << 20;
 /// A layout that is refused for a volume of this size is refused for another reason.
 const LARGE_ENOUGH: u64 = 8 << 30;
 /// Volumes are so many bytes, or a multiple of it.
