@@ -6,7 +6,7 @@ use ag::{BlockReservation, Claim};
 use base::{Ino, errno};
 use format::Damage;
 use format::dir::{DataPtr, Entry};
-use format::inode::FileType;
+use format::inode::{FileType, flags2};
 use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Standing, Vacancy};
 use inode::groups::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
@@ -153,7 +153,14 @@ impl Volume {
 
     /// A hold on an inode.
     pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        Ok(self.table.get(ino)?)
+        let inode = self.table.get(ino)?;
+        // Files of the metadata directory are the volume's own.
+        if self.geometry.features.metadir() && inode.read().core().flags2.get() & flags2::METADATA != 0 {
+            let damage =
+                Damage::new("inode", "flags2", "no file of the metadata directory", "one of its files");
+            return Err(damaged(ino, damage));
+        }
+        Ok(inode)
     }
 
     /// The refusal of what is done to `.` or `..` of a directory; `ENOTDIR` where it is none.

@@ -181,8 +181,6 @@ fn expect_writable(superblock: &Superblock, device: &dyn Device) -> Result<()> {
     } else if unknown != 0 {
         let names = features::names(unknown, features::ro_compat::ALL);
         format!("the volume uses features that this version can only read: {names}")
-    } else if features.metadir() {
-        "the volume has a metadata directory, which this version can only read".to_owned()
     } else {
         return Ok(());
     };

@@ -237,10 +237,7 @@ impl Writing {
     fn of(raw: &RawSuperblock) -> Self {
         let features = raw.features();
         let unknown = features.ro_compat & !features::RO_COMPAT_KNOWN;
-        let names = match features.metadir() {
-            true => "metadir".into(),
-            false => features::names(unknown, features::ro_compat::ALL),
-        };
+        let names = features::names(unknown, features::ro_compat::ALL);
         let reason =
             (!names.is_empty()).then(|| format!("it has features that only allow reading here: {names}"));
         Self { supported: reason.is_none(), reason }

@@ -29,7 +29,7 @@ const MORE: [Shape; 8] = [
 ];
 
 /// What `mkfs.xfs` 6.13 is told: name, MiB, options.
-const FOREIGN: [(&str, u64, &str); 10] = [
+const FOREIGN: [(&str, u64, &str); 12] = [
     ("defaults", 64, ""),
     ("no-finobt", 64, "-m finobt=0,inobtcount=0"),
     ("no-rmapbt", 64, "-m rmapbt=0,reflink=0"),
@@ -40,6 +40,8 @@ const FOREIGN: [(&str, u64, &str); 10] = [
     ("sector4k", 64, "-s size=4096 -n size=16384"),
     ("stripes", 96, "-d su=64k,sw=4 -l su=64k"),
     ("inode1k", 64, "-i size=1024 -n size=8192"),
+    ("metadir", 64, "-m metadir=1 -i exchange=1"),
+    ("metadir-bs1k", 64, "-m metadir=1 -i exchange=1 -n parent=1 -b size=1024"),
 ];
 
 /// A volume before anything was done, and how it is opened.
