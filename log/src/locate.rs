@@ -168,9 +168,9 @@ impl Edge {
 
     /// The edge before zeros that reach from `high` to the physical end, behind blocks of the cycle `before`.
     ///
-    /// `xfs_repair` formats a log by one record of a new cycle, zeros of up to a record's length, and then blocks of the
-    /// cycle before up to the physical end. Where that was interrupted, the rest is zero, too. As in Linux, zeros within
-    /// a flight before the edge count as blocks that were never written: the head is behind the one record.
+    /// `xfs_repair` formats a log by one record of a new cycle, zeros of up to a record's length, and then blocks of
+    /// the cycle before up to the physical end. Where that was interrupted, the rest is zero, too. As in Linux, zeros
+    /// within a flight before the edge count as blocks that were never written: the head is behind the one record.
     fn unfilled(area: &LogArea<'_>, high: u32, before: u32) -> Result<Self, LogError> {
         let edge = |block, newer| Self { block, newer, older: 0, gap: 0 };
         let newer = record::next_cycle(before);

@@ -60,8 +60,8 @@ fn a_log_that_xfs_repair_formatted_is_clean() {
     }
 }
 
-/// The same, interrupted: what is not filled yet is zero. Zeros in the last flight count, as in Linux, which mounts such
-/// a volume; it was refused here, as no record lies in what was filled.
+/// The same, interrupted: what is not filled yet is zero. Zeros in the last flight count, as in Linux, which mounts
+/// such a volume; it was refused here, as no record lies in what was filled.
 #[test]
 fn a_log_that_xfs_repair_formatted_in_part_is_clean() {
     for (gap, end) in [(3, 4), (3, 2000), (512, 513), (512, 1000), (512, 4607), (512, 512)] {
