@@ -109,12 +109,14 @@ impl Side for Host {
         const MOST: usize = 64 << 10;
         let file = fs::openat(dir(at), at.name.as_slice(), OFlags::PATH | no_follow(follow), Mode::empty())?;
         let path = named(&file);
+        match fs::listxattr(path.as_str(), &mut [0; 0][..]) {
+            // No /proc, or a file system without attributes; or a file without, as most are.
+            Err(Errno::NOTSUP | Errno::NOENT) | Ok(0) => return Ok(Vec::new()),
+            _ => {}
+        }
         let (mut names, mut found) = (vec![0; MOST], Vec::new());
-        let length = match fs::listxattr(path.as_str(), names.as_mut_slice()) {
-            // No /proc, or a file system without attributes.
-            Err(Errno::NOTSUP | Errno::NOENT) => 0,
-            listed => listed.context("cannot list its extended attributes")?,
-        };
+        let listed = fs::listxattr(path.as_str(), names.as_mut_slice());
+        let length = listed.context("cannot list its extended attributes")?;
         let mut value = vec![0; MOST];
         let names = names.get(..length).unwrap_or_default();
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
