@@ -28,11 +28,11 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver as Channel, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::digest::{Expected, Verified};
 use crate::item::{Data, Entry, Item, Kind, Lost, Receiver};
-use crate::{Error, Result, Source};
+use crate::{Error, Excludes, Result, Source};
 use member::{Member, Members};
 use unpack::{Raw, Stream};
 
@@ -49,6 +49,7 @@ pub struct Archive {
     name: PathBuf,
     input: Input,
     whiteouts: bool,
+    excludes: Arc<Excludes>,
     expected: Option<Expected>,
 }
 
@@ -71,22 +72,28 @@ impl std::fmt::Debug for Input {
 impl Archive {
     /// The archive at `path`.
     pub fn new(path: &Path) -> Self {
-        Self { name: path.into(), input: Input::File(path.into()), whiteouts: false, expected: None }
+        Self::of(path, Input::File(path.into()))
     }
 
     /// One that can be read once; `name` is for messages.
     pub fn once(name: &Path, input: Box<dyn Read + Send>) -> Self {
-        Self {
-            name: name.into(),
-            input: Input::Once(Mutex::new(Some(input))),
-            whiteouts: false,
-            expected: None,
-        }
+        Self::of(name, Input::Once(Mutex::new(Some(input))))
     }
 
     /// One in an open file; `name` is for messages.
     pub fn kept(name: &Path, file: File) -> Self {
-        Self { name: name.into(), input: Input::Kept(file), whiteouts: false, expected: None }
+        Self::of(name, Input::Kept(file))
+    }
+
+    fn of(name: &Path, input: Input) -> Self {
+        Self { name: name.into(), input, whiteouts: false, excludes: Arc::default(), expected: None }
+    }
+
+    /// Leaves out members that patterns match. A hard link to one of them is an error, as its contents are left out.
+    #[must_use]
+    pub fn excludes(mut self, excludes: &Arc<Excludes>) -> Self {
+        self.excludes = Arc::clone(excludes);
+        self
     }
 
     /// Names that begin with `.wh.` are whiteouts, as in layers of OCI images: they take away what lies below. Such an
@@ -136,13 +143,13 @@ impl Archive {
 
     /// Reads all members on a thread of its own, and gives them to the receiver on this one.
     fn pass(&self, give: Give, receiver: &mut dyn Receiver) -> Result<()> {
-        let (input, may_be_empty) = (self.open()?, self.expected.is_some());
+        let (input, may_be_empty, excludes) = (self.open()?, self.expected.is_some(), &*self.excludes);
         let (sender, channel) = sync_channel(BATCHES);
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 let mut batch = Batch { sender, turns: Vec::new(), bytes: 0 };
                 let read = unpack::unpacked(input)
-                    .and_then(|input| read_members(input, give, may_be_empty, &mut batch));
+                    .and_then(|input| read_members(input, (give, excludes), may_be_empty, &mut batch));
                 // Nobody listens any more only where the receiver failed.
                 let _ = batch.send();
                 read
@@ -215,9 +222,17 @@ impl Batch {
     }
 }
 
-fn read_members(input: impl Stream, give: Give, may_be_empty: bool, batch: &mut Batch) -> io::Result<()> {
+fn read_members(
+    input: impl Stream,
+    (give, excludes): (Give, &Excludes),
+    may_be_empty: bool,
+    batch: &mut Batch,
+) -> io::Result<()> {
     let mut members = Members::new(input);
     while let Some(member) = members.next_member()? {
+        if leaves_out(excludes, &member)? {
+            continue;
+        }
         let whiteout = match give {
             Give::Whiteouts | Give::Members { whiteouts: true, .. } => member.whiteout()?,
             Give::Members { whiteouts: false, .. } => None,
@@ -229,6 +244,22 @@ fn read_members(input: impl Stream, give: Give, may_be_empty: bool, batch: &mut 
         }
     }
     members.finish(may_be_empty)
+}
+
+/// Whether patterns match a member.
+fn leaves_out(excludes: &Excludes, member: &Member) -> io::Result<bool> {
+    if excludes.matches_within(&member.path, member.kind == Kind::Directory) {
+        return Ok(true);
+    }
+    match &member.kind {
+        Kind::Link(target) if excludes.matches_within(target, false) => {
+            let [link, target] = [&member.path, target].map(|path| String::from_utf8_lossy(path));
+            Err(io::Error::other(format!(
+                "{link} is a hard link to {target}, which is left out: leave out both, or none"
+            )))
+        }
+        _ => Ok(false),
+    }
 }
 
 fn give_member<R: Stream>(

@@ -33,7 +33,7 @@ use base::pipeline::{self, Piece, PieceOf, Sink, Work};
 use rustix::fs::{FileType, Stat};
 
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, is_kept, join};
-use crate::{Error, Result, Source, Survey};
+use crate::{Error, Excludes, Result, Source, Survey};
 use host::{Folder, Name, OpenFile, Run};
 use look::Glance;
 use places::Places;
@@ -54,13 +54,15 @@ pub struct Directory {
     one_file_system: bool,
     /// Files that are no part of it, such as the image that is being made, by device and number.
     without: Vec<(u64, u64)>,
+    excludes: Arc<Excludes>,
     shares: bool,
 }
 
 impl Directory {
     /// The directory at `path`; a link there is followed.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.into(), one_file_system: false, without: Vec::new(), shares: true }
+        let (without, excludes) = (Vec::new(), Arc::default());
+        Self { path: path.into(), one_file_system: false, without, excludes, shares: true }
     }
 
     /// Directories of other file systems are left empty.
@@ -78,6 +80,13 @@ impl Directory {
         self
     }
 
+    /// Leaves out what patterns match. A file of which the first names are left out has the first of the others.
+    #[must_use]
+    pub fn excludes(mut self, excludes: &Arc<Excludes>) -> Self {
+        self.excludes = Arc::clone(excludes);
+        self
+    }
+
     /// Leaves out the file with this device and number.
     #[must_use]
     pub fn without(mut self, device: u64, inode: u64) -> Self {
@@ -88,7 +97,7 @@ impl Directory {
 
 impl Source for Directory {
     fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> Result<()> {
-        let root = Folder::open_root(&self.path, self.shares)?;
+        let root = Folder::open_root(&self.path, self.shares, &self.excludes)?;
         let device = self.one_file_system.then_some(root.stat.st_dev);
         let walk = Walk { contents, device, without: &self.without };
         let mut turns = Turns { receiver, links: HashMap::new(), places: Places::default() };
@@ -96,7 +105,7 @@ impl Source for Directory {
     }
 
     fn look(&self, threads: usize, survey: &mut Survey) -> Result<()> {
-        let root = Folder::open_root(&self.path, false)?;
+        let root = Folder::open_root(&self.path, false, &self.excludes)?;
         let device = self.one_file_system.then_some(root.stat.st_dev);
         let glance = Glance { survey: survey.fresh(), device, without: &self.without };
         look::look(root, glance, threads, survey)

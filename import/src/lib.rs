@@ -8,6 +8,7 @@
 //! | [`archive`] | a tar stream as a source, compressed or not |
 //! | [`oci`] | layers of an OCI image layout |
 //! | `digest` | blobs as their descriptors promise them |
+//! | [`exclude`] | patterns of what is left out |
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
 //! | [`writer`] | what an open volume makes of the items |
 //! | `tree` | paths below a directory of a volume |
@@ -33,6 +34,7 @@ pub mod archive;
 mod digest;
 pub mod directory;
 pub mod error;
+pub mod exclude;
 pub mod item;
 pub mod oci;
 pub mod overrides;
@@ -44,6 +46,7 @@ pub use archive::Archive;
 pub use directory::Directory;
 pub use directory::sync::{self, Sync};
 pub use error::{Error, Result};
+pub use exclude::Excludes;
 pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, Stored};
 pub use overrides::Overrides;
 pub use survey::{Need, Survey};

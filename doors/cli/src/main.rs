@@ -20,6 +20,7 @@
 mod acl;
 mod args;
 mod commands;
+mod excludes;
 mod facts;
 mod flags;
 mod geometry;

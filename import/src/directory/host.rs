@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use xebec::Device;
 
 use crate::item::{KEPT_FLAGS, Stored, join};
-use crate::{Error, Result};
+use crate::{Error, Excludes, Result};
 
 /// An open directory.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Folder {
     pub stat: Stat,
     /// Whether files of its file system can share blocks; `None` where nobody asks.
     can_share: Option<bool>,
+    /// What is not listed.
+    pub excludes: Arc<Excludes>,
 }
 
 /// The name of what is no directory.
@@ -60,13 +62,14 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 impl Folder {
     /// The root of a tree. The user named it: a link is followed. Which files share blocks is asked where it `shares`.
-    pub fn open_root(path: &Path, shares: bool) -> Result<Self> {
+    pub fn open_root(path: &Path, shares: bool, excludes: &Arc<Excludes>) -> Result<Self> {
         let bytes = path.as_os_str().as_bytes();
         let failed = |errno| Error::source(bytes, "open it", errno);
         let fd = open_quietly(rustix::fs::CWD, bytes, DIRECTORY).map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let can_share = shares.then(|| can_share(&fd));
-        Ok(Self { fd, path: Vec::new(), root: path.into(), stat, can_share })
+        let (path, root) = (Vec::new(), path.into());
+        Ok(Self { fd, path, root, stat, can_share, excludes: Arc::clone(excludes) })
     }
 
     /// A directory in it.
@@ -78,7 +81,8 @@ impl Folder {
             true => self.can_share,
             false => self.can_share.map(|_| can_share(&fd)),
         };
-        Ok(Self { fd, path: join(&self.path, name), root: self.root.clone(), stat, can_share })
+        let (path, root) = (join(&self.path, name), self.root.clone());
+        Ok(Self { fd, path, root, stat, can_share, excludes: Arc::clone(&self.excludes) })
     }
 
     /// Where a file in it is, for a message.
@@ -115,6 +119,9 @@ impl Folder {
                 FileType::Unknown => FileType::from_raw_mode(self.stat_of(name)?.st_mode),
                 known => known,
             };
+            if self.leaves_out(name, file_type == FileType::Directory) {
+                continue;
+            }
             let bytes = name.to_vec();
             match file_type {
                 FileType::Directory => folders.push(bytes),
@@ -124,6 +131,11 @@ impl Folder {
         files.sort_unstable();
         folders.sort_unstable();
         Ok((files, folders))
+    }
+
+    /// Whether a name in it is left out by a pattern.
+    pub fn leaves_out(&self, name: &[u8], is_directory: bool) -> bool {
+        !self.excludes.is_empty() && self.excludes.matches(&join(&self.path, name), is_directory)
     }
 
     pub fn stat_of(&self, name: &[u8]) -> Result<Stat> {

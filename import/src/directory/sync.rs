@@ -100,7 +100,7 @@ impl Sync<'_> {
     /// # Errors
     /// What cannot be read, what changes meanwhile, and what the volume reports. What was done until then stays.
     pub fn run(&self, volume: &Volume, root: Ino, threads: usize, watch: Watch<'_>) -> Result<Done> {
-        let folder = Folder::open_root(&self.directory.path, false)?;
+        let folder = Folder::open_root(&self.directory.path, false, &self.directory.excludes)?;
         let device = self.directory.one_file_system.then_some(folder.stat.st_dev);
         let walk = Walk { contents: !self.dry_run, device, without: &self.directory.without };
         let against = Against { walk, volume, sync: self, listed: self.listed() };

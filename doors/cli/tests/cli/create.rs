@@ -214,6 +214,91 @@ fn trees_go_into_a_volume_that_exists() {
     on("check").arg(&image).assert().success();
 }
 
+/// Names in an image, by `find`, in the order of their bytes.
+fn names(image: &std::path::Path) -> Vec<String> {
+    let listed = String::from_utf8(on("find").arg(image).output().unwrap().stdout).unwrap();
+    let mut names: Vec<String> = listed.lines().map(Into::into).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_patterns_match_is_left_out() {
+    let scene = scene();
+    let (root, image) = (tree(&scene), scene.beside("made.xfs"));
+    fs::create_dir_all(root.join("build/cache")).unwrap();
+    for name in ["build/a.o", "build/keep.o", "build/cache/x", "a.c", "etc/empty/b.o"] {
+        fs::write(root.join(name), name).unwrap();
+    }
+    // Not even looked into.
+    fs::create_dir(root.join("closed")).unwrap();
+    fs::set_permissions(root.join("closed"), std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    let list = scene.beside("list");
+    fs::write(&list, "# objects\n*.o\n\ncache/\n").unwrap();
+    let excluded = |command: &str| {
+        let mut command = on(command);
+        command.arg("--exclude-from").arg(&list).args(["--exclude", "!keep.o", "--exclude", "/closed"]);
+        command
+    };
+    let wanted = [
+        "/",
+        "/a.c",
+        "/build",
+        "/build/keep.o",
+        "/etc",
+        "/etc/empty",
+        "/etc/large",
+        "/etc/motd",
+        "/large",
+        "/link",
+    ];
+    excluded("create").arg(&image).arg("--from").arg(&root).assert().success();
+    assert_eq!(names(&image), wanted);
+    // Of a file with several names the others are left.
+    let without = scene.beside("without.xfs");
+    excluded("create")
+        .arg(&without)
+        .arg("--from")
+        .arg(&root)
+        .args(["--exclude", "etc/large"])
+        .assert()
+        .success();
+    let out = on("cat").arg(&without).arg("/large").output().unwrap().stdout;
+    assert_eq!(out, vec![7; 3 << 20]);
+    // What is left out of the source stays in the volume.
+    on("write").arg(&image).args(["--text", "old", "/build/old.o"]).assert().success();
+    on("write").arg(&image).args(["--text", "old", "/build/old.c"]).assert().success();
+    excluded("sync").arg(&root).arg(&image).assert().success();
+    assert!(
+        names(&image).contains(&"/build/old.o".into()) && !names(&image).contains(&"/build/old.c".into())
+    );
+    // Archives.
+    let archive = on("tar-out").arg(&image).output().unwrap().stdout;
+    fs::write(scene.beside("made.tar"), &archive).unwrap();
+    let from_tar = scene.beside("tar.xfs");
+    let create = || {
+        let mut create = on("create");
+        create.arg(&from_tar).arg("--from").arg(scene.beside("made.tar")).arg("--force");
+        create
+    };
+    create().args(["--exclude", "build", "--exclude", "*large"]).assert().success();
+    assert_eq!(names(&from_tar), ["/", "/a.c", "/etc", "/etc/empty", "/etc/motd", "/link"]);
+    // A link whose contents were left out is not made without them.
+    let made = ["/etc/large", "/large"].map(|name| create().args(["--exclude", name]).output().unwrap());
+    let refused: Vec<_> = made.iter().filter(|made| !made.status.success()).collect();
+    assert!(matches!(*refused, [one] if String::from_utf8_lossy(&one.stderr).contains("is left out")));
+    on("mkdir").arg(&from_tar).arg("/in").assert().success();
+    let tar_in = |pattern: &str| {
+        let mut tar_in = on("tar-in");
+        tar_in.arg(&from_tar).args(["-", "/in", "--exclude", pattern]).write_stdin(archive.clone());
+        tar_in
+    };
+    tar_in("etc").args(["--exclude", "large"]).assert().success();
+    assert!(names(&from_tar).contains(&"/in/a.c".into()) && !names(&from_tar).contains(&"/in/etc".into()));
+    tar_in("a[b").assert().code(2);
+    fs::set_permissions(root.join("closed"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
 #[test]
 fn an_image_within_its_source_is_no_part_of_itself() {
     let scene = scene();

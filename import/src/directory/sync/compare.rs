@@ -131,7 +131,9 @@ impl Against<'_> {
                 *here = true;
             }
         }
-        let gone = there.iter().zip(&is_here).filter(|(_, here)| self.sync.delete && !**here);
+        let gone = there.iter().zip(&is_here).filter(|(there, here)| {
+            self.sync.delete && !**here && !folder.leaves_out(&there.name, there.is_directory)
+        });
         for (gone, _) in gone {
             self.gone(join(&folder.path, &gone.name), gone, pieces)?;
         }

@@ -23,6 +23,7 @@ use clap::{Args, ValueEnum};
 
 use crate::args::Global;
 use crate::commands::mkfs::Layout;
+use crate::excludes::Exclude;
 use crate::interrupt;
 use crate::output::Messages;
 use crate::sizes;
@@ -47,6 +48,7 @@ use wishes::Wishes;
     tar c -C build . | xebec create disk.xfs --from -\n  \
     xebec create disk.xfs --from build/ --owner 0:0 --mode u=rwX,go=rX --overrides devices.list\n  \
     xebec create boot.xfs --from boot/ --for linux-5.15,grub\n  \
+    xebec create home.xfs --from /home/me --exclude '*.o' --exclude .cache/\n  \
     xebec create root.xfs --from layer1.tar --from layer2.tar --whiteouts oci --free 20%\n\n\
     Exit codes: 0 done; 1 the image could not be made; 2 wrong usage; 130 interrupted. Whatever it is, but for 0 \
     nothing is left behind."
@@ -74,6 +76,8 @@ pub struct Arguments {
     /// Stay in one file system: directories on which others are mounted are left empty.
     #[arg(short = 'x', long)]
     one_file_system: bool,
+    #[command(flatten)]
+    exclude: Exclude,
     /// How archives say what is to be taken away of those below them.
     #[arg(long, value_name = "KIND")]
     whiteouts: Option<Whiteouts>,

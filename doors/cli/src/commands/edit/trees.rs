@@ -12,6 +12,7 @@ use xebec::Volume;
 
 use super::{Edit, bytes};
 use crate::commands::create::Whiteouts;
+use crate::excludes::Exclude;
 use crate::names;
 
 /// Arguments of `tar-in`.
@@ -33,6 +34,8 @@ pub struct TarIn {
     /// How the archive says what is to be taken away.
     #[arg(long, value_name = "KIND")]
     whiteouts: Option<Whiteouts>,
+    #[command(flatten)]
+    exclude: Exclude,
 }
 
 impl Edit for TarIn {
@@ -57,7 +60,12 @@ impl TarIn {
         };
         let dir = bytes(&self.dir);
         let root = volume.resolve(dir, true).map_err(|error| anyhow!("{}: {error}", names::quoted(dir)))?;
-        take_in(volume, root, &archive.whiteouts(self.whiteouts.is_some()), Overrides::default())
+        take_in(
+            volume,
+            root,
+            &archive.whiteouts(self.whiteouts.is_some()).excludes(&self.exclude.patterns()?),
+            Overrides::default(),
+        )
     }
 }
 

@@ -20,6 +20,7 @@ use xebec::Volume;
 use crate::args::Global;
 use crate::commands::create::wishes::Wishes;
 use crate::commands::edit::DONE;
+use crate::excludes::Exclude;
 use crate::names::{printable, quoted};
 use crate::open::{self, image_and_path};
 use crate::output::{JSON_VERSION, Messages, Stdout, write_json};
@@ -57,6 +58,8 @@ pub struct Arguments {
     /// Stay in one file system: directories on which others are mounted are taken as empty.
     #[arg(short = 'x', long)]
     one_file_system: bool,
+    #[command(flatten)]
+    exclude: Exclude,
     #[command(flatten)]
     wishes: Wishes,
 }
@@ -155,6 +158,7 @@ fn update(arguments: &Arguments, global: &Global, volume: &Volume) -> anyhow::Re
     let known = std::fs::metadata(image)?;
     let directory = Directory::new(&arguments.directory)
         .one_file_system(arguments.one_file_system)
+        .excludes(&arguments.exclude.patterns()?)
         .without(known.dev(), known.ino());
     let sync = Sync {
         directory: &directory,

@@ -1,0 +1,88 @@
+//! What of a source is left out, by patterns.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+/// Patterns as in `.gitignore`, of which the last that matches decides: `*.o` and `cache/` match at any depth, `/proc`
+/// and `usr/*/doc` below the root of the source, `**` across directories, and `!` takes back in what another pattern
+/// leaves out. A pattern that ends with a slash matches directories alone. A directory that is left out is not looked
+/// into.
+#[derive(Clone, Debug)]
+pub struct Excludes(Gitignore);
+
+impl Default for Excludes {
+    fn default() -> Self {
+        Self(Gitignore::empty())
+    }
+}
+
+impl Excludes {
+    /// These; empty lines and lines that begin with `#` are none.
+    ///
+    /// # Errors
+    /// In words, which pattern cannot be one.
+    pub fn new<'p>(patterns: impl IntoIterator<Item = &'p str>) -> Result<Self, String> {
+        let mut builder = GitignoreBuilder::new("");
+        // A bracket that is not closed is a slip of the pen.
+        builder.allow_unclosed_class(false);
+        for pattern in patterns {
+            builder.add_line(None, pattern).map_err(|error| format!("`{pattern}`: {error}"))?;
+        }
+        builder.build().map(Self).map_err(|error| error.to_string())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a file with this path below the root is left out, where the directories above it are not.
+    pub fn matches(&self, path: &[u8], is_directory: bool) -> bool {
+        !self.is_empty() && self.0.matched(Path::new(OsStr::from_bytes(path)), is_directory).is_ignore()
+    }
+
+    /// Whether a file with this path below the root, or a directory above it, is left out.
+    pub fn matches_within(&self, path: &[u8], is_directory: bool) -> bool {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let above = |end| path.get(..end).is_some_and(|above| self.matches(above, true));
+        !self.is_empty() && (ends.into_iter().any(above) || self.matches(path, is_directory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_git() {
+        let excludes =
+            Excludes::new(["*.o", "!keep.o", "/proc", "cache/", "usr/*/doc", "# none", "", "**/tmp/x"]);
+        let excludes = excludes.unwrap();
+        for (path, is_directory, wanted) in [
+            ("a.o", false, true),
+            ("deep/er/a.o", false, true),
+            ("deep/keep.o", false, false),
+            ("proc", true, true),
+            ("proc/1/stat", false, true),
+            ("home/proc", true, false),
+            ("home/cache", true, true),
+            ("home/cache", false, false),
+            ("home/cache/file", false, true),
+            ("usr/share/doc", true, true),
+            ("usr/a/b/doc", true, false),
+            ("tmp/x", false, true),
+            ("a/tmp/x", false, true),
+            ("# none", false, false),
+            ("", true, false),
+        ] {
+            assert_eq!(excludes.matches_within(path.as_bytes(), is_directory), wanted, "{path}");
+        }
+        assert!(Excludes::new(["a[b"]).is_err());
+        assert!(!Excludes::default().matches_within(b"a.o", false));
+        // Bytes that are no UTF-8.
+        assert!(excludes.matches_within(b"\xff\xfe.o", false));
+    }
+}
