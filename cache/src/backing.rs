@@ -98,7 +98,7 @@ pub struct Finish<'f, B: Backing> {
     pub reserved: u64,
     /// Records that may come to the map by all that the share for the tree is for.
     pub records: u64,
-    /// Told by [`Backing::finish`]: why this file's map is as before, while other files were finished.
+    /// Told by [`Backing::finish`]: why what is left in `written` is mapped as before, and the size has not moved.
     pub refused: Option<Error>,
 }
 

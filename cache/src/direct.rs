@@ -213,7 +213,9 @@ impl<B: Backing> Contents<B> {
             let mut finish =
                 [Finish { file: &self.file, written, size, reserved: left, records, refused: None }];
             let result = self.cache.below.finish(&mut finish);
-            let [Finish { reserved, refused, .. }] = finish;
+            let [Finish { written, reserved, refused, .. }] = finish;
+            // Claims first: they are of blocks that are reserved.
+            drop(written);
             left = reserved;
             result.and(refused.map_or(Ok(()), Err))?;
             if let Some(size) = size {

@@ -34,6 +34,8 @@ pub(crate) struct Run<B: Backing> {
     pub claim: Option<B::Claim>,
     /// Blocks, counted from `at`, that could not be written.
     pub failed: Vec<u64>,
+    /// The same, that were written for nothing: the map did not take them.
+    pub refused: Vec<u64>,
 }
 
 /// What is to be finished of one file: what was written, and the size on disk if it moves.
@@ -56,8 +58,8 @@ pub(crate) struct Job<B: Backing> {
     pub next: Option<u64>,
     /// Bytes that were picked.
     pub bytes: u64,
-    /// They were written for nothing: finishing failed, and they are dirty again.
-    pub undone: bool,
+    /// Bytes that were written for nothing: finishing failed, and they are dirty again.
+    pub undone: u64,
 }
 
 /// Claims for the small files of a pass are cut from one, so that they lie together.
@@ -152,7 +154,7 @@ impl<B: Backing> Job<B> {
             failed: None,
             next: None,
             bytes: 0,
-            undone: false,
+            undone: 0,
         })
     }
 
@@ -208,14 +210,30 @@ impl<B: Backing> Job<B> {
             if !part.needs_blocks() {
                 let changes_map = part.kind == Kind::Unwritten;
                 let (start, count) = (part.place(at), part_end - at);
-                self.runs.push(Run { at, count, start, changes_map, claim: None, failed: Vec::new() });
+                self.runs.push(Run {
+                    at,
+                    count,
+                    start,
+                    changes_map,
+                    claim: None,
+                    failed: Vec::new(),
+                    refused: Vec::new(),
+                });
                 at = part_end;
             }
             while at < part_end {
                 let claim = self.claim(at, part_end - at, pool)?;
                 let (start, count) = (claim.start(), claim.count().min(part_end - at).max(1));
                 let claim = Some(claim);
-                self.runs.push(Run { at, count, start, changes_map: true, claim, failed: Vec::new() });
+                self.runs.push(Run {
+                    at,
+                    count,
+                    start,
+                    changes_map: true,
+                    claim,
+                    failed: Vec::new(),
+                    refused: Vec::new(),
+                });
                 at += count;
             }
         }
@@ -357,6 +375,15 @@ impl<B: Backing> Job<B> {
         (most > now).then_some(most)
     }
 
+    /// The map did not take these blocks of the file.
+    pub fn refuse(&mut self, (at, count): (u64, u64)) {
+        for run in &mut self.runs {
+            let blocks = at.max(run.at)..(at + count).min(run.at + run.count);
+            run.refused.extend(blocks.map(|block| block - run.at));
+        }
+        self.undone += count << self.contents.block_log();
+    }
+
     /// Ends the writeback of blocks: what failed is dirty again, or, where finishing failed, all of it. How many blocks
     /// set aside were for what is finished now.
     pub fn settle(&self, undone: bool) -> u64 {
@@ -364,10 +391,12 @@ impl<B: Backing> Job<B> {
         let (mut again, mut counted, mut twice, mut released) = (0, 0, 0, 0);
         self.each_folio(|run, base, state, mask| {
             state.writeback &= !mask;
-            let failed = run.failed.iter().filter_map(|block| (run.at + block).checked_sub(base));
-            let failed =
-                failed.filter(|block| *block < 64).fold(0, |bits_of, block| bits_of | 1 << block) & mask;
-            let dirty = if undone { mask } else { failed };
+            let bits_of = |blocks: &[u64]| {
+                let here = blocks.iter().filter_map(|block| (run.at + block).checked_sub(base));
+                here.filter(|block| *block < 64).fold(0, |bits, block| bits | 1 << block) & mask
+            };
+            let (failed, refused) = (bits_of(&run.failed), bits_of(&run.refused));
+            let dirty = if undone { mask } else { failed | refused };
             let newly = dirty & !state.dirty;
             again += u64::from(newly.count_ones());
             // What was written counts no more: it counts again.

@@ -55,7 +55,12 @@ struct Ended {
     size: Option<u64>,
     /// Blocks that are left of what was set aside.
     left: u64,
+    /// Of those that had been claimed, how many the map did not take; and all ranges that it did not.
+    back: u64,
+    refused: Vec<(u64, u64)>,
     result: Result<(), Error>,
+    /// Why it did not.
+    refusal: Option<Error>,
 }
 
 impl<B: Backing> Cache<B> {
@@ -163,7 +168,7 @@ impl<B: Backing> Cache<B> {
         self.finish_jobs(jobs);
         let mut undone = 0;
         for job in jobs.iter() {
-            undone += if job.undone { job.bytes } else { 0 };
+            undone += job.undone;
             if let Some(error) = &job.failed {
                 job.contents.errors.note(error);
                 failed.get_or_insert_with(|| error.clone());
@@ -310,8 +315,10 @@ impl<B: Backing> Cache<B> {
             .collect();
         let result = if given.is_empty() { Ok(()) } else { self.below.finish(&mut given) };
         let told = |((index, claimed, size), finish): (_, Finish<'_, B>)| {
-            let result = result.clone().and(finish.refused.map_or(Ok(()), Err));
-            (index, Ended { claimed, size, left: finish.reserved, result })
+            let Finish { written, reserved: left, refused: refusal, .. } = finish;
+            let back = written.iter().filter(|part| part.claim.is_some()).map(|part| part.count).sum();
+            let refused = written.iter().map(|part| (part.at, part.count)).collect();
+            (index, Ended { claimed, size, left, back, refused, result: result.clone(), refusal })
         };
         let ends: Vec<(usize, Ended)> = which.into_iter().zip(given).map(told).collect();
         if !finishes.is_empty() {
@@ -327,7 +334,7 @@ impl<B: Backing> Cache<B> {
     /// Ends a job whose finishing succeeded or failed, if there was any.
     fn end(job: &mut Job<B>, ended: Option<Ended>) {
         let contents = Arc::clone(&job.contents);
-        let Some(Ended { claimed, size, left, result }) = ended else {
+        let Some(Ended { claimed, size, left, back, refused, result, refusal }) = ended else {
             contents.give_back(job.settle(false));
             contents.put_back(0, 0);
             return;
@@ -336,17 +343,20 @@ impl<B: Backing> Cache<B> {
         contents.map_changed();
         match result {
             Ok(()) => {
-                if let Some(size) = size {
+                if let Some(size) = size.filter(|_| refused.is_empty()) {
                     contents.disk_size.store(size, SeqCst);
                 }
+                refused.into_iter().for_each(|range| job.refuse(range));
+                job.failed = job.failed.take().or(refusal);
                 let released = job.settle(false);
-                contents.give_back(released.saturating_sub(claimed));
-                contents.put_back(0, left);
+                let back = back.min(left);
+                contents.give_back(released.saturating_sub(claimed - back));
+                contents.put_back(back, left - back);
             }
             Err(error) => {
                 job.failed.get_or_insert(error);
                 job.settle(true);
-                job.undone = true;
+                job.undone = job.bytes;
                 let back = claimed.min(left);
                 // What was taken along by the change that failed is set aside anew, for the next attempt.
                 let again = claimed - back;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use ag::{Claim, ClaimRequest, Groups, Near};
 use base::{FileBlock, FsBlock, Ino, errno};
 use block::Device;
-use cache::{Backing, Claimed, Finish, Kind, Mapping, Want};
+use cache::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
 use format::inode::{ForkKind, ag_of};
 use inode::contents::{self as maps, Mapped};
 use inode::inode::{Attached, Inode};
@@ -248,6 +248,12 @@ impl Backing for Below {
         let done = maps::finish(&self.shared, &self.groups, &mut finishes);
         for (file, finish) in files.iter_mut().zip(finishes) {
             (file.reserved, file.refused) = (finish.reserved.into(), finish.refused);
+            let left = finish.written.into_iter().map(|left| Written {
+                at: left.at.get(),
+                count: left.count.into(),
+                claim: left.claim.map(Blocks),
+            });
+            file.written.extend(left);
         }
         done
     }

@@ -191,8 +191,14 @@ impl<'v> Filling<'v> {
         }
         let (_held, mut finishes): (Vec<_>, Vec<_>) = parts.into_iter().map(Part::written).unzip();
         let done = maps::finish(self.volume.table.shared(), &self.volume.groups, &mut finishes);
-        finishes.iter().for_each(|finish| self.unreserve(finish.reserved));
-        Ok(done?)
+        let mut refused = None;
+        for maps::Finish { written, reserved, refused: why, .. } in finishes {
+            // Claims first: they are of blocks that are reserved.
+            drop(written);
+            self.unreserve(reserved);
+            refused = refused.or(why);
+        }
+        Ok(done.and(refused.map_or(Ok(()), Err))?)
     }
 
     /// Gives back the blocks of a part that is not written. The claims end first: others may reserve what is given

@@ -67,13 +67,13 @@ impl Groups {
     ) -> Result<Option<MappingRoom>, Error> {
         let (group, _) = self.of_block(start, 1)?;
         if !self.geometry().features.rmapbt() {
-            return Ok(None);
+            return if group.backs_owners() { Ok(None) } else { Err(FULL) };
         }
         // A record is added, or one is cut: the tree splits once at each level, and may get another.
         let blocks = group.worst.rmap_levels(group.mappings.asked().max(group.mappings.used())) + 1;
         group.mappings.begin_change(blocks);
         let room = MappingRoom { group: Arc::clone(group), blocks };
-        if change == OwnerChange::Added && group.has_many_owners() || !group.backs_mappings() {
+        if !group.backs_owners() || change == OwnerChange::Added && group.has_many_owners() {
             return Err(FULL);
         }
         if group.covers_mappings() {
@@ -87,10 +87,14 @@ impl Groups {
 }
 
 impl Group {
-    /// Blocks that must be set aside: see the module.
+    /// Blocks that must be set aside: see the module. Free blocks may come to full leaves, and split more of them than
+    /// this counts: what the group keeps for reference counts has room for that.
     fn mappings_needed(&self) -> u32 {
-        let free = tree_size::<RmapBt>(&self.geometry, self.freeblks.load(Relaxed).into());
-        let most = u64::from(self.mappings.used()) + u64::from(self.mappings.in_change()) + free;
+        // In this order: a change that ends in between is counted in one of both.
+        let in_change = u64::from(self.mappings.in_change());
+        let used = u64::from(self.mappings.used());
+        let free = self.freeblks.load(Relaxed).saturating_sub(self.withheld.load(Relaxed)).into();
+        let most = in_change + used + tree_size::<RmapBt>(&self.geometry, free);
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
@@ -98,9 +102,9 @@ impl Group {
         self.mappings_needed() <= self.mappings.asked()
     }
 
-    /// Whether the group's free blocks are as many as are to be covered. The counts say what is kept for the trees;
-    /// whoever wrote the volume before may have filled the group all the same.
-    fn backs_mappings(&self) -> bool {
+    /// Whether there are free blocks for the trees of owners. The counts say what is kept for the trees; whoever wrote
+    /// the volume before may have filled the group all the same.
+    fn backs_owners(&self) -> bool {
         let free = self.freeblks.load(Relaxed).saturating_sub(self.claimed.load(Relaxed));
         let counts = self.metadata.left().min(COUNTS_AT_ONCE);
         free >= self.mappings.in_change().saturating_add(counts)
@@ -112,6 +116,15 @@ impl Group {
         let usual = self.mappings.usual();
         let kept = usual / 10 + 2 * self.worst.rmap_levels(usual);
         self.mappings.used().saturating_add(self.mappings.in_change()).saturating_add(kept) > usual
+    }
+
+    /// What is set aside beyond the usual becomes no more than is needed. The caller holds the AGF, and settles.
+    pub(crate) fn lower_mappings(&self) {
+        let raised = self.mappings.raised();
+        if raised > 0 {
+            let needed = self.mappings_needed().saturating_add(AHEAD).saturating_sub(self.mappings.usual());
+            self.mappings.raise(raised.min(needed));
+        }
     }
 }
 
@@ -125,17 +138,15 @@ impl OpenAg<'_> {
 
     fn raise_by(&self, tx: &Transaction, ahead: u32) -> bool {
         let group = self.group;
-        let before = group.mappings.raised();
-        let needed = group.mappings_needed().saturating_add(ahead);
-        group.mappings.raise(needed.saturating_sub(group.mappings.usual()));
-        let (noted, promise) = (group.promised.load(Relaxed), self.promise(tx));
+        let needed = group.mappings_needed().saturating_add(ahead).max(group.mappings.asked());
+        let (noted, promise) = (group.promised.load(Relaxed), self.promise_with(tx, needed));
         // At 0 it cannot be told whether the group has as many.
         let has = promise > 0
             && promise >= group.claimed_of_promised()
             && group.free.try_sub(noted.saturating_sub(promise).into());
-        match has {
-            true => group.promised.store(promise.min(noted), Relaxed),
-            false => group.mappings.raise(before),
+        if has {
+            group.promised.store(promise.min(noted), Relaxed);
+            group.mappings.raise(needed - group.mappings.usual().min(needed));
         }
         has
     }

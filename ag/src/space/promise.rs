@@ -103,10 +103,15 @@ impl OpenAg<'_> {
 
     /// See the module.
     pub(crate) fn promise(&self, tx: &Transaction) -> u32 {
+        self.promise_with(tx, self.group.mappings.asked())
+    }
+
+    /// The same where so many blocks are set aside for the reverse-mapping tree.
+    pub(super) fn promise_with(&self, tx: &Transaction, mappings: u32) -> u32 {
         let group = self.group;
         let rmap = group.geometry.features.rmapbt();
         let rmap_blocks = self.mapping_tree_blocks(tx);
-        let mappings = if rmap { group.mappings.asked().max(rmap_blocks) } else { 0 };
+        let mappings = if rmap { mappings.max(rmap_blocks) } else { 0 };
         let in_trees = u64::from(self.get(tx, agf!(btreeblks)));
         let list = u64::from(self.get(tx, agf!(flcount))) + u64::from(group.trimmed.load(Relaxed));
         let all = u64::from(self.get(tx, agf!(freeblks))) + list + in_trees;
@@ -144,6 +149,7 @@ impl OpenAg<'_> {
     /// paid for `paid` blocks.
     pub(crate) fn settle(&self, tx: &Transaction, paid: u32) {
         let group = self.group;
+        group.lower_mappings();
         let (before, now) = (group.promised.load(Relaxed), self.promise(tx));
         let gained = i64::from(now) + i64::from(paid) - i64::from(before);
         // Others have reserved what is lacking.

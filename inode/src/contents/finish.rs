@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, Groups, Owner};
+use ag::{Claim, Groups, MappingRoom, Owner, OwnerChange};
 use base::FileBlock;
 use format::extent::Extent;
 use format::inode::ForkKind;
@@ -15,7 +15,7 @@ use format::timestamp::Timestamp;
 use log::engine::{Error, Loggable};
 use smallvec::SmallVec;
 
-use super::step::{File, Step, expect_map, list, mapped, pieces, shares};
+use super::step::{File, Step, cut, expect_map, list, pieces, shares};
 use super::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE};
 use crate::fork::{Fork, TOO_MANY};
 use crate::groups::GroupSpace;
@@ -53,8 +53,8 @@ pub struct Finish {
     pub reserved: u32,
     /// Records that may come to the map by all that these blocks are reserved for.
     pub records: u64,
-    /// Told by [`finish()`]: there was no room for the records of blocks that are shared very often, and what is left
-    /// in `written` stays as it was before.
+    /// Told by [`finish()`]: there was no room for the reverse mappings of what is left in `written`, which is mapped
+    /// as before. The size has not moved then.
     pub refused: Option<Error>,
 }
 
@@ -118,11 +118,25 @@ fn is_small(shared: &Shared, state: &mut InodeState, written: Option<&Written>) 
     Ok(fits && simple && extents.len() + 2 <= most)
 }
 
+/// Room for the reverse mappings that a small file's write cuts, if it marks a part of an extent.
+fn room_to_mark(
+    file: File<'_>,
+    state: &mut InodeState,
+    written: Option<&Written>,
+) -> Result<Option<MappingRoom>, Error> {
+    let Some(written) = written.filter(|written| written.claim.is_none()) else { return Ok(None) };
+    let extents = list(file.shared, state)?;
+    let piece = extents.piece(written.at, FileBlock(written.at.get() + u64::from(written.count)));
+    let cut = cut(extents, &[(written.at, piece)], true);
+    cut.first().map_or(Ok(None), |start| file.room_for_mapping(*start, OwnerChange::Cut))
+}
+
 /// Finishes as many files from the first on as can be in one transaction; how many.
 fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> Result<usize, Error> {
     let mut tx = shared.begin(shared.reservations.small_files)?;
     let mut locked: SmallVec<[LockedInode; FINISHED_AT_ONCE]> = SmallVec::new();
     let (mut runs, mut end) = (0, None);
+    let mut rooms: SmallVec<[MappingRoom; FINISHED_AT_ONCE]> = SmallVec::new();
     for file in files.iter() {
         let mut inode = file.inode.lock();
         let written = file.written.first();
@@ -133,6 +147,10 @@ fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> 
         // What is wrong with a file is told when it is finished alone.
         if runs > RUNS_AT_ONCE || !matches!(is_small(shared, &mut inode, written), Ok(true)) {
             break;
+        }
+        match room_to_mark(File { shared, groups, inode: &file.inode }, &mut inode, written) {
+            Ok(room) => rooms.extend(room),
+            Err(_) => break,
         }
         locked.push(inode);
     }
@@ -193,36 +211,40 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
     let share = finish.reserved.saturating_sub(claimed);
     let mut blocks = groups.given_blocks(std::mem::take(&mut finish.reserved));
     let records = finish.records;
-    let (mut taken, mut took_record) = (0, false);
+    let (mut taken, mut took_record, mut refused) = (0, false, Vec::new());
     loop {
         let mut step = file.begin(blocks)?;
         if let Some(written) = finish.written.first_mut() {
-            match step.expect_room_to_replace(written) {
-                Err(refused @ Error::NoSpace { .. }) => {
-                    (finish.refused, finish.reserved) = (Some(refused), step.blocks.give(u32::MAX));
-                    return Ok(());
+            match step.expect_room_to_write(written) {
+                Err(error @ Error::NoSpace { .. }) => {
+                    // What lies behind it is finished all the same.
+                    finish.refused.get_or_insert(error);
+                    refused.push(finish.written.remove(0));
                 }
-                ready => ready?,
-            }
-            let before = written.claimed();
-            taken += step.write(written, (claimed, records))?;
-            took_record |= step.took_record;
-            // What is taken beyond that was to be had by luck, unless the tree gave blocks back in between.
-            debug_assert!(
-                took_record || taken <= share,
-                "{taken} blocks were taken for an extent map, and {share} were set aside for it"
-            );
-            claimed -= before - written.claimed();
-            if written.count == 0 {
-                finish.written.remove(0);
+                ready => {
+                    ready?;
+                    let before = written.claimed();
+                    taken += step.write(written, (claimed, records))?;
+                    took_record |= step.took_record;
+                    // What is taken beyond that was to be had by luck, unless the tree gave blocks back in between.
+                    debug_assert!(
+                        took_record || taken <= share,
+                        "{taken} blocks were taken for an extent map, and {share} were set aside for it"
+                    );
+                    claimed -= before - written.claimed();
+                    if written.count == 0 {
+                        finish.written.remove(0);
+                    }
+                }
             }
         }
         let is_last = finish.written.is_empty();
-        if is_last {
+        if is_last && refused.is_empty() {
             conclude(finish, &mut step.locked);
         }
         blocks = step.commit()?;
         if is_last {
+            finish.written = refused;
             // The file may have more to write, and then nobody else has taken these meanwhile.
             finish.reserved = blocks.give(u32::MAX);
             return Ok(());
@@ -238,14 +260,11 @@ impl Written {
 }
 
 impl Step<'_> {
-    /// Asked before [`write`](Self::write): room for the records of blocks that others may have, too.
-    fn expect_room_to_replace(&mut self, written: &Written) -> Result<(), Error> {
-        if written.claim.is_none() || !shares(&self.locked) {
-            return Ok(());
-        }
+    /// Asked before [`write`](Self::write): room for the reverse mappings that it cuts.
+    fn expect_room_to_write(&mut self, written: &Written) -> Result<(), Error> {
         let to = FileBlock(written.at.get() + u64::from(written.count));
         let (found, _) = pieces(self.list()?, (written.at, to), PIECES_AT_ONCE);
-        self.expect_room_to_cut(&mapped(&found))
+        self.expect_room_to_cut(&found, written.claim.is_none())
     }
 
     /// Does as much of a range as one transaction may, from its beginning; the range is what is left then. For it and

@@ -189,6 +189,7 @@ pub fn zero(
         let mut step = file.taking(PIECES_AT_ONCE as u32 * shared.reservations.map_blocks)?;
         step.has_room_for(2 * PIECES_AT_ONCE)?;
         let (found, end) = pieces(step.list()?, (at, to), PIECES_AT_ONCE);
+        step.expect_room_to_cut(&found, true)?;
         for (at, piece) in found {
             if let Some((_, false)) = piece.mapping {
                 let range = (at, FileBlock(at.get() + piece.count));

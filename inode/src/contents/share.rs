@@ -8,7 +8,7 @@ use base::{FileBlock, FsBlock, errno};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use log::engine::{Error, Loggable};
 
-use super::step::{File, Step, expect_map, list, mapped, pieces, set_shares, shares};
+use super::step::{File, Step, expect_map, list, pieces, set_shares, shares};
 use super::{PIECES_AT_ONCE, TOO_FAR};
 use crate::extents::Piece;
 use crate::inode::{Inode, LockedInode};
@@ -142,7 +142,7 @@ impl Step<'_> {
             return Ok(Part { count, shares: false });
         }
         self.has_room_for(3)?;
-        self.expect_room_to_cut(&mapped(&old))?;
+        self.expect_room_to_cut(&old, false)?;
         if let Some(start) = start {
             self.rooms.extend(self.file.room_for_mapping(start, OwnerChange::Added)?);
             // Before anything is given up: what both have must never have no owner.

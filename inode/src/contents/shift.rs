@@ -91,9 +91,9 @@ pub fn insert(
     let splits = file.look(|list| list.splice_split(from).is_some())?;
     let mut step = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
     step.has_room_for(1)?;
-    // The extent is cut in two by the last of the moves, which must not be refused.
-    let cut = step.list()?.find(from).map(|extent| extent.start);
-    step.expect_room_to_cut(cut.as_slice())?;
+    // What is mapped there is cut in two by the last of the moves, which must not be refused.
+    let piece = step.list()?.piece(from, END);
+    step.expect_room_to_cut(&[(from, piece)], true)?;
     let _rooms = std::mem::take(&mut step.rooms);
     if splits {
         step.edit(|fork, tx, space| fork.split(tx, space, from))?;

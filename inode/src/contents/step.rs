@@ -114,16 +114,16 @@ impl<'a> Step<'a> {
         Self { file, tx, blocks, locked, took_record: false, rooms: SmallVec::new() }
     }
 
-    /// Asked before the first change of a step that gives up what is mapped to these blocks, or a part of it: room for
-    /// the records, as others may have the blocks, too.
+    /// Asked before the first change of a step that unmaps these pieces, or, where they `stay`, marks or moves them:
+    /// room for the reverse mappings that are cut by that. Shared blocks have one for each owner, and so the tree may
+    /// hold more than one for each block.
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn expect_room_to_cut(&mut self, starts: &[FsBlock]) -> Result<(), Error> {
-        if shares(&self.locked) {
-            for &start in starts {
-                self.rooms.extend(self.file.room_for_mapping(start, OwnerChange::Cut)?);
-            }
+    pub fn expect_room_to_cut(&mut self, pieces: &[(FileBlock, Piece)], stay: bool) -> Result<(), Error> {
+        let file = self.file;
+        for start in cut(self.list()?, pieces, stay) {
+            self.rooms.extend(file.room_for_mapping(start, OwnerChange::Cut)?);
         }
         Ok(())
     }
@@ -198,7 +198,27 @@ pub(super) fn pieces(
     (found, at)
 }
 
-/// Where those of the pieces lie that are mapped.
-pub(super) fn mapped(pieces: &[(FileBlock, Piece)]) -> SmallVec<[FsBlock; PIECES_AT_ONCE]> {
-    pieces.iter().filter_map(|(_, piece)| Some(piece.mapping?.0)).collect()
+/// Where those of the pieces begin on the disk whose reverse mappings are cut in two when they go; or where they
+/// `stay`, and become otherwise than what is beside them.
+pub(super) fn cut(
+    list: &ExtentList,
+    pieces: &[(FileBlock, Piece)],
+    stay: bool,
+) -> SmallVec<[FsBlock; PIECES_AT_ONCE]> {
+    let is_cut = |(at, piece): &&(FileBlock, Piece)| {
+        let (left, right) = (goes_on(list, *at), goes_on(list, FileBlock(at.get() + piece.count)));
+        if stay { left || right } else { left && right }
+    };
+    pieces.iter().filter(is_cut).filter_map(|(_, piece)| Some(piece.mapping?.0)).collect()
+}
+
+/// Whether the blocks before and at this one lie side by side, and are alike: then one reverse mapping has both,
+/// however many extents there are.
+fn goes_on(list: &ExtentList, at: FileBlock) -> bool {
+    let place = |at: FileBlock| {
+        let extent = list.find(at)?;
+        Some((extent.start.get() + (at.get() - extent.offset.get()), extent.unwritten))
+    };
+    let before = at.get().checked_sub(1).and_then(|before| place(FileBlock(before)));
+    before.is_some_and(|(block, unwritten)| place(at) == Some((block + 1, unwritten)))
 }

@@ -198,6 +198,7 @@ impl File<'_> {
     /// As [`punch_hole`](Self::punch_hole); `EIO`.
     pub fn unshare_range(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         self.expect_changeable()?;
+        self.volume.drop_rights(self.ino())?;
         let end = end_of(offset, length)?;
         let block = u64::from(self.volume.geometry.block_size);
         self.volume.with_room(|| {
@@ -253,9 +254,11 @@ impl File<'_> {
                 refused: None,
             }];
             let finished = contents::finish(shared, groups, &mut finish);
-            drop(groups.given_blocks(finish.iter().map(|finish| finish.reserved).sum()));
-            finished?;
-            finish.into_iter().find_map(|finish| finish.refused).map_or(Ok(()), Err)?;
+            let [Finish { written, reserved, refused, .. }] = finish;
+            // Claims first: they are of blocks that are reserved.
+            drop(written);
+            drop(groups.given_blocks(reserved));
+            finished.and(refused.map_or(Ok(()), Err))?;
             done += u64::from(count);
         }
         Ok(())
