@@ -22,6 +22,14 @@ struct Seen {
     next: u64,
 }
 
+/// What became of an entry.
+enum Given {
+    Yes,
+    /// Its file was removed meanwhile.
+    Gone,
+    NoRoom,
+}
+
 impl Served<'_> {
     /// What is found under a name.
     pub(super) fn look_up(&self, dir: Ino, name: &[u8]) -> Result<Found> {
@@ -94,10 +102,11 @@ impl Served<'_> {
             from = last.next;
             let more = seen.len() == at_once && !failed;
             for entry in &seen {
-                if !self.give(dir, entry, plus, give) {
-                    return Ok(());
+                match self.give(dir, entry, plus, give) {
+                    Given::Yes => given = true,
+                    Given::Gone => {}
+                    Given::NoRoom => return Ok(()),
                 }
-                given = true;
             }
             if !more {
                 return Ok(());
@@ -105,14 +114,14 @@ impl Served<'_> {
         }
     }
 
-    fn give(&self, dir: Ino, entry: &Seen, plus: bool, give: &mut dyn FnMut(&Listed<'_>) -> bool) -> bool {
+    fn give(&self, dir: Ino, entry: &Seen, plus: bool, give: &mut dyn FnMut(&Listed<'_>) -> bool) -> Given {
         let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
         let found = match plus && !is_dots {
             false => None,
             true => match self.look_up(dir, &entry.name) {
                 // It may have become another file's name since. Then the listing shows that file, too.
                 Ok(found) => Some(found),
-                Err(Errno(ENOENT)) => return true,
+                Err(Errno(ENOENT)) => return Given::Gone,
                 // Whoever asks for it by its name is told what is wrong.
                 Err(_) => None,
             },
@@ -125,7 +134,7 @@ impl Served<'_> {
         if !given && let Some(found) = found {
             self.nodes.forget(self.ino(found.node), 1);
         }
-        given
+        if given { Given::Yes } else { Given::NoRoom }
     }
 }
 

@@ -115,7 +115,7 @@ touch file
 ! "$xebec" mount image file 2> said || fail "a volume is mounted on a file"
 grep -qi 'no directory' said || fail "what is wrong is not said"
 ln -s mnt link && mkdir deep && ln -s ../link deep/link
-for path in link deep/link mnt/ ./mnt "$PWD/deep/../link"; do
+for path in link link/ deep/link mnt/ ./mnt "$PWD/deep/../link"; do
     "$xebec" mount image mnt
     "$xebec" umount "$path" 2> said || fail "umount $path"
 done

@@ -13,11 +13,12 @@ use crate::output::{Messages, exit_code};
 pub struct Ending(Signals);
 
 impl Ending {
-    /// From now on they do not end the process. Called before other threads are started: whoever started this process
-    /// may have blocked them.
+    /// From now on they do not end the process. Whoever started it may have had them blocked.
     pub fn new() -> anyhow::Result<Self> {
+        let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot wait for signals")?;
+        // One that came while it was blocked is told now.
         base::process::unblock_signals().context("cannot unblock signals")?;
-        Ok(Self(Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot wait for signals")?))
+        Ok(Self(signals))
     }
 
     /// Ends [`wait`](Self::wait).

@@ -38,10 +38,6 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     let mut mark = None;
     let metrics = wishes.metrics.map(Endpoint::new).transpose()?;
     let opened = open_volume(&arguments.image, wishes, global)?;
-    let root = opened.volume.metadata(opened.volume.root()).context("the root directory cannot be read")?;
-    if root.file_type != FileType::Directory {
-        bail!("the root inode is no directory (xebec check tells more)");
-    }
     let mut wanted = wishes.mount.clone();
     wanted.directory.clone_from(&directory);
     if wanted.source.is_empty() {
@@ -49,7 +45,7 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     }
     let threads = wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS));
     // Until here a signal ends the program: it may have waited for another one.
-    let served = Ending::new().and_then(|ending| {
+    let served = expect_root(&opened.volume).and_then(|()| Ending::new()).and_then(|ending| {
         let (session, mounted) = mount(&wanted, wishes, &image, &mut mark)?;
         let counts = Counts::new(threads);
         let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
@@ -86,6 +82,15 @@ fn mount(
             Err(anyhow!("{}: {error:#}", directory.display()))
         }
     }
+}
+
+/// Without a root directory there is nothing to be mounted.
+fn expect_root(volume: &Volume) -> anyhow::Result<()> {
+    let root = volume.metadata(volume.root()).context("the root directory cannot be read")?;
+    if root.file_type != FileType::Directory {
+        bail!("the root inode is no directory (xebec check tells more)");
+    }
+    Ok(())
 }
 
 /// What a mount is served by.

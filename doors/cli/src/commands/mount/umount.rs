@@ -51,10 +51,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 /// server any more.
 fn place(directory: &Path) -> PathBuf {
     const LINKS_MAX: usize = 40;
-    let mut path = directory.to_path_buf();
+    // With a slash at its end, a link would be followed.
+    let bare = |path: &Path| path.components().collect::<PathBuf>();
+    let mut path = bare(directory);
     for _ in 0..LINKS_MAX {
         let Ok(link) = std::fs::read_link(&path) else { break };
-        path = path.parent().unwrap_or(Path::new("")).join(link);
+        path = bare(&path.parent().unwrap_or(Path::new("")).join(link));
     }
     let above = path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
     match (above.and_then(|above| above.canonicalize().ok()), path.file_name()) {
