@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use libc::{c_char, c_long, c_void};
 use rustix::path::Arg;
 
+use crate::fsxattr::FsXattr;
+
 /// `listxattrat` (Linux 6.13) and `file_getattr` (Linux 6.17): numbers that nearly all architectures share, by
 /// `asm-generic/unistd.h`.
 const LISTXATTRAT: c_long = 465;
@@ -57,11 +59,11 @@ pub fn attribute_names(dir: impl AsFd, name: &[u8]) -> io::Result<usize> {
     })
 }
 
-/// Project and flags (`FS_XFLAG_*`) of a file.
+/// Flags, hints and project of a file, as [`fsxattr::get`](crate::fsxattr::get) tells of an open one.
 ///
 /// # Errors
 /// `ENOSYS` where this kernel cannot tell, `EOPNOTSUPP` or `ENOTTY` where the file system has none.
-pub fn settings(dir: impl AsFd, name: &[u8]) -> io::Result<(u32, u64)> {
+pub fn settings(dir: impl AsFd, name: &[u8]) -> io::Result<FsXattr> {
     let dir = dir.as_fd();
     let mut found = FileAttr::default();
     by_name(name, |name| {
@@ -78,7 +80,11 @@ pub fn settings(dir: impl AsFd, name: &[u8]) -> io::Result<(u32, u64)> {
             )
         }
     })?;
-    Ok((found.projid, found.xflags))
+    let mut settings = FsXattr::default();
+    settings.xflags = found.xflags as u32; // those of the older call
+    (settings.extsize, settings.cowextsize) = (found.extsize, found.cowextsize);
+    (settings.nextents, settings.projid) = (found.nextents, found.projid);
+    Ok(settings)
 }
 
 fn by_name(name: &[u8], call: impl FnOnce(*const c_char) -> c_long) -> io::Result<usize> {
@@ -117,7 +123,7 @@ mod tests {
             Err(error) if unknown(&error) => {}
             found => {
                 let opened = crate::fsxattr::get(&file)?;
-                assert_eq!(found?, (opened.projid, u64::from(opened.xflags)));
+                assert_eq!(found?, opened);
             }
         }
         assert_eq!(settings(&dir, b"none").unwrap_err().raw_os_error(), Some(libc::ENOENT));

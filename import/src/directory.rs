@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use base::pipeline::{self, Piece, PieceOf, Sink, Work};
 use rustix::fs::{FileType, Stat};
+use xebec::Settings;
 
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver, is_kept, join};
 use crate::{Error, Excludes, Result, Source, Survey};
@@ -235,8 +236,7 @@ impl Walk<'_> {
 
     fn itself(&self, folder: &Folder, pieces: &mut Pieces) -> Result<()> {
         let facts = self.facts(&folder.stat, &|| folder.attributes(), pieces)?;
-        let (project, xflags) = folder.settings()?;
-        let facts = Facts { project, xflags, ..facts };
+        let facts = Facts { settings: folder.settings()?, ..facts };
         item(pieces, Item::Entry(Entry { path: folder.path.clone(), kind: Kind::Directory, facts }));
         Ok(())
     }
@@ -316,8 +316,7 @@ impl Walk<'_> {
         let Some(name) = self.once(folder, &file.stat, name, first, pieces)? else { return Ok(0) };
         let (path, size) = (join(&folder.path, &name.bytes), file.size());
         let facts = self.facts(&file.stat, &|| file.attributes(), pieces)?;
-        let (project, xflags) = file.settings()?;
-        let facts = Facts { project, xflags, ..facts };
+        let facts = Facts { settings: file.settings()?, ..facts };
         let is_small = size <= PIECE && !file.has_holes() && !file.shares();
         let data = match is_small {
             true => Data { offset: 0, bytes: file.read(0, size)?, more: false },
@@ -350,8 +349,7 @@ impl Walk<'_> {
             accessed: Some(host::time(stat.st_atime, stat.st_atime_nsec)),
             modified: Some(host::modified(stat)),
             attributes: kept,
-            project: 0,
-            xflags: 0,
+            settings: Settings::default(),
             stored: None,
         })
     }

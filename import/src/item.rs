@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::time::Time;
-use xebec::Device;
+use xebec::settings::{HINTS, xflags};
+use xebec::{Device, Settings};
 
 use crate::Result;
 
@@ -118,10 +119,8 @@ pub struct Facts {
     pub modified: Option<Time>,
     /// Extended attributes, by the names that Linux programs know.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Project, and flags as Linux numbers them (`FS_XFLAG_*`).
-    pub project: u32,
-    /// See [`project`](Self::project).
-    pub xflags: u32,
+    /// Project, flags as Linux numbers them (`FS_XFLAG_*`), and hints for the size of extents.
+    pub settings: Settings,
     /// What its contents take where they lie; the whole file where not known.
     pub stored: Option<Stored>,
 }
@@ -179,6 +178,8 @@ pub enum Lost {
     UnreadableAttribute,
     /// Flags that such a file cannot have here.
     Flags,
+    /// A hint for the size of extents that a volume with such blocks cannot have.
+    ExtentSizeHint,
     /// An access control list as text that names users or groups, who may be nobody here.
     AccessList,
     /// A time that the volume's inodes cannot hold, which becomes the nearest that they can.
@@ -192,6 +193,7 @@ impl Lost {
             Self::Attribute => "extended attributes of namespaces that XFS does not have",
             Self::UnreadableAttribute => "extended attributes that only their owner may read",
             Self::Flags => "flags",
+            Self::ExtentSizeHint => "extent size hints",
             Self::Time => "times that the volume cannot hold (they became the nearest)",
             Self::AccessList => {
                 "access control lists in text with names (tar --xattrs in place of --acls has numbers)"
@@ -202,8 +204,20 @@ impl Lost {
 
 /// Flags that say what may be done with a file, and who pays for it: immutable, append, sync, noatime, nodump,
 /// projinherit, nosymlinks and nodefrag. Those that tell an allocator where to put a file belong to the volume that
-/// they were chosen for.
+/// they were chosen for; those of hints come with their sizes, see [`kept`].
 pub const KEPT_FLAGS: u32 = 0x26f8;
+
+/// What is kept of settings.
+pub fn kept(mut settings: Settings) -> Settings {
+    if settings.xflags & u32::from(format::inode::flags::EXTSIZE | format::inode::flags::EXTSZINHERIT) == 0 {
+        settings.extsize = 0;
+    }
+    if settings.xflags & xflags::COWEXTSIZE == 0 {
+        settings.cowextsize = 0;
+    }
+    settings.xflags &= KEPT_FLAGS | HINTS;
+    settings.without_empty_hints()
+}
 
 /// The directory that a path is in, and its last name; `None` for the root.
 pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {

@@ -12,6 +12,7 @@
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
 //! | [`writer`] | what an open volume makes of the items |
 //! | `tree` | paths below a directory of a volume |
+//! | `file_id` | which file it is, however long that is remembered |
 //! | [`survey`] | how much there is, and how large a volume holds it |
 //! | [`error`] | what can go wrong |
 //!
@@ -35,6 +36,7 @@ mod digest;
 pub mod directory;
 pub mod error;
 pub mod exclude;
+mod file_id;
 pub mod item;
 pub mod oci;
 pub mod overrides;

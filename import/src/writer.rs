@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use base::time::Time;
 use base::{Ino, errno};
 use format::timestamp::Timestamp;
-use xebec::{Dir, File, Filling, Metadata, New, OpenOptions, SetAttribute, SetMetadata, Volume};
+use xebec::settings::HINTS;
+use xebec::{Dir, File, Filling, New, OpenOptions, SetAttribute, SetMetadata, Settings, Volume};
 
+use crate::file_id::FileId;
 use crate::item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
 use crate::tree::Tree;
 use crate::{Error, Overrides, Result};
@@ -84,35 +86,6 @@ struct Open<'v> {
     cached: Option<File<'v>>,
 }
 
-/// A file that something is done to later, which may be removed until then. Its inode number may be used again, but not
-/// with the same generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct FileId {
-    pub ino: Ino,
-    generation: u32,
-}
-
-impl FileId {
-    /// Of the file that has this number now.
-    pub fn of(volume: &Volume, ino: Ino) -> xebec::Result<Self> {
-        volume.metadata(ino).map(|known| Self::from(&known))
-    }
-
-    /// Whether the file still exists.
-    pub fn exists(self, volume: &Volume) -> xebec::Result<bool> {
-        match Self::of(volume, self.ino) {
-            Err(error) if error.errno() == errno::ENOENT => Ok(false),
-            now => Ok(now? == self),
-        }
-    }
-}
-
-impl From<&Metadata> for FileId {
-    fn from(known: &Metadata) -> Self {
-        Self { ino: known.ino, generation: known.generation }
-    }
-}
-
 /// A file as it shall be at last.
 struct Unfinished {
     id: FileId,
@@ -120,8 +93,7 @@ struct Unfinished {
     path: Box<[u8]>,
     set: SetMetadata,
     handed_down: Option<Vec<u8>>,
-    project: u32,
-    xflags: u32,
+    settings: Settings,
 }
 
 impl<'v> Writer<'v> {
@@ -197,12 +169,22 @@ impl<'v> Writer<'v> {
         if file.set != SetMetadata::default() {
             self.volume.set_metadata(ino, &file.set)?;
         }
-        if (file.project, file.xflags) == (0, 0) {
+        self.set_settings(ino, &file.settings)
+    }
+
+    /// Adds settings to those that a file has.
+    fn set_settings(&mut self, ino: Ino, wanted: &Settings) -> xebec::Result<()> {
+        if *wanted == Settings::default() {
             return Ok(());
         }
         let mut settings = self.volume.settings(ino)?;
-        settings.project = file.project;
-        settings.xflags |= file.xflags;
+        settings.xflags |= wanted.xflags;
+        if wanted.without_hints() != Settings::default() {
+            settings.project = wanted.project;
+        }
+        if wanted.xflags & HINTS != 0 {
+            (settings.extsize, settings.cowextsize) = (wanted.extsize, wanted.cowextsize);
+        }
         match self.volume.set_settings(ino, &settings) {
             Err(error) if error.errno() == errno::EINVAL => {
                 self.lose(Lost::Flags);
@@ -217,6 +199,10 @@ impl<'v> Writer<'v> {
         let times = [entry.facts.accessed, entry.facts.modified];
         if !times.into_iter().flatten().all(|time| self.can_hold(time)) {
             self.lose(Lost::Time);
+        }
+        let possible = entry.facts.settings.with_possible_hints(self.volume.geometry());
+        if std::mem::replace(&mut entry.facts.settings, possible) != possible {
+            self.lose(Lost::ExtentSizeHint);
         }
         let attributes = entry.facts.attributes.iter();
         let logged: usize = attributes.map(|(name, value)| 2 * (name.len() + value.len()) + 512).sum();
@@ -305,8 +291,15 @@ impl<'v> Writer<'v> {
         let attributes: Vec<_> = borrowed(facts).collect();
         let new = New { attributes: &attributes, ..of(kind, facts) };
         let ino = self.create(dir, name, &new, path)?;
-        if (facts.project, facts.xflags) != (0, 0) {
-            self.finish_later(ino, path, SetMetadata::default(), facts)?;
+        let settings = facts.settings;
+        if settings.xflags & HINTS != 0 {
+            // A file that has contents could not have them any more; and what forbids contents comes last.
+            let hints = Settings { xflags: settings.xflags & HINTS, project: 0, ..settings };
+            self.round(FILE_LOG_BYTES, 0)?;
+            self.set_settings(ino, &hints).map_err(Error::volume(path))?;
+        }
+        if settings.without_hints() != Settings::default() {
+            self.finish_later(ino, path, SetMetadata::default(), settings.without_hints(), facts)?;
         }
         if let Kind::File { size: size @ 1.., .. } = &entry.kind {
             let (path, times) = (path.to_vec(), times(facts));
@@ -391,17 +384,23 @@ impl<'v> Writer<'v> {
             gid: Some(facts.gid),
             ..times(facts)
         };
-        self.finish_later(ino, path, set, facts)
+        self.finish_later(ino, path, set, facts.settings, facts)
     }
 
-    fn finish_later(&mut self, ino: Ino, path: &[u8], set: SetMetadata, facts: &Facts) -> Result<()> {
+    fn finish_later(
+        &mut self,
+        ino: Ino,
+        path: &[u8],
+        set: SetMetadata,
+        settings: Settings,
+        facts: &Facts,
+    ) -> Result<()> {
         let id = FileId::of(self.volume, ino).map_err(Error::volume(path))?;
         let handed_down = facts.attributes.iter().find(|(name, _)| name == HANDED_DOWN);
         let handed_down = handed_down.map(|(_, value)| value.clone());
-        let (project, xflags) = (facts.project, facts.xflags);
         // There may be very many directories, as deep as an archive makes them.
         let path = path.get(path.len().saturating_sub(NAMED)..).unwrap_or_default().into();
-        self.unfinished.push(Unfinished { id, path, set, handed_down, project, xflags });
+        self.unfinished.push(Unfinished { id, path, set, handed_down, settings });
         Ok(())
     }
 

@@ -54,6 +54,8 @@ const OF_FILES: u16 = flags::REALTIME | flags::EXTSIZE;
 /// Nobody sets these from outside.
 const KEPT: u16 = flags::PREALLOC | flags::NEWRTBM;
 const HINTED: u16 = flags::EXTSIZE | flags::EXTSZINHERIT;
+/// The flags of hints for the size of extents.
+pub const HINTS: u32 = HINTED as u32 | xflags::COWEXTSIZE;
 
 const fn refused(why: &'static str) -> Error {
     Error::Refused { errno: errno::EINVAL, why }
@@ -126,7 +128,9 @@ impl Settings {
         Ok(())
     }
 
-    fn without_empty_hints(mut self) -> Self {
+    /// The same without the flags of hints that have no size.
+    #[must_use]
+    pub fn without_empty_hints(mut self) -> Self {
         if self.extsize == 0 {
             self.xflags &= !u32::from(HINTED);
         }
@@ -134,6 +138,24 @@ impl Settings {
             self.xflags &= !xflags::COWEXTSIZE;
         }
         self
+    }
+
+    /// The same without any hints.
+    #[must_use]
+    pub fn without_hints(self) -> Self {
+        Self { xflags: self.xflags & !HINTS, extsize: 0, cowextsize: 0, ..self }
+    }
+
+    /// The same with those hints only that a volume can have, by its blocks and by what it shares.
+    #[must_use]
+    pub fn with_possible_hints(mut self, geometry: &Geometry) -> Self {
+        if hint(self.extsize, geometry).is_err() {
+            self.extsize = 0;
+        }
+        if hint(self.cowextsize, geometry).is_err() || !geometry.features.reflink() {
+            self.cowextsize = 0;
+        }
+        self.without_empty_hints()
     }
 
     fn verify_flags(&self, state: &InodeState, geometry: &Geometry) -> Result<(), Error> {

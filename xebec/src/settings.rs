@@ -2,7 +2,7 @@
 
 use base::Ino;
 
-pub use inode::settings::{Settings, xflags};
+pub use inode::settings::{HINTS, Settings, xflags};
 
 use crate::contents::in_memory;
 use crate::{File, Result, Volume};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::time::Time;
 use tar::{EntryType, Header};
-use xebec::Device;
+use xebec::{Device, Settings};
 
 use super::links::{Counted, Nested};
 use super::records::{Records, bad, number};
@@ -556,8 +556,7 @@ fn facts(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<
         accessed: records.time("atime")?.or(Some(modified)),
         modified: Some(modified),
         attributes: records.attributes(),
-        project: 0,
-        xflags: 0,
+        settings: Settings::default(),
         stored: Some(stored(runs)),
     })
 }

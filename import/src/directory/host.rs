@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::time::Time;
 use block::fiemap::SharedExtent;
+use block::fsxattr::FsXattr;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
-use xebec::Device;
+use xebec::{Device, Settings};
 
-use crate::item::{KEPT_FLAGS, Stored, join};
+use crate::item::{Stored, join, kept};
 use crate::{Error, Excludes, Result};
 
 /// An open directory.
@@ -194,8 +195,8 @@ impl Folder {
         .map_err(|errno| self.failed(b"", "read its attributes", errno))
     }
 
-    /// Its own project and flags.
-    pub fn settings(&self) -> Result<(u32, u32)> {
+    /// Its own project, flags and hints.
+    pub fn settings(&self) -> Result<Settings> {
         settings(&self.fd).map_err(|error| Error::Source {
             path: self.shown(b""),
             doing: "read its flags",
@@ -208,10 +209,9 @@ impl Folder {
         self.beside(|| block::beside::attribute_names(&self.fd, name), 0).map(|length| length > 0)
     }
 
-    /// Project and flags of a file in it; `None` where only the opened file tells.
-    pub fn settings_of(&self, name: &[u8]) -> Option<(u32, u32)> {
-        let found = self.beside(|| block::beside::settings(&self.fd, name), (0, 0));
-        found.map(|(project, xflags)| (project, xflags as u32 & KEPT_FLAGS)) // the low ones
+    /// Project, flags and hints of a file in it; `None` where only the opened file tells.
+    pub fn settings_of(&self, name: &[u8]) -> Option<Settings> {
+        self.beside(|| block::beside::settings(&self.fd, name), FsXattr::default()).map(told)
     }
 
     /// What a call tells that only newer kernels have; `none` where the file system has none.
@@ -286,7 +286,7 @@ impl OpenFile {
     }
 
     /// Its project and flags.
-    pub fn settings(&self) -> Result<(u32, u32)> {
+    pub fn settings(&self) -> Result<Settings> {
         settings(&self.fd).map_err(|error| self.failed("read its flags", error))
     }
 
@@ -391,12 +391,18 @@ fn shared(fd: &OwnedFd) -> Vec<SharedExtent> {
     block::fiemap::shared(fd, EXTENTS_MAX).unwrap_or_default()
 }
 
-/// Project and flags; none where the file system knows of none.
-fn settings(fd: &OwnedFd) -> io::Result<(u32, u32)> {
+/// What is kept of what the system tells.
+fn told(found: FsXattr) -> Settings {
+    let FsXattr { xflags, extsize, cowextsize, projid: project, .. } = found;
+    kept(Settings { xflags, extsize, cowextsize, project })
+}
+
+/// Project, flags and hints; none where the file system knows of none.
+fn settings(fd: &OwnedFd) -> io::Result<Settings> {
     match block::fsxattr::get(fd) {
-        Ok(found) => Ok((found.projid, found.xflags & KEPT_FLAGS)),
+        Ok(found) => Ok(told(found)),
         Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok((0, 0)),
+            Some(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(Settings::default()),
             _ => Err(error),
         },
     }

@@ -4,10 +4,13 @@
 //! |---|---|
 //! | a directory | every kind of file that the corpus has, over some layouts |
 //! | an archive | the same by way of `tar`, as far as tar keeps it |
+//! | [`hints`] | that hints for the size of extents are taken over |
 //! | [`sync`] | that an image which follows a tree stays equal to it |
 //! | bytes | that threads and time make no difference where none was asked for |
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking, in its helpers too")]
 
+#[path = "create/hints.rs"]
+mod hints;
 #[path = "create/sync.rs"]
 mod sync;
 

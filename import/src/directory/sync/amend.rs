@@ -4,11 +4,13 @@ use std::borrow::Cow;
 
 use base::Ino;
 use format::attr::{Namespace, acl};
-use format::inode::flags;
-use xebec::{Glance, Metadata, SetAttribute, SetMetadata, Volume};
+use format::inode::{FileType, flags};
+use xebec::settings::HINTS;
+use xebec::{Glance, Metadata, SetAttribute, SetMetadata, Settings, Volume};
 
-use crate::item::{Facts, KEPT_FLAGS};
-use crate::writer::{FileId, HANDED_DOWN, SET_GROUP};
+use crate::file_id::FileId;
+use crate::item::{Facts, KEPT_FLAGS, kept};
+use crate::writer::{HANDED_DOWN, SET_GROUP};
 
 /// Flags that tell a directory to hand something down, and those that keep it as it is.
 const HANDS_DOWN: u32 = (flags::PROJINHERIT | flags::IMMUTABLE | flags::APPEND) as u32;
@@ -21,8 +23,8 @@ pub(super) struct Amend {
     attributes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     permissions: Option<u16>,
     times: SetMetadata,
-    /// Project and flags.
-    settings: Option<(u32, u32)>,
+    /// Project, flags and hints.
+    settings: Option<Settings>,
     /// As it is, nothing can be changed of it.
     is_locked: bool,
 }
@@ -35,8 +37,10 @@ impl Amend {
         let attributes = attributes(volume, there, facts)?;
         let mode = known.permissions != facts.permissions;
         let times = facts.modified.is_some_and(|time| time != known.modified);
-        let has = (known.project, u32::from(known.flags) & KEPT_FLAGS);
-        let wanted = (facts.project, facts.xflags);
+        let settings = match with_settings {
+            true => differing(volume, known, &facts.settings)?,
+            false => None,
+        };
         let times = match times {
             true => {
                 SetMetadata { accessed: facts.accessed, modified: facts.modified, ..SetMetadata::default() }
@@ -49,7 +53,7 @@ impl Amend {
             permissions: (mode || owner || !attributes.is_empty()).then_some(facts.permissions),
             attributes,
             times,
-            settings: (with_settings && has != wanted).then_some(wanted),
+            settings,
             is_locked: known.flags & (flags::IMMUTABLE | flags::APPEND) != 0,
         })
     }
@@ -65,7 +69,7 @@ impl Amend {
     /// them, neither a list, nor its group, nor its project.
     pub fn open_up(mut self, volume: &Volume, known: &Metadata) -> xebec::Result<Self> {
         let mut settings = volume.settings(known.ino)?;
-        let before = (settings.project, settings.xflags & KEPT_FLAGS);
+        let before = kept(settings);
         if settings.xflags & HANDS_DOWN != 0 {
             settings.xflags &= !HANDS_DOWN;
             volume.set_settings(known.ino, &settings)?;
@@ -116,7 +120,7 @@ impl Amend {
     pub fn apply(&self, volume: &Volume, ino: Ino) -> xebec::Result<()> {
         let locked = u32::from(flags::IMMUTABLE | flags::APPEND);
         let mut settings = volume.settings(ino)?;
-        let wanted = self.settings.unwrap_or((settings.project, settings.xflags & KEPT_FLAGS));
+        let wanted = self.settings.unwrap_or_else(|| kept(settings));
         if self.is_locked {
             settings.xflags &= !locked;
             volume.set_settings(ino, &settings)?;
@@ -136,12 +140,32 @@ impl Amend {
             volume.set_metadata(ino, &set)?;
         }
         if self.is_locked || self.settings.is_some() {
-            settings.project = wanted.0;
-            settings.xflags = settings.xflags & !KEPT_FLAGS | wanted.1;
+            let others = settings.xflags & !(KEPT_FLAGS | HINTS);
+            settings = Settings { xflags: others | wanted.xflags, ..wanted };
             volume.set_settings(ino, &settings)?;
         }
         Ok(())
     }
+}
+
+/// The settings that a file is to have, if they are not those that it has. A file with contents keeps its hint for the
+/// size of extents, as Linux allows no other.
+fn differing(volume: &Volume, known: &Metadata, wanted: &Settings) -> xebec::Result<Option<Settings>> {
+    let has_hints = (u32::from(known.flags) | wanted.xflags) & HINTS != 0;
+    let has = match has_hints {
+        true => kept(volume.settings(known.ino)?),
+        false => {
+            let xflags = u32::from(known.flags) & KEPT_FLAGS;
+            Settings { xflags, project: known.project, ..Settings::default() }
+        }
+    };
+    let mut wanted = *wanted;
+    if known.file_type == FileType::Regular && known.blocks > 0 && has.extsize != wanted.extsize {
+        let extsize = u32::from(flags::EXTSIZE);
+        wanted.extsize = has.extsize;
+        wanted.xflags = wanted.xflags & !extsize | has.xflags & extsize;
+    }
+    Ok((has != wanted).then_some(wanted))
 }
 
 /// Whether it is an access control list as XFS keeps it, which the host shows under Linux's name, too.

@@ -9,13 +9,13 @@ use base::pipeline::{Piece, Work};
 use format::inode::FileType;
 use rustix::fs::Stat;
 use xebec::namespace::listing::Cookie;
-use xebec::{Glance, Volume};
+use xebec::{Glance, Settings, Volume};
 
 use super::amend::Amend;
 use super::{Sync, contents};
 use crate::directory::host::{self, Folder, Name, OpenFile};
 use crate::directory::{self, BATCH, WAITING, Walk};
-use crate::item::{Entry, Facts, Kind, join};
+use crate::item::{Entry, Facts, Kind, Lost, join};
 use crate::{Error, Result};
 
 /// What the threads share.
@@ -304,10 +304,12 @@ impl Against<'_> {
         let known = &there.metadata;
         let mut lost = Vec::new();
         let mut facts = self.walk.facts(looked.stat, looked.attributes, &mut lost)?;
-        give(lost, pieces);
-        if let Some((project, xflags)) = looked.settings {
-            (facts.project, facts.xflags) = (project, xflags);
+        let settings = looked.settings.unwrap_or_default();
+        facts.settings = settings.with_possible_hints(self.volume.geometry());
+        if facts.settings != settings {
+            lost.push(Piece::Result(directory::Turn::Lost(Lost::ExtentSizeHint)));
         }
+        give(lost, pieces);
         let facts = self.overridden(looked, kind, facts);
         let amend = Amend::of(self.volume, there, &facts, looked.settings.is_some());
         let amend = amend.map_err(|error| Error::volume(&(looked.path)())(error))?;
@@ -377,7 +379,7 @@ impl Opened<'_> {
     }
 
     /// Project and flags, where they can be known.
-    fn settings(&self) -> Result<Option<(u32, u32)>> {
+    fn settings(&self) -> Result<Option<Settings>> {
         if !self.is_regular() {
             return Ok(None);
         }
@@ -394,7 +396,7 @@ struct Looked<'l> {
     stat: &'l Stat,
     attributes: &'l dyn Fn() -> Result<host::Attributes>,
     /// Project and flags, where they can be known.
-    settings: Option<(u32, u32)>,
+    settings: Option<Settings>,
 }
 
 fn give(found: directory::Pieces, pieces: &mut Pieces) {

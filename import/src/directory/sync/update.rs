@@ -14,9 +14,10 @@ use super::locked::{Lifted, despite};
 use super::{Done, Step, Sync, Watch};
 use crate::directory;
 use crate::directory::host::{Folder, Name};
+use crate::file_id::FileId;
 use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver as _, join, split};
 use crate::tree::Tree;
-use crate::writer::{FileId, IMPLIED, Writer};
+use crate::writer::{IMPLIED, Writer};
 use crate::{Error, Overrides, Result};
 
 /// Files that wait under hidden names, at most, and bytes in them: then they are made stable, and get their names.
