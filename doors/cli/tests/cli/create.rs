@@ -232,7 +232,7 @@ fn what_patterns_match_is_left_out() {
     }
     // Not even looked into.
     fs::create_dir(root.join("closed")).unwrap();
-    fs::set_permissions(root.join("closed"), std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    fs::set_permissions(root.join("closed"), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let list = scene.beside("list");
     fs::write(&list, "# objects\n*.o\n\ncache/\n").unwrap();
     let excluded = |command: &str| {
