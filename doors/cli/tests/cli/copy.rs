@@ -155,3 +155,24 @@ fn what_is_copied_is_told_where_that_is_wanted() {
     let said = stderr(&mut scene.cp(&["IMAGE:/new", &format!("{other}:/new")]));
     assert!(said.contains("out of its image first"), "{said}");
 }
+
+/// The length of all names was asked for by a buffer of no length, which is told 0: no attribute was copied any more.
+#[test]
+fn attributes_are_copied_in_all_directions() {
+    let scene = Scene::new(Sample::Clean);
+    let names: Vec<String> = (0..40).map(|n| format!("user.{n:02}")).collect();
+    for count in [0, 1, names.len()] {
+        let from = scene.beside(&format!("from{count}"));
+        std::fs::write(&from, b"contents").unwrap();
+        for name in names.iter().take(count) {
+            rustix::fs::setxattr(&from, name.as_str(), b"value", rustix::fs::XattrFlags::empty()).unwrap();
+        }
+        scene.copy(&["-a", &format!("HERE/from{count}"), &format!("IMAGE:/in{count}")]);
+        scene.copy(&["-a", &format!("IMAGE:/in{count}"), &format!("IMAGE:/within{count}")]);
+        scene.copy(&["-a", &format!("IMAGE:/within{count}"), &format!("HERE/out{count}")]);
+        let mut found = vec![0; 1000];
+        let length =
+            rustix::fs::listxattr(scene.beside(&format!("out{count}")), found.as_mut_slice()).unwrap();
+        assert_eq!(found[..length].iter().filter(|byte| **byte == 0).count(), count);
+    }
+}

@@ -109,7 +109,8 @@ impl Side for Host {
         const MOST: usize = 64 << 10;
         let file = fs::openat(dir(at), at.name.as_slice(), OFlags::PATH | no_follow(follow), Mode::empty())?;
         let path = named(&file);
-        match fs::listxattr(path.as_str(), &mut [0; 0][..]) {
+        // A buffer of no length would be told 0, whatever there is.
+        match fs::listxattr(path.as_str(), &mut [0; 64][..]) {
             // No /proc, or a file system without attributes; or a file without, as most are.
             Err(Errno::NOTSUP | Errno::NOENT) | Ok(0) => return Ok(Vec::new()),
             _ => {}
