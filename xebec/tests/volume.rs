@@ -394,3 +394,26 @@ fn what_was_removed_has_room_for_new_files_at_once() {
     volume.unmount().unwrap();
     judge(&device);
 }
+
+/// Metadata writeback read the blocks of all inodes that it was about to write, and where the cache was too small for
+/// them, the first had made way when the last were read. So it read for ever, and unmounting never ended.
+#[test]
+fn metadata_is_written_back_however_small_the_cache_is() {
+    const FILES: u64 = 3000;
+    let device = Arc::new(MemoryDevice::new(256 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    let make = |n| volume.create(volume.root(), format!("{n}").as_bytes(), &New::file()).unwrap();
+    let files: Vec<_> = (0..FILES).map(make).collect();
+    volume.unmount().unwrap();
+    for buffer_bytes in [16 << 10, 64 << 10, 1 << 20] {
+        let options = Options { buffer_bytes, ..Options::default() };
+        let volume = Volume::open(device.clone(), options).unwrap();
+        for file in &files {
+            let set = SetMetadata { permissions: Some(0o600), ..SetMetadata::default() };
+            volume.set_metadata(*file, &set).unwrap();
+        }
+        volume.unmount().unwrap();
+    }
+    judge(&device);
+}

@@ -229,6 +229,18 @@ impl Ail {
         }
     }
 
+    /// Puts back items, in order, that are the first to be taken again.
+    pub fn put_first(&self, items: impl DoubleEndedIterator<Item = Placed>) {
+        let mut state = self.state.lock();
+        for (item, lsn) in items.rev() {
+            if item.core().lsn() == Some(lsn)
+                && let Some(bucket) = state.buckets.get_mut(&lsn)
+            {
+                bucket.items.push_front(item);
+            }
+        }
+    }
+
     /// The oldest record still needed.
     pub fn tail(&self) -> Lsn {
         self.state.lock().tail()

@@ -28,7 +28,6 @@ use crate::engine::ail::Placed;
 use crate::engine::buffer::{Buffer, settle};
 use crate::engine::error::Error;
 use crate::engine::home::{Flush, WriteBatch};
-use crate::engine::item::LogItem;
 use crate::engine::stats::Counters;
 
 /// Items of a batch.
@@ -54,6 +53,27 @@ enum Pass {
     Wrote,
     /// Nothing could be written; `pinned`: because a checkpoint has it.
     Stuck { pinned: bool },
+}
+
+/// Items that a pass takes. What must be read first is written by the next pass, if it is in memory still: where the
+/// cache is small, all that was read may have made way for what was read after it. So a pass that only reads makes the
+/// next ones smaller, down to one item, which finds what was read for it: it is the first to be taken again.
+#[derive(Clone, Copy, Debug)]
+pub struct AtOnce(usize);
+
+impl Default for AtOnce {
+    fn default() -> Self {
+        Self(BATCH_ITEMS)
+    }
+}
+
+impl AtOnce {
+    fn passed(&mut self, wrote: bool, read: bool) {
+        self.0 = match read && !wrote {
+            true => (self.0 / 4).max(1),
+            false => (self.0 * 2).min(BATCH_ITEMS),
+        };
+    }
 }
 
 impl Shared {
@@ -130,8 +150,8 @@ impl Shared {
     }
 
     fn pass(&self, target: Lsn) -> Pass {
-        let _alone = self.writing_back.lock();
-        let items = self.ail.take(target, BATCH_ITEMS);
+        let mut at_once = self.writing_back.lock();
+        let items = self.ail.take(target, at_once.0);
         if items.is_empty() {
             return Pass::Nothing;
         }
@@ -148,14 +168,14 @@ impl Shared {
                 how => {
                     // An intent's done item may wait to be pushed.
                     pinned |= matches!(how, Flush::Pinned | Flush::Waits) || item.core().is_pinned();
-                    if how == Flush::Unread {
-                        unread.push(Arc::clone(&item));
-                    }
-                    back.push((item, lsn));
+                    let list = if how == Flush::Unread { &mut unread } else { &mut back };
+                    list.push((item, lsn));
                 }
             }
         }
         self.ail.put_back(back.into_iter());
+        // As long as what is read for them now is in memory.
+        self.ail.put_first(unread.iter().cloned());
         // What was given up half way can be in the batch, but only since the volume was shut down for it.
         if self.is_shut_down() {
             return Pass::Nothing;
@@ -165,14 +185,15 @@ impl Shared {
             self.write(batch, &clean);
         }
         let has_read = self.read_homes(&unread);
+        at_once.passed(writes, has_read);
         if writes || has_read { Pass::Wrote } else { Pass::Stuck { pinned } }
     }
 
     /// Reads the places of items that could not be written for want of them. The batch is written and all its locks are
     /// free: a slow read keeps nobody waiting but who wants the same block. Whether any was read.
-    fn read_homes(&self, unread: &[Arc<dyn LogItem>]) -> bool {
+    fn read_homes(&self, unread: &[Placed]) -> bool {
         let mut has_read = false;
-        for item in unread {
+        for (item, _) in unread {
             if self.is_shut_down() {
                 return false;
             }
