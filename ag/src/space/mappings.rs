@@ -1,13 +1,13 @@
-//! Room for records of reverse mappings.
+//! Reserving space in the reverse-mapping btree before a change adds records to it.
 //!
-//! What is set aside for the tree holds one record for each block of the group. Shared blocks have a record for each
-//! owner, and where an owner copies a part of them, its record is cut without a block being freed. So a change that
-//! adds an owner, or unmaps blocks that may have several, reserves room in the tree first. What is set aside grows with
-//! that as long as the group promises blocks, and the volume's counter has as many that nobody reserved.
+//! Each group sets as many blocks aside for the btree as one record for each of its blocks needs. Shared blocks have a
+//! record for each owner, and a record that is split adds one without freeing a block. So a change that adds an owner,
+//! or splits a record, reserves space in the btree first ([`MappingRoom`]). The reservation of the group grows for that
+//! while the group has unclaimed free blocks and nobody else has reserved them.
 //!
 //! # Invariants
-//! When room is granted, what is set aside covers the tree, a record for each free block, and what all changes in
-//! progress may add: so a later allocation never finds that shared blocks have taken its part.
+//! While a [`MappingRoom`] is held, the reservation of its group covers the btree, one record for each free block, and
+//! what all changes that hold one may add: an allocation never finds that shared blocks have taken its part.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,17 +23,16 @@ use crate::group::{Group, Groups, OpenAg};
 const COUNTS_AT_ONCE: u32 = 16;
 /// Blocks that are set aside beyond the need, so that the next changes find room without the AGF.
 const AHEAD: u32 = 16;
-const FULL: Error = Error::NoSpace {
-    what: "another record of shared blocks: their allocation group is full (copy the files)",
-};
+const FULL: Error =
+    Error::NoSpace { what: "another reverse mapping in the allocation group of shared blocks" };
 
-/// What is to happen to blocks that may have several owners.
+/// Why a change adds a record to the reverse-mapping btree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnerChange {
-    /// They get another one.
-    Added,
-    /// An owner gives up a part of them.
-    Cut,
+pub enum MappingChange {
+    /// The blocks get another owner. The caller could copy them instead, so this is refused first.
+    AddOwner,
+    /// A part of the blocks is unmapped, or converted between written and unwritten.
+    SplitRecord,
 }
 
 /// Blocks that the reverse-mapping tree of a group may grow by for one change. Dropped when the change has been
@@ -51,8 +50,9 @@ impl Drop for MappingRoom {
 }
 
 impl Groups {
-    /// Asked before the owners of an extent change, in a transaction that has locked no group: room for the records of
-    /// its group, `None` where the volume has no such tree. All that `tx`, a reader, joins is released again.
+    /// Reserves space in the reverse-mapping btree of the group in which `start` lies; `None` where the volume has no
+    /// such btree. The transaction of the change has locked no AGF yet. `tx` is a reader: every buffer that it locks
+    /// here is released before this returns.
     ///
     /// # Errors
     /// No space. Damage; what reading meets.
@@ -63,7 +63,7 @@ impl Groups {
         &self,
         tx: &mut Transaction,
         start: FsBlock,
-        change: OwnerChange,
+        change: MappingChange,
     ) -> Result<Option<MappingRoom>, Error> {
         let (group, _) = self.of_block(start, 1)?;
         if !self.geometry().features.rmapbt() {
@@ -73,7 +73,7 @@ impl Groups {
         let blocks = group.worst.rmap_levels(group.mappings.asked().max(group.mappings.used())) + 1;
         group.mappings.begin_change(blocks);
         let room = MappingRoom { group: Arc::clone(group), blocks };
-        if !group.backs_owners() || change == OwnerChange::Added && group.has_many_owners() {
+        if !group.backs_owners() || change == MappingChange::AddOwner && group.has_many_owners() {
             return Err(FULL);
         }
         if group.covers_mappings() {
@@ -87,8 +87,9 @@ impl Groups {
 }
 
 impl Group {
-    /// Blocks that must be set aside: see the module. Free blocks may come to full leaves, and split more of them than
-    /// this counts: what the group keeps for reference counts has room for that.
+    /// Blocks that the reservation must have: see the invariant of the module. Records of free blocks may go to leaves
+    /// that are full, and split more of them than is counted here; then only the blocks that the group has set aside
+    /// for reference counts are left.
     fn mappings_needed(&self) -> u32 {
         // In this order: a change that ends in between is counted in one of both.
         let in_change = u64::from(self.mappings.in_change());
@@ -118,12 +119,17 @@ impl Group {
         self.mappings.used().saturating_add(self.mappings.in_change()).saturating_add(kept) > usual
     }
 
-    /// What is set aside beyond the usual becomes no more than is needed. The caller holds the AGF, and settles.
+    /// Gives back what the reservation has beyond its usual size and no longer needs. The caller holds the AGF, and
+    /// updates the volume's counter of free blocks afterwards.
     pub(crate) fn lower_mappings(&self) {
         let raised = self.mappings.raised();
         if raised > 0 {
             let needed = self.mappings_needed().saturating_add(AHEAD).saturating_sub(self.mappings.usual());
             self.mappings.raise(raised.min(needed));
+            // A change may have begun in between, and been covered by the size before.
+            if !self.covers_mappings() {
+                self.mappings.raise(raised);
+            }
         }
     }
 }

@@ -106,7 +106,7 @@ impl OpenAg<'_> {
         self.promise_with(tx, self.group.mappings.asked())
     }
 
-    /// The same where so many blocks are set aside for the reverse-mapping tree.
+    /// What the group would promise if it had set `mappings` blocks aside for the reverse-mapping tree.
     pub(super) fn promise_with(&self, tx: &Transaction, mappings: u32) -> u32 {
         let group = self.group;
         let rmap = group.geometry.features.rmapbt();

@@ -132,7 +132,8 @@ pub struct Reserve {
     /// Beyond that.
     raised: AtomicU32,
     used: AtomicU32,
-    /// Blocks by which changes in progress may make the trees grow; the only one that changes without the AGF.
+    /// Blocks by which changes in progress may make the trees grow. It changes without the AGF: a change that adds to
+    /// it and then reads `raised` is seen by whoever lowers `raised` and then reads it, or sees the lower value.
     in_change: AtomicU32,
 }
 
@@ -155,7 +156,7 @@ impl Reserve {
 
     /// Blocks that are set aside beyond that.
     pub(crate) fn raised(&self) -> u32 {
-        self.raised.load(Relaxed)
+        self.raised.load(SeqCst)
     }
 
     /// Blocks that the trees have.
@@ -170,7 +171,7 @@ impl Reserve {
 
     /// Sets so many aside beyond what is usual.
     pub(crate) fn raise(&self, blocks: u32) {
-        self.raised.store(blocks, Relaxed);
+        self.raised.store(blocks, SeqCst);
     }
 
     /// Blocks by which changes in progress may make the trees grow.

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, Groups, MappingRoom, Owner, OwnerChange};
+use ag::{Claim, Groups, MappingChange, MappingRoom, Owner};
 use base::FileBlock;
 use format::extent::Extent;
 use format::inode::ForkKind;
@@ -128,7 +128,7 @@ fn room_to_mark(
     let extents = list(file.shared, state)?;
     let piece = extents.piece(written.at, FileBlock(written.at.get() + u64::from(written.count)));
     let cut = cut(extents, &[(written.at, piece)], true);
-    cut.first().map_or(Ok(None), |start| file.room_for_mapping(*start, OwnerChange::Cut))
+    cut.first().map_or(Ok(None), |start| file.room_for_mapping(*start, MappingChange::SplitRecord))
 }
 
 /// Finishes as many files from the first on as can be in one transaction; how many.

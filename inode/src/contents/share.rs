@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ag::refcount::deferred::Change;
-use ag::{Groups, OwnerChange};
+use ag::{Groups, MappingChange};
 use base::{FileBlock, FsBlock, errno};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use log::engine::{Error, Loggable};
@@ -144,7 +144,7 @@ impl Step<'_> {
         self.has_room_for(3)?;
         self.expect_room_to_cut(&old, false)?;
         if let Some(start) = start {
-            self.rooms.extend(self.file.room_for_mapping(start, OwnerChange::Added)?);
+            self.rooms.extend(self.file.room_for_mapping(start, MappingChange::AddOwner)?);
             // Before anything is given up: what both have must never have no owner.
             let length = count as u32; // 21 bits
             self.file.groups.refcount_later(&mut self.tx, Change::Increase, start, length)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ag::{BlockReservation, Groups, MappingRoom, OwnerChange};
+use ag::{BlockReservation, Groups, MappingChange, MappingRoom};
 use base::{FileBlock, FsBlock};
 use format::inode::{FileType, ForkKind, flags2};
 use format::ondisk::U64;
@@ -97,7 +97,11 @@ impl<'a> File<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn room_for_mapping(self, start: FsBlock, change: OwnerChange) -> Result<Option<MappingRoom>, Error> {
+    pub fn room_for_mapping(
+        self,
+        start: FsBlock,
+        change: MappingChange,
+    ) -> Result<Option<MappingRoom>, Error> {
         self.groups.room_for_mapping(&mut self.shared.reader(), start, change)
     }
 
@@ -123,7 +127,7 @@ impl<'a> Step<'a> {
     pub fn expect_room_to_cut(&mut self, pieces: &[(FileBlock, Piece)], stay: bool) -> Result<(), Error> {
         let file = self.file;
         for start in cut(self.list()?, pieces, stay) {
-            self.rooms.extend(file.room_for_mapping(start, OwnerChange::Cut)?);
+            self.rooms.extend(file.room_for_mapping(start, MappingChange::SplitRecord)?);
         }
         Ok(())
     }
