@@ -38,10 +38,11 @@ pub struct Replaced {
 }
 
 impl Replaced {
-    /// Locks what has the name. Waits for another program, if it is told how long.
+    /// Locks the file at `path`, if there is one. If another program has it locked, waits for as long as `wait` says.
     ///
     /// # Errors
-    /// As [`open_locked`]; [`OpenError::NotAFile`].
+    /// [`OpenError::NotAFile`] for a device, a directory and anything else that is no regular file; otherwise those of
+    /// [`open_locked`].
     pub fn claim(path: &Path, wait: Option<Duration>) -> Result<Self, OpenError> {
         let held = Self::hold(path, wait)?.into();
         Ok(Self { path: path.to_owned(), wait, held })
@@ -57,10 +58,10 @@ impl Replaced {
         }
     }
 
-    /// Locks what has the name by now, if that is something else.
+    /// Asked before the file is replaced: locks the file that is at the path now, if that is another one.
     ///
     /// # Errors
-    /// As [`Self::claim`].
+    /// Those of [`claim`](Self::claim), for the file that is there now.
     pub fn renew(&self) -> Result<(), OpenError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let same =

@@ -513,7 +513,8 @@ fn open_unlocked(path: &Path, options: &OpenOptions) -> Result<(File, Metadata),
     Ok((file, metadata))
 }
 
-/// The same, locked and marked. What has the name may change until the lock is held.
+/// Opens an image for writing, takes the lock and places the mark of a writer. If another file is put in its place
+/// before the lock is held, that file is opened.
 fn open_for_writing(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), OpenError> {
     let deadline = lock::deadline(options.wait);
     let mut in_turn = false;

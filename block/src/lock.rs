@@ -1,4 +1,4 @@
-//! Who else uses an image: locks between processes, and marks that say whose they are.
+//! Locks on images between processes, and marks that tell who holds one: a command, or the server of a mount.
 //!
 //! # Locking
 //! A writer holds `flock` exclusively on what it writes, or is about to replace. That alone says neither who it is nor

@@ -49,25 +49,25 @@ const EVERYTHING: Lsn = Lsn(u64::MAX);
 enum Pass {
     /// Nothing lies before the target.
     Nothing,
-    /// Something was written.
+    /// Something was written, or read so that the next pass can write it.
     Wrote,
     /// Nothing could be written; `pinned`: because a checkpoint has it.
     Stuck { pinned: bool },
 }
 
-/// Items that a pass takes. What must be read first is written by the next pass, if it is in memory still: where the
-/// cache is small, all that was read may have made way for what was read after it. So a pass that only reads makes the
-/// next ones smaller, down to one item, which finds what was read for it: it is the first to be taken again.
+/// How many items a pass takes. A block that must be read before it can be written is written by the next pass. If the
+/// buffer cache is smaller than what a pass reads, the first blocks may have been evicted by then. So a pass that reads
+/// and writes nothing makes the next one smaller, down to one item. Items whose blocks were read are taken first.
 #[derive(Clone, Copy, Debug)]
-pub struct AtOnce(usize);
+pub struct BatchSize(usize);
 
-impl Default for AtOnce {
+impl Default for BatchSize {
     fn default() -> Self {
         Self(BATCH_ITEMS)
     }
 }
 
-impl AtOnce {
+impl BatchSize {
     fn passed(&mut self, wrote: bool, read: bool) {
         self.0 = match read && !wrote {
             true => (self.0 / 4).max(1),
@@ -150,8 +150,8 @@ impl Shared {
     }
 
     fn pass(&self, target: Lsn) -> Pass {
-        let mut at_once = self.writing_back.lock();
-        let items = self.ail.take(target, at_once.0);
+        let mut batch_size = self.writing_back.lock();
+        let items = self.ail.take(target, batch_size.0);
         if items.is_empty() {
             return Pass::Nothing;
         }
@@ -185,7 +185,7 @@ impl Shared {
             self.write(batch, &clean);
         }
         let has_read = self.read_homes(&unread);
-        at_once.passed(writes, has_read);
+        batch_size.passed(writes, has_read);
         if writes || has_read { Pass::Wrote } else { Pass::Stuck { pinned } }
     }
 

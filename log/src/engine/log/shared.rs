@@ -10,7 +10,7 @@ use block::Device;
 use format::Geometry;
 
 use super::crew::Crew;
-use super::pusher::AtOnce;
+use super::pusher::BatchSize;
 use crate::engine::ail::Ail;
 use crate::engine::cache::BufferCache;
 use crate::engine::cil::{Checkpoint, Cil};
@@ -53,7 +53,7 @@ pub struct Shared {
     /// Wakes the thread that writes home.
     pub home: Bell,
     /// Held by who writes a batch of metadata back, until the device has ended it.
-    pub writing_back: Mutex<AtOnce>,
+    pub writing_back: Mutex<BatchSize>,
     /// What that batch covers.
     pub in_flight: InFlight,
     /// Wakes the thread that pushes checkpoints.
@@ -144,7 +144,7 @@ impl Shared {
             past_log_flushed: AtomicU64::new(0),
             wanted_tail: AtomicU64::new(0),
             home: Bell::new(),
-            writing_back: Mutex::new(Rank::Writeback, AtOnce::default()),
+            writing_back: Mutex::new(Rank::Writeback, BatchSize::default()),
             in_flight: InFlight::default(),
             background: Bell::new(),
             covering: Mutex::new(Rank::Volume, true),
