@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::edit::{
@@ -16,7 +17,7 @@ use crate::commands::{
     On, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls,
     lsattr, manifest, mkfs, mount, stat, tree,
 };
-use crate::output::exit_code;
+use crate::output::{self, Level, exit_code};
 use crate::sizes;
 
 /// The whole command line.
@@ -130,7 +131,7 @@ pub enum Command {
     Replay(edit::replay::Arguments),
     /// Make a volume a directory of this machine, for any program.
     Mount(mount::Arguments),
-    /// End that.
+    /// Unmount a volume.
     Umount(mount::umount::Arguments),
     /// Show what a mount has done so far.
     Status(mount::status::Arguments),
@@ -255,7 +256,7 @@ pub struct Global {
     /// Threads to use (all processors).
     #[arg(long, value_name = "N", global = true, help_heading = "Image options")]
     pub threads: Option<NonZeroUsize>,
-    /// Write JSON (see docs/json.md).
+    /// Write JSON, and messages as JSON objects on standard error (see docs/json.md).
     #[arg(long, global = true, help_heading = "Output options")]
     pub json: bool,
     /// Say less: no notes on standard error.
@@ -336,13 +337,32 @@ pub fn with_setfattr_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 /// Prints what clap has to say: help on standard output, errors of usage on standard error.
 pub fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
-    // A closed pipe is not worth another message.
-    let _ = error.print();
+    let in_json = arguments.iter().skip(1).take_while(|a| *a != "--").any(|a| a == "--json");
+    if in_json && error.use_stderr() {
+        output::say_in_json();
+        output::say(Level::Error, "", usage_line(error));
+    } else {
+        // A closed pipe is not worth another message.
+        let _ = error.print();
+    }
     if !error.use_stderr() {
         return ExitCode::SUCCESS;
     }
     let is_check = arguments.iter().skip(1).find(|a| !is_option(a)).is_some_and(|a| a == "check");
     ExitCode::from(if is_check { exit_code::CHECK_USAGE } else { exit_code::USAGE })
+}
+
+/// An error of usage in one line, without the usage itself.
+pub fn usage_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing (see --help)".into();
+    }
+    let text = error.to_string();
+    let is_said = |part: &&str| !part.starts_with("Usage:") && !part.starts_with("For more information");
+    let line = |part: &str| part.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let parts: Vec<_> = text.trim().split("\n\n").filter(is_said).map(line).collect();
+    let line = parts.join("; ");
+    line.strip_prefix("error: ").unwrap_or(&line).into()
 }
 
 fn is_option(argument: &OsStr) -> bool {

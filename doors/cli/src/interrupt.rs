@@ -6,7 +6,7 @@ use block::NewFile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::output::say;
+use crate::output::{Level, say};
 
 /// What a shell reports of a program that a signal ended: this and its number.
 const SIGNALLED: i32 = 128;
@@ -20,7 +20,7 @@ pub fn abandon(what: impl Display) {
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             NewFile::abandon_all();
-            say(said);
+            say(Level::Error, "", said);
             std::process::exit(SIGNALLED + signal);
         }
     };

@@ -5,6 +5,7 @@
 //! | `args` | the command line: commands and the options that all of them share |
 //! | `open` | from a path on the command line to a volume: container, partition, journal |
 //! | `output` | standard output in big writes, messages on standard error, exit codes |
+//! | `failure` | what failed, with its path and error number |
 //! | `acl`, `flags` | access control lists and flags, as text |
 //! | `names`, `times`, `owners`, `sizes` | how names, times, owners and sizes are written |
 //! | `listing`, `walk` | a directory in memory, and a whole tree through `base::pipeline` |
@@ -22,6 +23,7 @@ mod args;
 mod commands;
 mod excludes;
 mod facts;
+mod failure;
 mod flags;
 mod geometry;
 mod glob;
@@ -54,6 +56,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return args::usage(&error, &arguments),
     };
+    if arguments.global.json {
+        output::say_in_json();
+    }
     let image = arguments.command.image().map(|image| image.display().to_string());
     output::exit(commands::run(arguments), image.as_deref())
 }

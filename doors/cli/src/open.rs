@@ -21,6 +21,7 @@ use log::{Dirty, Journal, OnDamage, Registry, Report, State};
 use read::{Inode, Last, Volume, read_at, resolve};
 
 use crate::args::{Global, Io};
+use crate::failure::Failure;
 use crate::names;
 use crate::output::{Messages, chain, counted};
 use crate::owners::{Names, Owners};
@@ -137,7 +138,7 @@ impl Image {
                     }
                     found.push((name, inode));
                 }
-                Err(error) => self.messages.fail(error),
+                Err(error) => self.messages.fail(Failure::naming(&name, &error)),
             }
         }
         found

@@ -3,10 +3,13 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde::Serialize;
 
 use crate::args::{Global, When};
-use crate::names;
+use crate::failure::Failure;
+use crate::names::{self, JsonName};
 
 /// What the process returns.
 pub mod exit_code {
@@ -52,18 +55,14 @@ pub fn exit(result: anyhow::Result<u8>, image: Option<&str>) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::from(exit_code::CLOSED_PIPE);
     }
+    let failure = Failure::from(&error);
     let text = match error.downcast_ref::<io::Error>() {
         // The image's own errors come as those of the crates below.
         Some(error) if error.raw_os_error().is_some() => format!("cannot write the output: {error}"),
         _ => chain(&error),
     };
-    say(about(image.unwrap_or_default(), &text));
+    say(Level::Error, image.unwrap_or_default(), failure.with_text(text));
     ExitCode::from(error.downcast_ref::<Coded>().map_or(exit_code::FAILED, |coded| coded.code))
-}
-
-/// A message about an image. Errors of a device or a refused volume begin with the image's name already.
-fn about(image: &str, text: &str) -> String {
-    if text.starts_with(image) { text.into() } else { format!("{image}: {text}") }
 }
 
 /// An error and its causes in one line. Errors of the libraries below quote their causes already: those are left out.
@@ -88,12 +87,67 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// One line on standard error. Control characters, which may come from an image, are escaped.
-/// Says something on standard error.
-pub fn say(message: impl Display) {
-    let message = message.to_string();
+/// What kind of message it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something may not be as it seems.
+    Warning,
+    /// For information.
+    Note,
+}
+
+/// Whether messages are objects of JSON. It is one for the process, as standard error is.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on messages are objects of JSON, one a line.
+pub fn say_in_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
+/// Whether messages, and what is shown while work goes on, are objects of JSON.
+pub fn says_json() -> bool {
+    JSON.load(Ordering::Relaxed)
+}
+
+/// A message as an object.
+#[derive(Serialize)]
+struct JsonMessage<'m> {
+    message: &'m str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    image: &'m str,
+    #[serde(flatten)]
+    path: Option<JsonName<'m>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errno: Option<i32>,
+}
+
+/// One line on standard error, about an image where it has a name. Control characters, which may come from an image,
+/// are escaped. Errors of a device or a refused volume begin with the image's name already.
+pub fn say(level: Level, image: &str, what: impl Into<Failure>) {
+    let Failure { text, path, errno } = what.into();
+    let about = |text: &str| match image.is_empty() || text.starts_with(image) {
+        true => text.to_owned(),
+        false => format!("{image}: {text}"),
+    };
+    let line = if says_json() {
+        let message = text.strip_prefix(image).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
+        let message = JsonMessage { message, image, path: path.as_deref().map(JsonName::path), errno };
+        let level = match level {
+            Level::Error => "error",
+            Level::Warning => "warning",
+            Level::Note => "note",
+        };
+        serde_json::json!({ level: message }).to_string()
+    } else {
+        let mark = if level == Level::Warning { "warning: " } else { "" };
+        // A warning stands behind the image's name.
+        let text = if mark.is_empty() { about(&text) } else { about(&format!("{mark}{text}")) };
+        format!("xebec: {}", names::printable(text.as_bytes()))
+    };
     // Where standard error is closed there is nobody to tell.
-    let _ = writeln!(io::stderr().lock(), "xebec: {}", names::printable(message.as_bytes()));
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// What a command has to say beside its output. Shared by its threads.
@@ -127,28 +181,32 @@ impl Messages {
     /// A note, unless the user wants none.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
-            say(format_args!("{}: {text}", self.image));
+            self.say(Level::Note, text.to_string());
         }
     }
 
     /// A note for a user who wants more.
     pub fn detail(&self, text: impl Display) {
         if self.verbose {
-            say(format_args!("{}: {text}", self.image));
+            self.say(Level::Note, text.to_string());
         }
     }
 
     /// A warning: shown even to a user who wants no notes.
     pub fn warn(&self, text: impl Display) {
-        say(format_args!("{}: warning: {text}", self.image));
+        self.say(Level::Warning, text.to_string());
     }
 
     /// A part that failed while the rest goes on. Counted; the first hundred are shown.
-    pub fn fail(&self, text: impl Display) {
+    pub fn fail(&self, what: impl Into<Failure>) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         if before < FAILURES_SHOWN_MAX || self.verbose {
-            say(about(&self.image, &text.to_string()));
+            self.say(Level::Error, what);
         }
+    }
+
+    fn say(&self, level: Level, what: impl Into<Failure>) {
+        say(level, &self.image, what);
     }
 
     /// How many parts failed.
@@ -161,7 +219,7 @@ impl Messages {
         let failures = self.failures();
         if failures > FAILURES_SHOWN_MAX && !self.verbose {
             let hidden = failures - FAILURES_SHOWN_MAX;
-            say(format_args!("{}: {hidden} more failures (all of them with --verbose)", self.image));
+            self.say(Level::Error, format_args!("{hidden} more failures (all of them with --verbose)"));
         }
         if failures == 0 { exit_code::OK } else { exit_code::FAILED }
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use base::Ino;
 
-use crate::names;
+use crate::failure::Failure;
 use crate::output::{Messages, Stdout};
 use base::pipeline::{PieceOf, Sink, Work};
 
@@ -50,20 +50,20 @@ pub enum Shown {
     /// For standard output.
     Text(Vec<u8>),
     /// For standard error.
-    Failure(String),
+    Failure(Failure),
 }
 
 impl Shown {
     /// A failure at a path in the image.
-    pub fn failure(path: &[u8], error: impl std::fmt::Display) -> Self {
-        Self::Failure(format!("{}: {error}", names::quoted(path)))
+    pub fn failure(path: &[u8], error: impl Into<Failure>) -> Self {
+        Self::Failure(Failure::at(path, error))
     }
 
     /// How many bytes wait with it.
     pub fn weight(&self) -> usize {
         match self {
             Self::Text(text) => text.capacity(),
-            Self::Failure(text) => text.capacity(),
+            Self::Failure(failure) => failure.text.capacity(),
         }
     }
 }
@@ -114,12 +114,12 @@ impl<'m> TextSink<'m> {
                 self.skip -= skip;
                 self.write(text.get(skip..).unwrap_or_default())
             }
-            Shown::Failure(text) => {
+            Shown::Failure(failure) => {
                 // What stands before the failure is shown before it.
                 if Stdout::is_terminal() {
                     self.flush()?;
                 }
-                self.messages.fail(text);
+                self.messages.fail(failure);
                 Ok(())
             }
         }

@@ -7,7 +7,7 @@ use read::{Inode, Last, Segment, Segments};
 
 use crate::args::Global;
 use crate::commands::Show;
-use crate::names;
+use crate::failure::Failure;
 use crate::open::{Files, Image};
 use crate::output::Stdout;
 
@@ -30,7 +30,7 @@ impl Show for Arguments {
         let mut out = Copy { image, out: Stdout::raw(), piece: Vec::new() };
         for (name, inode) in image.find_files(&self.files, Last::Follow) {
             if let Err(error) = out.file(&inode)? {
-                image.messages.fail(format_args!("{}: {error}", names::quoted(&name)));
+                image.messages.fail(Failure::at(&name, error));
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::args::Global;
 use crate::commands::Show;
+use crate::failure::Failure;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
 use crate::output::{JSON_VERSION, Stdout, counted, write_json};
@@ -48,7 +49,7 @@ impl Show for Arguments {
         for (name, inode) in image.find_files(&self.files, Last::Follow) {
             match extents(image, &inode) {
                 Ok(extents) => files.push(File { name, size: inode.dinode().core.size.get(), extents }),
-                Err(error) => image.messages.fail(format_args!("{}: {error}", names::quoted(&name))),
+                Err(error) => image.messages.fail(Failure::at(&name, error)),
             }
         }
         if global.json {

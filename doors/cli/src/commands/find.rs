@@ -12,6 +12,7 @@ use read::{InodeReader, Last, Metadata, Volume, read_link, resolve};
 use crate::args::Global;
 use crate::commands::ls::mode_text;
 use crate::facts::{self, Facts};
+use crate::failure::Failure;
 use crate::glob::Pattern;
 use crate::listing::{Listing, visit_inodes};
 use crate::names::Quoting;
@@ -157,7 +158,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     for path in &arguments.paths {
         match resolve(&image.volume, path.as_bytes(), Last::Keep) {
             Ok(inode) => tasks.push(Task::Start { path: path.as_bytes().into(), ino: inode.ino() }),
-            Err(error) => image.messages.fail(error),
+            Err(error) => image.messages.fail(Failure::naming(path.as_bytes(), &error)),
         }
     }
     let skip = if global.json { facts::SEPARATOR.len() } else { 0 };
@@ -413,13 +414,13 @@ impl<'f> Find<'f> {
     }
 
     fn directory(&self, worker: &mut Worker<'f>, path: &[u8], ino: Ino, depth: usize, pieces: &mut Pieces) {
-        let failure = |path: &[u8], error: &dyn std::fmt::Display| Piece::Result(Shown::failure(path, error));
+        let failure = |path: &[u8], error: Failure| Piece::Result(Shown::failure(path, error));
         if let Err(reason) = self.visited.enter(ino, depth) {
-            return pieces.push(failure(path, &reason));
+            return pieces.push(failure(path, reason.into()));
         }
         let mut listing = match worker.reader.get(ino) {
-            Ok(inode) => Listing::read(self.volume, &inode, |error| pieces.push(failure(path, &error))),
-            Err(error) => return pieces.push(failure(path, &error)),
+            Ok(inode) => Listing::read(self.volume, &inode, |error| pieces.push(failure(path, error.into()))),
+            Err(error) => return pieces.push(failure(path, error.into())),
         };
         listing.sort();
         let mut rows: Vec<Option<Row>> = listing.items().iter().map(|_| None).collect();
@@ -432,7 +433,7 @@ impl<'f> Find<'f> {
                 };
                 match row {
                     Ok(row) => *place = Some(row),
-                    Err(error) => pieces.push(failure(&join(path, listing.name(item)), &error)),
+                    Err(error) => pieces.push(failure(&join(path, listing.name(item)), error.into())),
                 }
             });
         }

@@ -41,7 +41,8 @@ pub fn completions(arguments: &Completions) -> anyhow::Result<u8> {
 
 /// Runs `man`.
 pub fn man(arguments: &Man) -> anyhow::Result<u8> {
-    let mut program = Cli::command();
+    // `help` has what the pages have, and would double each of them.
+    let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     if let Some(to) = &arguments.to {
         clap_mangen::generate_to(program, to)

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::acl::{List, letters, word};
 use crate::args::Global;
 use crate::commands::Show;
+use crate::failure::Failure;
 use crate::listing::Listing;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
@@ -105,15 +106,15 @@ fn visit(
     give: &mut dyn FnMut(File) -> io::Result<()>,
 ) -> io::Result<()> {
     let visited = Visited::default();
-    let fail = |name: &[u8], error: &dyn std::fmt::Display| {
-        image.messages.fail(format_args!("{}: {error}", names::quoted(name)));
+    let fail = |name: &[u8], error: Failure| {
+        image.messages.fail(Failure::at(name, error));
     };
     let mut waiting = vec![(name, inode, 0)];
     while let Some((name, inode, depth)) = waiting.pop() {
         let file = match File::of(image, name.clone(), &inode) {
             Ok(file) => file,
             Err(error) => {
-                fail(&name, &format_args!("{error:#}"));
+                fail(&name, Failure::from(&error));
                 continue;
             }
         };
@@ -126,16 +127,16 @@ fn visit(
             continue;
         }
         if let Err(why) = visited.enter(inode.ino(), depth) {
-            fail(&name, &why);
+            fail(&name, why.into());
             continue;
         }
-        let mut listing = Listing::read(&image.volume, &inode.dinode(), |error| fail(&name, &error));
+        let mut listing = Listing::read(&image.volume, &inode.dinode(), |error| fail(&name, error.into()));
         listing.sort();
         for item in listing.items().iter().rev() {
             let below = join(&name, listing.name(item));
             match image.volume.inode(item.ino) {
                 Ok(inode) => waiting.push((below, inode, depth + 1)),
-                Err(error) => fail(&below, &error),
+                Err(error) => fail(&below, error.into()),
             }
         }
     }

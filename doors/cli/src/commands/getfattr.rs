@@ -1,5 +1,6 @@
 //! `xebec getfattr`: the extended attributes of files.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -7,12 +8,14 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args;
 use read::{AclNames, Inode, Last};
+use serde::Serialize;
 
 use crate::args::Global;
 use crate::commands::Show;
-use crate::names;
+use crate::failure::Failure;
+use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
-use crate::output::Stdout;
+use crate::output::{JSON_VERSION, Stdout, write_json};
 use crate::values;
 
 /// Arguments of `getfattr`.
@@ -43,19 +46,54 @@ pub struct Arguments {
 }
 
 impl Show for Arguments {
-    fn show(&self, image: &Image, _: &Global) -> anyhow::Result<()> {
-        let mut out = Stdout::raw();
+    fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
+        let (mut out, mut files) = (Stdout::raw(), Vec::new());
         let last = if self.no_dereference { Last::Keep } else { Last::Follow };
         for (name, inode) in image.find_files(&self.files, last) {
             let (attributes, errors) = read_all(image, &inode, self);
             for error in errors {
-                image.messages.fail(format_args!("{}: {error}", names::quoted(&name)));
+                image.messages.fail(Failure::at(&name, error));
             }
-            show(&mut out, &name, &attributes, self)?;
+            match global.json {
+                true => files.push((name, attributes)),
+                false => show(&mut out, &name, &attributes, self)?,
+            }
+        }
+        if global.json {
+            let files = files.iter().map(|(path, attributes)| JsonFile {
+                path: JsonName::path(path),
+                xattrs: json_attributes(attributes),
+            });
+            let (image, files) = (image.messages.image(), files.collect());
+            write_json(&Document { version: JSON_VERSION, command: "getfattr", image, files })?;
         }
         out.flush()?;
         Ok(())
     }
+}
+
+#[derive(Serialize)]
+struct Document<'d> {
+    version: u32,
+    command: &'static str,
+    image: &'d str,
+    files: Vec<JsonFile<'d>>,
+}
+
+#[derive(Serialize)]
+struct JsonFile<'f> {
+    #[serde(flatten)]
+    path: JsonName<'f>,
+    xattrs: BTreeMap<String, String>,
+}
+
+/// Attributes as `stat` and `getfattr` write them in JSON: names with values in hexadecimal.
+pub fn json_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<String, String> {
+    let key = |name: &[u8]| {
+        let text = std::str::from_utf8(name).map(str::to_owned);
+        text.unwrap_or_else(|_| format!("hex:{}", names::hex(name)))
+    };
+    attributes.iter().map(|(name, value)| (key(name), names::hex(value))).collect()
 }
 
 /// Names with values.

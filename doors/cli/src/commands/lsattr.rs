@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::Global;
 use crate::commands::Show;
+use crate::failure::Failure;
 use crate::flags;
 use crate::listing::Listing;
 use crate::names::{self, JsonName};
@@ -63,7 +64,7 @@ impl Show for Arguments {
             let mut waiting = vec![(path, inode, 0)];
             while let Some((path, inode, depth)) = waiting.pop() {
                 if let Err(why) = visited.enter(inode.ino(), depth) {
-                    image.messages.fail(format_args!("{}: {why}", names::quoted(&path)));
+                    image.messages.fail(Failure::at(&path, why));
                     continue;
                 }
                 let below = list(image, self, &path, &inode, &mut rows);
@@ -115,10 +116,10 @@ fn list(
     dir: &Inode,
     rows: &mut Vec<Part>,
 ) -> Vec<(Vec<u8>, Inode)> {
-    let fail = |path: &[u8], error: &dyn std::fmt::Display| {
-        image.messages.fail(format_args!("{}: {error}", names::quoted(path)));
+    let fail = |path: &[u8], error: Failure| {
+        image.messages.fail(Failure::at(path, error));
     };
-    let mut listing = Listing::read(&image.volume, &dir.dinode(), |error| fail(path, &error));
+    let mut listing = Listing::read(&image.volume, &dir.dinode(), |error| fail(path, error.into()));
     if !arguments.all {
         listing.retain(|name| !name.starts_with(b"."));
     }
@@ -134,7 +135,7 @@ fn list(
                     below.push((path, inode));
                 }
             }
-            Err(error) => fail(&path, &error),
+            Err(error) => fail(&path, error.into()),
         }
     }
     below
@@ -153,7 +154,7 @@ impl Row {
                 Some(Self { path, metadata, extsize, cowextsize })
             }
             Err(error) => {
-                image.messages.fail(format_args!("{}: {error}", names::quoted(&path)));
+                image.messages.fail(Failure::at(&path, error));
                 None
             }
         }

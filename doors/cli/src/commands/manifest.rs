@@ -13,6 +13,7 @@ use read::{AclNames, Inode, InodeReader, Metadata, Volume, for_each_xattr, read_
 use sha2::{Digest, Sha256};
 
 use crate::args::Global;
+use crate::failure::Failure;
 use crate::listing::Listing;
 use crate::open;
 use crate::walk::{Shown, TextSink, Visited, join};
@@ -103,13 +104,13 @@ impl<'m> Manifest<'m> {
     /// Lines come in the order of whole paths: what is in a directory comes where its name with a slash does, which
     /// is not always right behind its own line.
     fn directory(&self, worker: &mut Worker<'m>, path: &[u8], ino: Ino, depth: usize, pieces: &mut Pieces) {
-        let failure = |path: &[u8], error: &dyn std::fmt::Display| Piece::Result(Shown::failure(path, error));
+        let failure = |path: &[u8], error: Failure| Piece::Result(Shown::failure(path, error));
         if let Err(reason) = self.visited.enter(ino, depth) {
-            return pieces.push(failure(path, &reason));
+            return pieces.push(failure(path, reason.into()));
         }
         let listing = match worker.reader.get(ino) {
-            Ok(inode) => Listing::read(self.volume, &inode, |error| pieces.push(failure(path, &error))),
-            Err(error) => return pieces.push(failure(path, &error)),
+            Ok(inode) => Listing::read(self.volume, &inode, |error| pieces.push(failure(path, error.into()))),
+            Err(error) => return pieces.push(failure(path, error.into())),
         };
         let mut entries = Vec::with_capacity(listing.items().len());
         for item in listing.items() {
@@ -137,7 +138,7 @@ impl<'m> Manifest<'m> {
                     pieces.push(Piece::Task(Task::File { path, ino }));
                 }
                 Ok(inode) => self.line(worker, &path, &inode, &mut out, pieces),
-                Err(error) => pieces.push(failure(&path, &error)),
+                Err(error) => pieces.push(failure(&path, error.into())),
             }
         }
         pieces.push(Piece::Result(Shown::Text(out)));

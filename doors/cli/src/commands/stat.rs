@@ -13,7 +13,9 @@ use serde::Serialize;
 
 use crate::args::Global;
 use crate::commands::Show;
+use crate::commands::getfattr::json_attributes;
 use crate::facts::Facts;
+use crate::failure::Failure;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
 use crate::output::{JSON_VERSION, Stdout, write_json};
@@ -44,7 +46,7 @@ impl Show for Arguments {
         for (name, inode) in image.find_files(&self.files, last) {
             match File::of(image, name, &inode, global.verbose || global.json) {
                 Ok(file) => files.push(file),
-                Err((name, error)) => image.messages.fail(format_args!("{}: {error}", names::quoted(&name))),
+                Err((name, error)) => image.messages.fail(Failure::at(&name, error)),
             }
         }
         if global.json {
@@ -107,8 +109,8 @@ impl File {
     /// What is damaged here is reported and left out.
     fn gather_rest(&mut self, image: &Image, inode: &Inode) {
         let (volume, dinode) = (&image.volume, inode.dinode());
-        let name = names::quoted(&self.name);
-        let fail = |error: read::Error| image.messages.fail(format_args!("{name}: {error}"));
+        let name = self.name.clone();
+        let fail = |error: read::Error| image.messages.fail(Failure::at(&name, error));
         let mut xattrs = Vec::new();
         let walked = for_each_xattr(volume, &dinode, AclNames::Portable, |xattr| {
             match xattr {
@@ -217,13 +219,9 @@ impl File {
     }
 
     fn json(&self) -> JsonFile<'_> {
-        let key = |name: &[u8]| {
-            let text = std::str::from_utf8(name).map(str::to_owned);
-            text.unwrap_or_else(|_| format!("hex:{}", names::hex(name)))
-        };
         JsonFile {
             facts: Facts::new(&self.name, &self.metadata, self.target.as_deref()),
-            xattrs: self.xattrs.iter().map(|(name, value)| (key(name), names::hex(value))).collect(),
+            xattrs: json_attributes(&self.xattrs),
             extents: self.extents.iter().map(JsonExtent::of).collect(),
             parents: self.parents.iter().map(JsonParent::of).collect(),
         }

@@ -145,7 +145,7 @@ impl<'b> Work for Branches<'b> {
     fn perform(&self, reader: &mut InodeReader<'b>, task: Task, pieces: &mut Pieces) {
         let failure = |error: &dyn std::fmt::Display| {
             let text = format!("inode {}: {error}", task.ino);
-            Piece::Result(Drawn::Shown(Shown::Failure(text)))
+            Piece::Result(Drawn::Shown(Shown::Failure(text.into())))
         };
         if let Err(reason) = self.visited.enter(task.ino, task.depth) {
             return pieces.push(failure(&reason));

@@ -9,6 +9,7 @@
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
 //! | `faults` | what happens while an image is made: signals, files that cannot be read |
+//! | `json` | documents, and errors as objects |
 //! | `judge` | check, log, dump |
 //! | `guard` | images that somebody else uses |
 //! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
@@ -25,6 +26,7 @@ mod edit;
 mod extract;
 mod faults;
 mod guard;
+mod json;
 mod judge;
 mod life;
 mod mkfs;

@@ -10,7 +10,7 @@ use clap::Args;
 use xebec::{File, OpenOptions, Volume};
 
 use super::{Edit, bytes, each};
-use crate::names;
+use crate::failure::At;
 use crate::sizes;
 
 /// Bytes that are copied at once.
@@ -47,7 +47,7 @@ impl Edit for Write {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         let path = bytes(&self.path);
         if let Err(error) = self.write(volume, path) {
-            tell(error.context(names::quoted(path)));
+            tell(error.context(At(path.to_vec())));
         }
     }
 }
@@ -254,7 +254,7 @@ impl Edit for Reflink {
             }
         };
         if let Err(error) = shared() {
-            tell(anyhow::Error::new(error).context(names::quoted(bytes(&self.target)).to_string()));
+            tell(anyhow::Error::new(error).context(At(bytes(&self.target).to_vec())));
         }
     }
 }

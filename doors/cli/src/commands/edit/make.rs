@@ -9,7 +9,7 @@ use xebec::{Device, Kind, New, SetMetadata, Volume};
 
 use super::mode::Mode;
 use super::{Edit, bytes, each};
-use crate::names;
+use crate::failure::At;
 
 /// Arguments of `mkdir`.
 #[derive(Clone, Debug, Args)]
@@ -215,7 +215,7 @@ pub struct Ln {
 impl Edit for Ln {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         if let Err(error) = self.link(volume) {
-            tell(anyhow::Error::new(error).context(names::quoted(bytes(&self.link))));
+            tell(anyhow::Error::new(error).context(At(bytes(&self.link).to_vec())));
         }
     }
 }

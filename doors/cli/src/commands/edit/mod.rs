@@ -56,7 +56,7 @@ pub use trees::TarIn;
 
 use crate::args::Global;
 use crate::commands::On;
-use crate::names;
+use crate::failure::At;
 use crate::open;
 use crate::output::exit_code;
 
@@ -69,7 +69,7 @@ pub trait Edit {
 /// Runs one command on its image.
 pub fn run<T: Edit + Args>(on: &On<T>, global: &Global) -> anyhow::Result<u8> {
     let opened = open::writable(&on.image, global)?;
-    on.what.perform(&opened.volume, &mut |error| opened.messages.fail(format_args!("{error:#}")));
+    on.what.perform(&opened.volume, &mut |error| opened.messages.fail(&error));
     let failed = opened.messages.finish();
     opened.volume.unmount().context("the last changes may not be on the disk")?;
     Ok(failed)
@@ -89,7 +89,7 @@ fn each<P: AsRef<OsStr>>(
     for path in paths {
         let path = bytes(path.as_ref());
         if let Err(error) = act(path) {
-            tell(anyhow::Error::new(error).context(names::quoted(path)));
+            tell(anyhow::Error::new(error).context(At(path.to_vec())));
         }
     }
 }

@@ -8,7 +8,7 @@ use format::inode::FileType;
 use xebec::{Rename, Volume};
 
 use super::{Edit, bytes};
-use crate::names;
+use crate::failure::At;
 
 /// Arguments of `mv`.
 #[derive(Clone, Debug, Args)]
@@ -34,7 +34,7 @@ impl Edit for Mv {
         let Some((to, sources)) = self.paths.split_last() else { return };
         for source in sources {
             if let Err(error) = self.rename(volume, bytes(source), bytes(to), sources.len() > 1) {
-                tell(anyhow::Error::new(error).context(names::quoted(bytes(source))));
+                tell(anyhow::Error::new(error).context(At(bytes(source).to_vec())));
             }
         }
     }

@@ -12,8 +12,9 @@ use super::{
     Chattr, Chmod, Chown, Cowextsize, Cp, Edit, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
     Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
 };
-use crate::args::{Global, with_setfattr_spelling};
+use crate::args::{Global, usage_line, with_setfattr_spelling};
 use crate::commands::{Show, cat, filefrag, getfacl, getfattr, ls, lsattr, stat};
+use crate::failure::Failure;
 use crate::open::{self, Image, Writable};
 
 /// Arguments of `sh`.
@@ -162,8 +163,12 @@ impl Session<'_> {
         let mut tell = |error: anyhow::Error| {
             well = false;
             match number {
-                Some(number) => opened.messages.fail(format_args!("line {number}: {error:#}")),
-                None => opened.messages.fail(format_args!("{error:#}")),
+                Some(number) => {
+                    let failure = Failure::from(&error);
+                    let text = format!("line {number}: {}", failure.text);
+                    opened.messages.fail(failure.with_text(text));
+                }
+                None => opened.messages.fail(&error),
             }
         };
         let words = match shell_words::split(line) {
@@ -217,7 +222,7 @@ impl Session<'_> {
             Ok(Command::Sync) => volume.sync().unwrap_or_else(|error| tell(error.into())),
             Ok(Command::Exit) => *ended = true,
             Err(error) if !error.use_stderr() => error.print()?,
-            Err(error) => tell(anyhow::anyhow!("{}", error.to_string().trim_end())),
+            Err(error) => tell(anyhow::anyhow!("{}", usage_line(&error))),
         }
         Ok(well && shows.image.messages.failures() == failed)
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Error, anyhow, bail};
 use base::Ino;
 use clap::Args;
 use import::{Archive, Overrides, Source, Writer};
@@ -13,7 +13,7 @@ use xebec::Volume;
 use super::{Edit, bytes};
 use crate::commands::create::Whiteouts;
 use crate::excludes::Exclude;
-use crate::names;
+use crate::failure::At;
 
 /// Arguments of `tar-in`.
 #[derive(Clone, Debug, Args)]
@@ -59,7 +59,7 @@ impl TarIn {
             true => Archive::once(Path::new("standard input"), Box::new(io::stdin())),
         };
         let dir = bytes(&self.dir);
-        let root = volume.resolve(dir, true).map_err(|error| anyhow!("{}: {error}", names::quoted(dir)))?;
+        let root = volume.resolve(dir, true).map_err(|error| Error::new(error).context(At(dir.to_vec())))?;
         take_in(
             volume,
             root,

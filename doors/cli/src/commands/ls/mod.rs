@@ -24,6 +24,7 @@ use read::{Last, Metadata, resolve};
 
 use crate::args::Global;
 use crate::commands::Show;
+use crate::failure::Failure;
 use crate::names::Quoting;
 use crate::open::Image;
 use crate::output::Stdout;
@@ -219,7 +220,7 @@ fn operands(image: &Image, arguments: &Arguments, options: &Options) -> Operands
         });
         match found {
             Ok(operand) => all.push(operand),
-            Err(error) => image.messages.fail(error),
+            Err(error) => image.messages.fail(Failure::naming(path.as_bytes(), &error)),
         }
     }
     all.sort_by(|a, b| a.path.cmp(&b.path));

@@ -14,6 +14,7 @@ use super::row::Row;
 use super::text::{self, Line, Widths};
 use super::{Form, Hidden, Operands, Options, json};
 use crate::facts;
+use crate::failure::Failure;
 use crate::listing::{Item, Listing, visit_inodes};
 use crate::open::Image;
 use crate::owners::Owners;
@@ -178,7 +179,7 @@ fn text(pieces: &mut Pieces, text: Vec<u8>) {
     }
 }
 
-fn failure(pieces: &mut Pieces, path: &[u8], error: impl std::fmt::Display) {
+fn failure(pieces: &mut Pieces, path: &[u8], error: impl Into<Failure>) {
     pieces.push(Piece::Result(Turn::Shown(Shown::failure(path, error))));
 }
 

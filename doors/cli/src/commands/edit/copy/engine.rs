@@ -14,6 +14,7 @@ use format::inode::FileType;
 use xebec::Kind;
 
 use super::side::{At, Contents, Id, Side, Stat, Target};
+use crate::failure;
 use crate::names::quoted;
 
 /// Bytes that are copied at once.
@@ -170,7 +171,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
     }
 
     fn fail(&mut self, error: anyhow::Error, path: &[u8]) {
-        (self.report)(Report::Failed(error.context(quoted(path))));
+        (self.report)(Report::Failed(error.context(failure::At(path.to_vec()))));
     }
 
     /// Whether a file is read through, and becomes a regular one.

@@ -14,6 +14,7 @@ use xebec::Device;
 use super::side::{At, Attributes, Contents, Side, Stat};
 use super::volume::expect_contents;
 use crate::commands::extract::{Facts, Runs, is_safe};
+use crate::failure::Failure;
 use crate::listing::Listing;
 use crate::names::quoted;
 use crate::open::Image;
@@ -79,7 +80,7 @@ impl Side for Image {
 
     fn enter(&self, at: &At<Folder>, follow: bool) -> Result<Folder> {
         let inode = expect(self, at, follow)?;
-        let fail = |error| self.messages.fail(format_args!("{}: {error}", quoted(&at.shown)));
+        let fail = |error| self.messages.fail(Failure::at(&at.shown, error));
         let listing = Listing::read(&self.volume, &inode.dinode(), fail);
         let mut names = HashMap::new();
         for item in listing.items() {
@@ -107,7 +108,7 @@ impl Side for Image {
 
     fn attributes(&self, at: &At<Folder>, follow: bool) -> Result<Attributes> {
         let inode = expect(self, at, follow)?;
-        let fail = |error| self.messages.fail(format_args!("{}: {error}", quoted(&at.shown)));
+        let fail = |error| self.messages.fail(Failure::at(&at.shown, error));
         Ok(Facts::of(&self.volume, &inode.dinode(), fail)?.xattrs)
     }
 

@@ -23,13 +23,15 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use format::inode::FileType;
+use serde::Serialize;
 use xebec::Volume;
 
 use super::{Edit, bytes};
 use crate::args::Global;
-use crate::names::quoted;
+use crate::failure;
+use crate::names::{JsonName, quoted};
 use crate::open::{self, image_and_path};
-use crate::output::{Messages, Stdout, say};
+use crate::output::{self, Level, Messages, Stdout, say};
 use engine::{Copier, Report};
 use host::Host;
 use options::How;
@@ -160,16 +162,33 @@ fn paths_in(operands: &[OsString], image: &Path) -> anyhow::Result<Vec<Vec<u8>>>
 
 fn tell(messages: &Messages, verbose: bool, told: Report) {
     match told {
-        Report::Failed(error) => messages.fail(format_args!("{error:#}")),
+        Report::Failed(error) => messages.fail(&error),
         Report::Warned(text) => messages.warn(text),
         Report::Copies { from, to } if verbose => show(&from, &to),
         Report::Copies { .. } => {}
     }
 }
 
+/// One file that is copied, as a line.
+#[derive(Serialize)]
+struct Copied<'c> {
+    #[serde(flatten)]
+    from: JsonName<'c>,
+    #[serde(flatten)]
+    to: JsonName<'c>,
+}
+
 fn show(from: &[u8], to: &[u8]) {
+    let line = if output::says_json() {
+        let from = JsonName { key: "from", hex_key: "from_hex", name: from };
+        let to = JsonName { key: "to", hex_key: "to_hex", name: to };
+        // Both can always be written.
+        serde_json::to_string(&Copied { from, to }).unwrap_or_default()
+    } else {
+        format!("{} -> {}", quoted(from), quoted(to))
+    };
     // A closed standard output keeps nothing from being copied.
-    let _ = writeln!(Stdout::raw(), "{} -> {}", quoted(from), quoted(to));
+    let _ = writeln!(Stdout::raw(), "{line}");
 }
 
 impl Edit for Cp {
@@ -181,7 +200,7 @@ impl Edit for Cp {
         };
         copy_into(volume, &sources, &target, &self.how, &mut |told| match told {
             Report::Failed(error) => tell(error),
-            Report::Warned(text) => say(text),
+            Report::Warned(text) => say(Level::Warning, "", text),
             Report::Copies { from, to } if self.verbose => show(&from, &to),
             Report::Copies { .. } => {}
         });
@@ -205,7 +224,7 @@ fn copy<S: Side, T: Target>(
 ) {
     let into = match is_into(to, sources, target, how) {
         Ok(into) => into,
-        Err(error) => return report(Report::Failed(error.context(quoted(target)))),
+        Err(error) => return report(Report::Failed(error.context(failure::At(target.to_vec())))),
     };
     let mut copier = Copier::new((from, to), how.rules(), sources.len() > 1, report);
     for source in sources {

@@ -21,7 +21,7 @@ use xebec::{Metadata, SetAttribute, Volume};
 use super::{Edit, bytes, tree};
 use crate::acl::spec::{Entry, Grants, Removals};
 use crate::acl::{List, Mask};
-use crate::names;
+use crate::failure::At;
 use crate::owners::Numbers;
 
 /// Arguments of `setfacl`.
@@ -125,7 +125,7 @@ impl Edit for Setfacl {
                 })
             });
             if let Err(error) = done {
-                tell(error.context(names::quoted(path)));
+                tell(error.context(At(path.to_vec())));
             }
         }
     }

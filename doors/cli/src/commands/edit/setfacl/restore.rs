@@ -10,7 +10,7 @@ use xebec::{SetMetadata, Volume};
 
 use super::{Plan, Setfacl, read_bytes};
 use crate::acl::spec::{Entry, Grants};
-use crate::names;
+use crate::failure::At;
 use crate::owners::Numbers;
 
 /// The bits beside the permissions.
@@ -42,7 +42,7 @@ pub(super) fn perform(path: &Path, volume: &Volume, tell: &mut dyn FnMut(anyhow:
     };
     for saved in all {
         if let Err(error) = saved.put_back(volume, &mut plan) {
-            tell(error.context(names::quoted(&saved.path)));
+            tell(error.context(At(saved.path.clone())));
         }
     }
 }

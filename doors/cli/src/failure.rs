@@ -1,0 +1,94 @@
+//! A failure in words, with the path and the error number that belong to it.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use crate::names::quoted;
+
+/// The path that an error belongs to: a context of `anyhow`.
+#[derive(Clone, Debug)]
+pub struct At(pub Vec<u8>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&quoted(&self.0))
+    }
+}
+
+/// What failed.
+#[derive(Clone, Debug, Default)]
+pub struct Failure {
+    /// In words, the path among them.
+    pub text: String,
+    /// The path in the image or on this machine, where one is known.
+    pub path: Option<Vec<u8>>,
+    /// The error number that a system call would return, where one is known.
+    pub errno: Option<i32>,
+}
+
+impl Failure {
+    /// Something about a path.
+    pub fn at(path: &[u8], error: impl Into<Self>) -> Self {
+        let Self { text, errno, .. } = error.into();
+        Self { text: format!("{}: {text}", quoted(path)), path: Some(path.to_vec()), errno }
+    }
+
+    /// An error whose text names the path already.
+    pub fn naming(path: &[u8], error: &(dyn Error + 'static)) -> Self {
+        Self { text: error.to_string(), path: Some(path.to_vec()), errno: errno_of(error) }
+    }
+
+    /// The same failure with other words.
+    pub fn with_text(self, text: String) -> Self {
+        Self { text, ..self }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<fmt::Arguments<'_>> for Failure {
+    fn from(text: fmt::Arguments<'_>) -> Self {
+        text.to_string().into()
+    }
+}
+
+impl From<&anyhow::Error> for Failure {
+    fn from(error: &anyhow::Error) -> Self {
+        let path = error.downcast_ref::<At>().map(|at| at.0.clone());
+        Self { text: format!("{error:#}"), path, errno: error.chain().find_map(errno_of) }
+    }
+}
+
+impl From<read::Error> for Failure {
+    fn from(error: read::Error) -> Self {
+        Self { text: error.to_string(), path: None, errno: Some(error.errno()) }
+    }
+}
+
+/// The error number of one of the errors that commands meet.
+fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
+    if let Some(error) = error.downcast_ref::<xebec::Error>() {
+        Some(error.errno())
+    } else if let Some(error) = error.downcast_ref::<read::Error>() {
+        Some(error.errno())
+    } else if let Some(error) = error.downcast_ref::<block::OpenError>() {
+        Some(error.errno())
+    } else if let Some(error) = error.downcast_ref::<block::DeviceError>() {
+        Some(error.errno())
+    } else if let Some(error) = error.downcast_ref::<rustix::io::Errno>() {
+        Some(error.raw_os_error())
+    } else {
+        error.downcast_ref::<io::Error>()?.raw_os_error()
+    }
+}
