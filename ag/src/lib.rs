@@ -44,5 +44,5 @@ pub use owner::Owner;
 pub use reservation::Costs;
 pub use space::alloc::{AllocRequest, Near};
 pub use space::claim::{Claim, ClaimRequest};
-pub use space::mappings::{MappingChange, MappingRoom};
+pub use space::mappings::{MappingChange, MappingRoom, MappingRooms};
 pub use space::reservation::BlockReservation;

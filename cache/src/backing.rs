@@ -38,6 +38,11 @@ impl Mapping {
         self.at + self.count
     }
 
+    /// Whether writing a part changes the mapping of that part alone, so that its records are split.
+    pub fn is_split(&self) -> bool {
+        self.kind != Kind::Hole && (self.shared || self.kind == Kind::Unwritten)
+    }
+
     /// Whether contents go to blocks that are not mapped yet.
     pub fn needs_blocks(&self) -> bool {
         self.kind == Kind::Hole || self.shared
@@ -60,6 +65,15 @@ pub trait Claimed: Send + Sync + Debug {
     /// Splits so many off at the front, or all there are.
     #[must_use = "what is split off is given back when it is dropped"]
     fn take_front(&mut self, count: u64) -> Self;
+}
+
+/// Space that is reserved in the btrees of the volume for changes to mapped blocks. Dropped, it is given back.
+pub trait Rooms: Default + Send + Debug {
+    /// Adds what others reserved. Waits for nothing.
+    fn join(&mut self, others: Self);
+
+    /// Gives back what is reserved for more than so many blocks. Waits for nothing.
+    fn limit(&mut self, blocks: u64);
 }
 
 /// Which blocks are to be claimed.
@@ -98,6 +112,9 @@ pub struct Finish<'f, B: Backing> {
     pub reserved: u64,
     /// Records that may come to the map by all that the share for the tree is for.
     pub records: u64,
+    /// What was reserved for the mapped blocks among those that were written, and maybe for others of the file. What is
+    /// left afterwards is left here.
+    pub rooms: B::Rooms,
     /// Told by [`Backing::finish`]: why what is left in `written` is mapped as before, and the size has not moved.
     pub refused: Option<Error>,
 }
@@ -111,6 +128,8 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     type File: Send + Sync + Debug;
     /// Claimed blocks.
     type Claim: Claimed;
+    /// Space that is reserved for changes to mapped blocks.
+    type Rooms: Rooms;
 
     /// Base-2 logarithm of the block size in bytes: 10 to 16.
     fn block_log(&self) -> u32;
@@ -151,6 +170,13 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
 
     /// Gives back what was set aside. Waits for no inode and no group.
     fn unreserve(&self, blocks: u64);
+
+    /// Reserves what writes to `blocks` mapped blocks from `start` on may take of the volume's btrees, where each block
+    /// may be written apart from the others: see [`Mapping::is_split`].
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; what must be read may be damaged.
+    fn room_to_write(&self, start: FsBlock, blocks: u64) -> Result<Self::Rooms, Error>;
 
     /// How many extents the map of a file has.
     ///

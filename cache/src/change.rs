@@ -95,7 +95,7 @@ impl<B: Backing> Contents<B> {
             let _ = self.write_piece(size, &tail);
         }
         self.give_back_claim();
-        self.put_back(0, 0);
+        self.give_back_surplus();
         result
     }
 

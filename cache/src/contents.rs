@@ -28,7 +28,7 @@ use base::lock::{Brief, Mutex, OwnedRead, OwnedWrite, Rank, RwLock};
 use log::engine::Error;
 
 use crate::ahead::Ahead;
-use crate::backing::{Backing, Mapping};
+use crate::backing::{Backing, Mapping, Rooms};
 use crate::cache::Cache;
 use crate::errors::Errors;
 use crate::folio::{FOLIO_LOG, Folio, FolioRead, FolioWrite};
@@ -52,7 +52,7 @@ pub struct Contents<B: Backing> {
     pub(crate) map_seq: Seq,
     /// Odd while contents are cut off or moved. See [`outside_cuts`](Self::outside_cuts).
     cuts: Seq,
-    account: Brief<Account>,
+    account: Brief<Account<B::Rooms>>,
     /// Blocks that are dirty.
     pub(crate) dirty_blocks: AtomicI64,
     /// Blocks that are in writeback, or about to become dirty.
@@ -74,13 +74,24 @@ pub struct Contents<B: Backing> {
 
 /// What is set aside for a file.
 #[derive(Debug, Default)]
-struct Account {
+struct Account<R> {
     /// Blocks, as many as folios have bits for, or a little more while one is about to be set.
     blocks: u64,
     /// For the tree of the map.
     tree: u64,
     /// Some of what is dirty lies over an extent, which its record may cut in two. Holds until the file is clean.
     cuts: bool,
+    /// For the records of these extents in other btrees of the volume.
+    rooms: R,
+}
+
+/// What a file has set aside for its map, taken out to be spent.
+pub(crate) struct Share<R> {
+    /// Blocks for the tree of the map.
+    pub tree: u64,
+    /// Records that these are for.
+    pub records: u64,
+    pub rooms: R,
 }
 
 impl<B: Backing> fmt::Debug for Contents<B> {
@@ -276,25 +287,31 @@ impl<B: Backing> Contents<B> {
 
     /// Records that may come to the map by all that is dirty: one for each block over a hole; where extents are cut,
     /// two for each block.
-    fn records(&self, account: &Account) -> u64 {
-        if !account.cuts {
-            return account.blocks;
-        }
-        let newer = self.dirty_blocks.load(SeqCst) + self.moving_blocks.load(SeqCst);
-        2 * account.blocks.max(newer.max(0) as u64)
+    fn records(&self, account: &Account<B::Rooms>) -> u64 {
+        if account.cuts { 2 * account.blocks.max(self.newer_blocks()) } else { account.blocks }
     }
 
-    /// Sets blocks aside, and what the tree of the map may take for these and all that is dirty. `changes` blocks are
-    /// about to become dirty that change the map, as the caller tells by [`came`](Self::came) once they are; `cuts`:
-    /// some of them lie over an extent.
-    pub(crate) fn set_aside(&self, blocks: u64, changes: u64, cuts: bool) -> Result<(), Error> {
+    /// Blocks that are dirty, about to become so, or in writeback.
+    fn newer_blocks(&self) -> u64 {
+        let newer = self.dirty_blocks.load(SeqCst) + self.moving_blocks.load(SeqCst);
+        newer.max(0) as u64
+    }
+
+    /// Sets blocks aside, and what the tree of the map may take for these and all that is dirty, and other btrees for
+    /// what is mapped there now, which `map` tells. `changes` blocks are about to become dirty that change the map, as
+    /// the caller tells by [`came`](Self::came) once they are.
+    pub(crate) fn set_aside(&self, blocks: u64, changes: u64, map: &[Mapping]) -> Result<(), Error> {
         let below = &self.cache.below;
         let extents = below.extents(&self.file, 2 * changes)?;
+        let mut rooms = B::Rooms::default();
+        for part in map.iter().filter(|part| part.is_split()) {
+            rooms.join(below.room_to_write(part.start, part.count)?);
+        }
         // Counted before it is reserved: whoever gives back meanwhile leaves as much as this takes.
         let lacking = {
             let mut account = self.account.lock();
             account.blocks += blocks;
-            account.cuts |= cuts;
+            account.cuts |= map.iter().any(Mapping::is_split);
             self.moving_blocks.fetch_add(changes as i64, SeqCst);
             below.tree_share(Some(extents), self.records(&account)).saturating_sub(account.tree)
         };
@@ -304,11 +321,13 @@ impl<B: Backing> Contents<B> {
                 self.came(changes);
                 self.spend(blocks);
                 // Another thread may have set a share aside for these blocks, too.
-                self.put_back(0, 0);
+                self.give_back_surplus();
                 return Err(error);
             }
         }
-        self.account.lock().tree += lacking;
+        let mut account = self.account.lock();
+        account.tree += lacking;
+        account.rooms.join(rooms);
         Ok(())
     }
 
@@ -322,7 +341,7 @@ impl<B: Backing> Contents<B> {
         self.came(changes);
         self.give_back(blocks);
         if changes > 0 {
-            self.put_back(0, 0);
+            self.give_back_surplus();
         }
     }
 
@@ -349,10 +368,14 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    /// Takes the share for the tree out, to be spent, and the records that it is for.
-    pub(crate) fn take_tree_share(&self) -> (u64, u64) {
+    /// Takes out what is set aside for the map, to be spent.
+    pub(crate) fn take_share(&self) -> Share<B::Rooms> {
         let mut account = self.account.lock();
-        (std::mem::take(&mut account.tree), self.records(&account))
+        Share {
+            tree: std::mem::take(&mut account.tree),
+            records: self.records(&account),
+            rooms: std::mem::take(&mut account.rooms),
+        }
     }
 
     /// Takes blocks out, to be spent; how many there were. Fewer than asked for only after a change failed that had
@@ -364,8 +387,14 @@ impl<B: Backing> Contents<B> {
         held
     }
 
+    /// Gives back to the volume what is set aside for the map and not needed any more.
+    pub(crate) fn give_back_surplus(&self) {
+        self.put_back(0, 0, B::Rooms::default());
+    }
+
     /// Puts back what was not spent. What is not needed is given back to the volume.
-    pub(crate) fn put_back(&self, blocks: u64, tree: u64) {
+    pub(crate) fn put_back(&self, blocks: u64, tree: u64, rooms: B::Rooms) {
+        self.account.lock().rooms.join(rooms);
         let below = &self.cache.below;
         // Without the file, nothing of it is written any more.
         let extents = below.extents(&self.file, 0).ok();
@@ -375,7 +404,10 @@ impl<B: Backing> Contents<B> {
             account.blocks += std::mem::take(&mut blocks);
             account.tree += tree;
             let records = self.records(&account);
-            account.cuts &= records > 0;
+            if account.cuts {
+                account.rooms.limit(self.newer_blocks());
+                account.cuts = records > 0;
+            }
             let most = below.tree_share(extents, records);
             let surplus = account.tree.saturating_sub(most);
             let lacking = most.saturating_sub(account.tree);
@@ -430,7 +462,7 @@ impl<B: Backing> Contents<B> {
         self.size.store(0, Ordering::Release);
         self.drop_range(0, u64::MAX, true);
         self.give_back_claim();
-        self.put_back(0, 0);
+        self.give_back_surplus();
     }
 }
 

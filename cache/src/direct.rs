@@ -15,7 +15,7 @@ use block::Durability;
 use log::engine::Error;
 
 use crate::backing::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
-use crate::contents::Contents;
+use crate::contents::{Contents, Share};
 use crate::folio::{FOLIO_BYTES, FOLIO_LOG, touched};
 
 impl<B: Backing> Contents<B> {
@@ -202,21 +202,21 @@ impl<B: Backing> Contents<B> {
         };
         let new = count(&|part| part.needs_blocks());
         let changes = count(&|part| part.needs_blocks() || part.kind == Kind::Unwritten);
-        let cuts = changes > count(&|part| part.kind == Kind::Hole);
-        self.set_aside(new, changes, cuts)?;
-        let (tree, records) = self.take_tree_share();
+        self.set_aside(new, changes, &map)?;
+        let Share { tree, records, mut rooms } = self.take_share();
         let mut left = tree + self.spend(new);
         let written = self.write_parts(offset, buf, &map);
         self.came(changes);
         let result = written.and_then(|written| {
             let size = (end > self.disk_size.load(SeqCst)).then_some(end);
-            let mut finish =
-                [Finish { file: &self.file, written, size, reserved: left, records, refused: None }];
+            let (file, reserved) = (&self.file, left);
+            let held = std::mem::take(&mut rooms);
+            let mut finish = [Finish { file, written, size, reserved, records, rooms: held, refused: None }];
             let result = self.cache.below.finish(&mut finish);
-            let [Finish { written, reserved, refused, .. }] = finish;
+            let [Finish { written, reserved, rooms: unused, refused, .. }] = finish;
             // Claims first: they are of blocks that are reserved.
             drop(written);
-            left = reserved;
+            (left, rooms) = (reserved, unused);
             result.and(refused.map_or(Ok(()), Err))?;
             if let Some(size) = size {
                 self.disk_size.store(size, SeqCst);
@@ -226,7 +226,7 @@ impl<B: Backing> Contents<B> {
             }
             Ok(())
         });
-        self.put_back(0, left);
+        self.put_back(0, left, rooms);
         self.map_changed();
         result
     }

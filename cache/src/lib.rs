@@ -46,7 +46,7 @@ mod tests;
 mod units;
 mod write;
 
-pub use backing::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
+pub use backing::{Backing, Claimed, Finish, Kind, Mapping, Rooms, Want, Written};
 pub use cache::Cache;
 pub use change::{Change, Edges};
 pub use contents::Contents;

@@ -48,7 +48,7 @@ struct Piece<B: Backing> {
 }
 
 /// How the finishing of a file ended.
-struct Ended {
+struct Ended<B: Backing> {
     /// Blocks that had been claimed for it.
     claimed: u64,
     /// The size on disk, if it was to move.
@@ -58,6 +58,8 @@ struct Ended {
     /// Of those that had been claimed, how many the map did not take; and all ranges that it did not.
     back: u64,
     refused: Vec<(u64, u64)>,
+    /// What is left of what was reserved for mapped blocks.
+    rooms: B::Rooms,
     result: Result<(), Error>,
     /// Why it did not.
     refusal: Option<Error>,
@@ -297,30 +299,31 @@ impl<B: Backing> Cache<B> {
             let Some((written, size)) = job.finish() else { continue };
             let claimed = written.iter().filter(|part| part.claim.is_some()).map(|part| part.count).sum();
             // In this order: the records are those of all that is dirty, with what is finished now.
-            let (tree, records) = job.contents.take_tree_share();
-            let reserved = tree + job.contents.spend(claimed);
+            let mut share = job.contents.take_share();
+            share.tree += job.contents.spend(claimed);
             which.push((index, claimed, size));
-            finishes.push((Arc::clone(&job.contents), written, size, (reserved, records)));
+            finishes.push((Arc::clone(&job.contents), written, size, share));
         }
         let mut given: Vec<_> = finishes
             .iter_mut()
-            .map(|(contents, written, size, (reserved, records))| Finish {
+            .map(|(contents, written, size, share)| Finish {
                 file: &contents.file,
                 written: std::mem::take(written),
                 size: *size,
-                reserved: *reserved,
-                records: *records,
+                reserved: share.tree,
+                records: share.records,
+                rooms: std::mem::take(&mut share.rooms),
                 refused: None,
             })
             .collect();
         let result = if given.is_empty() { Ok(()) } else { self.below.finish(&mut given) };
         let told = |((index, claimed, size), finish): (_, Finish<'_, B>)| {
-            let Finish { written, reserved: left, refused: refusal, .. } = finish;
+            let Finish { written, reserved: left, rooms, refused: refusal, .. } = finish;
             let back = written.iter().filter(|part| part.claim.is_some()).map(|part| part.count).sum();
             let refused = written.iter().map(|part| (part.at, part.count)).collect();
-            (index, Ended { claimed, size, left, back, refused, result: result.clone(), refusal })
+            (index, Ended { claimed, size, left, back, refused, rooms, result: result.clone(), refusal })
         };
-        let ends: Vec<(usize, Ended)> = which.into_iter().zip(given).map(told).collect();
+        let ends: Vec<(usize, Ended<B>)> = which.into_iter().zip(given).map(told).collect();
         if !finishes.is_empty() {
             self.counters.finishes.add();
             self.counters.finished_files.add_many(finishes.len() as u64);
@@ -332,11 +335,11 @@ impl<B: Backing> Cache<B> {
     }
 
     /// Ends a job whose finishing succeeded or failed, if there was any.
-    fn end(job: &mut Job<B>, ended: Option<Ended>) {
+    fn end(job: &mut Job<B>, ended: Option<Ended<B>>) {
         let contents = Arc::clone(&job.contents);
-        let Some(Ended { claimed, size, left, back, refused, result, refusal }) = ended else {
+        let Some(Ended { claimed, size, left, back, refused, rooms, result, refusal }) = ended else {
             contents.give_back(job.settle(false));
-            contents.put_back(0, 0);
+            contents.give_back_surplus();
             return;
         };
         // Where it failed, a part may have been mapped.
@@ -351,7 +354,7 @@ impl<B: Backing> Cache<B> {
                 let released = job.settle(false);
                 let back = back.min(left);
                 contents.give_back(released.saturating_sub(claimed - back));
-                contents.put_back(back, left - back);
+                contents.put_back(back, left - back, rooms);
             }
             Err(error) => {
                 job.failed.get_or_insert(error);
@@ -361,7 +364,7 @@ impl<B: Backing> Cache<B> {
                 // What was taken along by the change that failed is set aside anew, for the next attempt.
                 let again = claimed - back;
                 let again = if again > 0 && contents.cache.below.reserve(again).is_ok() { again } else { 0 };
-                contents.put_back(back + again, left - back);
+                contents.put_back(back + again, left - back, rooms);
             }
         }
     }

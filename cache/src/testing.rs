@@ -7,6 +7,7 @@
 mod claim;
 mod device;
 mod hook;
+mod rooms;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
@@ -20,6 +21,7 @@ use log::engine::Error;
 use crate::backing::{Backing, Finish, Kind, Mapping, Want};
 pub use claim::TestClaim;
 pub use hook::Hooks;
+pub use rooms::TestRooms;
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +32,14 @@ pub enum Op {
     FinishOne,
     SetSize,
     Reserve,
+    Rooms,
     Read,
     Write,
 }
 
 /// How many kinds of [`Op`] there are.
-pub const OPS: [Op; 8] =
-    [Op::Map, Op::Claim, Op::Finish, Op::FinishOne, Op::SetSize, Op::Reserve, Op::Read, Op::Write];
+pub const OPS: [Op; 9] =
+    [Op::Map, Op::Claim, Op::Finish, Op::FinishOne, Op::SetSize, Op::Reserve, Op::Rooms, Op::Read, Op::Write];
 
 /// Calls of one kind: how many are left before one fails, and how many fail from then on.
 #[derive(Debug)]
@@ -82,6 +85,8 @@ struct Shared {
     fuses: [Fuse; OPS.len()],
     medium: MemoryDevice,
     block_log: u32,
+    /// Changes to mapped blocks that something is reserved for.
+    rooms: AtomicU64,
     /// Device writes, however long.
     writes: AtomicU64,
     /// Whether each state that a power cut may leave is judged.
@@ -176,6 +181,7 @@ impl Volume {
             fuses: std::array::from_fn(|_| fuse()),
             medium: MemoryDevice::new(blocks << block_log),
             block_log,
+            rooms: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             judged: AtomicBool::new(false),
             bad: Mutex::new(0..0),
@@ -257,6 +263,7 @@ impl Volume {
         assert!(self.shared.untold().is_empty(), "the log was not told of a write");
         let state = self.shared.lock();
         assert_eq!(state.reserved, 0, "blocks stay set aside");
+        assert_eq!(self.shared.rooms.load(SeqCst), 0, "changes to mapped blocks stay set aside");
         let mut counts = vec![0; state.owners.len()];
         state
             .files
@@ -387,6 +394,7 @@ impl State {
 impl Backing for Volume {
     type File = u64;
     type Claim = TestClaim;
+    type Rooms = TestRooms;
 
     fn block_log(&self) -> u32 {
         self.shared.block_log
@@ -439,6 +447,12 @@ impl Backing for Volume {
         let mut state = self.shared.lock();
         assert!(state.reserved >= blocks, "{blocks} of {} are given back", state.reserved);
         state.reserved -= blocks;
+    }
+
+    fn room_to_write(&self, _: FsBlock, blocks: u64) -> Result<TestRooms, Error> {
+        base::lock::may_wait(base::lock::Rank::Agf(0));
+        self.shared.strike(Op::Rooms).map_err(|_| Error::NoSpace { what: "a test" })?;
+        Ok(TestRooms::new(&self.shared, blocks))
     }
 
     fn extents(&self, _: &u64, _: u64) -> Result<u64, Error> {
@@ -495,6 +509,7 @@ impl Backing for Volume {
                 for mut part in std::mem::take(&mut finish.written) {
                     let Some(claim) = &mut part.claim else {
                         let file = state.files.entry(*finish.file).or_default();
+                        finish.rooms.spend(part.count);
                         for block in part.at..part.at + part.count {
                             file.map.get_mut(&block).expect("an unwritten block").1 = true;
                         }
@@ -508,6 +523,7 @@ impl Backing for Volume {
                         *owner = Owner::Mapped(1);
                         let file = state.files.entry(*finish.file).or_default();
                         if let Some((old, _)) = file.map.insert(part.at + n, (place, true)) {
+                            finish.rooms.spend(1);
                             state.free(old);
                         }
                     }

@@ -28,8 +28,6 @@ struct Needs {
     blocks: u64,
     /// How many change the map: those, and unwritten ones.
     changes: u64,
-    /// Some of these lie over an extent.
-    cuts: bool,
 }
 
 impl<B: Backing> Contents<B> {
@@ -150,7 +148,7 @@ impl<B: Backing> Contents<B> {
         // What others hold of it already is found out under its lock.
         let most = u64::from(needs.blocks.count_ones());
         if needs.changes > 0 {
-            self.set_aside(most, needs.changes, needs.cuts)?;
+            self.set_aside(most, needs.changes, &needs.map)?;
         }
         let Some(mut locked) = Self::lock(&folio).filter(|_| self.map_seq.load(SeqCst) == seq) else {
             self.did_not_come(most, needs.changes);
@@ -199,8 +197,7 @@ impl<B: Backing> Contents<B> {
         let unwritten = |part: &&Mapping| part.kind == Kind::Unwritten && !part.needs_blocks();
         let in_place: u64 = map.iter().filter(unwritten).map(|part| part.count).sum();
         let blocks = blocks & mask;
-        let cuts = in_place > 0 || map.iter().any(|part| part.kind != Kind::Hole && part.needs_blocks());
-        Ok(Needs { map, blocks, changes: u64::from(blocks.count_ones()) + in_place, cuts })
+        Ok(Needs { map, blocks, changes: u64::from(blocks.count_ones()) + in_place })
     }
 
     /// The file is about to grow beyond the block in which it ends: what the disk has behind the old end in that block

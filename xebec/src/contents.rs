@@ -10,10 +10,10 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
-use ag::{Claim, ClaimRequest, Groups, Near};
+use ag::{Claim, ClaimRequest, Groups, MappingRooms, Near};
 use base::{FileBlock, FsBlock, Ino, errno};
 use block::Device;
-use cache::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
+use cache::{Backing, Claimed, Finish, Kind, Mapping, Rooms, Want, Written};
 use format::inode::{ForkKind, ag_of};
 use inode::contents::{self as maps, Mapped};
 use inode::inode::{Attached, Inode};
@@ -113,6 +113,20 @@ impl Claimed for Blocks {
     }
 }
 
+/// What is reserved in the reverse-mapping btrees for what is dirty of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Reserved(MappingRooms);
+
+impl Rooms for Reserved {
+    fn join(&mut self, others: Self) {
+        self.0.join(others.0);
+    }
+
+    fn limit(&mut self, blocks: u64) {
+        self.0.limit(small(blocks));
+    }
+}
+
 /// Blocks of one write, or of one claim: no more than the cache writes at once.
 fn small(blocks: u64) -> u32 {
     u32::try_from(blocks).unwrap_or(u32::MAX)
@@ -138,6 +152,7 @@ impl Below {
 impl Backing for Below {
     type File = FileBelow;
     type Claim = Blocks;
+    type Rooms = Reserved;
 
     fn block_log(&self) -> u32 {
         self.shared.geometry.block_log.into()
@@ -203,6 +218,10 @@ impl Backing for Below {
         });
     }
 
+    fn room_to_write(&self, start: FsBlock, blocks: u64) -> Result<Reserved, Error> {
+        maps::room_to_write(&self.shared, &self.groups, start, small(blocks)).map(Reserved)
+    }
+
     fn extents(&self, file: &FileBelow, more: u64) -> Result<u64, Error> {
         let inode = file.get()?;
         let state = inode.read();
@@ -242,12 +261,14 @@ impl Backing for Below {
                 modified: None,
                 reserved: small(std::mem::take(&mut file.reserved)),
                 records: file.records,
+                rooms: std::mem::take(&mut file.rooms).0,
                 refused: None,
             });
         }
         let done = maps::finish(&self.shared, &self.groups, &mut finishes);
         for (file, finish) in files.iter_mut().zip(finishes) {
             (file.reserved, file.refused) = (finish.reserved.into(), finish.refused);
+            file.rooms = Reserved(finish.rooms);
             let left = finish.written.into_iter().map(|left| Written {
                 at: left.at.get(),
                 count: left.count.into(),

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::FsBlock;
-use format::btree::RmapBt;
+use format::btree::{Btree as _, RmapBt};
 use log::engine::{Error, Transaction};
+use smallvec::SmallVec;
 
 use super::reservation::tree_size;
 use crate::group::{Group, Groups, OpenAg};
@@ -35,44 +36,82 @@ pub enum MappingChange {
     SplitRecord,
 }
 
-/// Blocks that the reverse-mapping tree of a group may grow by for one change. Dropped when the change has been
-/// committed, or given up.
+/// Space in the reverse-mapping btree of a group for some changes. Dropped when these have been committed, or given up.
 #[derive(Debug)]
 pub struct MappingRoom {
     group: Arc<Group>,
-    blocks: u32,
+    changes: u32,
+}
+
+impl MappingRoom {
+    /// Keeps the space for so many changes at most.
+    fn limit(&mut self, most: u32) {
+        let over = self.changes.saturating_sub(most);
+        self.group.mappings.end_changes(over);
+        self.changes -= over;
+    }
 }
 
 impl Drop for MappingRoom {
     fn drop(&mut self) {
-        self.group.mappings.end_change(self.blocks);
+        self.group.mappings.end_changes(self.changes);
+    }
+}
+
+/// [`MappingRoom`]s of several groups, one for each group.
+#[derive(Debug, Default)]
+pub struct MappingRooms(SmallVec<[MappingRoom; 1]>);
+
+impl MappingRooms {
+    /// Adds space for more changes.
+    pub fn add(&mut self, mut room: MappingRoom) {
+        match self.0.iter_mut().find(|known| Arc::ptr_eq(&known.group, &room.group)) {
+            Some(known) => known.changes += std::mem::take(&mut room.changes),
+            None => self.0.push(room),
+        }
+    }
+
+    /// Adds what others have.
+    pub fn join(&mut self, others: Self) {
+        others.0.into_iter().for_each(|room| self.add(room));
+    }
+
+    /// Takes the space for one change in a group out, if there is some.
+    fn take_one(&mut self, group: &Arc<Group>) -> Option<MappingRoom> {
+        let room = self.0.iter_mut().find(|room| room.changes > 0 && Arc::ptr_eq(&room.group, group))?;
+        room.changes -= 1;
+        Some(MappingRoom { group: Arc::clone(group), changes: 1 })
+    }
+
+    /// Keeps the space for so many changes in each group at most.
+    pub fn limit(&mut self, most: u32) {
+        self.0.iter_mut().for_each(|room| room.limit(most));
+        self.0.retain(|room| room.changes > 0);
     }
 }
 
 impl Groups {
-    /// Reserves space in the reverse-mapping btree of the group in which `start` lies; `None` where the volume has no
-    /// such btree. The transaction of the change has locked no AGF yet. `tx` is a reader: every buffer that it locks
-    /// here is released before this returns.
+    /// Reserves space in the reverse-mapping btree of the group in which `start` lies, for so many changes; `None` if
+    /// the volume has no such btree. The transaction of the changes has locked no AGF yet. `tx` is a reader: every
+    /// buffer that it locks here is released before this returns.
     ///
     /// # Errors
     /// No space. Damage; what reading meets.
     ///
     /// # Locking
     /// The AGF of the extent's group, where more must be set aside.
-    pub fn room_for_mapping(
+    pub fn room_for_mappings(
         &self,
         tx: &mut Transaction,
         start: FsBlock,
-        change: MappingChange,
+        (change, changes): (MappingChange, u32),
     ) -> Result<Option<MappingRoom>, Error> {
         let (group, _) = self.of_block(start, 1)?;
         if !self.geometry().features.rmapbt() {
             return if group.backs_owners() { Ok(None) } else { Err(FULL) };
         }
-        // A record is added, or one is cut: the tree splits once at each level, and may get another.
-        let blocks = group.worst.rmap_levels(group.mappings.asked().max(group.mappings.used())) + 1;
-        group.mappings.begin_change(blocks);
-        let room = MappingRoom { group: Arc::clone(group), blocks };
+        group.mappings.begin_changes(changes);
+        let room = MappingRoom { group: Arc::clone(group), changes };
         if !group.backs_owners() || change == MappingChange::AddOwner && group.has_many_owners() {
             return Err(FULL);
         }
@@ -84,6 +123,36 @@ impl Groups {
         tx.release_clean();
         if raised { Ok(Some(room)) } else { Err(FULL) }
     }
+
+    /// Takes the space for one change to the extent at `start` out of what is kept already.
+    ///
+    /// # Errors
+    /// The volume has no such block.
+    pub fn take_room(&self, rooms: &mut MappingRooms, start: FsBlock) -> Result<Option<MappingRoom>, Error> {
+        let (group, _) = self.of_block(start, 1)?;
+        Ok(rooms.take_one(group))
+    }
+}
+
+/// Blocks by which so many changes, each of which adds records in one place, may make a btree of `blocks` blocks and
+/// `levels` levels grow; a leaf and a node have `most` records and keys at most. At worst, each change splits a block
+/// of each level. Where there are more changes than blocks, fewer do: after all blocks of a level have been split, half
+/// a block of records must come before one is split again.
+fn growth(changes: u64, (mut blocks, levels): (u64, u32), most: (u64, u64)) -> u64 {
+    let (mut splits, mut growth) = (changes, 0);
+    for level in 0..levels {
+        let most = if level == 0 { most.0 } else { most.1 };
+        splits = splits.min(blocks + 2 * splits / most.max(1));
+        growth += splits;
+        blocks = blocks.div_ceil((most / 2).max(1));
+    }
+    // Roots above the one that was split.
+    let mut top = 1 + splits;
+    while top > 1 {
+        top = top.div_ceil((most.1 / 2).max(2));
+        growth += top;
+    }
+    growth
 }
 
 impl Group {
@@ -92,11 +161,20 @@ impl Group {
     /// for reference counts are left.
     fn mappings_needed(&self) -> u32 {
         // In this order: a change that ends in between is counted in one of both.
-        let in_change = u64::from(self.mappings.in_change());
+        let growth = u64::from(self.mapping_growth());
         let used = u64::from(self.mappings.used());
         let free = self.freeblks.load(Relaxed).saturating_sub(self.withheld.load(Relaxed)).into();
-        let most = in_change + used + tree_size::<RmapBt>(&self.geometry, free);
+        let most = growth + used + tree_size::<RmapBt>(&self.geometry, free);
         u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
+    /// Blocks by which the changes in progress may make the btree grow.
+    fn mapping_growth(&self) -> u32 {
+        let (most, mappings) = (&self.geometry, &self.mappings);
+        let levels = self.worst.rmap_levels(mappings.asked().max(mappings.used()));
+        let most = (RmapBt::max_records(most) as u64, RmapBt::max_keys(most) as u64);
+        let growth = growth(mappings.changes().into(), (mappings.used().into(), levels), most);
+        u32::try_from(growth).unwrap_or(u32::MAX)
     }
 
     fn covers_mappings(&self) -> bool {
@@ -108,7 +186,7 @@ impl Group {
     fn backs_owners(&self) -> bool {
         let free = self.freeblks.load(Relaxed).saturating_sub(self.claimed.load(Relaxed));
         let counts = self.metadata.left().min(COUNTS_AT_ONCE);
-        free >= self.mappings.in_change().saturating_add(counts)
+        free >= self.mapping_growth().saturating_add(counts)
     }
 
     /// Whether owners have taken most of what a volume of this size sets aside. The last tenth is left to those who cut
@@ -116,7 +194,7 @@ impl Group {
     fn has_many_owners(&self) -> bool {
         let usual = self.mappings.usual();
         let kept = usual / 10 + 2 * self.worst.rmap_levels(usual);
-        self.mappings.used().saturating_add(self.mappings.in_change()).saturating_add(kept) > usual
+        self.mappings.used().saturating_add(self.mapping_growth()).saturating_add(kept) > usual
     }
 
     /// Gives back what the reservation has beyond its usual size and no longer needs. The caller holds the AGF, and
@@ -155,5 +233,90 @@ impl OpenAg<'_> {
             group.mappings.raise(needed - group.mappings.usual().min(needed));
         }
         has
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::random::mix;
+
+    use super::*;
+
+    const MOST: (u64, u64) = (6, 4);
+
+    /// How full the blocks of each level of a btree are, from the leaves on.
+    struct Levels(Vec<Vec<u64>>);
+
+    impl Levels {
+        /// All blocks are full, but for the root.
+        fn full(leaves: usize) -> Self {
+            let mut levels = vec![vec![MOST.0; leaves]];
+            while let Some(below) = levels.last().map(Vec::len).filter(|below| *below > 1) {
+                let mut level = vec![MOST.1; below / MOST.1 as usize];
+                let rest = below as u64 % MOST.1;
+                level.extend((rest > 0).then_some(rest));
+                levels.push(level);
+            }
+            Self(levels)
+        }
+
+        fn insert(&mut self, level: usize, at: usize) {
+            let most = if level == 0 { MOST.0 } else { MOST.1 };
+            let blocks = &mut self.0[level];
+            blocks[at] += 1;
+            if blocks[at] <= most {
+                return;
+            }
+            let right = blocks[at] / 2;
+            blocks[at] -= right;
+            blocks.insert(at + 1, right);
+            if level + 1 == self.0.len() {
+                self.0.push(vec![2]);
+                return;
+            }
+            // The parent of a block is the one with its key.
+            let mut keys = 0;
+            let parent = self.0[level + 1].iter().position(|count| {
+                keys += count;
+                keys > at as u64
+            });
+            self.insert(level + 1, parent.unwrap());
+        }
+
+        fn blocks(&self) -> u64 {
+            self.0.iter().map(|level| level.len() as u64).sum()
+        }
+    }
+
+    #[test]
+    fn no_order_of_changes_makes_a_tree_grow_by_more_than_is_counted() {
+        for seed in 0..2000u64 {
+            let dice = |n: u64, below: usize| (mix(seed << 20 | n) % below.max(1) as u64) as usize;
+            let mut tree = Levels::full(1 + dice(0, 300));
+            let (before, levels) = (tree.blocks(), tree.0.len() as u32);
+            let changes = 1 + dice(1, 400) as u64;
+            for n in 0..changes {
+                let leaves = tree.0[0].len();
+                // Here and there, in one place, or where it splits a block.
+                let full = tree.0[0].iter().position(|count| *count == MOST.0);
+                let at = match seed % 3 {
+                    0 => dice(2 + n, leaves),
+                    1 => leaves / 2,
+                    _ => full.unwrap_or(0),
+                };
+                tree.insert(0, at);
+                let counted = growth(n + 1, (before, levels), MOST);
+                let grew = tree.blocks() - before;
+                assert!(grew <= counted, "seed {seed}, {n}: {grew} of {counted}, from {before} blocks");
+            }
+        }
+    }
+
+    #[test]
+    fn one_change_splits_a_block_at_each_level() {
+        assert_eq!(growth(1, (500, 4), (168, 250)), 5);
+        assert_eq!(growth(0, (500, 4), (168, 250)), 0);
+        // Many split hardly more than there are blocks.
+        assert!(growth(100_000, (500, 3), (168, 250)) < 2000);
     }
 }

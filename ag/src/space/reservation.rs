@@ -132,9 +132,9 @@ pub struct Reserve {
     /// Beyond that.
     raised: AtomicU32,
     used: AtomicU32,
-    /// Blocks by which changes in progress may make the trees grow. It changes without the AGF: a change that adds to
-    /// it and then reads `raised` is seen by whoever lowers `raised` and then reads it, or sees the lower value.
-    in_change: AtomicU32,
+    /// Changes that may make the trees grow, in progress or about to be made. It changes without the AGF: whoever adds
+    /// to it and then reads `raised` is seen by whoever lowers `raised` and then reads it, or sees the lower value.
+    changes: AtomicU32,
 }
 
 impl Reserve {
@@ -174,19 +174,19 @@ impl Reserve {
         self.raised.store(blocks, SeqCst);
     }
 
-    /// Blocks by which changes in progress may make the trees grow.
-    pub(crate) fn in_change(&self) -> u32 {
-        self.in_change.load(SeqCst)
+    /// Changes that may make the trees grow, in progress or about to be made.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.load(SeqCst)
     }
 
-    /// A change begins that may make the trees grow by so many blocks.
-    pub(crate) fn begin_change(&self, blocks: u32) {
-        self.in_change.fetch_add(blocks, SeqCst);
+    /// So many changes are about to be made.
+    pub(crate) fn begin_changes(&self, changes: u32) {
+        self.changes.fetch_add(changes, SeqCst);
     }
 
-    /// It has ended.
-    pub(crate) fn end_change(&self, blocks: u32) {
-        self.in_change.fetch_sub(blocks, SeqCst);
+    /// They have ended, or will not be made.
+    pub(crate) fn end_changes(&self, changes: u32) {
+        self.changes.fetch_sub(changes, SeqCst);
     }
 
     /// Trees have grown.

@@ -8,7 +8,7 @@ use base::time::{Clock, Time};
 use super::{cache, file};
 use crate::backing::Backing as _;
 use crate::testing::{OPS, Op, Volume};
-use crate::{Cache, Options};
+use crate::{Cache, Edges, Options};
 
 /// Device writes for 512 files of 4 KiB that are written one after the other.
 fn writes_of_small_files(plug_over_pass: bool) -> (u64, u64) {
@@ -190,13 +190,41 @@ fn a_share_that_is_not_needed_any_more_when_it_was_reserved_is_returned() {
     let volume = Volume::new(12, 40);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
-    contents.set_aside(1, 1, false).unwrap();
+    contents.set_aside(1, 1, &[]).unwrap();
     // Writeback takes the whole share of the tree into its transaction.
-    volume.unreserve(contents.take_tree_share().0);
+    volume.unreserve(contents.take_share().tree);
     let writer = Arc::clone(&contents);
     volume.hooks().reserve.set(move || writer.did_not_come(1, 1));
-    contents.put_back(0, 0);
+    contents.give_back_surplus();
     assert_eq!(contents.set_aside_blocks(), (0, 0));
+    volume.check_quiet();
+}
+
+/// What the volume's btrees have no room for is told by the write, and not after it was accepted: nothing of it is
+/// dirty, and nothing stays reserved.
+#[test]
+fn a_write_that_splits_more_records_than_there_is_room_for_is_refused() {
+    let volume = Volume::new(12, 200);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    assert!(contents.change_map(0..0, Edges::Keep, |_| Ok(volume.allocate(1, 0, 8))).unwrap());
+    volume.fail(Op::Rooms, 0, i64::MAX);
+    for direct in [false, true] {
+        let refused = match direct {
+            false => contents.write(4096, &[1; 4096]).unwrap_err(),
+            true => contents.direct_write(4096, &[1; 4096]).unwrap_err(),
+        };
+        assert_eq!(refused.errno(), base::errno::ENOSPC);
+        assert!(!contents.is_needed());
+    }
+    // Where nothing is mapped yet, nothing is split.
+    contents.write(8 << 12, &[2; 4096]).unwrap();
+    volume_cache.sync_all().unwrap();
+    volume.heal();
+    contents.write(4096, &[1; 4096]).unwrap();
+    volume_cache.sync_all().unwrap();
+    assert_eq!(volume.contents(&volume.on_disk(1))[4096..8192], [1; 4096]);
+    contents.give_back_claim();
     volume.check_quiet();
 }
 

@@ -5,7 +5,7 @@ use log::engine::Error;
 
 use super::{Dice, cache, file};
 use crate::testing::{OPS, Op, Volume};
-use crate::{Cache, Contents, Flusher, Options};
+use crate::{Cache, Change, Contents, Edges, Flusher, Options};
 
 /// Does `what` until it succeeds; whatever fails is healed after the first failure.
 fn insist<T>(volume: &Volume, mut what: impl FnMut() -> Result<T, Error>) -> T {
@@ -43,7 +43,14 @@ fn run(op: Op, after: i64, times: i64) -> bool {
                 insist(&volume, || contents.truncate(size as u64));
                 model.resize(size, 0);
             }
-            _ => insist(&volume, || contents.invalidate(0..u64::MAX)),
+            _ => {
+                insist(&volume, || contents.invalidate(0..u64::MAX));
+                // What is written there later changes mapped blocks.
+                let (from, to) = (at as u64 >> 12, (at as u64 + 100_000) >> 12);
+                let range = from << 12..to << 12;
+                let allocate = |_: &mut Change<'_, Volume>| Ok(volume.allocate(7, from, to));
+                insist(&volume, || contents.change_map(range.clone(), Edges::Keep, allocate));
+            }
         }
         let mut got = vec![0; model.len()];
         assert_eq!(insist(&volume, || contents.read(0, &mut got)), model.len());

@@ -1,8 +1,9 @@
-//! Free blocks for data that is on its way.
+//! Free blocks for data that is on its way, and space for the reverse mappings that it splits.
 
 use std::sync::Arc;
 
-use ag::{Claim, ClaimRequest, Groups};
+use ag::{Claim, ClaimRequest, Groups, MappingChange, MappingRooms};
+use base::FsBlock;
 use log::engine::Error;
 
 use crate::shared::Shared;
@@ -40,4 +41,24 @@ pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> R
             return Err(none);
         }
     }
+}
+
+/// Reserves space in the reverse-mapping btree for writes to `blocks` blocks from `start` on, all in one allocation
+/// group: blocks that are shared, of which the file gets copies, or unwritten ones. Each may be written apart from the
+/// others, and then splits a record. The caller holds no AGF.
+///
+/// # Errors
+/// No space; damage; what reading meets.
+pub fn room_to_write(
+    shared: &Shared,
+    groups: &Arc<Groups>,
+    start: FsBlock,
+    blocks: u32,
+) -> Result<MappingRooms, Error> {
+    let change = (MappingChange::SplitRecord, blocks);
+    let mut rooms = MappingRooms::default();
+    if let Some(room) = groups.room_for_mappings(&mut shared.reader(), start, change)? {
+        rooms.add(room);
+    }
+    Ok(rooms)
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, Groups, MappingChange, MappingRoom, Owner};
+use ag::{Claim, Groups, MappingRoom, MappingRooms, Owner};
 use base::FileBlock;
 use format::extent::Extent;
 use format::inode::ForkKind;
@@ -53,6 +53,9 @@ pub struct Finish {
     pub reserved: u32,
     /// Records that may come to the map by all that these blocks are reserved for.
     pub records: u64,
+    /// Room for the reverse mappings that this splits, by [`room_to_write`](super::room_to_write). What is not used is
+    /// left here. Where there is none for a group, it is asked for.
+    pub rooms: MappingRooms,
     /// Told by [`finish()`]: there was no room for the reverse mappings of what is left in `written`, which is mapped
     /// as before. The size has not moved then.
     pub refused: Option<Error>,
@@ -123,12 +126,13 @@ fn room_to_mark(
     file: File<'_>,
     state: &mut InodeState,
     written: Option<&Written>,
+    spare: &mut MappingRooms,
 ) -> Result<Option<MappingRoom>, Error> {
     let Some(written) = written.filter(|written| written.claim.is_none()) else { return Ok(None) };
     let extents = list(file.shared, state)?;
     let piece = extents.piece(written.at, FileBlock(written.at.get() + u64::from(written.count)));
     let cut = cut(extents, &[(written.at, piece)], true);
-    cut.first().map_or(Ok(None), |start| file.room_for_mapping(*start, MappingChange::SplitRecord))
+    cut.first().map_or(Ok(None), |start| file.room_to_split(*start, spare))
 }
 
 /// Finishes as many files from the first on as can be in one transaction; how many.
@@ -137,7 +141,7 @@ fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> 
     let mut locked: SmallVec<[LockedInode; FINISHED_AT_ONCE]> = SmallVec::new();
     let (mut runs, mut end) = (0, None);
     let mut rooms: SmallVec<[MappingRoom; FINISHED_AT_ONCE]> = SmallVec::new();
-    for file in files.iter() {
+    for file in files.iter_mut() {
         let mut inode = file.inode.lock();
         let written = file.written.first();
         if let Some(claim) = written.and_then(|written| written.claim.as_ref()) {
@@ -148,7 +152,8 @@ fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> 
         if runs > RUNS_AT_ONCE || !matches!(is_small(shared, &mut inode, written), Ok(true)) {
             break;
         }
-        match room_to_mark(File { shared, groups, inode: &file.inode }, &mut inode, written) {
+        match room_to_mark(File { shared, groups, inode: &file.inode }, &mut inode, written, &mut file.rooms)
+        {
             Ok(room) => rooms.extend(room),
             Err(_) => break,
         }
@@ -214,6 +219,7 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
     let (mut taken, mut took_record, mut refused) = (0, false, Vec::new());
     loop {
         let mut step = file.begin(blocks)?;
+        step.spare = std::mem::take(&mut finish.rooms);
         if let Some(written) = finish.written.first_mut() {
             match step.expect_room_to_write(written) {
                 Err(error @ Error::NoSpace { .. }) => {
@@ -242,6 +248,7 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
         if is_last && refused.is_empty() {
             conclude(finish, &mut step.locked);
         }
+        finish.rooms = std::mem::take(&mut step.spare);
         blocks = step.commit()?;
         if is_last {
             finish.written = refused;

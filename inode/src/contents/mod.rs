@@ -2,7 +2,7 @@
 //!
 //! | part | does |
 //! |---|---|
-//! | [`claim()`] | free blocks for data that is on its way |
+//! | [`claim()`], [`room_to_write`] | what data that is on its way will take: blocks, and space in a btree |
 //! | [`map()`] | tells what is mapped, and what of it is shared |
 //! | [`finish()`] | data has been written: maps its blocks, or marks them as written, and moves the size |
 //! | [`set_size`], [`truncate`], [`clear_behind`], [`trim`] | the size, and what is mapped behind it |
@@ -38,7 +38,7 @@ mod tests;
 use base::errno;
 use log::engine::Error;
 
-pub use claim::claim;
+pub use claim::{claim, room_to_write};
 pub use finish::{Finish, Written, finish};
 pub use map::{Mapped, map};
 pub use preallocate::{fill_units, preallocate, unit, zero};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ag::{BlockReservation, Groups, MappingChange, MappingRoom};
+use ag::{BlockReservation, Groups, MappingChange, MappingRoom, MappingRooms};
 use base::{FileBlock, FsBlock};
 use format::inode::{FileType, ForkKind, flags2};
 use format::ondisk::U64;
@@ -34,8 +34,10 @@ pub(super) struct Step<'a> {
     pub locked: LockedInode,
     /// A change took a record away: the tree may have given a block back.
     pub took_record: bool,
-    /// For records of shared blocks, until it is committed.
+    /// For the reverse mappings that this step adds, until it is committed.
     pub rooms: SmallVec<[MappingRoom; 2]>,
+    /// What was reserved before for those of this step and of later ones.
+    pub spare: MappingRooms,
 }
 
 /// Whether the file may have blocks that others have, too.
@@ -93,7 +95,7 @@ impl<'a> File<'a> {
         Ok(Step::new(self, tx, blocks, locked))
     }
 
-    /// Reserves room for the records of an extent whose owners are to change.
+    /// Reserves room for the reverse mappings that a change to the extent at `start` adds.
     ///
     /// # Errors
     /// No space, with nothing changed.
@@ -102,7 +104,22 @@ impl<'a> File<'a> {
         start: FsBlock,
         change: MappingChange,
     ) -> Result<Option<MappingRoom>, Error> {
-        self.groups.room_for_mapping(&mut self.shared.reader(), start, change)
+        self.groups.room_for_mappings(&mut self.shared.reader(), start, (change, 1))
+    }
+
+    /// The same for a record that is split: out of what was reserved before, if there is some for this group.
+    ///
+    /// # Errors
+    /// No space, with nothing changed.
+    pub fn room_to_split(
+        self,
+        start: FsBlock,
+        spare: &mut MappingRooms,
+    ) -> Result<Option<MappingRoom>, Error> {
+        match self.groups.take_room(spare, start)? {
+            Some(room) => Ok(Some(room)),
+            None => self.room_for_mapping(start, MappingChange::SplitRecord),
+        }
     }
 
     /// Looks at the extents.
@@ -115,7 +132,15 @@ impl<'a> File<'a> {
 
 impl<'a> Step<'a> {
     pub fn new(file: File<'a>, tx: Transaction, blocks: BlockReservation<'a>, locked: LockedInode) -> Self {
-        Self { file, tx, blocks, locked, took_record: false, rooms: SmallVec::new() }
+        Self {
+            file,
+            tx,
+            blocks,
+            locked,
+            took_record: false,
+            rooms: SmallVec::new(),
+            spare: MappingRooms::default(),
+        }
     }
 
     /// Asked before the first change of a step that unmaps these pieces, or, where they `stay`, marks or moves them:
@@ -127,7 +152,7 @@ impl<'a> Step<'a> {
     pub fn expect_room_to_cut(&mut self, pieces: &[(FileBlock, Piece)], stay: bool) -> Result<(), Error> {
         let file = self.file;
         for start in cut(self.list()?, pieces, stay) {
-            self.rooms.extend(file.room_for_mapping(start, MappingChange::SplitRecord)?);
+            self.rooms.extend(file.room_to_split(start, &mut self.spare)?);
         }
         Ok(())
     }

@@ -149,6 +149,8 @@ fn options(scenario: &Scenario, rng: &mut Rng) -> xebec::Options {
     options.contents.cache_bytes = Some([1 << 20, 4 << 20, 32 << 20][rng.index(3)]);
     options.contents.interval_ms = [50, 5000][rng.index(2)];
     options.contents.expire_s = [0, 30][rng.index(2)];
+    // At worst no more than is in use stays in memory: what was read may be gone before it is looked at.
+    options.buffer_bytes = [options.buffer_bytes, 16 << 10, 256 << 10][rng.index(3)];
     options
 }
 

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ag::{ClaimRequest, Groups, Near};
+use ag::{ClaimRequest, Groups, MappingRooms, Near};
 use base::{FileBlock, FsBlock, errno};
 use block::Durability;
 use cache::Edges;
@@ -251,6 +251,7 @@ impl File<'_> {
                 modified: Some(shared.now()),
                 reserved: reserved.give(most + room),
                 records: 2,
+                rooms: MappingRooms::default(),
                 refused: None,
             }];
             let finished = contents::finish(shared, groups, &mut finish);

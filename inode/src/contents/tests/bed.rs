@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ag::{ClaimRequest, Near};
+use ag::{ClaimRequest, MappingRooms, Near};
 use base::{AgNumber, FileBlock, FsBlock};
 use log::engine::Error;
 
@@ -103,6 +103,7 @@ impl Bed {
             modified: None,
             reserved,
             records,
+            rooms: MappingRooms::default(),
             refused: None,
         }])
     }
@@ -127,6 +128,7 @@ impl Bed {
             modified: None,
             reserved,
             records,
+            rooms: MappingRooms::default(),
             refused: None,
         }])
     }
@@ -152,6 +154,7 @@ impl Bed {
                 modified: None,
                 reserved,
                 records: count.into(),
+                rooms: MappingRooms::default(),
                 refused: None,
             });
         }

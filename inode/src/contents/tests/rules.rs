@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 
+use ag::MappingRooms;
 use base::{FileBlock, errno, stop};
 use format::inode::flags;
 use format::timestamp::Timestamp;
@@ -62,8 +63,16 @@ fn the_size_on_disk_only_grows_when_a_write_is_finished() {
     let inode = bed.inode(0);
     let time = Timestamp { seconds: 1234, nanoseconds: 5 };
     let (written, size_told, modified) = (Vec::new(), Some(7), Some(time));
-    let mut files =
-        [Finish { inode, written, size: size_told, modified, reserved: 0, records: 0, refused: None }];
+    let mut files = [Finish {
+        inode,
+        written,
+        size: size_told,
+        modified,
+        reserved: 0,
+        records: 0,
+        rooms: MappingRooms::default(),
+        refused: None,
+    }];
     finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
     let state = bed.files[0].read();
     assert_eq!((state.size(), state.dinode().times().modify.seconds), (size, 1234));
@@ -169,6 +178,7 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
         modified: None,
         reserved,
         records: 60,
+        rooms: MappingRooms::default(),
         refused: None,
     };
     let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);

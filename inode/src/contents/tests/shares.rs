@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ag::MappingRooms;
 use base::FileBlock;
 use format::inode::ForkKind;
 
@@ -73,7 +74,16 @@ fn fill_on_a_full_volume(bed: &mut Bed, blocks: &[u64]) -> usize {
     let reserved = groups.reserve_blocks(share).unwrap().give(share);
     let written = |at: &u64| Written { at: FileBlock(*at), count: 1, claim: None };
     let written = blocks.iter().map(written).collect();
-    let mut files = [Finish { inode, written, size: None, modified: None, reserved, records, refused: None }];
+    let mut files = [Finish {
+        inode,
+        written,
+        size: None,
+        modified: None,
+        reserved,
+        records,
+        rooms: MappingRooms::default(),
+        refused: None,
+    }];
     bed.volume.others.take_all(|| finish(shared, groups, &mut files)).unwrap();
     drop(groups.given_blocks(files[0].reserved));
     for block in blocks {
@@ -168,7 +178,16 @@ fn write_on_a_full_volume(bed: &mut Bed, at: u64, count: u32) {
         bed.known[0].map.insert(at + n, (Some(claim.start().get() + n), false));
     }
     let written = vec![Written { at: FileBlock(at), count, claim: Some(claim) }];
-    let mut files = [Finish { inode, written, size: None, modified: None, reserved, records, refused: None }];
+    let mut files = [Finish {
+        inode,
+        written,
+        size: None,
+        modified: None,
+        reserved,
+        records,
+        rooms: MappingRooms::default(),
+        refused: None,
+    }];
     let groups = &bed.volume.groups;
     bed.volume.others.take_all(|| finish(&shared, groups, &mut files)).unwrap();
     drop(groups.given_blocks(files[0].reserved));

@@ -1,0 +1,47 @@
+//! What is reserved on the volume of the tests for changes to mapped blocks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::Shared;
+use crate::backing::Rooms;
+
+/// So many changes. A transaction panics if it makes more.
+#[derive(Debug, Default)]
+pub struct TestRooms {
+    shared: Option<Arc<Shared>>,
+    changes: u64,
+}
+
+impl TestRooms {
+    pub(super) fn new(shared: &Arc<Shared>, changes: u64) -> Self {
+        shared.rooms.fetch_add(changes, SeqCst);
+        Self { shared: Some(Arc::clone(shared)), changes }
+    }
+
+    pub(super) fn spend(&mut self, changes: u64) {
+        assert!(changes <= self.changes, "{changes} mapped blocks change, and {} may", self.changes);
+        self.limit(self.changes - changes);
+    }
+}
+
+impl Rooms for TestRooms {
+    fn join(&mut self, mut others: Self) {
+        self.changes += std::mem::take(&mut others.changes);
+        self.shared = self.shared.take().or(others.shared.take());
+    }
+
+    fn limit(&mut self, blocks: u64) {
+        let over = self.changes.saturating_sub(blocks);
+        if let Some(shared) = &self.shared {
+            shared.rooms.fetch_sub(over, SeqCst);
+        }
+        self.changes -= over;
+    }
+}
+
+impl Drop for TestRooms {
+    fn drop(&mut self) {
+        self.limit(0);
+    }
+}
