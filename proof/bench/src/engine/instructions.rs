@@ -25,11 +25,13 @@ const AMONG: [u32; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 const COUNTED: &str = "XEBEC_BENCH_COUNTED";
 
 /// What is counted, by the name that a process of this program is told.
-const WORKS: [(&str, Work); 4] = [
+const WORKS: [(&str, Work); 6] = [
     ("create", create),
     ("scattered", create_one_by_one),
     ("attribute", set_attributes),
     ("small", write_small),
+    ("unlink", create_and_unlink),
+    ("fsync", write_and_sync),
 ];
 
 /// Makes so many changes, in directories with names that begin so.
@@ -43,10 +45,14 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
         fill(&image, among)?;
         let each = count_each(scale, &image, "create")?;
         if first.is_none() {
-            let attribute = "setting an attribute of 32 bytes, each twice";
-            table.add(alone(attribute, count_each(scale, &image, "attribute")?));
-            let small = "creating and writing a file of 4 KiB";
-            table.add(alone(small, count_each(scale, &image, "small")?));
+            for (task, work) in [
+                ("setting an attribute of 32 bytes, each twice", "attribute"),
+                ("creating and writing a file of 4 KiB", "small"),
+                ("creating and removing a file", "unlink"),
+                ("writing 4 KiB and fsync", "fsync"),
+            ] {
+                table.add(alone(task, count_each(scale, &image, work)?));
+            }
         }
         let few = *first.get_or_insert(each);
         table.add(Row {
@@ -153,6 +159,30 @@ fn write_small(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Resu
             let file = volume.create(dir, format!("file{file:06}").as_bytes(), &New::file())?;
             volume.open_file(file)?.write_at(&[7; 4096], 0)?;
         }
+    }
+    Ok(())
+}
+
+/// Makes files and removes them, a directory's at a time.
+fn create_and_unlink(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
+    let dir = volume.create(volume.root(), prefix.as_bytes(), &New::directory())?;
+    for _ in 0..files.div_ceil(PER_DIRECTORY) {
+        let names: Vec<_> = (0..PER_DIRECTORY).map(|file| format!("file{file:06}")).collect();
+        names.iter().try_for_each(|name| volume.create(dir, name.as_bytes(), &New::file()).map(drop))?;
+        names.iter().try_for_each(|name| volume.unlink(dir, name.as_bytes()))?;
+    }
+    Ok(())
+}
+
+/// Appends a block to one of ten files, in turn, and makes it stable.
+fn write_and_sync(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
+    let dir = volume.create(volume.root(), prefix.as_bytes(), &New::directory())?;
+    let make = |file| volume.create(dir, format!("file{file}").as_bytes(), &New::file());
+    let files = (0..10).map(make).collect::<Result<Vec<_>, _>>()?;
+    let files = files.into_iter().map(|file| volume.open_file(file)).collect::<Result<Vec<_>, _>>()?;
+    for (call, file) in (0..calls).zip(files.iter().cycle()) {
+        file.write_at(&[7; 4096], u64::from(call / 10) * 4096)?;
+        file.sync_all()?;
     }
     Ok(())
 }
