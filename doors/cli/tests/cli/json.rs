@@ -109,7 +109,7 @@ fn commands() -> BTreeSet<String> {
 /// The objects of standard error, one a line.
 fn objects(said: &[u8]) -> Vec<Value> {
     let said = String::from_utf8(said.to_vec()).unwrap();
-    said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{said}"))).collect()
+    said.lines().map(|line| serde_json::from_str(line).map_err(|_| &said).unwrap()).collect()
 }
 
 #[test]
