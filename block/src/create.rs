@@ -88,10 +88,10 @@ impl NewFile {
     /// A sparse file of `size` bytes that will be `path`. [`OpenOptions::io`] is not looked at.
     ///
     /// # Errors
-    /// [`OpenError::Io`], with `EEXIST` where something has the name already.
+    /// [`OpenError::Make`], with `EEXIST` where something has the name already.
     pub fn create(path: &Path, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
         match path.symlink_metadata() {
-            Ok(_) => Err(OpenError::io(path, rustix::io::Errno::EXIST)),
+            Ok(_) => Err(OpenError::make(path, rustix::io::Errno::EXIST)),
             Err(_) => Self::make(path, size, options, None),
         }
     }
@@ -99,7 +99,7 @@ impl NewFile {
     /// The same, but what has the name by then is replaced by the finished file in one step.
     ///
     /// # Errors
-    /// [`OpenError::Io`].
+    /// [`OpenError::Make`].
     pub fn replacing(replaced: &Arc<Replaced>, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
         Self::make(&replaced.path, size, options, Some(Arc::clone(replaced)))
     }
@@ -107,7 +107,7 @@ impl NewFile {
     /// A file beside `path` that never gets a name.
     ///
     /// # Errors
-    /// [`OpenError::Io`].
+    /// [`OpenError::Make`].
     pub fn scratch(path: &Path, size: u64, options: &OpenOptions) -> Result<Self, OpenError> {
         Self::make(path, size, options, None)
     }
@@ -118,13 +118,16 @@ impl NewFile {
         options: &OpenOptions,
         replaced: Option<Arc<Replaced>>,
     ) -> Result<Self, OpenError> {
-        let (file, hidden) = open_nameless(path, options).map_err(|error| OpenError::io(path, error))?;
+        if i64::try_from(size).is_err() {
+            return Err(OpenError::make(path, rustix::io::Errno::FBIG));
+        }
+        let (file, hidden) = open_nameless(path, options).map_err(|error| OpenError::make(path, error))?;
         let prepared = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(io::Error::from)
             .and_then(|()| file.set_len(size));
         if let Err(error) = prepared {
             remove(hidden.as_deref());
-            return Err(OpenError::io(path, error));
+            return Err(OpenError::make(path, error));
         }
         let device = Arc::new(FileDevice::over_new(file, path, size, options));
         Ok(Self { device, path: path.to_owned(), hidden, replaced })
@@ -152,7 +155,7 @@ impl NewFile {
     /// Gives the file its name. It stays open for nobody: to write on, open it by its name.
     ///
     /// # Errors
-    /// [`OpenError::Io`], with `EEXIST` where something took the name meanwhile; where it may be replaced, what
+    /// [`OpenError::Make`], with `EEXIST` where something took the name meanwhile; where it may be replaced, what
     /// [`Replaced::renew`] says of that.
     pub fn publish(mut self) -> Result<(), OpenError> {
         if let Some(replaced) = &self.replaced {

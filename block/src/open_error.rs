@@ -22,6 +22,13 @@ pub enum OpenError {
         /// The error as reported.
         source: io::Error,
     },
+    /// A new file cannot be made.
+    Make {
+        /// The path as given.
+        path: PathBuf,
+        /// The error as reported.
+        source: io::Error,
+    },
     /// A directory, a fifo, a socket or a character device.
     NotADevice {
         /// The path as given.
@@ -133,12 +140,17 @@ impl OpenError {
         Self::Io { path: path.to_owned(), source: source.into() }
     }
 
+    pub(crate) fn make(path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Make { path: path.to_owned(), source: source.into() }
+    }
+
     /// The errno that a system call would have returned.
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Io { source, .. } | Self::DirectRefused { source, .. } | Self::NoUring { source, .. } => {
-                errno_of(source)
-            }
+            Self::Io { source, .. }
+            | Self::Make { source, .. }
+            | Self::DirectRefused { source, .. }
+            | Self::NoUring { source, .. } => errno_of(source),
             Self::NotADevice { .. } => Errno::NOTBLK.raw_os_error(),
             Self::NotAFile { .. } => Errno::EXIST.raw_os_error(),
             Self::Locked { .. } => Errno::AGAIN.raw_os_error(),
@@ -190,6 +202,10 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { path, source } => write!(f, "{}: cannot open: {source}", path.display()),
+            Self::Make { path, source } if source.kind() == io::ErrorKind::NotFound => {
+                write!(f, "{}: cannot be made: there is no such directory", path.display())
+            }
+            Self::Make { path, source } => write!(f, "{}: cannot be made: {source}", path.display()),
             Self::NotADevice { path, kind } => {
                 write!(f, "{}: this is a {kind}, not an image file or a block device", path.display())
             }
@@ -237,6 +253,7 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. }
+            | Self::Make { source, .. }
             | Self::DirectRefused { source, .. }
             | Self::NoUring { source, .. }
             | Self::Container { source, .. } => Some(source),

@@ -134,7 +134,7 @@ impl ImplicitOpenGate<DeviceStorage> for Gate {
         let Some(follow) = self.follow else {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "the image needs this other file, which is opened only if you allow it",
+                "the image needs this other file, which is opened only if you allow it (--backing)",
             ));
         };
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);

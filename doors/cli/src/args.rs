@@ -191,7 +191,6 @@ impl Command {
             Self::Chmod(on) => &on.image,
             Self::Chown(on) => &on.image,
             Self::Write(on) => &on.image,
-            Self::Cp(arguments) => arguments.image(),
             Self::TarIn(on) => &on.image,
             Self::TarOut(arguments) => &arguments.image,
             Self::Truncate(on) => &on.image,
@@ -220,7 +219,8 @@ impl Command {
             Self::Mkfs(arguments) => &arguments.image,
             Self::Umount(arguments) => &arguments.directory,
             Self::Status(arguments) => &arguments.directory,
-            Self::Completions(_) | Self::Man(_) => return None,
+            // Its messages name the side that each is about.
+            Self::Cp(_) | Self::Completions(_) | Self::Man(_) => return None,
         })
     }
 }

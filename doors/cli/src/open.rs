@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use base::Ino;
+use base::{Ino, errno};
 use block::{Device, Holder, NewFile, OpenError, OpenImage, OpenOptions, OverlayDevice};
 use clap::Args;
 use format::features;
@@ -316,8 +316,30 @@ pub fn unless_ending<T>(
                     ending.wait().context("cannot wait for the server")?;
                 }
             }
-            opened => return Ok(opened?),
+            opened => return opened.map_err(|error| with_advice(error, path)),
         }
+    }
+}
+
+/// What may be read and was to be changed: says what to do.
+fn with_advice(error: OpenError, path: &Path) -> anyhow::Error {
+    let advice = match error.errno() {
+        _ if !matches!(error, OpenError::Io { .. }) || std::fs::File::open(path).is_err() => None,
+        errno::EACCES | errno::EPERM => Some(
+            "it can be read, but is to be changed: make it writable with chmod, copy it, or mount it with -o ro",
+        ),
+        errno::EROFS => Some(
+            "it can be read, but is to be changed, and lies on a file system that is mounted read-only: copy it, or \
+             mount it with -o ro",
+        ),
+        _ => None,
+    };
+    match advice {
+        Some(advice) => {
+            let text = format!("{error} ({advice})");
+            anyhow::Error::new(error).context(text)
+        }
+        None => error.into(),
     }
 }
 

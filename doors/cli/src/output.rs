@@ -55,13 +55,7 @@ pub fn exit(result: anyhow::Result<u8>, image: Option<&str>) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::from(exit_code::CLOSED_PIPE);
     }
-    let failure = Failure::from(&error);
-    let text = match error.downcast_ref::<io::Error>() {
-        // The image's own errors come as those of the crates below.
-        Some(error) if error.raw_os_error().is_some() => format!("cannot write the output: {error}"),
-        _ => chain(&error),
-    };
-    say(Level::Error, image.unwrap_or_default(), failure.with_text(text));
+    say(Level::Error, image.unwrap_or_default(), Failure::from(&error).with_text(chain(&error)));
     ExitCode::from(error.downcast_ref::<Coded>().map_or(exit_code::FAILED, |coded| coded.code))
 }
 
@@ -265,9 +259,32 @@ impl Stdout {
     }
 }
 
+/// Standard output cannot be written. Other errors of the system belong to files, and say so themselves.
+#[derive(Debug)]
+struct OutputError(io::Error);
+
+impl Display for OutputError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot write the output: {}", self.0)
+    }
+}
+
+impl std::error::Error for OutputError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(rustix::stdio::stdout(), bytes)?)
+        rustix::io::write(rustix::stdio::stdout(), bytes).map_err(|errno| {
+            let error = io::Error::from(errno);
+            match error.kind() {
+                // Tried again by `write_all`.
+                io::ErrorKind::Interrupted => error,
+                kind => io::Error::new(kind, OutputError(error)),
+            }
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -189,9 +189,9 @@ fn an_error_has_its_path_and_errno() {
     std::fs::write(&file, "x").unwrap();
     let to = format!("{}:/file", scene.image().display());
     let shown =
-        xebec().args(["cp", "-v", "--json"]).arg(&file).arg(to).assert().success().get_output().clone();
+        xebec().args(["cp", "-v", "--json"]).arg(&file).arg(&to).assert().success().get_output().clone();
     let shown = objects(&shown.stdout);
-    assert_eq!((&shown[0]["from"], &shown[0]["to"]), (&file.to_str().unwrap().into(), &"/file".into()));
+    assert_eq!((&shown[0]["from"], &shown[0]["to"]), (&file.to_str().unwrap().into(), &to.into()));
 }
 
 /// Errors of usage have several lines; in a session each was one line with `\n` in it.

@@ -14,6 +14,7 @@
 //! | `guard` | images that somebody else uses |
 //! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
 //! | `mkfs` | new volumes |
+//! | `sides` | which side and which option messages name |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
 // The helpers of tests say what they expect by panicking too.
 #![allow(clippy::unwrap_used)]
@@ -32,6 +33,7 @@ mod life;
 mod mkfs;
 mod refuse;
 mod show;
+mod sides;
 
 use std::path::{Path, PathBuf};
 

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use xebec::{File, OpenOptions, Volume};
 
-use super::{Edit, bytes, each};
+use super::{Edit, at, bytes, each};
 use crate::failure::At;
 use crate::sizes;
 
@@ -237,12 +237,19 @@ pub struct Reflink {
 
 impl Edit for Reflink {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let shared = || -> xebec::Result<()> {
-            let source = OpenOptions::new().read(true).open(volume, bytes(&self.source))?;
+        let shared = || -> anyhow::Result<()> {
+            let source = OpenOptions::new()
+                .read(true)
+                .open(volume, bytes(&self.source))
+                .map_err(at(bytes(&self.source)))?;
             let mut options = OpenOptions::new();
-            let target =
-                options.read(true).write(true).create(!self.dedupe).open(volume, bytes(&self.target))?;
-            match (self.dedupe, self.length) {
+            let target = options
+                .read(true)
+                .write(true)
+                .create(!self.dedupe)
+                .open(volume, bytes(&self.target))
+                .map_err(at(bytes(&self.target)))?;
+            let shared = match (self.dedupe, self.length) {
                 (true, None) => target.dedupe_range(
                     &source,
                     self.from,
@@ -251,10 +258,11 @@ impl Edit for Reflink {
                 ),
                 (true, Some(length)) => target.dedupe_range(&source, self.from, self.to, length),
                 (false, length) => target.clone_range(&source, self.from, self.to, length.unwrap_or(0)),
-            }
+            };
+            shared.map_err(at(bytes(&self.target)))
         };
         if let Err(error) = shared() {
-            tell(anyhow::Error::new(error).context(At(bytes(&self.target).to_vec())));
+            tell(error);
         }
     }
 }

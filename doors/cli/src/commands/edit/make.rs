@@ -8,8 +8,7 @@ use clap::{Args, ValueEnum};
 use xebec::{Device, Kind, New, SetMetadata, Volume};
 
 use super::mode::Mode;
-use super::{Edit, bytes, each};
-use crate::failure::At;
+use super::{Edit, at, bytes, each};
 
 /// Arguments of `mkdir`.
 #[derive(Clone, Debug, Args)]
@@ -215,17 +214,24 @@ pub struct Ln {
 impl Edit for Ln {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         if let Err(error) = self.link(volume) {
-            tell(anyhow::Error::new(error).context(At(bytes(&self.link).to_vec())));
+            tell(error);
         }
     }
 }
 
 impl Ln {
-    fn link(&self, volume: &Volume) -> xebec::Result<()> {
+    fn link(&self, volume: &Volume) -> anyhow::Result<()> {
         let (target, link) = (bytes(&self.target), bytes(&self.link));
-        let (dir, name) = super::move_::destination(volume, link, target, !self.no_dereference)?;
+        let (dir, name) =
+            super::move_::destination(volume, link, target, !self.no_dereference).map_err(at(link))?;
+        let existing = match self.symbolic {
+            true => None,
+            false => Some(volume.resolve(target, false).map_err(at(target))?),
+        };
         let make = || {
-            if self.symbolic {
+            if let Some(existing) = existing {
+                volume.link(existing, dir, name)
+            } else {
                 volume
                     .create(
                         dir,
@@ -233,16 +239,13 @@ impl Ln {
                         &New { uid: self.owner.uid, gid: self.owner.gid, ..New::symlink(target) },
                     )
                     .map(drop)
-            } else {
-                volume.link(volume.resolve(target, false)?, dir, name)
             }
         };
         match make() {
             Err(error) if error.errno() == errno::EEXIST && self.force => {
-                volume.unlink(dir, name)?;
-                make()
+                volume.unlink(dir, name).and_then(|()| make()).map_err(at(link))
             }
-            made => made,
+            made => made.map_err(at(link)),
         }
     }
 }

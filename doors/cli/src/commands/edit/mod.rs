@@ -89,9 +89,14 @@ fn each<P: AsRef<OsStr>>(
     for path in paths {
         let path = bytes(path.as_ref());
         if let Err(error) = act(path) {
-            tell(anyhow::Error::new(error).context(At(path.to_vec())));
+            tell(at(path)(error));
         }
     }
+}
+
+/// An error that belongs to a path.
+fn at(path: &[u8]) -> impl Fn(xebec::Error) -> anyhow::Error {
+    move |error| anyhow::Error::new(error).context(At(path.to_vec()))
 }
 
 /// Visits a file, and if asked everything below it.

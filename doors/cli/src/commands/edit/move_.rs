@@ -7,8 +7,9 @@ use clap::Args;
 use format::inode::FileType;
 use xebec::{Rename, Volume};
 
-use super::{Edit, bytes};
+use super::{Edit, at, bytes};
 use crate::failure::At;
+use crate::names;
 
 /// Arguments of `mv`.
 #[derive(Clone, Debug, Args)]
@@ -34,18 +35,21 @@ impl Edit for Mv {
         let Some((to, sources)) = self.paths.split_last() else { return };
         for source in sources {
             if let Err(error) = self.rename(volume, bytes(source), bytes(to), sources.len() > 1) {
-                tell(anyhow::Error::new(error).context(At(bytes(source).to_vec())));
+                tell(error);
             }
         }
     }
 }
 
 impl Mv {
-    fn rename(&self, volume: &Volume, source: &[u8], to: &[u8], into: bool) -> xebec::Result<()> {
-        let (from, name) = volume.resolve_parent(source)?;
+    fn rename(&self, volume: &Volume, source: &[u8], to: &[u8], into: bool) -> anyhow::Result<()> {
+        let (from, name) = volume.resolve_parent(source).map_err(at(source))?;
         let as_name = self.exchange || (self.no_target_directory && !into);
-        let (dir, new_name) =
-            if as_name { volume.resolve_parent(to)? } else { destination(volume, to, source, true)? };
+        let place = match as_name {
+            true => volume.resolve_parent(to),
+            false => destination(volume, to, source, true),
+        };
+        let (dir, new_name) = place.map_err(at(to))?;
         let how = match (self.exchange, self.no_clobber) {
             (true, _) => Rename::Exchange,
             (false, true) => Rename::NoReplace,
@@ -53,7 +57,13 @@ impl Mv {
         };
         match volume.rename(from, name, dir, new_name, how) {
             Err(error) if self.no_clobber && error.errno() == errno::EEXIST => Ok(()),
-            moved => moved,
+            // Both directories exist: it is the source that does not.
+            Err(error) if error.errno() == errno::ENOENT && !self.exchange => Err(at(source)(error)),
+            Err(error) => {
+                let text = format!("cannot be moved to {}", names::quoted(to));
+                Err(anyhow::Error::new(error).context(text).context(At(source.to_vec())))
+            }
+            Ok(()) => Ok(()),
         }
     }
 }

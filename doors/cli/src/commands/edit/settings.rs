@@ -75,11 +75,15 @@ impl Edit for Chattr {
 )]
 pub struct Project {
     /// The project, by number.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = parse_project)]
     project: u32,
     /// Whose project.
     #[command(flatten)]
     files: Files,
+}
+
+fn parse_project(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("a project is a number up to {}", u32::MAX))
 }
 
 impl Edit for Project {

@@ -220,6 +220,8 @@ pub fn wrong(problem: String) -> anyhow::Error {
 
 pub fn refused(error: MkfsError) -> anyhow::Error {
     match error {
+        // Both ways to say it.
+        MkfsError::Option { option: "-d size", problem } => wrong(format!("--size (-d size): {problem}")),
         MkfsError::Option { .. } => wrong(error.to_string()),
         other => other.into(),
     }

@@ -18,6 +18,7 @@ mod volume;
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -28,7 +29,7 @@ use xebec::Volume;
 
 use super::{Edit, bytes};
 use crate::args::Global;
-use crate::failure;
+use crate::failure::{self, Failure};
 use crate::names::{JsonName, quoted};
 use crate::open::{self, image_and_path};
 use crate::output::{self, Level, Messages, Stdout, say};
@@ -49,11 +50,12 @@ use side::{At, Side, Target, joined};
     Examples:\n  xebec cp motd disk.xfs:/etc/motd\n  xebec cp -p vmlinuz initrd.img disk.xfs:/boot/\n  \
     xebec cp -a build/ disk.xfs:/srv/www\n  xebec cp -r disk.xfs:/etc .\n  \
     xebec cp disk.xfs motd issue /etc/        # the image first, as with other commands\n  \
-    xebec cp -a disk.xfs:/etc disk.xfs:/etc.old\n  xebec cp --within disk.xfs /etc/motd /etc/issue"
+    xebec cp -a disk.xfs:/etc disk.xfs:/etc.old\n  xebec cp -a old.xfs:/home new.xfs:/\n  \
+    xebec cp --within disk.xfs /etc/motd /etc/issue"
 )]
 pub struct Copy {
-    /// What to copy, and at last where to: one side in an image, as IMAGE:PATH; or the image, and then files and a path
-    /// in it.
+    /// What to copy, and at last where to: one side or both in an image, as IMAGE:PATH; or the image, and then files
+    /// and a path in it.
     // Options may stand between them.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... TARGET")]
     paths: Vec<OsString>,
@@ -82,17 +84,14 @@ enum Way<'a> {
     Out { from: &'a [OsString], to: &'a OsStr },
     /// From paths in the image, each in its own words, to another in it.
     Within { from: &'a [OsString], to: &'a OsStr },
+    /// From paths in one image, each in its own words, to a path in the image that is changed.
+    Across { image: &'a Path, from: &'a [OsString], to: &'a OsStr },
     /// The image was named first: what follows is as in a session.
     First(&'a [OsString]),
 }
 
 impl Copy {
-    /// The image.
-    pub fn image(&self) -> &Path {
-        self.split().0
-    }
-
-    /// The image, and what is copied.
+    /// The image that is changed, or that is read, and what is copied.
     fn split(&self) -> (&Path, Way<'_>) {
         let nothing = || (OsStr::new(""), &[][..]);
         let (first, rest) = self.paths.split_first().map_or_else(nothing, |(a, b)| (a.as_os_str(), b));
@@ -101,9 +100,10 @@ impl Copy {
             None => self.paths.split_last().map_or_else(nothing, |(a, b)| (a.as_os_str(), b)),
         };
         match (image_and_path(first).filter(|_| !sources.is_empty()), image_and_path(last)) {
-            (Some((image, _)), Some((other, to))) if image == other => {
+            (Some((image, _)), Some((other, to))) if is_same(image, other) => {
                 (image, Way::Within { from: sources, to })
             }
+            (Some((image, _)), Some((other, to))) => (other, Way::Across { image, from: sources, to }),
             (_, Some((image, to))) => (image, Way::In { sources, to }),
             (Some((image, _)), None) => (image, Way::Out { from: sources, to: last }),
             (None, None) => (Path::new(first), Way::First(rest)),
@@ -118,15 +118,20 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
     let (sources, target) = match way {
         Way::Out { from, to } => {
             let opened = open::open(image, global)?;
-            let sources = paths_in(from, image)?;
-            let mut report = |told| tell(&opened.messages, global.verbose, told);
-            copy((&opened, &Host::new()), &sources, to.as_bytes(), &how, &mut report);
+            let says = Says::new(&opened.messages, global);
+            let names = (&says.label[..], &b""[..]);
+            let (sources, to) = (paths_in(from, image)?, to.as_bytes());
+            copy((&opened, &Host::new()), names, &sources, to, &how, &mut |told| says.report(told));
             opened.expect_whole("copied");
-            return Ok(opened.messages.finish());
+            return Ok(says.finish());
         }
+        Way::Across { image: source, from, to } => return across((source, from), (image, to), &how, global),
         Way::In { sources, to } => {
             if let Some(other) = sources.iter().find(|source| image_and_path(source).is_some()) {
-                bail!("{}: copy it out of its image first", other.display());
+                bail!(
+                    "{}: files of this machine and of an image are copied by one command each",
+                    other.display()
+                );
             }
             (sources.iter().map(|source| bytes(source).to_vec()).collect(), to.as_bytes().to_vec())
         }
@@ -140,32 +145,116 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
             (paths, target.unwrap_or_default())
         }
     };
-    if sources.is_empty() {
-        bail!("say what to copy, and where to: `xebec cp FILE {}:/PATH`", image.display());
+    if sources.is_empty() || !image.exists() {
+        return Err(arguments.no_image());
     }
-    let opened = open::writable(image, global)?;
-    let mut report = |told| tell(&opened.messages, global.verbose, told);
-    copy_into(&opened.volume, &sources, &target, &how, &mut report);
-    let failed = opened.messages.finish();
+    let opened = open::writable(image, global).map_err(|error| match open::is_foreign(&error) {
+        // The image may have been meant to be another operand.
+        true => error.context(arguments.no_image()),
+        false => error,
+    })?;
+    let says = Says::new(&opened.messages, global);
+    let from = if how.within { says.label.clone() } else { Vec::new() };
+    let names = (&from[..], &says.label[..]);
+    copy_into(&opened.volume, names, &sources, &target, &how, &mut |told| says.report(told));
+    let failed = says.finish();
     opened.volume.unmount().context("the last changes may not be on the disk")?;
     Ok(failed)
 }
 
+/// From one image to another.
+fn across(
+    (source, from): (&Path, &[OsString]),
+    (image, to): (&Path, &OsStr),
+    how: &How,
+    global: &Global,
+) -> anyhow::Result<u8> {
+    let sources = paths_in(from, source)?;
+    let (from, to_image) = (open::open(source, global)?, open::writable(image, global)?);
+    let (reads, says) = (Says::new(&from.messages, global), Says::new(&to_image.messages, global));
+    let names = (&reads.label[..], &says.label[..]);
+    let volume = &to_image.volume;
+    copy((&from, volume), names, &sources, to.as_bytes(), how, &mut |told| says.report(told));
+    from.expect_whole("copied");
+    let failed = reads.finish().max(says.finish());
+    to_image.volume.unmount().context("the last changes may not be on the disk")?;
+    Ok(failed)
+}
+
+/// Whether two names are of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino()));
+    one == other || matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+impl Copy {
+    /// No operand names a path in an image.
+    fn no_image(&self) -> anyhow::Error {
+        let named = |operand: &OsString| {
+            let text = operand.to_str()?;
+            let (image, path) = text.split_once(':')?;
+            (path.starts_with('/') && !Path::new(image).exists()).then(|| image.to_owned())
+        };
+        if let Some(image) = self.paths.iter().find_map(named) {
+            return anyhow::anyhow!("{image}: there is no such image");
+        }
+        let (file, image) = match self.paths.as_slice() {
+            [file, .., image] if Path::new(image).is_file() => (file.as_os_str(), image.as_os_str()),
+            _ => (OsStr::new("FILE"), OsStr::new("IMAGE")),
+        };
+        let (file, image) = (file.display(), image.display());
+        anyhow::anyhow!(
+            "no operand names a path in an image: write IMAGE:/PATH, as in `xebec cp {file} {image}:/`"
+        )
+    }
+}
+
 /// The paths of operands that name the image.
 fn paths_in(operands: &[OsString], image: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
-    let path = |operand: &OsString| match image_and_path(operand).filter(|(named, _)| *named == image) {
-        Some((_, path)) => Ok(path.as_bytes().to_vec()),
-        None => bail!("{}: files come out of one image at a time", operand.display()),
+    let path = |operand: &OsString| match image_and_path(operand) {
+        Some((named, path)) if is_same(named, image) => Ok(path.as_bytes().to_vec()),
+        Some(_) => bail!("{}: files come out of one image at a time", operand.display()),
+        None => bail!("{}: it names no path in {}, as the others do", operand.display(), image.display()),
     };
     operands.iter().map(path).collect()
 }
 
-fn tell(messages: &Messages, verbose: bool, told: Report) {
-    match told {
-        Report::Failed(error) => messages.fail(&error),
-        Report::Warned(text) => messages.warn(text),
-        Report::Copies { from, to } if verbose => show(&from, &to),
-        Report::Copies { .. } => {}
+/// Messages about both sides: what is in the image has the image's name and a colon before its path, and what is on
+/// this machine has not.
+struct Says<'m> {
+    image: &'m Messages,
+    machine: Messages,
+    label: Vec<u8>,
+    verbose: bool,
+}
+
+impl<'m> Says<'m> {
+    fn new(image: &'m Messages, global: &Global) -> Self {
+        let label = format!("{}:", image.image()).into_bytes();
+        Self { image, machine: Messages::new(global, ""), label, verbose: global.verbose }
+    }
+
+    fn report(&self, told: Report) {
+        match told {
+            Report::Failed(error) => {
+                let mut failure = Failure::from(&error);
+                let inside = failure.path.as_ref().and_then(|path| path.strip_prefix(&self.label[..]));
+                match inside.map(<[u8]>::to_vec) {
+                    Some(path) => {
+                        failure.path = Some(path);
+                        self.image.fail(failure);
+                    }
+                    None => self.machine.fail(failure),
+                }
+            }
+            Report::Warned(text) => self.image.warn(text),
+            Report::Copies { from, to } if self.verbose => show(&from, &to),
+            Report::Copies { .. } => {}
+        }
+    }
+
+    fn finish(&self) -> u8 {
+        self.image.finish().max(self.machine.finish())
     }
 }
 
@@ -198,7 +287,7 @@ impl Edit for Cp {
         let Some(target) = target.filter(|_| !sources.is_empty()) else {
             return tell(anyhow::anyhow!("say what to copy, and where to: cp FILE PATH"));
         };
-        copy_into(volume, &sources, &target, &self.how, &mut |told| match told {
+        copy_into(volume, (b"", b""), &sources, &target, &self.how, &mut |told| match told {
             Report::Failed(error) => tell(error),
             Report::Warned(text) => say(Level::Warning, "", text),
             Report::Copies { from, to } if self.verbose => show(&from, &to),
@@ -207,16 +296,24 @@ impl Edit for Cp {
     }
 }
 
-fn copy_into(volume: &Volume, sources: &[Vec<u8>], target: &[u8], how: &How, report: &mut dyn FnMut(Report)) {
+fn copy_into(
+    volume: &Volume,
+    names: (&[u8], &[u8]),
+    sources: &[Vec<u8>],
+    target: &[u8],
+    how: &How,
+    report: &mut dyn FnMut(Report),
+) {
     match how.within {
-        true => copy((volume, volume), sources, target, how, report),
-        false => copy((&Host::new(), volume), sources, target, how, report),
+        true => copy((volume, volume), names, sources, target, how, report),
+        false => copy((&Host::new(), volume), names, sources, target, how, report),
     }
 }
 
-/// Copies what was named to where it goes.
+/// Copies what was named to where it goes; `names` stand before the paths of either side in messages.
 fn copy<S: Side, T: Target>(
     (from, to): (&S, &T),
+    (from_name, to_name): (&[u8], &[u8]),
     sources: &[Vec<u8>],
     target: &[u8],
     how: &How,
@@ -224,7 +321,10 @@ fn copy<S: Side, T: Target>(
 ) {
     let into = match is_into(to, sources, target, how) {
         Ok(into) => into,
-        Err(error) => return report(Report::Failed(error.context(failure::At(target.to_vec())))),
+        Err(error) => {
+            let shown = [to_name, target].concat();
+            return report(Report::Failed(error.context(failure::At(shown))));
+        }
     };
     let mut copier = Copier::new((from, to), how.rules(), sources.len() > 1, report);
     for source in sources {
@@ -233,7 +333,7 @@ fn copy<S: Side, T: Target>(
             Some(name) => joined(target, name),
             None => target.to_vec(),
         };
-        copier.copy(At::path(source), At::path(&to));
+        copier.copy(At::named(from_name, source), At::named(to_name, &to));
     }
     copier.finish();
 }
@@ -245,11 +345,13 @@ fn is_into<T: Target>(to: &T, sources: &[Vec<u8>], target: &[u8], how: &How) -> 
         return Ok(false);
     }
     let there = to.stat(&At::path(target), true)?;
-    let is_directory = there.is_some_and(|there| there.kind == FileType::Directory);
-    anyhow::ensure!(
-        is_directory || (sources.len() == 1 && how.into.is_none()),
-        "it is not a directory, or there is no such directory"
-    );
+    let is_directory = there.as_ref().is_some_and(|there| there.kind == FileType::Directory);
+    if !is_directory && (sources.len() > 1 || how.into.is_some()) {
+        match there {
+            Some(_) => bail!("it is not a directory, which several files could go to"),
+            None => bail!("there is no such directory"),
+        }
+    }
     Ok(is_directory)
 }
 

@@ -25,9 +25,14 @@ impl<D> Clone for At<D> {
 }
 
 impl<D> At<D> {
-    /// A path of the user.
+    /// A path of the user, for its own sake.
     pub fn path(path: &[u8]) -> Self {
-        Self { dir: None, name: path.to_vec(), shown: path.to_vec() }
+        Self::named(b"", path)
+    }
+
+    /// A path of the user; in messages the name of its side stands before it.
+    pub fn named(side: &[u8], path: &[u8]) -> Self {
+        Self { dir: None, name: path.to_vec(), shown: [side, path].concat() }
     }
 
     /// A name in a directory that was entered.

@@ -32,14 +32,17 @@ fn find(volume: &Volume, at: &At<Ino>, follow: bool) -> xebec::Result<Ino> {
     }
 }
 
+/// Where a file cannot be made.
+pub const NO_DIRECTORY: &str = "there is no such directory in the volume (`xebec mkdir -p` makes it)";
+
 /// The directory in which a name is made, and the name.
 fn place<'a>(volume: &Volume, at: &'a At<Ino>, is_directory: bool) -> Result<(Ino, &'a [u8])> {
     if at.name.ends_with(b"/") && !is_directory {
-        bail!("there is no such directory");
+        bail!("{NO_DIRECTORY}");
     }
     Ok(match at.dir.as_deref() {
         None => match volume.resolve_parent(&at.name) {
-            Err(error) if error.errno() == errno::ENOENT => bail!("there is no such directory"),
+            Err(error) if error.errno() == errno::ENOENT => bail!("{NO_DIRECTORY}"),
             found => found?,
         },
         Some(dir) => (*dir, at.name.as_slice()),

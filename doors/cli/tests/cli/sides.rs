@@ -1,0 +1,137 @@
+//! Messages name the side and the option that are wrong, and say what to do next.
+//!
+//! `cp f img:/nodir/` blamed `f` in the image, `cp f img` took `f` for the image, `mkfs --size 1k` spoke of `-d size`,
+//! `sync` from a directory that does not exist said that the output could not be written, and an image that may only be
+//! read was one that "cannot be opened".
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use samples::Sample;
+
+use crate::{Scene, stderr, xebec};
+
+impl Scene {
+    /// What `xebec` says in the folder of the image, which is called `img` there.
+    fn said(&self, line: &str) -> String {
+        let mut command = xebec();
+        command.args(line.split(' ')).current_dir(self.image().parent().unwrap());
+        let output = command.output().unwrap();
+        assert_ne!(output.status.code(), Some(0), "{line}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// The scene's image as `img`, another as `other`, a file and a directory.
+fn scene() -> Scene {
+    let scene = Scene::new(Sample::Clean);
+    std::fs::copy(scene.image(), scene.beside("other")).unwrap();
+    std::fs::rename(scene.image(), scene.beside("img")).unwrap();
+    std::fs::write(scene.beside("f"), "x").unwrap();
+    std::fs::create_dir(scene.beside("dir")).unwrap();
+    scene
+}
+
+#[test]
+fn each_message_names_its_side() {
+    let scene = scene();
+    let none = "no such file or directory";
+    for (line, parts) in [
+        ("cp f img:/nodir/", &["f: img:/nodir/: there is no such directory in the volume", "mkdir -p"][..]),
+        ("cp f img:/nodir/x", &["f: img:/nodir/x: there is no such directory in the volume"]),
+        ("cp f img", &["no operand names a path in an image", "`xebec cp f img:/`"]),
+        ("cp f f img", &["no operand names a path in an image", "`xebec cp f img:/`"]),
+        ("cp f", &["no operand names a path in an image", "`xebec cp FILE IMAGE:/`"]),
+        ("cp f none:/x", &["xebec: none: there is no such image"]),
+        ("cp none img:/", &["xebec: none: ", none]),
+        ("cp img:/none .", &["xebec: img:/none: ", none]),
+        ("cp img:/etc/motd none/x", &["img:/etc/motd: none/x: there is no such directory"]),
+        ("cp f f img:/etc/motd", &["xebec: img:/etc/motd: it is not a directory"]),
+        ("cp f f img:/none", &["xebec: img:/none: there is no such directory"]),
+        ("cp img:/etc f img:/", &["f: it names no path in img"]),
+        ("cp f img:/etc other:/", &["img:/etc: files of this machine and of an image"]),
+        ("mv img /none /x", &["img: /none: ", none]),
+        ("mv img /etc/motd /none/x", &["img: /none/x: ", none]),
+        ("mv img -T /etc/motd /home", &["img: /etc/motd: cannot be moved to /home: "]),
+        ("ln img /none /x", &["img: /none: ", none]),
+        ("ln img /etc/motd /none/x", &["img: /none/x: ", none]),
+        ("reflink img /none /x", &["img: /none: ", none]),
+        ("reflink img /etc/motd /none/x", &["img: /none/x: ", none]),
+        ("mkfs new --size 1k", &["--size (-d size): 1024 bytes", "16 MiB"]),
+        ("mkfs new --size 10x", &["--size <BYTES>", "suffix"]),
+        ("mkfs new --size 9e", &["new: cannot be made: File too large"]),
+        ("mkfs new", &["--size"]),
+        ("mkfs none/new --size 64m", &["none/new: cannot be made: there is no such directory"]),
+        ("create new --size 1m --from dir", &["--size (-d size): 1048576 bytes", "16 MiB"]),
+        ("sync none img", &["none: ", "No such file"]),
+        ("ls f", &["f: this is a file of no kind that is known here, not an XFS file system", "--offset"]),
+        ("project img x /etc", &["'x' for '<ID>'", "number"]),
+    ] {
+        let said = scene.said(line);
+        for part in parts {
+            assert!(said.contains(part), "{line}: {part:?} is not in {said:?}");
+        }
+        assert!(!said.contains("cannot write the output"), "{line}: {said}");
+    }
+    assert!(!scene.beside("new").exists());
+}
+
+#[test]
+fn one_image_is_copied_to_another() {
+    let scene = scene();
+    let run = |line: &str| {
+        let mut command = xebec();
+        command.args(line.split(' ')).current_dir(scene.beside(""));
+        String::from_utf8_lossy(&command.assert().success().get_output().stdout).into_owned()
+    };
+    run("rm -r other /etc /home");
+    run("cp -a img:/etc img:/home other:/");
+    let strip = |text: String| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    for path in ["/etc", "/home"] {
+        let listed = |image: &str| strip(run(&format!("ls -lR --time-style=full-iso {image} {path}")));
+        assert_eq!(listed("img"), listed("other"));
+    }
+    run("check other");
+    // Two names of one image.
+    run("cp ./img:/etc/motd img:/motd");
+    assert_eq!(run("cat img /motd"), run("cat img /etc/motd"));
+    run("check img");
+}
+
+#[test]
+fn an_image_that_may_only_be_read_says_so() {
+    let scene = scene();
+    let image = scene.beside("img");
+    let mut permissions = image.metadata().unwrap().permissions();
+    permissions.set_mode(0o444);
+    std::fs::set_permissions(&image, permissions).unwrap();
+    // Root may write to any file: without its rights it may not.
+    let mut command = match rustix::process::geteuid().is_root() {
+        true => {
+            let Some(()) = needs::met(needs::tools(&["setpriv"])) else { return };
+            let mut command = needs::command("setpriv");
+            command.args(["--bounding-set", "-dac_override", "--inh-caps", "-all"]);
+            command.arg(env!("CARGO_BIN_EXE_xebec"));
+            command
+        }
+        false => needs::own(env!("CARGO_BIN_EXE_xebec")),
+    };
+    let output = command.arg("touch").arg(&image).arg("/x").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("can be read, but is to be changed") && said.contains("-o ro"), "{said}");
+    assert_eq!(said.matches("Permission denied").count(), 1, "{said}");
+}
+
+#[test]
+fn a_closed_output_is_the_only_one_that_cannot_be_written() {
+    let scene = scene();
+    let mut command = xebec();
+    command.args(["ls", "-R", "img", "/"]).current_dir(scene.beside(""));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut child = needs::own(env!("CARGO_BIN_EXE_xebec"));
+    child.args(["ls", "-R", "img", "/"]).current_dir(scene.beside("")).stdout(full);
+    let output = child.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("cannot write the output: No space left") && said.lines().count() == 1, "{said}");
+    assert!(stderr(&mut command).is_empty());
+}
