@@ -394,20 +394,18 @@ impl<B: Backing> Contents<B> {
 
     /// Puts back what was not spent. What is not needed is given back to the volume.
     pub(crate) fn put_back(&self, blocks: u64, tree: u64, rooms: B::Rooms) {
-        self.account.lock().rooms.join(rooms);
         let below = &self.cache.below;
         // Without the file, nothing of it is written any more.
         let extents = below.extents(&self.file, 0).ok();
-        let (mut blocks, mut tree) = (blocks, tree);
+        let (mut blocks, mut tree, mut rooms) = (blocks, tree, rooms);
         loop {
             let mut account = self.account.lock();
             account.blocks += std::mem::take(&mut blocks);
+            account.rooms.join(std::mem::take(&mut rooms));
             account.tree += tree;
             let records = self.records(&account);
-            if account.cuts {
-                account.rooms.limit(self.newer_blocks());
-                account.cuts = records > 0;
-            }
+            account.cuts &= records > 0;
+            account.rooms.limit(self.newer_blocks());
             let most = below.tree_share(extents, records);
             let surplus = account.tree.saturating_sub(most);
             let lacking = most.saturating_sub(account.tree);

@@ -65,6 +65,10 @@ impl Group {
         if claimed > 0 || trimmed > 0 {
             return Ok(Some(format!("{claimed} blocks are claimed, {trimmed} on their way from the AGFL")));
         }
+        let changes = self.mappings.changes();
+        if changes > 0 {
+            return Ok(Some(format!("space for {changes} changes of reverse mappings is reserved")));
+        }
         let used = self.metadata.used();
         if used != in_trees {
             return Ok(Some(format!("{used} blocks set aside are used, by trees of {in_trees} blocks")));

@@ -63,7 +63,8 @@ struct Args {
     stride: u64,
 }
 
-/// Longer than any seed takes on a busy machine: a process that says nothing for so long hangs.
+/// More processor time than any seed takes: a process that has worked for so long and says nothing, or has not worked
+/// at all in so long, hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -201,6 +202,16 @@ fn share(args: &Args, mut next: u64, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) 
     }
 }
 
+/// How long a process has been running on a processor; nothing if it has ended.
+fn worked(child: &Child) -> Duration {
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    // Behind the name, which may hold spaces: the state, and ten numbers before the times of user and system.
+    let behind = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = behind.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
+    Duration::from_millis(ticks.sum::<u64>() * 1000 / TICKS_PER_SECOND)
+}
+
 /// Reads what a process prints: how many seeds were done, and why the next one failed.
 fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, Option<String>) {
     let (Some(out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else { return (0, None) };
@@ -215,9 +226,11 @@ fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, 
         BufReader::new(out).lines().map_while(Result::ok).for_each(|line| drop(lines.send(line)));
     });
     let mut done = 0;
+    let (mut since, mut before) = (worked(child), worked(child));
     let hangs = loop {
         match read.recv_timeout(PATIENCE) {
             Ok(line) => {
+                since = worked(child);
                 let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
                 let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
                 sum.seeds += 1;
@@ -231,7 +244,14 @@ fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, 
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break false,
-            Err(mpsc::RecvTimeoutError::Timeout) => break true,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let now = worked(child);
+                // On a busy machine it may get hardly any time.
+                if now <= before || now.saturating_sub(since) > PATIENCE {
+                    break true;
+                }
+                before = now;
+            }
         }
     };
     if hangs {
