@@ -395,9 +395,8 @@ impl<B: Backing> Contents<B> {
     /// Puts back what was not spent. What is not needed is given back to the volume.
     pub(crate) fn put_back(&self, blocks: u64, tree: u64, rooms: B::Rooms) {
         let below = &self.cache.below;
-        // Without the file, nothing of it is written any more.
-        let extents = below.extents(&self.file, 0).ok();
         let (mut blocks, mut tree, mut rooms) = (blocks, tree, rooms);
+        let mut extents = None;
         loop {
             let mut account = self.account.lock();
             account.blocks += std::mem::take(&mut blocks);
@@ -406,6 +405,14 @@ impl<B: Backing> Contents<B> {
             let records = self.records(&account);
             account.cuts &= records > 0;
             account.rooms.limit(self.newer_blocks());
+            if records > 0 && extents.is_none() {
+                tree = 0;
+                drop(account);
+                // Without the file, nothing of it is written any more.
+                extents = Some(below.extents(&self.file, 0).ok());
+                continue;
+            }
+            let extents = extents.flatten();
             let most = below.tree_share(extents, records);
             let surplus = account.tree.saturating_sub(most);
             let lacking = most.saturating_sub(account.tree);

@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use block::{Plug, WriteRequest};
 use log::engine::Error;
 
-use crate::backing::{Backing, Finish};
+use crate::backing::{Backing, Finish, Written};
 use crate::cache::{Cache, Listed};
-use crate::contents::Contents;
+use crate::contents::{Contents, Share};
 use crate::folio::{FOLIO_BYTES, FOLIO_LOG, Folio};
 use crate::job::{Job, Pool};
 
@@ -45,24 +45,6 @@ struct Piece<B: Backing> {
     to: usize,
     /// In bytes on the device.
     place: u64,
-}
-
-/// How the finishing of a file ended.
-struct Ended<B: Backing> {
-    /// Blocks that had been claimed for it.
-    claimed: u64,
-    /// The size on disk, if it was to move.
-    size: Option<u64>,
-    /// Blocks that are left of what was set aside.
-    left: u64,
-    /// Of those that had been claimed, how many the map did not take; and all ranges that it did not.
-    back: u64,
-    refused: Vec<(u64, u64)>,
-    /// What is left of what was reserved for mapped blocks.
-    rooms: B::Rooms,
-    result: Result<(), Error>,
-    /// Why it did not.
-    refusal: Option<Error>,
 }
 
 impl<B: Backing> Cache<B> {
@@ -293,80 +275,93 @@ impl<B: Backing> Cache<B> {
     }
 
     fn finish_together(&self, jobs: &mut [Job<B>]) {
-        let mut finishes = Vec::new();
-        let mut which = Vec::new();
+        let (mut files, mut finished) = (Vec::new(), Vec::new());
         for (index, job) in jobs.iter_mut().enumerate() {
-            let Some((written, size)) = job.finish() else { continue };
-            let claimed = written.iter().filter(|part| part.claim.is_some()).map(|part| part.count).sum();
+            match job.finish() {
+                None => job.end_unchanged(),
+                Some((written, size)) => {
+                    let claimed = blocks_claimed::<B>(&written);
+                    files.push((index, claimed, Arc::clone(&job.contents)));
+                    finished.push((written, size));
+                }
+            }
+        }
+        if files.is_empty() {
+            return;
+        }
+        let mut given = Vec::with_capacity(files.len());
+        for ((_, claimed, contents), (written, size)) in files.iter().zip(finished) {
             // In this order: the records are those of all that is dirty, with what is finished now.
-            let mut share = job.contents.take_share();
-            share.tree += job.contents.spend(claimed);
-            which.push((index, claimed, size));
-            finishes.push((Arc::clone(&job.contents), written, size, share));
-        }
-        let mut given: Vec<_> = finishes
-            .iter_mut()
-            .map(|(contents, written, size, share)| Finish {
+            let Share { tree, records, rooms } = contents.take_share();
+            let reserved = tree + contents.spend(*claimed);
+            given.push(Finish {
                 file: &contents.file,
-                written: std::mem::take(written),
-                size: *size,
-                reserved: share.tree,
-                records: share.records,
-                rooms: std::mem::take(&mut share.rooms),
+                written,
+                size,
+                reserved,
+                records,
+                rooms,
                 refused: None,
-            })
-            .collect();
-        let result = if given.is_empty() { Ok(()) } else { self.below.finish(&mut given) };
-        let told = |((index, claimed, size), finish): (_, Finish<'_, B>)| {
-            let Finish { written, reserved: left, rooms, refused: refusal, .. } = finish;
-            let back = written.iter().filter(|part| part.claim.is_some()).map(|part| part.count).sum();
-            let refused = written.iter().map(|part| (part.at, part.count)).collect();
-            (index, Ended { claimed, size, left, back, refused, rooms, result: result.clone(), refusal })
-        };
-        let ends: Vec<(usize, Ended<B>)> = which.into_iter().zip(given).map(told).collect();
-        if !finishes.is_empty() {
-            self.counters.finishes.add();
-            self.counters.finished_files.add_many(finishes.len() as u64);
+            });
         }
-        let mut ends = ends.into_iter().peekable();
-        for (index, job) in jobs.iter_mut().enumerate() {
-            Self::end(job, ends.next_if(|(at, _)| *at == index).map(|(_, ended)| ended));
+        let result = self.below.finish(&mut given);
+        self.counters.finishes.add();
+        self.counters.finished_files.add_many(given.len() as u64);
+        for ((index, claimed, _), finish) in files.iter().zip(given) {
+            let Some(job) = jobs.get_mut(*index) else { continue };
+            match &result {
+                Ok(()) => job.end(*claimed, finish),
+                Err(error) => job.end_failed(*claimed, finish, error),
+            }
         }
     }
+}
 
-    /// Ends a job whose finishing succeeded or failed, if there was any.
-    fn end(job: &mut Job<B>, ended: Option<Ended<B>>) {
-        let contents = Arc::clone(&job.contents);
-        let Some(Ended { claimed, size, left, back, refused, rooms, result, refusal }) = ended else {
-            contents.give_back(job.settle(false));
-            contents.give_back_surplus();
-            return;
-        };
-        // Where it failed, a part may have been mapped.
+/// Blocks that are claimed for these ranges.
+fn blocks_claimed<B: Backing>(written: &[Written<B::Claim>]) -> u64 {
+    written.iter().filter(|part| part.claim.is_some()).map(|part| part.count).sum()
+}
+
+/// How a job ends. `claimed` blocks had been claimed for it.
+impl<B: Backing> Job<B> {
+    /// Neither the map nor the size changed.
+    fn end_unchanged(&self) {
+        self.contents.give_back(self.settle(false));
+        self.contents.give_back_surplus();
+    }
+
+    /// Its change was made, but for ranges that the map refused.
+    fn end(&mut self, claimed: u64, finish: Finish<'_, B>) {
+        let contents = Arc::clone(&self.contents);
         contents.map_changed();
-        match result {
-            Ok(()) => {
-                if let Some(size) = size.filter(|_| refused.is_empty()) {
-                    contents.disk_size.store(size, SeqCst);
-                }
-                refused.into_iter().for_each(|range| job.refuse(range));
-                job.failed = job.failed.take().or(refusal);
-                let released = job.settle(false);
-                let back = back.min(left);
-                contents.give_back(released.saturating_sub(claimed - back));
-                contents.put_back(back, left - back, rooms);
-            }
-            Err(error) => {
-                job.failed.get_or_insert(error);
-                job.settle(true);
-                job.undone = job.bytes;
-                let back = claimed.min(left);
-                // What was taken along by the change that failed is set aside anew, for the next attempt.
-                let again = claimed - back;
-                let again = if again > 0 && contents.cache.below.reserve(again).is_ok() { again } else { 0 };
-                contents.put_back(back + again, left - back, rooms);
-            }
+        let Finish { written: refused, size, reserved: left, rooms, refused: why, .. } = finish;
+        if let Some(size) = size.filter(|_| refused.is_empty()) {
+            contents.disk_size.store(size, SeqCst);
         }
+        refused.iter().for_each(|part| self.refuse((part.at, part.count)));
+        let back = blocks_claimed::<B>(&refused).min(left);
+        // Claims first: they are of blocks that are reserved.
+        drop(refused);
+        self.failed = self.failed.take().or(why);
+        let released = self.settle(false);
+        contents.give_back(released.saturating_sub(claimed - back));
+        contents.put_back(back, left - back, rooms);
+    }
+
+    /// Its change failed: a part of it may have been made.
+    fn end_failed(&mut self, claimed: u64, finish: Finish<'_, B>, error: &Error) {
+        let contents = Arc::clone(&self.contents);
+        contents.map_changed();
+        let Finish { written, reserved: left, rooms, .. } = finish;
+        drop(written);
+        self.failed.get_or_insert_with(|| error.clone());
+        self.settle(true);
+        self.undone = self.bytes;
+        let back = claimed.min(left);
+        // What was taken along by the change that failed is set aside anew, for the next attempt.
+        let again = claimed - back;
+        let again = if again > 0 && contents.cache.below.reserve(again).is_ok() { again } else { 0 };
+        contents.put_back(back + again, left - back, rooms);
     }
 }
 

@@ -15,7 +15,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use base::FsBlock;
 use format::btree::{Btree as _, RmapBt};
 use log::engine::{Error, Transaction};
-use smallvec::SmallVec;
 
 use super::reservation::tree_size;
 use crate::group::{Group, Groups, OpenAg};
@@ -60,7 +59,7 @@ impl Drop for MappingRoom {
 
 /// [`MappingRoom`]s of several groups, one for each group.
 #[derive(Debug, Default)]
-pub struct MappingRooms(SmallVec<[MappingRoom; 1]>);
+pub struct MappingRooms(Vec<MappingRoom>);
 
 impl MappingRooms {
     /// Adds space for more changes.
