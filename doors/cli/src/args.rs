@@ -13,6 +13,7 @@ use crate::commands::edit::{
     self, Chattr, Chmod, Chown, Copy, Cowextsize, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
     Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
 };
+use crate::commands::find::expression;
 use crate::commands::{
     On, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls,
     lsattr, manifest, mkfs, mount, stat, tree,
@@ -304,24 +305,26 @@ pub enum When {
     Never,
 }
 
-/// The tests of `find` that people write with one dash.
-const FIND_WORDS: &[&str] = &[
-    "name", "iname", "path", "ipath", "type", "size", "maxdepth", "mindepth", "newer", "ls", "print0",
-    "inum", "links", "uid", "gid", "perm", "empty",
-];
-
-/// `find` as people write it: a known test with one dash (`-name`) gets its second.
+/// `find` as people write it: words of its expression with one dash (`-name`), operators, and parentheses become
+/// options.
 pub fn with_find_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let Some(find) = arguments.iter().position(|argument| argument == "find") else { return arguments };
-    for argument in arguments.iter_mut().skip(find + 1) {
-        let word = argument.to_str().and_then(|text| text.strip_prefix('-'));
-        if word.is_some_and(|word| FIND_WORDS.contains(&word)) {
-            let mut spelled = OsString::from("-");
-            spelled.push(&argument);
-            *argument = spelled;
+    let mut rest = arguments.iter_mut().skip(find + 1);
+    while let Some(argument) = rest.next() {
+        let Some(word) = expression::spelled(argument).or_else(|| depth_word(argument)) else { continue };
+        let takes_value = expression::takes_value(word).unwrap_or(true);
+        *argument = format!("--{word}").into();
+        if takes_value {
+            // The value is left as it is, whatever it looks like.
+            rest.next();
         }
     }
     arguments
+}
+
+/// The options of `find` that are no part of the expression.
+fn depth_word(argument: &OsStr) -> Option<&str> {
+    argument.to_str()?.strip_prefix('-').filter(|word| matches!(*word, "maxdepth" | "mindepth"))
 }
 
 /// `setfattr` as people write it: its `-v` is not that of all commands, but the value.

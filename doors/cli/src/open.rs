@@ -24,7 +24,7 @@ use crate::args::{Global, Io};
 use crate::failure::Failure;
 use crate::names;
 use crate::output::{Messages, chain, counted};
-use crate::owners::{Names, Owners};
+use crate::owners::{Names, Numbers, Owners};
 
 /// An opened image whose volume can be read.
 pub struct Image {
@@ -149,15 +149,24 @@ impl Image {
         Owners { users: self.names_of(b"/etc/passwd"), groups: self.names_of(b"/etc/group") }
     }
 
+    /// The numbers of the names in its `/etc/passwd` or `/etc/group`.
+    pub fn numbers_of(&self, path: &[u8]) -> Numbers {
+        Numbers::parse(&self.text_of(path))
+    }
+
     fn names_of(&self, path: &[u8]) -> Names {
-        let Ok(inode) = resolve(&self.volume, path, Last::Follow) else { return Names::default() };
+        Names::parse(&self.text_of(path))
+    }
+
+    /// A file of names; empty where it cannot be read.
+    fn text_of(&self, path: &[u8]) -> Vec<u8> {
+        let Ok(inode) = resolve(&self.volume, path, Last::Follow) else { return Vec::new() };
         let dinode = inode.dinode();
         let size = dinode.core.size.get().min(crate::owners::BYTES_MAX);
         let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
-        match read_at(&self.volume, &dinode, 0, &mut text) {
-            Ok(length) => Names::parse(text.get(..length).unwrap_or_default()),
-            Err(_) => Names::default(),
-        }
+        let length = read_at(&self.volume, &dinode, 0, &mut text).unwrap_or(0);
+        text.truncate(length);
+        text
     }
 }
 

@@ -46,15 +46,19 @@ impl TimeStyle {
     }
 }
 
-/// A moment as `touch -d` takes it: `@` and seconds since 1970, or a date with a zone.
+/// A moment as GNU `touch -d` takes it: a date, with or without a time and a zone, `@` and seconds since 1970, or words
+/// as in `yesterday 10:00` and `2 days ago`. Without a zone it is local time.
 pub fn parse_moment(text: &str) -> Result<base::time::Time, String> {
-    if let Some(seconds) = text.strip_prefix('@') {
-        let seconds = seconds.parse().map_err(|_| format!("{seconds:?} is no number of seconds"))?;
-        return Ok(base::time::Time { seconds, nanos: 0 });
-    }
-    let moment: jiff::Timestamp = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    let (seconds, nanos) = (moment.as_second(), moment.subsec_nanosecond());
-    // Before 1970 the fraction counts backwards.
+    // GNU: no words are the begin of this day.
+    let words = if text.trim().is_empty() { "today 00:00" } else { text };
+    let moment = parse_datetime::parse_datetime(words).map_err(|_| {
+        format!(
+            "`{text}` is no time; examples: 2026-11-21, '2026-11-21 16:30:00.5 +0200', 2026-11-21T16:30:00Z, \
+             @1234567890, 'yesterday 10:00', '2 days ago'"
+        )
+    })?;
+    let (seconds, nanos) = (moment.unix_epoch_second(), moment.subsec_nanosecond());
+    // Before 1970 the fraction may count backwards.
     let (seconds, nanos) = if nanos < 0 { (seconds - 1, nanos + 1_000_000_000) } else { (seconds, nanos) };
     Ok(base::time::Time { seconds, nanos: nanos.unsigned_abs() })
 }

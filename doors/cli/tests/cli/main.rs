@@ -6,6 +6,7 @@
 //! | `copy` | cp |
 //! | `create` | images from directories and archives |
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
+//! | `dates` | times as GNU touch takes them |
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `extract` | directories and archives |
 //! | `faults` | what happens while an image is made: signals, files that cannot be read |
@@ -23,6 +24,7 @@ mod acl;
 mod contents;
 mod copy;
 mod create;
+mod dates;
 mod edit;
 mod extract;
 mod faults;

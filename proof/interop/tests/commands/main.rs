@@ -5,12 +5,14 @@
 //! | this file | a volume on which Linux did it, and one on which Xebec did |
 //! | [`acl`] | `setfacl`, `getfacl`, and what `chmod` does to lists |
 //! | [`copy`] | `cp`, in all directions, beside that of GNU |
+//! | [`find`] | expressions of `find` beside those of GNU |
 //! | [`flags`] | `chattr`, `lsattr`, `project`, `extsize`, and what all calls make of flags and projects |
 // A test says what it expects by panicking; clippy sees that in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod acl;
 mod copy;
+mod find;
 mod flags;
 
 use std::io::Write as _;

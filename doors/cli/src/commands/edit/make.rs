@@ -84,7 +84,9 @@ fn make_in_existing(volume: &Volume, path: &[u8], name: &[u8], new: &New<'_>) ->
 /// Arguments of `touch`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  xebec touch disk.xfs /etc/hostname\n  xebec touch -d @0 disk.xfs /etc/hostname"
+    after_help = "Examples:\n  xebec touch disk.xfs /etc/hostname\n  xebec touch -d @0 disk.xfs /etc/hostname\n  \
+    xebec touch -d '2 days ago' disk.xfs /etc/hostname\n  \
+    xebec touch -d '2026-11-21 16:30:00.5 +0200' disk.xfs /etc/hostname"
 )]
 pub struct Touch {
     /// Files to make, or to stamp if they exist.
@@ -93,8 +95,8 @@ pub struct Touch {
     /// Make no files.
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// This time instead of now: seconds since 1970 after an `@`, or a date as in 2026-11-21T16:30:00Z.
-    #[arg(short, long, value_name = "TIME", value_parser = crate::times::parse_moment)]
+    /// This time instead of now, as GNU touch takes it: a date, @SECONDS, or words; local time unless it has a zone.
+    #[arg(short, long, value_name = "TIME", value_parser = crate::times::parse_moment, allow_hyphen_values = true)]
     date: Option<Time>,
     /// Permissions of files that are made (644, or what a default access control list says).
     #[arg(short, long, value_name = "MODE")]

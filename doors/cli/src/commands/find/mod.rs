@@ -1,19 +1,30 @@
-//! `xebec find`: paths below a directory that pass all tests, as `find` prints them.
+//! `xebec find`: paths below a directory for which an expression holds, as `find` prints them.
+//!
+//! | part | subject |
+//! |---|---|
+//! | this file | the walk, and what is shown |
+//! | [`expression`] | tests and actions, and how they are joined |
+//! | [`tests`] | the values that they compare with |
+
+pub mod expression;
+mod tests;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use base::Ino;
+use base::time::{Clock as _, SystemClock};
 use clap::Args;
 use format::inode::{Dinode, FileType};
+use format::timestamp::Timestamp;
 use read::{InodeReader, Last, Metadata, Volume, read_link, resolve};
 
 use crate::args::Global;
 use crate::commands::ls::mode_text;
 use crate::facts::{self, Facts};
 use crate::failure::Failure;
-use crate::glob::Pattern;
 use crate::listing::{Listing, visit_inodes};
 use crate::names::Quoting;
 use crate::open::{self, Image};
@@ -22,15 +33,20 @@ use crate::sizes::push_number;
 use crate::times::{Clock, TimeStyle};
 use crate::walk::{Shown, TextSink, Visited, join};
 use base::pipeline::{self, Piece, Work};
+use expression::{Action, Expression, Node, Test};
+use tests::Bound;
 
 /// Arguments of `find`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "All tests must hold. They may be written with one dash, as find has them. Entries of a \
-    directory come sorted by \
-    the bytes of their names.\n\n\
+    after_help = "Tests and actions are written with one dash or two, and joined as with GNU find: side by side all \
+    must hold, -o is or, ! is not, and ( ) groups. Entries of a directory come sorted by the bytes of their names. \
+    There is no -exec: a command works on files of this machine, and would take a path of the image for one of them; \
+    paths go to `xebec` by -print0 and xargs.\n\n\
     Examples:\n  xebec find disk.xfs /etc -name '*.conf' -type f\n  xebec find disk.xfs --size +10M --ls\n  \
-    xebec find disk.xfs -type f -print0 | xargs -0 -n1 xebec cat disk.xfs\n\n\
+    xebec find disk.xfs /home -mtime -2 -o -perm /6000\n  \
+    xebec find disk.xfs / -path /proc -prune -o -user alice -print\n  \
+    xebec find disk.xfs -name '*.tmp' -print0 | xargs -0 xebec rm disk.xfs\n\n\
     Exit codes: 0 done, whether or not something was found; 1 something could not be read; 2 wrong usage."
 )]
 pub struct Arguments {
@@ -39,115 +55,14 @@ pub struct Arguments {
     /// Where to begin.
     #[arg(default_value = "/")]
     paths: Vec<OsString>,
-    /// The name matches a shell pattern.
-    #[arg(long, value_name = "PATTERN")]
-    name: Option<OsString>,
-    /// The same without regard to case.
-    #[arg(long, value_name = "PATTERN")]
-    iname: Option<OsString>,
-    /// The whole path matches a shell pattern, in which * matches / too.
-    #[arg(long, value_name = "PATTERN")]
-    path: Option<OsString>,
-    /// The same without regard to case.
-    #[arg(long, value_name = "PATTERN")]
-    ipath: Option<OsString>,
-    /// The type is one of these letters: f file, d directory, l link, p fifo, s socket, b and c devices; several with
-    /// commas.
-    #[arg(long = "type", value_name = "LETTERS", value_delimiter = ',', value_parser = parse_type)]
-    types: Vec<FileType>,
-    /// The size: N, +N for more, -N for less; in units c bytes, k, M, G, or b blocks of 512, and rounded up to them.
-    #[arg(long, value_name = "[+-]N[cbkMG]", value_parser = parse_size, allow_hyphen_values = true)]
-    size: Vec<Size>,
-    /// A file without contents, or a directory without entries.
-    #[arg(long)]
-    empty: bool,
-    /// The inode number.
-    #[arg(long, value_name = "N")]
-    inum: Option<u64>,
-    /// The number of links: N, +N or -N.
-    #[arg(long, value_name = "[+-]N", value_parser = parse_bound, allow_hyphen_values = true)]
-    links: Option<Bound>,
-    /// The owner, as a number.
-    #[arg(long, value_name = "N")]
-    uid: Option<u32>,
-    /// The group, as a number.
-    #[arg(long, value_name = "N")]
-    gid: Option<u32>,
-    /// Changed later than this file of the image.
-    #[arg(long, value_name = "PATH")]
-    newer: Option<OsString>,
     /// Descend at most so many levels.
     #[arg(long, value_name = "LEVELS")]
     maxdepth: Option<usize>,
     /// Show nothing above so many levels.
     #[arg(long, value_name = "LEVELS")]
     mindepth: Option<usize>,
-    /// Show what `ls -dils` would.
-    #[arg(long)]
-    ls: bool,
-    /// End each path with a zero byte.
-    #[arg(long, conflicts_with = "ls")]
-    print0: bool,
-}
-
-/// A number to compare with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bound {
-    More(u64),
-    Less(u64),
-    Exactly(u64),
-}
-
-impl Bound {
-    fn holds(self, number: u64) -> bool {
-        match self {
-            Self::More(bound) => number > bound,
-            Self::Less(bound) => number < bound,
-            Self::Exactly(bound) => number == bound,
-        }
-    }
-}
-
-/// A size to compare with, in a unit to which sizes are rounded up.
-#[derive(Clone, Copy, Debug)]
-struct Size {
-    bound: Bound,
-    unit: u64,
-}
-
-fn parse_bound(text: &str) -> Result<Bound, String> {
-    let (make, digits): (fn(u64) -> Bound, &str) = match text.as_bytes().first() {
-        Some(b'+') => (Bound::More, text.get(1..).unwrap_or("")),
-        Some(b'-') => (Bound::Less, text.get(1..).unwrap_or("")),
-        _ => (Bound::Exactly, text),
-    };
-    digits.parse().map(make).map_err(|_| format!("`{text}` is not a number with + or - before it"))
-}
-
-fn parse_size(text: &str) -> Result<Size, String> {
-    let (unit, shorter) = match text.as_bytes().last() {
-        Some(b'c') => (1, 1),
-        Some(b'b') => (512, 1),
-        Some(b'k') => (1 << 10, 1),
-        Some(b'M') => (1 << 20, 1),
-        Some(b'G') => (1 << 30, 1),
-        _ => (512, 0),
-    };
-    let number = text.get(..text.len() - shorter).unwrap_or("");
-    Ok(Size { bound: parse_bound(number)?, unit })
-}
-
-fn parse_type(letter: &str) -> Result<FileType, String> {
-    Ok(match letter {
-        "f" => FileType::Regular,
-        "d" => FileType::Directory,
-        "l" => FileType::Symlink,
-        "p" => FileType::Fifo,
-        "s" => FileType::Socket,
-        "b" => FileType::BlockDevice,
-        "c" => FileType::CharDevice,
-        _ => return Err("expected letters f, d, l, p, s, b or c".into()),
-    })
+    #[command(flatten)]
+    expression: Expression,
 }
 
 /// Runs `find`.
@@ -178,10 +93,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 struct Find<'f> {
     volume: &'f Volume,
     arguments: &'f Arguments,
-    /// Patterns for the name, and for the whole path.
-    names: Vec<Pattern>,
-    paths: Vec<Pattern>,
-    newer: Option<format::timestamp::Timestamp>,
+    root: Node,
+    now: Timestamp,
+    needs_inodes: bool,
+    finds_empty: bool,
+    shows_targets: bool,
     form: Form,
     owners: Owners,
     visited: Visited,
@@ -189,10 +105,15 @@ struct Find<'f> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    Lines(Quoting),
-    Zeros,
-    Long(Quoting),
+    Text(Quoting),
     Json,
+}
+
+/// Where what is shown goes, and whether a directory is entered.
+struct Effects<'e> {
+    out: &'e mut Vec<u8>,
+    clock: &'e mut Clock,
+    prune: bool,
 }
 
 enum Task {
@@ -226,59 +147,36 @@ struct Row {
 
 impl<'f> Find<'f> {
     fn new(image: &'f Image, arguments: &'f Arguments, global: &Global) -> anyhow::Result<Self> {
-        let pattern =
-            |text: &Option<OsString>, fold| text.iter().map(|t| Pattern::new(t.as_bytes(), fold)).next();
-        let newer = match &arguments.newer {
-            Some(path) => {
-                let inode = resolve(&image.volume, path.as_bytes(), Last::Keep)?;
-                Some(inode.dinode().times().modify)
-            }
-            None => None,
-        };
-        let form = match (global.json, arguments.ls, arguments.print0) {
-            (true, ..) => Form::Json,
-            (_, true, _) => Form::Long(Quoting::for_stdout()),
-            (_, _, true) => Form::Zeros,
-            _ => Form::Lines(Quoting::for_stdout()),
-        };
+        let expression = arguments.expression.root.clone();
+        let root = expression.with_tests(&mut |test| ready(image, test))?;
+        let has = |is: &dyn Fn(&Test) -> bool| root.any(&|node| matches!(node, Node::Test(test) if is(test)));
+        let acts =
+            |wanted: Action| root.any(&|node| matches!(node, Node::Action(action) if *action == wanted));
+        let form = if global.json { Form::Json } else { Form::Text(Quoting::for_stdout()) };
+        let names = acts(Action::Long) || has(&|test| matches!(test, Test::NoUser | Test::NoGroup));
+        let needs_inodes = has(&Test::needs_inode) || acts(Action::Long) || form == Form::Json;
+        let now = SystemClock.now();
         Ok(Self {
             volume: &image.volume,
             arguments,
-            names: [pattern(&arguments.name, false), pattern(&arguments.iname, true)]
-                .into_iter()
-                .flatten()
-                .collect(),
-            paths: [pattern(&arguments.path, false), pattern(&arguments.ipath, true)]
-                .into_iter()
-                .flatten()
-                .collect(),
-            newer,
+            now: Timestamp { seconds: now.seconds, nanoseconds: now.nanos },
+            needs_inodes,
+            finds_empty: has(&|test| matches!(test, Test::Empty)),
+            shows_targets: acts(Action::Long) || form == Form::Json,
             form,
-            owners: if arguments.ls { image.owners() } else { Owners::default() },
+            owners: if names { image.owners() } else { Owners::default() },
             visited: Visited::default(),
+            root,
         })
-    }
-
-    /// Whether the inodes of all entries are needed.
-    fn needs_inodes(&self) -> bool {
-        let arguments = self.arguments;
-        let tested = !arguments.size.is_empty()
-            || arguments.empty
-            || arguments.links.is_some()
-            || arguments.uid.is_some()
-            || arguments.gid.is_some()
-            || self.newer.is_some();
-        tested || matches!(self.form, Form::Long(_) | Form::Json)
     }
 
     fn row(&self, inode: &Dinode<'_>) -> read::Result<Row> {
         let metadata = Metadata::of(inode, self.volume.geometry())?;
-        let shown = matches!(self.form, Form::Long(_) | Form::Json);
         let target = match metadata.file_type {
-            FileType::Symlink if shown => Some(read_link(self.volume, inode)?),
+            FileType::Symlink if self.shows_targets => Some(read_link(self.volume, inode)?),
             _ => None,
         };
-        let is_empty = self.arguments.empty
+        let is_empty = self.finds_empty
             && match metadata.file_type {
                 FileType::Regular => metadata.size == 0,
                 FileType::Directory => Listing::read(self.volume, inode, |_| {}).items().is_empty(),
@@ -287,43 +185,80 @@ impl<'f> Find<'f> {
         Ok(Row { metadata, target, is_empty })
     }
 
-    fn passes(&self, candidate: &Candidate<'_>) -> bool {
-        let arguments = self.arguments;
-        let typed = arguments.types.is_empty()
-            || candidate.file_type.is_some_and(|file_type| arguments.types.contains(&file_type));
-        typed
-            && arguments.mindepth.is_none_or(|least| candidate.depth >= least)
-            && arguments.inum.is_none_or(|ino| candidate.ino == Ino(ino))
-            && self.names.iter().all(|pattern| pattern.matches(candidate.name))
-            && self.paths.iter().all(|pattern| pattern.matches(candidate.path))
-            && (!self.needs_inodes() || candidate.row.is_some_and(|row| self.row_passes(row)))
+    /// Tests a file and does what is to be done with it; whether a directory may be entered.
+    fn visit(&self, candidate: &Candidate<'_>, out: &mut Vec<u8>, clock: &mut Clock) -> bool {
+        let mut effects = Effects { out, clock, prune: false };
+        let is_deep = self.arguments.mindepth.is_none_or(|least| candidate.depth >= least);
+        // One whose inode cannot be read was told already.
+        if is_deep && (!self.needs_inodes || candidate.row.is_some()) {
+            self.holds(&self.root, candidate, &mut effects);
+        }
+        !effects.prune
     }
 
-    fn row_passes(&self, row: &Row) -> bool {
-        let (arguments, metadata) = (self.arguments, &row.metadata);
-        arguments.size.iter().all(|size| size.bound.holds(metadata.size.div_ceil(size.unit)))
-            && (!arguments.empty || row.is_empty)
-            && arguments.links.is_none_or(|bound| bound.holds(metadata.links.into()))
-            && arguments.uid.is_none_or(|uid| metadata.uid == uid)
-            && arguments.gid.is_none_or(|gid| metadata.gid == gid)
-            && self.newer.is_none_or(|time| metadata.times.modify > time)
+    fn holds(&self, node: &Node, candidate: &Candidate<'_>, effects: &mut Effects<'_>) -> bool {
+        match node {
+            Node::Or(parts) => parts.iter().any(|part| self.holds(part, candidate, effects)),
+            Node::And(parts) => parts.iter().all(|part| self.holds(part, candidate, effects)),
+            Node::Not(part) => !self.holds(part, candidate, effects),
+            Node::Test(test) => self.passes(test, candidate),
+            Node::Action(Action::Prune) => {
+                effects.prune = true;
+                true
+            }
+            Node::Action(action) => {
+                self.show(*action, candidate, effects);
+                true
+            }
+        }
     }
 
-    fn show(&self, out: &mut Vec<u8>, clock: &mut Clock, candidate: &Candidate<'_>) {
-        match (self.form, candidate.row) {
-            (Form::Json, Some(row)) => {
+    fn passes(&self, test: &Test, candidate: &Candidate<'_>) -> bool {
+        match test {
+            Test::Constant(value) => return *value,
+            Test::Name(pattern) => return pattern.matches(candidate.name),
+            Test::Path(pattern) => return pattern.matches(candidate.path),
+            Test::Type(types) => return candidate.file_type.is_some_and(|kind| types.contains(&kind)),
+            Test::Inode(bound) => return bound.holds(candidate.ino.get()),
+            _ => {}
+        }
+        let Some(row) = candidate.row else { return false };
+        let metadata = &row.metadata;
+        let is_directory = metadata.file_type == FileType::Directory;
+        match test {
+            Test::Size(size) => size.holds(metadata.size),
+            Test::Empty => row.is_empty,
+            Test::Links(bound) => bound.holds(metadata.links.into()),
+            Test::Uid(bound) => bound.holds(metadata.uid.into()),
+            Test::Gid(bound) => bound.holds(metadata.gid.into()),
+            Test::NoUser => self.owners.users.get(metadata.uid).is_none(),
+            Test::NoGroup => self.owners.groups.get(metadata.gid).is_none(),
+            Test::Perm(perm) => perm.holds(metadata.permissions, is_directory),
+            Test::Age(stamp, age) => age.holds(stamp.of(&metadata.times), self.now),
+            Test::After(stamp, time) => stamp.of(&metadata.times) > *time,
+            // The rest was answered above, or became one of these when the image was opened.
+            _ => false,
+        }
+    }
+
+    fn show(&self, action: Action, candidate: &Candidate<'_>, effects: &mut Effects<'_>) {
+        let Effects { out, clock, .. } = effects;
+        match (self.form, action, candidate.row) {
+            (Form::Json, _, Some(row)) => {
                 Facts::new(candidate.path, &row.metadata, row.target.as_deref()).push(out);
             }
-            (Form::Long(quoting), Some(row)) => self.push_long(out, clock, candidate, row, quoting),
-            (Form::Zeros, _) => {
+            (Form::Text(quoting), Action::Long, Some(row)) => {
+                self.push_long(out, clock, candidate, row, quoting);
+            }
+            (Form::Text(_), Action::Print0, _) => {
                 out.extend_from_slice(candidate.path);
                 out.push(0);
             }
-            (Form::Lines(quoting) | Form::Long(quoting), _) => {
+            (Form::Text(quoting), ..) => {
                 quoting.push(out, candidate.path);
                 out.push(b'\n');
             }
-            (Form::Json, None) => {}
+            (Form::Json, _, None) => {}
         }
     }
 
@@ -368,6 +303,26 @@ impl<'f> Find<'f> {
     }
 }
 
+/// A test with what it needs of the image.
+fn ready(image: &Image, test: Test) -> anyhow::Result<Test> {
+    let number = |name: &OsString, path: &[u8]| {
+        let known = name.to_str().and_then(|name| image.numbers_of(path).get(name));
+        let number =
+            known.or_else(|| name.to_str()?.parse().ok()).map(|number| Bound::Exactly(number.into()));
+        let (name, path) = (name.display(), String::from_utf8_lossy(path));
+        number.with_context(|| format!("the volume's own {path} has no \"{name}\" (a number always works)"))
+    };
+    Ok(match test {
+        Test::User(name) => Test::Uid(number(&name, b"/etc/passwd")?),
+        Test::Group(name) => Test::Gid(number(&name, b"/etc/group")?),
+        Test::Newer(stamp, path) => {
+            let inode = resolve(&image.volume, path.as_bytes(), Last::Keep)?;
+            Test::After(stamp, inode.dinode().times().modify)
+        }
+        test => test,
+    })
+}
+
 type Pieces = Vec<Piece<Task, Shown>>;
 
 impl<'f> Work for Find<'f> {
@@ -404,11 +359,9 @@ impl<'f> Find<'f> {
         let file_type = Some(row.metadata.file_type);
         let candidate = Candidate { path: &path, name, ino, file_type, depth: 0, row: Some(&row) };
         let mut out = Vec::new();
-        if self.passes(&candidate) {
-            self.show(&mut out, &mut worker.clock, &candidate);
-        }
+        let enter = self.visit(&candidate, &mut out, &mut worker.clock);
         pieces.push(Piece::Result(Shown::Text(out)));
-        if file_type == Some(FileType::Directory) && self.arguments.maxdepth != Some(0) {
+        if enter && file_type == Some(FileType::Directory) && self.arguments.maxdepth != Some(0) {
             pieces.push(Piece::Task(Task::Directory { path, ino, depth: 0 }));
         }
     }
@@ -425,7 +378,7 @@ impl<'f> Find<'f> {
         listing.sort();
         let mut rows: Vec<Option<Row>> = listing.items().iter().map(|_| None).collect();
         // Without file types in entries the inodes tell which are directories.
-        if self.needs_inodes() || listing.items().iter().any(|item| item.file_type.is_none()) {
+        if self.needs_inodes || listing.items().iter().any(|item| item.file_type.is_none()) {
             visit_inodes(&mut worker.reader, listing.items(), |index, inode| {
                 let row = inode.and_then(|inode| self.row(&inode));
                 let (Some(place), Some(item)) = (rows.get_mut(index), listing.items().get(index)) else {
@@ -449,10 +402,9 @@ impl<'f> Find<'f> {
                 depth: depth + 1,
                 row: row.as_ref(),
             };
-            if self.passes(&candidate) {
-                self.show(&mut out, &mut worker.clock, &candidate);
-            }
-            if file_type == Some(FileType::Directory)
+            let enter = self.visit(&candidate, &mut out, &mut worker.clock);
+            if enter
+                && file_type == Some(FileType::Directory)
                 && self.arguments.maxdepth.is_none_or(|most| depth + 1 < most)
             {
                 if !out.is_empty() {
@@ -463,23 +415,5 @@ impl<'f> Find<'f> {
             }
         }
         pieces.push(Piece::Result(Shown::Text(out)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_and_sizes_are_those_of_find() {
-        assert_eq!(parse_bound("+3"), Ok(Bound::More(3)));
-        assert_eq!(parse_bound("-0"), Ok(Bound::Less(0)));
-        assert!(parse_bound("").is_err() && parse_bound("+").is_err() && parse_size("k").is_err());
-        let holds = |text: &str, bytes: u64| {
-            let size = parse_size(text).unwrap();
-            size.bound.holds(bytes.div_ceil(size.unit))
-        };
-        // Sizes are rounded up: a file of one byte is not smaller than one block.
-        assert!(holds("1", 1) && !holds("-1", 1) && holds("-1", 0) && holds("+1k", 1025) && holds("7c", 7));
     }
 }
