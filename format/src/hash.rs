@@ -1,6 +1,8 @@
 //! The hash of names: the key of directory leaves and of attribute leaves. (Format document, "Variable Length Record
 //! B+trees".)
 
+use std::borrow::Cow;
+
 use base::Ino;
 
 use crate::geometry::Geometry;
@@ -30,6 +32,15 @@ pub const fn fold_case(byte: u8) -> u8 {
     match byte {
         b'A'..=b'Z' | 0xc0..=0xd6 | 0xd8..=0xde => byte + 0x20,
         other => other,
+    }
+}
+
+/// A name as all names are that a directory of this volume takes for the same.
+pub fn folded<'n>(name: &'n [u8], geometry: &Geometry) -> Cow<'n, [u8]> {
+    if geometry.features.ascii_ci() {
+        name.iter().map(|byte| fold_case(*byte)).collect()
+    } else {
+        Cow::Borrowed(name)
     }
 }
 

@@ -1,5 +1,7 @@
 //! One inode in core: its bytes as on the disk, what of them changed, and its extents decoded.
 
+mod kinds;
+
 use base::Ino;
 use format::Geometry;
 use format::damage::Damage;
@@ -8,71 +10,17 @@ use format::inode::{Dinode, ForkKind, RawInode, flags2, verify_extents};
 use format::log::inode::fields;
 use format::ondisk::{OnDisk, U16, U32, U64};
 use format::timestamp::Timestamp;
+pub use kinds::{Features, Form, Time};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::dir::collisions::Collisions;
 use crate::dir::recent::Recent;
 use crate::extents::ExtentList;
 use crate::fork::root::InlineRoot;
 use crate::literal::Literal;
 
-/// What a volume's features mean for its inodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Features {
-    /// Times take the wide form when their inode changes.
-    pub bigtime: bool,
-    /// Extent counters may take the wide form.
-    pub nrext64: bool,
-}
-
-impl Features {
-    /// Of a volume.
-    pub fn of(geometry: &Geometry) -> Self {
-        Self { bigtime: geometry.features.bigtime(), nrext64: geometry.features.nrext64() }
-    }
-}
-
-/// How a fork is stored: the numbers of `format` and `aformat`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Form {
-    /// A device number.
-    Device = 0,
-    /// Contents in the inode.
-    Local = 1,
-    /// Extents in the inode.
-    Extents = 2,
-    /// The root of a tree of extents.
-    Btree = 3,
-}
-
-impl Form {
-    /// From the number on disk.
-    pub fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            0 => Self::Device,
-            1 => Self::Local,
-            2 => Self::Extents,
-            3 => Self::Btree,
-            _ => return None,
-        })
-    }
-}
-
-/// Which of an inode's times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Time {
-    /// Last access.
-    Access,
-    /// Last change of contents.
-    Modify,
-    /// Last change of anything.
-    Change,
-    /// Creation.
-    Create,
-}
-
 /// The state of one inode, which its lock guards.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct InodeState {
     ino: Ino,
     core: RawInode,
@@ -87,6 +35,8 @@ pub struct InodeState {
     lists: [Option<ExtentList>; 2],
     /// Buffers of a directory's blocks, as the data fork's extents are now.
     recent: Option<Box<Recent>>,
+    /// Names of a directory that share their hash with many others.
+    collisions: Option<Box<Collisions>>,
 }
 
 /// Most extents that a counter can tell.
@@ -118,6 +68,7 @@ impl InodeState {
             changed: false,
             lists: [None, None],
             recent: None,
+            collisions: None,
         }
     }
 
@@ -139,6 +90,7 @@ impl InodeState {
             changed: false,
             lists: [None, None],
             recent: None,
+            collisions: None,
         }
     }
 
@@ -156,7 +108,7 @@ impl InodeState {
         self.core.aformat = Form::Extents as u8;
         self.core.flags2 = U64::new(flags);
         self.literal.clear();
-        (self.lists, self.recent) = ([None, None], None);
+        self.forget();
         self.features = features;
         // One, and one more for the change that makes it.
         self.core.changecount = U64::new(1);
@@ -175,8 +127,13 @@ impl InodeState {
         self.core.flags2 = U64::new(flags);
         self.core.changecount = U64::new(changes);
         (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime) = times;
-        (self.lists, self.recent) = ([None, None], None);
+        self.forget();
         self.edit();
+    }
+
+    /// Drops what is in memory besides the inode itself.
+    fn forget(&mut self) {
+        (self.lists, self.recent, self.collisions) = ([None, None], None, None);
     }
 
     /// Leaves nothing of the core but who it is.
@@ -557,6 +514,11 @@ impl InodeState {
     /// The same, to note one.
     pub(crate) fn recent_mut(&mut self) -> &mut Recent {
         self.recent.get_or_insert_default()
+    }
+
+    /// The index of a directory's names that share a hash.
+    pub(crate) fn collisions(&mut self) -> &mut Option<Box<Collisions>> {
+        &mut self.collisions
     }
 
     /// Decodes and verifies the extents of a fork that has them in the inode, unless they are in core. A fork that is

@@ -12,6 +12,7 @@ use format::ondisk::U16;
 
 use super::Directory;
 use super::blocks::DirBlocks;
+use super::collisions::CROWD;
 use super::data::{Hit, Search, Wanted};
 use super::error::Result;
 
@@ -23,7 +24,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         wanted: Wanted<'_>,
     ) -> Result<(LeafShape, Search<B::Id>)> {
         let shape = self.leaf_shape(id)?;
-        Ok((shape, self.search(id, shape.slots, wanted)?))
+        Ok((shape, self.search(id, shape.slots, wanted, CROWD)?))
     }
 
     pub(super) fn alone_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
@@ -66,6 +67,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             None => self.fresh_data(index)?,
         };
         let (pointer, best) = self.put_entry(data, index, new)?;
+        self.index_added(Wanted { name: new.name, hash }, pointer, self.root());
         self.edit(id, |open, _| {
             if more_bests > 0 {
                 let mut bests = leaf::bests(open.bytes())?.to_vec();
@@ -140,6 +142,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         }
         let entries = self.look(id, |bytes| shape.slots.compacted(bytes, None))?;
         self.edit(data, |open, geometry| single::add_leaf(open, geometry, &entries))?;
+        self.index_moved(&entries, FileBlock(0));
         self.blocks.free(root, id)?;
         self.single_to_inside(data)
     }

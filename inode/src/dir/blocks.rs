@@ -8,6 +8,7 @@ use format::dir::leaf::Leaf;
 use format::edit::BlockMut;
 use format::{Damage, ForkBlock, Geometry, dabtree};
 
+use super::collisions::Collisions;
 use super::error::Result;
 
 /// Which kinds of block are acceptable at a place of the fork.
@@ -93,6 +94,8 @@ pub trait DirBlocks {
     fn block(&mut self, id: Self::Id) -> Self::Block<'_>;
     /// Lets a block go that was not changed.
     fn release(&mut self, id: Self::Id);
+    /// The index of names that share a hash, which is kept with the directory's inode.
+    fn collisions(&mut self) -> &mut Option<Box<Collisions>>;
     /// Changes when the transaction let blocks go by itself.
     fn epoch(&self) -> u32;
 }

@@ -12,6 +12,7 @@ use format::dir::{DataPtr, Space, entry_size};
 use format::hash;
 
 use super::blocks::{DirBlocks, Kind};
+use super::collisions::ANY_CROWD;
 use super::error::{Error, Result};
 use super::{Directory, Found};
 
@@ -29,9 +30,28 @@ pub(super) struct Hit<Id> {
     pub slot: usize,
 }
 
+/// An entry that was found by its name, without its leaf entry.
+pub(super) struct Spot<Id> {
+    pub found: Found,
+    /// As of a [`Hit`].
+    pub data: Id,
+    pub index: usize,
+    pub offset: usize,
+}
+
+impl<Id> Spot<Id> {
+    /// With the slot of its leaf entry, in the leaf that was searched.
+    pub fn with_slot(self, slot: usize) -> Hit<Id> {
+        let Self { found, data, index, offset } = self;
+        Hit { found, data, index, offset, slot }
+    }
+}
+
 /// What a search in one leaf came to.
 pub(super) enum Search<Id> {
     Hit(Hit<Id>),
+    /// There is such an entry, and its leaf entry is in another leaf of the tree.
+    Elsewhere(Spot<Id>, FileBlock),
     /// There is none. It would go here, in front of all with its hash.
     Miss(usize),
     /// The same, and the last entry of this leaf has the hash or a lower one: the next leaf may have it.
@@ -39,11 +59,11 @@ pub(super) enum Search<Id> {
 }
 
 impl<Id> Search<Id> {
-    /// The entry, if there is one.
+    /// The entry, if the leaf has it.
     pub fn hit(self) -> Option<Hit<Id>> {
         match self {
             Self::Hit(hit) => Some(hit),
-            Self::Miss(_) | Self::Beyond(_) => None,
+            Self::Elsewhere(..) | Self::Miss(_) | Self::Beyond(_) => None,
         }
     }
 }
@@ -65,10 +85,23 @@ impl<B: DirBlocks> Directory<'_, B> {
         entry_size(new.name.len(), self.geometry)
     }
 
-    /// Searches among the leaf entries of one block.
-    pub(super) fn search(&mut self, leaf: B::Id, slots: Slots, wanted: Wanted<'_>) -> Result<Search<B::Id>> {
+    /// Searches among the leaf entries of one block. Where that takes comparing more than `crowd` names, they are
+    /// indexed, and the index answers.
+    pub(super) fn search(
+        &mut self,
+        leaf: B::Id,
+        slots: Slots,
+        wanted: Wanted<'_>,
+        crowd: usize,
+    ) -> Result<Search<B::Id>> {
         let first = self.look(leaf, |bytes| Ok(slots::first_at_least(slots.view(bytes)?, wanted.hash)))?;
-        let mut open: Option<(FileBlock, B::Id)> = None;
+        if self.blocks.collisions().is_some()
+            && crowd != ANY_CROWD
+            && let Some(search) = self.search_index(leaf, (slots, first), wanted)?
+        {
+            return Ok(search);
+        }
+        let (mut open, mut compared) = (None, 0);
         for slot in first..slots.count {
             let entry = self.look(leaf, |bytes| Ok(slots.view(bytes)?.get(slot).copied()))?;
             let Some(entry) = entry.filter(|entry| entry.hashval.get() == wanted.hash) else {
@@ -78,29 +111,52 @@ impl<B: DirBlocks> Directory<'_, B> {
             if pointer == DataPtr::NULL {
                 continue;
             }
+            if compared == crowd {
+                return self.search_crowd(leaf, (slots, first), wanted);
+            }
+            compared += 1;
             let (block, offset) = pointer.split(self.geometry);
-            let data = match open {
-                Some((at, id)) if at == block => id,
-                _ => {
-                    if let Some((_, id)) = open.take().filter(|(_, id)| *id != leaf) {
-                        self.blocks.release(id);
-                    }
-                    let id = self.read_data(block)?;
-                    open = Some((block, id));
-                    id
-                }
-            };
-            let geometry = self.geometry;
-            let found = self.look(data, |bytes| {
-                let entry = entry::at(bytes, geometry, block, offset)?;
-                Ok(hash::names_match(entry.name, wanted.name, geometry).then(|| Found::from(entry)))
-            })?;
-            if let Some(found) = found {
+            let data = self.open_data(&mut open, block, leaf)?;
+            if let Some(found) = self.compare(data, (block, offset), wanted)? {
                 let index = self.data_index(block);
                 return Ok(Search::Hit(Hit { found, data, index, offset, slot }));
             }
         }
         Ok(Search::Beyond(first))
+    }
+
+    /// The data block of the next entry on a walk, which lets the one before go, unless it is `kept`.
+    #[inline]
+    pub(super) fn open_data(
+        &mut self,
+        open: &mut Option<(FileBlock, B::Id)>,
+        block: FileBlock,
+        kept: B::Id,
+    ) -> Result<B::Id> {
+        if let Some((_, id)) = open.filter(|(at, _)| *at == block) {
+            return Ok(id);
+        }
+        if let Some((_, id)) = open.take().filter(|(_, id)| *id != kept) {
+            self.blocks.release(id);
+        }
+        let id = self.read_data(block)?;
+        *open = Some((block, id));
+        Ok(id)
+    }
+
+    /// What the entry at a place of a data block says, if it has the name.
+    #[inline]
+    pub(super) fn compare(
+        &self,
+        data: B::Id,
+        (block, offset): (FileBlock, usize),
+        wanted: Wanted<'_>,
+    ) -> Result<Option<Found>> {
+        let geometry = self.geometry;
+        self.look(data, |bytes| {
+            let entry = entry::at(bytes, geometry, block, offset)?;
+            Ok(hash::names_match(entry.name, wanted.name, geometry).then(|| Found::from(entry)))
+        })
     }
 
     /// Brings a block of entries in.

@@ -14,6 +14,7 @@ use format::{Damage, ForkBlock, Place};
 use log::engine::{BufferId, Edit, Error, Extent as DiskExtent, Segments, Transaction};
 
 use super::blocks::{DirBlocks, Kind};
+use super::collisions::Collisions;
 use super::error::Result;
 use crate::extents::ExtentList;
 use crate::fork::{Fork, TOO_MANY};
@@ -309,6 +310,11 @@ impl DirBlocks for ForkBlocks<'_> {
 
     fn release(&mut self, id: DirBlock) {
         self.tx.release(id.buffer);
+    }
+
+    #[inline]
+    fn collisions(&mut self) -> &mut Option<Box<Collisions>> {
+        self.state.collisions()
     }
 
     fn epoch(&self) -> u32 {

@@ -6,10 +6,18 @@ use base::Ino;
 use format::dir::DataPtr;
 use proptest::prelude::*;
 
-use super::Directory;
-use super::memory::{Memory, geometry};
+use format::dir::edit::single::SingleLeaf;
 
+use super::collisions::ANY_CROWD;
+use super::memory::{Memory, geometry};
+use super::tests::alike;
+use super::{Directory, Form, Found, Result};
+
+/// One name in three shares its hash with many others.
 fn name(number: u16) -> Vec<u8> {
+    if number.is_multiple_of(3) {
+        return alike(number.into());
+    }
     format!("{number}{}", "x".repeat(usize::from(number % 40))).into_bytes()
 }
 
@@ -45,6 +53,27 @@ fn damage(memory: &mut Memory, flips: &[(usize, usize, u8)]) {
     }
 }
 
+/// Looks a name up without an index of names that share a hash.
+fn lookup_in_leaves(dir: &mut Directory<'_, Memory>, name: &[u8]) -> Result<Option<Found>> {
+    let wanted = dir.wanted(name);
+    let (leaf, slots) = match dir.form()? {
+        Form::Inside => return dir.lookup(name),
+        Form::Single(id) => (id, dir.look(id, SingleLeaf::of)?.slots),
+        Form::Alone(id) => (id, dir.leaf_shape(id)?.slots),
+        Form::Tree(root) => {
+            let path = dir.descend(root, wanted.hash)?;
+            let way = dir.tree_search(path, wanted, ANY_CROWD)?;
+            return Ok(way.hit.map(|hit| hit.found));
+        }
+    };
+    Ok(dir.search(leaf, slots, wanted, ANY_CROWD)?.hit().map(|hit| hit.found))
+}
+
+/// What was found, or that something is wrong.
+fn outcome(result: Result<Option<Found>>) -> Option<Option<Found>> {
+    result.ok()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
@@ -58,8 +87,12 @@ proptest! {
         let mut memory = directory(block_log, names);
         damage(&mut memory, &anywhere);
         damage(&mut memory, &headers);
+        memory.collisions = None;
         let geometry = memory.geometry.clone();
         let mut dir = Directory::new(&geometry, &mut memory);
+        for number in (0..names).step_by(7) {
+            assert_eq!(outcome(dir.lookup(&name(number))), outcome(lookup_in_leaves(&mut dir, &name(number))));
+        }
         for (op, number) in ops {
             let name = name(number % names.max(1));
             let _ = match op {

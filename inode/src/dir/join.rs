@@ -136,6 +136,9 @@ impl<B: DirBlocks> Directory<'_, B> {
             Entries::Leaf(entries) => leaf::put_entries(open, entries),
             Entries::Node(entries) => node::put_entries(open, entries),
         })?;
+        if let Entries::Leaf(entries) = &all {
+            self.index_moved(entries, kept.block);
+        }
         self.unlink(nodes, dropped.index, (dropped.block, dropped.id))?;
         let index = if dropped.index < kept.index { kept.index - 1 } else { kept.index };
         if let Some(parent) = nodes.last_mut() {
@@ -220,10 +223,13 @@ impl<B: DirBlocks> Directory<'_, B> {
             }
             let at = self.blocks.identity(root);
             match self.entries(id)? {
-                Entries::Leaf(entries) => self.edit(root, |open, geometry| {
-                    leaf::init(open, geometry, at, LEAFN_MAGIC)?;
-                    leaf::put_entries(open, &entries)
-                })?,
+                Entries::Leaf(entries) => {
+                    self.edit(root, |open, geometry| {
+                        leaf::init(open, geometry, at, LEAFN_MAGIC)?;
+                        leaf::put_entries(open, &entries)
+                    })?;
+                    self.index_moved(&entries, root_block);
+                }
                 Entries::Node(entries) => self.edit(root, |open, geometry| {
                     node::init(open, geometry, at, level)?;
                     node::put_entries(open, &entries)

@@ -1,6 +1,7 @@
 //! A fork in memory, for tests: it has as much room as it is told, counts what is logged, and can judge the directory
 //! that it holds.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -17,6 +18,7 @@ use format::stamp::Stamp;
 use format::{Damage, ForkBlock, Geometry, Place, hash};
 
 use super::blocks::{DirBlocks, Kind};
+use super::collisions::Collisions;
 use super::error::{Error, Result};
 
 pub(super) const INO: Ino = Ino(131);
@@ -69,6 +71,9 @@ pub(super) struct Memory {
     pub frees: bool,
     /// Bytes that were logged.
     pub logged: usize,
+    pub collisions: Option<Box<Collisions>>,
+    /// How often the bytes of a block were looked at.
+    pub looks: Cell<usize>,
 }
 
 impl Memory {
@@ -83,6 +88,8 @@ impl Memory {
             room: u32::MAX,
             frees: true,
             logged: 0,
+            collisions: None,
+            looks: Cell::new(0),
         }
     }
 
@@ -98,6 +105,7 @@ impl Memory {
     /// Judges everything: each block by its verifier, and the blocks against each other.
     pub fn check(&mut self) -> std::result::Result<(), String> {
         if let Some(local) = &self.local {
+            assert!(self.collisions.is_none(), "an index of blocks that are gone");
             assert_eq!(self.size, local.len() as u64);
             assert!(self.blocks.is_empty(), "blocks beside contents in the inode");
             let shortform = Shortform::verify(local, &self.geometry).map_err(|damage| damage.to_string())?;
@@ -125,7 +133,7 @@ impl Memory {
             singles += usize::from(data.is_single());
             for entry in data.entries() {
                 let entry = entry.unwrap();
-                entries.push((hash::entry(entry.name, &self.geometry), entry.pointer.0));
+                entries.push((hash::entry(entry.name, &self.geometry), entry.pointer.0, entry.name.to_vec()));
             }
             let index = (block.get() >> self.geometry.dir_block_log) as usize;
             bests.resize(index, NULL_BEST);
@@ -136,19 +144,43 @@ impl Memory {
         let beyond = self.in_space(Space::Leaf).count() + self.in_space(Space::Free).count();
         if singles > 0 {
             assert_eq!((self.blocks.len(), beyond), (1, 0), "one block is all");
-            return Ok(());
+            return self.check_index(&entries, |_| FileBlock(0));
         }
         entries.sort_unstable();
-        let mut walk = Walk { memory: self, leaves: Vec::new(), last: [None; 7], blocks: 0 };
+        let mut walk = Walk { memory: self, leaves: BTreeMap::new(), last: [None; 7], blocks: 0 };
         walk.enter(Space::Leaf.first_block(&self.geometry), None);
         walk.finish();
-        let (mut leaves, tree_blocks) = (walk.leaves, walk.blocks);
+        let (leaves, tree_blocks) = (walk.leaves, walk.blocks);
         assert_eq!(tree_blocks, self.in_space(Space::Leaf).count(), "blocks in the tree");
-        leaves.sort_unstable();
-        if leaves != entries {
+        if !leaves.keys().copied().eq(entries.iter().map(|(hash, pointer, _)| (*hash, *pointer))) {
             return Err(format!("{} leaf entries for {} entries", leaves.len(), entries.len()));
         }
+        self.check_index(&entries, |entry| leaves[&entry])?;
         self.check_bests(&bests)
+    }
+
+    /// The index has all entries of the hashes that it knows, each by its name and with the block of its leaf entry,
+    /// and no others.
+    fn check_index(
+        &self,
+        entries: &[(u32, u32, Vec<u8>)],
+        leaf: impl Fn((u32, u32)) -> FileBlock,
+    ) -> std::result::Result<(), String> {
+        let Some(index) = &self.collisions else { return Ok(()) };
+        let indexed: Vec<_> = entries.iter().filter(|(hash, ..)| index.has(*hash)).collect();
+        assert_eq!(indexed.len(), index.len(), "entries in the index");
+        for (hash, pointer, name) in indexed {
+            let tag = index.tag(*hash, &hash::folded(name, &self.geometry));
+            let mut same = std::iter::successors(index.first(tag), |pointer| index.next(*pointer));
+            if !same.any(|found| found.0 == *pointer) {
+                return Err(format!("{name:x?} is not in the index"));
+            }
+            let (told, is) = (index.leaf(DataPtr(*pointer)), leaf((*hash, *pointer)));
+            if told != Some(is) {
+                return Err(format!("the leaf entry of {name:x?} is in {is}, told {told:?}"));
+            }
+        }
+        Ok(())
     }
 
     fn check_bests(&self, bests: &[u16]) -> std::result::Result<(), String> {
@@ -175,7 +207,8 @@ impl Memory {
 /// A walk over the tree.
 struct Walk<'m> {
     memory: &'m Memory,
-    leaves: Vec<(u32, u32)>,
+    /// The block of each leaf entry, by hash and address.
+    leaves: BTreeMap<(u32, u32), FileBlock>,
     /// The last block of each level, and what it names as the next.
     last: [Option<(u64, u64)>; 7],
     blocks: usize,
@@ -205,7 +238,7 @@ impl Walk<'_> {
         }
         self.siblings(0, block, (leaf.info.back.get(), leaf.info.forw.get()));
         let live = leaf.entries.iter().filter(|entry| entry.pointer() != DataPtr::NULL);
-        self.leaves.extend(live.map(|entry| (entry.hashval.get(), entry.address.get())));
+        self.leaves.extend(live.map(|entry| ((entry.hashval.get(), entry.address.get()), block)));
     }
 
     fn siblings(&mut self, level: u16, block: FileBlock, (back, forw): (u32, u32)) {
@@ -336,6 +369,7 @@ impl DirBlocks for Memory {
     }
 
     fn bytes(&self, id: u64) -> &[u8] {
+        self.looks.update(|looks| looks + 1);
         &self.blocks[&id].1
     }
 
@@ -344,6 +378,10 @@ impl DirBlocks for Memory {
     }
 
     fn release(&mut self, _: u64) {}
+
+    fn collisions(&mut self) -> &mut Option<Box<Collisions>> {
+        &mut self.collisions
+    }
 
     fn epoch(&self) -> u32 {
         0

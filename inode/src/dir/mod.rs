@@ -11,6 +11,7 @@
 //! | `table` | the room of each data block, in free blocks |
 //! | `data` | what all forms with data blocks share |
 //! | [`Standing`], [`Vacancy`] | where a name stands; where it would go that is not there |
+//! | [`collisions`], `crowd` | names that share their hash with many others |
 //! | `recent` | buffers that were used lately |
 //! | `read` | entries in the order of the disk |
 //!
@@ -31,6 +32,8 @@
 
 mod alone;
 pub mod blocks;
+pub mod collisions;
+mod crowd;
 mod data;
 mod error;
 mod fork_blocks;
@@ -45,6 +48,8 @@ mod table;
 mod tree;
 mod vacancy;
 
+#[cfg(test)]
+mod collision_tests;
 #[cfg(test)]
 mod fork_tests;
 #[cfg(test)]
@@ -61,6 +66,7 @@ use format::dir::{DataPtr, Entry, Space};
 use format::{Damage, Geometry, Place, dabtree};
 
 pub use blocks::{DirBlocks, Kind};
+use crowd::Known;
 pub use error::{Error, Result};
 pub use fork_blocks::{DirBlock, ForkBlocks};
 pub use format::dir::edit::entry::NewEntry;
@@ -136,6 +142,14 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
         }
         if name == b".." && self.blocks.local().is_some() {
             return self.inside_parent().map(Some);
+        }
+        if self.blocks.collisions().is_some() {
+            verify_length(name)?;
+            match self.known(self.wanted(name))? {
+                Known::Unindexed => {}
+                Known::Absent => return Ok(None),
+                Known::Present(spot) => return Ok(Some(spot.found)),
+            }
         }
         Ok(self.standing(name)?.map(|place| place.found()))
     }
@@ -309,14 +323,20 @@ fn has_nul_or_slash(name: &[u8]) -> bool {
     }) || rest.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
+/// Refuses what is longer than any name.
+fn verify_length(name: &[u8]) -> Result<()> {
+    if name.len() > 255 {
+        return Err(Error::Refused { errno: errno::ENAMETOOLONG, why: "the name is longer than 255 bytes" });
+    }
+    Ok(())
+}
+
 /// Refuses what cannot be the name of an entry that is added or removed.
 ///
 /// # Errors
 /// `ENAMETOOLONG`, `EINVAL`.
 pub fn verify_name(name: &[u8]) -> Result<()> {
-    if name.len() > 255 {
-        return Err(Error::Refused { errno: errno::ENAMETOOLONG, why: "the name is longer than 255 bytes" });
-    }
+    verify_length(name)?;
     if name.is_empty() || name == b"." || name == b".." || has_nul_or_slash(name) {
         let why = "a name is not empty, not \".\" or \"..\", and has no \"/\" and no NUL";
         return Err(Error::Refused { errno: errno::EINVAL, why });

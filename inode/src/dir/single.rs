@@ -12,7 +12,8 @@ use format::dir::{DataPtr, Entry};
 use format::ondisk::U16;
 
 use super::blocks::DirBlocks;
-use super::data::{Hit, Search};
+use super::collisions::CROWD;
+use super::data::{Hit, Search, Wanted};
 use super::error::Result;
 use super::{Directory, Found};
 
@@ -20,7 +21,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn single_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
         let wanted = self.wanted(name);
         let leaf = self.look(id, single::SingleLeaf::of)?;
-        self.search(id, leaf.slots, wanted)
+        self.search(id, leaf.slots, wanted, CROWD)
     }
 
     pub(super) fn single_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
@@ -31,11 +32,12 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn single_insert(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
         let (hash, size) = (self.wanted(new.name).hash, self.entry_size(new));
         let added = self.edit(id, |open, geometry| {
-            let Some(offset) = single::insert(open, geometry, hash, size)? else { return Ok(false) };
+            let Some(offset) = single::insert(open, geometry, hash, size)? else { return Ok(None) };
             entry::put_entry(open, geometry, offset, new)?;
-            Ok(true)
+            Ok(Some(DataPtr::new(FileBlock(0), offset, geometry)))
         })?;
-        if added {
+        if let Some(pointer) = added {
+            self.index_added(Wanted { name: new.name, hash }, pointer, FileBlock(0));
             return Ok(());
         }
         let need = self.blocks_to_alone(id, size)?;
@@ -88,6 +90,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         if let Some(bytes) = shortform::build(self.geometry, parent, named, capacity) {
             self.blocks.free(FileBlock(0), id)?;
             self.blocks.set_local(&bytes)?;
+            self.forget_index();
         }
         Ok(())
     }
@@ -114,6 +117,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             leaf::put_bests(open, &[U16::new(best)])?;
             leaf::put_entries(open, &entries)
         })?;
+        self.index_moved(&entries, self.root());
         Ok(id)
     }
 }

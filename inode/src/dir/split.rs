@@ -40,11 +40,16 @@ impl<B: DirBlocks> Directory<'_, B> {
             leaf::init(open, geometry, at, LEAFN_MAGIC)?;
             leaf::put_entries(open, &moved)
         })?;
+        self.index_moved(&moved, right_block);
         self.edit(left.id, |open, _| leaf::truncate(open, kept))?;
         self.link_right(left, (right_block, right))?;
         let (hash, pointer) = (new.hashval.get(), new.pointer());
-        let (target, slot) = if goes_left { (left.id, slot) } else { (right, slot.saturating_sub(kept)) };
+        let (block, target, slot) = match goes_left {
+            true => (left.block, left.id, slot),
+            false => (right_block, right, slot.saturating_sub(kept)),
+        };
         self.edit(target, |open, _| leaf::insert(open, hash, pointer, slot))?;
+        self.index_moved(&[new], block);
         let last = |this: &Self, id| {
             let shape = this.leaf_shape(id)?;
             this.look(id, |bytes| Ok(shape.last_hash(bytes)?.unwrap_or(0)))
@@ -124,6 +129,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             leaf::init(open, geometry, at, LEAFN_MAGIC)?;
             leaf::put_entries(open, &entries)
         })?;
+        self.index_moved(&entries, block);
         let hash = entries.last().map_or(0, |entry| entry.hashval.get());
         nodes.push(self.raise_root(root, 1, hash, block)?);
         Ok(Step { block, id, index: 0 })

@@ -1,12 +1,10 @@
 //! Where a name stands: so that taking it away searches for it once.
 
-use base::errno;
-
 use super::blocks::DirBlocks;
 use super::data::Hit;
-use super::error::{Error, Result};
+use super::error::Result;
 use super::tree::{Path, Way};
-use super::{Directory, Form, Found, NO_SUCH_NAME, verify_name};
+use super::{Directory, Form, Found, NO_SUCH_NAME, verify_length, verify_name};
 
 /// The place of a name, within one transaction and while the directory stays as it is.
 pub struct Standing<Id> {
@@ -37,12 +35,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// # Errors
     /// `ENAMETOOLONG`, damage, and what the device reports.
     pub fn standing(&mut self, name: &[u8]) -> Result<Option<Standing<B::Id>>> {
-        if name.len() > 255 {
-            return Err(Error::Refused {
-                errno: errno::ENAMETOOLONG,
-                why: "the name is longer than 255 bytes",
-            });
-        }
+        verify_length(name)?;
         let at = match self.form()? {
             Form::Inside => self.inside_find(name)?.map(|(start, found)| (found, At::Inside(start))),
             Form::Single(id) => self.single_find(id, name)?.map(|hit| (hit.found, At::Single(id, hit))),
@@ -69,6 +62,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             At::Alone(id, hit) => self.alone_remove(id, hit)?,
             At::Tree(path, hit) => self.tree_remove(path, hit)?,
         }
+        self.index_removed(name, place.found.pointer);
         Ok(place.found)
     }
 }

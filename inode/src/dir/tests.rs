@@ -6,37 +6,41 @@ use std::ops::ControlFlow;
 
 use base::{Ino, errno};
 use format::dir::DataPtr;
-use format::hash;
+use format::{Geometry, hash};
 use proptest::prelude::*;
 
 use super::memory::{INO, Memory, geometry};
 use super::{Directory, Error, Found};
 
-type Model = BTreeMap<Vec<u8>, (Ino, u8)>;
+pub(super) type Model = BTreeMap<Vec<u8>, (Ino, u8)>;
 
 const PARENT: Ino = Ino(140);
 
 /// A directory and what it should hold.
-struct Pair {
-    memory: Memory,
-    model: Model,
+pub(super) struct Pair {
+    pub memory: Memory,
+    pub model: Model,
     parent: Ino,
 }
 
 impl Pair {
-    fn new(block_log: u8, dir_block_log: u8, capacity: usize) -> Self {
-        let mut memory = Memory::new(geometry(block_log, dir_block_log), capacity);
+    pub fn new(block_log: u8, dir_block_log: u8, capacity: usize) -> Self {
+        Self::on(geometry(block_log, dir_block_log), capacity)
+    }
+
+    pub fn on(geometry: Geometry, capacity: usize) -> Self {
+        let mut memory = Memory::new(geometry, capacity);
         let geometry = memory.geometry.clone();
         Directory::new(&geometry, &mut memory).init(PARENT).unwrap();
         Self { memory, model: Model::new(), parent: PARENT }
     }
 
-    fn with<T>(&mut self, run: impl FnOnce(&mut Directory<'_, Memory>) -> T) -> T {
+    pub fn with<T>(&mut self, run: impl FnOnce(&mut Directory<'_, Memory>) -> T) -> T {
         let geometry = self.memory.geometry.clone();
         run(&mut Directory::new(&geometry, &mut self.memory))
     }
 
-    fn add(&mut self, name: &[u8], ino: Ino, ftype: u8) {
+    pub fn add(&mut self, name: &[u8], ino: Ino, ftype: u8) {
         let result = self.with(|dir| dir.add(name, ino, ftype));
         if self.model.contains_key(name) {
             assert_eq!(result.unwrap_err().errno(), errno::EEXIST);
@@ -48,7 +52,7 @@ impl Pair {
         }
     }
 
-    fn remove(&mut self, name: &[u8]) {
+    pub fn remove(&mut self, name: &[u8]) {
         let result = self.with(|dir| dir.remove(name));
         match self.model.remove(name) {
             Some((ino, ftype)) => {
@@ -59,7 +63,7 @@ impl Pair {
         }
     }
 
-    fn replace(&mut self, name: &[u8], ino: Ino, ftype: u8) {
+    pub fn replace(&mut self, name: &[u8], ino: Ino, ftype: u8) {
         let result = self.with(|dir| dir.replace(name, ino, ftype));
         if let Err(Error::NoSpace { .. }) = result {
             assert!(self.memory.room < u32::MAX);
@@ -79,7 +83,7 @@ impl Pair {
     }
 
     /// Positions and names in the order of the disk.
-    fn list(&mut self) -> Vec<(DataPtr, Vec<u8>, Ino, u8)> {
+    pub fn list(&mut self) -> Vec<(DataPtr, Vec<u8>, Ino, u8)> {
         let mut list = Vec::new();
         self.with(|dir| {
             dir.read(DataPtr(0), |entry| {
@@ -91,7 +95,7 @@ impl Pair {
         list
     }
 
-    fn check(&mut self) {
+    pub fn check(&mut self) {
         self.memory.check().unwrap();
         let list = self.list();
         assert!(list.is_sorted_by(|left, right| left.0 < right.0), "positions rise");
@@ -116,7 +120,7 @@ impl Pair {
         }
     }
 
-    fn check_lookups(&mut self) {
+    pub fn check_lookups(&mut self) {
         let names: Vec<_> = self.model.iter().map(|(name, entry)| (name.clone(), *entry)).collect();
         for (name, (ino, ftype)) in names {
             let found: Option<Found> = self.with(|dir| dir.lookup(&name)).unwrap();
@@ -149,7 +153,7 @@ fn name(number: u16) -> Vec<u8> {
 }
 
 /// Names that all have one hash: bytes 32 apart are rotated alike, so that equal changes of both cancel each other.
-fn alike(number: u32) -> Vec<u8> {
+pub(super) fn alike(number: u32) -> Vec<u8> {
     let mut name = vec![b'a'; 64];
     for bit in 0..32 {
         if number >> bit & 1 == 1 {
@@ -166,7 +170,7 @@ fn names_that_should_share_a_hash_do() {
     assert_ne!(alike(0), alike(12345));
 }
 
-fn ino(number: u32, wide: bool) -> Ino {
+pub(super) fn ino(number: u32, wide: bool) -> Ino {
     Ino(u64::from(number % 100_000) + 200 + if wide { 1 << 33 } else { 0 })
 }
 
@@ -236,7 +240,7 @@ proptest! {
 }
 
 /// A permutation that needs no random numbers: a linear congruence with full period.
-fn shuffled(count: usize) -> impl Iterator<Item = usize> {
+pub(super) fn shuffled(count: usize) -> impl Iterator<Item = usize> {
     let period = count.next_power_of_two();
     let mut state = 1;
     (0..period)

@@ -13,7 +13,8 @@ use smallvec::SmallVec;
 
 use super::Directory;
 use super::blocks::{DirBlocks, Kind};
-use super::data::{Hit, Search};
+use super::collisions::{ANY_CROWD, CROWD};
+use super::data::{Hit, Search, Spot, Wanted};
 use super::error::{Error, Result};
 
 /// A block on the way from the root to a leaf.
@@ -126,7 +127,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Goes on to the leaf on the right; `false` at the end.
-    fn advance(&mut self, path: &mut Path<B::Id>) -> Result<bool> {
+    pub(super) fn advance(&mut self, path: &mut Path<B::Id>) -> Result<bool> {
         let mut depth = path.nodes.len();
         while let Some(up) = depth.checked_sub(1) {
             let Some(step) = path.nodes.get_mut(up) else { return Ok(false) };
@@ -148,17 +149,74 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(false)
     }
 
+    /// Goes on to the leaf at a block, which is not in front of this one; `false` where there is none.
+    fn advance_to(&mut self, path: &mut Path<B::Id>, leaf: FileBlock) -> Result<bool> {
+        for _ in 0..self.most_leaves()? {
+            if path.leaf.block == leaf {
+                return Ok(true);
+            }
+            let Some(step) = path.nodes.last_mut() else { return Ok(false) };
+            let (id, behind) = (step.id, step.index + 1);
+            let found = self.look(id, |bytes| {
+                let children = node::entries(bytes)?.iter().map(dabtree::NodeEntry::child).enumerate();
+                Ok(children.skip(behind).find(|(_, child)| *child == leaf).map(|(index, _)| index))
+            })?;
+            // Without its other leaves, or on to the next node.
+            let count = self.look(id, node::NodeShape::of)?.count;
+            step.index = found.unwrap_or(count).saturating_sub(1);
+            if !self.advance(path)? {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The way to an entry that the index knows, in a leaf behind the first that may hold the hash.
+    #[cold]
+    fn way_to(
+        &mut self,
+        mut path: Path<B::Id>,
+        (spot, leaf): (Spot<B::Id>, FileBlock),
+        wanted: Wanted<'_>,
+    ) -> Result<Way<B::Id>> {
+        if self.advance_to(&mut path, leaf)? {
+            let shape = self.leaf_shape(path.leaf.id)?;
+            let slot = self.look(path.leaf.id, |bytes| {
+                Ok(slots::position(shape.slots.view(bytes)?, wanted.hash, spot.found.pointer))
+            })?;
+            if let Some(slot) = slot {
+                return Ok(Way { path, hit: Some(spot.with_slot(slot)), first: None });
+            }
+        }
+        self.forget_index();
+        let root = self.read_tree(self.root())?;
+        let path = self.descend(root, wanted.hash)?;
+        self.tree_search(path, wanted, ANY_CROWD)
+    }
+
     /// Looks a name up.
     pub(super) fn tree_find(&mut self, root: B::Id, name: &[u8]) -> Result<Way<B::Id>> {
         let wanted = self.wanted(name);
-        let mut path = self.descend(root, wanted.hash)?;
+        let path = self.descend(root, wanted.hash)?;
+        self.tree_search(path, wanted, CROWD)
+    }
+
+    /// Searches the leaves from the first on that may hold the hash.
+    #[inline]
+    pub(super) fn tree_search(
+        &mut self,
+        mut path: Path<B::Id>,
+        wanted: Wanted<'_>,
+        crowd: usize,
+    ) -> Result<Way<B::Id>> {
         let mut searched = 0;
         // As many leaves as there can be: a tree that leads in circles ends here.
         while searched == 0 || searched < self.most_leaves()? {
             let shape = self.leaf_shape(path.leaf.id)?;
             let first = |slot| (searched == 0).then_some(NewSlot { hash: wanted.hash, slot, shape });
-            match self.search(path.leaf.id, shape.slots, wanted)? {
+            match self.search(path.leaf.id, shape.slots, wanted, crowd)? {
                 Search::Hit(hit) => return Ok(Way { path, hit: Some(hit), first: None }),
+                Search::Elsewhere(spot, leaf) => return self.way_to(path, (spot, leaf), wanted),
                 Search::Miss(slot) => return Ok(Way { path, hit: None, first: first(slot) }),
                 // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
                 Search::Beyond(slot) if !self.advance(&mut path)? => {
@@ -170,7 +228,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         Err(self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again")))
     }
 
-    fn most_leaves(&mut self) -> Result<u64> {
+    pub(super) fn most_leaves(&mut self) -> Result<u64> {
         let end = self.blocks.mapped_end(Space::Leaf.end_block(self.geometry))?;
         Ok(end.get().saturating_sub(self.root().get()) >> self.geometry.dir_block_log)
     }
@@ -214,6 +272,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             Some(room) => self.note_left(room, best)?,
             None => self.note_room(index, Some(best))?,
         }
+        self.index_added(Wanted { name: new.name, hash }, pointer, path.leaf.block);
         if full {
             return self.split_leaf(&mut path, slot, slots::entry(hash, pointer));
         }

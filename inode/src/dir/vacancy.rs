@@ -31,7 +31,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub fn vacancy(&mut self, name: &[u8]) -> Result<Vacancy<B::Id>> {
         verify_name(name)?;
         let free = |search: Search<B::Id>| match search {
-            Search::Hit(_) => Err(NAME_EXISTS),
+            Search::Hit(_) | Search::Elsewhere(..) => Err(NAME_EXISTS),
             Search::Miss(slot) | Search::Beyond(slot) => Ok(slot),
         };
         let place = match self.form()? {

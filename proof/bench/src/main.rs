@@ -60,8 +60,9 @@ struct Options {
     /// Most inodes of the engine's experiments: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
-    /// Of the engine, of contents, of create and of mount, only parts with this in their names: namespace, commits,
-    /// recovery, instructions, finobt; stream, cached, small, attributes; directory, empty; calls, stream, programs.
+    /// Of the engine, of contents, of create and of mount, only parts with this in their names: namespace, collisions,
+    /// commits, recovery, instructions, finobt; stream, cached, small, attributes; directory, empty; calls, stream,
+    /// programs.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     only: String,
     /// Leave the peers out, and so the need for root: rates of Xebec alone, of `engine` and `contents`.

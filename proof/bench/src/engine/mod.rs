@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`namespace`] | creating and removing files, on one thread and on two |
 //! | [`commits`] | commits that touch one inode |
+//! | [`collisions`] | many names with one hash in a directory |
 //! | [`finobt`] | allocating inodes among many that are in use |
 //! | [`recovery`] | replaying a full log |
 //! | [`instructions`] | whether a create costs the same among few files and many |
@@ -11,6 +12,7 @@
 //! Both sides work on images made by the same `mkfs` with the same options, on files in the page cache of one folder.
 //! The kernel's side pays a system call for each change, which is the point; its log and trees are the same work.
 
+mod collisions;
 mod commits;
 mod finobt;
 mod instructions;
@@ -57,8 +59,9 @@ impl Scale {
 /// Runs the parts that have `only` in their names.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Part<Scale>); 5] = [
+    let parts: [(&str, Part<Scale>); 6] = [
         ("namespace", namespace::run),
+        ("collisions", collisions::run),
         ("commits", commits::run),
         ("recovery", recovery::run),
         ("instructions", instructions::run),

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`kernel`] | `xfs_repair -n`, and mounts by the kernel |
 //! | [`calls`], [`matrix`], [`rules`] | the kernel as a subject: the model's rules are Linux's, and Xebec's |
+//! | [`collisions`] | many names of one hash in a directory |
 //! | [`limits`] | as many links as there can be |
 //! | [`scenarios`], [`volumes`] | each kind of work on each shape of volume |
 //! | [`crashes`] | a sample of crash states, recovered by the kernel |
@@ -15,6 +16,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod calls;
+mod collisions;
 mod contents;
 mod crashes;
 mod kernel;
