@@ -116,7 +116,7 @@ pub struct Finish<'f, B: Backing> {
     /// left afterwards is left here.
     pub rooms: B::Rooms,
     /// Told by [`Backing::finish`]: why what is left in `written` is mapped as before, and the size has not moved.
-    pub refused: Option<Error>,
+    pub refused: Option<Box<Error>>,
 }
 
 /// A volume below.

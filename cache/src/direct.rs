@@ -217,7 +217,7 @@ impl<B: Backing> Contents<B> {
             // Claims first: they are of blocks that are reserved.
             drop(written);
             (left, rooms) = (reserved, unused);
-            result.and(refused.map_or(Ok(()), Err))?;
+            result.and(refused.map_or(Ok(()), |why| Err(*why)))?;
             if let Some(size) = size {
                 self.disk_size.store(size, SeqCst);
             }

@@ -342,7 +342,7 @@ impl<B: Backing> Job<B> {
         let back = blocks_claimed::<B>(&refused).min(left);
         // Claims first: they are of blocks that are reserved.
         drop(refused);
-        self.failed = self.failed.take().or(why);
+        self.failed = self.failed.take().or(why.map(|why| *why));
         let released = self.settle(false);
         contents.give_back(released.saturating_sub(claimed - back));
         contents.put_back(back, left - back, rooms);

@@ -502,7 +502,7 @@ impl Backing for Volume {
             return Err(error);
         }
         for finish in files.iter_mut() {
-            finish.refused = self.shared.strike(Op::FinishOne).err();
+            finish.refused = self.shared.strike(Op::FinishOne).err().map(Box::new);
         }
         self.change(|state| {
             for finish in files.iter_mut().filter(|finish| finish.refused.is_none()) {

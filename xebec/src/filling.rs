@@ -198,7 +198,7 @@ impl<'v> Filling<'v> {
             self.unreserve(reserved);
             refused = refused.or(why);
         }
-        Ok(done.and(refused.map_or(Ok(()), Err))?)
+        Ok(done.and(refused.map_or(Ok(()), |why| Err(*why)))?)
     }
 
     /// Gives back the blocks of a part that is not written. The claims end first: others may reserve what is given

@@ -58,7 +58,7 @@ pub struct Finish {
     pub rooms: MappingRooms,
     /// Told by [`finish()`]: there was no room for the reverse mappings of what is left in `written`, which is mapped
     /// as before. The size has not moved then.
-    pub refused: Option<Error>,
+    pub refused: Option<Box<Error>>,
 }
 
 /// Finishes writes. Several small files are finished in one transaction, where their claims lie in one allocation group
@@ -224,7 +224,7 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
             match step.expect_room_to_write(written) {
                 Err(error @ Error::NoSpace { .. }) => {
                     // What lies behind it is finished all the same.
-                    finish.refused.get_or_insert(error);
+                    finish.refused.get_or_insert_with(|| Box::new(error));
                     refused.push(finish.written.remove(0));
                 }
                 ready => {

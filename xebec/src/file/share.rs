@@ -259,7 +259,7 @@ impl File<'_> {
             // Claims first: they are of blocks that are reserved.
             drop(written);
             drop(groups.given_blocks(reserved));
-            finished.and(refused.map_or(Ok(()), Err))?;
+            finished.and(refused.map_or(Ok(()), |why| Err(*why)))?;
             done += u64::from(count);
         }
         Ok(())
