@@ -1,6 +1,10 @@
 //! Names of owners and groups, from the image's own `/etc/passwd` and `/etc/group`: this machine's names mean nothing
 //! in somebody else's image.
 
+use std::str::FromStr;
+
+use anyhow::Context as _;
+
 /// The longest name that is believed.
 const NAME_MAX: usize = 32;
 /// The largest `passwd` or `group` that is looked at, in bytes.
@@ -76,11 +80,7 @@ impl Numbers {
 
     /// Those of a volume: what its file at this path says. None where it cannot be read.
     pub fn of(volume: &xebec::Volume, path: &[u8]) -> Self {
-        let file = xebec::OpenOptions::new().read(true).open(volume, path);
-        let Ok(file) = file else { return Self::default() };
-        let mut text = vec![0; file.len().min(BYTES_MAX) as usize];
-        let length = file.read_at(&mut text, 0).unwrap_or(0);
-        Self::parse(text.get(..length).unwrap_or_default())
+        Self::parse(&text_of(volume, path))
     }
 
     /// The number of a name.
@@ -88,6 +88,72 @@ impl Numbers {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name.as_bytes())).ok()?;
         self.0.get(at).map(|(_, number)| *number)
     }
+}
+
+/// What a volume's file of names holds; nothing where it cannot be read.
+fn text_of(volume: &xebec::Volume, path: &[u8]) -> Vec<u8> {
+    let file = xebec::OpenOptions::new().read(true).open(volume, path);
+    let Ok(file) = file else { return Vec::new() };
+    let mut text = vec![0; file.len().min(BYTES_MAX) as usize];
+    let length = file.read_at(&mut text, 0).unwrap_or(0);
+    text.truncate(length);
+    text
+}
+
+/// A user or a group of the command line: by number, or by the name that the image's own files give it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// By number.
+    Number(u32),
+    /// By name.
+    Name(String),
+}
+
+impl FromStr for Who {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(number) => Ok(Self::Number(number)),
+            Err(_) if is_ordinary(text.as_bytes()) && !text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Ok(Self::Name(text.into()))
+            }
+            Err(_) => Err(format!("{text:?} is neither a number nor a name")),
+        }
+    }
+}
+
+impl Who {
+    /// The number of a user of the volume.
+    pub fn user(&self, volume: &xebec::Volume) -> anyhow::Result<u32> {
+        self.number(volume, "/etc/passwd", "user")
+    }
+
+    /// The number of a group of the volume.
+    pub fn group(&self, volume: &xebec::Volume) -> anyhow::Result<u32> {
+        self.number(volume, "/etc/group", "group")
+    }
+
+    fn number(&self, volume: &xebec::Volume, path: &str, kind: &str) -> anyhow::Result<u32> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Name(name) => Numbers::of(volume, path.as_bytes()).get(name).with_context(|| {
+                format!("the volume's own {path} has no {kind} \"{name}\" (a number always works)")
+            }),
+        }
+    }
+}
+
+/// The group that a user of the volume begins with: the fourth field of `/etc/passwd`.
+pub fn login_group(volume: &xebec::Volume, uid: u32) -> anyhow::Result<u32> {
+    let text = text_of(volume, b"/etc/passwd");
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let group = lines.find_map(|line| {
+        let mut fields = std::str::from_utf8(line).ok()?.split(':').skip(2);
+        let number: u32 = fields.next()?.parse().ok()?;
+        (number == uid).then(|| fields.next()?.parse().ok()).flatten()
+    });
+    group.with_context(|| format!("the volume's own /etc/passwd has no user {uid} with a group"))
 }
 
 /// Names of owners and of groups.

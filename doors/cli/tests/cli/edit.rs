@@ -124,3 +124,36 @@ fn what_cannot_be_is_refused_with_one_error_and_nothing_is_changed() {
     scene.xebec("chmod", &["rwx", "/"]).assert().code(2);
     scene.is_whole();
 }
+
+/// Owners were numbers alone: names mean nothing without the image's own user list, which the image has.
+#[test]
+fn owners_are_named_as_the_image_names_them() {
+    let scene = Scene::new(Sample::Clean);
+    let owner = |path: &str| {
+        let listed = scene.output("ls", &["-ld", "--time-style=+", path]);
+        listed.split_whitespace().skip(2).take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    scene.xebec("chown", &["ada", "/etc/motd"]).assert().success();
+    assert_eq!(owner("/etc/motd"), ["ada", "root"]);
+    scene.xebec("chown", &["grace:ada", "/etc/motd"]).assert().success();
+    assert_eq!(owner("/etc/motd"), ["grace", "ada"]);
+    scene.xebec("chown", &["grace:", "/etc/motd"]).assert().success();
+    assert_eq!(owner("/etc/motd"), ["grace", "grace"]);
+    scene.xebec("chown", &[":root", "/etc/motd"]).assert().success();
+    assert_eq!(owner("/etc/motd"), ["grace", "root"]);
+    scene.xebec("mkdir", &["--uid", "ada", "--gid", "grace", "/new"]).assert().success();
+    assert_eq!(owner("/new"), ["ada", "grace"]);
+    scene.xebec("ln", &["-s", "--uid", "ada", "/x", "/link"]).assert().success();
+    assert_eq!(owner("/link"), ["ada", "root"]);
+    for (arguments, part) in [
+        (&["nosuch", "/etc/motd"][..], "/etc/passwd has no user \"nosuch\""),
+        (&[":nosuch", "/etc/motd"], "/etc/group has no group \"nosuch\""),
+        (&["77:", "/etc/motd"], "has no user 77"),
+    ] {
+        let said = stderr(&mut scene.xebec("chown", arguments));
+        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+    }
+    let said = stderr(&mut scene.xebec("touch", &["--uid", "nosuch", "/never"]));
+    assert!(said.contains("has no user") && !scene.output("ls", &["/"]).contains("never"), "{said}");
+    scene.is_whole();
+}

@@ -9,6 +9,7 @@ use xebec::{SetMetadata, Volume};
 
 use super::mode::Mode;
 use super::{Edit, each, tree};
+use crate::owners::{self, Who};
 
 /// Arguments of `chmod`.
 #[derive(Clone, Debug, Args)]
@@ -42,35 +43,62 @@ impl Edit for Chmod {
     }
 }
 
-/// Owner and group by number, as `OWNER`, `OWNER:GROUP` or `:GROUP`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Owner and group, as `OWNER`, `OWNER:GROUP`, `:GROUP`, or `OWNER:` with the owner's own group.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Owners {
-    uid: Option<u32>,
-    gid: Option<u32>,
+    user: Option<Who>,
+    group: Group,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Group {
+    /// It stays.
+    Same,
+    /// The one that the owner begins with.
+    Login,
+    Is(Who),
 }
 
 impl FromStr for Owners {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |part: &str| match part {
-            "" => Ok(None),
-            _ => part.parse().map(Some).map_err(|_| {
-                format!("{part:?} is no number (names mean nothing without the image's own user list)")
-            }),
+        let who = |part: &str| if part.is_empty() { Ok(None) } else { part.parse().map(Some) };
+        let (user, group) = match text.split_once(':') {
+            None => (who(text)?, Group::Same),
+            Some((user, group)) => match (who(user)?, who(group)?) {
+                (user, Some(group)) => (user, Group::Is(group)),
+                (user @ Some(_), None) => (user, Group::Login),
+                (None, None) => (None, Group::Same),
+            },
         };
-        let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
-        Ok(Self { uid: number(uid)?, gid: number(gid)? })
+        Ok(Self { user, group })
+    }
+}
+
+impl Owners {
+    /// The numbers that they are in a volume.
+    fn numbers(&self, volume: &Volume) -> anyhow::Result<(Option<u32>, Option<u32>)> {
+        let uid = self.user.as_ref().map(|user| user.user(volume)).transpose()?;
+        let gid = match (&self.group, uid) {
+            (Group::Is(group), _) => Some(group.group(volume)?),
+            (Group::Login, Some(uid)) => Some(owners::login_group(volume, uid)?),
+            _ => None,
+        };
+        Ok((uid, gid))
     }
 }
 
 /// Arguments of `chown`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  xebec chown disk.xfs 1000:1000 /home/me\n  xebec chown -R disk.xfs :33 /srv/www"
+    after_help = "Names are those of the image's own /etc/passwd and /etc/group. As with GNU chown, `alice:` gives the \
+    group that alice has in /etc/passwd, too.\n\n\
+    Examples:\n  xebec chown disk.xfs 1000:1000 /home/me\n  xebec chown -R disk.xfs alice: /home/alice\n  \
+    xebec chown -R disk.xfs :www-data /srv/www"
 )]
 pub struct Chown {
-    /// OWNER, OWNER:GROUP or :GROUP, by number.
+    /// OWNER, OWNER:GROUP, :GROUP or OWNER:, by number or by the image's own names.
     owners: Owners,
     /// What to change.
     #[arg(required = true, value_name = "PATH")]
@@ -85,7 +113,10 @@ pub struct Chown {
 
 impl Edit for Chown {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let Owners { uid, gid } = self.owners;
+        let (uid, gid) = match self.owners.numbers(volume) {
+            Ok(numbers) => numbers,
+            Err(error) => return tell(error),
+        };
         each(&self.paths, tell, |path| {
             let top = volume.resolve(path, !(self.no_dereference || self.recursive))?;
             tree(volume, top, self.recursive, &mut |ino, _| {
@@ -100,11 +131,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_are_numbers_and_each_may_be_left_out() {
+    fn owners_are_numbers_or_names_and_each_may_be_left_out() {
         let parse = |text: &str| text.parse::<Owners>();
-        assert_eq!(parse("7"), Ok(Owners { uid: Some(7), gid: None }));
-        assert_eq!(parse("7:8"), Ok(Owners { uid: Some(7), gid: Some(8) }));
-        assert_eq!(parse(":8"), Ok(Owners { uid: None, gid: Some(8) }));
-        assert!(parse("root").is_err());
+        let is = |number| Group::Is(Who::Number(number));
+        let owners = |user: Option<Who>, group| Ok(Owners { user, group });
+        assert_eq!(parse("7"), owners(Some(Who::Number(7)), Group::Same));
+        assert_eq!(parse("7:8"), owners(Some(Who::Number(7)), is(8)));
+        assert_eq!(parse(":8"), owners(None, is(8)));
+        assert_eq!(parse("root"), owners(Some(Who::Name("root".into())), Group::Same));
+        assert_eq!(parse("root:"), owners(Some(Who::Name("root".into())), Group::Login));
+        assert!(parse("4294967296").is_err() && parse("a b").is_err() && parse("/etc/motd").is_err());
     }
 }

@@ -9,6 +9,7 @@ use xebec::{Device, Kind, New, SetMetadata, Volume};
 
 use super::mode::Mode;
 use super::{Edit, at, bytes, each};
+use crate::owners::Who;
 
 /// Arguments of `mkdir`.
 #[derive(Clone, Debug, Args)]
@@ -29,17 +30,32 @@ pub struct Mkdir {
 }
 
 /// Owner and group of what is made.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Owner {
-    /// Owner, by number.
-    #[arg(long, value_name = "UID", default_value_t = 0)]
+    /// Owner, by number or by the image's own /etc/passwd.
+    #[arg(long, value_name = "USER", default_value = "0")]
+    uid: Who,
+    /// Group, by number or by the image's own /etc/group.
+    #[arg(long, value_name = "GROUP", default_value = "0")]
+    gid: Who,
+}
+
+/// The numbers of owner and group.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
     uid: u32,
-    /// Group, by number.
-    #[arg(long, value_name = "GID", default_value_t = 0)]
     gid: u32,
 }
 
 impl Owner {
+    /// What they are in a volume; where a name is not known, that is told.
+    fn numbers(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) -> Option<Numbers> {
+        let found = self.uid.user(volume).and_then(|uid| Ok(Numbers { uid, gid: self.gid.group(volume)? }));
+        found.map_err(tell).ok()
+    }
+}
+
+impl Numbers {
     /// A new file; where no mode is asked for, the usual one.
     fn of<'a>(&self, kind: Kind<'a>, mode: Option<&Mode>) -> New<'a> {
         let directory = matches!(kind, Kind::Directory);
@@ -51,10 +67,11 @@ impl Owner {
 
 impl Edit for Mkdir {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let new = self.owner.of(Kind::Directory, self.mode.as_ref());
+        let Some(owner) = self.owner.numbers(volume, tell) else { return };
+        let new = owner.of(Kind::Directory, self.mode.as_ref());
         each(&self.paths, tell, |path| {
             if self.parents {
-                let parents = self.owner.of(Kind::Directory, None);
+                let parents = owner.of(Kind::Directory, None);
                 if let Ok((_, name)) = volume.resolve_parent(path) {
                     return make_in_existing(volume, path, name, &new);
                 }
@@ -108,7 +125,8 @@ pub struct Touch {
 
 impl Edit for Touch {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let new = self.owner.of(Kind::File, self.mode.as_ref());
+        let Some(owner) = self.owner.numbers(volume, tell) else { return };
+        let new = owner.of(Kind::File, self.mode.as_ref());
         each(&self.paths, tell, |path| {
             let ino = match volume.resolve(path, true) {
                 Err(error) if error.errno() == errno::ENOENT && self.no_create => return Ok(()),
@@ -182,7 +200,8 @@ impl Edit for Mknod {
             Special::Pipe => Kind::Fifo,
             Special::Socket => Kind::Socket,
         };
-        let new = self.owner.of(kind, self.mode.as_ref());
+        let Some(owner) = self.owner.numbers(volume, tell) else { return };
+        let new = owner.of(kind, self.mode.as_ref());
         each(std::slice::from_ref(&self.path), tell, |path| {
             let (dir, name) = volume.resolve_parent(path)?;
             volume.create(dir, name, &new).map(drop)
@@ -215,14 +234,15 @@ pub struct Ln {
 
 impl Edit for Ln {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        if let Err(error) = self.link(volume) {
+        let Some(owner) = self.owner.numbers(volume, tell) else { return };
+        if let Err(error) = self.link(volume, owner) {
             tell(error);
         }
     }
 }
 
 impl Ln {
-    fn link(&self, volume: &Volume) -> anyhow::Result<()> {
+    fn link(&self, volume: &Volume, owner: Numbers) -> anyhow::Result<()> {
         let (target, link) = (bytes(&self.target), bytes(&self.link));
         let (dir, name) =
             super::move_::destination(volume, link, target, !self.no_dereference).map_err(at(link))?;
@@ -235,11 +255,7 @@ impl Ln {
                 volume.link(existing, dir, name)
             } else {
                 volume
-                    .create(
-                        dir,
-                        name,
-                        &New { uid: self.owner.uid, gid: self.owner.gid, ..New::symlink(target) },
-                    )
+                    .create(dir, name, &New { uid: owner.uid, gid: owner.gid, ..New::symlink(target) })
                     .map(drop)
             }
         };
