@@ -44,6 +44,22 @@ impl Excludes {
         !self.is_empty() && self.0.matched(Path::new(OsStr::from_bytes(path)), is_directory).is_ignore()
     }
 
+    /// The same where the kind of a file costs something to find out: it is asked for only if a pattern depends on it.
+    /// So a file that cannot even be looked at can be left out.
+    ///
+    /// # Errors
+    /// That of the question.
+    pub fn matches_with<E>(
+        &self,
+        path: &[u8],
+        is_directory: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        match (self.matches(path, false), self.matches(path, true)) {
+            (as_file, as_directory) if as_file == as_directory => Ok(as_file),
+            (as_file, as_directory) => Ok(if is_directory()? { as_directory } else { as_file }),
+        }
+    }
+
     /// Whether a file with this path below the root, or a directory above it, is left out.
     pub fn matches_within(&self, path: &[u8], is_directory: bool) -> bool {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
@@ -81,6 +97,11 @@ mod tests {
             assert_eq!(excludes.matches_within(path.as_bytes(), is_directory), wanted, "{path}");
         }
         assert!(Excludes::new(["a[b"]).is_err());
+        let asked = |path: &[u8], answer| excludes.matches_with(path, || answer);
+        assert_eq!(asked(b"a.o", Err(())), Ok(true), "no matter what it is");
+        assert_eq!(asked(b"a.c", Err(())), Ok(false));
+        assert_eq!((asked(b"cache", Ok(true)), asked(b"cache", Ok(false))), (Ok(true), Ok(false)));
+        assert_eq!(asked(b"cache", Err(())), Err(()));
         assert!(!Excludes::default().matches_within(b"a.o", false));
         // Bytes that are no UTF-8.
         assert!(excludes.matches_within(b"\xff\xfe.o", false));

@@ -172,3 +172,44 @@ fn attributes_are_copied_in_all_directions() {
         assert_eq!(found[..length].iter().filter(|byte| **byte == 0).count(), count);
     }
 }
+
+/// Only `create`, `sync` and `tar-in` could leave files out.
+#[test]
+fn what_patterns_match_is_not_copied() {
+    let scene = Scene::new(Sample::Clean);
+    tree(&scene);
+    let patterns = ["--exclude", "/deep/", "--exclude", "dang*", "--exclude", "pipe"];
+    for (from, to) in
+        [("HERE/tree", "IMAGE:/in"), ("IMAGE:/in2", "IMAGE:/within"), ("IMAGE:/in2", "HERE/out")]
+    {
+        scene.copy(&["-a", "-T", "HERE/tree", "IMAGE:/in2"]);
+        scene.copy(&[&["-a"], &patterns[..], &[from, to]].concat());
+        for (name, is_there) in
+            [("file", true), ("deep", false), ("dangling", false), ("pipe", false), ("link", true)]
+        {
+            let path = format!("{to}/{name}").replace("HERE/", &format!("{}/", scene.beside("").display()));
+            let found = match path.strip_prefix("IMAGE:") {
+                Some(path) => scene.xebec("stat", &[path]).output().unwrap().status.success(),
+                None => std::path::Path::new(&path).symlink_metadata().is_ok(),
+            };
+            assert_eq!(found, is_there, "{path}");
+        }
+    }
+    // A file that the user names goes by its name, and a directory is the root of the patterns.
+    scene.copy(&[
+        "-r",
+        "--exclude",
+        "fi*",
+        "--exclude",
+        "tree",
+        "HERE/tree/file",
+        "HERE/tree",
+        "IMAGE:/home",
+    ]);
+    scene.xebec("stat", &["/home/file"]).assert().failure();
+    assert_eq!(scene.stat("/home/tree/link")["type"], "symlink");
+    let line = format!("cp --exclude 'l*' -r {} /session", scene.beside("tree").display());
+    scene.xebec("sh", &["-c", &line]).assert().success();
+    assert_eq!(scene.stat("/session/file")["type"], "file");
+    scene.xebec("stat", &["/session/link"]).assert().failure();
+}

@@ -143,6 +143,70 @@ fn one_file_goes_into_the_directory_under_its_name() {
     assert!(fs::read_to_string(out.join("motd")).unwrap().starts_with("Welcome."));
 }
 
+/// Only `create`, `sync` and `tar-in` could leave files out.
+#[test]
+fn what_patterns_match_is_left_out_of_directories_and_archives() {
+    let scene = Scene::new(Sample::Clean);
+    let list = scene.beside("patterns");
+    fs::write(&list, "# comment\n/dev/\n/usr\n*.txt\n").unwrap();
+    let (out, archive) = (scene.beside("out"), scene.beside("out.tar"));
+    let patterns = [
+        "--exclude-from",
+        list.to_str().unwrap(),
+        "--exclude",
+        "!notes.txt",
+        "--exclude",
+        "var/log/messages",
+    ];
+    let into = |to: &Path| {
+        let arguments = [&["--to", to.to_str().unwrap()], &patterns[..]].concat();
+        scene.xebec("extract", &arguments).assert().success();
+    };
+    into(&out);
+    into(&archive);
+    let stream = scene.xebec("tar-out", &patterns).output().unwrap().stdout;
+    assert!(stream == fs::read(&archive).unwrap());
+    let mut archive = tar::Archive::new(&stream[..]);
+    let members: Vec<String> = archive
+        .entries()
+        .unwrap()
+        .map(|member| member.unwrap().path().unwrap().display().to_string())
+        .collect();
+    for (path, is_there) in [
+        ("etc/motd", true),
+        ("home/ada/notes.txt", true),
+        ("dev", false),
+        ("usr", false),
+        ("var/log/messages", false),
+        // The first of its names that is not left out has the contents.
+        ("var/log/messages.link", true),
+    ] {
+        assert_eq!(out.join(path).symlink_metadata().is_ok(), is_there, "{path}");
+        assert_eq!(members.iter().any(|member| member.trim_end_matches('/') == path), is_there, "{path}");
+    }
+    assert_eq!(out.join("var/log/messages.link").metadata().unwrap().len(), 66_000);
+    // Patterns begin at what is extracted.
+    let log = scene.beside("log");
+    scene.xebec("extract", &["/var", "--to", log.to_str().unwrap(), "--exclude", "/log"]).assert().success();
+    assert!(!log.join("log").exists());
+    let refused = stderr(&mut scene.xebec("tar-out", &["--exclude", "a[b"]));
+    assert!(refused.contains("--exclude: `a[b`"), "{refused}");
+}
+
+/// Somebody who is told of a damaged file wants to extract all but that one.
+#[test]
+fn a_damaged_file_can_be_left_out() {
+    let scene = Scene::new(Sample::Clean);
+    let image = fs::OpenOptions::new().write(true).open(scene.image()).unwrap();
+    image.write_all_at(&[0; 2], scene.inode_offset("/etc/motd")).unwrap();
+    let out = scene.beside("out");
+    let arguments = ["/etc", "--to", out.to_str().unwrap(), "--overwrite"];
+    scene.xebec("extract", &arguments).assert().code(1);
+    scene.xebec("extract", &[&arguments[..], &["--exclude", "motd"]].concat()).assert().success();
+    scene.xebec("tar-out", &["/etc"]).assert().code(1);
+    scene.xebec("tar-out", &["/etc", "--exclude", "/motd"]).assert().success();
+}
+
 /// What an archive says of one member.
 #[derive(Debug, Default)]
 struct Member {

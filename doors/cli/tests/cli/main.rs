@@ -37,6 +37,8 @@ mod refuse;
 mod show;
 mod sides;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
@@ -73,6 +75,22 @@ impl Scene {
         let mut xebec = xebec();
         xebec.arg(command).arg(&self.image).args(arguments);
         xebec
+    }
+
+    /// The byte of the image at which the inode of a file begins.
+    pub fn inode_offset(&self, path: &str) -> u64 {
+        let sector = self.json("dump", &["inode", path])["place"]["daddr"].as_u64().unwrap();
+        let ino = self.json("stat", &[path])["files"][0]["ino"].as_u64().unwrap();
+        let image = File::open(&self.image).unwrap();
+        // It lies in this sector, or behind its start where inodes share a block.
+        let mut slot = [0; 512];
+        let mut offsets = (0..8).map(|n| (sector + n) * 512);
+        offsets
+            .find(|offset| {
+                image.read_exact_at(&mut slot, *offset).unwrap();
+                slot.starts_with(b"IN") && slot[152..160] == ino.to_be_bytes()
+            })
+            .unwrap()
     }
 
     /// Standard output of a command that succeeds; what is not UTF-8 is replaced.

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base::Ino;
 use format::inode::FileType;
+use import::Excludes;
 use read::{Inode, InodeReader, Volume, read_at};
 
 use super::pax::{self, Kind, Member};
 use super::progress::Progress;
-use super::source::{Facts, Folder, Run, Runs, Subject, half_done, is_safe, plan};
+use super::source::{Facts, Folder, Run, Runs, Subject, half_done, is_safe, plan, wanted};
 use crate::listing::Listing;
 use crate::names::quoted;
 use crate::output::Messages;
@@ -75,6 +76,8 @@ pub struct Archive<'a> {
     pub buffers: &'a Buffers,
     /// The directories that have been in.
     pub visited: Visited,
+    /// What is left out, by its path below what the command line named.
+    pub excludes: Arc<Excludes>,
     /// Files that unfinished operations left half done.
     pub unfinished: BTreeSet<Ino>,
 }
@@ -266,8 +269,9 @@ impl<'a> Archive<'a> {
                 failure(pieces, &path, "a name that no file can have: left out");
                 continue;
             }
-            let inode = match reader.get(item.ino) {
-                Ok(inode) => Inode::from(inode),
+            let inode = match wanted(reader, &self.excludes, || path.clone(), item.ino) {
+                Ok(Some(inode)) => inode,
+                Ok(None) => continue,
                 Err(error) => {
                     failure(pieces, &path, error);
                     continue;

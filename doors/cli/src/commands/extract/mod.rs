@@ -27,11 +27,13 @@ use anyhow::Context as _;
 use block::Replaced;
 use clap::Args;
 use format::inode::FileType;
+use import::Excludes;
 use read::{Last, resolve};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::Global;
+use crate::excludes::Exclude;
 use crate::open::{self, Image};
 use crate::output::{JSON_VERSION, Stdout, write_json};
 use crate::walk::Visited;
@@ -57,7 +59,8 @@ use tree::{Tree, TreeSink};
     Archives are POSIX (pax), with extended attributes and holes as GNU tar writes them: to unpack them all, \
     tar --xattrs --xattrs-include='*' -xpf FILE.tar.\n\n\
     Examples:\n  xebec extract disk.xfs --to out/\n  xebec extract disk.xfs /home --to home.tar\n  \
-    xebec extract disk.xfs --to - | zstd > disk.tar.zst\n\n\
+    xebec extract disk.xfs --to - | zstd > disk.tar.zst\n  \
+    xebec extract disk.xfs --to out/ --exclude '*.o' --exclude /var/cache/\n\n\
     Exit codes: 0 done; 1 something could not be read or made, or the log was replayed in part; 2 wrong usage."
 )]
 pub struct Arguments {
@@ -72,12 +75,15 @@ pub struct Arguments {
     /// Replace what exists already.
     #[arg(long)]
     overwrite: bool,
+    #[command(flatten)]
+    exclude: Exclude,
 }
 
 /// Arguments of `tar-out`: `extract --to -` by another name.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  xebec tar-out disk.xfs | zstd > disk.tar.zst\n  \
-    xebec tar-out disk.xfs /etc | tar t\n\n\
+    xebec tar-out disk.xfs /etc | tar t\n  \
+    xebec tar-out disk.xfs --exclude /proc --exclude /sys > disk.tar\n\n\
     Exit codes: 0 done; 1 something could not be read, or the log was replayed in part; 2 wrong usage.")]
 pub struct TarOut {
     /// The image.
@@ -85,23 +91,26 @@ pub struct TarOut {
     /// What to take out of it.
     #[arg(default_value = "/")]
     path: OsString,
+    #[command(flatten)]
+    exclude: Exclude,
 }
 
 impl From<TarOut> for Arguments {
-    fn from(TarOut { image, path }: TarOut) -> Self {
-        Self { image, path, to: "-".into(), overwrite: false }
+    fn from(TarOut { image, path, exclude }: TarOut) -> Self {
+        Self { image, path, to: "-".into(), overwrite: false, exclude }
     }
 }
 
 /// Runs `extract`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let excludes = arguments.exclude.patterns()?;
     let image = open::open(&arguments.image, global)?;
     let subject = subject(&image, &arguments.path, Last::Keep)?;
     // How many files there are is only known for the whole image.
     let raw = &image.volume.superblock().raw;
     let whole = subject.ino == image.volume.root();
     let progress = Progress::new(global, whole.then(|| raw.icount.get().saturating_sub(raw.ifree.get())));
-    let job = Job { image: &image, subject, progress, threads: global.thread_count() };
+    let job = Job { image: &image, subject, progress, excludes, threads: global.thread_count() };
     let to = Path::new(&arguments.to);
     let to_stdout = arguments.to == "-";
     let summary = if to_stdout {
@@ -147,6 +156,7 @@ struct Job<'j> {
     image: &'j Image,
     subject: Subject,
     progress: Progress,
+    excludes: Arc<Excludes>,
     threads: usize,
 }
 
@@ -159,6 +169,7 @@ impl Job<'_> {
             progress,
             buffers: &buffers,
             visited: Visited::default(),
+            excludes: Arc::clone(&self.excludes),
             unfinished: self.image.log.files_unfinished(),
         };
         let mut sink =
@@ -213,6 +224,7 @@ impl Job<'_> {
             progress,
             rights,
             visited: Visited::default(),
+            excludes: Arc::clone(&self.excludes),
             unfinished: self.image.log.files_unfinished(),
         };
         let mut sink =

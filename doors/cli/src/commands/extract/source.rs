@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use base::Ino;
 use format::inode::{Dinode, FileType};
-use read::{AclNames, Metadata, Segment, Segments, Volume, for_each_xattr, read_link};
+use import::Excludes;
+use read::{AclNames, Inode, InodeReader, Metadata, Segment, Segments, Volume, for_each_xattr, read_link};
 
 use super::flags::Hints;
 use crate::listing::Listing;
@@ -147,6 +148,22 @@ pub fn plan(
 /// directories refuse others already; nothing depends on that here.
 pub fn is_safe(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+}
+
+/// The inode behind a name, unless patterns leave it out: then it is read only if they depend on its kind.
+pub fn wanted(
+    reader: &mut InodeReader<'_>,
+    excludes: &Excludes,
+    path: impl FnOnce() -> Vec<u8>,
+    ino: Ino,
+) -> read::Result<Option<Inode>> {
+    let is_directory = |reader: &mut InodeReader<'_>| {
+        reader.get(ino).map(|inode| inode.file_type() == Some(FileType::Directory))
+    };
+    match !excludes.is_empty() && excludes.matches_with(&path(), || is_directory(reader))? {
+        true => Ok(None),
+        false => reader.get(ino).map(|inode| Some(Inode::from(inode))),
+    }
 }
 
 /// What is said of a file that an unfinished operation concerns.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use base::Ino;
 use format::inode::FileType;
+use import::Excludes;
 use read::{Inode, InodeReader, Volume, read_at};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -19,7 +20,7 @@ use rustix::io::Errno;
 use super::flags;
 use super::place::{self, Place, Refused, Rights};
 use super::progress::Progress;
-use super::source::{Facts, Folder, Run, Subject, half_done, is_safe, plan};
+use super::source::{Facts, Folder, Run, Subject, half_done, is_safe, plan, wanted};
 use crate::listing::Listing;
 use crate::names::quoted;
 use crate::output::Messages;
@@ -45,6 +46,8 @@ pub struct Tree<'t> {
     pub rights: Rights,
     /// The directories that have been in.
     pub visited: Visited,
+    /// What is left out, by its path below what the command line named.
+    pub excludes: Arc<Excludes>,
     /// Files that unfinished operations left half done.
     pub unfinished: BTreeSet<Ino>,
 }
@@ -233,10 +236,12 @@ impl<'t> Tree<'t> {
                 failure(pieces, &join(&folder.place.path, name), "a name that no file can have: left out");
                 continue;
             }
-            let inode = match worker.reader.get(item.ino) {
-                Ok(inode) => Inode::from(inode),
+            let path = || join(&folder.place.path, name);
+            let inode = match wanted(&mut worker.reader, &self.excludes, path, item.ino) {
+                Ok(Some(inode)) => inode,
+                Ok(None) => continue,
                 Err(error) => {
-                    failure(pieces, &join(&folder.place.path, name), error);
+                    failure(pieces, &path(), error);
                     continue;
                 }
             };

@@ -7,12 +7,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use format::attr::acl;
 use format::inode::FileType;
+use import::Excludes;
 use xebec::Kind;
 
+use super::last_name;
 use super::side::{At, Contents, Id, Side, Stat, Target};
 use crate::failure;
 use crate::names::quoted;
@@ -95,6 +98,10 @@ pub struct Copier<'c, S: Side, T: Target> {
     buffer: Vec<u8>,
     /// Attributes that could not be kept.
     lost: u64,
+    /// What is left out, by its path below the directory that the user named.
+    excludes: Arc<Excludes>,
+    /// Bytes of the path that the user named.
+    operand: usize,
 }
 
 /// A directory that is being copied.
@@ -113,7 +120,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
     /// Between two sides; `several` says whether [`copy`](Self::copy) will be called more than once.
     pub fn new(
         (from, to): (&'c S, &'c T),
-        rules: Rules,
+        (rules, excludes): (Rules, Arc<Excludes>),
         several: bool,
         report: &'c mut dyn FnMut(Report),
     ) -> Self {
@@ -129,12 +136,15 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
             several,
             buffer: vec![0; AT_ONCE],
             lost: 0,
+            excludes,
+            operand: 0,
         }
     }
 
     /// Copies what the user named, with everything in it.
     pub fn copy(&mut self, source: At<S::Dir>, target: At<T::Dir>) {
         self.own = None;
+        self.operand = source.shown.len();
         let mut levels: Vec<Level<S, T>> = Vec::new();
         let mut next = Some((source, target, true));
         loop {
@@ -192,7 +202,8 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
             Follow::Arguments => is_operand,
             Follow::Always => true,
         };
-        let Some(stat) = self.from.stat(source, follow)? else { bail!("no such file or directory") };
+        let found = self.find(source, follow, is_operand)?;
+        let Some(stat) = found else { return Ok(None) };
         let is_directory = stat.kind == FileType::Directory;
         if is_directory && !self.rules.recursive {
             bail!("is a directory: copy it with -r");
@@ -229,6 +240,28 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         }
         self.give(&node, source, follow, &stat, None)?;
         Ok(None)
+    }
+
+    /// What is known of a file that is to be copied; `None` of one that is left out.
+    fn find(&self, source: &At<S::Dir>, follow: bool, is_operand: bool) -> Result<Option<Stat>> {
+        let stat = || match self.from.stat(source, follow)? {
+            Some(stat) => Ok(stat),
+            None => bail!("no such file or directory"),
+        };
+        if is_operand {
+            // A directory that the user named is the root of the patterns. A file goes by its name.
+            let found = stat()?;
+            let name = last_name(&source.shown).unwrap_or_default();
+            let is_left_out = found.kind != FileType::Directory && self.excludes.matches(name, false);
+            return Ok((!is_left_out).then_some(found));
+        }
+        let path = source.shown.get(self.operand..).unwrap_or_default();
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let is_directory = || Ok::<_, anyhow::Error>(stat()?.kind == FileType::Directory);
+        match self.excludes.matches_with(path, is_directory)? {
+            true => Ok(None),
+            false => stat().map(Some),
+        }
     }
 
     /// Whether what is there stays as it is. What cannot be replaced is an error.

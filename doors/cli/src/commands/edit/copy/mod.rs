@@ -50,6 +50,7 @@ use side::{At, Side, Target, joined};
     Examples:\n  xebec cp motd disk.xfs:/etc/motd\n  xebec cp -p vmlinuz initrd.img disk.xfs:/boot/\n  \
     xebec cp -a build/ disk.xfs:/srv/www\n  xebec cp -r disk.xfs:/etc .\n  \
     xebec cp disk.xfs motd issue /etc/        # the image first, as with other commands\n  \
+    xebec cp -r --exclude '*.o' --exclude /cache/ src/ disk.xfs:/srv\n  \
     xebec cp -a disk.xfs:/etc disk.xfs:/etc.old\n  xebec cp -a old.xfs:/home new.xfs:/\n  \
     xebec cp --within disk.xfs /etc/motd /etc/issue"
 )]
@@ -326,7 +327,11 @@ fn copy<S: Side, T: Target>(
             return report(Report::Failed(error.context(failure::At(shown))));
         }
     };
-    let mut copier = Copier::new((from, to), how.rules(), sources.len() > 1, report);
+    let excludes = match how.exclude.patterns() {
+        Ok(excludes) => excludes,
+        Err(error) => return report(Report::Failed(error)),
+    };
+    let mut copier = Copier::new((from, to), (how.rules(), excludes), sources.len() > 1, report);
     for source in sources {
         // What has no name of its own is the directory's contents.
         let to = match last_name(source).filter(|_| into) {

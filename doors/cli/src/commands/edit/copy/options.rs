@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use clap::{Args, ValueEnum};
 
+use crate::excludes::Exclude;
+
 use super::engine::{Follow, Keep, Rules};
 
 /// How files are copied.
@@ -70,6 +72,8 @@ pub struct How {
     /// The target is the copy itself, also where it is a directory.
     #[arg(short = 'T', long)]
     pub no_target_directory: bool,
+    #[command(flatten)]
+    pub exclude: Exclude,
 }
 
 /// What a file can keep.
