@@ -1,5 +1,5 @@
-//! A tar stream as a source: POSIX (pax), GNU and the old forms; plain, or compressed by gzip, zstd or xz, which its
-//! first bytes tell.
+//! A tar stream as a source: POSIX (pax), GNU and the old forms; plain, or compressed by gzip, zstd, xz or bzip2,
+//! which its first bytes tell.
 //!
 //! | part | subject |
 //! |---|---|
@@ -156,8 +156,14 @@ impl Archive {
             });
             let received = receive(channel, receiver);
             let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            received?;
-            read.map_err(|error| self.failed("read it", error))
+            let received = received?;
+            let Err(error) = read else { return Ok(()) };
+            let error = self.failed("read it", error);
+            // What is promised by a digest is there or it is not, and nothing at all is no part of an archive.
+            match error.is_unreadable() && received > 0 && self.expected.is_none() {
+                true => receiver.unreadable(error),
+                false => Err(error),
+            }
         })
     }
 }
@@ -184,14 +190,19 @@ enum Turn {
     Lost(Lost),
 }
 
-fn receive(channel: Channel<Vec<Turn>>, receiver: &mut dyn Receiver) -> Result<()> {
+/// How many items came.
+fn receive(channel: Channel<Vec<Turn>>, receiver: &mut dyn Receiver) -> Result<u64> {
+    let mut items = 0;
     for turn in channel.into_iter().flatten() {
         match turn {
-            Turn::Item(item) => receiver.take(item)?,
+            Turn::Item(item) => {
+                receiver.take(item)?;
+                items += 1;
+            }
             Turn::Lost(lost) => receiver.lose(lost),
         }
     }
-    Ok(())
+    Ok(items)
 }
 
 struct Batch {

@@ -101,7 +101,8 @@ impl Source for Directory {
         let root = Folder::open_root(&self.path, self.shares, &self.excludes)?;
         let device = self.one_file_system.then_some(root.stat.st_dev);
         let walk = Walk { contents, device, without: &self.without };
-        let mut turns = Turns { receiver, links: HashMap::new(), places: Places::default() };
+        let (links, places) = (HashMap::new(), Places::default());
+        let mut turns = Turns { receiver, links, places, broken: None, skips: false };
         pipeline::run(&walk, vec![Task::Folder(Arc::new(root))], &mut turns, threads)
     }
 
@@ -151,7 +152,8 @@ enum Turn {
         folder: Arc<Folder>,
         name: Name,
     },
-    Failed(Error),
+    /// Something that cannot be read, and which file it is where others may be names of it, or more may come of it.
+    Failed(Error, Option<Id>),
 }
 
 type Pieces = Vec<Piece<Task, Turn>>;
@@ -172,16 +174,24 @@ impl Work for Walk<'_> {
     fn worker(&self) {}
 
     fn perform(&self, (): &mut (), task: Task, pieces: &mut Pieces) {
+        let id = match &task {
+            Task::First(_, _, id) => Some(*id),
+            Task::Contents(file, ..) | Task::Runs(file, _) => Some((file.stat.st_dev, file.stat.st_ino)),
+            Task::Folder(_) | Task::Below(..) | Task::Files(..) => None,
+        };
         let done = match task {
             Task::Folder(folder) => self.folder(&folder, pieces),
             Task::Below(above, name) => self.below(&above, &name, pieces),
-            Task::Files(folder, names) => self.files(&folder, names, pieces),
+            Task::Files(folder, names) => {
+                self.files(&folder, names, pieces);
+                Ok(())
+            }
             Task::First(folder, name, id) => self.file(&folder, name, Some(id), pieces).map(drop),
             Task::Contents(file, run, more) => contents(&file, run, more, pieces),
             Task::Runs(file, from) => runs(&file, from, pieces),
         };
         if let Err(error) = done {
-            pieces.push(Piece::Result(Turn::Failed(error)));
+            pieces.push(Piece::Result(Turn::Failed(error, id)));
         }
     }
 
@@ -213,7 +223,7 @@ impl Walk<'_> {
         self.itself(folder, pieces)?;
         let (mut files, folders) = folder.list()?;
         let later = files.split_off(files.len().min(BATCH));
-        self.files(folder, files, pieces)?;
+        self.files(folder, files, pieces);
         for names in later.chunks(BATCH) {
             pieces.push(Piece::Task(Task::Files(Arc::clone(folder), names.to_vec())));
         }
@@ -224,14 +234,17 @@ impl Walk<'_> {
     }
 
     /// Some files of a directory, up to so many bytes; what is left of them is a task of its own.
-    fn files(&self, folder: &Arc<Folder>, names: Vec<Name>, pieces: &mut Pieces) -> Result<()> {
+    fn files(&self, folder: &Arc<Folder>, names: Vec<Name>, pieces: &mut Pieces) {
         let (mut names, mut bytes) = (names.into_iter(), 0);
         while bytes < BATCH_BYTES {
-            let Some(name) = names.next() else { return Ok(()) };
-            bytes += self.file(folder, name, None, pieces)?;
+            let Some(name) = names.next() else { return };
+            match self.file(folder, name, None, pieces) {
+                Ok(read) => bytes += read,
+                // Whether it matters to the others is for the receiver to say.
+                Err(error) => pieces.push(Piece::Result(Turn::Failed(error, None))),
+            }
         }
         pieces.push(Piece::Task(Task::Files(Arc::clone(folder), names.collect())));
-        Ok(())
     }
 
     fn itself(&self, folder: &Folder, pieces: &mut Pieces) -> Result<()> {
@@ -393,6 +406,10 @@ struct Turns<'r> {
     /// The first names of files that have more, with how many are still to come.
     links: HashMap<Id, (Vec<u8>, u64)>,
     places: Places,
+    /// The last file of which something could not be read.
+    broken: Option<Id>,
+    /// What comes of contents is of a file that is left out.
+    skips: bool,
 }
 
 impl<'w> Sink<Walk<'w>> for Turns<'_> {
@@ -400,7 +417,14 @@ impl<'w> Sink<Walk<'w>> for Turns<'_> {
 
     fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Walk<'w>>>) -> Result<()> {
         match turn {
-            Turn::Items(items) => items.into_iter().try_for_each(|item| self.receiver.take(item)),
+            Turn::Items(items) => items.into_iter().try_for_each(|item| match item {
+                Item::Data(_) if self.skips => Ok(()),
+                item => {
+                    self.skips = false;
+                    self.receiver.take(item)
+                }
+            }),
+            Turn::Shared(..) if self.skips => Ok(()),
             Turn::Shared(file, data, physical) => {
                 let place = (file.stat.st_dev, physical);
                 if let Some(alike) = self.places.look(place, &file.name, data.offset, data.bytes.len() as u64)
@@ -414,12 +438,28 @@ impl<'w> Sink<Walk<'w>> for Turns<'_> {
                 Ok(())
             }
             Turn::Linked { id, names, folder, name } => self.linked(id, names, folder, name, pieces),
-            Turn::Failed(error) => Err(error),
+            Turn::Failed(error, id) => self.failed(error, id),
         }
     }
 }
 
 impl Turns<'_> {
+    fn failed(&mut self, error: Error, id: Option<Id>) -> Result<()> {
+        if !error.is_unreadable() {
+            return Err(error);
+        }
+        // Pieces of one file fail one after the other.
+        if !(self.skips && id.is_some() && id == self.broken) {
+            self.receiver.unreadable(error)?;
+        }
+        if let Some(id) = id {
+            // The next of its names is tried as the first.
+            self.links.remove(&id);
+        }
+        (self.broken, self.skips) = (id, true);
+        Ok(())
+    }
+
     fn linked(
         &mut self,
         id: Id,
@@ -440,5 +480,61 @@ impl Turns<'_> {
             self.links.remove(&id);
         }
         self.receiver.take(Item::Entry(Entry { path, kind, facts: Facts::default() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes what comes.
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+
+    impl Receiver for Notes {
+        fn take(&mut self, item: Item) -> Result<()> {
+            self.0.push(match item {
+                Item::Entry(entry) => String::from_utf8(entry.path).unwrap(),
+                other => format!("{other:?}"),
+            });
+            Ok(())
+        }
+
+        fn lose(&mut self, _: Lost) {}
+
+        fn unreadable(&mut self, error: Error) -> Result<()> {
+            self.0.push(format!("not {}", error.to_string().split('"').nth(1).unwrap_or_default()));
+            Ok(())
+        }
+    }
+
+    /// A disk fails in the midst of a large file: that is told once, no more of the file comes, what follows does, and
+    /// another name of the file becomes no link to what is not there.
+    #[test]
+    fn a_file_that_cannot_be_read_to_its_end_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["behind", "large", "other"] {
+            std::fs::write(folder.path().join(name), vec![7; 5 << 20]).unwrap();
+        }
+        let root = Arc::new(Folder::open_root(folder.path(), false, &Arc::default()).unwrap());
+        let file = root.open_file(b"large").unwrap();
+        let id = (file.stat.st_dev, file.stat.st_ino);
+        let walk = Walk { contents: true, device: None, without: &[] };
+        let mut notes = Notes::default();
+        let links = HashMap::from([(id, (b"large".to_vec(), 1))]);
+        let places = Places::default();
+        let mut turns = Turns { receiver: &mut notes, links, places, broken: None, skips: false };
+        let name = Name { bytes: b"behind".to_vec(), is_regular: true };
+        let tasks = vec![
+            Task::Runs(Arc::new(file.with_failing_disk()), 0),
+            Task::Files(Arc::clone(&root), vec![name]),
+        ];
+        pipeline::run(&walk, tasks, &mut turns, 2).unwrap();
+        assert!(turns.links.is_empty());
+        let shown = folder.path().join("large").display().to_string();
+        let entries: Vec<_> = notes.0.iter().filter(|note| !note.starts_with("Data")).collect();
+        assert_eq!(entries, [&format!("not {shown}"), "behind"]);
+        let pieces = notes.0.iter().skip(2).filter(|note| note.starts_with("Data")).count();
+        assert_eq!(pieces, notes.0.len() - 2, "those of the file that can be read");
     }
 }

@@ -55,6 +55,18 @@ impl Error {
         move |source| Self::Volume { path: Path::new("/").join(path_of(path)), source }
     }
 
+    /// Whether something of the source could not be read: other files of it may be all right. What changes while it is
+    /// read, and what was asked for wrongly, is another matter.
+    pub fn is_unreadable(&self) -> bool {
+        use io::ErrorKind::{InvalidData, UnexpectedEof};
+        match self {
+            Self::Source { source, .. } => {
+                source.raw_os_error().is_some() || matches!(source.kind(), InvalidData | UnexpectedEof)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the volume is full.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Volume { source, .. } if source.errno() == base::errno::ENOSPC && !source.is_of_device())

@@ -7,7 +7,7 @@ use base::time::Time;
 use xebec::settings::{HINTS, xflags};
 use xebec::{Device, Settings};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// One thing after the other that a source gives.
 #[derive(Debug)]
@@ -167,6 +167,15 @@ pub trait Receiver: Send {
 
     /// Something of a file is not kept.
     fn lose(&mut self, lost: Lost);
+
+    /// Something cannot be read. Where contents of an entry are still to come, it is that file, and no more of it
+    /// comes.
+    ///
+    /// # Errors
+    /// This one ends the reading of the source, unless what cannot be read is left out.
+    fn unreadable(&mut self, error: Error) -> Result<()> {
+        Err(error)
+    }
 }
 
 /// What a volume cannot have, or a source cannot give.

@@ -9,6 +9,7 @@
 //! | [`oci`] | layers of an OCI image layout |
 //! | `digest` | blobs as their descriptors promise them |
 //! | [`exclude`] | patterns of what is left out |
+//! | [`labels`] | SELinux labels by paths |
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
 //! | [`writer`] | what an open volume makes of the items |
 //! | `tree` | paths below a directory of a volume |
@@ -38,6 +39,7 @@ pub mod error;
 pub mod exclude;
 mod file_id;
 pub mod item;
+pub mod labels;
 pub mod oci;
 pub mod overrides;
 pub mod survey;
@@ -50,6 +52,7 @@ pub use directory::sync::{self, Sync};
 pub use error::{Error, Result};
 pub use exclude::Excludes;
 pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, Stored};
+pub use labels::Labels;
 pub use overrides::Overrides;
 pub use survey::{Need, Survey};
 pub use writer::Writer;

@@ -21,6 +21,7 @@ use base::time::Time;
 use xebec::Device;
 
 use crate::item::{Data, Entry, Facts, Kind, normalized};
+use crate::labels::{self, Labels};
 
 /// How permissions are changed: from what they are, for a directory or for another file.
 pub type ChangeMode = Box<dyn Fn(u16, bool) -> u16 + Send + Sync>;
@@ -37,6 +38,8 @@ pub struct Overrides {
     /// Times behind this one become it, as `SOURCE_DATE_EPOCH` asks for; and so do those that are not known. When a
     /// file was read last is not taken: it becomes the time of its contents, as reading it once more would change it.
     pub latest: Option<Time>,
+    /// SELinux labels.
+    pub labels: Option<Labels>,
     /// By path, and whether the source has it.
     lines: HashMap<Vec<u8>, (Line, AtomicBool)>,
 }
@@ -102,8 +105,9 @@ impl Overrides {
 
     /// Whether nothing is wanted otherwise.
     pub fn is_empty(&self) -> bool {
-        let Self { uid, gid, mode, latest, lines } = self;
-        uid.or(*gid).is_none() && mode.is_none() && latest.is_none() && lines.is_empty()
+        let Self { uid, gid, mode, latest, labels, lines } = self;
+        let are_all = mode.is_some() || latest.is_some() || labels.is_some();
+        uid.or(*gid).is_none() && !are_all && lines.is_empty()
     }
 
     /// Changes an entry as the user wants it.
@@ -115,6 +119,10 @@ impl Overrides {
         }
         facts.uid = self.uid.unwrap_or(facts.uid);
         facts.gid = self.gid.unwrap_or(facts.gid);
+        if let Some(label) = self.labels.as_ref().and_then(|labels| labels.of(&entry.path, &entry.kind)) {
+            facts.attributes.retain(|(name, _)| name != labels::ATTRIBUTE);
+            facts.attributes.push((labels::ATTRIBUTE.to_vec(), label.to_vec()));
+        }
         if let Some((line, seen)) = self.lines.get(&entry.path) {
             seen.store(true, Relaxed);
             line.apply(facts);
@@ -123,6 +131,11 @@ impl Overrides {
             facts.modified = Some(facts.modified.map_or(latest, |time| time.min(latest)));
             facts.accessed = facts.modified;
         }
+    }
+
+    /// The label of a directory that the source does not tell of.
+    pub(crate) fn label_of_directory(&self, path: &[u8]) -> Option<&[u8]> {
+        self.labels.as_ref()?.of(path, &Kind::Directory)
     }
 
     /// What the list has and the source did not give: entries to make, and paths of lines that do not say what they

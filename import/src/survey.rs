@@ -2,8 +2,8 @@
 
 use base::time::Time;
 
-use crate::Result;
 use crate::item::{Entry, Item, Kind, Lost, Receiver, Stored};
+use crate::{Error, Result};
 
 /// Counts what a source has, without its contents.
 #[derive(Clone, Debug)]
@@ -13,6 +13,7 @@ pub struct Survey {
     /// Bytes of entries in directories.
     name_bytes: u64,
     newest: Time,
+    ignores_unreadable: bool,
 }
 
 /// What a tree takes of a volume.
@@ -72,7 +73,14 @@ impl Survey {
     /// Of a volume with such blocks.
     pub fn new(block_size: u32) -> Self {
         let (need, newest) = (Need::default(), Time::default());
-        Self { block_size: block_size.into(), need, name_bytes: 0, newest }
+        Self { block_size: block_size.into(), need, name_bytes: 0, newest, ignores_unreadable: false }
+    }
+
+    /// Whether what cannot be read is not counted, and no error.
+    #[must_use]
+    pub fn ignoring_unreadable(mut self, ignores: bool) -> Self {
+        self.ignores_unreadable = ignores;
+        self
     }
 
     /// One that has seen nothing, for the same volume.
@@ -178,4 +186,8 @@ impl Receiver for Survey {
     }
 
     fn lose(&mut self, _: Lost) {}
+
+    fn unreadable(&mut self, error: Error) -> Result<()> {
+        if self.ignores_unreadable { Ok(()) } else { Err(error) }
+    }
 }

@@ -1,17 +1,19 @@
 //! What an open volume makes of items.
 
+mod contents;
+
 use std::collections::{BTreeMap, HashMap};
 
 use base::time::Time;
 use base::{Ino, errno};
 use format::timestamp::Timestamp;
 use xebec::settings::HINTS;
-use xebec::{Dir, File, Filling, New, OpenOptions, SetAttribute, SetMetadata, Settings, Volume};
+use xebec::{Dir, File, Filling, New, SetAttribute, SetMetadata, Settings, Volume};
 
 use crate::file_id::FileId;
-use crate::item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, split};
+use crate::item::{Alike, Entry, Facts, Item, Kind, Lost, Receiver, split};
 use crate::tree::Tree;
-use crate::{Error, Overrides, Result};
+use crate::{Error, Overrides, Result, labels};
 
 /// Bytes of paths of directories whose numbers are kept at hand; of others the path is walked.
 const AT_HAND_BYTES: usize = 4 << 20;
@@ -45,7 +47,12 @@ pub struct Writer<'v> {
     round_log_bytes: Option<u64>,
     done: Done,
     watch: Box<dyn FnMut(&Done) + Send + 'v>,
+    /// Who is told what cannot be read and is left out; without, it is an error.
+    leaves_out: Option<Told<'v>>,
 }
+
+/// Who is told of errors.
+type Told<'v> = Box<dyn FnMut(&Error) + Send + 'v>;
 
 /// How much was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +65,8 @@ pub struct Done {
     pub bytes: u64,
     /// What was not kept, and how often.
     pub lost: BTreeMap<Lost, u64>,
+    /// What could not be read, and was left out.
+    pub unreadable: u64,
 }
 
 /// What was done since everything was written home.
@@ -113,6 +122,7 @@ impl<'v> Writer<'v> {
             round_log_bytes: None,
             done: Done::default(),
             watch: Box::new(|_| {}),
+            leaves_out: None,
         }
     }
 
@@ -134,6 +144,19 @@ impl<'v> Writer<'v> {
         self
     }
 
+    /// Leaves out what cannot be read, and tells `told` of each.
+    #[must_use]
+    pub fn leaving_out_unreadable(mut self, told: impl FnMut(&Error) + Send + 'v) -> Self {
+        self.leaves_out = Some(Box::new(told));
+        self
+    }
+
+    /// Something failed: nothing is left of the file whose contents were still coming.
+    pub fn give_up(mut self) {
+        // The first error is told.
+        let _ = self.discard();
+    }
+
     /// Gives directories what they could not have while files were made in them. To be called when the sources are at
     /// their end.
     ///
@@ -150,11 +173,22 @@ impl<'v> Writer<'v> {
             self.entry(entry)?;
         }
         self.fill()?;
+        self.label_root()?;
         for file in std::mem::take(&mut self.unfinished) {
             self.round(FILE_LOG_BYTES, 0)?;
             self.finish_one(&file).map_err(Error::volume(&file.path))?;
         }
         Ok(self.done)
+    }
+
+    /// Of a root that no source tells of. What it has stays.
+    fn label_root(&self) -> Result<()> {
+        let Some(label) = self.overrides.label_of_directory(b"") else { return Ok(()) };
+        let set = self.volume.set_attribute(self.tree.root, labels::ATTRIBUTE, label, SetAttribute::Create);
+        match set {
+            Err(error) if error.errno() == errno::EEXIST => Ok(()),
+            set => set.map_err(Error::volume(b"")),
+        }
     }
 
     fn finish_one(&mut self, file: &Unfinished) -> xebec::Result<()> {
@@ -421,7 +455,13 @@ impl<'v> Writer<'v> {
         };
         let tree = self.tree;
         let at = tree.walk(from, rest, |dir, name| match make {
-            true => self.create(dir, name, &New { permissions: IMPLIED, ..New::directory() }, path),
+            true => {
+                let label = self.overrides.label_of_directory(path).map(<[u8]>::to_vec);
+                let attributes: Vec<_> =
+                    label.iter().map(|label| (labels::ATTRIBUTE, label.as_slice())).collect();
+                let new = New { permissions: IMPLIED, attributes: &attributes, ..New::directory() };
+                self.create(dir, name, &new, path)
+            }
             false => Err(Error::bad(path, "the archive has no such directory")),
         })?;
         self.keep_at_hand(path, at);
@@ -443,104 +483,6 @@ impl<'v> Writer<'v> {
         let Some((parent, name)) = split(path) else { return Ok(self.tree.root) };
         let dir = self.reach(parent, false)?;
         self.volume.lookup(dir, name).map_err(Error::volume(path))
-    }
-
-    fn data(&mut self, data: Data) -> Result<()> {
-        self.round(FILE_LOG_BYTES, data.bytes.len() as u64)?;
-        let Some(mut open) = self.open.take() else { return Ok(()) };
-        let length = data.bytes.len() as u64;
-        let end = data.offset + length;
-        let unit = self.filling.unit();
-        let is_whole = data.offset.is_multiple_of(unit) && (length.is_multiple_of(unit) || end == open.size);
-        let alike = self.alike.take().filter(|_| length > 0);
-        if alike.map_or(Ok(false), |alike| self.share(&mut open, &alike, &data))? {
-            // It is here already.
-        } else if open.cached.is_none() && is_whole {
-            if length > 0 {
-                let put = self.filling.put(open.ino, data.offset, data.bytes);
-                put.map_err(Error::volume(&open.path))?;
-            }
-        } else {
-            self.write_cached(&mut open, data.offset, &data.bytes)?;
-        }
-        open.reached = end;
-        self.done.bytes += length;
-        match data.more {
-            true => self.open = Some(open),
-            false => self.close(open)?,
-        }
-        Ok(())
-    }
-
-    fn write_cached(&mut self, open: &mut Open<'v>, mut at: u64, mut bytes: &[u8]) -> Result<()> {
-        let path = open.path.clone();
-        let file = self.cached(open)?;
-        while !bytes.is_empty() {
-            let written = file.write_at(bytes, at).map_err(Error::volume(&path))?;
-            at += written as u64;
-            bytes = bytes.get(written..).unwrap_or_default();
-        }
-        Ok(())
-    }
-
-    /// The file as the cache has it, and no longer to be filled past it.
-    fn cached<'o>(&mut self, open: &'o mut Open<'v>) -> Result<&'o File<'v>> {
-        let file = match open.cached.take() {
-            Some(file) => file,
-            None => {
-                self.fill()?;
-                let file = OpenOptions::new().write(true).open_ino(self.volume, open.ino);
-                file.map_err(Error::volume(&open.path))?
-            }
-        };
-        Ok(open.cached.insert(file))
-    }
-
-    /// Lets a piece of contents share the blocks of what was alike in the source, if it is so here; whether it does.
-    fn share(&mut self, open: &mut Open<'v>, alike: &Alike, data: &Data) -> Result<bool> {
-        if !self.volume.geometry().features.reflink() {
-            return Ok(false);
-        }
-        let ino = self.named(&alike.path)?;
-        let path = open.path.clone();
-        let file = self.cached(open)?;
-        let length = data.bytes.len();
-        let shared = OpenOptions::new().read(true).open_ino(file.volume(), ino).and_then(|other| {
-            let mut there = vec![0; length];
-            let mut read = 0;
-            while let Some(rest) = there.get_mut(read..).filter(|rest| !rest.is_empty()) {
-                match other.read_at(rest, alike.offset + read as u64)? {
-                    0 => return Ok(false),
-                    more => read += more,
-                }
-            }
-            if there != data.bytes {
-                return Ok(false);
-            }
-            file.clone_range(&other, alike.offset, data.offset, length as u64).map(|()| true)
-        });
-        match shared {
-            // Blocks there are larger, or are shared too often: it is written.
-            Err(error) if matches!(error.errno(), errno::EINVAL | errno::ENOSPC) => Ok(false),
-            shared => shared.map_err(Error::volume(&path)),
-        }
-    }
-
-    /// All of the contents came.
-    fn close(&mut self, open: Open<'v>) -> Result<()> {
-        let failed = || Error::volume(&open.path);
-        match &open.cached {
-            Some(file) => {
-                if file.len() != open.size {
-                    file.set_len(open.size).map_err(failed())?;
-                }
-                file.set_metadata(&open.times).map_err(failed())
-            }
-            None if open.reached < open.size => {
-                self.filling.put(open.ino, open.size, Vec::new()).map_err(failed())
-            }
-            None => Ok(()),
-        }
     }
 }
 
@@ -564,6 +506,13 @@ impl Receiver for Writer<'_> {
 
     fn lose(&mut self, lost: Lost) {
         *self.done.lost.entry(lost).or_default() += 1;
+    }
+
+    fn unreadable(&mut self, error: Error) -> Result<()> {
+        let Some(told) = &mut self.leaves_out else { return Err(error) };
+        told(&error);
+        self.done.unreadable += 1;
+        self.discard()
     }
 }
 

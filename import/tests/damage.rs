@@ -60,8 +60,14 @@ fn xz(bytes: &[u8]) -> Vec<u8> {
     xz.finish().unwrap()
 }
 
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut bzip2 = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::fast());
+    bzip2.write_all(bytes).unwrap();
+    bzip2.finish().unwrap()
+}
+
 type Compress = fn(&[u8]) -> Vec<u8>;
-const COMPRESSIONS: [(&str, Compress); 3] = [("gzip", gzip), ("zstd", zstd), ("xz", xz)];
+const COMPRESSIONS: [(&str, Compress); 4] = [("gzip", gzip), ("zstd", zstd), ("xz", xz), ("bzip2", bzip2)];
 
 /// Reading stopped at the empty blocks that end an archive, before the checksum of the stream was read: of a flipped
 /// bit in a file nothing was told. (Header fields without a meaning here, such as gzip's time, are not checked by
@@ -115,8 +121,8 @@ fn every_part_of_a_stream_is_checked() {
         assert!(read(damaged).is_err(), "{name}: damaged");
         assert!(read([&whole[..], b"something else"].concat()).is_err(), "{name}: something behind it");
     }
-    // Tapes pad with zeros, which gzip and xz know.
-    for compress in [gzip, xz] {
+    // Tapes pad with zeros, which gzip and xz know, and bzip2 passes over.
+    for compress in [gzip, xz, bzip2] {
         let padded = [compress(&plain), vec![0; 2048]].concat();
         assert_eq!(read(padded).unwrap(), read(plain.clone()).unwrap());
     }
@@ -129,7 +135,7 @@ fn every_part_of_a_stream_is_checked() {
 fn nothing_and_zeros_are_no_archives() {
     for length in [0, 1, 511, 512, 1024, 10240, 1 << 20] {
         let zeros = vec![0; length];
-        for bytes in [gzip(&zeros), zstd(&zeros), xz(&zeros), zeros] {
+        for bytes in [gzip(&zeros), zstd(&zeros), xz(&zeros), bzip2(&zeros), zeros] {
             let error = read(bytes).unwrap_err().to_string();
             assert!(error.contains("no tar archive"), "{length}: {error}");
         }

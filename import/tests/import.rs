@@ -57,7 +57,9 @@ fn archives_of_every_compression_give_the_same_tree() {
     let frames = [zstd(front), skipped, zstd(back)].concat();
     let mut xz = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1)).unwrap();
     xz.write_all(&plain).unwrap();
-    for bytes in [plain, gzip.finish().unwrap(), frames, xz.finish().unwrap()] {
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    bzip2.write_all(&plain).unwrap();
+    for bytes in [plain, gzip.finish().unwrap(), frames, xz.finish().unwrap(), bzip2.finish().unwrap()] {
         let made = Made::new();
         let done = made.write(&once(bytes), Overrides::default()).unwrap();
         expect_sample(&made, &done);

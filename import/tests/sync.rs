@@ -171,6 +171,7 @@ impl Scene {
             delete: true,
             checksum: false,
             dry_run: false,
+            unreadable: None,
         };
         change(&mut sync);
         let mut steps = Vec::new();
@@ -476,8 +477,14 @@ fn a_file_that_changes_while_it_is_read_ends_it_and_what_is_there_stays_sound() 
     let volume = scene.volume();
     let directory = Directory::new(scene.folder.path());
     let overrides = Overrides::default();
-    let sync =
-        Sync { directory: &directory, overrides: &overrides, delete: true, checksum: false, dry_run: false };
+    let sync = Sync {
+        directory: &directory,
+        overrides: &overrides,
+        delete: true,
+        checksum: false,
+        dry_run: false,
+        unreadable: None,
+    };
     // Grows whenever a step is told: the first is told before the file is read to its end.
     let grown = scene.path("a/two");
     let mut watch = |step: Option<(Step, &[u8])>, _: &Done| {

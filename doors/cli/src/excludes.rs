@@ -1,5 +1,6 @@
-//! What is left out: `--exclude` and `--exclude-from`.
+//! What is left out: `--exclude`, `--exclude-from` and `--ignore-unreadable`.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,8 +9,23 @@ use clap::Args;
 use import::Excludes;
 
 use crate::commands::mkfs::wrong;
+use crate::output::counted;
 
-/// Patterns.
+/// A warning about something that is left out.
+pub fn left_out(error: impl Display) -> String {
+    format!("{error}: left out, with what is in it or behind it")
+}
+
+/// What is said of all of them at the end.
+pub fn count_left_out(count: u64) -> String {
+    format!(
+        "{} could not be read, and {} left out",
+        counted(count, "file"),
+        if count == 1 { "was" } else { "were" }
+    )
+}
+
+/// Patterns, and what is done with what cannot be read.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Exclude {
     /// Leave out what matches, as in .gitignore: `*.o` and `cache/` at any depth, `/proc` at the top, `!keep.o` takes
@@ -19,6 +35,10 @@ pub struct Exclude {
     /// A file with one such pattern a line.
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
+    /// Leave out what cannot be read, with a warning for each, and go on: that is no failure then. No part of such a
+    /// file is left in the result.
+    #[arg(long)]
+    pub ignore_unreadable: bool,
 }
 
 impl Exclude {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::Serialize;
 
 use crate::args::{Global, When};
+use crate::excludes::{count_left_out, left_out};
 use crate::failure::Failure;
 use crate::names::{self, JsonName};
 
@@ -151,6 +152,9 @@ pub struct Messages {
     verbose: bool,
     image: String,
     failures: AtomicU64,
+    /// What cannot be read is left out, and is no failure.
+    ignores_unreadable: bool,
+    unreadable: AtomicU64,
 }
 
 /// After so many failures the rest are only counted.
@@ -164,7 +168,40 @@ impl Messages {
             verbose: global.verbose,
             image: image.into(),
             failures: AtomicU64::new(0),
+            ignores_unreadable: false,
+            unreadable: AtomicU64::new(0),
         }
+    }
+
+    /// What cannot be read is left out from now on, with a warning, and is no failure.
+    pub fn ignore_unreadable(&mut self, ignores: bool) {
+        self.ignores_unreadable = ignores;
+    }
+
+    /// Whether it is.
+    pub fn ignores_unreadable(&self) -> bool {
+        self.ignores_unreadable
+    }
+
+    /// Something could not be read. It is a failure, unless it is left out.
+    pub fn unreadable(&self, what: impl Into<Failure>) {
+        match self.ignores_unreadable {
+            true => self.leave_out(what),
+            false => self.fail(what),
+        }
+    }
+
+    /// Something cannot be read, and is left out. Counted, and shown as a warning.
+    pub fn leave_out(&self, what: impl Into<Failure>) {
+        self.unreadable.fetch_add(1, Ordering::Relaxed);
+        let failure = what.into();
+        let text = left_out(&failure.text);
+        self.say(Level::Warning, failure.with_text(text));
+    }
+
+    /// How many files were left out because they could not be read.
+    pub fn left_out(&self) -> u64 {
+        self.unreadable.load(Ordering::Relaxed)
     }
 
     /// The image, by the name that the user gave.
@@ -210,6 +247,9 @@ impl Messages {
 
     /// The exit code after the work: says how many failures were not shown.
     pub fn finish(&self) -> u8 {
+        if self.left_out() > 0 {
+            self.warn(count_left_out(self.left_out()));
+        }
         let failures = self.failures();
         if failures > FAILURES_SHOWN_MAX && !self.verbose {
             let hidden = failures - FAILURES_SHOWN_MAX;

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Seek as _};
 
+use bzip2::bufread::BzDecoder;
 use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
@@ -118,23 +119,23 @@ impl Stream for Box<dyn Stream> {
     }
 }
 
+/// A stream with the bytes in front that have told its form.
+type Whole = BufReader<Chain<Cursor<Vec<u8>>, Raw>>;
+
 /// The stream as it was before it was compressed.
 pub fn unpacked(mut input: Raw) -> io::Result<Box<dyn Stream>> {
     let mut magic = Vec::with_capacity(MAGIC);
     input.by_ref().take(MAGIC as u64).read_to_end(&mut magic)?;
     let whole = BufReader::with_capacity(BUFFER, Cursor::new(magic.clone()).chain(input));
     match magic.as_slice() {
-        [0x1f, 0x8b, ..] => Ok(buffered(Gzip(Some(GzDecoder::new(whole))))),
+        [0x1f, 0x8b, ..] => Ok(buffered(Members(Some(GzDecoder::new(whole))))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             Ok(buffered(Frames::new(whole)))
         }
         [0xfd, b'7', b'z', b'X', b'Z', 0] => {
             Ok(buffered(Xz(XzReader::new_mem_limit(whole, true, XZ_MEMORY))))
         }
-        [b'B', b'Z', b'h', ..] => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "it is compressed by bzip2, which is not read: bzcat FILE | xebec ... --from -",
-        )),
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => Ok(buffered(Members(Some(BzDecoder::new(whole))))),
         _ => Ok(Box::new(Plain(whole))),
     }
 }
@@ -143,26 +144,62 @@ fn buffered(input: impl Read + Send + 'static) -> Box<dyn Stream> {
     Box::new(Unpacked(BufReader::with_capacity(BUFFER, input)))
 }
 
-/// Members of gzip, one behind the other, with zeros behind the last, as tapes have them.
-struct Gzip<R>(Option<GzDecoder<R>>);
+/// One of several streams that stand behind each other.
+trait MemberOf<R>: Read {
+    /// What compressed it.
+    const FORM: &str;
 
-impl<R: BufRead> Read for Gzip<R> {
+    /// The next.
+    fn next(source: R) -> Self;
+
+    /// What stands behind it, when it was read to its end.
+    fn behind(self) -> R;
+}
+
+impl<R: BufRead> MemberOf<R> for GzDecoder<R> {
+    const FORM: &str = "gzip";
+
+    fn next(source: R) -> Self {
+        Self::new(source)
+    }
+
+    fn behind(self) -> R {
+        self.into_inner()
+    }
+}
+
+impl<R: BufRead> MemberOf<R> for BzDecoder<R> {
+    const FORM: &str = "bzip2";
+
+    fn next(source: R) -> Self {
+        Self::new(source)
+    }
+
+    fn behind(self) -> R {
+        self.into_inner()
+    }
+}
+
+/// Members of gzip or bzip2, one behind the other, with zeros behind the last, as tapes have them.
+struct Members<M>(Option<M>);
+
+impl<M: MemberOf<Whole>> Read for Members<M> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while !buf.is_empty()
             && let Some(member) = &mut self.0
         {
-            let read = member.read(buf).map_err(|error| damaged("gzip", error))?;
+            let read = member.read(buf).map_err(|error| damaged(M::FORM, error))?;
             if read > 0 {
                 return Ok(read);
             }
-            self.0 = self.0.take().map(GzDecoder::into_inner).map(next_member).transpose()?.flatten();
+            self.0 = self.0.take().map(M::behind).map(next_member).transpose()?.flatten();
         }
         Ok(0)
     }
 }
 
-/// What comes behind a member of gzip: another, or zeros up to the end.
-fn next_member<R: BufRead>(mut source: R) -> io::Result<Option<GzDecoder<R>>> {
+/// What comes behind a member: another, or zeros up to the end.
+fn next_member<R: BufRead, M: MemberOf<R>>(mut source: R) -> io::Result<Option<M>> {
     let mut are_zeros = false;
     loop {
         let buffer = source.fill_buf()?;
@@ -170,9 +207,9 @@ fn next_member<R: BufRead>(mut source: R) -> io::Result<Option<GzDecoder<R>>> {
         match (buffer.get(zeros), buffer.is_empty()) {
             (_, true) => return Ok(None),
             (Some(_), _) if are_zeros || zeros > 0 => {
-                return Err(damaged("gzip", "something follows the zeros behind it"));
+                return Err(damaged(M::FORM, "something follows the zeros behind it"));
             }
-            (Some(_), _) => return Ok(Some(GzDecoder::new(source))),
+            (Some(_), _) => return Ok(Some(M::next(source))),
             (None, _) => source.consume(zeros),
         }
         are_zeros = true;

@@ -267,6 +267,14 @@ impl OpenFile {
         self.stat.st_size.unsigned_abs()
     }
 
+    /// The same file, of which no byte can be read.
+    #[cfg(test)]
+    pub fn with_failing_disk(mut self) -> Self {
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        self.fd = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        self
+    }
+
     /// See [`has_holes`].
     pub fn has_holes(&self) -> bool {
         has_holes(&self.stat)

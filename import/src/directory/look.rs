@@ -12,6 +12,7 @@ use rustix::fs::{FileType, Stat};
 
 use super::BATCH;
 use super::host::{self, Folder, Name};
+use crate::item::Receiver as _;
 use crate::survey::{Seen, Survey, What, attribute_bytes};
 use crate::{Error, Result};
 
@@ -67,9 +68,13 @@ impl Work for Glance<'_> {
                     self.folder(&Arc::new(folder), &mut counted, pieces)
                 }
             }),
-            Task::Files(folder, names) => self.files(&folder, &names, &mut counted),
+            Task::Files(folder, names) => {
+                self.files(&folder, &names, &mut counted, pieces);
+                Ok(())
+            }
         };
-        pieces.push(Piece::Result(done.map(|()| counted)));
+        pieces.push(Piece::Result(Ok(counted)));
+        pieces.extend(done.err().map(|error| Piece::Result(Err(error))));
     }
 
     fn weight(&self, _: &Result<Counted>) -> usize {
@@ -88,7 +93,7 @@ impl Glance<'_> {
         let (files, folders) = folder.list()?;
         let mut batches = files.chunks(BATCH);
         if let Some(first) = batches.next() {
-            self.files(folder, first, counted)?;
+            self.files(folder, first, counted, pieces);
         }
         let later = batches.map(|names| Task::Files(Arc::clone(folder), names.to_vec()));
         let below = folders.into_iter().map(|name| Task::Below(Arc::clone(folder), name));
@@ -96,28 +101,41 @@ impl Glance<'_> {
         Ok(())
     }
 
-    fn files(&self, folder: &Folder, names: &[Name], counted: &mut Counted) -> Result<()> {
+    fn files(&self, folder: &Folder, names: &[Name], counted: &mut Counted, pieces: &mut Vec<PieceOf<Self>>) {
         let mut attributes = None;
         for name in names {
-            let stat = folder.stat_of(&name.bytes)?;
-            let id = (stat.st_dev, stat.st_ino);
-            if self.without.contains(&id) {
-                continue;
+            if let Err(error) = self.file(folder, name, &mut attributes, counted) {
+                pieces.push(Piece::Result(Err(error)));
             }
-            let attributes = match attributes {
-                Some(bytes) => bytes,
-                None => {
-                    let found = folder.attributes_of(&name.bytes)?;
-                    *attributes.insert(attribute_bytes(&found.readable))
-                }
-            };
-            let what = what(folder, name, &stat)?;
-            let seen = Seen { name: name.bytes.len(), attributes, what, modified: host::modified(&stat) };
-            if stat.st_nlink > 1 {
-                counted.several.push((id, seen));
-            } else {
-                counted.survey.count(&seen);
+        }
+    }
+
+    /// Counts a file. Its attributes are looked at unless those of another are known.
+    fn file(
+        &self,
+        folder: &Folder,
+        name: &Name,
+        attributes: &mut Option<u64>,
+        counted: &mut Counted,
+    ) -> Result<()> {
+        let stat = folder.stat_of(&name.bytes)?;
+        let id = (stat.st_dev, stat.st_ino);
+        if self.without.contains(&id) {
+            return Ok(());
+        }
+        let attributes = match attributes {
+            Some(bytes) => *bytes,
+            None => {
+                let found = folder.attributes_of(&name.bytes)?;
+                *attributes.insert(attribute_bytes(&found.readable))
             }
+        };
+        let what = what(folder, name, &stat)?;
+        let seen = Seen { name: name.bytes.len(), attributes, what, modified: host::modified(&stat) };
+        if stat.st_nlink > 1 {
+            counted.several.push((id, seen));
+        } else {
+            counted.survey.count(&seen);
         }
         Ok(())
     }
@@ -155,7 +173,11 @@ impl Sink<Glance<'_>> for Sum<'_> {
     type Error = Error;
 
     fn take(&mut self, counted: Result<Counted>, _: &mut Vec<Piece<Task, Result<Counted>>>) -> Result<()> {
-        let Counted { survey, several } = counted?;
+        let Counted { survey, several } = match counted {
+            Ok(counted) => counted,
+            Err(error) if error.is_unreadable() => return self.survey.unreadable(error),
+            Err(error) => return Err(error),
+        };
         self.survey.add(&survey);
         for (id, seen) in several {
             let what = if self.several.insert(id) { seen.what } else { What::Name };

@@ -34,7 +34,7 @@ use xebec::Volume;
 use super::host::Folder;
 use super::{Directory, Walk};
 use crate::item::{Lost, split};
-use crate::{Overrides, Result};
+use crate::{Error, Overrides, Result};
 use compare::{Against, Task};
 use update::Update;
 
@@ -50,6 +50,8 @@ pub struct Sync<'s> {
     pub checksum: bool,
     /// Nothing is changed: what would be is only told.
     pub dry_run: bool,
+    /// What cannot be read is left out, and the volume keeps what it has of it; who is told. Without, it is an error.
+    pub unreadable: Option<&'s (dyn Fn(&Error) + std::marker::Sync)>,
 }
 
 /// What became of a file.
@@ -82,6 +84,8 @@ pub struct Done {
     pub bytes: u64,
     /// What is not kept, and how often.
     pub lost: BTreeMap<Lost, u64>,
+    /// What could not be read, and was left out.
+    pub unreadable: u64,
 }
 
 impl Done {

@@ -46,8 +46,14 @@ fn write_tree(folder: &Path, after: bool) {
 
 fn follow(volume: &Volume, folder: &Path) -> Done {
     let (directory, overrides) = (Directory::new(folder), Overrides::default());
-    let sync =
-        Sync { directory: &directory, overrides: &overrides, delete: true, checksum: false, dry_run: false };
+    let sync = Sync {
+        directory: &directory,
+        overrides: &overrides,
+        delete: true,
+        checksum: false,
+        dry_run: false,
+        unreadable: None,
+    };
     sync.run(volume, volume.root(), 1, &mut |_, _| {}).unwrap()
 }
 

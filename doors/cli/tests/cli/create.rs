@@ -396,3 +396,75 @@ fn an_image_can_be_made_without_a_free_end() {
         create.code(2);
     }
 }
+
+/// Labels for a system that starts with SELinux on were only to be had by a run of setfiles as root.
+#[test]
+fn labels_are_given_by_paths() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(4);
+    header.set_mode(0o644);
+    for name in ["etc/passwd", "srv/www/index", "proc/1"] {
+        builder.append_data(&mut header, name, &b"text"[..]).unwrap();
+    }
+    std::fs::write(path("a.tar"), builder.into_inner().unwrap()).unwrap();
+    let contexts = "/.*\tsystem_u:object_r:default_t:s0\n/etc(/.*)? system_u:object_r:etc_t:s0\n\
+        /etc/passwd -- system_u:object_r:passwd_t:s0\n/proc/.* <<none>>\n/ -d system_u:object_r:root_t:s0\n";
+    std::fs::write(path("contexts"), contexts).unwrap();
+    let option = format!("--file-contexts={}", path("contexts"));
+    let image = path("a.xfs");
+    let label = |of: &str| {
+        let attributes = &stat(&image, of)["xattrs"]["security.selinux"];
+        let bytes = attributes.as_str().map(|hex| {
+            (0..hex.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+                .collect::<Vec<_>>()
+        });
+        bytes.map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+    let is =
+        |of: &str, kind: &str| assert_eq!(label(of), Some(format!("system_u:object_r:{kind}:s0\0")), "{of}");
+    xebec().args(["create", &image, "--from", &path("a.tar"), &option]).assert().success();
+    for (of, kind) in [
+        ("/", "root_t"),
+        ("/etc", "etc_t"),
+        ("/etc/passwd", "passwd_t"),
+        ("/srv", "default_t"),
+        ("/srv/www/index", "default_t"),
+    ] {
+        is(of, kind);
+    }
+    assert_eq!(label("/proc/1"), None);
+    // A policy that changes is followed, without writing contents.
+    std::fs::write(path("contexts"), contexts.replace("passwd_t", "shadow_t")).unwrap();
+    // Without root some of the labels cannot be kept.
+    xebec().args(["extract", &image, "--to", &path("tree")]).output().unwrap();
+    let synced =
+        xebec().args(["sync", &path("tree"), &image, &option, "--owner", "0:0", "--json"]).output().unwrap();
+    let synced: serde_json::Value = serde_json::from_slice(&synced.stdout).unwrap();
+    assert_eq!(synced["bytes"], 0, "{synced}");
+    is("/etc/passwd", "shadow_t");
+    xebec().args(["mkdir", &image, "/in"]).assert().success();
+    xebec().args(["tar-in", &image, &path("a.tar"), "/in", &option]).assert().success();
+    is("/in/etc/passwd", "shadow_t");
+    let bad = path("bad");
+    std::fs::write(&bad, "/etc nonsense\n").unwrap();
+    let said = crate::stderr(xebec().args([
+        "create",
+        &path("b.xfs"),
+        "--from",
+        &path("tree"),
+        "--file-contexts",
+        &bad,
+    ]));
+    assert!(said.contains("--file-contexts") && said.contains("line 1"), "{said}");
+    xebec().args(["check", &image]).assert().success();
+}
+
+fn stat(image: &str, path: &str) -> serde_json::Value {
+    let output = xebec().args(["stat", image, path, "--json"]).output().unwrap();
+    serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["files"][0].clone()
+}

@@ -207,6 +207,135 @@ fn a_damaged_file_can_be_left_out() {
     scene.xebec("tar-out", &["/etc", "--exclude", "/motd"]).assert().success();
 }
 
+/// Whoever rescues what can be read of a damaged image wants that to be no failure, and nothing half.
+#[test]
+fn what_is_damaged_can_be_left_out_everywhere() {
+    let scene = Scene::new(Sample::Clean);
+    let image = fs::OpenOptions::new().write(true).open(scene.image()).unwrap();
+    image.write_all_at(&[0; 2], scene.inode_offset("/etc/motd")).unwrap();
+    image.write_all_at(&[0; 2], scene.inode_offset("/var/log")).unwrap();
+    let (out, copy) = (scene.beside("out"), scene.beside("copy"));
+    let arguments = ["--to", out.to_str().unwrap(), "--ignore-unreadable", "--json"];
+    let output = scene.xebec("extract", &arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["unreadable"], 2, "{said}");
+    assert!(said.contains("2 files could not be read, and were left out"), "{said}");
+    let lines =
+        said.lines().filter(|line| line.contains("warning: ") && line.contains(": left out, with")).count();
+    assert_eq!(lines, 2, "{said}");
+    if is_root() {
+        assert_eq!((output.status.code(), &summary["failures"]), (Some(0), &0.into()), "{said}");
+    }
+    scene.xebec("tar-out", &["--ignore-unreadable"]).assert().success();
+    scene.xebec("tar-out", &[]).assert().code(1);
+    let mut from = scene.image().as_os_str().to_owned();
+    from.push(":/etc");
+    crate::xebec().args(["cp", "-r", "--ignore-unreadable"]).arg(&from).arg(&copy).assert().success();
+    crate::xebec().args(["cp", "-rT"]).arg(&from).arg(&copy).assert().code(1);
+    for (root, etc) in [(&out, "etc"), (&copy, "")] {
+        assert!(root.join(etc).join("passwd").exists());
+        assert!(!root.join(etc).join("motd").exists());
+    }
+    assert!(!out.join("var/log").exists());
+}
+
+/// A disk that fails in the midst of a file left the first part of it in a directory, and zeros in an archive.
+#[test]
+fn nothing_is_left_of_a_file_that_cannot_be_read_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("disk.qcow2"));
+    fs::create_dir(&tree).unwrap();
+    let mut rng = model::Rng::new(15);
+    for (name, size) in [("first", 12_000_000), ("large", 9_000_000), ("small", 200_000)] {
+        fs::write(tree.join(name), rng.bytes(size)).unwrap();
+    }
+    fs::hard_link(tree.join("large"), tree.join("name")).unwrap();
+    crate::xebec()
+        .arg("create")
+        .arg(&image)
+        .args(["--format", "qcow2", "--from"])
+        .arg(&tree)
+        .assert()
+        .success();
+    // The end of the file has what was written last: of the files the end of the second, and all of the third.
+    let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 1_000_000).unwrap();
+    let run = |arguments: &[&str], code: i32, unreadable: usize| {
+        let mut command = crate::xebec();
+        let output = command.args(arguments).current_dir(folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert_eq!(said.matches(": left out, with").count(), unreadable, "{arguments:?}: {said}");
+        output.stdout
+    };
+    let names = |path: &str| {
+        let entries = fs::read_dir(folder.path().join(path)).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let option = "--ignore-unreadable";
+    run(&["extract", "disk.qcow2", "--to", "half"], 1, 0);
+    assert_eq!(names("half"), ["first", "large", "name", "small"]);
+    run(&["extract", "disk.qcow2", "--to", "out", option], 0, 3);
+    assert_eq!(names("out"), ["first"]);
+    run(&["cp", "-a", "disk.qcow2:/", "copy", option], 0, 3);
+    assert_eq!(names("copy"), ["first"]);
+    // What exists is not cut off for what cannot be read.
+    fs::write(folder.path().join("copy/large"), "mine").unwrap();
+    run(&["cp", "-rT", "disk.qcow2:/", "copy", option], 0, 3);
+    assert_eq!(fs::read(folder.path().join("copy/large")).unwrap(), b"mine");
+    run(&["tar-out", "disk.qcow2"], 1, 0);
+    let stream = run(&["tar-out", "disk.qcow2", option], 0, 3);
+    let mut archive = tar::Archive::new(&stream[..]);
+    let members =
+        archive.entries().unwrap().map(|member| member.unwrap().path().unwrap().display().to_string());
+    assert_eq!(members.collect::<Vec<_>>(), ["./", "first"]);
+}
+
+/// `--to x.tar.gz` made a directory of that name.
+#[test]
+fn an_archive_is_compressed_as_its_name_says() {
+    let scene = Scene::new(Sample::Clean);
+    let plain = scene.xebec("tar-out", &["/usr"]).output().unwrap().stdout;
+    for (command, name, magic) in [
+        ("extract", "x.tar", &b""[..]),
+        ("extract", "x.tar.gz", b"\x1f\x8b"),
+        ("tar-out", "y.tgz", b"\x1f\x8b"),
+        ("extract", "x.zst", b"\x28\xb5\x2f\xfd"),
+        ("tar-out", "x.tar.zst", b"\x28\xb5\x2f\xfd"),
+        ("extract", "x.xz", b"\xfd7zXZ"),
+        ("extract", "x.tar.bz2", b"BZh9"),
+    ] {
+        let path = scene.beside(name);
+        let to = ["/usr", "--to", path.to_str().unwrap()];
+        scene.xebec(command, &to).assert().success();
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.starts_with(magic), "{name}");
+        // It is read again, by what verifies all of it, and gives the same files.
+        let image = scene.beside("again.xfs");
+        crate::xebec().args(["create", "--force"]).arg(&image).arg("--from").arg(&path).assert().success();
+        let again = crate::xebec().arg("tar-out").arg(&image).output().unwrap().stdout;
+        assert!(again == plain, "{name}");
+        let refused = stderr(&mut scene.xebec(command, &to));
+        assert!(refused.contains("--overwrite"), "{refused}");
+        scene.xebec(command, &[&to[..], &["--overwrite"]].concat()).assert().success();
+        assert!(fs::read(&path).unwrap() == bytes, "{name}: what is written is always the same");
+    }
+    fs::create_dir(scene.beside("dir.tar.gz")).unwrap();
+    scene
+        .xebec("extract", &["/etc", "--to", scene.beside("dir.tar.gz").to_str().unwrap()])
+        .assert()
+        .success();
+    assert!(scene.beside("dir.tar.gz/passwd").exists());
+    let refused = stderr(scene.xebec("tar-out", &["--to", "x.zip"]).current_dir(scene.beside("")));
+    assert!(refused.contains(".tar.gz") && !scene.beside("x.zip").exists(), "{refused}");
+    let stream = scene.xebec("extract", &["/usr", "--to", "-"]).output().unwrap().stdout;
+    assert!(stream == plain);
+}
+
 /// What an archive says of one member.
 #[derive(Debug, Default)]
 struct Member {

@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use model::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::xebec;
+
 /// A folder in which an image is made, of an archive beside it.
 struct Making {
     folder: tempfile::TempDir,
@@ -140,4 +142,90 @@ fn what_cannot_be_read_is_named() {
         assert!(making.names().is_empty());
     }
     assert_eq!(fs::metadata(tree.join("etc/motd")).unwrap().atime(), read_at);
+}
+
+/// One file that nobody may read ended everything.
+#[test]
+fn what_cannot_be_read_can_be_left_out() {
+    let making = Making::new();
+    let tree = making.folder.path().join("tree");
+    fs::create_dir_all(tree.join("private")).unwrap();
+    for name in ["motd", "private/key", "shadow", "twice"] {
+        fs::write(tree.join(name), name).unwrap();
+    }
+    fs::hard_link(tree.join("twice"), tree.join("again")).unwrap();
+    let forbid = |mode| {
+        for path in ["shadow", "private", "twice"] {
+            fs::set_permissions(tree.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    let image = making.image().display().to_string();
+    let tree_path = tree.display().to_string();
+    let run = |arguments: &[&str], unreadable: usize| {
+        forbid(0o000);
+        let Some(mut command) = without_rights() else { return false };
+        let output = command.args(arguments).arg("--ignore-unreadable").output().unwrap();
+        forbid(0o755);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(said.matches(": left out").count(), unreadable, "{said}");
+        assert!(said.contains(&format!("{unreadable} files could not be read, and were left out")), "{said}");
+        assert!(said.contains("shadow") && said.contains("private"), "{said}");
+        true
+    };
+    let names = || {
+        let output = xebec().arg("find").arg(&image).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    if !run(&["create", &image, "--from", &tree_path], 4) {
+        return;
+    }
+    assert_eq!(names(), "/\n/motd\n");
+    // What the volume has of it stays.
+    xebec().args(["sync", &tree_path, &image]).assert().success();
+    fs::write(tree.join("shadow"), "changed").unwrap();
+    fs::write(tree.join("motd"), "changed").unwrap();
+    // What is equal by its size and its times needs not be read.
+    run(&["sync", &tree_path, &image], 2);
+    let cat = |path: &str| xebec().arg("cat").arg(&image).arg(path).output().unwrap().stdout;
+    assert_eq!(
+        ["/motd", "/shadow", "/private/key", "/again"]
+            .map(cat)
+            .map(|bytes| String::from_utf8(bytes).unwrap()),
+        ["changed", "shadow", "private/key", "twice"]
+    );
+    run(&["cp", "-rT", &tree_path, &format!("{image}:/")], 4);
+    assert_eq!(cat("/shadow"), b"shadow");
+    run(&["cp", "-r", &tree_path, &format!("{image}:/new")], 4);
+    let shown = names();
+    assert_eq!(shown.matches("/new").count(), 2, "{shown}");
+    xebec().arg("check").arg(&image).assert().success();
+}
+
+/// `tar-in` left what had come of a file when the archive broke off.
+#[test]
+fn nothing_is_left_of_a_member_that_breaks_off() {
+    let making = Making::new();
+    let image = &making.image();
+    xebec().args(["mkfs", "--size", "64m"]).arg(image).assert().success();
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, size) in [("first", 3), ("large", 3_000_000), ("last", 3)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(size);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, name, &vec![b'x'; size as usize][..]).unwrap();
+    }
+    let archive = making.folder.path().join("cut.tar");
+    fs::write(&archive, &builder.into_inner().unwrap()[..2_500_000]).unwrap();
+    let names = |options: &[&str], code: i32| {
+        let mut command = xebec();
+        let output = command.arg("tar-in").arg(image).arg(&archive).args(options).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains("cut.tar") && said.contains("left out") == (code == 0), "{said}");
+        String::from_utf8(xebec().arg("find").arg(image).output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(names(&[], 1), "/\n/first\n");
+    assert_eq!(names(&["--ignore-unreadable"], 0), "/\n/first\n");
+    xebec().arg("check").arg(image).assert().success();
 }

@@ -207,7 +207,7 @@ fn an_image_follows_a_directory() {
     scene.xebec("check", &[]).assert().success();
     // What cannot be.
     assert!(stderr(&mut sync(&[], ":/sub/file")).contains("not a directory"));
-    assert!(stderr(&mut sync(&[], ":/nowhere")).contains("nowhere"));
+    assert!(stderr(&mut sync(&[], ":/sub/file/below")).contains("below"));
     std::fs::write(tree.join("large"), vec![1; 80 << 20]).unwrap();
     let full = stderr(&mut sync(&[], ""));
     assert!(full.contains("xebec grow"), "{full}");
@@ -215,4 +215,53 @@ fn an_image_follows_a_directory() {
     scene.xebec("grow", &["+100m"]).assert().success();
     output(&[], "");
     assert_eq!(scene.output("find", &["/", "--size", "+1M"]).lines().count(), 1);
+}
+
+/// The image had to be made by another command first, and a directory in it by a third.
+#[test]
+fn sync_makes_its_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir_all(path("tree/deep")).unwrap();
+    std::fs::write(path("tree/deep/file"), b"contents").unwrap();
+    std::fs::write(path("tree/left.o"), b"object").unwrap();
+    let sync = |target: &str, options: &[&str]| {
+        let mut sync = xebec();
+        sync.arg("sync").arg(path("tree")).arg(path(target)).args(options);
+        sync
+    };
+    let names = |image: &str| {
+        let output = xebec().arg("find").arg(path(image)).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = sync("new.xfs:/srv/www", &["-n", "--exclude", "*.o"]).output().unwrap();
+    let said = String::from_utf8(told.stdout).unwrap();
+    assert!(told.status.success() && said.contains("deep/file") && !said.contains("left.o"), "{said}");
+    assert!(!folder.path().join("new.xfs").exists());
+    let made = sync("new.xfs:/srv/www", &["--exclude", "*.o", "--owner", "7:8", "--json"]).output().unwrap();
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert_eq!((&made["command"], &made["created"], &made["bytes"]), (&"sync".into(), &3.into(), &8.into()));
+    let all = "/\n/srv\n/srv/www\n/srv/www/deep\n/srv/www/deep/file\n";
+    assert_eq!(names("new.xfs"), all);
+    let again = sync("new.xfs:/srv/www", &["--exclude", "*.o", "--owner", "7:8", "--json"]).output().unwrap();
+    let again: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(
+        (&again["unchanged"], &again["amended"], &again["created"]),
+        (&3.into(), &0.into(), &0.into())
+    );
+    // A directory of an image that exists, with those above it; a dry run makes none.
+    sync("new.xfs:/opt/a", &["-n"]).assert().success();
+    assert_eq!(names("new.xfs"), all);
+    sync("new.xfs:/opt/a", &[]).assert().success();
+    assert!(names("new.xfs").contains("/opt/a/deep/file\n"));
+    assert!(stderr(&mut sync("new.xfs:/opt/a/left.o/b", &[])).contains("left.o"));
+    sync("other.xfs", &[]).assert().success();
+    assert_eq!(names("other.xfs"), "/\n/deep\n/deep/file\n/left.o\n");
+    for image in ["new.xfs", "other.xfs"] {
+        xebec().arg("check").arg(path(image)).assert().success();
+    }
+    // Nothing is left of an image that cannot be made.
+    std::fs::write(path("list"), "no/such uid=1\n").unwrap();
+    sync("third.xfs", &["--overrides", &path("list")]).assert().failure();
+    assert!(!folder.path().join("third.xfs").exists());
 }

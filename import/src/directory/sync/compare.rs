@@ -79,12 +79,19 @@ impl Work for Against<'_> {
     fn worker(&self) {}
 
     fn perform(&self, (): &mut (), task: Task, pieces: &mut Pieces) {
+        let id = match &task {
+            Task::First(_, _, first) => Some(first.id),
+            _ => None,
+        };
         let done = match task {
             Task::Both(folder, ino) => self.both(&folder, ino, pieces),
             Task::Below(above, name, ino) => {
                 above.open_below(&name).and_then(|folder| self.both(&Arc::new(folder), ino, pieces))
             }
-            Task::Files(folder, names) => self.files(&folder, names, pieces),
+            Task::Files(folder, names) => {
+                self.files(&folder, names, pieces);
+                Ok(())
+            }
             Task::First(folder, name, first) => self.first(&folder, name, &first, pieces),
             Task::New(task) => {
                 self.new_ones(task, pieces);
@@ -92,7 +99,7 @@ impl Work for Against<'_> {
             }
         };
         if let Err(error) = done {
-            pieces.push(Piece::Result(Turn::Walk(directory::Turn::Failed(error))));
+            pieces.push(Piece::Result(Turn::Walk(directory::Turn::Failed(error, id))));
         }
     }
 
@@ -191,19 +198,19 @@ impl Against<'_> {
     }
 
     /// Files in a directory, in the order of their names.
-    fn files(
-        &self,
-        folder: &Arc<Folder>,
-        names: Vec<(Name, Option<Ino>)>,
-        pieces: &mut Pieces,
-    ) -> Result<()> {
+    fn files(&self, folder: &Arc<Folder>, names: Vec<(Name, Option<Ino>)>, pieces: &mut Pieces) {
         for (name, there) in names {
-            match there {
-                Some(there) => self.file(folder, name, there, None, pieces)?,
-                None => self.new_ones(directory::Task::Files(Arc::clone(folder), vec![name]), pieces),
-            }
+            let done = match there {
+                Some(there) => self.file(folder, name, there, None, pieces),
+                None => {
+                    self.new_ones(directory::Task::Files(Arc::clone(folder), vec![name]), pieces);
+                    Ok(())
+                }
+            };
+            // Whether it matters to the others is for the sink to say.
+            let failed = done.err().map(|error| Turn::Walk(directory::Turn::Failed(error, None)));
+            pieces.extend(failed.map(Piece::Result));
         }
-        Ok(())
     }
 
     fn first(&self, folder: &Arc<Folder>, name: Name, first: &First, pieces: &mut Pieces) -> Result<()> {

@@ -51,6 +51,10 @@ pub(super) struct Update<'v, 's> {
     touched: HashSet<FileId>,
     /// The directory in which something was changed last.
     folder: Option<(Vec<u8>, Ino)>,
+    /// The last file of which something could not be read.
+    broken: Option<(u64, u64)>,
+    /// What comes of contents is of a file that is left out.
+    skips: bool,
     done: Done,
 }
 
@@ -60,6 +64,8 @@ struct Staged {
     hidden: Vec<u8>,
     path: Vec<u8>,
     bytes: u64,
+    /// Something has its name.
+    replaces: bool,
 }
 
 impl<'v, 's> Update<'v, 's> {
@@ -81,6 +87,8 @@ impl<'v, 's> Update<'v, 's> {
             later: BTreeMap::new(),
             touched: HashSet::new(),
             folder: None,
+            broken: None,
+            skips: false,
             done: Done::default(),
         }
     }
@@ -296,7 +304,7 @@ impl<'v, 's> Update<'v, 's> {
         let hidden_path = join(split(&entry.path).map_or(&b""[..], |(parent, _)| parent), &hidden);
         let path = std::mem::replace(&mut entry.path, hidden_path);
         self.hidden.insert(path.clone(), entry.path.clone());
-        self.coming = Some(Staged { dir, hidden, path, bytes: size });
+        self.coming = Some(Staged { dir, hidden, path, bytes: size, replaces });
         self.writer.take(Item::Entry(entry))?;
         if more { Ok(()) } else { self.stage() }
     }
@@ -382,18 +390,47 @@ impl<'v, 's> Update<'v, 's> {
     fn walked(&mut self, turn: directory::Turn, pieces: &mut Pieces) -> Result<()> {
         match turn {
             directory::Turn::Items(items) => items.into_iter().try_for_each(|item| match item {
-                Item::Entry(entry) => self.entry(entry),
+                Item::Data(_) if self.skips => Ok(()),
+                Item::Entry(entry) => {
+                    self.skips = false;
+                    self.entry(entry)
+                }
                 Item::Data(data) => self.data(data),
                 Item::Removed(_) | Item::Emptied(_) | Item::Alike(_) => Ok(()),
             }),
+            directory::Turn::Shared(..) if self.skips => Ok(()),
             directory::Turn::Shared(_, data, _) => self.data(data),
             directory::Turn::Lost(lost) => {
                 self.lose(lost);
                 Ok(())
             }
             directory::Turn::Linked { id, folder, name, .. } => self.linked(id, (folder, name), None, pieces),
-            directory::Turn::Failed(error) => Err(error),
+            directory::Turn::Failed(error, id) => self.failed(&error, id).unwrap_or(Err(error)),
         }
+    }
+
+    /// What cannot be read is left out, if that is wanted: what the volume has of it stays. `None` where it is not.
+    fn failed(&mut self, error: &Error, id: Option<(u64, u64)>) -> Option<Result<()>> {
+        let told = self.sync.unreadable.filter(|_| error.is_unreadable())?;
+        // Pieces of one file fail one after the other.
+        if !(self.skips && id.is_some() && id == self.broken) {
+            told(error);
+            self.done.unreadable += 1;
+        }
+        if let Some(id) = id {
+            // The next of its names is tried as the first.
+            self.firsts.remove(&id);
+        }
+        (self.broken, self.skips) = (id, true);
+        self.replaces = false;
+        Some(match self.coming.take() {
+            Some(coming) => {
+                self.hidden.remove(&coming.path);
+                *(if coming.replaces { &mut self.done.replaced } else { &mut self.done.created }) -= 1;
+                self.writer.discard()
+            }
+            None => Ok(()),
+        })
     }
 
     fn lose(&mut self, lost: Lost) {

@@ -1,5 +1,8 @@
 //! The volume: made, filled, unmounted, given its name.
 
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
 use anyhow::bail;
 use base::time::{Clock as _, SystemClock, Time};
 use import::writer::Done;
@@ -13,7 +16,9 @@ use super::place::Site;
 use super::progress::{Progress, Summary};
 use super::sources::{Look, Sources};
 use crate::args::Global;
-use crate::commands::mkfs::{self as make, wrong};
+use crate::commands::edit::directories;
+use crate::commands::mkfs::{self as mkfs_command, wrong};
+use crate::excludes::left_out;
 use crate::output::{JSON_VERSION, Messages, write_json};
 use crate::sizes::spoken;
 
@@ -23,8 +28,25 @@ const LEAST_SPARE: u64 = 4096;
 /// the number of blocks.
 const MOST_SPARES: u32 = 10;
 
-/// Makes the image.
+/// Makes the image, and says what was done.
 pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<()> {
+    let (size, summary) = make(arguments, global, messages)?;
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "create",
+            image: messages.image(),
+            size,
+            summary,
+        })?;
+    } else {
+        messages.detail(format_args!("{} in all", spoken(size)));
+    }
+    Ok(())
+}
+
+/// Makes the image; how large it is, and what was done.
+pub fn make(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<(u64, Summary)> {
     let path = &arguments.image;
     if !arguments.force && path.symlink_metadata().is_ok() {
         bail!("it exists already (--force replaces it)");
@@ -40,7 +62,8 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
     }
     let sources = Sources::open(arguments, choice.looks_first())?;
     let (site, choice, sources, progress) = (&site, &choice, &sources, &progress);
-    let making = Making { site, arguments, choice, sources, progress, global, messages };
+    let making =
+        Making { site, arguments, choice, sources, progress, global, messages, left_out: Mutex::default() };
     let (mut new, done) = making.fill_until_it_fits()?;
     progress.phase("filled", messages);
     new.volume.unmount()?;
@@ -53,19 +76,7 @@ pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> any
         progress.phase("minimized", messages);
     }
     let size = site.finish(new.place, choice.ids())?;
-    let summary = progress.finish(&done, messages);
-    if global.json {
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "create",
-            image: messages.image(),
-            size,
-            summary,
-        })?;
-    } else {
-        messages.detail(format_args!("{} in all", spoken(size)));
-    }
-    Ok(())
+    Ok((size, progress.finish(&done, messages)))
 }
 
 fn is_full(error: &anyhow::Error) -> bool {
@@ -81,6 +92,8 @@ struct Making<'m> {
     progress: &'m Progress,
     global: &'m Global,
     messages: &'m Messages,
+    /// What was told to be left out.
+    left_out: Mutex<HashSet<String>>,
 }
 
 impl Making<'_> {
@@ -102,8 +115,9 @@ impl Making<'_> {
 
     /// Makes a volume that is as large as a look at the sources tells, and puts them into it.
     fn fill(&self, how: Look, spare: u64) -> anyhow::Result<(New, Done)> {
-        let &Self { site, arguments, choice, sources, progress, global, messages } = self;
-        let mut survey = Survey::new(choice.options.block_size);
+        let &Self { site, arguments, choice, sources, progress, global, messages, left_out: ref told } = self;
+        let ignores = arguments.exclude.ignore_unreadable;
+        let mut survey = Survey::new(choice.options.block_size).ignoring_unreadable(ignores);
         if choice.looks_first() {
             sources.look(how, global.thread_count(), &mut survey)?;
             progress.phase("looked at the sources", messages);
@@ -114,8 +128,21 @@ impl Making<'_> {
             progress.expect(need.files, need.bytes);
         }
         let overrides = arguments.wishes.overrides(choice.fixed.then_some(moment))?;
-        let writer = Writer::new(&new.volume, new.volume.root(), overrides);
+        let root = match arguments.below.is_empty() {
+            true => new.volume.root(),
+            false => directories(&new.volume, &arguments.below)?,
+        };
+        let writer = Writer::new(&new.volume, root, overrides);
         let mut writer = writer.in_rounds().watched(|done| progress.show(done));
+        if ignores {
+            writer = writer.leaving_out_unreadable(|error| {
+                let text = left_out(error);
+                // It is told once, also where the volume is made again.
+                if told.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
+                    progress.pause(|| messages.warn(text));
+                }
+            });
+        }
         sources.read(global.thread_count(), &mut writer)?;
         let done = writer.finish()?;
         Ok((new, done))
@@ -152,8 +179,8 @@ impl Choice {
         let epoch = std::env::var_os("SOURCE_DATE_EPOCH").is_some();
         let fixed = arguments.reproducible || epoch;
         let seed = arguments.layout.seed();
-        options.seed = make::seed(if fixed { seed.or(Some("")) } else { seed })?;
-        let epoch = if epoch { Some(make::time()?) } else { None };
+        options.seed = mkfs_command::seed(if fixed { seed.or(Some("")) } else { seed })?;
+        let epoch = if epoch { Some(mkfs_command::time()?) } else { None };
         let epoch = epoch.map(|time| Time { seconds: time.seconds, nanos: time.nanoseconds });
         let image = arguments.size.or_else(|| site.size()).map(|size| size.saturating_sub(site.around()));
         let size = options.size.or(image);
@@ -162,7 +189,7 @@ impl Choice {
 
     /// Of the disk and the partition in a partition table.
     fn ids(&self) -> [[u8; 16]; 2] {
-        ["disk", "partition"].map(|of| make::derived(self.options.seed, of))
+        ["disk", "partition"].map(|of| mkfs_command::derived(self.options.seed, of))
     }
 
     /// Whether the sources are read once without contents, before the volume is made.

@@ -17,7 +17,7 @@ mod sources;
 pub mod wishes;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -28,6 +28,7 @@ use crate::interrupt;
 use crate::output::Messages;
 use crate::sizes;
 use place::Container;
+pub use progress::Summary;
 use wishes::Wishes;
 
 /// Arguments of `create`.
@@ -47,16 +48,20 @@ use wishes::Wishes;
     xebec create root.xfs --from rootfs.tar.zst --size 4g -L root\n  \
     tar c -C build . | xebec create disk.xfs --from -\n  \
     xebec create disk.xfs --from build/ --owner 0:0 --mode u=rwX,go=rX --overrides devices.list\n  \
+    xebec create root.xfs --from rootfs.tar --file-contexts policy/file_contexts\n  \
     xebec create boot.xfs --from boot/ --for linux-5.15,grub\n  \
     xebec create home.xfs --from /home/me --exclude '*.o' --exclude .cache/\n  \
+    xebec create etc.xfs --from /etc --ignore-unreadable\n  \
     xebec create root.xfs --from layer1.tar --from layer2.tar --whiteouts oci --free 20%\n\n\
+    With --ignore-unreadable, files and directories of this machine that cannot be read are left out, and so is what \
+    lies behind the place where an archive is damaged or ends too early.\n\n\
     Exit codes: 0 done; 1 the image could not be made; 2 wrong usage; 130 interrupted. Whatever it is, but for 0 \
     nothing is left behind."
 )]
 pub struct Arguments {
     /// The image to be made: a file, or, with --force, a block device.
     pub image: PathBuf,
-    /// A directory, a tar archive (plain, or compressed by gzip, zstd or xz), - for an archive on standard input, or
+    /// A directory, a tar archive (plain, or compressed by gzip, zstd, xz or bzip2), - for one on standard input, or
     /// oci:DIR for an image in an OCI layout; may be given several times.
     #[arg(long, required = true, value_name = "DIR|FILE.tar|-|oci:DIR[:NAME]")]
     from: Vec<OsString>,
@@ -90,9 +95,41 @@ pub struct Arguments {
     force: bool,
     #[command(flatten)]
     layout: Layout,
+    /// The directory of the volume that everything goes to; the root where it is empty.
+    #[arg(skip)]
+    below: Vec<u8>,
 }
 
 impl Arguments {
+    /// An image of one directory, which goes to the directory `below` of it.
+    pub fn of_directory(image: &Path, below: &[u8], directory: &Path) -> Self {
+        Self {
+            image: image.into(),
+            from: vec![directory.into()],
+            size: None,
+            free: None,
+            minimize: false,
+            container: Container::default(),
+            wishes: Wishes::default(),
+            one_file_system: false,
+            exclude: Exclude::default(),
+            whiteouts: None,
+            reproducible: false,
+            force: false,
+            layout: Layout::default(),
+            below: below.into(),
+        }
+    }
+
+    /// What is taken of it.
+    #[must_use]
+    pub fn with(mut self, wishes: &Wishes, exclude: &Exclude, one_file_system: bool) -> Self {
+        self.wishes = wishes.clone();
+        self.exclude = exclude.clone();
+        self.one_file_system = one_file_system;
+        self
+    }
+
     /// Whether the same sources shall give the same bytes.
     fn is_reproducible(&self) -> bool {
         self.reproducible || std::env::var_os("SOURCE_DATE_EPOCH").is_some()
@@ -119,6 +156,12 @@ impl Free {
 pub enum Whiteouts {
     /// Files whose names begin with `.wh.`, as in layers of OCI images.
     Oci,
+}
+
+/// Makes an image as a part of another command; what was done.
+pub fn make(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<Summary> {
+    interrupt::abandon(arguments.image.display());
+    build::make(arguments, global, messages).map(|(_, summary)| summary)
 }
 
 /// Runs `create`.

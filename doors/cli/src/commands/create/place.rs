@@ -16,7 +16,7 @@ use crate::commands::mkfs::wrong;
 use crate::open::unless_ending;
 
 /// What the volume is put into.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Container {
     /// Put the volume into the only partition of a GUID partition table.
     #[arg(long)]

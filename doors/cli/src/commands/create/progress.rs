@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::args::Global;
+use crate::excludes::count_left_out;
 use crate::output::Messages;
 use crate::sizes::spoken;
 
@@ -56,6 +57,11 @@ impl Progress {
         ));
     }
 
+    /// Lets go of the terminal's line while something else is written to it.
+    pub fn pause(&self, write: impl FnOnce()) {
+        self.bar.suspend(write);
+    }
+
     /// A part of the work is done: a user who wants more is told when.
     pub fn phase(&self, what: &str, messages: &Messages) {
         messages.detail(format_args!("{what} after {:.2} s", self.began.elapsed().as_secs_f64()));
@@ -68,20 +74,28 @@ impl Progress {
         for (lost, count) in &done.lost {
             messages.note(format_args!("not kept: {count} {}", lost.name()));
         }
+        if done.unreadable > 0 {
+            messages.warn(count_left_out(done.unreadable));
+        }
         let rate = spoken((done.bytes as f64 / seconds.max(1e-3)) as u64);
-        let (files, bytes) = (done.files, spoken(done.bytes));
-        messages.note(format_args!("{files} files, {bytes} in {seconds:.2} s ({rate}/s)"));
+        messages.note(format_args!(
+            "{} files, {} in {seconds:.2} s ({rate}/s)",
+            done.files,
+            spoken(done.bytes)
+        ));
         let not_kept = done.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect();
-        Summary { files, links: done.links, bytes: done.bytes, seconds, not_kept }
+        let Done { links, bytes, unreadable, .. } = *done;
+        Summary { files: done.files, links, bytes, seconds, not_kept, unreadable }
     }
 }
 
 /// What was done.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    files: u64,
-    links: u64,
-    bytes: u64,
-    seconds: f64,
-    not_kept: std::collections::BTreeMap<&'static str, u64>,
+    pub files: u64,
+    pub links: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+    pub not_kept: std::collections::BTreeMap<&'static str, u64>,
+    pub unreadable: u64,
 }

@@ -1,16 +1,16 @@
 //! What the user wants otherwise than the sources have it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use base::time::Time;
 use clap::Args;
-use import::Overrides;
+use import::{Labels, Overrides};
 
 use crate::commands::edit::mode::Mode;
 
 /// Owners, modes and lists of overrides.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Wishes {
     /// Everything belongs to this user, and to this group.
     #[arg(long, value_name = "UID[:GID]", value_parser = owner, help_heading = "Metadata")]
@@ -22,6 +22,17 @@ pub struct Wishes {
     /// xattr.NAME, and, for what the sources do not have, type, device and target (docs/create.md).
     #[arg(long, value_name = "FILE", help_heading = "Metadata")]
     overrides: Vec<PathBuf>,
+    /// SELinux labels, by a file_contexts file as setfiles(8) has them: EXPRESSION [TYPE] CONTEXT. Paths begin at the
+    /// root of what is made.
+    #[arg(long, value_name = "FILE", help_heading = "Metadata")]
+    file_contexts: Option<PathBuf>,
+}
+
+/// The labels of a file_contexts file.
+pub fn labels(path: &Path) -> anyhow::Result<Labels> {
+    let named = |error: &dyn std::fmt::Display| anyhow!("--file-contexts {}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+    Labels::parse(&text).map_err(|error| named(&error))
 }
 
 impl Wishes {
@@ -35,6 +46,7 @@ impl Wishes {
         if let Some(mode) = self.mode.clone() {
             overrides.mode = Some(Box::new(move |permissions, directory| mode.apply(permissions, directory)));
         }
+        overrides.labels = self.file_contexts.as_deref().map(labels).transpose()?;
         for path in &self.overrides {
             let list =
                 std::fs::read_to_string(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;

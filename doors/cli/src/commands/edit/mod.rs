@@ -41,7 +41,7 @@ use anyhow::Context as _;
 use base::Ino;
 use clap::Args;
 use format::inode::FileType;
-use xebec::{Cookie, Metadata, Volume};
+use xebec::{Cookie, Metadata, New, Volume};
 
 pub use attributes::Setfattr;
 pub use change::{Chmod, Chown};
@@ -78,6 +78,13 @@ pub fn run<T: Edit + Args>(on: &On<T>, global: &Global) -> anyhow::Result<u8> {
 /// A path of the command line, as the volume has it.
 fn bytes(path: &OsStr) -> &[u8] {
     path.as_bytes()
+}
+
+/// A directory, made with those above it where they are missing.
+pub fn directories(volume: &Volume, path: &[u8]) -> anyhow::Result<Ino> {
+    let new = New { permissions: 0o755, ..New::directory() };
+    volume.create_dir_all(path, &new).with_context(|| At(path.to_vec()))?;
+    volume.resolve(path, true).with_context(|| At(path.to_vec()))
 }
 
 /// Does something to each path; failures are told with the path.

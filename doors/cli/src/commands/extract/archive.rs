@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base::Ino;
 use format::inode::FileType;
 use import::Excludes;
-use read::{Inode, InodeReader, Volume, read_at};
+use read::{Inode, InodeReader, Volume};
 
+use super::contents::{Survey, fill, push_map_entry, verify};
 use super::pax::{self, Kind, Member};
 use super::progress::Progress;
 use super::source::{Facts, Folder, Run, Runs, Subject, half_done, is_safe, plan, wanted};
@@ -23,7 +24,7 @@ use crate::walk::{Visited, join};
 use base::pipeline::{Piece, PieceOf, Sink, Work};
 
 /// Bytes of a buffer: the longest member that is written in one piece, and the piece in which large files are read.
-const BUFFER: usize = 1 << 20;
+pub const BUFFER: usize = 1 << 20;
 /// Files of at most this many bytes go into a buffer with others.
 const SMALL: u64 = 256 << 10;
 /// So many entries of a directory make a task, unless they fill some buffers before.
@@ -78,6 +79,9 @@ pub struct Archive<'a> {
     pub visited: Visited,
     /// What is left out, by its path below what the command line named.
     pub excludes: Arc<Excludes>,
+    /// Contents are read before their file is begun, so that one that cannot be read can be left out: what a header
+    /// promises must follow.
+    pub verifies: bool,
     /// Files that unfinished operations left half done.
     pub unfinished: BTreeSet<Ino>,
 }
@@ -115,8 +119,8 @@ pub enum Turn {
     Few(Vec<u8>),
     /// A file with several links.
     Linked(Arc<Large>),
-    /// Something that failed.
-    Failure(String),
+    /// Something that cannot be read: of the file with this number, if it has several names.
+    Unreadable(String, Option<Ino>),
     /// Something worth a note.
     Note(String),
     /// Something worth a warning.
@@ -193,7 +197,7 @@ impl<'a> Work for Archive<'a> {
         match turn {
             Turn::Bytes(buffer) => buffer.bytes.len(),
             Turn::Few(bytes) => bytes.capacity(),
-            Turn::Failure(text) | Turn::Note(text) | Turn::Warning(text) | Turn::Broken(text) => {
+            Turn::Unreadable(text, _) | Turn::Note(text) | Turn::Warning(text) | Turn::Broken(text) => {
                 text.capacity()
             }
             Turn::Linked(_) => size_of::<Large>(),
@@ -202,7 +206,7 @@ impl<'a> Work for Archive<'a> {
 }
 
 fn failure(pieces: &mut Pieces, name: &[u8], error: impl std::fmt::Display) {
-    pieces.push(Piece::Result(Turn::Failure(format!("{}: {error}", quoted(name)))));
+    pieces.push(Piece::Result(Turn::Unreadable(format!("{}: {error}", quoted(name)), None)));
 }
 
 impl<'a> Archive<'a> {
@@ -314,8 +318,13 @@ impl<'a> Archive<'a> {
 
     fn file(&self, name: &[u8], inode: &Inode, facts: &Facts, writer: &mut Writer<'_>, pieces: &mut Pieces) {
         if facts.metadata.file_type == FileType::Regular {
-            if let Err(error) = self.regular(name, inode, facts, writer, pieces) {
-                failure(pieces, name, error);
+            let readable = match self.verifies {
+                true => verify(self.volume, inode),
+                false => Ok(()),
+            };
+            if let Err(error) = readable.and_then(|()| self.regular(name, inode, facts, writer, pieces)) {
+                let text = format!("{}: {error}", quoted(name));
+                pieces.push(Piece::Result(Turn::Unreadable(text, Some(inode.ino()))));
             }
             return;
         }
@@ -448,57 +457,6 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// Reads contents to their place. What cannot be read is zeros: the archive has promised so many bytes.
-fn fill(volume: &Volume, inode: &Inode, offset: u64, room: &mut [u8]) -> read::Result<()> {
-    let read = read_at(volume, &inode.dinode(), offset, room);
-    let got = *read.as_ref().unwrap_or(&0);
-    room.get_mut(got..).unwrap_or_default().fill(0);
-    read.map(|_| ())
-}
-
-/// What a header must know of a file's contents.
-struct Survey {
-    is_sparse: bool,
-    /// Bytes that are stored.
-    data: u64,
-    /// Entries of the map, and the length of its text.
-    entries: u64,
-    map_bytes: u64,
-}
-
-impl Survey {
-    fn of(volume: &Volume, inode: &Inode, size: u64) -> read::Result<Self> {
-        let mut survey = Self { is_sparse: false, data: 0, entries: 0, map_bytes: 0 };
-        let mut text = Vec::new();
-        let mut add = |survey: &mut Self, run: Run| {
-            text.clear();
-            push_map_entry(&mut text, run);
-            survey.data += run.length;
-            survey.entries += 1;
-            survey.map_bytes += text.len() as u64;
-        };
-        let mut end = 0;
-        for run in Runs::new(volume, &inode.dinode(), 0)? {
-            let run = run?;
-            add(&mut survey, run);
-            end = run.end();
-        }
-        survey.is_sparse = survey.data < size;
-        if end < size {
-            add(&mut survey, Run { offset: size, length: 0 });
-        }
-        survey.map_bytes += crate::sizes::digits(survey.entries) as u64 + 1;
-        Ok(survey)
-    }
-}
-
-fn push_map_entry(text: &mut Vec<u8>, run: Run) {
-    for number in [run.offset, run.length] {
-        crate::sizes::push_number(text, number, 0);
-        text.push(b'\n');
-    }
-}
-
 /// Where the archive goes.
 pub struct ArchiveSink<'s, O> {
     /// The file, or standard output.
@@ -569,8 +527,12 @@ impl<'a, O: Write> Sink<Archive<'a>> for ArchiveSink<'_, O> {
             }
             Turn::Few(bytes) => self.write(&bytes),
             Turn::Linked(file) => self.linked(file, pieces),
-            Turn::Failure(text) => {
-                self.progress.pause(|| self.messages.fail(text));
+            Turn::Unreadable(text, ino) => {
+                if let Some(ino) = ino {
+                    // The next of its names is tried as the first.
+                    self.seen.remove(&ino);
+                }
+                self.progress.pause(|| self.messages.unreadable(text));
                 Ok(())
             }
             Turn::Note(text) => {

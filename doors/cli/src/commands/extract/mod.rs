@@ -3,11 +3,13 @@
 //! | part | does |
 //! |---|---|
 //! | [`source`] | what is taken out of the image |
-//! | [`archive`], [`pax`] | into a stream of tar members |
+//! | [`archive`], [`contents`], [`pax`], [`compress`] | into a stream of tar members |
 //! | [`tree`], [`place`], [`flags`] | into a directory of this machine |
 //! | [`progress`] | how far it is, and what could not be kept |
 
 mod archive;
+mod compress;
+mod contents;
 mod flags;
 mod pax;
 mod place;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use block::Replaced;
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use format::inode::FileType;
 use import::Excludes;
 use read::{Last, resolve};
@@ -39,6 +42,7 @@ use crate::output::{JSON_VERSION, Stdout, write_json};
 use crate::walk::Visited;
 use archive::{Archive, ArchiveSink, Buffers};
 use base::pipeline;
+use compress::{Compressed, Compression};
 use place::{Place, Rights};
 use progress::{Progress, Summary};
 use source::Subject;
@@ -58,10 +62,13 @@ use tree::{Tree, TreeSink};
     not kept is said at the end.\n\n\
     Archives are POSIX (pax), with extended attributes and holes as GNU tar writes them: to unpack them all, \
     tar --xattrs --xattrs-include='*' -xpf FILE.tar.\n\n\
-    Examples:\n  xebec extract disk.xfs --to out/\n  xebec extract disk.xfs /home --to home.tar\n  \
+    Examples:\n  xebec extract disk.xfs --to out/\n  xebec extract disk.xfs /home --to home.tar.zst\n  \
     xebec extract disk.xfs --to - | zstd > disk.tar.zst\n  \
-    xebec extract disk.xfs --to out/ --exclude '*.o' --exclude /var/cache/\n\n\
-    Exit codes: 0 done; 1 something could not be read or made, or the log was replayed in part; 2 wrong usage."
+    xebec extract disk.xfs --to out/ --exclude '*.o' --exclude /var/cache/\n  \
+    xebec extract damaged.xfs --to rescued/ --ignore-unreadable\n\n\
+    With --ignore-unreadable, files for an archive are read twice: what a header promises must follow.\n\n\
+    Exit codes: 0 done; 1 something could not be read (without --ignore-unreadable) or made, or the log was replayed \
+    in part; 2 wrong usage."
 )]
 pub struct Arguments {
     /// The image.
@@ -69,7 +76,8 @@ pub struct Arguments {
     /// What to take out of it.
     #[arg(default_value = "/")]
     path: OsString,
-    /// A directory, a file whose name ends with .tar, or - for a tar stream on standard output.
+    /// A directory; an archive, whose name ends with .tar, .tar.gz, .tgz, .gz, .tar.zst, .zst, .tar.xz, .xz, .tar.bz2
+    /// or .bz2, and says how it is compressed; or - for a tar stream on standard output.
     #[arg(long, value_name = "DIR|FILE.tar|-")]
     to: OsString,
     /// Replace what exists already.
@@ -79,32 +87,51 @@ pub struct Arguments {
     exclude: Exclude,
 }
 
-/// Arguments of `tar-out`: `extract --to -` by another name.
+/// Arguments of `tar-out`: `extract` into an archive, by another name.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  xebec tar-out disk.xfs | zstd > disk.tar.zst\n  \
     xebec tar-out disk.xfs /etc | tar t\n  \
+    xebec tar-out disk.xfs --to disk.tar.xz\n  \
     xebec tar-out disk.xfs --exclude /proc --exclude /sys > disk.tar\n\n\
-    Exit codes: 0 done; 1 something could not be read, or the log was replayed in part; 2 wrong usage.")]
+    Exit codes: 0 done; 1 something could not be read (without --ignore-unreadable), or the log was replayed in part; \
+    2 wrong usage.")]
 pub struct TarOut {
     /// The image.
     pub image: PathBuf,
     /// What to take out of it.
     #[arg(default_value = "/")]
     path: OsString,
+    /// An archive, whose name ends with .tar, .tar.gz, .tgz, .tar.zst, .tar.xz, .tar.bz2 or the like; or - for a tar
+    /// stream on standard output.
+    #[arg(long, value_name = "FILE.tar|-", default_value = "-")]
+    #[arg(value_parser = OsStringValueParser::new().try_map(archive_name))]
+    to: OsString,
+    /// Replace what exists already.
+    #[arg(long)]
+    overwrite: bool,
     #[command(flatten)]
     exclude: Exclude,
 }
 
+/// What `tar-out` writes is an archive, whatever its name says.
+fn archive_name(to: OsString) -> Result<OsString, String> {
+    match to == "-" || Compression::of(Path::new(&to)).is_some() {
+        true => Ok(to),
+        false => Err("its name says not what it is: .tar, .tar.gz, .tar.zst, .tar.xz or .tar.bz2".into()),
+    }
+}
+
 impl From<TarOut> for Arguments {
-    fn from(TarOut { image, path, exclude }: TarOut) -> Self {
-        Self { image, path, to: "-".into(), overwrite: false, exclude }
+    fn from(TarOut { image, path, to, overwrite, exclude }: TarOut) -> Self {
+        Self { image, path, to, overwrite, exclude }
     }
 }
 
 /// Runs `extract`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let excludes = arguments.exclude.patterns()?;
-    let image = open::open(&arguments.image, global)?;
+    let mut image = open::open(&arguments.image, global)?;
+    image.messages.ignore_unreadable(arguments.exclude.ignore_unreadable);
     let subject = subject(&image, &arguments.path, Last::Keep)?;
     // How many files there are is only known for the whole image.
     let raw = &image.volume.superblock().raw;
@@ -119,8 +146,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             "an archive does not go to a terminal: redirect standard output"
         );
         job.archive(Stdout::raw())?.1
-    } else if to.extension() == Some(OsStr::new("tar")) && !to.is_dir() {
-        job.archive_file(to, arguments.overwrite)?
+    } else if let Some(compression) = Compression::of(to).filter(|_| !to.is_dir()) {
+        job.archive_file(to, compression, arguments.overwrite)?
     } else {
         job.directory(to, arguments.overwrite)?
     };
@@ -170,6 +197,7 @@ impl Job<'_> {
             buffers: &buffers,
             visited: Visited::default(),
             excludes: Arc::clone(&self.excludes),
+            verifies: messages.ignores_unreadable(),
             unfinished: self.image.log.files_unfinished(),
         };
         let mut sink =
@@ -181,7 +209,7 @@ impl Job<'_> {
     }
 
     /// Under another name until it is complete, so that no half archive is taken for a whole one.
-    fn archive_file(&self, to: &Path, overwrite: bool) -> anyhow::Result<Summary> {
+    fn archive_file(&self, to: &Path, compression: Compression, overwrite: bool) -> anyhow::Result<Summary> {
         let exists = to.symlink_metadata().is_ok();
         anyhow::ensure!(
             overwrite || !exists,
@@ -194,7 +222,8 @@ impl Job<'_> {
         name.push(format!(".{}.part", std::process::id()));
         let part = to.with_file_name(name);
         let file = File::create_new(&part).with_context(|| format!("{}: cannot make it", part.display()))?;
-        let done = self.archive(file).and_then(|(_, summary)| {
+        let done = self.archive(Compressed::new(file, compression)?).and_then(|(out, summary)| {
+            out.finish()?;
             claim.as_ref().map_or(Ok(()), Replaced::renew)?;
             std::fs::rename(&part, to).with_context(|| format!("{}: cannot rename it", part.display()))?;
             Ok(summary)
@@ -225,6 +254,7 @@ impl Job<'_> {
             rights,
             visited: Visited::default(),
             excludes: Arc::clone(&self.excludes),
+            leaves_out: messages.ignores_unreadable(),
             unfinished: self.image.log.files_unfinished(),
         };
         let mut sink =

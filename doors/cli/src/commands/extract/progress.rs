@@ -107,7 +107,14 @@ impl Progress {
         }
         let rate = spoken((bytes as f64 / seconds.max(1e-3)) as u64);
         messages.note(format_args!("{files} files, {} in {seconds:.2} s ({rate}/s)", spoken(bytes)));
-        Summary { files, bytes, seconds, not_kept: losses, failures: messages.failures() }
+        Summary {
+            files,
+            bytes,
+            seconds,
+            not_kept: losses,
+            failures: messages.failures(),
+            unreadable: messages.left_out(),
+        }
     }
 }
 
@@ -119,4 +126,5 @@ pub struct Summary {
     seconds: f64,
     not_kept: BTreeMap<String, u64>,
     failures: u64,
+    unreadable: u64,
 }

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::Ino;
 use format::inode::FileType;
@@ -48,6 +49,8 @@ pub struct Tree<'t> {
     pub visited: Visited,
     /// What is left out, by its path below what the command line named.
     pub excludes: Arc<Excludes>,
+    /// Nothing is left of a file that cannot be read to its end.
+    pub leaves_out: bool,
     /// Files that unfinished operations left half done.
     pub unfinished: BTreeSet<Ino>,
 }
@@ -79,7 +82,10 @@ pub struct Linked {
 /// A file that several tasks write.
 pub struct Open {
     file: std::fs::File,
-    path: Vec<u8>,
+    place: Arc<Place>,
+    name: Vec<u8>,
+    /// Something of it could not be read, and it is left out.
+    is_left_out: AtomicBool,
     inode: Inode,
     facts: Facts,
 }
@@ -92,7 +98,9 @@ pub enum Turn {
     File(Arc<Open>),
     /// One of several names of a file.
     Linked(Arc<Linked>),
-    /// Something that failed.
+    /// Something that cannot be read: of the file with this number, if it has several names.
+    Unreadable(String, Option<Ino>),
+    /// Something that failed here.
     Failure(String),
     /// Something worth a warning.
     Warning(String),
@@ -103,7 +111,7 @@ pub enum Turn {
 type Pieces = Vec<Piece<Task, Turn>>;
 
 fn failure(pieces: &mut Pieces, path: &[u8], error: impl std::fmt::Display) {
-    pieces.push(Piece::Result(Turn::Failure(format!("{}: {error}", quoted(path)))));
+    pieces.push(Piece::Result(Turn::Unreadable(format!("{}: {error}", quoted(path)), None)));
 }
 
 /// A call on this machine that failed. A full or read-only disk ends everything: every further file would fail too.
@@ -152,7 +160,7 @@ impl<'t> Work for Tree<'t> {
             Task::Plan(open, from) => self.plan(open, from, pieces),
             Task::Copy(open, run) => {
                 if let Err(error) = self.copy(worker, &open.file, &open.inode, run) {
-                    error.report(pieces, &open.path);
+                    self.broken(&open, error, pieces);
                 }
             }
         }
@@ -163,7 +171,9 @@ impl<'t> Work for Tree<'t> {
             Turn::Directory(_, facts) => size_of::<Facts>() + facts.xattrs.len() * 64,
             Turn::File(_) => size_of::<Open>(),
             Turn::Linked(_) => size_of::<Linked>(),
-            Turn::Failure(text) | Turn::Warning(text) | Turn::Stop(text) => text.capacity(),
+            Turn::Unreadable(text, _) | Turn::Failure(text) | Turn::Warning(text) | Turn::Stop(text) => {
+                text.capacity()
+            }
         }
     }
 }
@@ -180,10 +190,19 @@ impl From<read::Error> for CopyError {
     }
 }
 
+impl Open {
+    fn path(&self) -> Vec<u8> {
+        join(&self.place.path, &self.name)
+    }
+}
+
 impl CopyError {
-    fn report(self, pieces: &mut Pieces, path: &[u8]) {
+    fn report(self, pieces: &mut Pieces, path: &[u8], ino: Ino) {
         match self {
-            Self::Read(error) => failure(pieces, path, error),
+            Self::Read(error) => {
+                let text = format!("{}: {error}", quoted(path));
+                pieces.push(Piece::Result(Turn::Unreadable(text, Some(ino))));
+            }
             Self::Write(errno) => refused(pieces, path, Refused { what: "write the file", errno }),
         }
     }
@@ -282,7 +301,7 @@ impl<'t> Tree<'t> {
     fn file(
         &self,
         worker: &mut Worker<'t>,
-        place: &Place,
+        place: &Arc<Place>,
         name: &[u8],
         inode: &Inode,
         facts: &Facts,
@@ -290,7 +309,7 @@ impl<'t> Tree<'t> {
     ) {
         if facts.metadata.file_type == FileType::Regular {
             return match place::make_file(place, name, self.rights) {
-                Ok(fd) => self.regular(worker, fd, join(&place.path, name), inode, facts, pieces),
+                Ok(fd) => self.regular(worker, fd, (place, name), (inode, facts), pieces),
                 Err(errno) => {
                     refused(pieces, &join(&place.path, name), Refused { what: "make the file", errno })
                 }
@@ -306,16 +325,16 @@ impl<'t> Tree<'t> {
         &self,
         worker: &mut Worker<'t>,
         fd: OwnedFd,
-        path: Vec<u8>,
-        inode: &Inode,
-        facts: &Facts,
+        (place, name): (&Arc<Place>, &[u8]),
+        (inode, facts): (&Inode, &Facts),
         pieces: &mut Pieces,
     ) {
         let file = std::fs::File::from(fd);
+        let path = join(&place.path, name);
         flags::hint(&file, facts, self.progress);
         let (runs, next) = match plan(self.volume, &inode.dinode(), 0, COPY as u64, SMALL) {
             Ok(planned) => planned,
-            Err(error) => return failure(pieces, &path, error),
+            Err(error) => return self.unread(place, name, CopyError::Read(error), inode.ino(), pieces),
         };
         // The length is set first where the end is a hole, or where much is to come: the file system then knows it.
         let end = runs.last().map_or(0, Run::end);
@@ -326,13 +345,15 @@ impl<'t> Tree<'t> {
         }
         if next.is_some() {
             self.progress.file(0);
-            let open = Arc::new(Open { file, path, inode: inode.clone(), facts: facts.clone() });
+            let (place, name, is_left_out) = (place.clone(), name.to_vec(), AtomicBool::new(false));
+            let (inode, facts) = (inode.clone(), facts.clone());
+            let open = Arc::new(Open { file, place, name, is_left_out, inode, facts });
             pieces.push(Piece::Task(Task::Plan(open.clone(), 0)));
             return pieces.push(Piece::Result(Turn::File(open)));
         }
         for run in &runs {
             if let Err(error) = self.copy(worker, &file, inode, *run) {
-                return error.report(pieces, &path);
+                return self.unread(place, name, error, inode.ino(), pieces);
             }
         }
         self.progress.file(0);
@@ -347,7 +368,29 @@ impl<'t> Tree<'t> {
                 pieces.extend(runs.into_iter().map(|run| Piece::Task(Task::Copy(open.clone(), run))));
                 pieces.extend(next.map(|next| Piece::Task(Task::Plan(open, next))));
             }
-            Err(error) => failure(pieces, &open.path, error),
+            Err(error) => self.broken(&open, CopyError::Read(error), pieces),
+        }
+    }
+
+    /// The contents of a file could not be copied.
+    fn unread(&self, place: &Place, name: &[u8], error: CopyError, ino: Ino, pieces: &mut Pieces) {
+        let path = join(&place.path, name);
+        if self.leaves_out
+            && matches!(error, CopyError::Read(_))
+            && let Err(errno) = rustix::fs::unlinkat(&place.fd, name, AtFlags::empty())
+        {
+            refused(pieces, &path, Refused { what: "remove what was made of it", errno });
+        }
+        error.report(pieces, &path, ino);
+    }
+
+    /// The same of a file that several tasks write: the first of them tells.
+    fn broken(&self, open: &Open, error: CopyError, pieces: &mut Pieces) {
+        let is_unreadable = matches!(error, CopyError::Read(_));
+        if !(self.leaves_out && is_unreadable) {
+            error.report(pieces, &open.path(), open.inode.ino());
+        } else if !open.is_left_out.swap(true, Relaxed) {
+            self.unread(&open.place, &open.name, error, open.inode.ino(), pieces);
         }
     }
 
@@ -444,14 +487,22 @@ impl<'t> Sink<Tree<'t>> for TreeSink<'_> {
                     refused(pieces, &place.path, error);
                 }
             }
+            Turn::File(open) if open.is_left_out.load(Relaxed) => {}
             Turn::File(open) => {
                 if let Err(error) =
                     place::complete(open.file.as_fd(), &open.facts, self.rights, self.progress)
                 {
-                    refused(pieces, &open.path, error);
+                    refused(pieces, &open.path(), error);
                 }
             }
             Turn::Linked(file) => self.linked(file, pieces),
+            Turn::Unreadable(text, ino) => {
+                if let Some(ino) = ino {
+                    // The next of its names is tried as the first.
+                    self.seen.remove(&ino);
+                }
+                self.progress.pause(|| self.messages.unreadable(text));
+            }
             Turn::Failure(text) => self.progress.pause(|| self.messages.fail(text)),
             Turn::Warning(text) => self.progress.pause(|| self.messages.warn(text)),
             Turn::Stop(text) => return Err(io::Error::other(text)),

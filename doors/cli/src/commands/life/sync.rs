@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
@@ -18,9 +19,10 @@ use serde::Serialize;
 use xebec::Volume;
 
 use crate::args::Global;
+use crate::commands::create;
 use crate::commands::create::wishes::Wishes;
-use crate::commands::edit::DONE;
-use crate::excludes::Exclude;
+use crate::commands::edit::{DONE, directories};
+use crate::excludes::{Exclude, count_left_out, left_out};
 use crate::names::{printable, quoted};
 use crate::open::{self, image_and_path};
 use crate::output::{JSON_VERSION, Messages, Stdout, write_json};
@@ -33,11 +35,15 @@ use crate::sizes::spoken;
     device, target, attributes, flags or links differ; contents are read where sizes are equal and times are not. What \
     is new of contents takes its place when it is complete and stable: a power cut leaves the old file or the new \
     one.\n\n\
+    An image that does not exist is made, as large as the directory needs; `xebec create --free` leaves room for more. \
+    So is a PATH in it, with the directories above.\n\n\
     Examples:\n  xebec create disk.xfs --from build/ --free 30%\n  \
     xebec sync build/ disk.xfs               # after the next build\n  \
     xebec sync -n build/ disk.xfs            # what would change\n  \
     xebec sync --no-delete site/ disk.xfs:/srv/www\n  \
-    xebec sync --owner 0:0 --checksum build/ disk.xfs\n\n\
+    xebec sync --owner 0:0 --checksum build/ disk.xfs\n  \
+    xebec sync --ignore-unreadable /etc disk.xfs:/etc\n\n\
+    With --ignore-unreadable, the image keeps what it has of files and directories that cannot be read.\n\n\
     Exit codes: 0 done; 1 it failed, and what was done until then stays; 2 wrong usage."
 )]
 pub struct Arguments {
@@ -74,7 +80,14 @@ pub struct Target {
 
 impl Target {
     fn of(text: OsString) -> Self {
-        let (image, path) = image_and_path(&text).unwrap_or((Path::new(&text), OsStr::new("/")));
+        let new = || {
+            // An image that is yet to be made: a path in it begins with a slash.
+            let (bytes, exists) = (text.as_bytes(), Path::new(&text).exists());
+            let at = bytes.windows(2).position(|two| two == b":/").filter(|at| *at > 0 && !exists)?;
+            let (image, path) = bytes.split_at_checked(at)?;
+            Some((Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(path.get(1..)?)))
+        };
+        let (image, path) = image_and_path(&text).or_else(new).unwrap_or((Path::new(&text), OsStr::new("/")));
         Self { image: image.into(), path: path.as_bytes().into() }
     }
 }
@@ -94,6 +107,7 @@ struct Document<'d> {
     bytes: u64,
     seconds: f64,
     not_kept: std::collections::BTreeMap<&'static str, u64>,
+    unreadable: u64,
 }
 
 /// Runs `sync`.
@@ -108,11 +122,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     {
         bail!("{}: this is not a directory", arguments.directory.display());
     }
+    let is_there = image.symlink_metadata().is_ok();
     let volume = match arguments.dry_run {
-        true => open::in_memory(image, global)?.volume,
-        false => open::writable(image, global)?.volume,
+        true if is_there => open::in_memory(image, global)?.volume,
+        true => nothing()?,
+        false if is_there => open::writable(image, global)?.volume,
+        false => return create(arguments, global, &messages),
     };
-    let done = update(arguments, global, &volume);
+    let done = update(arguments, global, &volume, &messages);
     if arguments.dry_run {
         drop(volume);
     } else {
@@ -121,6 +138,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let done = done?;
     for (lost, count) in &done.lost {
         messages.note(format_args!("not kept: {count} {}", lost.name()));
+    }
+    if done.unreadable > 0 {
+        messages.warn(count_left_out(done.unreadable));
     }
     let seconds = began.elapsed().as_secs_f64();
     let Done { created, replaced, amended, removed, unchanged, bytes, .. } = done;
@@ -138,6 +158,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             bytes,
             seconds,
             not_kept: done.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect(),
+            unreadable: done.unreadable,
         })?;
         return Ok(DONE);
     }
@@ -149,25 +170,73 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-fn update(arguments: &Arguments, global: &Global, volume: &Volume) -> anyhow::Result<Done> {
+/// The image does not exist: it is made, as by `create`.
+fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<u8> {
     let Target { image, path } = &arguments.target;
-    let root = volume.resolve(path, true).with_context(|| quoted(path))?;
+    let making = create::Arguments::of_directory(image, path, &arguments.directory).with(
+        &arguments.wishes,
+        &arguments.exclude,
+        arguments.one_file_system,
+    );
+    let summary = create::make(&making, global, messages)?;
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "sync",
+            image: messages.image(),
+            dry_run: false,
+            created: summary.files,
+            replaced: 0,
+            amended: 0,
+            removed: 0,
+            unchanged: 0,
+            bytes: summary.bytes,
+            seconds: summary.seconds,
+            not_kept: summary.not_kept,
+            unreadable: summary.unreadable,
+        })?;
+    }
+    Ok(DONE)
+}
+
+/// An empty volume in memory, to say what would be made.
+fn nothing() -> anyhow::Result<Volume> {
+    const BYTES: u64 = 64 << 20;
+    let device = Arc::new(block::MemoryDevice::new(BYTES));
+    mkfs::format(&*device, &mkfs::Options::default()).map_err(crate::commands::mkfs::refused)?;
+    Ok(Volume::open(device, xebec::Options::default())?)
+}
+
+fn update(
+    arguments: &Arguments,
+    global: &Global,
+    volume: &Volume,
+    messages: &Messages,
+) -> anyhow::Result<Done> {
+    let Target { image, path } = &arguments.target;
+    let root = match volume.resolve(path, true) {
+        Err(error) if error.errno() == base::errno::ENOENT => directories(volume, path)?,
+        found => found.with_context(|| quoted(path))?,
+    };
     if volume.metadata(root)?.file_type != FileType::Directory {
         bail!("{}: this is not a directory", quoted(path));
     }
-    let known = std::fs::metadata(image)?;
-    let directory = Directory::new(&arguments.directory)
+    let mut directory = Directory::new(&arguments.directory)
         .one_file_system(arguments.one_file_system)
-        .excludes(&arguments.exclude.patterns()?)
-        .without(known.dev(), known.ino());
+        .excludes(&arguments.exclude.patterns()?);
+    if let Ok(known) = std::fs::metadata(image) {
+        directory = directory.without(known.dev(), known.ino());
+    }
+    let bar = bar(global);
+    let leave_out = |error: &import::Error| bar.suspend(|| messages.warn(left_out(error)));
     let sync = Sync {
         directory: &directory,
         overrides: &arguments.wishes.overrides(None)?,
         delete: !arguments.no_delete,
         checksum: arguments.checksum,
         dry_run: arguments.dry_run,
+        unreadable: arguments.exclude.ignore_unreadable.then_some(&leave_out),
     };
-    let bar = bar(global);
     let mut out = Stdout::buffered();
     let shows = (arguments.dry_run || global.verbose) && !global.json;
     let mut watch = |step: Option<(Step, &[u8])>, done: &Done| {

@@ -68,7 +68,7 @@ pub struct Arguments {
 }
 
 /// How a volume is laid out, in the letters of `mkfs.xfs`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Layout {
     /// Block: size=NUM.
     #[arg(short, value_name = "WORDS")]

@@ -57,6 +57,7 @@ fn an_image_that_was_too_small_is_made_again() {
         progress: &progress,
         global: &global,
         messages: &messages,
+        left_out: Mutex::default(),
     };
     let (new, _) = making.fill_until_it_fits().unwrap();
     let last = new.volume.resolve(format!("/{}", FILES - 1).as_bytes(), true).unwrap();

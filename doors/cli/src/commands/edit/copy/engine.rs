@@ -5,6 +5,8 @@
 //! - Of several files of one name none is written over another, and no directory is entered that is being copied
 //!   already.
 
+mod contents;
+
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,8 +17,9 @@ use format::inode::FileType;
 use import::Excludes;
 use xebec::Kind;
 
+use self::contents::{Unreadable, read};
 use super::last_name;
-use super::side::{At, Contents, Id, Side, Stat, Target};
+use super::side::{At, Id, Side, Stat, Target};
 use crate::failure;
 use crate::names::quoted;
 
@@ -63,6 +66,8 @@ pub struct Rules {
     pub no_clobber: bool,
     /// What exists stays, unless its source is newer.
     pub update: bool,
+    /// What cannot be read is left out.
+    pub ignore_unreadable: bool,
     /// What cannot be opened is removed.
     pub force: bool,
     /// What exists is removed first.
@@ -73,6 +78,8 @@ pub struct Rules {
 pub enum Report {
     /// Something was not copied.
     Failed(anyhow::Error),
+    /// Something cannot be read, and is left out.
+    LeftOut(anyhow::Error),
     /// Something is worth a warning.
     Warned(String),
     /// Something is copied.
@@ -181,7 +188,9 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
     }
 
     fn fail(&mut self, error: anyhow::Error, path: &[u8]) {
-        (self.report)(Report::Failed(error.context(failure::At(path.to_vec()))));
+        let is_left_out = self.rules.ignore_unreadable && error.is::<Unreadable>();
+        let error = error.context(failure::At(path.to_vec()));
+        (self.report)(if is_left_out { Report::LeftOut(error) } else { Report::Failed(error) });
     }
 
     /// Whether a file is read through, and becomes a regular one.
@@ -228,23 +237,25 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         }
         (self.report)(Report::Copies { from: source.shown.clone(), to: target.shown.clone() });
         let is_new = there.is_none();
-        let node = match self.becomes_regular(stat.kind) {
-            true => self.regular(source, target, follow, &stat, there)?,
-            false => self.special(source, target, &stat)?,
+        let made = match self.becomes_regular(stat.kind) {
+            true => self.regular(source, target, follow, &stat, there),
+            false => self.special(source, target, &stat),
         };
+        let node = made.inspect_err(|_| drop(self.copied.remove(&stat.id)))?;
         if is_new
             && self.several
             && let Some(made) = self.to.stat(target, false)?
         {
             self.made.insert(made.id);
         }
-        self.give(&node, source, follow, &stat, None)?;
+        let given = self.give(&node, source, follow, &stat, None);
+        self.unmake(given, target, is_new)?;
         Ok(None)
     }
 
     /// What is known of a file that is to be copied; `None` of one that is left out.
     fn find(&self, source: &At<S::Dir>, follow: bool, is_operand: bool) -> Result<Option<Stat>> {
-        let stat = || match self.from.stat(source, follow)? {
+        let stat = || match read(self.from.stat(source, follow))? {
             Some(stat) => Ok(stat),
             None => bail!("no such file or directory"),
         };
@@ -375,9 +386,15 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         follow: bool,
         is_new: bool,
     ) -> Result<Level<S, T>> {
+        let side = self.from;
+        let enter = || read(side.enter(source, follow).and_then(|from| Ok((side.list(&from)?, from))));
+        if self.rules.ignore_unreadable {
+            // Before it is made, as it is left out otherwise.
+            enter()?;
+        }
         let narrow = if is_new { self.make_directory(source, target, &stat)? } else { None };
-        let from = Rc::new(self.from.enter(source, follow)?);
-        let mut left = self.from.list(&from)?;
+        let (mut left, from) = enter()?;
+        let from = Rc::new(from);
         left.reverse();
         let to = Rc::new(self.to.enter(target, false)?);
         let (source, target) = ((from, source.clone()), (to, target.clone()));
@@ -423,7 +440,12 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         stat: &Stat,
         there: Option<Stat>,
     ) -> Result<T::Node<'c>> {
-        let mut contents = self.from.open(source, follow, stat)?;
+        let mut contents = read(self.from.open(source, follow, stat))?;
+        if self.rules.ignore_unreadable && there.is_some() && stat.kind == FileType::Regular {
+            // What is there is not cut off for a file that cannot be read.
+            self.expect_readable(&mut *read(self.from.open(source, follow, stat))?)?;
+        }
+        let is_new = there.is_none();
         let (to, mode) = (self.to, self.mode_of_new(stat, 0o666));
         let node = match there {
             None => self.make(target, Kind::File, mode)?,
@@ -439,7 +461,8 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
             },
         };
         if !to.share(&node, &*contents) {
-            self.contents(&mut *contents, &node)?;
+            let copied = self.contents(&mut *contents, &node);
+            self.unmake(copied, target, is_new)?;
         }
         to.written(&node)?;
         Ok(node)
@@ -459,46 +482,12 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         }
     }
 
-    /// What a file holds; where nothing is, nothing is written.
-    fn contents(&mut self, contents: &mut dyn Contents, node: &T::Node<'c>) -> Result<()> {
-        let Some(size) = contents.size() else {
-            let mut at = 0;
-            loop {
-                let read = contents.read(at, &mut self.buffer)?;
-                if read == 0 {
-                    return Ok(());
-                }
-                self.to.write(node, at, self.buffer.get(..read).unwrap_or_default())?;
-                at += read as u64;
-            }
-        };
-        let mut at = 0;
-        while at < size
-            && let Some(run) = contents.next_run(at)?
-        {
-            at = run.start;
-            let end = run.end.min(size);
-            while at < end {
-                let most = usize::try_from(end - at).unwrap_or(AT_ONCE).min(AT_ONCE);
-                let buffer = self.buffer.get_mut(..most).unwrap_or_default();
-                let read = contents.read(at, buffer)?;
-                if read == 0 {
-                    break;
-                }
-                self.to.write(node, at, buffer.get(..read).unwrap_or_default())?;
-                at += read as u64;
-            }
-            at = run.end;
-        }
-        self.to.set_len(node, size)
-    }
-
     /// A symbolic link, a device, a pipe or a socket.
     fn special(&mut self, source: &At<S::Dir>, target: &At<T::Dir>, stat: &Stat) -> Result<T::Node<'c>> {
         let link;
         let kind = match stat.kind {
             FileType::Symlink => {
-                link = self.from.read_link(source)?;
+                link = read(self.from.read_link(source))?;
                 Kind::Symlink(&link)
             }
             FileType::CharDevice => Kind::CharDevice(stat.device),
@@ -528,7 +517,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
             mode &= 0o777;
         }
         let attributes = match keep.attributes || keep.mode {
-            true => self.from.attributes(source, follow)?,
+            true => read(self.from.attributes(source, follow))?,
             false => Vec::new(),
         };
         let (lists, attributes): (Vec<_>, Vec<_>) =

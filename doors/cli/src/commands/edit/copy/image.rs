@@ -80,14 +80,14 @@ impl Side for Image {
 
     fn enter(&self, at: &At<Folder>, follow: bool) -> Result<Folder> {
         let inode = expect(self, at, follow)?;
-        let fail = |error| self.messages.fail(Failure::at(&at.shown, error));
+        let fail = |error| self.messages.unreadable(Failure::at(&at.shown, error));
         let listing = Listing::read(&self.volume, &inode.dinode(), fail);
         let mut names = HashMap::new();
         for item in listing.items() {
             let name = listing.name(item);
             match is_safe(name) {
                 true => drop(names.insert(name.to_vec(), item.ino)),
-                false => self.messages.fail(format_args!(
+                false => self.messages.unreadable(format_args!(
                     "{}: holds a name that no file can have: left out",
                     quoted(&at.shown)
                 )),
@@ -108,7 +108,7 @@ impl Side for Image {
 
     fn attributes(&self, at: &At<Folder>, follow: bool) -> Result<Attributes> {
         let inode = expect(self, at, follow)?;
-        let fail = |error| self.messages.fail(Failure::at(&at.shown, error));
+        let fail = |error| self.messages.unreadable(Failure::at(&at.shown, error));
         Ok(Facts::of(&self.volume, &inode.dinode(), fail)?.xattrs)
     }
 

@@ -29,10 +29,11 @@ use xebec::Volume;
 
 use super::{Edit, bytes};
 use crate::args::Global;
+use crate::excludes::left_out;
 use crate::failure::{self, Failure};
 use crate::names::{JsonName, quoted};
 use crate::open::{self, image_and_path};
-use crate::output::{self, Level, Messages, Stdout, say};
+use crate::output::{self, Level, Messages, Stdout, chain, say};
 use engine::{Copier, Report};
 use host::Host;
 use options::How;
@@ -46,11 +47,13 @@ use side::{At, Side, Target, joined};
     else is as with GNU cp: holes stay holes, -a keeps all that a file has, -r copies pipes and devices as such.\n\n\
     Otherwise than there: files in the image belong to root, and a umask of 022 holds, unless -p keeps what they have. \
     Without -r, devices of this machine are read as there; named pipes are not, as nobody may ever write to them. \
-    Nothing is written to pipes and devices.\n\n\
+    Nothing is written to pipes and devices. With --ignore-unreadable, what exists stays where its source cannot be \
+    read.\n\n\
     Examples:\n  xebec cp motd disk.xfs:/etc/motd\n  xebec cp -p vmlinuz initrd.img disk.xfs:/boot/\n  \
     xebec cp -a build/ disk.xfs:/srv/www\n  xebec cp -r disk.xfs:/etc .\n  \
     xebec cp disk.xfs motd issue /etc/        # the image first, as with other commands\n  \
     xebec cp -r --exclude '*.o' --exclude /cache/ src/ disk.xfs:/srv\n  \
+    xebec cp -a --ignore-unreadable disk.xfs:/home rescued\n  \
     xebec cp -a disk.xfs:/etc disk.xfs:/etc.old\n  xebec cp -a old.xfs:/home new.xfs:/\n  \
     xebec cp --within disk.xfs /etc/motd /etc/issue"
 )]
@@ -118,7 +121,8 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
     let mut how = arguments.how.clone();
     let (sources, target) = match way {
         Way::Out { from, to } => {
-            let opened = open::open(image, global)?;
+            let mut opened = open::open(image, global)?;
+            opened.messages.ignore_unreadable(how.exclude.ignore_unreadable);
             let says = Says::new(&opened.messages, global);
             let names = (&says.label[..], &b""[..]);
             let (sources, to) = (paths_in(from, image)?, to.as_bytes());
@@ -171,7 +175,8 @@ fn across(
     global: &Global,
 ) -> anyhow::Result<u8> {
     let sources = paths_in(from, source)?;
-    let (from, to_image) = (open::open(source, global)?, open::writable(image, global)?);
+    let (mut from, to_image) = (open::open(source, global)?, open::writable(image, global)?);
+    from.messages.ignore_unreadable(how.exclude.ignore_unreadable);
     let (reads, says) = (Says::new(&from.messages, global), Says::new(&to_image.messages, global));
     let names = (&reads.label[..], &says.label[..]);
     let volume = &to_image.volume;
@@ -238,19 +243,28 @@ impl<'m> Says<'m> {
     fn report(&self, told: Report) {
         match told {
             Report::Failed(error) => {
-                let mut failure = Failure::from(&error);
-                let inside = failure.path.as_ref().and_then(|path| path.strip_prefix(&self.label[..]));
-                match inside.map(<[u8]>::to_vec) {
-                    Some(path) => {
-                        failure.path = Some(path);
-                        self.image.fail(failure);
-                    }
-                    None => self.machine.fail(failure),
-                }
+                let (messages, failure) = self.about(Failure::from(&error));
+                messages.fail(failure);
+            }
+            Report::LeftOut(error) => {
+                let (messages, failure) = self.about(Failure::from(&error).with_text(chain(&error)));
+                messages.leave_out(failure);
             }
             Report::Warned(text) => self.image.warn(text),
             Report::Copies { from, to } if self.verbose => show(&from, &to),
             Report::Copies { .. } => {}
+        }
+    }
+
+    /// Whose messages those about a failure are.
+    fn about(&self, mut failure: Failure) -> (&Messages, Failure) {
+        let inside = failure.path.as_ref().and_then(|path| path.strip_prefix(&self.label[..]));
+        match inside.map(<[u8]>::to_vec) {
+            Some(path) => {
+                failure.path = Some(path);
+                (self.image, failure)
+            }
+            None => (&self.machine, failure),
         }
     }
 
@@ -290,6 +304,7 @@ impl Edit for Cp {
         };
         copy_into(volume, (b"", b""), &sources, &target, &self.how, &mut |told| match told {
             Report::Failed(error) => tell(error),
+            Report::LeftOut(error) => say(Level::Warning, "", left_out(chain(&error))),
             Report::Warned(text) => say(Level::Warning, "", text),
             Report::Copies { from, to } if self.verbose => show(&from, &to),
             Report::Copies { .. } => {}

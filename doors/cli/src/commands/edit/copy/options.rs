@@ -123,7 +123,18 @@ impl How {
             !keep.mode && self.no_preserve.iter().any(|what| matches!(what, What::Mode | What::All));
         let (no_clobber, update, force) = (self.no_clobber, self.update, self.force);
         let remove_destination = self.remove_destination;
-        Rules { recursive, follow, keep, usual_mode, no_clobber, update, force, remove_destination }
+        let ignore_unreadable = self.exclude.ignore_unreadable;
+        Rules {
+            ignore_unreadable,
+            recursive,
+            follow,
+            keep,
+            usual_mode,
+            no_clobber,
+            update,
+            force,
+            remove_destination,
+        }
     }
 }
 
