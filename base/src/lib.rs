@@ -13,6 +13,7 @@
 //! | [`recycled`] | memory that a thread uses again and again |
 //! | [`thread`] | starting threads, sleeping, yielding |
 //! | [`simulation`] | a deterministic scheduler that can take the place of the system's |
+//! | [`sizes`] | sizes in bytes as people write them |
 //! | [`stop`] | threads of one scope, which a panic stops together |
 //! | [`sync`] | atomics, in whose place a model checker can put its own |
 //! | [`time`], [`random`] | the clock and random numbers, which tests replace |
@@ -31,6 +32,7 @@ pub mod process;
 pub mod random;
 pub mod recycled;
 pub mod simulation;
+pub mod sizes;
 pub mod stop;
 pub mod sync;
 pub mod thread;

@@ -7,6 +7,7 @@
 //! | [`session`] | [`Session`]: threads that take requests from the kernel and send replies |
 //! | `crew` | which of the threads waits at the device |
 //! | [`mount`] | getting a mount and its device from the kernel, as root or as an ordinary user |
+//! | [`options`] | what follows `-o` on the command line |
 //! | `wire` | requests and replies as bytes |
 //! | [`counts`] | how many operations there were, and how long they took |
 //!
@@ -29,6 +30,7 @@ pub mod counts;
 mod crew;
 pub mod mount;
 pub mod operations;
+pub mod options;
 pub mod served;
 pub mod session;
 mod wire;

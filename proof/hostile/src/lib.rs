@@ -7,6 +7,8 @@
 //! | [`journal`] | log records, operations and items |
 //! | [`volume`] | whole volumes, damaged at some places: read, checked, dumped, and their journal |
 //! | [`finish`] | whole volumes whose log asks for what cannot be |
+//! | [`archives`] | archives that come from anybody |
+//! | [`options`] | what follows `-o` on the command line of a mount |
 //! | [`images`], [`damage`] | small healthy volumes, and how an input damages them |
 //! | [`seeds`] | first inputs for all of them, from those volumes |
 //! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
@@ -16,15 +18,18 @@
 //!
 //! # Invariants
 //! A target never fails by its result: damage that is refused is as good as bytes that are accepted. It fails by a
-//! panic, by time, or by memory. Every target repairs identity and checksum first, or nothing would ever get past them.
+//! panic, by time, or by memory. Every target of structures repairs identity and checksum first,
+//! or nothing would ever get past them.
 #![forbid(unsafe_code)]
 
+pub mod archives;
 pub mod damage;
 pub mod finish;
 pub mod images;
 pub mod input;
 pub mod journal;
 pub mod names;
+pub mod options;
 pub mod seeds;
 pub mod shape;
 pub mod stamp;
@@ -60,6 +65,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "volume_finish", run: finish::volume_finish },
     Target { name: "volume_check", run: volume::volume_check },
     Target { name: "volume_dump", run: volume::volume_dump },
+    Target { name: "import_archive", run: archives::import_archive },
+    Target { name: "mount_options", run: options::mount_options },
 ];
 
 /// Runs the target of that name; `false` where there is none.

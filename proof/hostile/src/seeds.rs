@@ -8,9 +8,8 @@ use format::log::BLOCK_BYTES;
 use format::log::operation::Operations;
 use format::log::record::RecordHeader;
 
-use crate::finish;
 use crate::images::{self, Image, Seal, Site};
-use crate::shape;
+use crate::{archives, finish, options, shape};
 
 /// Most seeds of one kind for one target: the fuzzer needs each kind once, and a few to mix.
 const EACH_MAX: usize = 40;
@@ -47,6 +46,12 @@ pub fn all() -> Seeds {
                 image.site_bytes(*site),
             );
         }
+    }
+    for (form, archive) in archives::seeds() {
+        seeds.add("import_archive", &[form], &[&[form], &archive]);
+    }
+    for text in options::SEEDS {
+        seeds.add("mount_options", b"", &[text.as_bytes()]);
     }
     seeds
 }

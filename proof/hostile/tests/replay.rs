@@ -45,8 +45,8 @@ fn every_target_has_its_program() {
 fn noise_does_no_harm() {
     for target in hostile::TARGETS {
         let mut noise = Noise(0x5eed);
-        // Recovery starts and stops an engine each time, and has a sweep of its own.
-        let rounds = if target.name == "volume_finish" { 200 } else { 2_000 };
+        // Recovery and imports start and stop an engine each time, and have sweeps of their own.
+        let rounds = if ["volume_finish", "import_archive"].contains(&target.name) { 200 } else { 2_000 };
         for round in 0..rounds {
             let length = (noise.next() % 1500) as usize;
             // Few set bits in half of the rounds: fields that are mostly zero get further than random ones.

@@ -92,6 +92,11 @@ impl Permutation {
         Ok(())
     }
 
+    /// All ranges.
+    pub fn ranges(&self) -> &[Range] {
+        &self.0
+    }
+
     /// The number on the other side.
     pub fn map(&self, number: u32, to: To) -> u32 {
         let within =

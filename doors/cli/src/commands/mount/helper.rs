@@ -9,9 +9,9 @@ use anyhow::anyhow;
 use clap::Parser as _;
 use fuse::mount::Wanted;
 
-use super::options::{self, Wishes};
 use crate::args::Cli;
 use crate::{commands, output};
+use fuse::options::{self, Wishes};
 
 /// The names by which it is called.
 const NAMES: [&str; 2] = ["mount.xebec", "mount.fuse.xebec"];

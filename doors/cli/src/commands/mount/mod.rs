@@ -2,7 +2,6 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | `options` | what follows `-o` |
 //! | `serve` | the volume, from opening to unmounting |
 //! | `background` | a process of its own, once it is mounted |
 //! | `ending` | signals |
@@ -16,7 +15,6 @@ mod ending;
 pub mod helper;
 mod http;
 mod metrics;
-mod options;
 mod serve;
 pub mod status;
 pub mod umount;
@@ -27,7 +25,7 @@ use clap::Args;
 
 use crate::args::Global;
 use crate::commands::mkfs::wrong;
-use options::Wishes;
+use fuse::options::{self, Wishes};
 
 /// Arguments of `mount`.
 #[derive(Clone, Debug, Args)]

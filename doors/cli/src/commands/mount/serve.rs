@@ -14,12 +14,12 @@ use xebec::Volume;
 
 use super::ending::Ending;
 use super::http::Endpoint;
-use super::options::Wishes;
 use super::status::Sources;
 use super::{Arguments, background, metrics as numbers, status};
 use crate::args::Global;
 use crate::open::{self, ForChanges, Writable};
 use crate::output::{Messages, exit_code};
+use fuse::options::Wishes;
 
 /// Threads that serve, at least: one that waits for the device must not hold up the others.
 const LEAST_THREADS: usize = 4;

@@ -1,12 +1,13 @@
-//! What follows `-o`.
+//! What follows `-o` on the command line of a mount.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use fuse::mount::Wanted;
-use fuse::served::owners::{Owners, Range};
+use base::sizes;
 
-use crate::sizes;
+use crate::mount::Wanted;
+use crate::served::owners::{Owners, Range};
 
 /// One option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +111,9 @@ const IGNORED: &[&str] = &[
 const IGNORED_WITH_VALUE: &[&str] = &["logbufs", "logbsize", "allocsize", "comment", "subtype"];
 
 /// An option, as it is written.
+///
+/// # Errors
+/// In words, what is wrong with it.
 pub fn parse(text: &str) -> Result<Wish, String> {
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
     let number = |value: &str| value.parse::<u64>().map_err(|_| format!("\"{value}\" is no number"));
@@ -139,6 +143,34 @@ pub fn parse(text: &str) -> Result<Wish, String> {
         (name, Some(_)) if IGNORED_WITH_VALUE.contains(&name) || name.starts_with("x-") => Wish::Nothing,
         _ => return Err("no option of this name (xebec mount --help lists them)".into()),
     })
+}
+
+/// As it is written, so that it reads the same.
+impl fmt::Display for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let no = |on: &bool| if *on { "" } else { "no" };
+        match self {
+            Self::ReadOnly(on) => f.write_str(if *on { "ro" } else { "rw" }),
+            Self::AllowOther => f.write_str("allow_other"),
+            Self::Suid(on) => write!(f, "{}suid", no(on)),
+            Self::Dev(on) => write!(f, "{}dev", no(on)),
+            Self::Exec(on) => write!(f, "{}exec", no(on)),
+            Self::Atime(on) => write!(f, "{}atime", no(on)),
+            Self::Writeback => f.write_str("writeback_cache"),
+            Self::LogDevice(path) => write!(f, "logdev={}", path.display()),
+            Self::Partition(number) => write!(f, "partition={number}"),
+            Self::Offset(bytes) => write!(f, "offset={bytes}"),
+            Self::Threads(threads) => write!(f, "threads={threads}"),
+            Self::Cache(bytes) => write!(f, "cache={bytes}"),
+            Self::Source(name) => write!(f, "fsname={name}"),
+            Self::Owners(Owned::Both(range)) => write!(f, "idmap={range}"),
+            Self::Owners(Owned::Users(range)) => write!(f, "idmap=u:{range}"),
+            Self::Owners(Owned::Groups(range)) => write!(f, "idmap=g:{range}"),
+            Self::Owners(Owned::Mine) => f.write_str("idmap=user"),
+            Self::Metrics(address) => write!(f, "metrics={address}"),
+            Self::Nothing => f.write_str("defaults"),
+        }
+    }
 }
 
 /// All of them together: of two that contradict each other, the later holds.
@@ -253,6 +285,40 @@ mod tests {
         assert!(all("idmap=0:1000").unwrap().mount.no_suid);
         assert!(!all("idmap=0:1000,suid").unwrap().mount.no_suid);
         assert!(all("idmap=0:1000,idmap=0:2000").unwrap_err().contains("0:1000:1"));
+    }
+
+    #[test]
+    fn what_is_understood_is_written_as_it_reads() {
+        for text in [
+            "ro",
+            "rw",
+            "allow_other",
+            "suid",
+            "nosuid",
+            "nodev",
+            "dev",
+            "exec",
+            "noexec",
+            "atime",
+            "noatime",
+            "writeback_cache",
+            "logdev=/dev/a,b",
+            "partition=3",
+            "offset=1048576",
+            "threads=8",
+            "cache=0",
+            "fsname=a=b",
+            "idmap=0:1000:1",
+            "idmap=u:1:2:3",
+            "idmap=g:5:6:7",
+            "idmap=user",
+            "metrics=127.0.0.1:9100",
+            "metrics=[::1]:9100",
+            "defaults",
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(parse("cache=1g").unwrap().to_string(), "cache=1073741824");
     }
 
     #[test]

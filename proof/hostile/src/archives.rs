@@ -1,0 +1,268 @@
+//! A target for archives that come from anybody: whatever is in one, the volume stays sound, and nothing outside of the
+//! directory that it goes to is touched.
+//!
+//! The first byte says what the rest is: an archive as it is (compressed or not, which its first bytes tell), one that
+//! is still to be compressed by gzip, zstd, xz or bzip2, or a layer of an OCI image.
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use base::Ino;
+use block::{Device, MemoryDevice, OverlayDevice};
+use check::{Finding, Observer};
+use format::inode::FileType;
+use import::{Archive, Overrides, Source as _, Writer};
+use xebec::namespace::listing::Cookie;
+use xebec::{Kind, Metadata, New, OpenOptions, Options, Volume};
+
+use crate::input::Input;
+
+/// What can be made of an input.
+const FORMS: u8 = 6;
+/// Bytes of the volume: the smallest that there is.
+const VOLUME: u64 = 16 << 20;
+/// The directory that archives go to.
+const DIR: &[u8] = b"/dir";
+/// A stream of bzip2 can stand for a billion times its length: more of it says nothing that less would not.
+const BZIP2_MAX: usize = 512;
+
+/// A volume that archives go to, and what is in it outside of [`DIR`].
+struct Template {
+    device: Arc<dyn Device>,
+    outside: BTreeMap<Vec<u8>, Known>,
+}
+
+/// What is seen of a file.
+#[derive(Debug, PartialEq)]
+struct Known {
+    metadata: Metadata,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    holds: Vec<u8>,
+}
+
+/// First inputs, each with its first byte: archives with everything that they can hold.
+pub fn seeds() -> Vec<(u8, Vec<u8>)> {
+    use tar::EntryType::{Block, Char, Directory, Fifo, Link, Regular, Symlink};
+    let mut members = Vec::new();
+    for (kind, path, link, contents) in [
+        (Directory, "etc/", "", ""),
+        (Regular, "etc/motd", "", "a new one"),
+        (Regular, "x/passwd", "", "through a link"),
+        (Symlink, "s", "/etc", ""),
+        (Regular, "s/deep/file", "", "through its own link"),
+        (Link, "usr/hard", "etc/motd", ""),
+        (Link, "usr/out", "x/passwd", ""),
+        (Char, "null", "", ""),
+        (Block, "disk", "", ""),
+        (Fifo, "pipe", "", ""),
+        (Regular, "etc/.wh.motd", "", ""),
+        (Regular, "up/.wh..wh..opq", "", ""),
+        (Regular, "usr/lib/.wh..wh..opq", "", ""),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o6755);
+        header.set_mtime(1_500_000_000);
+        header.set_size(contents.len() as u64);
+        members.push((header, path, link, contents));
+    }
+    let build = |members: &[(tar::Header, &str, &str, &str)], pax: bool| -> std::io::Result<Vec<u8>> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (header, path, link, contents) in members {
+            if pax {
+                let records: [(&str, &[u8]); 3] = [
+                    ("SCHILY.xattr.user.name", b"value"),
+                    ("mtime", b"1500000000.123456789"),
+                    ("SCHILY.acl.access", b"user::rw-,user:1000:r--,group::r--,mask::r--,other::r--"),
+                ];
+                builder.append_pax_extensions(records)?;
+            }
+            let mut header = header.clone();
+            match link.is_empty() {
+                true => builder.append_data(&mut header, path, contents.as_bytes())?,
+                false => builder.append_link(&mut header, path, link)?,
+            }
+        }
+        builder.into_inner()
+    };
+    let all = (0..FORMS).map(|form| (form, build(&members, form % 2 == 1)));
+    // One member alone is quicker to change.
+    let each = members.iter().map(|member| (0, build(std::slice::from_ref(member), true)));
+    all.chain(each).filter_map(|(form, archive)| Some((form, archive.ok()?))).collect()
+}
+
+/// Imports an archive into a directory of a small volume in memory.
+pub fn import_archive(data: &[u8]) {
+    let mut input = Input::new(data);
+    let form = input.u8() % FORMS;
+    let rest = input.rest();
+    let is_layer = form == FORMS - 1;
+    let bytes = match form {
+        0 if rest.starts_with(b"BZh") => rest.get(..BZIP2_MAX).unwrap_or(rest).to_vec(),
+        0 | 5 => rest.to_vec(),
+        form => compress(form, rest),
+    };
+    let template = template();
+    let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(&template.device)));
+    let volume = open(&device);
+    let dir = volume.resolve(DIR, false).expect("the directory");
+    let name = Path::new("the archive");
+    let archive = match is_layer {
+        false => Archive::once(name, Box::new(Cursor::new(bytes))),
+        // A layer is read twice.
+        true => {
+            let mut file = tempfile::tempfile().expect("a nameless file");
+            file.write_all(&bytes).expect("a nameless file");
+            Archive::kept(name, file).whiteouts(true)
+        }
+    };
+    let mut writer = Writer::new(&volume, dir, Overrides::default()).leaving_out_unreadable(|_| {});
+    let read = archive.read(true, 1, &mut writer);
+    match read {
+        // What a volume refuses at the end, such as flags, leaves it as sound as what it refuses before.
+        Ok(()) => drop(writer.finish()),
+        Err(_) => writer.give_up(),
+    }
+    volume.unmount().expect("a volume that is whole");
+    judge(&*device);
+    let volume = open(&device);
+    let outside = outside(&volume);
+    volume.unmount().expect("a volume that is whole");
+    assert_eq!(outside, template.outside, "something outside of the directory was touched");
+}
+
+fn compress(form: u8, bytes: &[u8]) -> Vec<u8> {
+    const WRITTEN: &str = "memory takes all";
+    match form {
+        1 => {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(bytes).and_then(|()| gzip.finish()).expect(WRITTEN)
+        }
+        2 => ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest),
+        3 => {
+            let options = lzma_rust2::XzOptions::with_preset(0);
+            let mut xz = lzma_rust2::XzWriter::new(Vec::new(), options).expect(WRITTEN);
+            xz.write_all(bytes).and_then(|()| xz.finish()).expect(WRITTEN)
+        }
+        _ => {
+            let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            bzip2.write_all(bytes).and_then(|()| bzip2.finish()).expect(WRITTEN)
+        }
+    }
+}
+
+/// Without threads of its own: an input does the same each time.
+fn open(device: &Arc<dyn Device>) -> Volume {
+    let options = Options {
+        seed: Some(1),
+        background: false,
+        cpus: Some(1),
+        cil_shards: Some(1),
+        inodes: 1024,
+        buffer_bytes: 4 << 20,
+        ..Options::default()
+    };
+    Volume::open(Arc::clone(device), options).expect("a volume that is whole")
+}
+
+fn template() -> &'static Template {
+    static TEMPLATE: OnceLock<Template> = OnceLock::new();
+    TEMPLATE.get_or_init(|| {
+        let device = Arc::new(MemoryDevice::new(VOLUME));
+        mkfs::format(&*device, &mkfs::Options::default()).expect("a new volume");
+        let device: Arc<dyn Device> = device;
+        let volume = open(&device);
+        fill(&volume).expect("a tree");
+        let outside = outside(&volume);
+        volume.unmount().expect("a volume that is whole");
+        judge(&*device);
+        Template { device, outside }
+    })
+}
+
+/// Files outside of the directory, and in it links that lead there, as an earlier archive may have left them.
+fn fill(volume: &Volume) -> xebec::Result<()> {
+    let new = New { permissions: 0o755, ..New::directory() };
+    for path in [&b"/etc/deep"[..], b"/dir/etc", b"/dir/usr/lib"] {
+        volume.create_dir_all(path, &new)?;
+    }
+    let files: [(&[u8], &[u8]); 3] =
+        [(b"/etc/passwd", b"root"), (b"/etc/deep/file", b"file"), (b"/dir/etc/motd", b"hello")];
+    for (path, text) in files {
+        let file = OpenOptions::new().write(true).create(true).open(volume, path)?;
+        file.write_at(text, 0)?;
+    }
+    for (path, target) in [
+        (&b"/dir/up"[..], &b".."[..]),
+        (b"/dir/x", b"/etc"),
+        (b"/dir/out", b"../etc/passwd"),
+        (b"/dir/loop", b"loop"),
+    ] {
+        let (dir, name) = volume.resolve_parent(path)?;
+        volume.create(dir, name, &New { kind: Kind::Symlink(target), ..New::file() })?;
+    }
+    volume.sync()
+}
+
+/// All that is outside of the directory. The directory itself is the archive's: its root is an entry.
+fn outside(volume: &Volume) -> BTreeMap<Vec<u8>, Known> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![(Vec::new(), volume.root())];
+    while let Some((path, ino)) = waiting.pop() {
+        let known = known(volume, ino).expect("a file outside of the directory");
+        if known.metadata.file_type == FileType::Directory {
+            let below = |name: &[u8]| [&path, &b"/"[..], name].concat();
+            volume
+                .read_dir(ino, Cookie::default(), &mut |entry| {
+                    if !matches!(entry.name, b"." | b"..") && below(entry.name) != DIR {
+                        waiting.push((below(entry.name), entry.ino));
+                    }
+                    true
+                })
+                .expect("a directory outside of the directory");
+        }
+        found.insert(path, known);
+    }
+    found
+}
+
+fn known(volume: &Volume, ino: Ino) -> xebec::Result<Known> {
+    let mut metadata = volume.metadata(ino)?;
+    // Looking at a file here is what reads it.
+    metadata.accessed = base::time::Time::default();
+    let names = volume.list_attributes(ino)?.into_iter();
+    let attributes = names
+        .map(|name| volume.get_attribute(ino, &name).map(|value| (name, value)))
+        .collect::<xebec::Result<_>>()?;
+    let holds = match metadata.file_type {
+        FileType::Symlink => volume.read_link(ino)?,
+        FileType::Regular => {
+            let file = volume.open_file(ino)?;
+            let mut bytes = vec![0; usize::try_from(file.len()).unwrap_or(usize::MAX)];
+            file.read_at(&mut bytes, 0)?;
+            bytes
+        }
+        _ => Vec::new(),
+    };
+    Ok(Known { metadata, attributes, holds })
+}
+
+/// What the checker finds.
+#[derive(Default)]
+struct Findings(Mutex<Vec<String>>);
+
+impl Observer for Findings {
+    fn finding(&self, finding: &Finding) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(finding.to_string());
+    }
+}
+
+fn judge(device: &dyn Device) {
+    let findings = Findings::default();
+    let options = check::Options { threads: 1, ..check::Options::default() };
+    check::check(device, &options, &findings).expect("a volume that can be checked");
+    let findings = findings.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}

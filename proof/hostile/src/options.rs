@@ -1,0 +1,52 @@
+//! A target for what follows `-o` on the command line of a mount, and in `/etc/fstab`.
+
+use fuse::options::{Wish, Wishes, parse};
+use fuse::served::owners::{Permutation, To};
+
+/// First inputs.
+pub const SEEDS: [&str; 6] = [
+    "ro,allow_other,nosuid,nodev,noexec,noatime,writeback_cache",
+    "rw,suid,dev,exec,atime,logdev=/dev/sdb1,partition=1,offset=1m,threads=4,cache=0x100000",
+    "idmap=0:1000",
+    "idmap=0:100000:65536,idmap=u:100000:0:1000,suid",
+    "idmap=user,idmap=g:5:7:2,fsname=a,x-systemd.automount",
+    "metrics=9100,metrics=[::1]:9100,defaults,logbufs=8",
+];
+
+/// Numbers that are asked for beside those that ranges begin and end with.
+const EDGES: [u32; 8] = [0, 1, 2, 999, 1000, 65_534, 1 << 31, u32::MAX - 1];
+
+/// Reads options as mount(8) separates them. What is understood means the same when it is written again; owners under
+/// other numbers are mapped one to one, and back.
+pub fn mount_options(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let wishes: Vec<Wish> = text.split(',').filter_map(|option| parse(option).ok()).collect();
+    for wish in &wishes {
+        let written = wish.to_string();
+        assert_eq!(parse(&written).as_ref(), Ok(wish), "{written:?}");
+    }
+    let Ok(all) = Wishes::new(&wishes) else { return };
+    for owners in [&all.owners.users, &all.owners.groups] {
+        expect_one_to_one(owners);
+    }
+    assert!(all.owners.is_empty() || all.mount.no_suid || wishes.contains(&Wish::Suid(true)));
+}
+
+/// Every number has one on the other side, and that one leads back.
+fn expect_one_to_one(owners: &Permutation) {
+    let mut numbers = EDGES.to_vec();
+    for range in owners.ranges() {
+        for first in [range.volume, range.machine] {
+            let last = first + (range.count - 1);
+            let around = [first.wrapping_sub(1), first, first + range.count / 2, last, last + 1];
+            numbers.extend(around.into_iter().filter(|number| *number != u32::MAX));
+        }
+    }
+    for number in numbers {
+        for (to, back) in [(To::Machine, To::Volume), (To::Volume, To::Machine)] {
+            let mapped = owners.map(number, to);
+            assert_eq!(owners.map(mapped, back), number, "{number} is {mapped} on the other side");
+            assert_ne!(mapped, u32::MAX, "{number} is nobody on the other side");
+        }
+    }
+}
