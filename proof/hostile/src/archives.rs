@@ -4,6 +4,11 @@
 //! The first byte says what the rest is: an archive as it is (compressed or not, which its first bytes tell), one that
 //! is still to be compressed by gzip, zstd, xz or bzip2, or a layer of an OCI image.
 
+#![expect(
+    clippy::expect_used,
+    reason = "what is expected here is what the target is about, or the fuzzer's own"
+)]
+
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write as _};
 use std::path::Path;
