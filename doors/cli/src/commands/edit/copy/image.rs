@@ -11,7 +11,7 @@ use format::timestamp::Timestamp;
 use read::{Inode, Last, Metadata, Volume, read_at, read_link, resolve};
 use xebec::Device;
 
-use super::side::{At, Attributes, Contents, Side, Stat};
+use super::side::{At, Attributes, Contents, Side, Stat, joined};
 use super::volume::expect_contents;
 use crate::commands::extract::{Facts, Runs, is_safe};
 use crate::failure::Failure;
@@ -24,6 +24,8 @@ const SIDE: u64 = u64::MAX - 1;
 
 /// A directory that was entered.
 pub struct Folder {
+    /// Its path in the volume.
+    path: Vec<u8>,
     names: HashMap<Vec<u8>, Ino>,
 }
 
@@ -35,7 +37,7 @@ fn find(image: &Image, at: &At<Folder>, follow: bool) -> read::Result<Option<Ino
             Some(ino) => {
                 let inode = image.volume.inode(*ino)?;
                 match follow && inode.dinode().file_type() == Some(FileType::Symlink) {
-                    true => resolve(&image.volume, &at.shown, last),
+                    true => resolve(&image.volume, &joined(&dir.path, &at.name), last),
                     false => Ok(inode),
                 }
             }
@@ -93,7 +95,8 @@ impl Side for Image {
                 )),
             }
         }
-        Ok(Folder { names })
+        let path = at.dir.as_ref().map_or_else(|| at.name.clone(), |dir| joined(&dir.path, &at.name));
+        Ok(Folder { path, names })
     }
 
     fn list(&self, dir: &Folder) -> Result<Vec<Vec<u8>>> {
