@@ -112,8 +112,8 @@ pub struct Finish<'f, B: Backing> {
     pub reserved: u64,
     /// Records that may come to the map by all that the share for the tree is for.
     pub records: u64,
-    /// What was reserved for the mapped blocks among those that were written, and maybe for others of the file. What is
-    /// left afterwards is left here.
+    /// Reservations for the mapped blocks that are written, of the whole file. [`Backing::finish`] takes what it uses;
+    /// the rest stays here.
     pub rooms: B::Rooms,
     /// Told by [`Backing::finish`]: why what is left in `written` is mapped as before, and the size has not moved.
     pub refused: Option<Box<Error>>,
@@ -171,12 +171,11 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// Gives back what was set aside. Waits for no inode and no group.
     fn unreserve(&self, blocks: u64);
 
-    /// Reserves what writes to `blocks` mapped blocks from `start` on may take of the volume's btrees, where each block
-    /// may be written apart from the others: see [`Mapping::is_split`].
+    /// Reserves what so many writes to parts of a mapping may take of the volume's btrees: see [`Mapping::is_split`].
     ///
     /// # Errors
     /// [`Error::NoSpace`]; what must be read may be damaged.
-    fn room_to_write(&self, start: FsBlock, blocks: u64) -> Result<Self::Rooms, Error>;
+    fn room_to_write(&self, mapping: &Mapping, writes: u64) -> Result<Self::Rooms, Error>;
 
     /// How many extents the map of a file has.
     ///

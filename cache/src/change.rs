@@ -258,6 +258,7 @@ impl<B: Backing> Contents<B> {
     /// Blocks are dirty no more, without having been written.
     fn cleaned(&self, blocks: u64) {
         self.dirty_blocks.fetch_sub(blocks as i64, SeqCst);
+        self.newer_blocks.fetch_sub(blocks as i64, SeqCst);
         self.cache.dirty.sub(blocks << self.block_log());
     }
 }

@@ -55,8 +55,9 @@ pub struct Contents<B: Backing> {
     account: Brief<Account<B::Rooms>>,
     /// Blocks that are dirty.
     pub(crate) dirty_blocks: AtomicI64,
-    /// Blocks that are in writeback, or about to become dirty.
-    pub(crate) moving_blocks: AtomicI64,
+    /// Blocks that are dirty, about to become so, or in writeback. It grows before a block becomes one of these, and
+    /// shrinks after it has ceased to be, so that no moment shows fewer than there are.
+    pub(crate) newer_blocks: AtomicI64,
     /// It is in the volume's list of dirty files, or a pass has it.
     pub(crate) listed: AtomicBool,
     pub(crate) errors: Errors,
@@ -81,7 +82,7 @@ struct Account<R> {
     tree: u64,
     /// Some of what is dirty lies over an extent, which its record may cut in two. Holds until the file is clean.
     cuts: bool,
-    /// For the records of these extents in other btrees of the volume.
+    /// Reservations in the reverse-mapping btrees for the extents that dirty blocks split.
     rooms: R,
 }
 
@@ -123,7 +124,7 @@ impl<B: Backing> Contents<B> {
             cuts: Seq::new(0),
             account: Brief::new(Rank::Leaf, Account::default()),
             dirty_blocks: AtomicI64::new(0),
-            moving_blocks: AtomicI64::new(0),
+            newer_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
             errors: Errors::default(),
             ahead: Mutex::new(Rank::Leaf, None),
@@ -291,28 +292,32 @@ impl<B: Backing> Contents<B> {
         if account.cuts { 2 * account.blocks.max(self.newer_blocks()) } else { account.blocks }
     }
 
-    /// Blocks that are dirty, about to become so, or in writeback.
     fn newer_blocks(&self) -> u64 {
-        let newer = self.dirty_blocks.load(SeqCst) + self.moving_blocks.load(SeqCst);
-        newer.max(0) as u64
+        self.newer_blocks.load(SeqCst).max(0) as u64
     }
 
-    /// Sets blocks aside, and what the tree of the map may take for these and all that is dirty, and other btrees for
-    /// what is mapped there now, which `map` tells. `changes` blocks are about to become dirty that change the map, as
-    /// the caller tells by [`came`](Self::came) once they are.
-    pub(crate) fn set_aside(&self, blocks: u64, changes: u64, map: &[Mapping]) -> Result<(), Error> {
+    /// Reserves blocks, and what the tree of the map may take for these and all that is dirty. `changes` blocks are
+    /// about to become dirty that change the map, as the caller tells by [`came`](Self::came) once they are. Also
+    /// reserves space in the reverse-mapping btree for what lies there now, `map`: for as many writes as may split each
+    /// mapping.
+    pub(crate) fn set_aside(
+        &self,
+        blocks: u64,
+        changes: u64,
+        (map, writes): (&[Mapping], fn(&Mapping) -> u64),
+    ) -> Result<(), Error> {
         let below = &self.cache.below;
         let extents = below.extents(&self.file, 2 * changes)?;
         let mut rooms = B::Rooms::default();
         for part in map.iter().filter(|part| part.is_split()) {
-            rooms.join(below.room_to_write(part.start, part.count)?);
+            rooms.join(below.room_to_write(part, writes(part))?);
         }
         // Counted before it is reserved: whoever gives back meanwhile leaves as much as this takes.
         let lacking = {
             let mut account = self.account.lock();
             account.blocks += blocks;
             account.cuts |= map.iter().any(Mapping::is_split);
-            self.moving_blocks.fetch_add(changes as i64, SeqCst);
+            self.newer_blocks.fetch_add(changes as i64, SeqCst);
             below.tree_share(Some(extents), self.records(&account)).saturating_sub(account.tree)
         };
         if blocks + lacking > 0 && below.reserve(blocks + lacking).is_err() {
@@ -333,7 +338,7 @@ impl<B: Backing> Contents<B> {
 
     /// Blocks are dirty for which something was set aside, or will not be.
     pub(crate) fn came(&self, changes: u64) {
-        self.moving_blocks.fetch_sub(changes as i64, SeqCst);
+        self.newer_blocks.fetch_sub(changes as i64, SeqCst);
     }
 
     /// What was set aside for blocks that do not become dirty is given back, with what the tree's share had grown by.
@@ -435,6 +440,7 @@ impl<B: Backing> Contents<B> {
         if blocks == 0 {
             return;
         }
+        self.newer_blocks.fetch_add(blocks as i64, SeqCst);
         self.dirty_blocks.fetch_add(blocks as i64, SeqCst);
         self.cache.dirty.add(blocks << self.block_log());
         self.list(self.cache.now());

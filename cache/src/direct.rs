@@ -202,7 +202,8 @@ impl<B: Backing> Contents<B> {
         };
         let new = count(&|part| part.needs_blocks());
         let changes = count(&|part| part.needs_blocks() || part.kind == Kind::Unwritten);
-        self.set_aside(new, changes, &map)?;
+        // Each mapping is written as a whole.
+        self.set_aside(new, changes, (&map, |_| 1))?;
         let Share { tree, records, mut rooms } = self.take_share();
         let mut left = tree + self.spend(new);
         let written = self.write_parts(offset, buf, &map);

@@ -295,8 +295,6 @@ impl<B: Backing> Job<B> {
             state.dirty &= !mask;
             state.writeback |= mask;
         });
-        // In this order: what is counted twice for a moment only makes a share larger.
-        self.contents.moving_blocks.fetch_add(picked as i64, SeqCst);
         self.contents.dirty_blocks.fetch_sub(picked as i64, SeqCst);
         self.bytes = picked << self.contents.block_log();
     }
@@ -409,6 +407,7 @@ impl<B: Backing> Job<B> {
             #[cfg(debug_assertions)]
             state.check();
         });
+        self.contents.newer_blocks.fetch_add(again as i64, SeqCst);
         self.contents.dirty_blocks.fetch_add(again as i64, SeqCst);
         self.contents.came(self.bytes >> log);
         self.contents.cache.dirty.add(counted << log);

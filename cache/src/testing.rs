@@ -449,10 +449,10 @@ impl Backing for Volume {
         state.reserved -= blocks;
     }
 
-    fn room_to_write(&self, _: FsBlock, blocks: u64) -> Result<TestRooms, Error> {
+    fn room_to_write(&self, _: &Mapping, writes: u64) -> Result<TestRooms, Error> {
         base::lock::may_wait(base::lock::Rank::Agf(0));
         self.shared.strike(Op::Rooms).map_err(|_| Error::NoSpace { what: "a test" })?;
-        Ok(TestRooms::new(&self.shared, blocks))
+        Ok(TestRooms::new(&self.shared, writes))
     }
 
     fn extents(&self, _: &u64, _: u64) -> Result<u64, Error> {
@@ -506,10 +506,13 @@ impl Backing for Volume {
         }
         self.change(|state| {
             for finish in files.iter_mut().filter(|finish| finish.refused.is_none()) {
+                let mut behind = None;
                 for mut part in std::mem::take(&mut finish.written) {
+                    // What lies side by side splits the records there once.
+                    let goes_on = behind.replace(part.at + part.count) == Some(part.at);
                     let Some(claim) = &mut part.claim else {
                         let file = state.files.entry(*finish.file).or_default();
-                        finish.rooms.spend(part.count);
+                        finish.rooms.spend(u64::from(!goes_on));
                         for block in part.at..part.at + part.count {
                             file.map.get_mut(&block).expect("an unwritten block").1 = true;
                         }
@@ -523,7 +526,7 @@ impl Backing for Volume {
                         *owner = Owner::Mapped(1);
                         let file = state.files.entry(*finish.file).or_default();
                         if let Some((old, _)) = file.map.insert(part.at + n, (place, true)) {
-                            finish.rooms.spend(1);
+                            finish.rooms.spend(u64::from(n == 0 && !goes_on));
                             state.free(old);
                         }
                     }

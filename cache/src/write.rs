@@ -148,7 +148,7 @@ impl<B: Backing> Contents<B> {
         // What others hold of it already is found out under its lock.
         let most = u64::from(needs.blocks.count_ones());
         if needs.changes > 0 {
-            self.set_aside(most, needs.changes, &needs.map)?;
+            self.set_aside(most, needs.changes, (&needs.map, |part| part.count))?;
         }
         let Some(mut locked) = Self::lock(&folio).filter(|_| self.map_seq.load(SeqCst) == seq) else {
             self.did_not_come(most, needs.changes);

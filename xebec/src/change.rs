@@ -138,6 +138,7 @@ impl Volume {
                 let _ = self.cache.sync_all();
                 inode::inactive::drain(self.table.shared());
                 self.log.release_freed()?;
+                self.groups.release_rooms(&mut self.table.shared().reader())?;
                 work()
             }
             done => done,

@@ -218,8 +218,9 @@ impl Backing for Below {
         });
     }
 
-    fn room_to_write(&self, start: FsBlock, blocks: u64) -> Result<Reserved, Error> {
-        maps::room_to_write(&self.shared, &self.groups, start, small(blocks)).map(Reserved)
+    fn room_to_write(&self, mapping: &Mapping, writes: u64) -> Result<Reserved, Error> {
+        let volume = (&*self.shared, &self.groups);
+        maps::room_to_write(volume, mapping.start, small(writes), mapping.shared).map(Reserved)
     }
 
     fn extents(&self, file: &FileBelow, more: u64) -> Result<u64, Error> {

@@ -150,8 +150,13 @@ impl OpenAg<'_> {
     pub(crate) fn settle(&self, tx: &Transaction, paid: u32) {
         let group = self.group;
         group.lower_mappings();
-        let (before, now) = (group.promised.load(Relaxed), self.promise(tx));
-        let gained = i64::from(now) + i64::from(paid) - i64::from(before);
+        let before = group.promised.load(Relaxed);
+        let gain = |now: u32| i64::from(now) + i64::from(paid) - i64::from(before);
+        if let Some(gained) = u32::try_from(gain(self.promise(tx))).ok().filter(|gained| *gained > 0) {
+            self.raise_from(gained);
+        }
+        let now = self.promise(tx);
+        let gained = gain(now);
         // Others have reserved what is lacking.
         let owes = gained < 0 && !group.free.try_sub(gained.unsigned_abs());
         group.promised.store(if owes { before.saturating_sub(paid) } else { now }, Relaxed);

@@ -132,8 +132,8 @@ pub struct Reserve {
     /// Beyond that.
     raised: AtomicU32,
     used: AtomicU32,
-    /// Changes that may make the trees grow, in progress or about to be made. It changes without the AGF: whoever adds
-    /// to it and then reads `raised` is seen by whoever lowers `raised` and then reads it, or sees the lower value.
+    /// Changes that may make the trees grow, in progress or about to be made. It changes without the AGF. A new change
+    /// adds to it, then reads `raised`. Lowering stores `raised`, then reads this. So one of both sees the other.
     changes: AtomicU32,
 }
 

@@ -192,7 +192,7 @@ fn a_share_that_is_not_needed_any_more_when_it_was_reserved_is_returned() {
     let volume = Volume::new(12, 40);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
-    contents.set_aside(1, 1, &[]).unwrap();
+    contents.set_aside(1, 1, (&[], |part| part.count)).unwrap();
     // Writeback takes the whole share of the tree into its transaction.
     volume.unreserve(contents.take_share().tree);
     let writer = Arc::clone(&contents);
@@ -210,7 +210,7 @@ fn what_writeback_leaves_of_the_space_for_split_records_is_returned() {
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
     let unwritten = Mapping { at: 0, count: 1, kind: Kind::Unwritten, start: FsBlock(1), shared: false };
-    contents.set_aside(0, 1, &[unwritten]).unwrap();
+    contents.set_aside(0, 1, (&[unwritten], |part| part.count)).unwrap();
     let share = contents.take_share();
     volume.unreserve(share.tree);
     contents.did_not_come(0, 1);

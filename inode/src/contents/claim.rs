@@ -43,21 +43,20 @@ pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> R
     }
 }
 
-/// Reserves space in the reverse-mapping btree for writes to `blocks` blocks from `start` on, all in one allocation
-/// group: blocks that are shared, of which the file gets copies, or unwritten ones. Each may be written apart from the
-/// others, and then splits a record. The caller holds no AGF.
+/// Reserves space in the reverse-mapping btree for so many writes to parts of a mapped extent: of shared blocks, which
+/// are copied on write, or of unwritten ones. Each splits a record. The caller holds no AGF.
 ///
 /// # Errors
 /// No space; damage; what reading meets.
 pub fn room_to_write(
-    shared: &Shared,
-    groups: &Arc<Groups>,
+    (shared, groups): (&Shared, &Arc<Groups>),
     start: FsBlock,
-    blocks: u32,
+    writes: u32,
+    is_shared: bool,
 ) -> Result<MappingRooms, Error> {
-    let change = (MappingChange::SplitRecord, blocks);
+    let change = if is_shared { MappingChange::Unmap } else { MappingChange::Convert };
     let mut rooms = MappingRooms::default();
-    if let Some(room) = groups.room_for_mappings(&mut shared.reader(), start, change)? {
+    if let Some(room) = groups.room_for_mappings(&mut shared.reader(), start, (change, writes))? {
         rooms.add(room);
     }
     Ok(rooms)

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, Groups, MappingRoom, MappingRooms, Owner};
+use ag::{Claim, Groups, MappingChange, MappingRoom, MappingRooms, Owner};
 use base::FileBlock;
 use format::extent::Extent;
 use format::inode::ForkKind;
@@ -48,13 +48,13 @@ pub struct Finish {
     pub modified: Option<Timestamp>,
     /// Blocks that were reserved for this, by [`BlockReservation::give`](ag::BlockReservation::give): those that are
     /// claimed, and those that the tree of the map may take for them, by
-    /// [`Reservations::map_blocks_for`](crate::reservation::Reservations::map_blocks_for). What is not used of them is
-    /// left here for the caller, or was given back.
+    /// [`Reservations::map_blocks_for`](crate::reservation::Reservations::map_blocks_for). What is not used stays here
+    /// for the caller.
     pub reserved: u32,
     /// Records that may come to the map by all that these blocks are reserved for.
     pub records: u64,
-    /// Room for the reverse mappings that this splits, by [`room_to_write`](super::room_to_write). What is not used is
-    /// left here. Where there is none for a group, it is asked for.
+    /// Reservations for the reverse mappings that these writes split, by [`room_to_write`](super::room_to_write). What
+    /// is not used stays here. If there is none for a group, [`finish()`] reserves it.
     pub rooms: MappingRooms,
     /// Told by [`finish()`]: there was no room for the reverse mappings of what is left in `written`, which is mapped
     /// as before. The size has not moved then.
@@ -132,7 +132,7 @@ fn room_to_mark(
     let extents = list(file.shared, state)?;
     let piece = extents.piece(written.at, FileBlock(written.at.get() + u64::from(written.count)));
     let cut = cut(extents, &[(written.at, piece)], true);
-    cut.first().map_or(Ok(None), |start| file.room_to_split(*start, spare))
+    cut.first().map_or(Ok(None), |start| file.room_to_split(*start, MappingChange::Convert, spare))
 }
 
 /// Finishes as many files from the first on as can be in one transaction; how many.
@@ -163,8 +163,8 @@ fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> 
     if files.is_empty() {
         return Ok(0);
     }
-    let reserved = files.iter_mut().map(|file| std::mem::take(&mut file.reserved)).sum();
-    let mut blocks = groups.given_blocks(reserved);
+    // Nothing is taken for maps: what is reserved for these stays with the files, which may have more to write.
+    let mut blocks = groups.given_blocks(files.iter_mut().map(Finish::give_claimed).sum());
     let mut extents: SmallVec<[Option<Extent>; FINISHED_AT_ONCE]> = SmallVec::new();
     let mut claims: SmallVec<[Claim; FINISHED_AT_ONCE]> = SmallVec::new();
     for file in files.iter_mut() {
@@ -256,6 +256,16 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
             finish.reserved = blocks.give(u32::MAX);
             return Ok(());
         }
+    }
+}
+
+impl Finish {
+    /// Takes out what is reserved for the blocks that are claimed.
+    fn give_claimed(&mut self) -> u32 {
+        let claimed: u32 = self.written.iter().map(Written::claimed).sum();
+        let given = claimed.min(self.reserved);
+        self.reserved -= given;
+        given
     }
 }
 

@@ -107,18 +107,19 @@ impl<'a> File<'a> {
         self.groups.room_for_mappings(&mut self.shared.reader(), start, (change, 1))
     }
 
-    /// The same for a record that is split: out of what was reserved before, if there is some for this group.
+    /// The same, out of what was reserved before if there is some for this group.
     ///
     /// # Errors
     /// No space, with nothing changed.
     pub fn room_to_split(
         self,
         start: FsBlock,
+        change: MappingChange,
         spare: &mut MappingRooms,
     ) -> Result<Option<MappingRoom>, Error> {
         match self.groups.take_room(spare, start)? {
             Some(room) => Ok(Some(room)),
-            None => self.room_for_mapping(start, MappingChange::SplitRecord),
+            None => self.room_for_mapping(start, change),
         }
     }
 
@@ -151,8 +152,9 @@ impl<'a> Step<'a> {
     /// No space, with nothing changed.
     pub fn expect_room_to_cut(&mut self, pieces: &[(FileBlock, Piece)], stay: bool) -> Result<(), Error> {
         let file = self.file;
+        let change = if stay { MappingChange::Convert } else { MappingChange::Unmap };
         for start in cut(self.list()?, pieces, stay) {
-            self.rooms.extend(file.room_to_split(start, &mut self.spare)?);
+            self.rooms.extend(file.room_to_split(start, change, &mut self.spare)?);
         }
         Ok(())
     }

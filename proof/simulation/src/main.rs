@@ -231,6 +231,7 @@ fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, 
         match read.recv_timeout(PATIENCE) {
             Ok(line) => {
                 since = worked(child);
+                before = since;
                 let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
                 let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
                 sum.seeds += 1;

@@ -55,6 +55,35 @@ fn a_file_of_the_greatest_size_has_a_last_block() {
     bed.judge();
 }
 
+/// Where several small files were finished at once, what was reserved for their maps went back to the volume, though
+/// they had more to write: on a full volume others took it, and a later write found nothing for the tree of its map.
+#[test]
+fn what_small_files_have_reserved_for_their_maps_stays_with_them() {
+    const SHARE: u32 = 5;
+    let mut bed = bed();
+    let mut files: Vec<_> = (0..2)
+        .map(|file| {
+            let claim = bed.claim(3, 3).unwrap();
+            let all = claim.count() + SHARE;
+            Finish {
+                inode: bed.inode(file),
+                written: vec![Written { at: FileBlock(0), count: claim.count(), claim: Some(claim) }],
+                size: None,
+                modified: None,
+                reserved: bed.volume.groups.reserve_blocks(all).unwrap().give(all),
+                records: 10,
+                rooms: MappingRooms::default(),
+                refused: None,
+            }
+        })
+        .collect();
+    finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
+    for file in files {
+        assert_eq!(file.reserved, SHARE);
+        drop(bed.volume.groups.given_blocks(file.reserved));
+    }
+}
+
 #[test]
 fn the_size_on_disk_only_grows_when_a_write_is_finished() {
     let mut bed = bed();
