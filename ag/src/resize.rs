@@ -95,7 +95,12 @@ impl Groups {
             // In this order: what is claimed is never more than what is reserved. Nobody takes them before the AGF.
             drop(claim);
             group.withheld.fetch_sub(count, Relaxed);
+            let before = group.usual_reserves();
             group.reserve_for_length();
+            // A few blocks may be fewer than the larger trees ask for. What the group has promised is reserved already.
+            if open.promise(tx) < group.promised.load(Relaxed) {
+                group.set_usual_reserves(before);
+            }
             open.settle(tx, 0);
             tx.release_clean();
         }

@@ -250,9 +250,21 @@ impl Group {
         Ok(raw.fblocks.get())
     }
 
-    /// The same where the group's length changed: what its trees use is known. The caller holds the AGF.
+    /// Sets blocks aside for the trees of a group whose length changed: what they use is known. The caller holds the
+    /// AGF.
     pub(crate) fn reserve_for_length(&self) {
         self.set_reserves((self.metadata.used(), self.mappings.used()));
+    }
+
+    /// What is set aside for the trees because of the group's length.
+    pub(crate) fn usual_reserves(&self) -> (u32, u32) {
+        (self.metadata.usual(), self.mappings.usual())
+    }
+
+    /// Sets aside for the trees what was set aside before.
+    pub(crate) fn set_usual_reserves(&self, (metadata, mappings): (u32, u32)) {
+        self.metadata.set(metadata, self.metadata.used());
+        self.mappings.set(mappings, self.mappings.used());
     }
 
     fn set_reserves(&self, (used, used_mappings): (u32, u32)) {

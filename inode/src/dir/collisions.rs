@@ -15,7 +15,7 @@
 //!
 //! # Memory
 //! 25 to 50 bytes for each indexed entry: two hash tables with 9 and 13 bytes a place, which are between seven eighths
-//! and seven sixteenths full. At most [`MOST_ENTRIES`] entries are indexed in a process; a directory that would need
+//! and seven sixteenths full. At most two million entries are indexed in a process; a directory that would need
 //! more is searched without an index. The index is dropped with the inode, which the inode table drops when it is full
 //! or memory is short.
 //!

@@ -152,6 +152,30 @@ fn growing_takes_nothing_from_what_the_last_group_has_promised() {
     assert!(groups.available() > available);
 }
 
+/// A larger group sets more blocks aside for its trees. Where it had grown by one block, it could set two aside: others
+/// had reserved all that it promised, one of them found no block, and the volume was shut down.
+#[test]
+fn a_group_that_grows_by_a_block_has_what_it_promised() {
+    let Some(volume) = Volume::make(80, "-d agsize=32m -b size=1024 -m rmapbt=1,reflink=1") else { return };
+    let groups = &volume.groups;
+    let group = groups.get(AgNumber(groups.count() - 1)).unwrap();
+    let blocks = groups.geometry().blocks();
+    let mut others = Vec::new();
+    for n in 1..=300 {
+        others.push(groups.reserve_blocks(groups.available() as u32).unwrap());
+        let gained = volume.run(|tx| groups.extend_last(tx, blocks + n, || ())).unwrap();
+        groups.adopt_new(&mut volume.begin(), gained).unwrap();
+        let mut tx = volume.begin();
+        let promise = group.lock(&mut tx).unwrap().promise(&tx);
+        tx.release_clean();
+        let promised = group.promised.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(
+            promise >= promised,
+            "{promised} blocks are promised after {n} more, and there are {promise}"
+        );
+    }
+}
+
 #[test]
 fn room_that_ended_claims_give_to_a_group_already_looked_at_is_found() {
     // The blocks that a change had reserved lay in group 0, where a file had claimed all there was. The change
