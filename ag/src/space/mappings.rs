@@ -243,10 +243,8 @@ impl OpenAg<'_> {
     /// that have theirs reserved: sets as much of `gained` blocks aside.
     pub(crate) fn raise_from(&self, gained: u32) {
         let mappings = &self.group.mappings;
-        if mappings.changes() > 0 {
-            let lacking = self.group.mappings_needed().saturating_sub(mappings.asked());
-            mappings.raise(mappings.raised() + lacking.min(gained));
-        }
+        let lacking = self.group.mappings_needed().saturating_sub(mappings.asked());
+        mappings.raise(mappings.raised() + lacking.min(gained));
     }
 
     /// Sets as many blocks aside as the changes in progress need; `false`, with nothing changed, where there are not so

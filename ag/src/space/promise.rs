@@ -152,10 +152,11 @@ impl OpenAg<'_> {
         group.lower_mappings();
         let before = group.promised.load(Relaxed);
         let gain = |now: u32| i64::from(now) + i64::from(paid) - i64::from(before);
-        if let Some(gained) = u32::try_from(gain(self.promise(tx))).ok().filter(|gained| *gained > 0) {
-            self.raise_from(gained);
+        let mut now = self.promise(tx);
+        if group.mappings.changes() > 0 && gain(now) > 0 {
+            self.raise_from(u32::try_from(gain(now)).unwrap_or(0));
+            now = self.promise(tx);
         }
-        let now = self.promise(tx);
         let gained = gain(now);
         // Others have reserved what is lacking.
         let owes = gained < 0 && !group.free.try_sub(gained.unsigned_abs());
