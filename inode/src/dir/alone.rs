@@ -12,7 +12,7 @@ use format::ondisk::U16;
 
 use super::Directory;
 use super::blocks::DirBlocks;
-use super::collisions::CROWD;
+use super::collisions::SCAN_LIMIT;
 use super::data::{Hit, Search, Wanted};
 use super::error::Result;
 
@@ -24,7 +24,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         wanted: Wanted<'_>,
     ) -> Result<(LeafShape, Search<B::Id>)> {
         let shape = self.leaf_shape(id)?;
-        Ok((shape, self.search(id, shape.slots, wanted, CROWD)?))
+        Ok((shape, self.search(id, shape.slots, wanted, SCAN_LIMIT)?))
     }
 
     pub(super) fn alone_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {

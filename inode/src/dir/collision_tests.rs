@@ -8,7 +8,7 @@ use format::features::version;
 use format::{Geometry, hash};
 use proptest::prelude::*;
 
-use super::collisions::CROWD;
+use super::collisions::SCAN_LIMIT;
 use super::memory::geometry;
 use super::tests::{Pair, alike, ino, shuffled};
 
@@ -47,7 +47,7 @@ fn an_operation_on_names_of_one_hash_looks_at_as_few_blocks_as_on_others() {
     let other =
         looks_of_each(&(0..count).map(|number| format!("{number:064}").into_bytes()).collect::<Vec<_>>());
     // As many as are compared before there is an index, in front of all that an operation on another name takes.
-    let first = 4 * CROWD;
+    let first = 4 * SCAN_LIMIT;
     for (same, other) in same.into_iter().zip(other) {
         // One create builds the index: it looks at each of the entries that there are then.
         assert!(same[0] <= other[0] + 2 * first, "{same:?} and {other:?} looks");

@@ -2,7 +2,7 @@
 //!
 //! The hash of the format is four operations long, and anybody can make names that all have the same. Leaf entries tell
 //! them apart by nothing else: each lookup would compare the name with every entry of the hash, and read that entry's
-//! data block for it. Where a search meets more than [`CROWD`] entries of one hash, all entries of that hash are
+//! data block for it. Where a search meets more than [`SCAN_LIMIT`] entries of one hash, all entries of that hash are
 //! indexed by a keyed hash of the whole name, with a key of this process. The index answers for names that are not
 //! there, too. For each entry it also knows the leaf with the entry's leaf entry, which a removal needs.
 //!
@@ -30,15 +30,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base::FileBlock;
 use format::dir::DataPtr;
 
-/// Entries of one hash in one leaf that a search compares before it asks for an index.
-pub const CROWD: usize = 32;
-/// For a search that shall not ask for one.
-pub const ANY_CROWD: usize = usize::MAX;
+/// How many entries of one hash in one leaf a search compares before the hash is indexed.
+pub const SCAN_LIMIT: usize = 32;
+/// For a search that neither uses nor builds an index.
+pub const NO_SCAN_LIMIT: usize = usize::MAX;
 
 /// Most entries that are indexed in this process: 100 MB.
 const MOST_ENTRIES: usize = 1 << 21;
 
-/// How many are.
+/// Entries that are indexed in this process. Changed only where an index exists.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
 /// See the module.

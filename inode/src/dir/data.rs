@@ -12,7 +12,7 @@ use format::dir::{DataPtr, Space, entry_size};
 use format::hash;
 
 use super::blocks::{DirBlocks, Kind};
-use super::collisions::ANY_CROWD;
+use super::collisions::NO_SCAN_LIMIT;
 use super::error::{Error, Result};
 use super::{Directory, Found};
 
@@ -85,18 +85,18 @@ impl<B: DirBlocks> Directory<'_, B> {
         entry_size(new.name.len(), self.geometry)
     }
 
-    /// Searches among the leaf entries of one block. Where that takes comparing more than `crowd` names, they are
+    /// Searches among the leaf entries of one block. Where that takes comparing more than `scan_limit` names, they are
     /// indexed, and the index answers.
     pub(super) fn search(
         &mut self,
         leaf: B::Id,
         slots: Slots,
         wanted: Wanted<'_>,
-        crowd: usize,
+        scan_limit: usize,
     ) -> Result<Search<B::Id>> {
         let first = self.look(leaf, |bytes| Ok(slots::first_at_least(slots.view(bytes)?, wanted.hash)))?;
         if self.blocks.collisions().is_some()
-            && crowd != ANY_CROWD
+            && scan_limit != NO_SCAN_LIMIT
             && let Some(search) = self.search_index(leaf, (slots, first), wanted)?
         {
             return Ok(search);
@@ -111,8 +111,8 @@ impl<B: DirBlocks> Directory<'_, B> {
             if pointer == DataPtr::NULL {
                 continue;
             }
-            if compared == crowd {
-                return self.search_crowd(leaf, (slots, first), wanted);
+            if compared == scan_limit {
+                return self.index_and_search(leaf, (slots, first), wanted);
             }
             compared += 1;
             let (block, offset) = pointer.split(self.geometry);

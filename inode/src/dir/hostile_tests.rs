@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use format::dir::edit::single::SingleLeaf;
 
-use super::collisions::ANY_CROWD;
+use super::collisions::NO_SCAN_LIMIT;
 use super::memory::{Memory, geometry};
 use super::tests::alike;
 use super::{Directory, Form, Found, Result};
@@ -62,11 +62,11 @@ fn lookup_in_leaves(dir: &mut Directory<'_, Memory>, name: &[u8]) -> Result<Opti
         Form::Alone(id) => (id, dir.leaf_shape(id)?.slots),
         Form::Tree(root) => {
             let path = dir.descend(root, wanted.hash)?;
-            let way = dir.tree_search(path, wanted, ANY_CROWD)?;
+            let way = dir.tree_search(path, wanted, NO_SCAN_LIMIT)?;
             return Ok(way.hit.map(|hit| hit.found));
         }
     };
-    Ok(dir.search(leaf, slots, wanted, ANY_CROWD)?.hit().map(|hit| hit.found))
+    Ok(dir.search(leaf, slots, wanted, NO_SCAN_LIMIT)?.hit().map(|hit| hit.found))
 }
 
 /// What was found, or that something is wrong.

@@ -11,7 +11,7 @@
 //! | `table` | the room of each data block, in free blocks |
 //! | `data` | what all forms with data blocks share |
 //! | [`Standing`], [`Vacancy`] | where a name stands; where it would go that is not there |
-//! | [`collisions`], `crowd` | names that share their hash with many others |
+//! | [`collisions`], `collision_lookup` | names that share their hash with many others |
 //! | `recent` | buffers that were used lately |
 //! | `read` | entries in the order of the disk |
 //!
@@ -32,8 +32,8 @@
 
 mod alone;
 pub mod blocks;
+mod collision_lookup;
 pub mod collisions;
-mod crowd;
 mod data;
 mod error;
 mod fork_blocks;
@@ -66,7 +66,7 @@ use format::dir::{DataPtr, Entry, Space};
 use format::{Damage, Geometry, Place, dabtree};
 
 pub use blocks::{DirBlocks, Kind};
-use crowd::Known;
+use collision_lookup::Known;
 pub use error::{Error, Result};
 pub use fork_blocks::{DirBlock, ForkBlocks};
 pub use format::dir::edit::entry::NewEntry;

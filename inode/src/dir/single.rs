@@ -12,7 +12,7 @@ use format::dir::{DataPtr, Entry};
 use format::ondisk::U16;
 
 use super::blocks::DirBlocks;
-use super::collisions::CROWD;
+use super::collisions::SCAN_LIMIT;
 use super::data::{Hit, Search, Wanted};
 use super::error::Result;
 use super::{Directory, Found};
@@ -21,7 +21,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn single_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
         let wanted = self.wanted(name);
         let leaf = self.look(id, single::SingleLeaf::of)?;
-        self.search(id, leaf.slots, wanted, CROWD)
+        self.search(id, leaf.slots, wanted, SCAN_LIMIT)
     }
 
     pub(super) fn single_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::Directory;
 use super::blocks::{DirBlocks, Kind};
-use super::collisions::{ANY_CROWD, CROWD};
+use super::collisions::{NO_SCAN_LIMIT, SCAN_LIMIT};
 use super::data::{Hit, Search, Spot, Wanted};
 use super::error::{Error, Result};
 
@@ -191,14 +191,14 @@ impl<B: DirBlocks> Directory<'_, B> {
         self.forget_index();
         let root = self.read_tree(self.root())?;
         let path = self.descend(root, wanted.hash)?;
-        self.tree_search(path, wanted, ANY_CROWD)
+        self.tree_search(path, wanted, NO_SCAN_LIMIT)
     }
 
     /// Looks a name up.
     pub(super) fn tree_find(&mut self, root: B::Id, name: &[u8]) -> Result<Way<B::Id>> {
         let wanted = self.wanted(name);
         let path = self.descend(root, wanted.hash)?;
-        self.tree_search(path, wanted, CROWD)
+        self.tree_search(path, wanted, SCAN_LIMIT)
     }
 
     /// Searches the leaves from the first on that may hold the hash.
@@ -207,14 +207,14 @@ impl<B: DirBlocks> Directory<'_, B> {
         &mut self,
         mut path: Path<B::Id>,
         wanted: Wanted<'_>,
-        crowd: usize,
+        scan_limit: usize,
     ) -> Result<Way<B::Id>> {
         let mut searched = 0;
         // As many leaves as there can be: a tree that leads in circles ends here.
         while searched == 0 || searched < self.most_leaves()? {
             let shape = self.leaf_shape(path.leaf.id)?;
             let first = |slot| (searched == 0).then_some(NewSlot { hash: wanted.hash, slot, shape });
-            match self.search(path.leaf.id, shape.slots, wanted, crowd)? {
+            match self.search(path.leaf.id, shape.slots, wanted, scan_limit)? {
                 Search::Hit(hit) => return Ok(Way { path, hit: Some(hit), first: None }),
                 Search::Elsewhere(spot, leaf) => return self.way_to(path, (spot, leaf), wanted),
                 Search::Miss(slot) => return Ok(Way { path, hit: None, first: first(slot) }),

@@ -9,7 +9,7 @@ use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
 use format::hash;
 
 use super::blocks::DirBlocks;
-use super::collisions::{ANY_CROWD, Collisions, RunEntry};
+use super::collisions::{Collisions, NO_SCAN_LIMIT, RunEntry};
 use super::data::{Search, Spot, Wanted};
 use super::error::Result;
 use super::{Directory, Form};
@@ -69,9 +69,9 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(slot.map(|slot| Search::Hit(spot.with_slot(slot))))
     }
 
-    /// Goes on with a search that has come by many names of one hash: indexes them, or else compares with all.
+    /// Goes on with a search that has reached the scan limit: indexes the hash, or else compares with all its names.
     #[cold]
-    pub(super) fn search_crowd(
+    pub(super) fn index_and_search(
         &mut self,
         leaf: B::Id,
         (slots, first): (Slots, usize),
@@ -82,7 +82,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         {
             return Ok(search);
         }
-        self.search(leaf, slots, wanted, ANY_CROWD)
+        self.search(leaf, slots, wanted, NO_SCAN_LIMIT)
     }
 
     /// Indexes all names of a hash; whoever calls it goes on using the leaf `kept`. `false` where it is not possible:
