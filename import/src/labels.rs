@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 
+use format::inode::FileType;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::item::Kind;
@@ -29,7 +30,7 @@ pub struct Labels {
 #[derive(Clone, Debug)]
 struct Line {
     /// Which kind of file; all without.
-    kind: Option<Mark>,
+    kind: Option<FileType>,
     /// With a NUL at its end, as Linux stores it; `None` is `<<none>>`.
     context: Option<Vec<u8>>,
 }
@@ -41,44 +42,32 @@ struct Expression {
     regex: Regex,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
-    File,
-    Directory,
-    Symlink,
-    CharDevice,
-    BlockDevice,
-    Fifo,
-    Socket,
+/// The file type that a mark of the list stands for.
+fn marked(mark: &str) -> Option<FileType> {
+    Some(match mark {
+        "--" => FileType::Regular,
+        "-d" => FileType::Directory,
+        "-l" => FileType::Symlink,
+        "-c" => FileType::CharDevice,
+        "-b" => FileType::BlockDevice,
+        "-p" => FileType::Fifo,
+        "-s" => FileType::Socket,
+        _ => return None,
+    })
 }
 
-impl Mark {
-    fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "--" => Self::File,
-            "-d" => Self::Directory,
-            "-l" => Self::Symlink,
-            "-c" => Self::CharDevice,
-            "-b" => Self::BlockDevice,
-            "-p" => Self::Fifo,
-            "-s" => Self::Socket,
-            _ => return None,
-        })
-    }
-
-    /// `None` for one more name of a file, which has its label already.
-    fn of(kind: &Kind) -> Option<Self> {
-        Some(match kind {
-            Kind::File { .. } => Self::File,
-            Kind::Directory => Self::Directory,
-            Kind::Symlink(_) => Self::Symlink,
-            Kind::CharDevice(_) => Self::CharDevice,
-            Kind::BlockDevice(_) => Self::BlockDevice,
-            Kind::Fifo => Self::Fifo,
-            Kind::Socket => Self::Socket,
-            Kind::Link(_) => return None,
-        })
-    }
+/// The type of what is imported. `None` for one more name of a file, which has its label already.
+fn type_of(kind: &Kind) -> Option<FileType> {
+    Some(match kind {
+        Kind::File { .. } => FileType::Regular,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink(_) => FileType::Symlink,
+        Kind::CharDevice(_) => FileType::CharDevice,
+        Kind::BlockDevice(_) => FileType::BlockDevice,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::Link(_) => return None,
+    })
 }
 
 impl Labels {
@@ -101,7 +90,7 @@ impl Labels {
             [first, ..] if first.starts_with('#') => return Ok(()),
             [path, context] => (path, None, context),
             [path, kind, context] => {
-                let mark = Mark::parse(kind)
+                let mark = marked(kind)
                     .ok_or_else(|| format!("\"{kind}\" is no type: --, -d, -l, -c, -b, -p or -s"))?;
                 (path, Some(mark), context)
             }
@@ -126,7 +115,7 @@ impl Labels {
 
     /// The label of a file with this path below the root; `None` where it gets none.
     pub fn of(&self, path: &[u8], kind: &Kind) -> Option<&[u8]> {
-        let mark = Mark::of(kind)?;
+        let mark = type_of(kind)?;
         let path = [b"/", path].concat();
         let fits = |line: &&Line| line.kind.is_none_or(|kind| kind == mark);
         let literal = self.literals.get(&path).and_then(|lines| lines.iter().rev().find(fits));

@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::time::Time;
+use format::inode::FileType;
 use xebec::Device;
 
 use crate::item::{Data, Entry, Facts, Kind, normalized};
@@ -63,7 +64,7 @@ impl std::error::Error for BadLine {}
 
 #[derive(Clone, Debug, Default)]
 struct Line {
-    made: Option<Made>,
+    made: Option<FileType>,
     device: Option<Device>,
     target: Option<Vec<u8>>,
     mode: Option<u16>,
@@ -71,17 +72,6 @@ struct Line {
     gid: Option<u32>,
     modified: Option<Time>,
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Made {
-    File,
-    Directory,
-    Symlink,
-    CharDevice,
-    BlockDevice,
-    Fifo,
-    Socket,
 }
 
 impl Overrides {
@@ -166,10 +156,10 @@ impl Line {
             line.set(key, value).ok_or_else(|| format!("{word:?} is not understood"))?;
         }
         match line.made {
-            Some(Made::CharDevice | Made::BlockDevice) if line.device.is_none() => {
+            Some(FileType::CharDevice | FileType::BlockDevice) if line.device.is_none() => {
                 Err("a device needs its numbers: device=MAJOR,MINOR".into())
             }
-            Some(Made::Symlink) if line.target.is_none() => {
+            Some(FileType::Symlink) if line.target.is_none() => {
                 Err("a link needs its target: target=PATH".into())
             }
             _ => Ok(line),
@@ -189,13 +179,13 @@ impl Line {
             }
             "type" => {
                 self.made = Some(match value {
-                    "file" => Made::File,
-                    "dir" => Made::Directory,
-                    "link" => Made::Symlink,
-                    "char" => Made::CharDevice,
-                    "block" => Made::BlockDevice,
-                    "fifo" => Made::Fifo,
-                    "socket" => Made::Socket,
+                    "file" => FileType::Regular,
+                    "dir" => FileType::Directory,
+                    "link" => FileType::Symlink,
+                    "char" => FileType::CharDevice,
+                    "block" => FileType::BlockDevice,
+                    "fifo" => FileType::Fifo,
+                    "socket" => FileType::Socket,
                     _ => return None,
                 });
             }
@@ -221,13 +211,13 @@ impl Line {
     fn kind(&self) -> Option<Kind> {
         let device = self.device.unwrap_or(Device { major: 0, minor: 0 });
         Some(match self.made? {
-            Made::File => Kind::File { size: 0, data: Data::default() },
-            Made::Directory => Kind::Directory,
-            Made::Symlink => Kind::Symlink(self.target.clone()?),
-            Made::CharDevice => Kind::CharDevice(device),
-            Made::BlockDevice => Kind::BlockDevice(device),
-            Made::Fifo => Kind::Fifo,
-            Made::Socket => Kind::Socket,
+            FileType::Regular => Kind::File { size: 0, data: Data::default() },
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Symlink(self.target.clone()?),
+            FileType::CharDevice => Kind::CharDevice(device),
+            FileType::BlockDevice => Kind::BlockDevice(device),
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
         })
     }
 }
