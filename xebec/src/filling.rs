@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, ClaimRequest, MappingRooms, Near};
+use ag::{Claim, ClaimRequest, Near};
 use base::{FileBlock, FsBlock, Ino, errno};
 use block::{Plug, PlugCounters, WriteRequest};
 use format::inode::{FileType, ForkKind, ag_of};
@@ -306,9 +306,8 @@ impl Part {
         });
         let (written, size, reserved) = (written.collect::<Vec<_>>(), Some(self.size), self.reserved);
         let (inode, records) = (Arc::clone(&self.file), written.len() as u64);
-        // New files alone: nothing is mapped where they are written.
-        let rooms = MappingRooms::default();
-        let finish = Finish { inode, written, size, modified: None, reserved, records, rooms, refused: None };
+        // New files alone: nothing is mapped where they are written, and no reverse mapping is split.
+        let finish = Finish { size, ..Finish::new(inode, written, (reserved, records)) };
         (self.file, finish)
     }
 }

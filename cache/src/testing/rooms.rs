@@ -1,4 +1,4 @@
-//! What is reserved on the volume of the tests for changes to mapped blocks.
+//! The [`Rooms`] of the test volume: reservations for writes that split mapped extents.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

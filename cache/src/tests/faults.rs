@@ -45,7 +45,7 @@ fn run(op: Op, after: i64, times: i64) -> bool {
             }
             _ => {
                 insist(&volume, || contents.invalidate(0..u64::MAX));
-                // What is written there later changes mapped blocks.
+                // Later writes there meet unwritten extents.
                 let (from, to) = (at as u64 >> 12, (at as u64 + 100_000) >> 12);
                 let range = from << 12..to << 12;
                 let allocate = |_: &mut Change<'_, Volume>| Ok(volume.allocate(7, from, to));

@@ -260,6 +260,13 @@ fn finish_alone(shared: &Shared, groups: &Arc<Groups>, finish: &mut Finish) -> R
 }
 
 impl Finish {
+    /// For a file of which these ranges were written, with `reserved` blocks for `records`. Neither the size nor the
+    /// times change.
+    pub fn new(inode: Arc<Inode>, written: Vec<Written>, (reserved, records): (u32, u64)) -> Self {
+        let rooms = MappingRooms::default();
+        Self { inode, written, size: None, modified: None, reserved, records, rooms, refused: None }
+    }
+
     /// Takes out what is reserved for the blocks that are claimed.
     fn give_claimed(&mut self) -> u32 {
         let claimed: u32 = self.written.iter().map(Written::claimed).sum();

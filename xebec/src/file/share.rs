@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ag::{ClaimRequest, Groups, MappingRooms, Near};
+use ag::{ClaimRequest, Groups, Near};
 use base::{FileBlock, FsBlock, errno};
 use block::Durability;
 use cache::Edges;
@@ -244,15 +244,10 @@ impl File<'_> {
             shared.target.written_past_log();
             written?;
             let at = FileBlock(piece.extent.offset.get() + done);
+            let written = vec![Written { at, count, claim: Some(claim) }];
             let mut finish = [Finish {
-                inode: Arc::clone(self.inode()),
-                written: vec![Written { at, count, claim: Some(claim) }],
-                size: None,
                 modified: Some(shared.now()),
-                reserved: reserved.give(most + room),
-                records: 2,
-                rooms: MappingRooms::default(),
-                refused: None,
+                ..Finish::new(Arc::clone(self.inode()), written, (reserved.give(most + room), 2))
             }];
             let finished = contents::finish(shared, groups, &mut finish);
             let [Finish { written, reserved, refused, .. }] = finish;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ag::{ClaimRequest, MappingRooms, Near};
+use ag::{ClaimRequest, Near};
 use base::{AgNumber, FileBlock, FsBlock};
 use log::engine::Error;
 
@@ -96,16 +96,8 @@ impl Bed {
         self.known[file].size = self.known[file].size.max(size);
         let inode = self.inode(file);
         let records = 2 * count;
-        self.finish(&mut [Finish {
-            inode,
-            written,
-            size: Some(size),
-            modified: None,
-            reserved,
-            records,
-            rooms: MappingRooms::default(),
-            refused: None,
-        }])
+        let finish = Finish::new(inode, written, (reserved, records));
+        self.finish(&mut [Finish { size: Some(size), ..finish }])
     }
 
     /// Writes unwritten blocks in their place.
@@ -121,16 +113,7 @@ impl Bed {
         }
         let inode = self.inode(file);
         let records = 2 * count;
-        self.finish(&mut [Finish {
-            inode,
-            written: ranges,
-            size: None,
-            modified: None,
-            reserved,
-            records,
-            rooms: MappingRooms::default(),
-            refused: None,
-        }])
+        self.finish(&mut [Finish::new(inode, ranges, (reserved, records))])
     }
 
     /// Writes one run to many files at once.
@@ -147,16 +130,8 @@ impl Bed {
             self.known[file].size = self.known[file].size.max(size);
             let written = vec![Written { at: FileBlock(at), count, claim: Some(part) }];
             let reserved = self.reserve(count)?;
-            files.push(Finish {
-                inode: self.inode(file),
-                written,
-                size: Some(size),
-                modified: None,
-                reserved,
-                records: count.into(),
-                rooms: MappingRooms::default(),
-                refused: None,
-            });
+            let finish = Finish::new(self.inode(file), written, (reserved, count.into()));
+            files.push(Finish { size: Some(size), ..finish });
         }
         self.finish(&mut files)
     }

@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 
-use ag::MappingRooms;
 use base::{FileBlock, errno, stop};
 use format::inode::flags;
 use format::timestamp::Timestamp;
@@ -65,16 +64,9 @@ fn what_small_files_have_reserved_for_their_maps_stays_with_them() {
         .map(|file| {
             let claim = bed.claim(3, 3).unwrap();
             let all = claim.count() + SHARE;
-            Finish {
-                inode: bed.inode(file),
-                written: vec![Written { at: FileBlock(0), count: claim.count(), claim: Some(claim) }],
-                size: None,
-                modified: None,
-                reserved: bed.volume.groups.reserve_blocks(all).unwrap().give(all),
-                records: 10,
-                rooms: MappingRooms::default(),
-                refused: None,
-            }
+            let written = vec![Written { at: FileBlock(0), count: claim.count(), claim: Some(claim) }];
+            let reserved = bed.volume.groups.reserve_blocks(all).unwrap().give(all);
+            Finish::new(bed.inode(file), written, (reserved, 10))
         })
         .collect();
     finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
@@ -92,16 +84,7 @@ fn the_size_on_disk_only_grows_when_a_write_is_finished() {
     let inode = bed.inode(0);
     let time = Timestamp { seconds: 1234, nanoseconds: 5 };
     let (written, size_told, modified) = (Vec::new(), Some(7), Some(time));
-    let mut files = [Finish {
-        inode,
-        written,
-        size: size_told,
-        modified,
-        reserved: 0,
-        records: 0,
-        rooms: MappingRooms::default(),
-        refused: None,
-    }];
+    let mut files = [Finish { size: size_told, modified, ..Finish::new(inode, written, (0, 0)) }];
     finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
     let state = bed.files[0].read();
     assert_eq!((state.size(), state.dinode().times().modify.seconds), (size, 1234));
@@ -200,16 +183,7 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
     let written = (0u64..).zip(single).map(part).collect();
     let reserved = bed.reserve(60).unwrap();
     let (size, old) = (61 * 1024, bed.known[0].size);
-    let file = Finish {
-        inode: bed.inode(0),
-        written,
-        size: Some(size),
-        modified: None,
-        reserved,
-        records: 60,
-        rooms: MappingRooms::default(),
-        refused: None,
-    };
+    let file = Finish { size: Some(size), ..Finish::new(bed.inode(0), written, (reserved, 60)) };
     let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
     // Whatever the watcher happens to see must be so.
     let (watched, (started, is_started)) = (&inode, channel());

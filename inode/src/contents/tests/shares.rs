@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ag::MappingRooms;
 use base::FileBlock;
 use format::inode::ForkKind;
 
@@ -74,16 +73,7 @@ fn fill_on_a_full_volume(bed: &mut Bed, blocks: &[u64]) -> usize {
     let reserved = groups.reserve_blocks(share).unwrap().give(share);
     let written = |at: &u64| Written { at: FileBlock(*at), count: 1, claim: None };
     let written = blocks.iter().map(written).collect();
-    let mut files = [Finish {
-        inode,
-        written,
-        size: None,
-        modified: None,
-        reserved,
-        records,
-        rooms: MappingRooms::default(),
-        refused: None,
-    }];
+    let mut files = [Finish::new(inode, written, (reserved, records))];
     bed.volume.others.take_all(|| finish(shared, groups, &mut files)).unwrap();
     drop(groups.given_blocks(files[0].reserved));
     for block in blocks {
@@ -178,16 +168,7 @@ fn write_on_a_full_volume(bed: &mut Bed, at: u64, count: u32) {
         bed.known[0].map.insert(at + n, (Some(claim.start().get() + n), false));
     }
     let written = vec![Written { at: FileBlock(at), count, claim: Some(claim) }];
-    let mut files = [Finish {
-        inode,
-        written,
-        size: None,
-        modified: None,
-        reserved,
-        records,
-        rooms: MappingRooms::default(),
-        refused: None,
-    }];
+    let mut files = [Finish::new(inode, written, (reserved, records))];
     let groups = &bed.volume.groups;
     bed.volume.others.take_all(|| finish(&shared, groups, &mut files)).unwrap();
     drop(groups.given_blocks(files[0].reserved));
