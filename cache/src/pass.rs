@@ -330,7 +330,7 @@ impl<B: Backing> Job<B> {
         self.contents.give_back_surplus();
     }
 
-    /// Its change was made, but for ranges that the map refused.
+    /// Its transactions committed, except for the ranges that are left in `finish.written`.
     fn end(&mut self, claimed: u64, finish: Finish<'_, B>) {
         let contents = Arc::clone(&self.contents);
         contents.map_changed();
@@ -348,7 +348,7 @@ impl<B: Backing> Job<B> {
         contents.put_back(back, left - back, rooms);
     }
 
-    /// Its change failed: a part of it may have been made.
+    /// One of its transactions failed; earlier ones may have committed.
     fn end_failed(&mut self, claimed: u64, finish: Finish<'_, B>, error: &Error) {
         let contents = Arc::clone(&self.contents);
         contents.map_changed();

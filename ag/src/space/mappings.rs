@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //! While a [`MappingRoom`] is held, the reservation of its group covers the btree, one record for each free block, and
-//! what all changes that hold one may add: an allocation never finds that shared blocks have taken its part.
+//! what all changes that hold one may add: an allocation never finds that shared blocks have taken its part. Blocks that
+//! become free meanwhile raise the reservation, by as many blocks as the group gains.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -239,8 +240,8 @@ impl Group {
 }
 
 impl OpenAg<'_> {
-    /// Blocks have become free, and the records of whoever allocates them may need more space beside those of changes
-    /// that have theirs reserved: sets as much of `gained` blocks aside.
+    /// Raises the reservation after blocks have become free: allocating them adds records, and what changes in progress
+    /// have reserved must stay theirs. Takes at most the `gained` blocks.
     pub(crate) fn raise_from(&self, gained: u32) {
         let mappings = &self.group.mappings;
         let lacking = self.group.mappings_needed().saturating_sub(mappings.asked());

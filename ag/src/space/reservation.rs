@@ -256,12 +256,12 @@ impl Group {
         self.set_reserves((self.metadata.used(), self.mappings.used()));
     }
 
-    /// What is set aside for the trees because of the group's length.
+    /// How many blocks are set aside for the metadata trees and for the reverse-mapping btree, by the group's length.
     pub(crate) fn usual_reserves(&self) -> (u32, u32) {
         (self.metadata.usual(), self.mappings.usual())
     }
 
-    /// Sets aside for the trees what was set aside before.
+    /// Restores what [`usual_reserves`](Self::usual_reserves) returned before the group grew.
     pub(crate) fn set_usual_reserves(&self, (metadata, mappings): (u32, u32)) {
         self.metadata.set(metadata, self.metadata.used());
         self.mappings.set(mappings, self.mappings.used());

@@ -220,7 +220,7 @@ impl Command {
             Self::Mkfs(arguments) => &arguments.image,
             Self::Umount(arguments) => &arguments.directory,
             Self::Status(arguments) => &arguments.directory,
-            // Its messages name the side that each is about.
+            // `cp` works on two sides, and each of its messages names the image it is about.
             Self::Cp(_) | Self::Completions(_) | Self::Man(_) => return None,
         })
     }

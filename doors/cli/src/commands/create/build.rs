@@ -137,7 +137,7 @@ impl Making<'_> {
         if ignores {
             writer = writer.leaving_out_unreadable(|error| {
                 let text = left_out(error);
-                // It is told once, also where the volume is made again.
+                // An image that was too small is made again: the same warning is shown once.
                 if told.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
                     progress.pause(|| messages.warn(text));
                 }

@@ -121,7 +121,7 @@ impl Arguments {
         }
     }
 
-    /// What is taken of it.
+    /// Sets metadata overrides, exclude patterns, and whether other file systems are entered.
     #[must_use]
     pub fn with(mut self, wishes: &Wishes, exclude: &Exclude, one_file_system: bool) -> Self {
         self.wishes = wishes.clone();
