@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! While a [`MappingRoom`] is held, the reservation of its group covers the btree, one record for each free block, and
-//! what all changes that hold one may add: an allocation never finds that shared blocks have taken its part. Blocks that
-//! become free meanwhile raise the reservation, by as many blocks as the group gains.
+//! what all changes that hold one may add: an allocation never finds that shared blocks have taken its part. Blocks
+//! that become free meanwhile raise the reservation, by as many blocks as the group gains.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
