@@ -18,6 +18,7 @@ use crate::commands::{
     On, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls,
     lsattr, manifest, mkfs, mount, stat, tree,
 };
+use crate::open::image_and_path;
 use crate::output::{self, Level, exit_code};
 use crate::sizes;
 
@@ -32,7 +33,13 @@ use crate::sizes;
         IMAGE is a raw image, a block device or a qcow2 file; a partition in it is found by itself, or named by \
         --partition or --offset. Commands that show only read: a dirty log is replayed in memory, so that a crashed \
         volume reads as the kernel would show it, and the image stays untouched. Commands that change lock the \
-        image, replay a dirty log in place, and leave the volume cleanly unmounted.",
+        image, replay a dirty log in place, and leave the volume cleanly unmounted.\n\n\
+        PATH is a path in the image; IMAGE PATH may also be written IMAGE:PATH. Paths of files that exist may hold \
+        patterns, which are expanded with the names in the image as a shell does it: `*`, `?` and `[...]` within a \
+        name, sorted; a dot at the start of a name only matches a dot. A path that exists as it is written is that \
+        path, and a backslash takes away the meaning of the character behind it. Names of files that a command makes \
+        are taken as they are: of mkdir, mknod, touch, write, truncate, fallocate (of touch and truncate not with -c), \
+        and the last operand of cp, mv, ln and reflink.",
     after_help = "Exit codes: 0 done; 1 something failed, or part of it; 2 wrong usage. `xebec check` has those \
     of fsck: see its --help.\n\
         Every command has --help with examples.",
@@ -303,6 +310,64 @@ pub enum When {
     Always,
     /// Never.
     Never,
+}
+
+/// Commands whose operands are the image and paths in it.
+const ON_PATHS: &[&str] = &[
+    "ls",
+    "tree",
+    "stat",
+    "cat",
+    "find",
+    "extract",
+    "filefrag",
+    "getfacl",
+    "getfattr",
+    "lsattr",
+    "mkdir",
+    "touch",
+    "ln",
+    "mv",
+    "rm",
+    "rmdir",
+    "chmod",
+    "chown",
+    "write",
+    "tar-in",
+    "tar-out",
+    "truncate",
+    "fallocate",
+    "reflink",
+    "setfacl",
+    "setfattr",
+    "chattr",
+    "project",
+    "extsize",
+    "cowextsize",
+    "mknod",
+];
+
+/// Operands written as for `cp`, `IMAGE:PATH`: the image becomes the first operand. Where it is one already, nothing
+/// is changed.
+pub fn with_image_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_command = |argument: &OsString| ON_PATHS.iter().any(|command| argument == command);
+    let Some(command) = arguments.iter().position(is_command) else { return arguments };
+    let operands = arguments.iter().skip(command + 1);
+    let Some(image) = operands.clone().find_map(|operand| image_and_path(operand)).map(|(image, _)| image)
+    else {
+        return arguments;
+    };
+    let image = image.as_os_str().to_owned();
+    if operands.clone().any(|operand| *operand == image) {
+        return arguments;
+    }
+    for argument in arguments.iter_mut().skip(command + 1) {
+        if let Some((_, path)) = image_and_path(argument).filter(|(named, _)| *named == image) {
+            *argument = path.to_owned();
+        }
+    }
+    arguments.insert(command + 1, image);
+    arguments
 }
 
 /// `find` as people write it: words of its expression with one dash (`-name`), operators, and parentheses become

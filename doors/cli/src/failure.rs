@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use crate::names::quoted;
+use crate::operands::NoMatch;
 
 /// The path that an error belongs to: a context of `anyhow`.
 #[derive(Clone, Debug)]
@@ -86,6 +87,8 @@ fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
         Some(error.errno())
     } else if let Some(error) = error.downcast_ref::<block::DeviceError>() {
         Some(error.errno())
+    } else if error.is::<NoMatch>() {
+        Some(base::errno::ENOENT)
     } else if let Some(error) = error.downcast_ref::<rustix::io::Errno>() {
         Some(error.raw_os_error())
     } else {

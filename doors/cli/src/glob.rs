@@ -1,5 +1,10 @@
-//! Shell patterns over bytes, as `find -name` has them: `*`, `?`, `[...]`, and `\` before a character that stands for
-//! itself.
+//! Shell patterns over names, as `find -name` has them: `*`, `?`, `[...]` with ranges and classes as `[:digit:]`, and
+//! `\` before a character that stands for itself. Names need not be UTF-8.
+
+/// Whether a name is more than itself as a pattern.
+pub fn is_pattern(name: &[u8]) -> bool {
+    name.iter().any(|byte| b"*?[\\".contains(byte))
+}
 
 /// A pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +21,17 @@ enum Token {
     Any,
     /// Any number of bytes.
     Star,
-    /// One byte of a set, or one that is in none of its ranges.
-    Set { inverted: bool, ranges: Vec<(u8, u8)> },
+    /// One character of a set, or one that is in none of its members.
+    Set { inverted: bool, members: Vec<Member> },
+}
+
+/// Part of a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Member {
+    /// Characters from one to another, by their numbers: see [`character`].
+    Range(u32, u32),
+    /// `[:alpha:]` and its like.
+    Class(Class),
 }
 
 impl Pattern {
@@ -89,14 +103,24 @@ impl Pattern {
     /// How many bytes one token takes from the start of `rest`.
     fn step(&self, token: &Token, rest: &[u8]) -> Option<usize> {
         let byte = fold(*rest.first()?, self.fold_case);
+        let (number, length) = character(rest)?;
         match token {
             Token::Byte(expected) => (byte == *expected).then_some(1),
-            Token::Any => Some(character_length(rest)),
-            Token::Set { inverted, ranges } => {
-                let inside = ranges.iter().any(|(from, to)| (*from..=*to).contains(&byte));
-                (inside != *inverted).then_some(1)
+            Token::Any => Some(length),
+            Token::Set { inverted, members } => {
+                let number = if length == 1 && number < NO_UTF8 { byte.into() } else { number };
+                (members.iter().any(|member| member.holds(number)) != *inverted).then_some(length)
             }
             Token::Star => None,
+        }
+    }
+}
+
+impl Member {
+    fn holds(&self, number: u32) -> bool {
+        match self {
+            Self::Range(from, to) => (*from..=*to).contains(&number),
+            Self::Class(class) => char::from_u32(number).is_some_and(|c| class.holds(c)),
         }
     }
 }
@@ -105,32 +129,109 @@ fn fold(byte: u8, fold_case: bool) -> u8 {
     if fold_case { byte.to_ascii_lowercase() } else { byte }
 }
 
-fn character_length(bytes: &[u8]) -> usize {
+/// Bytes that are no UTF-8 have numbers from here on, behind those of all characters.
+const NO_UTF8: u32 = 0x11_0000;
+
+/// The number of the first character, and how many bytes it has.
+fn character(bytes: &[u8]) -> Option<(u32, usize)> {
+    let first = *bytes.first()?;
     let most = bytes.get(..bytes.len().min(4)).unwrap_or(bytes);
     let valid = most.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
-    valid.map_or(1, char::len_utf8)
+    Some(valid.map_or((NO_UTF8 + u32::from(first), 1), |c| (c.into(), c.len_utf8())))
 }
 
 /// A set behind its `[`, and what follows it.
 fn set(text: &[u8], fold_case: bool) -> Option<(Token, &[u8])> {
     let inverted = matches!(text.first(), Some(b'!' | b'^'));
     let mut rest = text.get(usize::from(inverted)..)?;
-    let mut ranges = Vec::new();
+    let mut members = Vec::new();
     loop {
-        let (byte, behind) = rest.split_first()?;
+        // A bracket that comes first is one of the set.
+        if let (Some(behind), false) = (rest.strip_prefix(b"]"), members.is_empty()) {
+            return Some((Token::Set { inverted, members }, behind));
+        }
+        if let Some((class, behind)) = class(rest, fold_case) {
+            members.push(Member::Class(class));
+            rest = behind;
+            continue;
+        }
+        let (from, behind) = member(rest, fold_case)?;
+        let range = behind.strip_prefix(b"-").filter(|behind| !behind.starts_with(b"]"));
+        let (to, behind) = match range {
+            Some(behind) => member(behind, fold_case)?,
+            None => (from, behind),
+        };
+        members.push(Member::Range(from, to));
         rest = behind;
-        match (byte, rest) {
-            // A bracket that comes first is one of the set.
-            (b']', _) if !ranges.is_empty() => return Some((Token::Set { inverted, ranges }, rest)),
-            (from, [b'-', to, behind @ ..]) if *to != b']' => {
-                ranges.push((fold(*from, fold_case), fold(*to, fold_case)));
-                rest = behind;
-            }
-            (b'\\', [escaped, behind @ ..]) => {
-                ranges.push((fold(*escaped, fold_case), fold(*escaped, fold_case)));
-                rest = behind;
-            }
-            (byte, _) => ranges.push((fold(*byte, fold_case), fold(*byte, fold_case))),
+    }
+}
+
+/// One character of a set, and what follows it.
+fn member(text: &[u8], fold_case: bool) -> Option<(u32, &[u8])> {
+    let text = text.strip_prefix(b"\\").filter(|behind| !behind.is_empty()).unwrap_or(text);
+    let (number, length) = character(text)?;
+    let folded = u8::try_from(number).ok().filter(u8::is_ascii).map(|byte| fold(byte, fold_case).into());
+    Some((folded.unwrap_or(number), text.get(length..)?))
+}
+
+/// A class of characters such as `[:digit:]`, and what follows it.
+fn class(text: &[u8], fold_case: bool) -> Option<(Class, &[u8])> {
+    let text = text.strip_prefix(b"[:")?;
+    let end = text.windows(2).position(|two| two == b":]")?;
+    let (name, behind) = (text.get(..end)?, text.get(end + 2..)?);
+    let class = match name {
+        b"alpha" => Class::Alpha,
+        b"digit" => Class::Digit,
+        b"alnum" => Class::Alnum,
+        b"upper" | b"lower" if fold_case => Class::Cased,
+        b"upper" => Class::Upper,
+        b"lower" => Class::Lower,
+        b"space" => Class::Space,
+        b"blank" => Class::Blank,
+        b"punct" => Class::Punct,
+        b"cntrl" => Class::Cntrl,
+        b"graph" => Class::Graph,
+        b"print" => Class::Print,
+        b"xdigit" => Class::Xdigit,
+        _ => return None,
+    };
+    Some((class, behind))
+}
+
+/// A class of characters; `Cased` are those that are upper or lower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Alpha,
+    Digit,
+    Alnum,
+    Upper,
+    Lower,
+    Cased,
+    Space,
+    Blank,
+    Punct,
+    Cntrl,
+    Graph,
+    Print,
+    Xdigit,
+}
+
+impl Class {
+    fn holds(self, c: char) -> bool {
+        match self {
+            Self::Alpha => c.is_alphabetic(),
+            Self::Digit => c.is_ascii_digit(),
+            Self::Alnum => c.is_alphabetic() || c.is_ascii_digit(),
+            Self::Upper => c.is_uppercase(),
+            Self::Lower => c.is_lowercase(),
+            Self::Cased => c.is_uppercase() || c.is_lowercase(),
+            Self::Space => c.is_whitespace(),
+            Self::Blank => matches!(c, ' ' | '\t'),
+            Self::Punct => c.is_ascii_punctuation(),
+            Self::Cntrl => c.is_control(),
+            Self::Graph => !c.is_control() && !c.is_whitespace(),
+            Self::Print => !c.is_control(),
+            Self::Xdigit => c.is_ascii_hexdigit(),
         }
     }
 }
@@ -148,6 +249,13 @@ mod tests {
             ("[a-c]x", &["ax", "cx"], &["dx", "x"]),
             ("[!a-c]x", &["dx"], &["ax"]),
             ("[]]", &["]"], &["[", ""]),
+            ("[a-]", &["a", "-"], &["b"]),
+            ("[\\]a]", &["]", "a"], &["\\"]),
+            ("[\u{e4}\u{f6}]x", &["\u{e4}x", "\u{f6}x"], &["\u{fc}x", "x"]),
+            ("[!\u{e4}]", &["\u{f6}", "a"], &["\u{e4}"]),
+            ("[[:digit:]_]*", &["1a", "_"], &["a1", ":"]),
+            ("[![:upper:]]", &["a", "1"], &["A"]),
+            ("[[:none:]", &["["], &["x"]),
             ("[", &["["], &["x"]),
             ("\\*", &["*"], &["a"]),
             ("*a*b", &["ab", "xaxxb", "aab"], &["ba", "abx"]),

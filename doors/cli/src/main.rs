@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `args` | the command line: commands and the options that all of them share |
 //! | `open` | from a path on the command line to a volume: container, partition, journal |
+//! | `operands`, `glob` | paths of files in an image, patterns expanded |
 //! | `output` | standard output in big writes, messages on standard error, exit codes |
 //! | `failure` | what failed, with its path and error number |
 //! | `acl`, `flags` | access control lists and flags, as text |
@@ -31,6 +32,7 @@ mod interrupt;
 mod listing;
 mod names;
 mod open;
+mod operands;
 mod output;
 mod owners;
 mod sizes;
@@ -51,7 +53,8 @@ fn main() -> ExitCode {
     if let Some(asked) = commands::mount::helper::asked(&arguments) {
         return commands::mount::helper::run(asked);
     }
-    let arguments = args::with_setfattr_spelling(args::with_find_spelling(arguments));
+    let arguments = args::with_find_spelling(args::with_image_spelling(arguments));
+    let arguments = args::with_setfattr_spelling(arguments);
     let arguments = match args::Cli::try_parse_from(&arguments) {
         Ok(arguments) => arguments,
         Err(error) => return args::usage(&error, &arguments),

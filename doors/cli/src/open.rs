@@ -22,9 +22,9 @@ use read::{Inode, Last, Volume, read_at, resolve};
 
 use crate::args::{Global, Io};
 use crate::failure::Failure;
-use crate::names;
 use crate::output::{Messages, chain, counted};
 use crate::owners::{Names, Numbers, Owners};
+use crate::{names, operands};
 
 /// An opened image whose volume can be read.
 pub struct Image {
@@ -115,12 +115,20 @@ impl Image {
         }
     }
 
+    /// The paths that operands name, patterns expanded; what cannot be expanded is counted as a failure.
+    pub fn paths(&self, operands: &[OsString]) -> Vec<Vec<u8>> {
+        let operands = operands.iter().map(|operand| operand.as_bytes());
+        operands::paths(&self.volume, operands, &mut |path, error| {
+            self.messages.fail(Failure::at(path, &error));
+        })
+    }
+
     /// Finds the files of a command line; those that cannot be found are counted as failures. A file that was named
     /// by number is called by it.
     pub fn find_files(&self, files: &Files, last: Last) -> Vec<(Vec<u8>, Inode)> {
-        let by_path = files.paths.iter().map(|path| {
-            let path = path.as_bytes();
-            (path.to_vec(), resolve(&self.volume, path, last))
+        let by_path = self.paths(&files.paths).into_iter().map(|path| {
+            let inode = resolve(&self.volume, &path, last);
+            (path, inode)
         });
         let by_number = files
             .inodes

@@ -122,7 +122,9 @@ struct JsonMessage<'m> {
 /// are escaped. Errors of a device or a refused volume begin with the image's name already.
 pub fn say(level: Level, image: &str, what: impl Into<Failure>) {
     let Failure { text, path, errno } = what.into();
-    let about = |text: &str| match image.is_empty() || text.starts_with(image) {
+    // What is quoted may begin with the image's name, too.
+    let names_image = |text: &str| text.strip_prefix('\'').unwrap_or(text).starts_with(image);
+    let about = |text: &str| match image.is_empty() || names_image(text) {
         true => text.to_owned(),
         false => format!("{image}: {text}"),
     };

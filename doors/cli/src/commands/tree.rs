@@ -14,9 +14,9 @@ use crate::args::Global;
 use crate::facts;
 use crate::listing::Listing;
 use crate::names::{JsonName, Quoting};
-use crate::open;
 use crate::output::Stdout;
 use crate::walk::{Shown, TextSink, Visited};
+use crate::{open, operands};
 use base::pipeline::{self, Piece, PieceOf, Sink, Work};
 
 /// Arguments of `tree`.
@@ -43,7 +43,8 @@ pub struct Arguments {
 /// Runs `tree`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;
-    let inode = resolve(&image.volume, arguments.path.as_bytes(), Last::Follow)?;
+    let path = operands::path(&image.volume, arguments.path.as_bytes())?;
+    let inode = resolve(&image.volume, &path, Last::Follow)?;
     let work = Branches {
         volume: &image.volume,
         arguments,
@@ -56,16 +57,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut head = Vec::new();
     if global.json {
         head.extend_from_slice(&facts::head("tree", image.messages.image(), "tree"));
-        work.push_json_head(
-            &mut head,
-            arguments.path.as_bytes(),
-            inode.ino(),
-            Some(FileType::Directory),
-            None,
-        );
+        work.push_json_head(&mut head, &path, inode.ino(), Some(FileType::Directory), None);
         head.extend_from_slice(b",\"contents\":[");
     } else {
-        work.push_name(&mut head, arguments.path.as_bytes(), Some(FileType::Directory));
+        work.push_name(&mut head, &path, Some(FileType::Directory));
         head.push(b'\n');
     }
     sink.sink.write(&head)?;

@@ -12,6 +12,7 @@
 //! | `faults` | what happens while an image is made: signals, files that cannot be read |
 //! | `json` | documents, and errors as objects |
 //! | `judge` | check, log, dump |
+//! | `globs` | patterns in paths of an image |
 //! | `guard` | images that somebody else uses |
 //! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
 //! | `mkfs` | new volumes |
@@ -28,6 +29,7 @@ mod dates;
 mod edit;
 mod extract;
 mod faults;
+mod globs;
 mod guard;
 mod json;
 mod judge;

@@ -55,7 +55,7 @@ impl Edit for Setfattr {
             (_, true) => SetAttribute::Replace,
             _ => SetAttribute::Any,
         };
-        each(&self.paths, tell, |path| {
+        each(volume, &self.paths, tell, |path| {
             let ino = volume.resolve(path, !self.no_dereference)?;
             match (&self.name, &self.remove) {
                 (Some(name), _) => volume.set_attribute(ino, name.as_bytes(), &value, how),

@@ -29,7 +29,7 @@ pub struct Chmod {
 
 impl Edit for Chmod {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        each(&self.paths, tell, |path| {
+        each(volume, &self.paths, tell, |path| {
             let top = volume.resolve(path, true)?;
             tree(volume, top, self.recursive, &mut |ino, file| {
                 if file.file_type == FileType::Symlink {
@@ -117,7 +117,7 @@ impl Edit for Chown {
             Ok(numbers) => numbers,
             Err(error) => return tell(error),
         };
-        each(&self.paths, tell, |path| {
+        each(volume, &self.paths, tell, |path| {
             let top = volume.resolve(path, !(self.no_dereference || self.recursive))?;
             tree(volume, top, self.recursive, &mut |ino, _| {
                 volume.set_metadata(ino, &SetMetadata { uid, gid, ..SetMetadata::default() })

@@ -9,9 +9,9 @@ use anyhow::Context as _;
 use clap::Args;
 use xebec::{File, OpenOptions, Volume};
 
-use super::{Edit, at, bytes, each};
+use super::{Edit, at, bytes, each_name, names, paths};
 use crate::failure::At;
-use crate::sizes;
+use crate::{operands, sizes};
 
 /// Bytes that are copied at once.
 const AT_ONCE: usize = 1 << 20;
@@ -107,7 +107,7 @@ pub struct Truncate {
     /// The size: a number of bytes, with suffix k, m, g or t.
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true)]
     size: Size,
-    /// Do not make files.
+    /// Do not make files; patterns are expanded then.
     #[arg(short = 'c', long)]
     no_create: bool,
     /// Whose size.
@@ -137,7 +137,11 @@ impl std::str::FromStr for Size {
 
 impl Edit for Truncate {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        each(&self.paths, tell, |path| {
+        let paths = match self.no_create {
+            true => paths(volume, &self.paths, tell),
+            false => names(&self.paths),
+        };
+        each_name(&paths, tell, |path| {
             let file = OpenOptions::new().write(true).create(!self.no_create).open(volume, path)?;
             file.set_len(match self.size {
                 Size::Exact(size) => size,
@@ -193,7 +197,7 @@ struct What {
 impl Edit for Fallocate {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         let Self { at, length, keep_size, what, .. } = *self;
-        each(&self.paths, tell, |path| {
+        each_name(&names(&self.paths), tell, |path| {
             let file = OpenOptions::new().write(true).create(true).open(volume, path)?;
             match what {
                 What { punch_hole: true, .. } => file.punch_hole(at, length),
@@ -238,10 +242,8 @@ pub struct Reflink {
 impl Edit for Reflink {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         let shared = || -> anyhow::Result<()> {
-            let source = OpenOptions::new()
-                .read(true)
-                .open(volume, bytes(&self.source))
-                .map_err(at(bytes(&self.source)))?;
+            let source = operands::path(volume, bytes(&self.source))?;
+            let source = OpenOptions::new().read(true).open(volume, &source).map_err(at(&source))?;
             let mut options = OpenOptions::new();
             let target = options
                 .read(true)

@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use xebec::{Device, Kind, New, SetMetadata, Volume};
 
 use super::mode::Mode;
-use super::{Edit, at, bytes, each};
+use super::{Edit, at, bytes, each_name, names, paths};
+use crate::operands::NoMatch;
 use crate::owners::Who;
 
 /// Arguments of `mkdir`.
@@ -69,7 +70,7 @@ impl Edit for Mkdir {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         let Some(owner) = self.owner.numbers(volume, tell) else { return };
         let new = owner.of(Kind::Directory, self.mode.as_ref());
-        each(&self.paths, tell, |path| {
+        each_name(&names(&self.paths), tell, |path| {
             if self.parents {
                 let parents = owner.of(Kind::Directory, None);
                 if let Ok((_, name)) = volume.resolve_parent(path) {
@@ -109,7 +110,7 @@ pub struct Touch {
     /// Files to make, or to stamp if they exist.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Make no files.
+    /// Make no files; patterns are expanded then.
     #[arg(short = 'c', long)]
     no_create: bool,
     /// This time instead of now, as GNU touch takes it: a date, @SECONDS, or words; local time unless it has a zone.
@@ -127,7 +128,15 @@ impl Edit for Touch {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         let Some(owner) = self.owner.numbers(volume, tell) else { return };
         let new = owner.of(Kind::File, self.mode.as_ref());
-        each(&self.paths, tell, |path| {
+        let paths = match self.no_create {
+            true => paths(volume, &self.paths, &mut |error| {
+                if !error.is::<NoMatch>() {
+                    tell(error);
+                }
+            }),
+            false => names(&self.paths),
+        };
+        each_name(&paths, tell, |path| {
             let ino = match volume.resolve(path, true) {
                 Err(error) if error.errno() == errno::ENOENT && self.no_create => return Ok(()),
                 Err(error) if error.errno() == errno::ENOENT => {
@@ -202,7 +211,7 @@ impl Edit for Mknod {
         };
         let Some(owner) = self.owner.numbers(volume, tell) else { return };
         let new = owner.of(kind, self.mode.as_ref());
-        each(std::slice::from_ref(&self.path), tell, |path| {
+        each_name(&[bytes(&self.path)], tell, |path| {
             let (dir, name) = volume.resolve_parent(path)?;
             volume.create(dir, name, &new).map(drop)
         });
@@ -214,10 +223,9 @@ impl Edit for Mknod {
 #[command(after_help = "Examples:\n  xebec ln disk.xfs /etc/motd /motd\n  \
     xebec ln -s disk.xfs ../usr/share/zoneinfo/UTC /etc/localtime")]
 pub struct Ln {
-    /// A file that exists; with -s, any text.
-    target: OsString,
-    /// The new name, or a directory to put it in.
-    link: OsString,
+    /// Files that exist, or with -s any texts; and at the end the new name, or a directory to put names in.
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    paths: Vec<OsString>,
     /// Make a symbolic link.
     #[arg(short, long)]
     symbolic: bool,
@@ -235,15 +243,27 @@ pub struct Ln {
 impl Edit for Ln {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         let Some(owner) = self.owner.numbers(volume, tell) else { return };
-        if let Err(error) = self.link(volume, owner) {
-            tell(error);
+        let Some((link, operands)) = self.paths.split_last() else { return };
+        let link = bytes(link);
+        // The text of a symbolic link need not name anything.
+        let targets = match self.symbolic {
+            true => names(operands),
+            false => paths(volume, operands, tell),
+        };
+        let several = operands.len().max(targets.len()) > 1;
+        if let Err(error) = if several { super::move_::expect_directory(volume, link) } else { Ok(()) } {
+            return tell(error);
+        }
+        for target in &targets {
+            if let Err(error) = self.link(volume, target, link, owner) {
+                tell(error);
+            }
         }
     }
 }
 
 impl Ln {
-    fn link(&self, volume: &Volume, owner: Numbers) -> anyhow::Result<()> {
-        let (target, link) = (bytes(&self.target), bytes(&self.link));
+    fn link(&self, volume: &Volume, target: &[u8], link: &[u8], owner: Numbers) -> anyhow::Result<()> {
         let (dir, name) =
             super::move_::destination(volume, link, target, !self.no_dereference).map_err(at(link))?;
         let existing = match self.symbolic {

@@ -34,7 +34,7 @@ mod settings;
 pub mod shell;
 mod trees;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
@@ -57,8 +57,8 @@ pub use trees::TarIn;
 use crate::args::Global;
 use crate::commands::On;
 use crate::failure::At;
-use crate::open;
 use crate::output::exit_code;
+use crate::{open, operands};
 
 /// A command that changes a volume.
 pub trait Edit {
@@ -87,18 +87,39 @@ pub fn directories(volume: &Volume, path: &[u8]) -> anyhow::Result<Ino> {
     volume.resolve(path, true).with_context(|| At(path.to_vec()))
 }
 
-/// Does something to each path; failures are told with the path.
-fn each<P: AsRef<OsStr>>(
+/// The paths that operands name, patterns expanded; what cannot be expanded is told.
+fn paths(volume: &Volume, operands: &[OsString], tell: &mut dyn FnMut(anyhow::Error)) -> Vec<Vec<u8>> {
+    operands::paths(volume, operands.iter().map(|operand| bytes(operand)), &mut |path, error| {
+        tell(error.context(At(path.to_vec())));
+    })
+}
+
+/// Does something to each file that operands name, patterns expanded; failures are told with the path.
+fn each(
+    volume: &Volume,
+    operands: &[OsString],
+    tell: &mut dyn FnMut(anyhow::Error),
+    act: impl FnMut(&[u8]) -> xebec::Result<()>,
+) {
+    each_name(&paths(volume, operands, tell), tell, act);
+}
+
+/// The same with names of what may be made: they are taken as they are.
+fn each_name<P: AsRef<[u8]>>(
     paths: &[P],
     tell: &mut dyn FnMut(anyhow::Error),
     mut act: impl FnMut(&[u8]) -> xebec::Result<()>,
 ) {
     for path in paths {
-        let path = bytes(path.as_ref());
-        if let Err(error) = act(path) {
-            tell(at(path)(error));
+        if let Err(error) = act(path.as_ref()) {
+            tell(at(path.as_ref())(error));
         }
     }
+}
+
+/// The names of what may be made.
+fn names(operands: &[OsString]) -> Vec<Vec<u8>> {
+    operands.iter().map(|name| bytes(name).to_vec()).collect()
 }
 
 /// An error that belongs to a path.

@@ -1,13 +1,15 @@
 //! `mv`.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 
+use anyhow::anyhow;
 use base::{Ino, errno};
 use clap::Args;
 use format::inode::FileType;
 use xebec::{Rename, Volume};
 
-use super::{Edit, at, bytes};
+use super::{Edit, at, bytes, paths};
 use crate::failure::At;
 use crate::names;
 
@@ -32,19 +34,48 @@ pub struct Mv {
 
 impl Edit for Mv {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let Some((to, sources)) = self.paths.split_last() else { return };
-        for source in sources {
-            if let Err(error) = self.rename(volume, bytes(source), bytes(to), sources.len() > 1) {
+        let Some((to, operands)) = self.paths.split_last() else { return };
+        let (to, sources) = (bytes(to), paths(volume, operands, tell));
+        if operands.len().max(sources.len()) > 1 {
+            let several = match self.no_target_directory {
+                true => Err(anyhow!("with -T one file is moved")),
+                false => expect_directory(volume, to),
+            };
+            if let Err(error) = several {
+                return tell(error);
+            }
+        }
+        let mut made = HashSet::new();
+        for source in &sources {
+            if let Err(error) = self.rename(volume, source, to, &mut made) {
                 tell(error);
             }
         }
     }
 }
 
+/// Several files can go only into a directory: under one name, each would replace the one before.
+pub(super) fn expect_directory(volume: &Volume, path: &[u8]) -> anyhow::Result<()> {
+    let there = volume.resolve(path, true).and_then(|ino| volume.metadata(ino));
+    match there.map_err(at(path))?.file_type {
+        FileType::Directory => Ok(()),
+        _ => {
+            Err(anyhow!("it is not a directory, which several files could go to").context(At(path.to_vec())))
+        }
+    }
+}
+
 impl Mv {
-    fn rename(&self, volume: &Volume, source: &[u8], to: &[u8], into: bool) -> anyhow::Result<()> {
+    /// Moves one file; `made` are the names that were made so far, which are not replaced.
+    fn rename(
+        &self,
+        volume: &Volume,
+        source: &[u8],
+        to: &[u8],
+        made: &mut HashSet<(Ino, Vec<u8>)>,
+    ) -> anyhow::Result<()> {
         let (from, name) = volume.resolve_parent(source).map_err(at(source))?;
-        let as_name = self.exchange || (self.no_target_directory && !into);
+        let as_name = self.exchange || self.no_target_directory;
         let place = match as_name {
             true => volume.resolve_parent(to),
             false => destination(volume, to, source, true),
@@ -55,6 +86,10 @@ impl Mv {
             (false, true) => Rename::NoReplace,
             (false, false) => Rename::Replace,
         };
+        if !self.no_clobber && !made.insert((dir, new_name.to_vec())) {
+            let text = format!("{} was just moved to the same name", names::quoted(new_name));
+            return Err(anyhow!(text).context(At(source.to_vec())));
+        }
         match volume.rename(from, name, dir, new_name, how) {
             Err(error) if self.no_clobber && error.errno() == errno::EEXIST => Ok(()),
             // Both directories exist: it is the source that does not.

@@ -7,10 +7,12 @@ use clap::Args;
 use xebec::Volume;
 
 use super::{Edit, each};
+use crate::operands::NoMatch;
 
 /// Arguments of `rm`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:\n  xebec rm disk.xfs /etc/motd\n  xebec rm -rf disk.xfs /var/cache /tmp/x")]
+#[command(after_help = "Examples:\n  xebec rm disk.xfs /etc/motd\n  xebec rm disk.xfs '/var/log/*.gz'\n  \
+    xebec rm -rf disk.xfs /var/cache /tmp/x")]
 pub struct Rm {
     /// What to remove.
     #[arg(required = true, value_name = "PATH")]
@@ -25,7 +27,13 @@ pub struct Rm {
 
 impl Edit for Rm {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        each(&self.paths, tell, |path| {
+        // No file for a pattern is as no file of a name.
+        let mut told = |error: anyhow::Error| {
+            if !(self.force && error.is::<NoMatch>()) {
+                tell(error);
+            }
+        };
+        each(volume, &self.paths, &mut told, |path| {
             let removed = volume.resolve_parent(path).and_then(|(dir, name)| {
                 if self.recursive { volume.remove_all(dir, name) } else { volume.unlink(dir, name) }
             });
@@ -48,7 +56,7 @@ pub struct Rmdir {
 
 impl Edit for Rmdir {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        each(&self.paths, tell, |path| {
+        each(volume, &self.paths, tell, |path| {
             let (dir, name) = volume.resolve_parent(path)?;
             volume.rmdir(dir, name)
         });

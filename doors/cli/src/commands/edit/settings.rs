@@ -31,7 +31,7 @@ impl Files {
         tell: &mut dyn FnMut(anyhow::Error),
         change: &dyn Fn(&Metadata, &mut Settings),
     ) {
-        each(&self.paths, tell, |path| {
+        each(volume, &self.paths, tell, |path| {
             let top = volume.resolve(path, false)?;
             tree(volume, top, self.recursive, &mut |ino: Ino, file: &Metadata| {
                 let before = volume.settings(ino)?;

@@ -23,7 +23,8 @@ use crate::open::{self, Image, Writable};
     after_help = "Each line is a command without `xebec` and without the image. Those that change: mkdir, touch, ln, \
     mv, rm, rmdir, chmod, chown, write, cp, tar-in, truncate, fallocate, reflink, setfacl, setfattr, chattr, project, \
     extsize, cowextsize, mknod. Those that show, what was done so far among it: ls, stat, cat, getfacl, getfattr, \
-    lsattr, filefrag. And sync, exit. Words are split and quoted as a shell does; # begins a comment.\n\n\
+    lsattr, filefrag. And sync, exit. Words are split and quoted as a shell does; # begins a comment. \
+    Patterns in paths are expanded as on the command line, with or without quotes; '\\*' is a star.\n\n\
     Examples:\n  xebec sh disk.xfs -c 'mkdir /etc' -c 'touch /etc/motd'\n  xebec sh disk.xfs < commands.txt\n\n\
     Exit codes: 0 all done; 1 something failed; 2 wrong usage."
 )]

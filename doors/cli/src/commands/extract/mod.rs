@@ -37,7 +37,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::Global;
 use crate::excludes::Exclude;
+use crate::names::quoted;
 use crate::open::{self, Image};
+use crate::operands;
 use crate::output::{JSON_VERSION, Stdout, write_json};
 use crate::walk::Visited;
 use archive::{Archive, ArchiveSink, Buffers};
@@ -171,10 +173,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 }
 
 fn subject(image: &Image, path: &OsStr, last: Last) -> anyhow::Result<Subject> {
-    let inode = resolve(&image.volume, path.as_bytes(), last)?;
-    let name = path.as_bytes().rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
+    let path = operands::path(&image.volume, path.as_bytes())?;
+    let inode = resolve(&image.volume, &path, last)?;
+    let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
     let is_directory = inode.dinode().file_type() == Some(FileType::Directory);
-    anyhow::ensure!(is_directory || source::is_safe(name), "{}: name the file itself", path.display());
+    anyhow::ensure!(is_directory || source::is_safe(name), "{}: name the file itself", quoted(&path));
     Ok(Subject { ino: inode.ino(), name: name.to_vec() })
 }
 

@@ -70,10 +70,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;
     let work = Find::new(&image, arguments, global)?;
     let mut tasks = Vec::new();
-    for path in &arguments.paths {
-        match resolve(&image.volume, path.as_bytes(), Last::Keep) {
-            Ok(inode) => tasks.push(Task::Start { path: path.as_bytes().into(), ino: inode.ino() }),
-            Err(error) => image.messages.fail(Failure::naming(path.as_bytes(), &error)),
+    for path in image.paths(&arguments.paths) {
+        match resolve(&image.volume, &path, Last::Keep) {
+            Ok(inode) => tasks.push(Task::Start { path: path.into(), ino: inode.ino() }),
+            Err(error) => image.messages.fail(Failure::naming(&path, &error)),
         }
     }
     let skip = if global.json { facts::SEPARATOR.len() } else { 0 };

@@ -16,7 +16,6 @@ pub use text::mode_text;
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt as _;
 
 use clap::{ArgAction, Args};
 use format::inode::FileType;
@@ -200,27 +199,28 @@ struct Operands {
 impl Show for Arguments {
     fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
         let options = Options::of(self, global);
-        let operands = operands(image, self, &options);
+        let paths = image.paths(&self.paths);
+        let headed = options.recursive || self.paths.len() > 1 || paths.len() > 1;
+        let operands = operands(image, paths, self, &options);
         let numeric = self.numeric || options.form == Form::Json;
         let owners = if numeric { Owners::default() } else { image.owners() };
-        let headed = options.recursive || self.paths.len() > 1;
         tree::list(image, &options, &owners, operands, headed, global.thread_count())?;
         Ok(())
     }
 }
 
-fn operands(image: &Image, arguments: &Arguments, options: &Options) -> Operands {
+fn operands(image: &Image, paths: Vec<Vec<u8>>, arguments: &Arguments, options: &Options) -> Operands {
     let keep = arguments.long || arguments.directory;
     let mut all = Vec::new();
-    for path in &arguments.paths {
+    for path in paths {
         let last = if keep { Last::Keep } else { Last::Follow };
-        let found = resolve(&image.volume, path.as_bytes(), last).and_then(|inode| {
+        let found = resolve(&image.volume, &path, last).and_then(|inode| {
             let row = Row::of(&image.volume, &inode.dinode(), options)?;
-            Ok(tree::Operand { path: path.as_bytes().into(), ino: inode.ino(), row })
+            Ok(tree::Operand { path: path.as_slice().into(), ino: inode.ino(), row })
         });
         match found {
             Ok(operand) => all.push(operand),
-            Err(error) => image.messages.fail(Failure::naming(path.as_bytes(), &error)),
+            Err(error) => image.messages.fail(Failure::naming(&path, &error)),
         }
     }
     all.sort_by(|a, b| a.path.cmp(&b.path));

@@ -11,13 +11,14 @@ use format::timestamp::Timestamp;
 use read::{Inode, Last, Metadata, Volume, read_at, read_link, resolve};
 use xebec::Device;
 
-use super::side::{At, Attributes, Contents, Side, Stat, joined};
+use super::side::{At, Attributes, Contents, Fail, Side, Stat, joined};
 use super::volume::expect_contents;
 use crate::commands::extract::{Facts, Runs, is_safe};
 use crate::failure::Failure;
 use crate::listing::Listing;
 use crate::names::quoted;
 use crate::open::Image;
+use crate::operands;
 
 /// Stands for the device in an identity: none of this machine has that number.
 const SIDE: u64 = u64::MAX - 1;
@@ -59,6 +60,10 @@ fn expect(image: &Image, at: &At<Folder>, follow: bool) -> Result<Inode> {
 
 impl Side for Image {
     type Dir = Folder;
+
+    fn expand(&self, operands: &[Vec<u8>], fail: Fail<'_>) -> Vec<Vec<u8>> {
+        operands::paths(&self.volume, operands.iter().map(Vec::as_slice), fail)
+    }
 
     fn stat(&self, at: &At<Folder>, follow: bool) -> Result<Option<Stat>> {
         let Some(inode) = find(self, at, follow)? else { return Ok(None) };

@@ -51,6 +51,7 @@ use side::{At, Side, Target, joined};
     read.\n\n\
     Examples:\n  xebec cp motd disk.xfs:/etc/motd\n  xebec cp -p vmlinuz initrd.img disk.xfs:/boot/\n  \
     xebec cp -a build/ disk.xfs:/srv/www\n  xebec cp -r disk.xfs:/etc .\n  \
+    xebec cp 'disk.xfs:/var/log/*.gz' logs/\n  \
     xebec cp disk.xfs motd issue /etc/        # the image first, as with other commands\n  \
     xebec cp -r --exclude '*.o' --exclude /cache/ src/ disk.xfs:/srv\n  \
     xebec cp -a --ignore-unreadable disk.xfs:/home rescued\n  \
@@ -335,6 +336,12 @@ fn copy<S: Side, T: Target>(
     how: &How,
     report: &mut dyn FnMut(Report),
 ) {
+    let sources = &from.expand(sources, &mut |path, error| {
+        report(Report::Failed(error.context(failure::At([from_name, path].concat()))));
+    });
+    if sources.is_empty() {
+        return;
+    }
     let into = match is_into(to, sources, target, how) {
         Ok(into) => into,
         Err(error) => {

@@ -93,10 +93,18 @@ pub trait Contents {
     }
 }
 
+/// Takes operands that cannot be expanded.
+pub type Fail<'f> = &'f mut dyn FnMut(&[u8], anyhow::Error);
+
 /// Where files are found.
 pub trait Side {
     /// A directory that was entered.
     type Dir;
+
+    /// The paths that operands name; what cannot be expanded goes to `fail`. On this machine the shell expands.
+    fn expand(&self, operands: &[Vec<u8>], _fail: Fail<'_>) -> Vec<Vec<u8>> {
+        operands.to_vec()
+    }
 
     /// What is known of a file; `None` where there is none.
     fn stat(&self, at: &At<Self::Dir>, follow: bool) -> Result<Option<Stat>>;

@@ -8,7 +8,8 @@ use base::{Ino, errno};
 use format::inode::FileType;
 use xebec::{Device, Dir, File, Kind, New, OpenOptions, SetAttribute, SetMetadata, Volume};
 
-use super::side::{At, Attributes, Contents, Id, Side, Stat, Target};
+use super::side::{At, Attributes, Contents, Fail, Id, Side, Stat, Target};
+use crate::operands;
 
 /// Stands for the device in an [`Id`]: none of this machine has that number.
 const SIDE: u64 = u64::MAX;
@@ -51,6 +52,10 @@ fn place<'a>(volume: &Volume, at: &'a At<Ino>, is_directory: bool) -> Result<(In
 
 impl Side for Volume {
     type Dir = Ino;
+
+    fn expand(&self, operands: &[Vec<u8>], fail: Fail<'_>) -> Vec<Vec<u8>> {
+        operands::paths(self, operands.iter().map(Vec::as_slice), fail)
+    }
 
     fn stat(&self, at: &At<Ino>, follow: bool) -> Result<Option<Stat>> {
         let ino = match find(self, at, follow) {

@@ -18,7 +18,7 @@ use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT};
 use format::inode::FileType;
 use xebec::{Metadata, SetAttribute, Volume};
 
-use super::{Edit, bytes, tree};
+use super::{Edit, paths, tree};
 use crate::acl::spec::{Entry, Grants, Removals};
 use crate::acl::{List, Mask};
 use crate::failure::At;
@@ -116,16 +116,15 @@ impl Edit for Setfacl {
             Ok(plan) => plan,
             Err(error) => return tell(error),
         };
-        for path in &self.paths {
-            let path = bytes(path);
-            let done = volume.resolve(path, true).map_err(anyhow::Error::from).and_then(|top| {
+        for path in paths(volume, &self.paths, tell) {
+            let done = volume.resolve(&path, true).map_err(anyhow::Error::from).and_then(|top| {
                 tree(volume, top, self.recursive, &mut |ino, file| match file.file_type {
                     FileType::Symlink => Ok(()),
                     _ => plan.apply(volume, ino, file),
                 })
             });
             if let Err(error) = done {
-                tell(error.context(At(path.to_vec())));
+                tell(error.context(At(path)));
             }
         }
     }

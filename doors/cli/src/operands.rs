@@ -1,0 +1,243 @@
+//! Operands that name existing files of a volume: paths, and patterns as a shell has them.
+//!
+//! | in a pattern | matches |
+//! |---|---|
+//! | `*`, `?`, `[...]` | what [`glob`](crate::glob) says, within one name: never a slash |
+//! | `\` | makes the next character stand for itself |
+//!
+//! # Invariants
+//! - A path that exists as it is written is that path, also where it holds `*`, `?`, `[` or `\`. The same holds for
+//!   each name within a pattern.
+//! - `*`, `?` and `[...]` do not match a dot at the start of a name.
+//! - All operands of a command are expanded before its first change.
+//! - Names of files that a command makes are never expanded: these operands do not come here.
+
+use std::fmt;
+
+use base::errno;
+use read::{Last, resolve};
+
+use crate::failure::At;
+use crate::glob::{Pattern, is_pattern};
+use crate::listing::Listing;
+use crate::names::quoted;
+
+/// A tree of names that patterns are matched with.
+pub trait Tree {
+    /// Whether a path exists. A symbolic link at its end need not lead anywhere.
+    fn has(&self, path: &[u8]) -> bool;
+
+    /// The names in a directory, without `.` and `..`; none if the path is no directory.
+    fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()>;
+}
+
+impl Tree for read::Volume {
+    fn has(&self, path: &[u8]) -> bool {
+        resolve(self, path, Last::Keep).is_ok()
+    }
+
+    fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
+        let inode = match resolve(self, dir, Last::Follow) {
+            Err(error) if is_absent(error.errno()) => return Ok(()),
+            found => found?,
+        };
+        if inode.dinode().file_type() != Some(format::inode::FileType::Directory) {
+            return Ok(());
+        }
+        let mut damage = None;
+        let listing = Listing::read(self, &inode.dinode(), |error| damage = damage.take().or(Some(error)));
+        listing.items().iter().for_each(|item| give(listing.name(item)));
+        damage.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+impl Tree for xebec::Volume {
+    fn has(&self, path: &[u8]) -> bool {
+        self.resolve(path, false).is_ok()
+    }
+
+    fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
+        let read = self.resolve(dir, true).and_then(|ino| {
+            self.read_dir(ino, xebec::Cookie::default(), &mut |entry| {
+                if !matches!(entry.name, b"." | b"..") {
+                    give(entry.name);
+                }
+                true
+            })
+        });
+        match read {
+            Err(error) if is_absent(error.errno()) => Ok(()),
+            read => Ok(read?),
+        }
+    }
+}
+
+/// Whether an error says that there is no such directory. Anything else is damage, which is reported.
+fn is_absent(errno: i32) -> bool {
+    matches!(errno, errno::ENOENT | errno::ENOTDIR | errno::ELOOP | errno::ENAMETOOLONG)
+}
+
+/// A pattern that no file matches.
+#[derive(Clone, Copy, Debug)]
+pub struct NoMatch;
+
+impl fmt::Display for NoMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no file matches this pattern")
+    }
+}
+
+impl std::error::Error for NoMatch {}
+
+/// The paths that operands name, in the order of the operands; those of one pattern are sorted by their bytes. What
+/// cannot be expanded goes to `fail` with its operand. A path that is no pattern is passed on, even if it does not
+/// exist.
+pub fn paths<'o, T: Tree>(
+    tree: &T,
+    operands: impl IntoIterator<Item = &'o [u8]>,
+    fail: &mut dyn FnMut(&[u8], anyhow::Error),
+) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for operand in operands {
+        match expand(tree, operand) {
+            Ok(found) => all.extend(found),
+            Err(error) => fail(operand, error),
+        }
+    }
+    all
+}
+
+/// The one path that an operand names.
+///
+/// # Errors
+/// A pattern that no file matches, or several; a directory that cannot be read.
+pub fn path<T: Tree>(tree: &T, operand: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let found = expand(tree, operand).and_then(|found| match <[_; 1]>::try_from(found) {
+        Ok([path]) => Ok(path),
+        Err(found) => {
+            let names: Vec<_> = found.iter().take(2).map(|path| quoted(path)).collect();
+            anyhow::bail!("{} files match this pattern, as {}: name one", found.len(), names.join(" and "))
+        }
+    });
+    found.map_err(|error| error.context(At(operand.to_vec())))
+}
+
+fn expand<T: Tree>(tree: &T, operand: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
+    if !is_pattern(operand) || tree.has(operand) {
+        return Ok(vec![operand.to_vec()]);
+    }
+    let mut found = vec![Vec::new()];
+    for part in operand.split_inclusive(|byte| *byte == b'/') {
+        let name = part.strip_suffix(b"/").unwrap_or(part);
+        if !is_pattern(name) {
+            found.iter_mut().for_each(|path| path.extend_from_slice(part));
+            continue;
+        }
+        let (pattern, slash) = (Pattern::new(name, false), part.get(name.len()..).unwrap_or_default());
+        let shows_hidden = name.starts_with(b".") || name.starts_with(b"\\.");
+        let mut next = Vec::new();
+        for dir in &found {
+            let path = |name: &[u8]| [dir, name, slash].concat();
+            if tree.has(&path(name)) {
+                next.push(path(name));
+                continue;
+            }
+            let dir = if dir.is_empty() { b"/" } else { &dir[..] };
+            tree.names(dir, &mut |name| {
+                if (shows_hidden || !name.starts_with(b".")) && pattern.matches(name) {
+                    next.push(path(name));
+                }
+            })?;
+        }
+        found = next;
+    }
+    found.retain(|path| tree.has(path));
+    found.sort();
+    if !found.is_empty() {
+        Ok(found)
+    } else if operand.iter().any(|byte| b"*?[".contains(byte)) {
+        Err(NoMatch.into())
+    } else {
+        // A backslash alone: the name as it is written is what does not exist.
+        Ok(vec![operand.to_vec()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Paths of files; their directories exist.
+    struct Files(&'static [&'static str]);
+
+    impl Files {
+        fn parts(path: &[u8]) -> Vec<&[u8]> {
+            path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect()
+        }
+    }
+
+    impl Tree for Files {
+        fn has(&self, path: &[u8]) -> bool {
+            let parts = Self::parts(path);
+            self.0
+                .iter()
+                .map(|file| Self::parts(file.as_bytes()))
+                .any(|file| file.starts_with(&parts) && (!path.ends_with(b"/") || file.len() > parts.len()))
+        }
+
+        fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
+            let dir = Self::parts(dir);
+            let files = self.0.iter().map(|file| Self::parts(file.as_bytes()));
+            let below =
+                files.filter(|file| file.starts_with(&dir)).filter_map(|file| file.get(dir.len()).copied());
+            below.collect::<BTreeSet<_>>().into_iter().rev().for_each(give);
+            Ok(())
+        }
+    }
+
+    #[track_caller]
+    fn expect(tree: &Files, operand: &str, found: &[&str]) {
+        let paths = expand(tree, operand.as_bytes()).unwrap_or_default();
+        let paths: Vec<_> = paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
+        assert_eq!(paths, found, "{operand}");
+    }
+
+    #[test]
+    fn patterns_are_expanded_as_in_a_shell() {
+        let tree =
+            Files(&["/etc/a.conf", "/etc/b.conf", "/etc/.c.conf", "/etc/a.d/x", "/etc-old/a.conf", "/f"]);
+        expect(&tree, "/etc/*.conf", &["/etc/a.conf", "/etc/b.conf"]);
+        expect(&tree, "etc/?.conf", &["etc/a.conf", "etc/b.conf"]);
+        expect(&tree, "/etc/[b-z].*", &["/etc/b.conf"]);
+        expect(&tree, "/etc/.*", &["/etc/.c.conf"]);
+        expect(&tree, "/etc/\\.*", &["/etc/.c.conf"]);
+        expect(&tree, "/etc/[.]*", &[]);
+        expect(&tree, "/etc*/a.conf", &["/etc-old/a.conf", "/etc/a.conf"]);
+        expect(&tree, "/*/*/x", &["/etc/a.d/x"]);
+        expect(&tree, "/*/", &["/etc-old/", "/etc/"]);
+        expect(&tree, "//etc//a*", &["//etc//a.conf", "//etc//a.d"]);
+        expect(&tree, "*", &["etc", "etc-old", "f"]);
+        expect(&tree, "/f/*", &[]);
+        expect(&tree, "/none/*", &[]);
+        expect(&tree, "/none", &["/none"]);
+        expect(&tree, "", &[""]);
+    }
+
+    #[test]
+    fn what_exists_as_it_is_written_wins_and_a_backslash_takes_a_meaning_away() {
+        let tree = Files(&["/*", "/a", "/x\\y", "/p[1]/a", "/p[1]/b", "/p1/a", "/[", "/b\\*"]);
+        expect(&tree, "/*", &["/*"]);
+        expect(&tree, "/\\*", &["/*"]);
+        expect(&tree, "/[*]", &["/*"]);
+        expect(&tree, "/x\\y", &["/x\\y"]);
+        expect(&tree, "/p[1]/*", &["/p[1]/a", "/p[1]/b"]);
+        expect(&tree, "/p\\[1]/?", &["/p[1]/a", "/p[1]/b"]);
+        expect(&tree, "/[", &["/["]);
+        expect(&tree, "/b\\*", &["/b\\*"]);
+        expect(&tree, "/\\a", &["/a"]);
+        expect(&tree, "/q\\r", &["/q\\r"]);
+        assert!(path(&tree, b"/p?1]/*").is_err() && path(&tree, b"/p1/*").is_ok());
+    }
+}

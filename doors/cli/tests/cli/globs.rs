@@ -1,0 +1,167 @@
+//! Patterns in paths of an image: expanded by every command that takes existing files, in the same way.
+
+use std::fs;
+
+use samples::Sample;
+
+use crate::{Scene, stderr};
+
+impl Scene {
+    /// The sample, and in `/g` some files.
+    fn with_files() -> Self {
+        let scene = Self::new(Sample::Clean);
+        let make = "mkdir -p /g/logs/a /g/logs/b\nwrite --text one /g/logs/1.gz\nwrite --text two /g/logs/2.gz\n\
+            write --text h /g/logs/.3.gz\nwrite --text a /g/logs/a/x\nwrite --text b /g/logs/b/x\n\
+            write --text s '/g/st*r'\nwrite --text t /g/star\ntouch '/g/two words'\n";
+        scene.xebec("sh", &["-e"]).write_stdin(make).assert().success();
+        scene
+    }
+}
+
+/// `xebec rm disk.xfs '/var/log/*.gz'` said that there is no such file: paths in an image were taken literally, and no
+/// shell can expand them.
+#[test]
+fn commands_that_show_expand_patterns() {
+    let scene = Scene::with_files();
+    assert_eq!(scene.output("ls", &["/g/logs/*.gz"]), "/g/logs/1.gz\n/g/logs/2.gz\n");
+    assert_eq!(scene.output("ls", &["/g/logs/[ab]"]), "/g/logs/a:\nx\n\n/g/logs/b:\nx\n");
+    assert_eq!(scene.output("cat", &["g/logs/?.gz"]), "one\ntwo\n");
+    assert_eq!(scene.output("cat", &["/g/*/[!b]/x", "/g/logs/.*"]), "a\nh\n");
+    assert_eq!(scene.output("stat", &["/g/logs/*/x"]).matches("File: /g/logs/").count(), 2);
+    assert_eq!(scene.output("find", &["/g/logs/?", "-type", "f"]), "/g/logs/a/x\n/g/logs/b/x\n");
+    assert_eq!(scene.output("lsattr", &["/g/logs/*.gz"]).lines().count(), 2);
+    assert_eq!(scene.output("getfacl", &["-c", "/g/logs/*.gz"]).matches("user::").count(), 2);
+    assert_eq!(scene.output("filefrag", &["/g/logs/*.gz"]).lines().count(), 2);
+    assert!(scene.output("tree", &["/g/lo*"]).starts_with("/g/logs\n"));
+    let files = scene.json("stat", &["/g/logs/*.gz"])["files"].as_array().unwrap().len();
+    assert_eq!(files, 2);
+}
+
+#[test]
+fn commands_that_change_expand_patterns_and_never_what_they_make() {
+    let scene = Scene::with_files();
+    scene.xebec("chmod", &["600", "/g/logs/*.gz"]).assert().success();
+    scene.xebec("chown", &["7:8", "/g/logs/?.gz"]).assert().success();
+    scene.xebec("setfattr", &["-n", "user.a", "-v", "b", "/g/logs/*.gz"]).assert().success();
+    scene.xebec("truncate", &["-c", "-s", "3", "/g/logs/*.gz"]).assert().success();
+    scene.xebec("touch", &["-c", "-d", "@0", "/g/logs/*.gz", "/g/none*"]).assert().success();
+    let listed = scene.output("ls", &["-l", "--time-style=+%s", "/g/logs/*.gz"]);
+    assert_eq!(listed.matches("-rw------- 1 7 8 3 0 /g").count(), 2, "{listed}");
+    scene.xebec("ln", &["/g/logs/*.gz", "/g/logs/a"]).assert().success();
+    scene.xebec("mv", &["/g/logs/*.gz", "/g/logs/b"]).assert().success();
+    assert_eq!(
+        scene.output("ls", &["-A", "/g/logs", "/g/logs/b"]),
+        "/g/logs:\n.3.gz\na\nb\n\n/g/logs/b:\n1.gz\n2.gz\nx\n"
+    );
+    for (command, arguments) in [
+        ("touch", &["/g/new*"][..]),
+        ("mkdir", &["/g/dir?"]),
+        ("write", &["--text", "x", "/g/file[1]"]),
+        ("truncate", &["-s", "1", "/g/cut*"]),
+        ("ln", &["-s", "*", "/g/link*"]),
+        ("mv", &["/g/two*", "/g/moved*"]),
+        ("cp", &["--within", "/g/sta[r]", "/g/copied*"]),
+    ] {
+        scene.xebec(command, arguments).assert().success();
+    }
+    let names = scene.output("ls", &["/g"]);
+    assert_eq!(names, "copied*\ncut*\ndir?\nfile[1]\nlink*\nlogs\nmoved*\nnew*\nst*r\nstar\n");
+    // A file that exists under the very name is that file, and a backslash says so.
+    assert_eq!(scene.output("cat", &["/g/st*r"]), "s\n");
+    assert_eq!(scene.output("cat", &["/g/st\\*r", "/g/st[a]r"]), "s\nt\n");
+    scene.xebec("rm", &["/g/st*r"]).assert().success();
+    assert!(scene.output("ls", &["/g"]).contains("star"));
+    scene.xebec("rm", &["-r", "/g/logs/*", "/g/[!l]*"]).assert().success();
+    assert_eq!(scene.output("ls", &["-A", "/g", "/g/logs"]), "/g:\nlink*\nlogs\n\n/g/logs:\n.3.gz\n");
+    scene.xebec("check", &[]).assert().success();
+}
+
+#[test]
+fn cp_sh_and_extract_expand_patterns_and_images_stand_before_a_colon() {
+    let scene = Scene::with_files();
+    let (image, out) = (scene.image().display().to_string(), scene.beside("out"));
+    fs::create_dir(&out).unwrap();
+    let stdout = |arguments: &[&str]| {
+        let output = crate::xebec().args(arguments).assert().success().get_output().stdout.clone();
+        String::from_utf8(output).unwrap()
+    };
+    let to = out.display().to_string();
+    crate::xebec().args(["cp", &format!("{image}:/g/logs/*.gz"), &to]).assert().success();
+    assert_eq!(
+        (out.join("1.gz").exists(), out.join("2.gz").exists(), out.join(".3.gz").exists()),
+        (true, true, false)
+    );
+    let said = stderr(crate::xebec().args(["cp", &format!("{image}:/g/*.none"), &to]));
+    assert_eq!(said, format!("xebec: '{image}:/g/*.none': no file matches this pattern\n"));
+    // The same notation serves every command.
+    let path = format!("{image}:/g/logs/*.gz");
+    assert_eq!(stdout(&["ls", &path]), "/g/logs/1.gz\n/g/logs/2.gz\n");
+    assert_eq!(stdout(&["find", &format!("{image}:/g/logs"), "-name", "x"]), "/g/logs/a/x\n/g/logs/b/x\n");
+    stdout(&["chmod", "600", &path, &format!("{image}:/g/star")]);
+    stdout(&["ln", "-s", "a", &format!("{image}:/g/logs/link")]);
+    stdout(&["mv", &format!("{image}:/g/logs/l*"), &format!("{image}:/g/logs/.link")]);
+    assert!(stdout(&["ls", "-l", &path]).starts_with("-rw-------"));
+    assert_eq!(stdout(&["ls", &format!("{image}:")]), scene.output("ls", &[]));
+    scene.xebec("cat", &[&path]).assert().code(1);
+    let said = stderr(crate::xebec().args(["cp", &format!("{image}:/g/logs/*.gz"), &to, "-T"]));
+    assert!(said.contains("with -T there is one source"), "{said}");
+    // A name on this machine is the shell's business.
+    fs::write(scene.beside("a*"), "").unwrap();
+    fs::write(scene.beside("ab"), "").unwrap();
+    scene.xebec("cp", &["a*", "/g/star"]).current_dir(scene.beside("")).assert().success();
+    let lines = "cat /g/logs/*.gz\nrm '/g/logs/*.gz'\nls /g/logs\nrm /g/logs/*.gz\nrm -f /g/logs/*.gz\n";
+    let session = scene.xebec("sh", &[]).write_stdin(lines).assert().code(1).get_output().clone();
+    assert_eq!(String::from_utf8_lossy(&session.stdout), "one\ntwo\na\nb\n");
+    let said = String::from_utf8_lossy(&session.stderr).into_owned();
+    assert_eq!(said.matches("no file matches this pattern").count(), 1, "{said}");
+    assert!(said.contains("line 4: '/g/logs/*.gz': no file matches this pattern"), "{said}");
+    let tar = scene.beside("x.tar").display().to_string();
+    scene.xebec("extract", &["/g/log*", "--to", &tar]).assert().success();
+    let said = stderr(&mut scene.xebec("extract", &["/g/*", "--to", &tar, "--overwrite"]));
+    assert!(said.contains("files match this pattern, as /g/logs and '/g/st*r': name one"), "{said}");
+}
+
+#[test]
+fn a_pattern_without_a_file_is_one_error_that_names_it() {
+    let scene = Scene::with_files();
+    for (command, arguments) in [
+        ("ls", &["/g/*.none"][..]),
+        ("cat", &["/g/*.none"]),
+        ("rm", &["/g/*.none"]),
+        ("chmod", &["600", "/g/*.none"]),
+        ("mv", &["/g/*.none", "/g/logs"]),
+        ("tree", &["/g/*.none"]),
+        ("find", &["/g/*.none"]),
+    ] {
+        let said = stderr(&mut scene.xebec(command, arguments));
+        assert_eq!(said.lines().count(), 1, "{command}: {said}");
+        assert!(said.contains("'/g/*.none': no file matches this pattern"), "{command}: {said}");
+        scene.xebec(command, arguments).assert().code(1);
+    }
+    let said = stderr(&mut scene.xebec("cat", &["--json", "/g/*.none"]));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&said["error"]["path"], &said["error"]["errno"]), (&"/g/*.none".into(), &2.into()), "{said}");
+    scene.xebec("rm", &["-f", "/g/*.none"]).assert().success();
+}
+
+/// `mv /a /b /c` moved /a to /c, and then /b over it.
+#[test]
+fn several_files_are_not_moved_to_one_name() {
+    let scene = Scene::with_files();
+    let before = scene.output("ls", &["-lR", "--time-style=full-iso", "/g"]);
+    for arguments in [
+        &["/g/logs/1.gz", "/g/logs/2.gz", "/g/new"][..],
+        &["/g/logs/*.gz", "/g/star"],
+        &["/g/logs/*.gz", "/g/new"],
+        &["-T", "/g/logs/*.gz", "/g/logs/a"],
+    ] {
+        scene.xebec("mv", arguments).assert().code(1);
+        assert_eq!(stderr(&mut scene.xebec("mv", arguments)).lines().count(), 1);
+        assert_eq!(scene.output("ls", &["-lR", "--time-style=full-iso", "/g"]), before);
+    }
+    scene.xebec("ln", &["/g/logs/*.gz", "/g/new"]).assert().code(1);
+    // Nor two of one name into one directory.
+    let said = stderr(&mut scene.xebec("mv", &["/g/logs/*/x", "/g"]));
+    assert!(said.contains("/g/logs/b/x: x was just moved to the same name"), "{said}");
+    assert_eq!(scene.output("cat", &["/g/x", "/g/logs/b/x"]), "a\nb\n");
+}
