@@ -53,7 +53,7 @@ pub struct Contents<B: Backing> {
     /// Odd while contents are cut off or moved. See [`outside_cuts`](Self::outside_cuts).
     cuts: Seq,
     account: Brief<Account<B::Rooms>>,
-    /// Blocks that are dirty.
+    /// Blocks that are dirty. A writer counts a block before the size moves behind it.
     pub(crate) dirty_blocks: AtomicI64,
     /// Blocks that are dirty, about to become so, or in writeback. It grows before a block becomes one of these, and
     /// shrinks after it has ceased to be, so that no moment shows fewer than there are.
@@ -222,6 +222,25 @@ impl<B: Backing> Contents<B> {
     /// The first folio at or behind a place.
     pub(crate) fn next_folio(&self, from: u64) -> Option<Arc<Folio<B>>> {
         self.index.read().next(from).map(Arc::clone)
+    }
+
+    /// The first folio at or behind a place that has dirty blocks, or had some when it was looked at last.
+    pub(crate) fn next_dirty_folio(&self, from: u64) -> Option<Arc<Folio<B>>> {
+        self.index.read().next_marked(from).map(Arc::clone)
+    }
+
+    /// Blocks of a folio are about to become dirty, under its lock for writing.
+    pub(crate) fn mark_dirty(&self, folio: &Folio<B>) {
+        if !folio.set_marked(true) {
+            self.index.write().mark(folio.index);
+        }
+    }
+
+    /// Nothing of a folio is dirty, as the caller sees under its lock. The caller holds `flushing`.
+    pub(crate) fn unmark_dirty(&self, folio: &Folio<B>) {
+        if folio.set_marked(false) {
+            self.index.write().unmark(folio.index);
+        }
     }
 
     /// Drops a folio whose lock for writing is held.

@@ -6,6 +6,7 @@
 //! - Behind the end of the file, the bytes of valid blocks are zero whenever the lock is free, but for those that a
 //!   writer has just appended: the size follows them.
 //! - A folio that is `gone` is in no index: whoever finds it so looks again.
+//! - A folio with a dirty block is marked in its file's index.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -33,6 +34,9 @@ pub(crate) struct Folio<B: Backing> {
     pub index: u64,
     /// Used since it was last looked at for dropping.
     used: AtomicBool,
+    /// It is marked in the index. Set under `state` locked for writing; cleared under `state` locked for reading, by
+    /// the holder of the file's `flushing`.
+    marked: AtomicBool,
     pub state: RwLock<State>,
 }
 
@@ -85,7 +89,7 @@ pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (u64, u64)> {
 impl<B: Backing> Folio<B> {
     pub fn new(owner: Weak<Contents<B>>, index: u64) -> Self {
         let state = RwLock::new(Rank::Folio, State::default());
-        Self { owner, index, used: AtomicBool::new(false), state }
+        Self { owner, index, used: AtomicBool::new(false), marked: AtomicBool::new(false), state }
     }
 
     /// Notes that it is in use; a store only if it was not noted yet.
@@ -99,6 +103,20 @@ impl<B: Backing> Folio<B> {
     /// Whether it was used since the last call.
     pub fn forget_use(&self) -> bool {
         self.used.swap(false, Relaxed)
+    }
+
+    /// Sets whether it is marked in the index; whether it was.
+    pub fn set_marked(&self, marked: bool) -> bool {
+        // Its lock orders the changes.
+        let before = self.marked.load(Relaxed);
+        self.marked.store(marked, Relaxed);
+        before
+    }
+
+    /// Whether it is marked in the index.
+    #[cfg(debug_assertions)]
+    pub fn is_marked(&self) -> bool {
+        self.marked.load(Relaxed)
     }
 
     /// Its first byte in the file.

@@ -1,11 +1,12 @@
-//! The folios of one file by their place.
+//! The folios of one file by their place, some of them marked.
 //!
 //! # Invariants
-//! The last slot of a node is taken; a node without any is not in the map.
+//! - The last slot of a node is taken; a node without any is not in the map.
+//! - A marked place has a folio; a word of marks without any is not in the map.
 
 use std::collections::BTreeMap;
 
-/// Base-2 logarithm of the slots of a node: 4 MiB of a file.
+/// Base-2 logarithm of the slots of a node: 4 MiB of a file. The marks of a node are one word.
 const NODE_LOG: u32 = 6;
 
 /// One behind the other; those at the end that nothing is in are left out.
@@ -16,11 +17,53 @@ type Node<T> = Vec<Option<T>>;
 pub(crate) struct Index<T> {
     first: Node<T>,
     rest: BTreeMap<u64, Node<T>>,
+    marks: Marks,
+}
+
+/// A bit for each marked slot, in a word for each node.
+#[derive(Debug, Default)]
+struct Marks {
+    first: u64,
+    rest: BTreeMap<u64, u64>,
 }
 
 impl<T> Default for Index<T> {
     fn default() -> Self {
-        Self { first: Node::new(), rest: BTreeMap::new() }
+        Self { first: Node::new(), rest: BTreeMap::new(), marks: Marks::default() }
+    }
+}
+
+impl Marks {
+    fn set(&mut self, at: u64) {
+        let (node, slot) = split(at);
+        *(if node == 0 { &mut self.first } else { self.rest.entry(node).or_default() }) |= 1 << slot;
+    }
+
+    fn clear(&mut self, at: u64) {
+        let (node, slot) = split(at);
+        if node == 0 {
+            self.first &= !(1 << slot);
+        } else if let Some(word) = self.rest.get_mut(&node) {
+            *word &= !(1 << slot);
+            if *word == 0 {
+                self.rest.remove(&node);
+            }
+        }
+    }
+
+    /// The first marked place at or behind `from`.
+    #[inline]
+    fn next(&self, from: u64) -> Option<u64> {
+        let (node, slot) = split(from);
+        let word = if node == 0 { self.first } else { self.rest.get(&node).copied().unwrap_or(0) };
+        let word = word & (u64::MAX << slot);
+        let (node, word) = if word != 0 {
+            (node, word)
+        } else {
+            let (node, word) = self.rest.range(node.checked_add(1)?..).next()?;
+            (*node, *word)
+        };
+        Some(node << NODE_LOG | u64::from(word.trailing_zeros()))
     }
 }
 
@@ -52,8 +95,24 @@ impl<T> Index<T> {
         place.get_or_insert_with(make)
     }
 
-    /// Takes out what is at a place.
+    /// Marks a place at which there is something.
+    pub fn mark(&mut self, at: u64) {
+        self.marks.set(at);
+    }
+
+    /// Takes the mark from a place.
+    pub fn unmark(&mut self, at: u64) {
+        self.marks.clear(at);
+    }
+
+    /// The first that is marked, at or behind a place.
+    pub fn next_marked(&self, from: u64) -> Option<&T> {
+        self.get(self.marks.next(from)?)
+    }
+
+    /// Takes out what is at a place, and its mark.
     pub fn remove(&mut self, at: u64) {
+        self.marks.clear(at);
         let (number, slot) = split(at);
         let node = if number == 0 { Some(&mut self.first) } else { self.rest.get_mut(&number) };
         let Some(node) = node else { return };
@@ -88,6 +147,8 @@ impl<T> Index<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::tests::Dice;
 
@@ -97,10 +158,11 @@ mod tests {
         for seed in 0..20 {
             let mut dice = Dice::new(seed);
             let (mut index, mut model) = (Index::default(), BTreeMap::new());
+            let mut marked = BTreeSet::new();
             for step in 0..2000 {
                 let spread = [4, 70, 1000, u64::MAX][dice.next(4) as usize];
                 let at = dice.next(spread);
-                match dice.next(4) {
+                match dice.next(6) {
                     0 | 1 => {
                         let made = *index.get_or_insert(at, || step);
                         assert_eq!(made, *model.entry(at).or_insert(step));
@@ -110,14 +172,28 @@ mod tests {
                         let at = model.range(at..).next().map_or(at, |(at, _)| *at);
                         index.remove(at);
                         model.remove(&at);
+                        marked.remove(&at);
+                    }
+                    3 => {
+                        if let Some((at, _)) = model.range(at..).next() {
+                            index.mark(*at);
+                            marked.insert(*at);
+                        }
+                    }
+                    4 => {
+                        let at = marked.range(at..).next().copied().unwrap_or(at);
+                        index.unmark(at);
+                        marked.remove(&at);
                     }
                     _ => {
                         assert_eq!(index.get(at), model.get(&at));
                         assert_eq!(index.next(at), model.range(at..).next().map(|(_, value)| value));
+                        assert_eq!(index.next_marked(at), marked.range(at..).next().map(|at| &model[at]));
                     }
                 }
                 assert!(index.first.last().is_none_or(Option::is_some));
                 assert!(index.rest.values().all(|node| node.last().is_some_and(Option::is_some)));
+                assert!(index.marks.rest.values().all(|word| *word != 0));
             }
             assert!(index.into_values().eq(model.into_values()));
         }

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use base::FsBlock;
 use base::lock::{OwnedGuard, OwnedRead};
 use log::engine::Error;
+use smallvec::SmallVec;
 
 use crate::backing::{Backing, Claimed, Kind, Want, Written};
 use crate::contents::Contents;
@@ -47,7 +48,7 @@ pub(crate) struct Job<B: Backing> {
     _flushing: OwnedGuard<Contents<B>, ()>,
     _layout: OwnedRead<Contents<B>, ()>,
     /// Runs of dirty blocks that have no place on the device yet: the first block of the file, and how many.
-    dirty: Vec<(u64, u64)>,
+    dirty: SmallVec<[(u64, u64); 1]>,
     /// How many of these blocks have a reservation. They keep it until they are written, or `layout` is released.
     pub reserved: u64,
     pub runs: Vec<Run<B>>,
@@ -147,7 +148,7 @@ impl<B: Backing> Job<B> {
             contents: Arc::clone(contents),
             _flushing: flushing,
             _layout: layout,
-            dirty: Vec::new(),
+            dirty: SmallVec::new(),
             reserved: 0,
             runs: Vec::new(),
             size: contents.size(),
@@ -175,7 +176,7 @@ impl<B: Backing> Job<B> {
         let (log, per) = (contents.block_log(), contents.folio_blocks());
         let (first, behind) = (from >> log, to.div_ceil(1 << log));
         let (mut next, mut bytes) = (from >> FOLIO_LOG, 0);
-        while let Some(folio) = contents.next_folio(next) {
+        while let Some(folio) = contents.next_dirty_folio(next) {
             let base = folio.index * per;
             if base >= behind {
                 break;
@@ -187,6 +188,9 @@ impl<B: Backing> Job<B> {
             next = folio.index + 1;
             let mask = bits(first.saturating_sub(base).min(per), (behind - base).min(per));
             let Some(state) = Contents::lock_read(&folio) else { continue };
+            if state.dirty == 0 {
+                contents.unmark_dirty(&folio);
+            }
             self.reserved += u64::from((state.dirty & state.reserved & mask).count_ones());
             for (start, end) in runs(state.dirty & mask) {
                 bytes += (end - start) << log;
@@ -311,6 +315,14 @@ impl<B: Backing> Job<B> {
                     && let Some(mut state) = Contents::lock(&folio)
                 {
                     each(run, base, &mut state, bits(at - base, end - base));
+                    #[cfg(debug_assertions)]
+                    {
+                        state.check();
+                        assert!(
+                            state.dirty == 0 || folio.is_marked(),
+                            "writeback finds what is dirty by its mark"
+                        );
+                    }
                 }
                 at = end;
             }
@@ -355,8 +367,12 @@ impl<B: Backing> Job<B> {
                 most = most.min((run.at + first) << contents.block_log());
             }
         }
+        // Most often nothing became dirty meanwhile; what has is counted, for the size was read before.
+        if contents.dirty_blocks.load(SeqCst) == 0 {
+            return (most > now).then_some(most);
+        }
         let mut next = now >> FOLIO_LOG;
-        while let Some(folio) = contents.next_folio(next).filter(|folio| folio.offset() < most) {
+        while let Some(folio) = contents.next_dirty_folio(next).filter(|folio| folio.offset() < most) {
             next = folio.index + 1;
             let Some(state) = Contents::lock_read(&folio) else { continue };
             let log = contents.block_log();
@@ -404,8 +420,6 @@ impl<B: Backing> Job<B> {
             let held = state.reserved & mask & !dirty;
             state.reserved &= !held;
             released += u64::from(held.count_ones());
-            #[cfg(debug_assertions)]
-            state.check();
         });
         self.contents.newer_blocks.fetch_add(again as i64, SeqCst);
         self.contents.dirty_blocks.fetch_add(again as i64, SeqCst);

@@ -174,6 +174,7 @@ impl<B: Backing> Contents<B> {
         locked.bytes_mut(from, to).copy_from_slice(piece);
         let (newly, reserved) = (mask & !locked.dirty, needs.blocks & !locked.reserved);
         locked.valid |= mask;
+        self.mark_dirty(&folio);
         locked.dirty |= mask;
         locked.reserved |= reserved;
         #[cfg(debug_assertions)]

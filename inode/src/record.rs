@@ -24,6 +24,8 @@ struct Head {
 }
 
 const HEAD_ENDS: [usize; 2] = [RawInodeFormat::SIZE, size_of::<Head>()];
+/// Bytes with which the regions of two forks are padded at most.
+const PADDING: usize = 8;
 
 /// Writes the item's regions: what `changed` says and what of it still exists in the forks' present form. Every field
 /// is written, as `out` may hold an earlier record of the inode.
@@ -34,7 +36,9 @@ pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut R
     let (attr, asize) = if forks { fork_field(state, ForkKind::Attr, changed) } else { (0, 0) };
     let has_device = changed & fields::DEVICE != 0 && state.form(ForkKind::Data) == Some(Form::Device);
     let device = if has_device { fields::DEVICE } else { 0 };
-    let bytes = out.begin(&HEAD_ENDS, usize::from(dsize) + usize::from(asize) + 8);
+    // A new file is logged before it has its first extent: there is room for that.
+    let forks_bytes = (usize::from(dsize) + usize::from(asize)).max(RawExtent::SIZE);
+    let bytes = out.begin(&HEAD_ENDS, forks_bytes + PADDING);
     let Ok(Head { format, core }) = Head::mut_from_bytes(bytes) else { return };
     format.kind = LeU16::new(ItemType::Inode.code());
     format.size = LeU16::new(2 + u16::from(data != 0) + u16::from(attr != 0));

@@ -81,7 +81,9 @@ impl MappingRooms {
 
     /// Adds what others have.
     pub fn join(&mut self, others: Self) {
-        others.0.into_iter().for_each(|room| self.add(room));
+        if !others.0.is_empty() {
+            others.0.into_iter().for_each(|room| self.add(room));
+        }
     }
 
     /// Takes the space for one change in a group out, if there is some.
@@ -93,8 +95,10 @@ impl MappingRooms {
 
     /// Keeps the space for so many changes in each group at most.
     pub fn limit(&mut self, most: u32) {
-        self.0.iter_mut().for_each(|room| room.limit(most));
-        self.0.retain(|room| room.changes > 0);
+        if !self.0.is_empty() {
+            self.0.iter_mut().for_each(|room| room.limit(most));
+            self.0.retain(|room| room.changes > 0);
+        }
     }
 }
 

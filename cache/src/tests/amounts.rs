@@ -9,6 +9,7 @@ use base::FsBlock;
 
 use super::{cache, file};
 use crate::backing::{Backing as _, Kind, Mapping};
+use crate::folio::FOLIO_LOG;
 use crate::testing::{OPS, Op, Volume};
 use crate::{Cache, Edges, Options};
 
@@ -59,6 +60,34 @@ fn what_is_in_memory_costs_no_call_below() {
     }
     assert_eq!(calls(), before);
     assert_eq!(volume_cache.statistics().passes, 1);
+}
+
+/// Writeback looked at every folio of a file that is in memory, clean ones too: `fsync` of one block of a large file
+/// took the longer the more of it was cached.
+#[test]
+fn writeback_looks_at_no_folio_that_stayed_clean() {
+    let volume = Volume::new(12, 2000);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    let write = |folio: u64| contents.write(folio << FOLIO_LOG, &[1; 4096]).unwrap();
+    let looked_at = || {
+        let mut next = 0;
+        let folios = std::iter::from_fn(|| {
+            let folio = contents.next_dirty_folio(next)?;
+            next = folio.index + 1;
+            Some(folio.index)
+        });
+        folios.collect::<Vec<_>>()
+    };
+    (0..70).for_each(|folio| drop(write(folio)));
+    contents.flush(0..u64::MAX).unwrap();
+    write(30);
+    contents.flush(0..u64::MAX).unwrap();
+    assert_eq!(looked_at(), [30]);
+    write(66);
+    assert_eq!(looked_at(), [30, 66]);
+    contents.flush(0..u64::MAX).unwrap();
+    assert_eq!(looked_at(), [66]);
 }
 
 #[test]
