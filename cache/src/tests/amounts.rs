@@ -69,7 +69,9 @@ fn writeback_looks_at_no_folio_that_stayed_clean() {
     let volume = Volume::new(12, 2000);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
-    let write = |folio: u64| contents.write(folio << FOLIO_LOG, &[1; 4096]).unwrap();
+    let write = |folio: u64| {
+        contents.write(folio << FOLIO_LOG, &[1; 4096]).unwrap();
+    };
     let looked_at = || {
         let mut next = 0;
         let folios = std::iter::from_fn(|| {
@@ -79,7 +81,7 @@ fn writeback_looks_at_no_folio_that_stayed_clean() {
         });
         folios.collect::<Vec<_>>()
     };
-    (0..70).for_each(|folio| drop(write(folio)));
+    (0..70).for_each(write);
     contents.flush(0..u64::MAX).unwrap();
     write(30);
     contents.flush(0..u64::MAX).unwrap();
