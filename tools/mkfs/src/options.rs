@@ -22,6 +22,8 @@ pub struct Options {
     pub ag_count: Option<u64>,
     /// Bytes of an AG; rounded up to the stripe unit (`-d agsize`).
     pub ag_size: Option<u64>,
+    /// Bytes that the volume will grow to: AGs and log are sized for that (`--grow-to`).
+    pub grow_to: Option<u64>,
     /// Stripe unit and width of the device below (`-d su,sw`).
     pub stripe: Option<Stripe>,
     /// Bytes of a directory block; 4096, or a block if that is larger, where not given (`-n size`).
@@ -97,6 +99,7 @@ impl Default for Options {
             size: None,
             ag_count: None,
             ag_size: None,
+            grow_to: None,
             stripe: None,
             dir_block_size: None,
             ascii_ci: false,

@@ -23,6 +23,10 @@ fn document(image: &Path, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output).unwrap()
 }
 
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 /// The checker finds nothing wrong.
 fn assert_clean(image: &Path) {
     xebec().arg("check").arg(image).assert().success();
@@ -236,4 +240,64 @@ fn what_cannot_be_leaves_no_file() {
         command.assert().code(2).stdout("");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{arguments:?}");
     }
+}
+
+/// A small volume that grew to a terabyte had thousands of AGs, and a log for its first size.
+#[test]
+fn a_volume_that_will_grow_has_the_groups_of_its_later_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    let numbers = |shown: &serde_json::Value| {
+        ["ag_blocks", "ag_count", "blocks"].map(|key| shown["geometry"][key].as_u64().unwrap())
+    };
+    for (size, grown, options) in [
+        ("300m", "1g", ""),
+        ("1g", "3g", "-d su=64k,sw=5"),
+        ("5g", "12g", "-b size=1024"),
+        ("300g", "1t", "-L data"),
+    ] {
+        let options: Vec<_> = options.split_whitespace().collect();
+        let later = document(&image, &[&["-N", "-f", "--size", grown], &options[..]].concat());
+        let made = document(&image, &[&["-f", "--size", size, "--grow-to", grown], &options[..]].concat());
+        assert_clean(&image);
+        assert_eq!(made["geometry"]["log_blocks"], later["geometry"]["log_blocks"], "{size} to {grown}");
+        xebec().arg("grow").arg(&image).arg(grown).assert().success();
+        assert_clean(&image);
+        let info =
+            xebec().args(["info", "--json"]).arg(&image).assert().success().get_output().stdout.clone();
+        assert_eq!(numbers(&serde_json::from_slice(&info).unwrap()), numbers(&later), "{size} to {grown}");
+    }
+    // One that is too small for such an AG has the largest one that leaves room for a second.
+    let made = document(&image, &["-f", "--size", "100m", "--grow-to", "1t"]);
+    assert_eq!(numbers(&made), [84 << 8, 2, 100 << 8]);
+    assert_clean(&image);
+}
+
+#[test]
+fn a_volume_that_cannot_grow_so_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    for (arguments, problem) in [
+        (&["--size", "1g", "--grow-to", "512m"][..], "less than the volume has at once, 1073741824"),
+        (&["--size", "31m", "--grow-to", "1g"], "at least 33554432 bytes (32 MiB)"),
+        (&["--size", "1g", "--grow-to", "2g", "-d", "agcount=4"], "leave -d agcount and -d agsize out"),
+        (&["--size", "1g", "--grow-to", "2g", "-d", "agsize=64m"], "leave -d agcount and -d agsize out"),
+    ] {
+        let said = text(&mkfs(&image, arguments).assert().code(2).get_output().stderr);
+        assert!(
+            said.starts_with("xebec: ") && said.contains("--grow-to: ") && said.contains(problem),
+            "{said}"
+        );
+        assert!(!image.exists());
+    }
+    let source = folder.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let create = |grown: &str| {
+        let mut create = xebec();
+        create.arg("create").arg(&image).arg("--from").arg(&source).args(["--grow-to", grown]).assert()
+    };
+    let said = text(&create("10m").code(2).get_output().stderr);
+    assert!(said.contains("--grow-to: 10485760 bytes are too few: it begins with 33554432"), "{said}");
+    create("10g").success();
+    assert_clean(&image);
 }

@@ -3,6 +3,7 @@
 //! | part | subject |
 //! |---|---|
 //! | `cases` | sizes and options |
+//! | `growth` | volumes that are made to grow |
 //! | `compare` | two sparse files, and the bytes in which they may differ |
 //!
 //! Both are run by the same command line on a file of the same name. Every byte of both files is compared, holes
@@ -12,6 +13,7 @@
 
 mod cases;
 mod compare;
+mod growth;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -13,12 +13,17 @@ pub struct Basics {
     pub dir_block_size: u32,
     /// Blocks that the volume may take at most.
     pub blocks: u64,
+    /// Blocks that it will grow to: no fewer.
+    pub blocks_grown: u64,
     /// In blocks.
     pub stripe_unit: u32,
     /// In blocks.
     pub stripe_width: u32,
     pub label: [u8; 12],
 }
+
+/// What `grow_to` is called.
+pub const GROW_TO: &str = "--grow-to";
 
 /// Fewest bytes of a volume: one AG.
 const MIN_SIZE: u64 = format::limits::ag::MIN_BYTES;
@@ -56,11 +61,13 @@ pub fn basics(options: &Options, device_size: u64, device_sector: u32) -> Result
         }
     };
     power("-l sectsize", log_sector_size, 512, 32768.min(block_size))?;
+    let blocks = blocks(options, device_size)?;
     Ok(Basics {
         sector_size,
         log_sector_size,
         dir_block_size,
-        blocks: blocks(options, device_size)?,
+        blocks,
+        blocks_grown: blocks_grown(options, blocks)?,
         stripe_unit,
         stripe_width,
         label: label(options)?,
@@ -121,6 +128,30 @@ fn blocks(options: &Options, device_size: u64) -> Result<u64, MkfsError> {
     }
     if size > i64::MAX as u64 {
         return Err(MkfsError::option("-d size", "a volume is less than 8 EiB"));
+    }
+    Ok(size / block)
+}
+
+/// Volumes that grow have two AGs from the start: the last is never smaller than the smallest, and the first is as
+/// large as those that will follow, so that it can hold the log.
+fn blocks_grown(options: &Options, blocks: u64) -> Result<u64, MkfsError> {
+    let Some(size) = options.grow_to else { return Ok(blocks) };
+    let block = u64::from(options.block_size);
+    let refuse = |problem| Err(MkfsError::option(GROW_TO, problem));
+    if options.ag_count.is_some() || options.ag_size.is_some() {
+        return refuse("it chooses the AGs: leave -d agcount and -d agsize out".into());
+    }
+    if size / block < blocks {
+        return refuse(format!("{size} bytes are less than the volume has at once, {}", blocks * block));
+    }
+    if size > i64::MAX as u64 {
+        return refuse("a volume is less than 8 EiB".into());
+    }
+    if blocks * block < 2 * MIN_SIZE {
+        return refuse(format!(
+            "the volume begins with two AGs, and so with at least {} bytes (32 MiB)",
+            2 * MIN_SIZE
+        ));
     }
     Ok(size / block)
 }

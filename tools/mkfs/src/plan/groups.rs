@@ -2,7 +2,7 @@
 
 use format::limits::ag;
 
-use super::check::Basics;
+use super::check::{Basics, GROW_TO};
 use crate::error::MkfsError;
 use crate::options::Options;
 
@@ -23,7 +23,8 @@ pub fn choose(options: &Options, basics: &Basics) -> Result<Groups, MkfsError> {
         }
         (Some(count), None) => by_count(basics, count)?,
         (None, Some(size)) => by_size(options, basics, size)?,
-        (None, None) => by_default(options, basics),
+        (None, None) if options.grow_to.is_some() => for_growth(options, basics)?,
+        (None, None) => by_default(options, basics, basics.blocks),
     };
     if ag_blocks < u64::from(least) {
         let problem = format!("an AG of {ag_blocks} blocks is too small: it has at least {least} (16 MiB)");
@@ -76,13 +77,27 @@ fn by_size(options: &Options, basics: &Basics, size: u64) -> Result<u64, MkfsErr
     Ok(blocks.next_multiple_of(u64::from(basics.stripe_unit.max(1))))
 }
 
+/// As large as for the volume when it has grown. One that is too small for such an AG and a second one has the largest
+/// AG that leaves the smallest possible second one.
+fn for_growth(options: &Options, basics: &Basics) -> Result<u64, MkfsError> {
+    let least = u64::from(ag::min_blocks(options.block_size));
+    let unit = u64::from(basics.stripe_unit.max(1));
+    let room = basics.blocks.saturating_sub(least) / unit * unit;
+    if room < least {
+        let problem = "the volume is too small for two AGs that begin where a stripe unit does";
+        return Err(MkfsError::option(GROW_TO, problem));
+    }
+    let grown = by_default(options, basics, basics.blocks_grown);
+    Ok(grown.min(room))
+}
+
 /// Four AGs for one disk, more where a stripe tells of several; fewer where they would become too small, more where
 /// they would become too large.
-fn by_default(options: &Options, basics: &Basics) -> u64 {
+fn by_default(options: &Options, basics: &Basics, blocks: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
     let (least, most) = (ag::min_blocks(options.block_size), ag::max_blocks(options.block_size));
-    let size = basics.blocks.saturating_mul(options.block_size.into());
+    let size = blocks.saturating_mul(options.block_size.into());
     let many = basics.stripe_unit > 0;
     let count = match size {
         _ if size < 32 * MIB => 1,
@@ -92,7 +107,7 @@ fn by_default(options: &Options, basics: &Basics) -> u64 {
         _ if size <= 512 * GIB => 16,
         _ => 32,
     };
-    let ag_blocks = basics.blocks.div_ceil(count).min(most.into());
+    let ag_blocks = blocks.div_ceil(count).min(most.into());
     let (unit, width) = (u64::from(basics.stripe_unit), u64::from(basics.stripe_width));
     if unit == 0 {
         return ag_blocks;
@@ -102,7 +117,7 @@ fn by_default(options: &Options, basics: &Basics) -> u64 {
         aligned = ag_blocks - ag_blocks % unit;
     }
     // Else all headers would lie on the same disk of a stripe.
-    if width > unit && aligned.is_multiple_of(width) && basics.blocks.div_ceil(aligned) > 1 {
+    if width > unit && aligned.is_multiple_of(width) && blocks.div_ceil(aligned) > 1 {
         aligned = if aligned - unit >= u64::from(least) { aligned - unit } else { aligned + unit };
     }
     aligned

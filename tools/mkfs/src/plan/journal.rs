@@ -35,6 +35,7 @@ pub fn choose(
     shape.log_stripe_unit = stripe_unit(options, basics)?;
     let ag = match options.log.place {
         LogPlace::External(size) => return external(options, basics, shape, size),
+        LogPlace::Internal if options.grow_to.is_some() => whole_ag(groups),
         LogPlace::Internal => groups.ag_count / 2,
         LogPlace::Ag(ag) if ag < groups.ag_count => ag,
         LogPlace::Ag(ag) => {
@@ -48,7 +49,7 @@ pub fn choose(
     let unit = u64::from(shape.log_stripe_unit / shape.block_size).max(1);
     let blocks = match options.log.size {
         Some(size) => asked(options, shape, size, most + 1)?,
-        None => by_default(options, groups, shape, most),
+        None => by_default(options, basics, groups, shape).min(most),
     };
     let blocks = if options.log.size.is_some() { blocks } else { align(blocks, unit, least, most) };
     let first = u64::from(shape.roots().end);
@@ -117,15 +118,31 @@ fn asked(options: &Options, shape: &Shape, size: u64, limit: u64) -> Result<u64,
     Ok(blocks)
 }
 
-fn by_default(options: &Options, groups: &Groups, shape: &Shape, most: u64) -> u64 {
+/// The AG in the middle, unless it is the last and shorter than the others.
+fn whole_ag(groups: &Groups) -> u32 {
+    let middle = groups.ag_count / 2;
+    let end = u64::from(middle + 1) * u64::from(groups.ag_blocks);
+    if end <= groups.blocks { middle } else { 0 }
+}
+
+/// For the volume as it will be; while it is small, the log takes an eighth of it, or what it would take anyway.
+fn by_default(options: &Options, basics: &Basics, groups: &Groups, shape: &Shape) -> u64 {
+    let now = for_blocks(options, groups.blocks, shape);
+    match options.grow_to {
+        Some(_) => for_blocks(options, basics.blocks_grown, shape).min(groups.blocks / 8).max(now),
+        None => now,
+    }
+}
+
+fn for_blocks(options: &Options, blocks: u64, shape: &Shape) -> u64 {
     let block = u64::from(options.block_size);
     let least = shape.min_log_blocks();
-    let size = groups.blocks.saturating_mul(block);
+    let size = blocks.saturating_mul(block);
     if size < AFFORDS {
         return least;
     }
     let part = size / RATIO / block;
-    part.max(log::REALISTIC_BYTES / block).max(least).min(shape.max_log_blocks()).min(most)
+    part.max(log::REALISTIC_BYTES / block).max(least).min(shape.max_log_blocks())
 }
 
 /// To the stripe unit: up where there is room, else down.

@@ -86,6 +86,9 @@ impl Layout<'_> {
     fn try_make(&self, size: u64) -> anyhow::Result<Option<New>> {
         let time = Timestamp { seconds: self.moment.seconds, nanoseconds: self.moment.nanos };
         let mut options = Options { time, discard: false, ..self.choice.options.clone() };
+        if let Some(grown) = options.grow_to.filter(|grown| *grown < size) {
+            return Err(make::wrong(format!("--grow-to: {grown} bytes are too few: it begins with {size}")));
+        }
         options.log.place = LogPlace::Internal;
         // By default a quarter of a small volume may be inodes, and a tree of small files needs more.
         let inodes = self.need.inodes * u64::from(options.inode_size);

@@ -42,7 +42,8 @@ use wishes::Wishes;
     it is complete, and what goes wrong before leaves nothing behind. A block device takes the volume as it is, and \
     its first sectors last: until all is done it holds nothing that is known.\n\n\
     Several sources are put on top of each other, and what comes later wins. Letters of the layout (-b, -d, -i, -l, \
-    -m, -n, -s, -L) are those of mkfs.xfs, and --for leaves out what a kernel or a boot loader cannot read.\n\n\
+    -m, -n, -s, -L) are those of mkfs.xfs, --for leaves out what a kernel or a boot loader cannot read, and --grow-to \
+    sizes AGs and log for a volume that will grow.\n\n\
     With --reproducible, or with SOURCE_DATE_EPOCH in the environment, the same sources give the same bytes.\n\n\
     Examples:\n  xebec create disk.xfs --from /usr/share/doc\n  \
     xebec create root.xfs --from rootfs.tar.zst --size 4g -L root\n  \

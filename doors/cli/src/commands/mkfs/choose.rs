@@ -52,6 +52,7 @@ pub fn choose(layout: &Layout, image: &Path, words: &Words) -> Result<Chosen, St
         size: words.bytes('d', "size", units)?,
         ag_count: words.number('d', "agcount")?,
         ag_size: words.bytes('d', "agsize", units)?,
+        grow_to: layout.grow_to,
         stripe: stripe(words, units)?,
         dir_block_size: narrow(words.bytes('n', "size", units)?, "-n size")?,
         ascii_ci: ascii_ci(words)?,

@@ -44,6 +44,7 @@ use target::Target;
     With --seed and SOURCE_DATE_EPOCH in the environment equal options give equal bytes.\n\n\
     Examples:\n  xebec mkfs disk.xfs --size 10g\n  xebec mkfs disk.xfs --size 1g -L data -m rmapbt=0 -d agcount=8\n  \
     xebec mkfs boot.xfs --size 512m --for linux-5.15,grub\n  \
+    xebec mkfs disk.xfs --size 4g --grow-to 1t\n  \
     xebec mkfs disk.xfs --size 1g -p build/\n  xebec mkfs -N disk.xfs --size 1t --json | jq .geometry\n  \
     SOURCE_DATE_EPOCH=0 xebec mkfs --seed mine disk.xfs --size 300m\n\n\
     Exit codes: 0 done; 1 the image cannot be made or written; 2 wrong usage. See also docs/mkfs.md."
@@ -99,6 +100,9 @@ pub struct Layout {
     /// them does not know, or that were new to it, are left out.
     #[arg(long = "for", value_name = "READER", value_delimiter = ',')]
     readers: Vec<Reader>,
+    /// Size AGs and log for a volume that will grow to so many bytes, as mke2fs -E resize does; suffixes k, m, g, t.
+    #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
+    grow_to: Option<u64>,
     /// Label, at most 12 bytes.
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<OsString>,
