@@ -270,7 +270,7 @@ pub struct Global {
     /// Say less: no notes on standard error.
     #[arg(short, long, global = true, help_heading = "Output options", conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more.
+    /// Say more; create, extract, sync and trim say at the end how much they did.
     #[arg(short, long, global = true, help_heading = "Output options")]
     pub verbose: bool,
     /// Colours: on a terminal, unless NO_COLOR is set; always; or never.

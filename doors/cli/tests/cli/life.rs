@@ -265,3 +265,48 @@ fn sync_makes_its_target() {
     sync("third.xfs", &["--overrides", &path("list")]).assert().failure();
     assert!(!folder.path().join("third.xfs").exists());
 }
+
+/// `create`, `extract`, `sync` and `trim` ended with statistics that nobody asked for.
+#[test]
+fn statistics_are_shown_to_a_user_who_asks_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (tree, image) = (path("tree"), path("image"));
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(path("tree/file"), "contents").unwrap();
+    let said = |arguments: &[&str]| {
+        let output = xebec().args(arguments).assert().success().get_output().clone();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&output.stdout), text(&output.stderr))
+    };
+    for arguments in [
+        &["create", &image, "--from", &tree][..],
+        &["extract", &image, "--to", &path("out")],
+        &["extract", &image, "--to", &path("out.tar.gz")],
+        &["sync", &tree, &image],
+        &["trim", &image],
+        &["cp", &image, &path("tree/file"), "/other"],
+        &["tar-in", &image, &path("out.tar.gz")],
+        &["clone", &image, &path("copy")],
+    ] {
+        assert_eq!(said(arguments), (String::new(), String::new()), "{arguments:?}");
+    }
+    let (shown, told) = said(&["create", "-v", &image, "--from", &tree, "-f"]);
+    assert!(shown.is_empty() && told.contains("2 files, 8 bytes in "), "{told}");
+    let told = said(&["extract", "-v", &image, "--to", &path("again")]).1;
+    assert!(told.contains("2 files, 8 bytes in "), "{told}");
+    let (shown, told) = said(&["sync", "-v", &tree, &image]);
+    assert!(
+        shown.is_empty() && told.contains("0 created, 0 replaced, 0 amended, 0 removed, 2 unchanged"),
+        "{told}"
+    );
+    assert!(said(&["trim", "-v", &image]).0.contains("; the file takes "));
+    // A document has them in any case.
+    for arguments in [&["sync", "--json", &tree, &image][..], &["trim", "--json", &image]] {
+        let (shown, told) = said(arguments);
+        assert!(
+            told.is_empty() && serde_json::from_str::<serde_json::Value>(&shown).is_ok(),
+            "{shown} {told}"
+        );
+    }
+}

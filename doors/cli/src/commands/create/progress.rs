@@ -67,7 +67,7 @@ impl Progress {
         messages.detail(format_args!("{what} after {:.2} s", self.began.elapsed().as_secs_f64()));
     }
 
-    /// Ends, and says what was done.
+    /// Ends: says what was not kept; and what was done, if the user wants to know.
     pub fn finish(&self, done: &Done, messages: &Messages) -> Summary {
         self.bar.finish_and_clear();
         let seconds = self.began.elapsed().as_secs_f64();
@@ -78,7 +78,7 @@ impl Progress {
             messages.warn(count_left_out(done.unreadable));
         }
         let rate = spoken((done.bytes as f64 / seconds.max(1e-3)) as u64);
-        messages.note(format_args!(
+        messages.detail(format_args!(
             "{} files, {} in {seconds:.2} s ({rate}/s)",
             done.files,
             spoken(done.bytes)

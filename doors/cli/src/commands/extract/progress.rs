@@ -96,7 +96,7 @@ impl Progress {
         self.bar.suspend(write);
     }
 
-    /// Ends: says what was not kept, then how much was done how fast.
+    /// Ends: says what was not kept; and how much was done how fast, if the user wants to know.
     pub fn finish(&self, messages: &Messages) -> Summary {
         self.bar.finish_and_clear();
         let (files, bytes) = (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
@@ -106,7 +106,7 @@ impl Progress {
             messages.note(format_args!("not kept: {count} {what}"));
         }
         let rate = spoken((bytes as f64 / seconds.max(1e-3)) as u64);
-        messages.note(format_args!("{files} files, {} in {seconds:.2} s ({rate}/s)", spoken(bytes)));
+        messages.detail(format_args!("{files} files, {} in {seconds:.2} s ({rate}/s)", spoken(bytes)));
         Summary {
             files,
             bytes,

@@ -162,7 +162,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         })?;
         return Ok(DONE);
     }
-    messages.note(format_args!(
+    messages.detail(format_args!(
         "{created} created, {replaced} replaced, {amended} amended, {removed} removed, {unchanged} unchanged; {} in \
         {seconds:.2} s",
         spoken(bytes)

@@ -75,13 +75,17 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
         })?;
         return Ok(DONE);
     }
-    let mut out = Stdout::buffered();
-    write!(out, "{} free in {}", spoken(done.bytes), counted(done.extents, "extent"))?;
-    match before.zip(after) {
-        Some((before, after)) => writeln!(out, "; the file takes {} -> {}", spoken(before), spoken(after))?,
-        None => writeln!(out, " discarded")?,
+    if global.verbose {
+        let mut out = Stdout::buffered();
+        write!(out, "{} free in {}", spoken(done.bytes), counted(done.extents, "extent"))?;
+        match before.zip(after) {
+            Some((before, after)) => {
+                writeln!(out, "; the file takes {} -> {}", spoken(before), spoken(after))?
+            }
+            None => writeln!(out, " discarded")?,
+        }
+        out.flush()?;
     }
-    out.flush()?;
     if done.taken < done.bytes && after.is_some() {
         opened.messages.note("the file system that the image lies on makes no holes: nothing became smaller");
     }
