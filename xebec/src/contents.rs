@@ -248,15 +248,17 @@ impl Backing for Below {
     }
 
     fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error> {
+        // Before anything is taken out of `files`: what fails here leaves them what they have reserved.
+        let inodes = files.iter().map(|file| file.file.get()).collect::<Result<Vec<_>, _>>()?;
         let mut finishes = Vec::with_capacity(files.len());
-        for file in files.iter_mut() {
+        for (file, inode) in files.iter_mut().zip(inodes) {
             let written = file.written.drain(..).map(|written| maps::Written {
                 at: FileBlock(written.at),
                 count: small(written.count),
                 claim: written.claim.map(|blocks| blocks.0),
             });
             finishes.push(maps::Finish {
-                inode: file.file.get()?,
+                inode,
                 written: written.collect(),
                 size: file.size,
                 modified: None,
