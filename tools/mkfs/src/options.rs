@@ -58,6 +58,8 @@ pub struct Options {
     pub seed: [u8; 16],
     /// Birth of the root directory and the other first inodes.
     pub time: Timestamp,
+    /// User and group of the root directory (`--root-owner`).
+    pub root_owner: (u32, u32),
     /// Tell the device that its old contents are not wanted (`-K` says no).
     pub discard: bool,
 }
@@ -117,6 +119,7 @@ impl Default for Options {
             uuid: None,
             seed: [0; 16],
             time: Timestamp::default(),
+            root_owner: (0, 0),
             discard: true,
         }
     }

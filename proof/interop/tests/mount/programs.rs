@@ -61,6 +61,53 @@ umount judged
     run("git_works_as_an_ordinary_user", &["git", "setpriv"], &[GIT, script].concat());
 }
 
+/// A volume that an ordinary user had made belonged to root: he could mount it, and not write to it.
+#[test]
+fn a_new_volume_belongs_to_the_user_who_mounts_it() {
+    let script = r#"
+everybody && chmod a+rw /dev/fuse
+mkdir home && chown 65534:65534 home && cp "$xebec" home/xebec && chmod 755 home/xebec
+cd home
+su_run() { setpriv --reuid "$1" --regid "$1" --clear-groups env HOME="$PWD" bash -euo pipefail -c "$2"; }
+owner() { ./xebec stat --json "$1" / | grep -c '"[ug]id": 65534' || true; }
+su_run 65534 '
+    mkdir mnt source
+    echo hello > source/file
+    ./xebec mkfs -q image --size 300m
+    ./xebec mkfs -q other --size 300m
+    ./xebec mkfs -q third --size 300m --root-owner 1234:5678
+    ./xebec mkfs -q fourth --size 300m
+    ./xebec create full --from source
+    for image in image full; do
+        ./xebec mount $image mnt
+        echo more > mnt/new
+        mkdir mnt/d && mv mnt/new mnt/d/new && [ "$(cat mnt/d/new)" = more ]
+        ./xebec umount mnt
+    done
+    ./xebec mount -o ro other mnt && ./xebec umount mnt
+    ./xebec mount -o idmap=user other mnt && touch mnt/x && ./xebec umount mnt
+    ./xebec mount third mnt
+    if touch mnt/x 2> /dev/null; then exit 1; fi
+    ./xebec umount mnt
+    # Made of an archive that does not tell of the root directory, at one time.
+    tar c -C source file | SOURCE_DATE_EPOCH=1700000000 ./xebec create fifth --from -
+    ./xebec mount fifth mnt && if touch mnt/x 2> /dev/null; then exit 1; fi
+    ./xebec umount mnt
+    # Somebody has used it.
+    ./xebec touch fourth /x && ./xebec rm fourth /x
+    ./xebec mount fourth mnt && if touch mnt/x 2> /dev/null; then exit 1; fi
+    ./xebec umount mnt'
+[ "$(owner image) $(owner full) $(owner other) $(owner third) $(owner fourth) $(owner fifth)" = "2 2 0 0 0 0" ]
+[ "$(./xebec stat third / | grep -c '1234/.*5678/')" = 1 ]
+cd ..
+for image in image full other third fourth fifth; do judge home/$image $image; done
+mkdir judged && mount -t xfs -o loop,nouuid home/image judged
+[ "$(stat -c %u:%g:%a judged)" = 65534:65534:755 ]
+umount judged
+"#;
+    run("a_new_volume_belongs_to_the_user_who_mounts_it", &["setpriv"], script);
+}
+
 #[test]
 fn trees_come_and_go_unchanged() {
     let script = r#"

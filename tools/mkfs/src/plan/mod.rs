@@ -57,6 +57,8 @@ pub struct Plan {
     pub seed: [u8; 16],
     /// Birth of the first inodes.
     pub time: Timestamp,
+    /// User and group of the root directory.
+    pub root_owner: (u32, u32),
     /// Bytes of the device, which the volume need not fill.
     pub device_size: u64,
     /// Whether to discard what the device holds.
@@ -97,6 +99,7 @@ impl Plan {
             uuid: options.uuid.unwrap_or_else(|| random::uuid(options.seed)),
             seed: options.seed,
             time: options.time,
+            root_owner: options.root_owner,
             device_size,
             discard: options.discard,
         };

@@ -74,6 +74,8 @@ fn used(plan: &Plan, generation: u32) -> RawInode {
 fn root(plan: &Plan) -> RawInode {
     let mut inode = used(plan, 0);
     inode.mode = U16::new(0o040_755);
+    let (uid, gid) = plan.root_owner;
+    (inode.uid, inode.gid) = (U32::new(uid), U32::new(gid));
     inode.format = LOCAL;
     inode.nlink = U32::new(2);
     inode.size = U64::new(EMPTY_DIRECTORY as u64);

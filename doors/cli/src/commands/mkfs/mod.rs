@@ -57,6 +57,9 @@ pub struct Arguments {
     size: Option<u64>,
     #[command(flatten)]
     layout: Layout,
+    /// User and group of the root directory, by number (0:0); see also docs/mkfs.md.
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    root_owner: Option<(u32, u32)>,
     /// Overwrite what is known: a file system, a partition table.
     #[arg(short, long)]
     force: bool,
@@ -66,6 +69,11 @@ pub struct Arguments {
     /// Show what would be made, and write nothing.
     #[arg(short = 'N', long = "dry-run")]
     dry_run: bool,
+}
+
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    numbers.ok_or_else(|| format!("`{text}` is no number of a user, a colon, and one of a group"))
 }
 
 /// How a volume is laid out, in the letters of `mkfs.xfs`.
@@ -161,6 +169,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut chosen = arguments.layout.choose(&arguments.image)?;
     chosen.options.seed = seed(arguments.layout.seed())?;
     chosen.options.time = time()?;
+    chosen.options.root_owner = arguments.root_owner.unwrap_or_default();
     let wish = target::Wish {
         size: arguments.size.or(if chosen.is_file { chosen.options.size } else { None }),
         size_if_new: chosen.options.size,

@@ -10,7 +10,7 @@ use fuse::counts::Counts;
 use fuse::mount::{Mounted, Wanted};
 use fuse::served::Options;
 use fuse::{Served, Session};
-use xebec::Volume;
+use xebec::{Cookie, SetMetadata, Volume};
 
 use super::ending::Ending;
 use super::http::Endpoint;
@@ -45,7 +45,8 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     }
     let threads = wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS));
     // Until here a signal ends the program: it may have waited for another one.
-    let served = expect_root(&opened.volume).and_then(|()| Ending::new()).and_then(|ending| {
+    let ready = expect_root(&opened.volume).and_then(|()| give_to_user(&opened, wishes));
+    let served = ready.and_then(|()| Ending::new()).and_then(|ending| {
         let (session, mounted) = mount(&wanted, wishes, &image, &mut mark)?;
         let counts = Counts::new(threads);
         let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
@@ -90,6 +91,31 @@ fn expect_root(volume: &Volume) -> anyhow::Result<()> {
     if root.file_type != FileType::Directory {
         bail!("the root inode is no directory (xebec check tells more)");
     }
+    Ok(())
+}
+
+/// A new volume belongs to root, and an ordinary user who mounts it could do nothing with it. He gets the root
+/// directory of a volume that nobody has used yet, unless `idmap` says whose root's files are here.
+fn give_to_user(opened: &Opened, wishes: &Wishes) -> anyhow::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if uid.is_root() || wishes.mount.read_only || !wishes.owners.is_empty() {
+        return Ok(());
+    }
+    let volume = &opened.volume;
+    let root = volume.metadata(volume.root())?;
+    let is_new = root.modified == root.created && root.changed == root.created;
+    // Images that are reproducible have one time for everything.
+    let mut is_empty = true;
+    volume.read_dir(root.ino, Cookie::default(), &mut |entry| {
+        is_empty = matches!(entry.name, b"." | b"..");
+        is_empty
+    })?;
+    if !is_new || !is_empty || (root.uid, root.gid, root.permissions) != (0, 0, 0o755) {
+        return Ok(());
+    }
+    let (uid, gid) = (Some(uid.as_raw()), Some(gid.as_raw()));
+    volume.set_metadata(root.ino, &SetMetadata { uid, gid, ..SetMetadata::default() })?;
+    opened.messages.detail("the volume is new: its root directory belongs to you now");
     Ok(())
 }
 
