@@ -535,7 +535,7 @@ fn open_for_writing(path: &Path, options: &OpenOptions) -> Result<(File, Metadat
         if let Some(device) = loops::writer_over(&metadata) {
             return Err(OpenError::Looped { path: path.to_owned(), device });
         }
-        lock::mark_writer(&file);
+        lock::mark_writer(&file, path)?;
         return Ok((file, metadata));
     }
 }

@@ -67,9 +67,6 @@ fn open_disk(path: &Path, image: &OpenImage) -> Result<Arc<dyn Device>, OpenErro
     let unsupported =
         |advice| Err(OpenError::Unsupported { path: path.to_owned(), name: content.name, advice });
     match content.class {
-        Class::Qcow2 if image.options.writable => {
-            unsupported("it can be read but not written; convert it with `qemu-img convert -O raw` first")
-        }
         Class::Qcow2 => {
             let follow = image.backing.then_some(image.options);
             Ok(Arc::new(Qcow2Device::open(file, path, follow)?))

@@ -27,7 +27,7 @@
 //! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
 //! | `contain` | [`write_gpt`], [`write_qcow2`]: a finished disk in a partition table, or in a qcow2 image |
 //! | `sealed` | [`SealedDevice`]: holds nothing until it is finished |
-//! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read only |
+//! | `qcow2` | [`Qcow2Device`]: the disk inside a qcow2 image, read and changed |
 //! | [`beside`] | what the host keeps beside a file, by its name: calls that no crate has |
 //! | [`fiemap`] | which files of the host share blocks: an `ioctl`, too |
 //! | [`fsxattr`] | flags and project ids that the host keeps beside a file: an `ioctl`, and so here |

@@ -8,6 +8,7 @@
 //! | byte | placed by |
 //! |---|---|
 //! | [`WRITER`] | every writer, together with `flock` |
+//! | some of [`QEMU_USES`] and [`QEMU_REFUSES`] | every writer, as QEMU does: it refuses what we write to, and we what it has |
 //! | [`MOUNTS`] and behind, by the device number of the mount | the server of a mount, from then on until it ends |
 //!
 //! A mount is gone from the table of mounts before its server has written what was left. The mark of the server stays
@@ -35,6 +36,14 @@ use crate::open_error::OpenError;
 
 /// The mark of a writer.
 const WRITER: i64 = (1 << 61) - 1;
+/// QEMU locks a byte from here on for each permission that it uses (`block/file-posix.c`)...
+const QEMU_USES: i64 = 100;
+/// ...and one from here on for each that nobody else may use.
+const QEMU_REFUSES: i64 = 200;
+/// The permission of QEMU to read what is consistent.
+const QEMU_READ: i64 = 0;
+/// The permissions of QEMU to write, and to change the size.
+const QEMU_WRITE: [i64; 2] = [1, 3];
 /// From here on the marks of mounts.
 const MOUNTS: i64 = 1 << 61;
 /// Marks for one device number: one that is waited for is not the one that the next mount places.
@@ -48,6 +57,8 @@ const MINOR_BITS: u32 = 20;
 pub enum Holder {
     /// Another program.
     Program,
+    /// QEMU or one of its tools, of which some only read.
+    Qemu,
     /// A mount by Xebec.
     Mount {
         /// The mount point.
@@ -68,6 +79,7 @@ impl Holder {
         match self {
             Self::Program => "wait for it to finish; --wait SECONDS does",
             Self::Ending(_) => "wait for that",
+            Self::Qemu => "shut the virtual machine down first",
             Self::Mount { .. } | Self::Kernel { .. } => "unmount it first",
         }
     }
@@ -77,6 +89,7 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program => f.write_str("another program has it open for writing"),
+            Self::Qemu => f.write_str("QEMU has it open"),
             Self::Mount { directory } => write!(f, "it is mounted on {}", directory.display()),
             Self::Ending(_) => f.write_str("it was unmounted, but its server is still writing"),
             Self::Kernel { directory } => write!(f, "the kernel has it mounted on {}", directory.display()),
@@ -202,9 +215,22 @@ fn wait_until(file: File, operation: FlockOperation, deadline: Instant) -> io::R
 }
 
 /// Marks a file that is locked for writing.
-pub(crate) fn mark_writer(file: &File) {
+///
+/// # Errors
+/// [`OpenError::Locked`] where QEMU has it.
+pub(crate) fn mark_writer(file: &File, path: &Path) -> Result<(), OpenError> {
     // A hint for readers.
     let _ = ofd::place(file, WRITER);
+    // First the locks, then the look at those of others, as both sides do it.
+    let uses = [QEMU_READ].into_iter().chain(QEMU_WRITE);
+    for byte in uses.clone().map(|n| QEMU_USES + n).chain(QEMU_WRITE.map(|n| QEMU_REFUSES + n)) {
+        let _ = ofd::share(file, byte);
+    }
+    let mut others = uses.map(|n| QEMU_REFUSES + n).chain(QEMU_WRITE.map(|n| QEMU_USES + n));
+    match others.any(|byte| ofd::find(file, byte, 1).is_some()) {
+        true => Err(OpenError::Locked { path: path.to_owned(), by: Holder::Qemu }),
+        false => Ok(()),
+    }
 }
 
 /// Whether a path still leads to a file. What was waited for may have been replaced.

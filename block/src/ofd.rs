@@ -15,6 +15,11 @@ mod linux {
         call(file, F_OFD_SETLK, F_WRLCK, (byte, 1)).map(drop)
     }
 
+    /// Locks a byte for reading, as long as the file is open.
+    pub fn share(file: &File, byte: i64) -> io::Result<()> {
+        call(file, F_OFD_SETLK, F_RDLCK, (byte, 1)).map(drop)
+    }
+
     /// The first byte of a lock by somebody else from `byte` on; a length of 0 has no end.
     pub fn find(file: &File, byte: i64, length: i64) -> Option<i64> {
         let found = call(file, F_OFD_GETLK, F_WRLCK, (byte, length)).ok()?;
@@ -55,6 +60,10 @@ mod others {
     use std::io;
 
     pub fn place(_file: &File, _byte: i64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn share(_file: &File, _byte: i64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -92,6 +92,15 @@ pub enum OpenError {
         /// What is wrong.
         source: io::Error,
     },
+    /// A container that can be read, but is not changed in place.
+    Unchangeable {
+        /// The path as given.
+        path: PathBuf,
+        /// Its format.
+        format: &'static str,
+        /// Why, and what to do about it.
+        source: io::Error,
+    },
     /// A partition must be chosen, or the one that was asked for does not exist.
     Partitions {
         /// The disk.
@@ -156,7 +165,7 @@ impl OpenError {
             Self::Locked { .. } => Errno::AGAIN.raw_os_error(),
             Self::Looped { .. } | Self::InUse { .. } => Errno::BUSY.raw_os_error(),
             Self::Unsupported { .. } => Errno::OPNOTSUPP.raw_os_error(),
-            Self::Container { source, .. } => errno_of(source),
+            Self::Container { source, .. } | Self::Unchangeable { source, .. } => errno_of(source),
             Self::Partitions { .. } => Errno::NXIO.raw_os_error(),
             Self::Table(error) => error.errno(),
             Self::Device(error) => error.errno(),
@@ -242,6 +251,9 @@ impl fmt::Display for OpenError {
             Self::Container { path, format, source } => {
                 write!(f, "{}: cannot be read as {format}: {source}", path.display())
             }
+            Self::Unchangeable { path, format, source } => {
+                write!(f, "{}: this {format} image cannot be changed in place: {source}", path.display())
+            }
             Self::Partitions { device, asked, found } => write_partitions(f, device, *asked, found),
             Self::Table(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
@@ -256,7 +268,8 @@ impl std::error::Error for OpenError {
             | Self::Make { source, .. }
             | Self::DirectRefused { source, .. }
             | Self::NoUring { source, .. }
-            | Self::Container { source, .. } => Some(source),
+            | Self::Container { source, .. }
+            | Self::Unchangeable { source, .. } => Some(source),
             Self::Table(error) => std::error::Error::source(error),
             Self::Device(error) => std::error::Error::source(error),
             Self::NotADevice { .. }

@@ -180,6 +180,11 @@ impl<D: Device> Device for RecordDevice<D> {
         self.record(|| self.base.flush(), || Event::Flush)
     }
 
+    /// Not recorded: what the target of [`Recording::materialise`] has of the size is the caller's choice.
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        self.base.set_size(size)
+    }
+
     fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
         self.base.read_many(reads)
     }

@@ -30,7 +30,8 @@ use crate::sizes;
     about = "XFS images without root: inspect, check, extract, change",
     long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel \
     module.\n\n\
-        IMAGE is a raw image, a block device or a qcow2 file; a partition in it is found by itself, or named by \
+        IMAGE is a raw image, a block device or a qcow2 file, read and changed in place; a partition in it is found \
+        by itself, or named by \
         --partition or --offset. Commands that show only read: a dirty log is replayed in memory, so that a crashed \
         volume reads as the kernel would show it, and the image stays untouched. Commands that change lock the \
         image, replay a dirty log in place, and leave the volume cleanly unmounted.\n\n\
@@ -249,7 +250,7 @@ pub struct Global {
     /// Show the image as it lies: do not replay a dirty log.
     #[arg(long, global = true, help_heading = "Image options")]
     pub no_replay: bool,
-    /// Open the other files that a qcow2 image names: backing images, external data.
+    /// Open the other files that a qcow2 image names: backing images, external data. They are only read.
     #[arg(long, global = true, help_heading = "Image options")]
     pub backing: bool,
     /// Bypass the page cache.

@@ -16,6 +16,7 @@
 //! | `guard` | images that somebody else uses |
 //! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
 //! | `mkfs` | new volumes |
+//! | `qcow2` | changes of a volume in a qcow2 image |
 //! | `sides` | which side and which option messages name |
 //! | `refuse` | what is no image, is damaged, or is used wrongly |
 // The helpers of tests say what they expect by panicking too.
@@ -35,6 +36,7 @@ mod json;
 mod judge;
 mod life;
 mod mkfs;
+mod qcow2;
 mod refuse;
 mod show;
 mod sides;

@@ -1,123 +1,52 @@
-//! qcow2 images, read only, through the crate `imago`.
-//!
-//! `imago` is given our devices as its storage, so that files are opened, locked out of surprising kinds and
-//! read in one way everywhere. Other files that an image names (a backing image, an external data file) are
-//! opened only when the caller allows it: an image from a stranger could name any file that we may read.
+//! Our devices in the shape that the crate `imago` reads from, and the files that images name.
 //!
 //! # Invariants
-//! - Nothing is ever written, neither to the image nor to a file that it names.
+//! - Nothing is ever written through here.
 //! - A chain of backing images has at most [`CHAIN_MAX`] members, so that a circle ends.
 //! - Clusters that lie beyond the end of the file are an error: a truncated image does not read as zeros.
-//!
-//! # Locking
-//! `imago` guards its cache of L2 tables with reader-writer locks; readers share them.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use imago::format::gate::ImplicitOpenGate;
 use imago::io_buffers::{IoVector, IoVectorMut};
-use imago::qcow2::Qcow2;
 use imago::storage::drivers::CommonStorageHelper;
 use imago::{FormatAccess, FormatDriverBuilder, Storage, StorageOpenOptions};
 
-use crate::device::{Device, Durability, check_range};
-use crate::error::{DeviceError, Operation};
+use crate::device::Device;
 use crate::file::OpenOptions;
+use crate::lock::{Share, open_locked};
 use crate::open::open_file;
-use crate::open_error::OpenError;
 
 /// More members than any sane chain of snapshots.
 const CHAIN_MAX: usize = 32;
 
-/// A qcow2 image as the disk that it describes.
-pub struct Qcow2Device {
-    access: FormatAccess<DeviceStorage>,
-    sector_size: u32,
-    name: String,
-}
-
-impl Qcow2Device {
-    /// Opens the image that `file` holds.
-    ///
-    /// `path` is where relative names in the image begin. With `follow`, the files that the image names are
-    /// opened with these options (read-only always); without, an image that needs them is refused.
-    ///
-    /// # Errors
-    /// [`OpenError::Container`] with what is wrong with the image, or with a file that it names.
-    pub fn open(file: Arc<dyn Device>, path: &Path, follow: Option<OpenOptions>) -> Result<Self, OpenError> {
-        let names = Arc::new(Mutex::new(Vec::new()));
-        let gate = Gate { follow, names: names.clone() };
-        let (sector_size, outer) = (file.logical_sector_size(), file.describe());
-        let failed = |source| OpenError::Container { path: path.to_owned(), format: "qcow2", source };
-        let storage = DeviceStorage::new(file, path).map_err(failed)?;
-        let image = shield(|| Qcow2::<DeviceStorage>::builder(storage).open(gate)).map_err(failed)?;
-        let names = names.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = match names.as_slice() {
-            [] => format!("{outer} (qcow2)"),
-            names => format!("{outer} (qcow2 over {})", names.join(", ")),
-        };
-        Ok(Self { access: FormatAccess::new(image), sector_size, name })
-    }
-}
-
-impl Device for Qcow2Device {
-    fn size(&self) -> u64 {
-        self.access.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.sector_size
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        check_range(self, Operation::Read, offset, buf.len())?;
-        let length = buf.len() as u64;
-        shield(|| self.access.read(buf, offset)).map_err(|source| {
-            let device = self.name.as_str().into();
-            DeviceError::Io { device, what: Operation::Read, offset, length, source }
-        })
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8], _how: Durability) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly { device: self.name.as_str().into(), offset, length: buf.len() as u64 })
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn describe(&self) -> String {
-        self.name.clone()
-    }
-}
-
-impl fmt::Debug for Qcow2Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Qcow2Device").field("name", &self.name).field("size", &self.access.size()).finish()
-    }
-}
-
-/// Turns a panic of `imago` into an error. None is known; but it judges bytes that anyone may have written,
-/// and this crate promises that those cannot end the program. Only reads happen, so nothing is left half done.
-fn shield<T>(action: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|_| {
-        Err(io::Error::other("the qcow2 metadata is damaged in a way that its reader did not foresee"))
-    })
+/// The files that an image needs beside its own.
+#[derive(Debug, Default)]
+pub struct Others {
+    /// Their names.
+    pub names: Vec<String>,
+    /// Under what would be changed, nobody may change them.
+    held: Vec<File>,
 }
 
 /// Decides which of the files that images name are opened.
-struct Gate {
+pub struct Gate {
     follow: Option<OpenOptions>,
+    /// Whether the image is to be changed, so that those below must stay as they are.
+    holds: bool,
     /// The files opened so far, for `describe` and to bound the chain.
-    names: Arc<Mutex<Vec<String>>>,
+    others: Arc<Mutex<Others>>,
+}
+
+impl Gate {
+    /// Opens other files by these options, or none.
+    pub fn new(follow: Option<OpenOptions>, holds: bool, others: Arc<Mutex<Others>>) -> Self {
+        Self { follow, holds, others }
+    }
 }
 
 impl ImplicitOpenGate<DeviceStorage> for Gate {
@@ -125,7 +54,7 @@ impl ImplicitOpenGate<DeviceStorage> for Gate {
         &mut self,
         builder: F,
     ) -> io::Result<FormatAccess<DeviceStorage>> {
-        let gate = Self { follow: self.follow, names: self.names.clone() };
+        let gate = Self::new(self.follow, self.holds, self.others.clone());
         Ok(FormatAccess::new(builder.open(gate)?))
     }
 
@@ -137,20 +66,24 @@ impl ImplicitOpenGate<DeviceStorage> for Gate {
                 "the image needs this other file, which is opened only if you allow it (--backing)",
             ));
         };
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if names.len() >= CHAIN_MAX {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if others.names.len() >= CHAIN_MAX {
             return Err(io::Error::other(format!(
                 "more than {CHAIN_MAX} files in the chain (is it a circle?)"
             )));
         }
-        names.push(path.display().to_string());
+        others.names.push(path.display().to_string());
+        if self.holds {
+            let file = open_locked(path, Share::Readers, follow.wait).map_err(io::Error::other)?;
+            others.held.push(file);
+        }
         let file = open_file(path, &OpenOptions { writable: false, ..follow }).map_err(io::Error::other)?;
         DeviceStorage::new(file, path)
     }
 }
 
 /// One of our devices in the shape that `imago` reads from.
-struct DeviceStorage {
+pub struct DeviceStorage {
     device: Arc<dyn Device>,
     /// The directory of the file, absolute: relative names in an image begin there.
     directory: PathBuf,
@@ -160,7 +93,8 @@ struct DeviceStorage {
 }
 
 impl DeviceStorage {
-    fn new(device: Arc<dyn Device>, path: &Path) -> io::Result<Self> {
+    /// A device; relative names begin in the directory of `path`.
+    pub fn new(device: Arc<dyn Device>, path: &Path) -> io::Result<Self> {
         let directory = std::path::absolute(path)?.parent().map(Path::to_owned).unwrap_or_default();
         let mut start = [0; 24];
         let known = device.size().min(start.len() as u64) as usize;
