@@ -1,0 +1,107 @@
+//! A volume in a qcow2 image over power cuts of what lies below: the image is sound but for leaked clusters, the volume
+//! in it recovers, and what was synced is there.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use block::{FileDevice, OpenOptions, Qcow2Device, RecordDevice, Recording, write_qcow2};
+use crashsim::engine::{Engine, check};
+use crashsim::shape::SHAPES;
+use crashsim::{Builder, Image, ImageDevice, states};
+use xebec::{New, Volume};
+
+/// Bytes of the file, which does not grow.
+const FILE: u64 = 200 << 20;
+
+struct Run {
+    before: Image,
+    recording: Recording,
+    /// Files that were synced, with the event from which on they must be there.
+    files: Vec<(usize, String)>,
+}
+
+fn contents(name: &str) -> Vec<u8> {
+    name.as_bytes().repeat(3000)
+}
+
+/// A fresh volume in an image of which hardly anything is allocated.
+fn fresh(engine: &Engine) -> Image {
+    let folder = tempfile::tempdir().unwrap();
+    let device = |name: &str, bytes: u64| {
+        let path = folder.path().join(name);
+        std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        // Nobody else knows of it.
+        let options = OpenOptions { writable: true, lock: false, ..OpenOptions::default() };
+        FileDevice::open(&path, &options).unwrap()
+    };
+    let (raw, qcow2) = (device("raw", engine.shape.size), Arc::new(device("qcow2", 0)));
+    mkfs::format(&raw, &engine.shape.mkfs()).unwrap();
+    write_qcow2(&raw, qcow2.clone()).unwrap();
+    block::Device::set_size(&*qcow2, FILE).unwrap();
+    Image::of_device(&*qcow2).unwrap()
+}
+
+fn open(device: Arc<dyn block::Device>) -> Result<Arc<Qcow2Device>, String> {
+    let opened = Qcow2Device::open(device, Path::new("image"), None);
+    opened.map(Arc::new).map_err(|error| format!("the image: {error}"))
+}
+
+/// Files come, are synced, and some go again with their clusters.
+fn run(engine: &Engine) -> Run {
+    let before = fresh(engine);
+    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+    let volume = Volume::open(open(recorder.clone()).unwrap(), engine.options()).unwrap();
+    let mut files = Vec::new();
+    for round in 0..6 {
+        let kept = format!("kept {round}");
+        let names: Vec<_> = (0..4).map(|n| format!("gone {round} {n}")).chain([kept.clone()]).collect();
+        let dir = volume.create_dir_all(format!("/of {round}").as_bytes(), &New::directory()).unwrap();
+        for name in &names {
+            let file = volume.create(dir, name.as_bytes(), &New::file()).unwrap();
+            volume.open_file(file).unwrap().append(&contents(name)).unwrap();
+        }
+        volume.sync().unwrap();
+        files.push((recorder.len(), format!("/of {round}/{kept}")));
+        for name in names.iter().filter(|name| **name != kept) {
+            volume.unlink(dir, name.as_bytes()).unwrap();
+        }
+    }
+    volume.unmount().unwrap();
+    Run { before, recording: recorder.take(), files }
+}
+
+fn judge(image: Image, engine: &Engine, run: &Run, moment: usize) -> Result<(), String> {
+    let file = Arc::new(ImageDevice::new(image));
+    let words = |error: xebec::Error| error.to_string();
+    let disk = open(file.clone())?;
+    let volume = Volume::open(disk, engine.options()).map_err(|why| format!("recovery: {why}"))?;
+    for (_, path) in run.files.iter().filter(|(stable, _)| *stable <= moment) {
+        let ino = volume.resolve(path.as_bytes(), true).map_err(words)?;
+        let expected = contents(path.rsplit('/').next().unwrap_or_default());
+        let mut bytes = vec![0; expected.len()];
+        volume.open_file(ino).map_err(words)?.read_at(&mut bytes, 0).map_err(words)?;
+        if bytes != expected {
+            return Err(format!("{path} holds something else"));
+        }
+    }
+    volume.unmount().map_err(|why| format!("unmount: {why}"))?;
+    // As somebody else finds it later.
+    check(&*open(file)?)
+}
+
+#[test]
+fn a_volume_in_qcow2_survives_power_cuts_with_all_that_was_synced() {
+    for (seed, shape) in (0..).zip(SHAPES.iter().take(2)) {
+        let engine = Engine { shape: shape.clone() };
+        let run = run(&engine);
+        let all = states(&run.recording, 2, seed);
+        let mut builder = Builder::new(&run.before, &run.recording);
+        for state in all.iter().step_by(all.len().div_ceil(200)) {
+            let judged = judge(builder.build(state), &engine, &run, state.moment);
+            assert_eq!(judged, Ok(()), "{}, {state:?}", engine.shape.name);
+        }
+        assert!(run.files.len() == 6 && all.len() >= 100, "{} states", all.len());
+    }
+}
