@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use xebec::{SetAttribute, Volume};
 
 use super::{Edit, each};
@@ -12,6 +12,7 @@ use crate::values;
 /// Arguments of `setfattr`.
 #[derive(Clone, Debug, Args)]
 #[command(
+    disable_help_flag = true,
     after_help = "A value that begins with 0x is hexadecimal, one that begins with 0s is base64; all else is \
     text, in which \\ooo stands for a byte in octal. Access control lists are system.posix_acl_access and \
     system.posix_acl_default, in the binary form of Linux.\n\n\
@@ -36,11 +37,14 @@ pub struct Setfattr {
     #[arg(long, requires = "name", conflicts_with = "create")]
     replace: bool,
     /// Change a symbolic link itself, not what it leads to.
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
     /// What to change.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 impl Edit for Setfattr {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use format::inode::FileType;
 use xebec::{SetMetadata, Volume};
 
@@ -92,6 +92,7 @@ impl Owners {
 /// Arguments of `chown`.
 #[derive(Clone, Debug, Args)]
 #[command(
+    disable_help_flag = true,
     after_help = "Names are those of the image's own /etc/passwd and /etc/group. As with GNU chown, `alice:` gives the \
     group that alice has in /etc/passwd, too.\n\n\
     Examples:\n  xebec chown disk.xfs 1000:1000 /home/me\n  xebec chown -R disk.xfs alice: /home/alice\n  \
@@ -107,8 +108,11 @@ pub struct Chown {
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change a symbolic link itself, not what it leads to.
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     no_dereference: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 impl Edit for Chown {

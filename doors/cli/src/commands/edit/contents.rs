@@ -6,10 +6,11 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use base::errno;
 use clap::Args;
 use xebec::{File, OpenOptions, Volume};
 
-use super::{Edit, at, bytes, each_name, names, paths};
+use super::{Edit, at, bytes, each_name, names, paths, place};
 use crate::failure::At;
 use crate::{operands, sizes};
 
@@ -64,6 +65,7 @@ impl Write {
         let mut options = OpenOptions::new();
         options.write(true).create(true).append(self.append).mode(self.mode.apply(0o666, false));
         options.truncate(self.at.is_none() && !self.append);
+        place(volume, path)?;
         let file = options.open(volume, path)?;
         let start = if self.append { file.len() } else { self.at.unwrap_or(0) };
         copy(&mut *source, &file, start).map(drop)
@@ -142,7 +144,12 @@ impl Edit for Truncate {
             false => names(&self.paths),
         };
         each_name(&paths, tell, |path| {
-            let file = OpenOptions::new().write(true).create(!self.no_create).open(volume, path)?;
+            let mut options = OpenOptions::new();
+            options.write(true).create(!self.no_create);
+            let file = match place(volume, path).and_then(|_| options.open(volume, path)) {
+                Err(error) if self.no_create && error.errno() == errno::ENOENT => return Ok(()),
+                opened => opened?,
+            };
             file.set_len(match self.size {
                 Size::Exact(size) => size,
                 Size::More(by) => file.len().saturating_add(by),

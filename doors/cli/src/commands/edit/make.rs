@@ -4,11 +4,11 @@ use std::ffi::OsString;
 
 use base::errno;
 use base::time::Time;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use xebec::{Device, Kind, New, SetMetadata, Volume};
 
 use super::mode::Mode;
-use super::{Edit, at, bytes, each_name, names, paths};
+use super::{Edit, at, bytes, each_name, names, paths, place};
 use crate::operands::NoMatch;
 use crate::owners::Who;
 
@@ -102,6 +102,7 @@ fn make_in_existing(volume: &Volume, path: &[u8], name: &[u8], new: &New<'_>) ->
 /// Arguments of `touch`.
 #[derive(Clone, Debug, Args)]
 #[command(
+    disable_help_flag = true,
     after_help = "Examples:\n  xebec touch disk.xfs /etc/hostname\n  xebec touch -d @0 disk.xfs /etc/hostname\n  \
     xebec touch -d '2 days ago' disk.xfs /etc/hostname\n  \
     xebec touch -d '2026-11-21 16:30:00.5 +0200' disk.xfs /etc/hostname"
@@ -116,6 +117,15 @@ pub struct Touch {
     /// This time instead of now, as GNU touch takes it: a date, @SECONDS, or words; local time unless it has a zone.
     #[arg(short, long, value_name = "TIME", value_parser = crate::times::parse_moment, allow_hyphen_values = true)]
     date: Option<Time>,
+    /// The times of this file of the volume instead of now.
+    #[arg(short, long, value_name = "PATH", conflicts_with = "date")]
+    reference: Option<OsString>,
+    /// Stamp a symbolic link itself, not what it leads to; make no files.
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
     /// Permissions of files that are made (644, or what a default access control list says).
     #[arg(short, long, value_name = "MODE")]
     mode: Option<Mode>,
@@ -128,6 +138,10 @@ impl Edit for Touch {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
         let Some(owner) = self.owner.numbers(volume, tell) else { return };
         let new = owner.of(Kind::File, self.mode.as_ref());
+        let times = match self.times(volume) {
+            Ok(times) => times,
+            Err(error) => return tell(error),
+        };
         let paths = match self.no_create {
             true => paths(volume, &self.paths, &mut |error| {
                 if !error.is::<NoMatch>() {
@@ -137,24 +151,36 @@ impl Edit for Touch {
             false => names(&self.paths),
         };
         each_name(&paths, tell, |path| {
-            let ino = match volume.resolve(path, true) {
+            let ino = match volume.resolve(path, !self.no_dereference) {
+                // A symbolic link itself is not made.
+                Err(error) if error.errno() == errno::ENOENT && self.no_dereference => return Err(error),
                 Err(error) if error.errno() == errno::ENOENT && self.no_create => return Ok(()),
                 Err(error) if error.errno() == errno::ENOENT => {
-                    let (dir, name) = volume.resolve_parent(path)?;
+                    let (dir, name) = place(volume, path)?;
                     let made = volume.create(dir, name, &new)?;
-                    if self.date.is_none() {
+                    if times.is_none() {
                         return Ok(());
                     }
                     made
                 }
                 found => found?,
             };
-            let touched = self.date.is_none();
-            volume.set_metadata(
-                ino,
-                &SetMetadata { accessed: self.date, modified: self.date, touched, ..SetMetadata::default() },
-            )
+            let (accessed, modified) = times.unzip();
+            let touched = times.is_none();
+            volume.set_metadata(ino, &SetMetadata { accessed, modified, touched, ..SetMetadata::default() })
         });
+    }
+}
+
+impl Touch {
+    /// Access and modification time, unless they are now.
+    fn times(&self, volume: &Volume) -> anyhow::Result<Option<(Time, Time)>> {
+        let Some(reference) = self.reference.as_ref().map(|path| bytes(path)) else {
+            return Ok(self.date.map(|date| (date, date)));
+        };
+        let file = volume.resolve(reference, !self.no_dereference).and_then(|ino| volume.metadata(ino));
+        let file = file.map_err(at(reference))?;
+        Ok(Some((file.accessed, file.modified)))
     }
 }
 
@@ -212,7 +238,7 @@ impl Edit for Mknod {
         let Some(owner) = self.owner.numbers(volume, tell) else { return };
         let new = owner.of(kind, self.mode.as_ref());
         each_name(&[bytes(&self.path)], tell, |path| {
-            let (dir, name) = volume.resolve_parent(path)?;
+            let (dir, name) = place(volume, path)?;
             volume.create(dir, name, &new).map(drop)
         });
     }

@@ -122,6 +122,28 @@ fn names(operands: &[OsString]) -> Vec<Vec<u8>> {
     operands.iter().map(|name| bytes(name).to_vec()).collect()
 }
 
+/// Where a file that is no directory is made: its name has no slash behind it.
+fn place<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> {
+    if path.ends_with(b"/") {
+        expect_directory(volume, volume.resolve(path, true)?)?;
+    }
+    volume.resolve_parent(path)
+}
+
+/// Where a file is that is moved or removed: with a slash behind its name it is a directory, and no link to one.
+fn place_of_existing<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> {
+    let (dir, name) = volume.resolve_parent(path)?;
+    if path.ends_with(b"/") {
+        expect_directory(volume, volume.lookup(dir, name)?)?;
+    }
+    Ok((dir, name))
+}
+
+/// `ENOTDIR` where it is none.
+fn expect_directory(volume: &Volume, ino: Ino) -> xebec::Result<()> {
+    volume.read_dir(ino, Cookie::default(), &mut |_| false)
+}
+
 /// An error that belongs to a path.
 fn at(path: &[u8]) -> impl Fn(xebec::Error) -> anyhow::Error {
     move |error| anyhow::Error::new(error).context(At(path.to_vec()))

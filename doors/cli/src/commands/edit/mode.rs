@@ -5,8 +5,13 @@ use std::str::FromStr;
 /// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Exactly these bits.
-    Bits(u16),
+    /// These bits.
+    Bits {
+        /// All twelve.
+        bits: u16,
+        /// Directories keep set-user-ID and set-group-ID, as with GNU: unless there are five digits or more.
+        keeps: bool,
+    },
     /// These steps, one after the other.
     Steps(Vec<Step>),
 }
@@ -40,7 +45,8 @@ impl Mode {
     /// The permissions that come of these.
     pub fn apply(&self, permissions: u16, directory: bool) -> u16 {
         match self {
-            Self::Bits(bits) => *bits,
+            Self::Bits { bits, keeps } if *keeps && directory => bits | permissions & 0o6000,
+            Self::Bits { bits, .. } => *bits,
             Self::Steps(steps) => {
                 steps.iter().fold(permissions, |permissions, step| step.apply(permissions, directory))
             }
@@ -72,7 +78,10 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             let bits = u16::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o7777);
-            return bits.map(Self::Bits).ok_or_else(|| format!("{text:?} is no octal mode up to 7777"));
+            let keeps = text.len() < 5;
+            return bits
+                .map(|bits| Self::Bits { bits, keeps })
+                .ok_or_else(|| format!("{text:?} is no octal mode up to 7777"));
         }
         let mut steps = Vec::new();
         for clause in text.split(',') {
@@ -149,6 +158,9 @@ mod tests {
     fn as_chmod_reads_them() {
         expect("0644", 0o777, false, 0o644);
         expect("4755", 0, false, 0o4755);
+        expect("755", 0o2700, true, 0o2755);
+        expect("00755", 0o2700, true, 0o755);
+        expect("755", 0o2700, false, 0o755);
         expect("u+x", 0o644, false, 0o744);
         expect("go-rwx", 0o777, false, 0o700);
         expect("a=r", 0o777, false, 0o444);

@@ -9,7 +9,7 @@ use clap::Args;
 use format::inode::FileType;
 use xebec::{Rename, Volume};
 
-use super::{Edit, at, bytes, paths};
+use super::{Edit, at, bytes, paths, place, place_of_existing};
 use crate::failure::At;
 use crate::names;
 
@@ -19,11 +19,17 @@ use crate::names;
     xebec mv disk.xfs /a /b /directory\n  xebec mv --exchange disk.xfs /current /next")]
 pub struct Mv {
     /// What to move, and at the end where to: a new name, or a directory.
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    #[arg(required = true, num_args = 1.., value_name = "PATH")]
     paths: Vec<OsString>,
     /// Leave what has the new name alone.
-    #[arg(short, long, conflicts_with = "exchange")]
+    #[arg(short, long, conflicts_with = "exchange", overrides_with = "force")]
     no_clobber: bool,
+    /// Replace what has the new name, as without this option.
+    #[arg(short, long)]
+    force: bool,
+    /// Move everything into this directory.
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["exchange", "no_target_directory"])]
+    target_directory: Option<OsString>,
     /// Both names exist, and change places.
     #[arg(long)]
     exchange: bool,
@@ -34,9 +40,13 @@ pub struct Mv {
 
 impl Edit for Mv {
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let Some((to, operands)) = self.paths.split_last() else { return };
+        let (to, operands) = match (&self.target_directory, self.paths.split_last()) {
+            (Some(to), _) => (to, &self.paths[..]),
+            (None, Some((to, operands))) if !operands.is_empty() => (to, operands),
+            _ => return tell(anyhow!("say what to move, and where to: mv PATH TARGET")),
+        };
         let (to, sources) = (bytes(to), paths(volume, operands, tell));
-        if operands.len().max(sources.len()) > 1 {
+        if self.target_directory.is_some() || operands.len().max(sources.len()) > 1 {
             let several = match self.no_target_directory {
                 true => Err(anyhow!("with -T one file is moved")),
                 false => expect_directory(volume, to),
@@ -74,7 +84,7 @@ impl Mv {
         to: &[u8],
         made: &mut HashSet<(Ino, Vec<u8>)>,
     ) -> anyhow::Result<()> {
-        let (from, name) = volume.resolve_parent(source).map_err(at(source))?;
+        let (from, name) = place_of_existing(volume, source).map_err(at(source))?;
         let as_name = self.exchange || self.no_target_directory;
         let place = match as_name {
             true => volume.resolve_parent(to),
@@ -86,6 +96,9 @@ impl Mv {
             (false, true) => Rename::NoReplace,
             (false, false) => Rename::Replace,
         };
+        if !self.no_clobber && (from, name) == (dir, new_name) {
+            return Err(anyhow!("is the same file as {}", names::quoted(to)).context(At(source.to_vec())));
+        }
         if !self.no_clobber && !made.insert((dir, new_name.to_vec())) {
             let text = format!("{} was just moved to the same name", names::quoted(new_name));
             return Err(anyhow!(text).context(At(source.to_vec())));
@@ -116,6 +129,14 @@ pub(super) fn destination<'p>(
         Ok(there) if there.file_type == FileType::Directory => {
             let name = source.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
             Ok((there.ino, name.unwrap_or_default()))
+        }
+        // Only a directory may get a name with a slash behind it.
+        _ if path.ends_with(b"/") => {
+            let source = volume.resolve(source, false).and_then(|ino| volume.metadata(ino))?;
+            match source.file_type {
+                FileType::Directory => volume.resolve_parent(path),
+                _ => place(volume, path),
+            }
         }
         _ => volume.resolve_parent(path),
     }

@@ -6,7 +6,7 @@ use base::errno;
 use clap::Args;
 use xebec::Volume;
 
-use super::{Edit, each};
+use super::{Edit, each, place_of_existing};
 use crate::operands::NoMatch;
 
 /// Arguments of `rm`.
@@ -20,6 +20,9 @@ pub struct Rm {
     /// Directories too, with everything in them.
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
+    /// Directories that are empty, too.
+    #[arg(short, long)]
+    dir: bool,
     /// What does not exist is no error.
     #[arg(short, long)]
     force: bool,
@@ -34,9 +37,14 @@ impl Edit for Rm {
             }
         };
         each(volume, &self.paths, &mut told, |path| {
-            let removed = volume.resolve_parent(path).and_then(|(dir, name)| {
-                if self.recursive { volume.remove_all(dir, name) } else { volume.unlink(dir, name) }
-            });
+            let removed =
+                place_of_existing(volume, path).and_then(|(dir, name)| match volume.unlink(dir, name) {
+                    Err(error) if error.errno() == errno::EISDIR && self.recursive => {
+                        volume.remove_all(dir, name)
+                    }
+                    Err(error) if error.errno() == errno::EISDIR && self.dir => volume.rmdir(dir, name),
+                    removed => removed,
+                });
             match removed {
                 Err(error) if self.force && error.errno() == errno::ENOENT => Ok(()),
                 removed => removed,
