@@ -18,7 +18,6 @@ use crate::commands::{
     On, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls,
     lsattr, manifest, mkfs, mount, stat, tree,
 };
-use crate::open::image_and_path;
 use crate::output::{self, Level, exit_code};
 use crate::sizes;
 
@@ -311,64 +310,6 @@ pub enum When {
     Always,
     /// Never.
     Never,
-}
-
-/// Commands whose operands are the image and paths in it.
-const ON_PATHS: &[&str] = &[
-    "ls",
-    "tree",
-    "stat",
-    "cat",
-    "find",
-    "extract",
-    "filefrag",
-    "getfacl",
-    "getfattr",
-    "lsattr",
-    "mkdir",
-    "touch",
-    "ln",
-    "mv",
-    "rm",
-    "rmdir",
-    "chmod",
-    "chown",
-    "write",
-    "tar-in",
-    "tar-out",
-    "truncate",
-    "fallocate",
-    "reflink",
-    "setfacl",
-    "setfattr",
-    "chattr",
-    "project",
-    "extsize",
-    "cowextsize",
-    "mknod",
-];
-
-/// Operands written as for `cp`, `IMAGE:PATH`: the image becomes the first operand. Where it is one already, nothing
-/// is changed.
-pub fn with_image_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_command = |argument: &OsString| ON_PATHS.iter().any(|command| argument == command);
-    let Some(command) = arguments.iter().position(is_command) else { return arguments };
-    let operands = arguments.iter().skip(command + 1);
-    let Some(image) = operands.clone().find_map(|operand| image_and_path(operand)).map(|(image, _)| image)
-    else {
-        return arguments;
-    };
-    let image = image.as_os_str().to_owned();
-    if operands.clone().any(|operand| *operand == image) {
-        return arguments;
-    }
-    for argument in arguments.iter_mut().skip(command + 1) {
-        if let Some((_, path)) = image_and_path(argument).filter(|(named, _)| *named == image) {
-            *argument = path.to_owned();
-        }
-    }
-    arguments.insert(command + 1, image);
-    arguments
 }
 
 /// `find` as people write it: words of its expression with one dash (`-name`), operators, and parentheses become

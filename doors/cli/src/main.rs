@@ -28,6 +28,7 @@ mod failure;
 mod flags;
 mod geometry;
 mod glob;
+mod image_operand;
 mod interrupt;
 mod listing;
 mod names;
@@ -53,11 +54,11 @@ fn main() -> ExitCode {
     if let Some(asked) = commands::mount::helper::asked(&arguments) {
         return commands::mount::helper::run(asked);
     }
-    let arguments = args::with_find_spelling(args::with_image_spelling(arguments));
-    let arguments = args::with_setfattr_spelling(arguments);
-    let arguments = match args::Cli::try_parse_from(&arguments) {
+    let words = args::with_setfattr_spelling(args::with_find_spelling(arguments));
+    let parsed = image_operand::with_image_first(words.clone()).and_then(args::Cli::try_parse_from);
+    let arguments = match parsed {
         Ok(arguments) => arguments,
-        Err(error) => return args::usage(&error, &arguments),
+        Err(error) => return args::usage(&error, &words),
     };
     if arguments.global.json {
         output::say_in_json();

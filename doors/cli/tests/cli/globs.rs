@@ -165,3 +165,35 @@ fn several_files_are_not_moved_to_one_name() {
     assert!(said.contains("/g/logs/b/x: x was just moved to the same name"), "{said}");
     assert_eq!(scene.output("cat", &["/g/x", "/g/logs/b/x"]), "a\nb\n");
 }
+
+/// `setfattr -n user.a -v b.xfs:/q a.xfs /z` changed b.xfs: the value of an option was taken for `IMAGE:PATH`. And
+/// `rm a.xfs:/z b.xfs:/z` removed the first file before it found that the second one is in another image.
+#[test]
+fn only_operands_name_the_image_and_only_one_image_is_changed() {
+    let (scene, other) = (Scene::with_files(), Scene::with_files());
+    let image = scene.image().display().to_string();
+    let elsewhere = format!("{}:/g/star", other.image().display());
+    let before = std::fs::read(other.image()).unwrap();
+    scene.xebec("setfattr", &["-n", "user.a", "-v", &elsewhere, "/g/star"]).assert().success();
+    scene.xebec("write", &["--text", &elsewhere, "/g/star"]).assert().success();
+    assert_eq!(scene.output("cat", &["/g/star"]).trim_end(), elsewhere);
+    let options_first = ["setfattr", "-n", "user.b", "-v", &elsewhere, &image, "/g/star"];
+    crate::xebec().args(options_first).assert().success();
+    assert!(scene.output("getfattr", &["-d", "/g/star"]).contains("user.b="));
+    for refused in
+        [["rm", &format!("{image}:/g/star"), &elsewhere], ["mv", &format!("{image}:/g/star"), &elsewhere]]
+    {
+        let said = stderr(crate::xebec().args(refused));
+        assert!(said.contains("are two images, and a command works on one"), "{said}");
+        crate::xebec().args(refused).assert().code(2);
+    }
+    assert!(std::fs::read(other.image()).unwrap() == before, "the other image was changed");
+    // Two spellings of one image.
+    let folder = scene.image().parent().unwrap();
+    crate::xebec()
+        .current_dir(folder)
+        .args(["mv", "sample.xfs:/g/star", "./sample.xfs:/g/moved"])
+        .assert()
+        .success();
+    assert_eq!(scene.output("cat", &["/g/moved"]).trim_end(), elsewhere);
+}
