@@ -66,7 +66,7 @@ umount judged
 fn a_new_volume_belongs_to_the_user_who_mounts_it() {
     let script = r#"
 everybody && chmod a+rw /dev/fuse
-mkdir home && chown 65534:65534 home && cp "$xebec" home/xebec && chmod 755 home/xebec
+mkdir home roots && chown 65534:65534 home && cp "$xebec" home/xebec && chmod 755 home/xebec
 cd home
 su_run() { setpriv --reuid "$1" --regid "$1" --clear-groups env HOME="$PWD" bash -euo pipefail -c "$2"; }
 owner() { ./xebec stat --json "$1" / | grep -c '"[ug]id": 65534' || true; }
@@ -85,6 +85,9 @@ su_run 65534 '
         ./xebec umount mnt
     done
     ./xebec mount -o ro other mnt && ./xebec umount mnt
+    # A mount that is refused changes nothing: this directory is not his.
+    if ./xebec mount other ../roots 2> /dev/null; then exit 1; fi
+    ./xebec stat --json other / | grep -q '"'"'"uid": 65534'"'"' && exit 1
     ./xebec mount -o idmap=user other mnt && touch mnt/x && ./xebec umount mnt
     ./xebec mount third mnt
     if touch mnt/x 2> /dev/null; then exit 1; fi

@@ -45,9 +45,9 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     }
     let threads = wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS));
     // Until here a signal ends the program: it may have waited for another one.
-    let ready = expect_root(&opened.volume).and_then(|()| give_to_user(&opened, wishes));
+    let ready = expect_root(&opened.volume);
     let served = ready.and_then(|()| Ending::new()).and_then(|ending| {
-        let (session, mounted) = mount(&wanted, wishes, &image, &mut mark)?;
+        let (session, mounted) = mount(&wanted, (&opened, wishes), &image, &mut mark)?;
         let counts = Counts::new(threads);
         let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
         serving.run(&session, ending, metrics.as_ref())
@@ -61,7 +61,7 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
 /// Mounts, marks the image as mounted, and tells who waits for it.
 fn mount(
     wanted: &Wanted,
-    wishes: &Wishes,
+    (opened, wishes): (&Opened, &Wishes),
     image: &Path,
     mark: &mut Option<MountMark>,
 ) -> anyhow::Result<(Session, Mounted)> {
@@ -74,7 +74,13 @@ fn mount(
     let begun = Session::begin(device, wishes.writeback).map_err(anyhow::Error::from);
     // For root alone, and nothing that others would miss.
     let _ = mounted.read_ahead();
-    let begun = begun.and_then(|session| background::ready().map(|()| session));
+    let begun = begun.and_then(|session| {
+        // Before anybody is served, and not where mounting was refused.
+        if let Err(error) = give_to_user(opened, wishes) {
+            opened.messages.warn(format_args!("the root directory stays as it is: {error:#}"));
+        }
+        background::ready().map(|()| session)
+    });
     match begun {
         Ok(session) => Ok((session, mounted)),
         Err(error) => {
@@ -115,7 +121,9 @@ fn give_to_user(opened: &Opened, wishes: &Wishes) -> anyhow::Result<()> {
     }
     let (uid, gid) = (Some(uid.as_raw()), Some(gid.as_raw()));
     volume.set_metadata(root.ino, &SetMetadata { uid, gid, ..SetMetadata::default() })?;
-    opened.messages.detail("the volume is new: its root directory belongs to you now");
+    opened
+        .messages
+        .note("the volume is new: its root directory belongs to you now (-o ro or -o idmap=user keeps it)");
     Ok(())
 }
 
