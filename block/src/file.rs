@@ -535,8 +535,10 @@ fn open_for_writing(path: &Path, options: &OpenOptions) -> Result<(File, Metadat
         if let Some(device) = loops::writer_over(&metadata) {
             return Err(OpenError::Looped { path: path.to_owned(), device });
         }
-        lock::mark_writer(&file, path)?;
-        return Ok((file, metadata));
+        match lock::mark_writer(&file, path) {
+            Ok(()) => return Ok((file, metadata)),
+            Err(refused) => lock::wait_for_qemu(file, refused, deadline)?,
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! | byte | placed by |
 //! |---|---|
 //! | [`WRITER`] | every writer, together with `flock` |
-//! | some of [`QEMU_USES`] and [`QEMU_REFUSES`] | every writer, as QEMU does: it refuses what we write to, and we what it has |
+//! | some of [`QEMU_USES`] and [`QEMU_REFUSES`] | everybody who takes `flock`, as QEMU does, which knows no `flock` |
 //! | [`MOUNTS`] and behind, by the device number of the mount | the server of a mount, from then on until it ends |
 //!
 //! A mount is gone from the table of mounts before its server has written what was left. The mark of the server stays
@@ -42,8 +42,12 @@ const QEMU_USES: i64 = 100;
 const QEMU_REFUSES: i64 = 200;
 /// The permission of QEMU to read what is consistent.
 const QEMU_READ: i64 = 0;
-/// The permissions of QEMU to write, and to change the size.
-const QEMU_WRITE: [i64; 2] = [1, 3];
+/// The permission of QEMU to write.
+const QEMU_WRITE: i64 = 1;
+/// The permission of QEMU to change the size.
+const QEMU_RESIZE: i64 = 3;
+/// Between two looks at QEMU's locks. It shares them, so nobody can wait for them without taking them.
+const QEMU_POLL: Duration = Duration::from_millis(50);
 /// From here on the marks of mounts.
 const MOUNTS: i64 = 1 << 61;
 /// Marks for one device number: one that is waited for is not the one that the next mount places.
@@ -79,7 +83,7 @@ impl Holder {
         match self {
             Self::Program => "wait for it to finish; --wait SECONDS does",
             Self::Ending(_) => "wait for that",
-            Self::Qemu => "shut the virtual machine down first",
+            Self::Qemu => "shut the virtual machine down, or wait for the tool to end; --wait SECONDS waits",
             Self::Mount { .. } | Self::Kernel { .. } => "unmount it first",
         }
     }
@@ -137,7 +141,9 @@ pub fn writer_of(path: &Path) -> Option<Holder> {
     let file = StdOptions::new().read(true).custom_flags(nonblock).open(path).ok()?;
     let kernel = || loops::mount_over(&file.metadata().ok()?).map(|directory| Holder::Kernel { directory });
     let program = || ofd::find(&file, WRITER, 1).map(|_| Holder::Program);
-    mount_of(&file).or_else(program).or_else(kernel)
+    // Writers of ours have this lock, too.
+    let qemu = || ofd::find(&file, QEMU_USES + QEMU_WRITE, 1).map(|_| Holder::Qemu);
+    mount_of(&file).or_else(program).or_else(qemu).or_else(kernel)
 }
 
 /// The mount by Xebec that has a file.
@@ -214,6 +220,44 @@ fn wait_until(file: File, operation: FlockOperation, deadline: Instant) -> io::R
     }
 }
 
+/// What is done with a file, in QEMU's permissions.
+struct Permissions {
+    used: &'static [i64],
+    refused: &'static [i64],
+}
+
+impl Permissions {
+    /// Of who changes the file.
+    const CHANGE: Self =
+        Self { used: &[QEMU_READ, QEMU_WRITE, QEMU_RESIZE], refused: &[QEMU_WRITE, QEMU_RESIZE] };
+
+    /// Of who has the file to itself or with other readers, and does not change it.
+    const fn of(share: Share) -> Self {
+        let refused: &[i64] = match share {
+            Share::Readers => &[QEMU_WRITE, QEMU_RESIZE],
+            Share::Nobody => &[QEMU_READ, QEMU_WRITE, QEMU_RESIZE],
+        };
+        Self { used: &[QEMU_READ], refused }
+    }
+
+    /// Takes QEMU's locks on a file that is locked by `flock`, as long as the file is open.
+    ///
+    /// # Errors
+    /// [`OpenError::Locked`] where QEMU has it.
+    fn take(&self, file: &File, path: &Path) -> Result<(), OpenError> {
+        let bytes = |from: i64, permissions: &'static [i64]| permissions.iter().map(move |n| from + n);
+        // First the locks, then the look at those of others, as both sides do it.
+        for byte in bytes(QEMU_USES, self.used).chain(bytes(QEMU_REFUSES, self.refused)) {
+            let _ = ofd::share(file, byte);
+        }
+        let mut others = bytes(QEMU_REFUSES, self.used).chain(bytes(QEMU_USES, self.refused));
+        match others.any(|byte| ofd::find(file, byte, 1).is_some()) {
+            true => Err(OpenError::Locked { path: path.to_owned(), by: Holder::Qemu }),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Marks a file that is locked for writing.
 ///
 /// # Errors
@@ -221,16 +265,25 @@ fn wait_until(file: File, operation: FlockOperation, deadline: Instant) -> io::R
 pub(crate) fn mark_writer(file: &File, path: &Path) -> Result<(), OpenError> {
     // A hint for readers.
     let _ = ofd::place(file, WRITER);
-    // First the locks, then the look at those of others, as both sides do it.
-    let uses = [QEMU_READ].into_iter().chain(QEMU_WRITE);
-    for byte in uses.clone().map(|n| QEMU_USES + n).chain(QEMU_WRITE.map(|n| QEMU_REFUSES + n)) {
-        let _ = ofd::share(file, byte);
+    Permissions::CHANGE.take(file, path)
+}
+
+/// QEMU has a file: closes and so unlocks it, and returns when it is time to try once more.
+///
+/// # Errors
+/// The refusal, when the deadline is over.
+pub(crate) fn wait_for_qemu(
+    file: File,
+    refused: OpenError,
+    deadline: Option<Instant>,
+) -> Result<(), OpenError> {
+    drop(file);
+    let left = deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
+    if left.is_zero() {
+        return Err(refused);
     }
-    let mut others = uses.map(|n| QEMU_REFUSES + n).chain(QEMU_WRITE.map(|n| QEMU_USES + n));
-    match others.any(|byte| ofd::find(file, byte, 1).is_some()) {
-        true => Err(OpenError::Locked { path: path.to_owned(), by: Holder::Qemu }),
-        false => Ok(()),
-    }
+    std::thread::sleep(left.min(QEMU_POLL));
+    Ok(())
 }
 
 /// Whether a path still leads to a file. What was waited for may have been replaced.
@@ -239,7 +292,7 @@ pub(crate) fn is_still(path: &Path, file: &Metadata) -> bool {
 }
 
 /// Opens what has this name, and locks it: nobody writes to it as long as the file is open, the kernel through a loop
-/// device included. It is to be read, or to be replaced by another file.
+/// device and QEMU included. It is to be read, or to be replaced by another file.
 ///
 /// # Errors
 /// [`OpenError::Locked`] after `wait`, [`OpenError::Looped`], [`OpenError::Io`].
@@ -252,10 +305,13 @@ pub fn open_locked(path: &Path, share: Share, wait: Option<Duration>) -> Result<
         if !is_still(path, &metadata) {
             continue;
         }
-        return match loops::writer_over(&metadata) {
-            Some(device) => Err(OpenError::Looped { path: path.to_owned(), device }),
-            None => Ok(file),
-        };
+        if let Some(device) = loops::writer_over(&metadata) {
+            return Err(OpenError::Looped { path: path.to_owned(), device });
+        }
+        match Permissions::of(share).take(&file, path) {
+            Ok(()) => return Ok(file),
+            Err(refused) => wait_for_qemu(file, refused, deadline)?,
+        }
     }
 }
 

@@ -9,13 +9,15 @@ mod hostile;
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use xebec_block::{
-    Device, Durability, FileDevice, MemoryDevice, OpenImage, OpenOptions, Qcow2Device, open_image,
+    Device, Durability, FileDevice, Holder, MemoryDevice, OpenError, OpenImage, OpenOptions, Qcow2Device,
+    Replaced, Share, open_image, open_locked, writer_of,
 };
 
 /// Bytes of a disk in the tests.
@@ -351,34 +353,171 @@ fn unknown_autoclear_features_are_cleared_by_writers_alone() {
     assert!(std::fs::read(&image).unwrap() == bytes);
 }
 
+/// A `qemu-io` that has an image open until it is dropped.
+struct Qemu {
+    child: Child,
+    words: Option<ChildStdin>,
+}
+
+impl Qemu {
+    /// Returns when it has the image.
+    fn open(image: &Path, options: &[&str]) -> Self {
+        let mut command = needs::command("qemu-io");
+        command.args(options).arg(image).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut words = child.stdin.take().unwrap();
+        words.write_all(b"length\n").unwrap();
+        // It answers when it has the image.
+        child.stdout.take().unwrap().read_exact(&mut [0; 9]).unwrap();
+        Self { child, words: Some(words) }
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        self.words = None;
+        self.child.wait().unwrap();
+    }
+}
+
+/// Opens for changes, with the images below, and waits no longer than this.
+fn change(image: &Path, wait: Option<Duration>) -> Result<Arc<dyn Device>, OpenError> {
+    let options = OpenOptions { wait, ..writable() };
+    open_image(image, &OpenImage { options, backing: true, ..OpenImage::default() })
+}
+
+/// The error of something that QEMU's locks refuse. Until a program that another test starts is loaded, it may be
+/// refused by a lock of our own (see [`writable`]).
+fn refused_by_qemu<T>(mut attempt: impl FnMut() -> Result<T, OpenError>) -> String {
+    loop {
+        match attempt() {
+            Err(OpenError::Locked { by: Holder::Program, .. }) => std::thread::yield_now(),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(
+                    error.contains("QEMU has it open (shut the virtual machine down, or wait"),
+                    "{error}"
+                );
+                return error;
+            }
+            Ok(_) => panic!("QEMU has the image"),
+        }
+    }
+}
+
 /// An image that a virtual machine has is not changed under it, and one that is changed here is not QEMU's meanwhile.
 #[test]
 fn an_image_is_changed_by_qemu_or_here() {
     let dir = TempDir::new().unwrap();
-    let image = dir.path().join("image");
     let Some(()) = needs::met(needs::tools(&["qemu-img", "qemu-io"])) else { return };
-    qemu_img(&["create", "-q", "-f", "qcow2", text(&image), "8M"]).unwrap();
-    let device = open(&image);
-    assert_eq!(qemu_img(&["resize", "-q", text(&image), "9M"]), Some(1));
-    drop(device);
-    for read_only in [false, true] {
-        let mut command = needs::command("qemu-io");
-        command.args(["-f", "qcow2"]).args(read_only.then_some("-r")).arg(&image);
-        let mut qemu = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut words = qemu.stdin.take().unwrap();
-        words.write_all(b"length\n").unwrap();
-        // It answers when it has the image.
-        let mut answer = qemu.stdout.take().unwrap();
-        answer.read_exact(&mut [0; 9]).unwrap();
-        let error =
-            open_image(&image, &OpenImage { options: writable(), ..OpenImage::default() }).unwrap_err();
-        assert!(
-            error.to_string().contains("QEMU has it open (shut the virtual machine down first)"),
-            "{error}"
-        );
+    for options in [&["-f", "qcow2"][..], &["-f", "qcow2", "-r"]] {
+        let image = dir.path().join(options.len().to_string());
+        qemu_img(&["create", "-q", "-f", "qcow2", text(&image), "8M"]).unwrap();
+        let qemu = Qemu::open(&image, options);
+        refused_by_qemu(|| change(&image, None));
         open_image(&image, &OpenImage::default()).unwrap();
-        drop(words);
-        qemu.wait().unwrap();
-        open_image(&image, &OpenImage { options: writable(), ..OpenImage::default() }).unwrap();
+        drop(qemu);
+        let device = change(&image, Some(Duration::MAX)).unwrap();
+        assert_eq!(qemu_img(&["resize", "-q", text(&image), "9M"]), Some(1));
+        drop(device);
     }
+}
+
+/// Only writers asked for QEMU's locks. `create -f` replaced the disk of a running virtual machine, whose writes were
+/// lost with the old file.
+#[test]
+fn an_image_that_qemu_has_is_not_replaced() {
+    let dir = TempDir::new().unwrap();
+    let Some(()) = needs::met(needs::tools(&["qemu-io"])) else { return };
+    for options in [&["-f", "raw"][..], &["-f", "raw", "-r"]] {
+        let image = dir.path().join(options.len().to_string());
+        std::fs::write(&image, [0; 1 << 16]).unwrap();
+        let qemu = Qemu::open(&image, options);
+        refused_by_qemu(|| Replaced::claim(&image, None));
+        drop(qemu);
+        let claimed = Replaced::claim(&image, Some(Duration::MAX)).unwrap();
+        assert!(!qemu_opens(&image, options), "{options:?}");
+        // It is not changed where it is.
+        assert!(writer_of(&image).is_none());
+        drop(claimed);
+    }
+}
+
+/// Whether `qemu-io` can open an image.
+fn qemu_opens(image: &Path, options: &[&str]) -> bool {
+    let mut command = needs::command("qemu-io");
+    command.args(options).args(["-c", "length"]).arg(image);
+    command.output().unwrap().status.success()
+}
+
+/// Only the image on top had QEMU's locks. While a volume in it was changed or mounted, QEMU could write to the images
+/// below, and the other way round.
+#[test]
+fn nobody_writes_to_a_backing_image() {
+    let dir = TempDir::new().unwrap();
+    let (base, top) = (dir.path().join("base"), dir.path().join("top"));
+    let Some(()) = needs::met(needs::tools(&["qemu-img", "qemu-io"])) else { return };
+    std::fs::write(&base, [0; 1 << 16]).unwrap();
+    let made = qemu_img(&["create", "-q", "-f", "qcow2", "-F", "raw", "-b", text(&base), text(&top)]);
+    assert_eq!(made, Some(0));
+    let qemu = Qemu::open(&base, &["-f", "raw"]);
+    let error = refused_by_qemu(|| change(&top, None));
+    assert!(error.contains(text(&base)), "{error}");
+    drop(qemu);
+    // Readers agree: a reader in QEMU, and one of ours, and the other way round.
+    let qemu = Qemu::open(&base, &["-f", "raw", "-r"]);
+    let device = change(&top, Some(Duration::MAX)).unwrap();
+    drop(qemu);
+    assert!(qemu_opens(&base, &["-f", "raw", "-r"]));
+    assert!(!qemu_opens(&base, &["-f", "raw"]));
+    drop(device);
+}
+
+/// The time to wait was for `flock` alone: what QEMU had was refused at once. No lock tells of the end of QEMU's, so
+/// the refusal may not come earlier than the time that was given.
+#[test]
+fn writers_and_readers_wait_for_qemu() {
+    let dir = TempDir::new().unwrap();
+    let Some(()) = needs::met(needs::tools(&["qemu-io"])) else { return };
+    let (short, long) = (Some(Duration::from_millis(200)), Some(Duration::from_secs(600)));
+    type Attempt = fn(&Path, Option<Duration>) -> Result<(), OpenError>;
+    let attempts: [(&str, Attempt); 2] = [
+        ("change", |image, wait| change(image, wait).map(drop)),
+        ("lock", |image, wait| open_locked(image, Share::Readers, wait).map(drop)),
+    ];
+    for (name, attempt) in attempts {
+        let image = dir.path().join(name);
+        std::fs::write(&image, [0; 1 << 16]).unwrap();
+        let qemu = Qemu::open(&image, &["-f", "raw"]);
+        let begin = Instant::now();
+        refused_by_qemu(|| attempt(&image, short));
+        assert!(begin.elapsed() >= Duration::from_millis(200), "{name}");
+        std::thread::scope(|scope| {
+            let (tell, told) = channel();
+            let image = &image;
+            let waiter = scope.spawn(move || {
+                tell.send(()).unwrap();
+                attempt(image, long)
+            });
+            told.recv().unwrap();
+            drop(qemu);
+            waiter.join().unwrap().unwrap();
+        });
+    }
+}
+
+/// Readers learnt of every writer but QEMU, and showed without a word what a virtual machine was changing.
+#[test]
+fn readers_learn_that_qemu_writes() {
+    let dir = TempDir::new().unwrap();
+    let image = dir.path().join("image");
+    let Some(()) = needs::met(needs::tools(&["qemu-io"])) else { return };
+    std::fs::write(&image, [0; 1 << 16]).unwrap();
+    let qemu = Qemu::open(&image, &["-f", "raw", "-r"]);
+    assert!(writer_of(&image).is_none());
+    drop(qemu);
+    let qemu = Qemu::open(&image, &["-f", "raw"]);
+    assert!(matches!(writer_of(&image), Some(Holder::Qemu)));
+    drop(qemu);
+    assert!(writer_of(&image).is_none());
 }
