@@ -229,6 +229,13 @@ if touch mnt/file 2> said; then fail "a time is changed on a mount that is read 
 findmnt -no OPTIONS mnt | grep -q noatime || fail "an option got lost: $(findmnt -no OPTIONS mnt)"
 bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,noatime,remount && touch mnt/file || fail "not writable again"
 umount mnt
+# Programs of a volume whose owners are exchanged get no rights, whatever is remounted without a word of it.
+bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,idmap=user
+bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,noatime,remount
+findmnt -no OPTIONS mnt | grep -q nosuid || fail "remounting gave set-user-ID programs their rights"
+bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,suid,remount
+if findmnt -no OPTIONS mnt | grep -q nosuid; then fail "suid is not obeyed"; fi
+umount mnt
 code=0; bin/mount.xebec "$PWD/image" "$PWD/mnt" -o remount,ro 2> said || code=$?
 [ $code = 32 ] && grep -q "$PWD/mnt" said || fail "exit code $code for what is not mounted: $(cat said)"
 code=0; bin/mount.xebec "$PWD/nothing" "$PWD/mnt" -o rw 2> said || code=$?

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::Parser as _;
 use fuse::mount::Wanted;
+use rustix::fs::StatVfsMountFlags;
 
 use crate::args::Cli;
 use crate::{commands, output};
@@ -52,7 +53,12 @@ fn remounted(arguments: &[OsString]) -> Option<Wanted> {
     let given: Vec<_> =
         rest.iter().filter_map(|text| text.to_str()).flat_map(|text| text.split(',')).collect();
     let wishes: Vec<_> = given.iter().filter_map(|text| options::parse(text).ok()).collect();
-    let wanted = Wanted { directory: directory.into(), ..Wishes::new(&wishes).ok()?.mount };
+    let mut wanted = Wanted { directory: directory.into(), ..Wishes::new(&wishes).ok()?.mount };
+    // What a mount refuses to programs may be implied (`idmap` implies nosuid): it is lifted by its own option alone.
+    let now = rustix::fs::statvfs(&wanted.directory).map(|mount| mount.f_flag);
+    let has = |flag| now.is_ok_and(|flags| flags.contains(flag));
+    wanted.no_suid |= has(StatVfsMountFlags::NOSUID) && !given.contains(&"suid");
+    wanted.no_dev |= has(StatVfsMountFlags::NODEV) && !given.contains(&"dev");
     given.contains(&"remount").then_some(wanted)
 }
 
