@@ -4,6 +4,8 @@
 
 #[path = "qcow2/cuts.rs"]
 mod cuts;
+#[path = "qcow2/failures.rs"]
+mod failures;
 #[path = "qcow2/hostile.rs"]
 mod hostile;
 
@@ -279,7 +281,10 @@ impl Device for Fixed {
     }
 }
 
-/// What a writer does not understand, or would make untrue, is refused with the next step; it can still be read.
+/// What a writer does not understand, or would make untrue, is refused with the next step. What cannot be read either
+/// is refused for readers: with the next step, too, if it is dirty or corrupt.
+///
+/// "Marked as corrupt" sent people to `-o ro`, which failed as well, and said nothing of `qemu-img check`.
 #[test]
 fn images_that_cannot_be_changed_say_what_to_do() {
     let dir = TempDir::new().unwrap();
@@ -333,7 +338,11 @@ fn images_that_cannot_be_changed_say_what_to_do() {
         assert!(error.to_string().contains(expected), "{error}");
         assert!(bytes == std::fs::read(&image).unwrap());
         // Encrypted bytes are not shown as if they were the disk.
-        assert!(open_image(&image, &OpenImage::default()).is_err(), "{expected}");
+        let reading = open_image(&image, &OpenImage::default()).unwrap_err().to_string();
+        for message in [error.to_string(), reading] {
+            assert!(at != 79 || message.contains("`qemu-img check -r all"), "{message}");
+            assert!(!message.contains("-o ro"), "{message}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The header of a qcow2 image, as far as somebody needs it who changes the image.
+//! The header of a qcow2 image: the fields that a writer needs.
 //!
 //! The format is that of QEMU's `docs/interop/qcow2.txt`. Reading is the business of the crate `imago`; what is judged
 //! here is whether the image may be changed.
@@ -11,7 +11,7 @@ use crate::device::Device;
 const LENGTH: usize = 104;
 /// Bytes of the L1 table and of the refcount table: the limits of QEMU.
 const L1_MAX: u64 = 32 << 20;
-const REFCOUNT_TABLE_MAX: u64 = 8 << 20;
+pub const REFCOUNT_TABLE_MAX: u64 = 8 << 20;
 /// Where the header keeps the place and the length of the refcount table.
 const REFCOUNT_TABLE: usize = 48;
 /// Where the header keeps the autoclear features.
@@ -140,6 +140,17 @@ impl Header {
         }
     }
 
+    /// Adds the next step to why an image cannot be read, where it is known.
+    pub fn advise(&self, error: io::Error) -> io::Error {
+        match self.incompatible & (DIRTY | CORRUPT) {
+            0 => error,
+            _ => io::Error::new(
+                error.kind(),
+                format!("{error} (repair it with `qemu-img check -r all IMAGE`)"),
+            ),
+        }
+    }
+
     /// Refuses what a writer may not change, or cannot.
     ///
     /// # Errors
@@ -153,9 +164,7 @@ impl Header {
             () if self.incompatible & !known != 0 => {
                 "it has incompatible features that are not known here; convert it with `qemu-img convert -O qcow2`"
             }
-            () if bit(CORRUPT) => {
-                "it is marked as corrupt; repair it with `qemu-img check -r all`, or read it with -o ro"
-            }
+            () if bit(CORRUPT) => "it is marked as corrupt; repair it with `qemu-img check -r all`",
             () if bit(DIRTY) => {
                 "it was not closed properly, and its refcounts may be wrong; repair it with `qemu-img check -r all`"
             }

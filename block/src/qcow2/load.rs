@@ -30,9 +30,10 @@ pub fn load(
     capacity: Option<u64>,
 ) -> io::Result<(Maps, Refcounts)> {
     let mut loader = Loader { file, header, bytes: 0, length: file.size() };
-    let refcounts = loader.refcounts(unit, capacity)?;
+    let mut refcounts = loader.refcounts(unit, capacity)?;
     let l1 = loader.l1()?;
     let tables = loader.tables(&l1)?;
+    refcounts.spare = TABLES_MAX.saturating_sub(loader.bytes);
     let mut rest = refcounts.clone();
     loader.count(&refcounts, &mut rest, &l1, &tables)?;
     let mut maps = Maps::new(header.clone(), tables, unit);

@@ -93,12 +93,6 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Adds those of a commit that failed.
-    pub fn merge(&mut self, other: Self) {
-        self.sectors.extend(other.sectors);
-        self.fresh.extend(other.fresh);
-    }
-
     /// Whether the file has this entry of a table.
     fn has(&self, table: usize, sector: usize) -> bool {
         !self.fresh.contains(&table) && !self.sectors.contains(&(table, sector))

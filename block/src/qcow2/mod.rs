@@ -4,9 +4,9 @@
 //! read in one way everywhere. Other files that an image names (a backing image, an external data file) are
 //! opened only when the caller allows it: an image from a stranger could name any file that we may read.
 //!
-//! `imago` writes qcow2, too, but not so that a power cut leaves a sound image: it enters a new L2 table into the L1
-//! table before the refcount of that table's cluster is in the file. So an image is changed by what is here, and
-//! `imago` reads what was not changed: compressed clusters and backing images.
+//! `imago` can write qcow2 as well, but its order of writes is not safe against power cuts: it enters a new L2 table
+//! into the L1 table before the refcount of that table's cluster is in the file. So all changes are made here, and
+//! `imago` only reads what is unchanged: compressed clusters and backing images.
 //!
 //! | file | subject |
 //! |---|---|
@@ -86,7 +86,8 @@ impl Qcow2Device {
         }
         let gate = Gate::new(follow, writable, others.clone());
         let storage = DeviceStorage::new(file.clone(), path).map_err(failed)?;
-        let image = shield(|| Qcow2::<DeviceStorage>::builder(storage).open(gate)).map_err(failed)?;
+        let image = shield(|| Qcow2::<DeviceStorage>::builder(storage).open(gate));
+        let image = image.map_err(|error| failed(header.advise(error)))?;
         let writer = match writable {
             true => Some(Writer::open(file, header).map_err(unchangeable)?),
             false => None,

@@ -10,7 +10,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::header::Header;
+use super::header::{Header, REFCOUNT_TABLE_MAX};
 
 /// Offsets of the format have 56 bits.
 const OFFSET_BITS: u32 = 56;
@@ -24,15 +24,6 @@ pub struct Marks {
     pub fresh: BTreeSet<usize>,
     /// The table lies elsewhere than the header of the file says.
     pub moved: bool,
-}
-
-impl Marks {
-    /// Adds those of a commit that failed.
-    pub fn merge(&mut self, other: Self) {
-        self.sectors.extend(other.sectors);
-        self.fresh.extend(other.fresh);
-        self.moved |= other.moved;
-    }
 }
 
 /// All refcounts of a file.
@@ -56,6 +47,8 @@ pub struct Refcounts {
     pub marks: Marks,
     /// Clusters of tables that were moved. The file still has the table there.
     pub left: Vec<u64>,
+    /// Bytes by which the tables in memory may still grow: those here and the L2 tables.
+    pub spare: u64,
 }
 
 impl Refcounts {
@@ -72,6 +65,7 @@ impl Refcounts {
             hint: 0,
             marks: Marks::default(),
             left: Vec::new(),
+            spare: u64::MAX,
         }
     }
 
@@ -178,6 +172,23 @@ impl Refcounts {
         Ok((first, count))
     }
 
+    /// A cluster for an L2 table.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn allocate_table(&mut self) -> io::Result<u64> {
+        let size = 1 << self.cluster_bits;
+        self.reserve(size)?;
+        let allocated = self.allocate(1).inspect_err(|_| self.spare += size);
+        Ok(allocated?.0)
+    }
+
+    /// Counts bytes of tables: an image that needs more memory than allowed could not be opened again.
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        self.spare = self.spare.checked_sub(bytes).ok_or(Errno::NOSPC)?;
+        Ok(())
+    }
+
     /// Makes sure that a block covers a cluster.
     fn cover(&mut self, cluster: u64) -> io::Result<()> {
         if cluster >= self.capacity {
@@ -188,6 +199,7 @@ impl Refcounts {
             return self.grow_table(index);
         }
         if self.blocks.get(index).is_some_and(Option::is_none) {
+            self.reserve(1 << self.cluster_bits)?;
             let first = (index as u64) << self.block_bits();
             self.add_block(index, first);
             self.set(first, 1);
@@ -211,15 +223,18 @@ impl Refcounts {
         let (mut blocks, mut clusters) = (1, 0);
         // More blocks make the table longer, which may take more blocks.
         for _ in 0..8 {
-            let entries = (index as u64 + blocks).max(self.table.len() as u64 * 3 / 2);
+            let ahead = (self.table.len() as u64 * 3 / 2).min(REFCOUNT_TABLE_MAX / 8);
+            let entries = (index as u64 + blocks).max(ahead);
             clusters = entries.div_ceil(per_cluster);
             blocks = (blocks + clusters).div_ceil(per_block);
         }
         let end = first + blocks + clusters;
-        if end > self.capacity || index as u64 + blocks > clusters * per_cluster {
+        let is_short = index as u64 + blocks > clusters * per_cluster;
+        if end > self.capacity || is_short || clusters << self.cluster_bits > REFCOUNT_TABLE_MAX {
             return Err(Errno::NOSPC.into());
         }
         let entries = usize::try_from(clusters * per_cluster).map_err(|_| Errno::NOSPC)?;
+        self.reserve((blocks + clusters - self.table_clusters()) << self.cluster_bits)?;
         let old = self.table_offset >> self.cluster_bits;
         self.left.extend(old..old + self.table_clusters());
         self.table.resize(entries, 0);
@@ -251,6 +266,7 @@ mod tests {
             hint: 0,
             marks: Marks::default(),
             left: Vec::new(),
+            spare: u64::MAX,
         }
     }
 
@@ -293,6 +309,35 @@ mod tests {
                 assert!(all.get(block >> 9) == 1 && seen.insert(block >> 9));
             }
         }
+    }
+
+    /// Opening an image refuses a refcount table above QEMU's limit, and tables that need too much memory. A writer
+    /// could grow them past both.
+    #[test]
+    fn tables_grow_no_larger_than_what_can_be_opened() {
+        let limit = REFCOUNT_TABLE_MAX / 8;
+        let mut all = refcounts(9, 4);
+        let (last, blocks) = ((limit - 200) << all.block_bits(), all.table.len());
+        all.cover(last).unwrap();
+        assert!(blocks < all.table.len() && all.table.len() as u64 <= limit);
+        let error = all.cover(limit << all.block_bits()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+
+        let mut all = refcounts(9, 4);
+        let bytes =
+            |all: &Refcounts| (all.table.len() * 8 + all.blocks.iter().flatten().count() * 512) as u64;
+        all.spare = 100 << 10;
+        let (before, mut tables) = (bytes(&all), 0);
+        let error = loop {
+            // Data and L2 tables, as they come.
+            match all.allocate(200).and_then(|_| all.allocate_table()) {
+                Ok(_) => tables += 512,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        assert_eq!(bytes(&all) - before + tables + all.spare, 100 << 10);
+        assert!(all.spare < 8192, "{}", all.spare);
     }
 
     #[test]

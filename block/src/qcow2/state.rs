@@ -11,9 +11,13 @@
 //! | 2 | the refcount table's entries for new blocks, or the header's for a new table |
 //! | 3 | entries of L2 tables, and of the L1 table for new L2 tables |
 //! | 4 | refcounts that became smaller: of what step 3 has let go |
+//!
+//! After a step that failed, nobody knows how much of it is in the file. So there is no second try: the writer accepts
+//! no more changes.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 
 use super::header::Header;
 use super::maps::{Entry, Maps};
@@ -28,10 +32,8 @@ pub type Write = (u64, Vec<u8>);
 pub struct Plan {
     /// The writes of each of the first three steps.
     pub steps: [Vec<Write>; 3],
-    /// Clusters that nothing refers to after that.
+    /// Clusters that nothing refers to after that: each is once here for each reference.
     freed: Vec<u64>,
-    refcount_marks: refcounts::Marks,
-    map_marks: maps::Marks,
 }
 
 impl Plan {
@@ -74,7 +76,7 @@ impl State {
     /// `ENOSPC`.
     pub fn add_table(&mut self, cluster: u64) -> io::Result<()> {
         if !self.maps.has_table(cluster) {
-            let (at, _) = self.refcounts.allocate(1)?;
+            let at = self.refcounts.allocate_table()?;
             self.maps.add_table(cluster, at << self.header.cluster_bits);
         }
         Ok(())
@@ -129,8 +131,7 @@ impl State {
         );
         let sectors: BTreeSet<_> = map_marks.fresh.iter().map(|index| index / per_sector).collect();
         third.extend(sectors.into_iter().map(|sector| self.maps.l1_sector(sector)));
-        self.maps.under_way = map_marks.clone();
-        (plan.refcount_marks, plan.map_marks) = (refcount_marks, map_marks);
+        self.maps.under_way = map_marks;
         plan
     }
 
@@ -160,24 +161,33 @@ impl State {
         (self.refcounts.table_offset + (sector * self.unit) as u64, bytes)
     }
 
-    /// After a commit: what it let go of is free; the writes that say so, and the marks of those.
-    pub fn finish(&mut self, plan: Plan) -> (Vec<Write>, refcounts::Marks) {
+    /// The clusters of the file that are free after a commit, as runs in their order.
+    pub fn unused(&self, plan: &Plan) -> Vec<Range<u64>> {
+        let mut freed = plan.freed.clone();
+        freed.sort_unstable();
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for references in freed.chunk_by(|a, b| a == b) {
+            let Some(cluster) = references.first().copied() else { continue };
+            if self.refcounts.get(cluster) != references.len() as u64 {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(run) if run.end == cluster => run.end += 1,
+                _ => runs.push(cluster..cluster + 1),
+            }
+        }
+        runs
+    }
+
+    /// After a commit: what it let go of is free; the writes that say so.
+    pub fn finish(&mut self, plan: Plan) -> Vec<Write> {
         self.maps.under_way = maps::Marks::default();
         for cluster in plan.freed {
             self.refcounts.release(cluster);
         }
         let sectors = std::mem::take(&mut self.refcounts.marks.sectors);
-        let marks = refcounts::Marks { sectors, ..refcounts::Marks::default() };
         let mut writes = Vec::new();
-        self.write_blocks(&marks, &mut writes);
-        (writes, marks)
-    }
-
-    /// After a commit that failed: the next one writes it again.
-    pub fn put_back(&mut self, plan: Plan) {
-        self.maps.under_way = maps::Marks::default();
-        self.maps.marks.merge(plan.map_marks);
-        self.refcounts.marks.merge(plan.refcount_marks);
-        self.freed.extend(plan.freed);
+        self.write_blocks(&refcounts::Marks { sectors, ..refcounts::Marks::default() }, &mut writes);
+        writes
     }
 }

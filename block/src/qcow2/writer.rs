@@ -10,13 +10,13 @@
 //! | lock | held |
 //! |---|---|
 //! | `claims` | on clusters of the disk while they get other places in the file |
-//! | `gate`, shared | while data moves; alone, for a moment, before clusters that were let go of are free |
+//! | `gate`, shared | while data moves; alone, for a moment, before clusters that were let go of are punched and free |
 //! | `state` | while maps and refcounts are looked at or changed; never over a transfer |
 //! | `commit` | by the one commit at a time |
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
 
@@ -26,7 +26,7 @@ use super::load::load;
 use super::maps::{COPIED, Entry, ZERO};
 use super::state::{Plan, State, Write};
 use crate::device::{Device, Durability};
-use crate::error::DeviceError;
+use crate::error::{DeviceError, Operation};
 
 /// Bytes that get new places at once.
 const RUN_MAX: u64 = 4 << 20;
@@ -55,6 +55,8 @@ pub struct Writer {
     gate: RwLock<()>,
     claims: Claims,
     commit: Mutex<()>,
+    /// The first flush that failed.
+    failure: OnceLock<DeviceError>,
 }
 
 impl Writer {
@@ -86,7 +88,7 @@ impl Writer {
         }
         let state = RwLock::new(state);
         let (gate, claims, commit) = (RwLock::default(), Claims::default(), Mutex::default());
-        Ok(Self { file, header, grows, state, gate, claims, commit })
+        Ok(Self { file, header, grows, state, gate, claims, commit, failure: OnceLock::new() })
     }
 
     fn look(&self) -> RwLockReadGuard<'_, State> {
@@ -99,6 +101,28 @@ impl Writer {
 
     fn enter(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses all changes after a flush that failed: nobody knows what of it is in the file, and so neither which
+    /// order of further writes is safe.
+    fn refuse_after_failure(&self) -> Result<(), DeviceError> {
+        self.failure.get().map_or(Ok(()), |first| Err(self.copy_of(first)))
+    }
+
+    /// Remembers an error that may have cost writes of a flush.
+    fn remember(&self, error: &DeviceError) {
+        // The first one stays.
+        let _ = self.failure.set(self.copy_of(error));
+    }
+
+    fn copy_of(&self, error: &DeviceError) -> DeviceError {
+        DeviceError::Io {
+            device: self.file.describe().into(),
+            what: error.what(),
+            offset: error.offset(),
+            length: error.length(),
+            source: io::Error::from_raw_os_error(error.errno()),
+        }
     }
 
     /// Fills `buf` from the disk.
@@ -173,6 +197,7 @@ impl Writer {
         how: Durability,
         elsewhere: Elsewhere<'_>,
     ) -> io::Result<()> {
+        self.refuse_after_failure().map_err(io::Error::other)?;
         if buf.is_empty() {
             return Ok(());
         }
@@ -219,7 +244,12 @@ impl Writer {
         if end > self.file.size() {
             self.reach(&mut self.change(), end)?;
         }
-        self.file.write_at(offset, bytes, how).map_err(io::Error::other)
+        let written = self.file.write_at(offset, bytes, how);
+        if how == Durability::Fua {
+            // The system reports a lost write once: here, even if it was one of a flush.
+            written.as_ref().err().into_iter().for_each(|error| self.remember(error));
+        }
+        written.map_err(io::Error::other)
     }
 
     /// Makes the file long enough. The lock is that of whoever does so.
@@ -330,8 +360,9 @@ impl Writer {
     /// Makes whole clusters of a range read as zeros and frees their places; what of the range remains at both ends.
     ///
     /// # Errors
-    /// `ENOSPC`, as an L2 table may be needed.
+    /// `ENOSPC`, as an L2 table may be needed; that of a flush that failed.
     pub fn zero_clusters(&self, offset: u64, length: u64) -> io::Result<[Range<u64>; 2]> {
+        self.refuse_after_failure().map_err(io::Error::other)?;
         let size = self.header.cluster_size();
         let end = offset + length;
         let first = offset.div_ceil(size);
@@ -378,24 +409,36 @@ impl Writer {
     /// Makes everything stable that was written: a commit.
     ///
     /// # Errors
-    /// What the file reports; the next flush then writes the same again.
+    /// What the file reports. Every later change and flush then fails with the same error.
     pub fn flush(&self) -> Result<(), DeviceError> {
         let _one = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refuse_after_failure()?;
+        self.commit().inspect_err(|error| self.remember(error))
+    }
+
+    fn commit(&self) -> Result<(), DeviceError> {
         let plan = self.change().take();
-        if let Err(error) = self.write_plan(&plan) {
-            self.change().put_back(plan);
-            return Err(error);
-        }
+        self.write_plan(&plan)?;
         if plan.frees() {
             // Whoever moves data where it lay before is done after this.
             drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+            let unused = self.look().unused(&plan);
+            self.punch(&unused)?;
         }
-        let (last, marks) = self.change().finish(plan);
-        let written = self.write_all(&last);
-        if written.is_err() {
-            self.change().refcounts.marks.merge(marks);
+        let last = self.change().finish(plan);
+        self.write_all(&last)
+    }
+
+    /// Gives the room of clusters back, to which the file refers no more and which are not free for others yet.
+    fn punch(&self, runs: &[Range<u64>]) -> Result<(), DeviceError> {
+        let bits = self.header.cluster_bits;
+        for run in runs {
+            let (start, end) = (run.start << bits, (run.end << bits).min(self.file.size()));
+            if start < end {
+                self.file.discard(start, end - start)?;
+            }
         }
-        written
+        Ok(())
     }
 
     fn write_plan(&self, plan: &Plan) -> Result<(), DeviceError> {
@@ -413,15 +456,14 @@ impl Writer {
 
     fn write_all(&self, writes: &[Write]) -> Result<(), DeviceError> {
         for (offset, bytes) in writes {
-            self.write_file(*offset, bytes, Durability::Buffered).map_err(|source| {
-                let (device, length) = (self.file.describe().into(), bytes.len() as u64);
-                DeviceError::Io {
-                    device,
-                    what: crate::error::Operation::Write,
+            self.write_file(*offset, bytes, Durability::Buffered).map_err(|error| {
+                error.downcast().unwrap_or_else(|source| DeviceError::Io {
+                    device: self.file.describe().into(),
+                    what: Operation::Write,
                     offset: *offset,
-                    length,
+                    length: bytes.len() as u64,
                     source,
-                }
+                })
             })?;
         }
         Ok(())

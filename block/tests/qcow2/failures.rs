@@ -1,0 +1,147 @@
+//! A storage that fails once while an image is changed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+use xebec_block::{
+    Device, DeviceError, Durability, FileDevice, MemoryDevice, OpenOptions, Operation, Qcow2Device,
+};
+
+use crate::{DISK, Random, images, qemu_img, step, text, writable};
+
+/// Fails one write or flush. Of a write that fails, the first half is in the file.
+struct FailsOnce {
+    inner: MemoryDevice,
+    /// Writes and flushes until that one.
+    left: AtomicUsize,
+}
+
+impl FailsOnce {
+    fn fails(&self) -> bool {
+        let less = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) == Ok(1)
+    }
+
+    fn error(&self, what: Operation) -> DeviceError {
+        let source = Errno::NODEV.into();
+        DeviceError::Io { device: self.describe().into(), what, offset: 0, length: 0, source }
+    }
+}
+
+impl Device for FailsOnce {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn logical_sector_size(&self) -> u32 {
+        512
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+        if self.fails() {
+            self.inner.write_at(offset, &buf[..buf.len() / 1024 * 512], how)?;
+            return Err(self.error(Operation::Write));
+        }
+        self.inner.write_at(offset, buf, how)
+    }
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        self.inner.set_size(size)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.fails() { Err(self.error(Operation::Flush)) } else { self.inner.flush() }
+    }
+    fn describe(&self) -> String {
+        "a storage that fails once".into()
+    }
+}
+
+/// A flush that failed was tried again, as if nothing of it were in the file. But what it had written may have been:
+/// the second try wrote tables, to which the file referred already, in its first step, before any refcount was stable;
+/// and refcounts that a failed sync had lost were never written again. After a failure there is no second try.
+#[test]
+fn nothing_is_changed_after_a_flush_that_failed() {
+    let dir = TempDir::new().unwrap();
+    let Some(images) = images(&dir) else { return };
+    let mut failed = 0;
+    for (name, image, model) in images {
+        let initial = std::fs::read(&image).unwrap();
+        for nth in 1..200 {
+            let inner = MemoryDevice::from_bytes(&initial);
+            let file = Arc::new(FailsOnce { inner, left: AtomicUsize::new(0) });
+            let device = Qcow2Device::open(file.clone(), &image, Some(OpenOptions::default())).unwrap();
+            let (mut random, mut model) = (Random::new(3), model.clone());
+            for _ in 0..12 {
+                step(&mut random, &device, &mut model);
+            }
+            file.left.store(nth, Ordering::SeqCst);
+            let errno = Errno::NODEV.raw_os_error();
+            // One that has fewer writes and syncs ends well: all of them have failed once.
+            let Err(error) = device.flush() else { break };
+            failed += 1;
+            assert_eq!(error.errno(), errno, "{name}, {nth}: {error}");
+            let later = [
+                device.flush(),
+                device.write_at(0, &[1; 512], Durability::Buffered),
+                device.write_at(1 << 20, &[1; 512], Durability::Fua),
+                device.zero(0, DISK as u64),
+                device.discard(0, DISK as u64).map(drop),
+            ];
+            for (index, result) in later.into_iter().enumerate() {
+                let error = result.expect_err(&format!("{name}, {nth}: {index}"));
+                assert_eq!(error.errno(), errno, "{name}, {nth}: {error}");
+            }
+            // It can still be read.
+            device.read_at(0, &mut vec![0; DISK]).unwrap();
+            drop(device);
+            let mut bytes = vec![0; file.size() as usize];
+            file.read_at(0, &mut bytes).unwrap();
+            std::fs::write(&image, &bytes).unwrap();
+            let found = qemu_img(&["check", "-q", text(&image)]).unwrap();
+            assert!(matches!(found, 0 | 3), "{name}, {nth}: qemu-img check exits with {found}");
+        }
+        std::fs::write(&image, &initial).unwrap();
+    }
+    assert!(failed > 60, "only {failed} flushes failed");
+}
+
+/// Clusters that were free for new data kept their room in the file.
+#[test]
+fn clusters_that_are_freed_give_their_room_back() {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = TempDir::new().unwrap();
+    let image = dir.path().join("image");
+    let Some(_) = qemu_img(&["create", "-q", "-f", "qcow2", text(&image), "8M"]) else { return };
+    let file = Arc::new(FileDevice::open(&image, &writable()).unwrap());
+    let device = Qcow2Device::open(file.clone(), &image, None).unwrap();
+    device.write_at(0, &vec![7; 8 << 20], Durability::Buffered).unwrap();
+    device.flush().unwrap();
+    let room = || std::fs::metadata(&image).unwrap().blocks() * 512;
+    let full = room();
+    // Tells whether this file system makes holes.
+    let spare = dir.path().join("spare");
+    std::fs::write(&spare, vec![7; 1 << 20]).unwrap();
+    if !FileDevice::open(&spare, &writable()).unwrap().discard(0, 1 << 20).unwrap() {
+        return;
+    }
+    assert!(device.discard(1 << 20, 6 << 20).unwrap());
+    device.flush().unwrap();
+    assert!(room() + (6 << 20) <= full, "{full} -> {}", room());
+    let mut found = vec![0; 8 << 20];
+    device.write_at(2 << 20, &[8; 65536], Durability::Buffered).unwrap();
+    device.flush().unwrap();
+    device.read_at(0, &mut found).unwrap();
+    let expected = |at: usize| match at >> 16 {
+        32 => 8,
+        16..112 => 0,
+        _ => 7,
+    };
+    assert!(found.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    drop((device, file));
+    assert_eq!(qemu_img(&["check", "-q", text(&image)]), Some(0));
+}
