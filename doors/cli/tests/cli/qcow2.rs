@@ -76,6 +76,28 @@ fn every_command_that_changes_a_volume_changes_it_in_qcow2() {
     judge(&scene, &image, &[("/synced", "from the tree")], &[]);
 }
 
+/// `mkfs -f` wrote a raw volume over the container, as large as its file happened to be, and `shrink` said of a qcow2
+/// image that the device or partition keeps its size. Both name the command that does it.
+#[test]
+fn what_is_not_done_in_qcow2_names_the_command_that_does_it() {
+    let Some(()) = needs::met(needs::tools(&["qemu-img"])) else { return };
+    let scene = Scene::new(Sample::Clean);
+    let (image, tree) = (scene.beside("disk.qcow2"), scene.beside("tree"));
+    std::fs::create_dir(&tree).unwrap();
+    let [name, tree] = [&image, &tree].map(|path| path.display().to_string());
+    let made = ["create", "--format", "qcow2", "--size", "400m", "--from", &tree, &name];
+    xebec().args(made).assert().success();
+    let before = std::fs::read(&image).unwrap();
+    for words in [&["mkfs", "-f", &name][..], &["mkfs", "-f", "--size", "1g", &name], &["mkfs", &name]] {
+        let said = stderr(xebec().args(words));
+        assert!(said.contains("`xebec create --format qcow2 -f --from DIR`"), "{words:?}: {said}");
+        assert!(before == std::fs::read(&image).unwrap(), "{words:?}");
+    }
+    let said = stderr(xebec().args(["minimize", &name]));
+    assert!(said.contains("`qemu-img resize --shrink`"), "{said}");
+    judge(&scene, &image, &[], &[]);
+}
+
 /// An overlay takes the changes; what it lies on is read only, and nobody may change it meanwhile.
 #[test]
 fn an_overlay_takes_the_changes() {

@@ -259,7 +259,10 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
     let Shrunk { before, after, end } = shrunk;
     let bytes = after * u64::from(block);
     if after < before && device.set_size(bytes).is_err() {
-        messages.note("the device or partition keeps its size");
+        messages.note(
+            "the device, the partition or the disk in a qcow2 image keeps its size (make it smaller with sfdisk, \
+             lvreduce or `qemu-img resize --shrink`)",
+        );
     }
     let ag_count = open::superblock(&device)?.geometry.ag_count();
     let device_bytes = device.size();

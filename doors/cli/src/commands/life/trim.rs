@@ -87,7 +87,11 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
         out.flush()?;
     }
     if done.taken < done.bytes && after.is_some() {
-        opened.messages.note("the file system that the image lies on makes no holes: nothing became smaller");
+        opened.messages.note(match done.taken {
+            0 => "nothing became smaller: the file system that the image lies on makes no holes, or no free space \
+                  fills a cluster of the image",
+            _ => "some free space stays allocated: it shares clusters of the image with data",
+        });
     }
     Ok(DONE)
 }

@@ -56,6 +56,9 @@ impl Target {
             Err(error) => bail!("cannot be opened: {error}"),
         };
         let file = unless_ending(path, global, || FileDevice::open(path, &options))?;
+        if metadata.is_file() {
+            refuse_qcow2(&file, path)?;
+        }
         if !wish.force {
             refuse_known(&file, path)?;
         }
@@ -164,6 +167,18 @@ impl Target {
         }
         Ok(())
     }
+}
+
+/// A volume that was made over a qcow2 image, as `mkfs` makes it, would be as large as that file happens to be.
+fn refuse_qcow2(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
+    if probe(device)?.class != Class::Qcow2 {
+        return Ok(());
+    }
+    bail!(
+        "{} holds a qcow2 image: make a new one with `xebec create --format qcow2 -f --from DIR`, or delete the file \
+         first",
+        path.display()
+    )
 }
 
 /// Whatever is known is somebody's.
