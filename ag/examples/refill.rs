@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use base::Ino;
 use block::MemoryDevice;
-use log::engine::unlogged::Unlogged;
-use log::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
+use journal::engine::unlogged::Unlogged;
+use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
 use xebec_ag::{AllocInode, Costs, Groups};
 
 struct Volume {

@@ -1,7 +1,7 @@
 //! Allocations that fail on command, for tests of what happens above. A build without debug
 //! assertions has nothing of it but an empty function: a feature would build the engine once more for each package.
 
-use log::engine::Error;
+use journal::engine::Error;
 
 /// Which allocations of a volume fail.
 #[derive(Debug, Default)]

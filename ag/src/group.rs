@@ -21,8 +21,8 @@ use format::agf::RawAgf;
 use format::agfl::{self, Agfl, RawAgfl};
 use format::ondisk::{OnDisk, U32};
 use format::{Damage, Geometry, Place};
-use log::engine::target::StableHook;
-use log::engine::{BufferId, BusyExtent, Error, Extent, Transaction};
+use journal::engine::target::StableHook;
+use journal::engine::{BufferId, BusyExtent, Error, Extent, Transaction};
 
 use crate::faults::Faults;
 use crate::inodes::{AgInodes, InodeOptions, VolumeInodes};

@@ -26,7 +26,7 @@ use format::agf::RawAgf;
 use format::agi::{NULL_AG_INO, RawAgi};
 use format::btree::BnoBt;
 use format::limits::Shape;
-use log::engine::{BufferId, Error, Transaction};
+use journal::engine::{BufferId, Error, Transaction};
 
 use crate::group::{Group, Groups, OpenAg, agf};
 use crate::space::claim::Claim;

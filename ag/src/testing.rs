@@ -11,9 +11,9 @@ use check::{Finding, Observer, Options};
 use format::btree::{BnoBt, CntBt};
 use format::superblock::Superblock;
 use format::{Geometry, checksum};
-use log::engine::target::StableHook;
-use log::engine::unlogged::Unlogged;
-use log::engine::{BufferCache, BusyExtent, CommitTarget, Error, LogReservation, Transaction};
+use journal::engine::target::StableHook;
+use journal::engine::unlogged::Unlogged;
+use journal::engine::{BufferCache, BusyExtent, CommitTarget, Error, LogReservation, Transaction};
 
 use crate::Owner;
 use crate::group::{Groups, OpenAg, agf};

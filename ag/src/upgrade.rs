@@ -11,7 +11,7 @@ use format::agi::RawAgi;
 use format::btree::{FinoBt, InoBt, RefcountBt};
 use format::fresh::empty_root;
 use format::ondisk::OnDisk;
-use log::engine::{Error, Extent, Transaction};
+use journal::engine::{Error, Extent, Transaction};
 
 use crate::btree::{Cursor, Home, Kind, Root, Tree};
 use crate::group::{Group, Groups};

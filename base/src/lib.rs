@@ -1,4 +1,4 @@
-//! What every rung shares: units as types, errors' numbers, and what concurrency and replayable tests stand on.
+//! What every layer shares: units as types, errors' numbers, and what concurrency and replayable tests stand on.
 //!
 //! | part | subject |
 //! |---|---|

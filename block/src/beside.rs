@@ -1,7 +1,7 @@
 //! What the host's file system keeps beside a file, by its name in an open directory: without opening the file, which
 //! costs more than the answer, and which not everybody may.
 //!
-//! It lives here because calls that no crate has yet need `unsafe`, and this rung is where that is at home. Kernels
+//! It lives here because calls that no crate has yet need `unsafe`, and this layer is where that is at home. Kernels
 //! that are older than the calls answer `ENOSYS`; [`fsxattr`](crate::fsxattr) works everywhere.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The one trait of this rung: a random-access byte device.
+//! The one trait of this layer: a random-access byte device.
 //!
 //! # Invariants
 //! - Offsets and lengths are bytes. A transfer is exact: it moves every byte or returns an error.

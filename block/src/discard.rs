@@ -1,6 +1,6 @@
 //! Telling a block device that a range is not wanted any more (`BLKDISCARD`).
 //!
-//! It lives here because an `ioctl` needs `unsafe`, and this rung is where that is at home.
+//! It lives here because an `ioctl` needs `unsafe`, and this layer is where that is at home.
 
 use std::os::fd::AsFd;
 

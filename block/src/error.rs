@@ -1,4 +1,4 @@
-//! What can go wrong with a device, worded as help, each with an errno for the doors that need one.
+//! What can go wrong with a device, worded as help, each with an errno for front ends that need one.
 
 use std::fmt;
 use std::io;

@@ -1,6 +1,6 @@
 //! Where the host's file system keeps what a file holds (`FS_IOC_FIEMAP`), to see which files share blocks.
 //!
-//! It lives here because an `ioctl` needs `unsafe`, and this rung is where that is at home.
+//! It lives here because an `ioctl` needs `unsafe`, and this layer is where that is at home.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
 //! The flags and the project id that the host's file system keeps beside a file (`FS_IOC_FSGETXATTR`).
 //!
-//! It lives here because an `ioctl` needs `unsafe`, and this rung is where that is at home.
+//! It lives here because an `ioctl` needs `unsafe`, and this layer is where that is at home.
 
 use std::io;
 use std::os::fd::AsFd;

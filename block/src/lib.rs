@@ -1,6 +1,6 @@
 //! Devices: files through io_uring or pread, memory, overlays, partitions, qcow2.
 //!
-//! This rung moves bytes. It knows nothing of what a block means, but the magic numbers by which it can
+//! This layer moves bytes. It knows nothing of what a block means, but the magic numbers by which it can
 //! name a foreign image.
 //!
 //! | file | subject |

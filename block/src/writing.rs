@@ -1,7 +1,7 @@
 //! Writes to a file that are more than `pwrite`: stable at once, past the page cache's memory, or asked to be on their
 //! way to the medium.
 //!
-//! [`start`] lives here because the call needs `unsafe`, and this rung is where that is at home.
+//! [`start`] lives here because the call needs `unsafe`, and this layer is where that is at home.
 
 use std::fs::File;
 use std::io::{self, IoSlice};

@@ -1,10 +1,10 @@
-//! What the cache needs of what lies below: a narrow door, so that it is tested on a simple volume in memory, too.
+//! What the cache needs of what lies below: a narrow interface, so that it is tested on a simple volume in memory, too.
 
 use std::fmt::Debug;
 
 use base::{FsBlock, Ino};
 use block::Device;
-use log::engine::Error;
+use journal::engine::Error;
 
 /// What a block of a file is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Release, SeqCst};
 
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::backing::Backing;
 use crate::contents::Contents;

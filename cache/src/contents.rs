@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64 as Seq, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::lock::{Brief, Mutex, OwnedRead, OwnedWrite, Rank, RwLock};
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::ahead::Ahead;
 use crate::backing::{Backing, Mapping, Rooms};

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use base::lock::{Mutex, Rank};
-use log::engine::Error;
+use journal::engine::Error;
 
 /// The failures of one file.
 #[derive(Debug)]

@@ -12,48 +12,48 @@ use std::time::Duration;
 
 use base::lock::{Condvar, Mutex, Rank};
 use base::thread::JoinHandle;
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::backing::Backing;
 use crate::cache::{Cache, Listed};
 
-/// Wakes the flusher. It stays rung until it is heard.
+/// Wakes the flusher. It stays layer until it is heard.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    state: Mutex<(bool, bool)>, // rung, to end
-    rung: Condvar,
+    state: Mutex<(bool, bool)>, // layer, to end
+    layer: Condvar,
     quiet: std::sync::atomic::AtomicBool,
 }
 
 impl Default for Bell {
     fn default() -> Self {
         let state = Mutex::new(Rank::Leaf, (false, false));
-        Self { state, rung: Condvar::new(), quiet: std::sync::atomic::AtomicBool::new(true) }
+        Self { state, layer: Condvar::new(), quiet: std::sync::atomic::AtomicBool::new(true) }
     }
 }
 
 impl Bell {
-    /// Rings, unless it is rung.
+    /// Rings, unless it is layer.
     pub fn ring(&self) {
-        // The flusher that hears this sees what the caller did before, whoever has rung.
+        // The flusher that hears this sees what the caller did before, whoever has layer.
         if self.quiet.swap(false, AcqRel) {
             self.state.lock().0 = true;
-            self.rung.notify_one();
+            self.layer.notify_one();
         }
     }
 
     fn end(&self) {
         self.state.lock().1 = true;
-        self.rung.notify_one();
+        self.layer.notify_one();
     }
 
-    /// Waits until it is rung or so long; `false` where the end has come.
+    /// Waits until it is layer or so long; `false` where the end has come.
     fn wait(&self, longest: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.0 && !state.1 {
             match longest.is_zero() {
-                true => self.rung.wait(&mut state),
-                false => drop(self.rung.wait_for(&mut state, longest)),
+                true => self.layer.wait(&mut state),
+                false => drop(self.layer.wait_for(&mut state, longest)),
             }
         }
         state.0 = false;

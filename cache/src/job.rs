@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use base::FsBlock;
 use base::lock::{OwnedGuard, OwnedRead};
-use log::engine::Error;
+use journal::engine::Error;
 use smallvec::SmallVec;
 
 use crate::backing::{Backing, Claimed, Kind, Want, Written};

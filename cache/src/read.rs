@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base::lock::OwnedWrite;
 use block::ReadRequest;
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::backing::{Backing, Kind, Mapping};
 use crate::contents::Contents;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::backing::{Backing, Kind, Mapping};
 use crate::contents::Contents;

@@ -9,7 +9,7 @@ use format::damage::Damage;
 use format::ensure;
 use format::inode::{MAGIC, RawInode};
 use format::ondisk::OnDisk;
-use log::engine::Extent;
+use journal::engine::Extent;
 
 /// Where an inode lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use format::inode::{ForkKind, flags2};
 use format::log::exchange::{Exchange, flags};
 use format::log::item::ItemType;
 use format::ondisk::U64;
-use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
 
 use crate::extents::Piece;
 use crate::fork::deferred::{Change, map_later};

@@ -8,7 +8,7 @@ use base::{FsBlock, Ino};
 use format::Geometry;
 use format::extent::Extent;
 use format::inode::{ForkKind, ag_of};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use crate::space::{self, Owner, Run, Space, Want};
 

@@ -5,7 +5,7 @@
 //! | [`Inode`] | the inode, shared by the table, users, the log and the active item list |
 //! | [`InodeRef`] | a user's hold on it: while one exists, an unlinked file keeps its contents |
 //! | [`LockedInode`] | the proof that a thread holds its lock, and what it hands to a commit |
-//! | [`Attached`] | what an upper rung keeps with an inode: contents in memory |
+//! | [`Attached`] | what an upper layer keeps with an inode: contents in memory |
 //!
 //! # Invariants
 //! - One object per inode number: the table sees to that, and drops only what nobody else holds.
@@ -28,7 +28,7 @@ use base::{Ino, Lsn};
 use format::checksum::{self, Zeros};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::ondisk::{OnDisk, U64};
-use log::engine::{Error, Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
+use journal::engine::{Error, Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
 use zerocopy::IntoBytes;
 
 use crate::cluster::{self, Place};
@@ -43,7 +43,7 @@ const FREE: u32 = 1 << 29;
 const HOMELESS: u32 = 1 << 28;
 const USERS: u32 = HOMELESS - 1;
 
-/// What an upper rung keeps with an inode. It must not hold the inode itself, or nobody would ever drop either.
+/// What an upper layer keeps with an inode. It must not hold the inode itself, or nobody would ever drop either.
 pub trait Attached: Any + Send + Sync {
     /// The file is about to be freed, and nobody uses it: whatever is to be written is not, and what was reserved for
     /// it goes back. Called without a lock, before the file's blocks are freed; the slot is emptied later.

@@ -9,7 +9,7 @@ use format::inode::{ForkKind, RawInode, flags2};
 use format::log::inode::{RawInodeFormat, RawLogInode, fields};
 use format::log::item::ItemType;
 use format::ondisk::{LeU16, LeU32, LeU64, OnDisk, U16, U32, U64};
-use log::engine::Regions;
+use journal::engine::Regions;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::cluster::Place;

@@ -7,7 +7,7 @@ use ag::Costs;
 use ag::reservation::Bound;
 use format::Geometry;
 use format::btree::{BmBt, BnoBt, Btree, InoBt, MAX_LEVELS, RmapBt};
-use log::engine::LogReservation;
+use journal::engine::LogReservation;
 
 use crate::contents::{CHANGES_AT_ONCE, FINISHED_AT_ONCE, RUNS_AT_ONCE};
 use crate::inactive::FREED_AT_ONCE;

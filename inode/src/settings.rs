@@ -10,7 +10,7 @@ use format::Geometry;
 use format::extent::MAX_EXTENT_BLOCKS;
 use format::inode::{FileType, ForkKind, flags, flags2};
 use format::ondisk::{U16, U32, U64};
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::contents::step::shares;
 use crate::shared::Shared;
@@ -184,7 +184,7 @@ fn hint(bytes: u32, geometry: &Geometry) -> Result<u32, Error> {
 
 #[cfg(test)]
 mod tests {
-    use log::engine::Loggable;
+    use journal::engine::Loggable;
 
     use super::*;
     use crate::tests::volume::{Volume, options};

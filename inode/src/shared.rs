@@ -10,7 +10,7 @@ use format::checksum::Zeros;
 use format::inode::RawInode;
 use format::ondisk::OnDisk;
 use format::timestamp::Timestamp;
-use log::engine::{Bases, BufferCache, CommitTarget, Error, LogReservation, Transaction};
+use journal::engine::{Bases, BufferCache, CommitTarget, Error, LogReservation, Transaction};
 
 use crate::inactive::Queues;
 use crate::reservation::Reservations;

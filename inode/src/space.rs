@@ -1,11 +1,11 @@
-//! What inodes need of the allocation groups: a narrow door, so that forks are tested on a simple allocator, too.
+//! What inodes need of the allocation groups: a narrow interface, so that forks are tested on a simple allocator, too.
 
 use std::fmt::Debug;
 
 use base::{FsBlock, Ino};
 use format::extent::Extent;
 use format::inode::ForkKind;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 /// Whose blocks they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use format::ondisk::{LeU32, OnDisk, U32, U64};
 use format::payload::PayloadHeader;
 use format::symlink::{self, MAGIC, MAX_TARGET};
 use format::{ForkBlock, Geometry};
-use log::engine::{Error, Extent as DiskExtent, Transaction};
+use journal::engine::{Error, Extent as DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
 use crate::extents::ExtentList;

@@ -24,8 +24,8 @@ use base::percpu::{self, PerCpu};
 use base::{Ino, errno};
 use format::damage::{Damage, Place};
 use format::inode::Dinode;
+use journal::engine::Error;
 use known::Known;
-use log::engine::Error;
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;

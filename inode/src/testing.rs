@@ -15,8 +15,8 @@ use format::extent::Extent;
 use format::features::incompat;
 use format::ondisk::{U16, U32, U64};
 use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock};
-use log::engine::unlogged::Unlogged;
-use log::engine::{BufferCache, Error, Extent as DiskExtent, LogReservation, Transaction};
+use journal::engine::unlogged::Unlogged;
+use journal::engine::{BufferCache, Error, Extent as DiskExtent, LogReservation, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::fresh::NewInode;

@@ -20,7 +20,7 @@ use format::checksum::Field;
 use format::damage::{Damage, Place};
 use format::inode::{CRC_OFFSET, RawInode};
 use format::ondisk::OnDisk;
-use log::engine::{BufferId, Error, Extent, Transaction};
+use journal::engine::{BufferId, Error, Extent, Transaction};
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;

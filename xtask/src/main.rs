@@ -2,7 +2,7 @@
 //!
 //! | chore | does |
 //! |---|---|
-//! | `tidy` | the house rules, each a function in the table `tidy::RULES`; also a test of this package |
+//! | `tidy` | the repository rules, each a function in the table `tidy::RULES`; also a test of this package |
 //! | `wrap` | breaks the comments and texts that are too wide for `tidy` |
 //! | `msrv` | whether every dependency builds with the Rust version that the workspace declares |
 //! | `sample` | a small XFS image, clean or with a dirty log, without root and without XFS tools |

@@ -1,11 +1,11 @@
-//! The house rules, over every file that git tracks or would track.
+//! The repository rules, over every file that git tracks or would track.
 //!
 //! | part | rules |
 //! |---|---|
 //! | [`text`] | lines: width, tabs, trailing space, words that must not land |
 //! | [`length`] | files and functions that have grown past a screen or a subject |
 //! | [`calls`] | calls that have no place in this code, or in this room of it |
-//! | [`crates`] | manifests: the ladder, arguments for dependencies, `forbid(unsafe_code)` |
+//! | [`crates`] | manifests: the layering, arguments for dependencies, `forbid(unsafe_code)` |
 //! | [`dead`] | Rust files that no module tree reaches |
 //! | [`links`] | Markdown links that lead nowhere |
 //! | [`mod@wrap`] | mends the widths of comments and text |
@@ -41,7 +41,7 @@ const RULES: &[(&str, Rule)] = &[
     ("function-length", length::functions),
     ("calls", calls::banned),
     ("parses", calls::parses),
-    ("ladder", crates::ladder),
+    ("layering", crates::layering),
     ("judges-apart", crates::offline_tools),
     ("dependency-argument", crates::arguments),
     ("unsafe", crates::forbid_unsafe),
@@ -98,7 +98,7 @@ mod tests {
 
     /// The whole checkout keeps the rules. Without git there is no list of files, and the test says so.
     #[test]
-    fn house_is_tidy() {
+    fn repository_is_tidy() {
         let root = crate::root();
         if !root.join(".git").exists() {
             return needs::skip(&format!("{} is no git checkout: run git clone", root.display()));
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn each_rule_fires() {
         let manifest =
-            "[package]\nname = \"xebec-base\"\n\n[dependencies]\nlog.workspace = true\nserde = \"1\"\n";
-        let root = "[workspace]\nmembers = [\n    \"base\",\n    \"log\",\n    \"gone\",\n    \"tools/check\",\n]\n\
-            [workspace.dependencies]\nlog = { package = \"xebec-log\", path = \"log\" }\n";
-        let check = "[package]\nname = \"xebec-check\"\n\n[dependencies]\nlog.workspace = true\n";
+            "[package]\nname = \"xebec-base\"\n\n[dependencies]\njournal.workspace = true\nserde = \"1\"\n";
+        let root = "[workspace]\nmembers = [\n    \"base\",\n    \"journal\",\n    \"gone\",\n    \"tools/check\",\n]\n\
+            [workspace.dependencies]\njournal = { package = \"xebec-journal\", path = \"journal\" }\n";
+        let check = "[package]\nname = \"xebec-check\"\n\n[dependencies]\njournal.workspace = true\n";
         let long_function = format!("fn long() {{\n{}}}\n", "    step();\n".repeat(80));
         let tree = Tree::of_files([
             ("Cargo.toml", root.to_string()),
@@ -123,8 +123,8 @@ mod tests {
             ("base/src/lib.rs", format!("//! Base.\nfn f() {{ x.{}() }}\n{long_function}", "unwrap")),
             ("base/src/dead.rs", "fn f( {\n".to_string()),
             ("base/src/long.rs", "// line\n".repeat(700)),
-            ("log/Cargo.toml", "[package]\nname = \"xebec-log\"\n".to_string()),
-            ("log/src/lib.rs", format!("//! Log. {}\n{} \n", concat!("FIX", "ME"), "x".repeat(130))),
+            ("journal/Cargo.toml", "[package]\nname = \"xebec-journal\"\n".to_string()),
+            ("journal/src/lib.rs", format!("//! Log. {}\n{} \n", concat!("FIX", "ME"), "x".repeat(130))),
             ("tools/check/Cargo.toml", check.to_string()),
             ("README.md", "[gone](docs/gone.md)\n".to_string()),
         ]);
@@ -141,9 +141,9 @@ mod tests {
     /// The same tree without the faults: no rule may fire on it.
     #[test]
     fn no_rule_fires_on_a_clean_tree() {
-        let root = "[workspace]\nmembers = [\n    \"base\", # a\n    \"log\", # b\n]\n\
+        let root = "[workspace]\nmembers = [\n    \"base\", # a\n    \"journal\", # b\n]\n\
             [workspace.dependencies]\nbase = { package = \"xebec-base\", path = \"base\" }\nserde = \"1\"\n";
-        let log = "[package]\nname = \"xebec-log\"\n\n[dependencies]\nbase.workspace = true\n\
+        let log = "[package]\nname = \"xebec-journal\"\n\n[dependencies]\nbase.workspace = true\n\
             # Reports are JSON.\nserde.workspace = true\n";
         let tree = Tree::of_files([
             ("Cargo.toml", root.to_string()),
@@ -151,11 +151,12 @@ mod tests {
             ("base/src/lib.rs", "//! Base.\n#![forbid(unsafe_code)]\nmod part;\n".to_string()),
             ("base/src/part.rs", "#[cfg(test)]\nmod tests;\n".to_string()),
             ("base/src/part/tests.rs", format!("#[test]\nfn t() {{ x.{}() }}\n", "unwrap")),
-            ("log/Cargo.toml", log.to_string()),
-            ("log/src/lib.rs", "//! Log.\n#![forbid(unsafe_code)]\n".to_string()),
+            ("journal/Cargo.toml", log.to_string()),
+            ("journal/src/lib.rs", "//! Log.\n#![forbid(unsafe_code)]\n".to_string()),
             (
                 "README.md",
-                "# A b\n\n[log](log/src/lib.rs), [here](#a-b), [there](https://example.org)\n".to_string(),
+                "# A b\n\n[log](journal/src/lib.rs), [here](#a-b), [there](https://example.org)\n"
+                    .to_string(),
             ),
         ]);
         assert_eq!(judge(&tree), Vec::<String>::new());

@@ -5,7 +5,7 @@ use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{Block, Btree, Header, Identity, Pointer};
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
-use log::engine::{BufferId, Error, Extent, Transaction};
+use journal::engine::{BufferId, Error, Extent, Transaction};
 
 use super::cursor::{Ptr, Search, Step};
 use super::kind::HeaderOf;

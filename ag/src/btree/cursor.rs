@@ -2,7 +2,7 @@
 
 use format::btree::{Btree, MAX_LEVELS};
 use format::ondisk::{OnDisk, U16};
-use log::engine::{BufferId, Error, Transaction};
+use journal::engine::{BufferId, Error, Transaction};
 
 use super::blocks::{Inline, One};
 use super::page::{self, Edit, Shape, Side};

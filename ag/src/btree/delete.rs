@@ -6,7 +6,7 @@ use super::blocks::pair;
 use super::cursor::{Ptr, Step, Way};
 use super::page::{self, Shape, Side};
 use super::{Cursor, Kind, RawPointer, Tree};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 impl<T: Tree> Cursor<T> {
     /// Takes out the record at the position, and leaves the cursor in the gap: `next` goes to the record that stood

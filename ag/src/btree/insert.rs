@@ -8,7 +8,7 @@ use super::blocks::pair;
 use super::cursor::{Key, Ptr, Record, Search, Step, Way};
 use super::page::{self, Entry, Side};
 use super::{Cursor, Kind, RawPointer, Tree};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 impl<T: Tree> Cursor<T> {
     /// Inserts a record where it belongs, and goes there. No search is needed where the cursor is in the gap that a

@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 use super::cursor::{Key, Record, Step};
 use super::page::{self, Shape};
 use super::{Cursor, Kind, Tree};
-use log::engine::Transaction;
+use journal::engine::Transaction;
 
 impl<T: Tree> Cursor<T> {
     /// What a parent must say of a block; `None` of an empty one.

@@ -9,7 +9,7 @@ use format::btree::{Rmap, RmapBt, RmapKey};
 
 use super::cursor::Way;
 use super::{Cursor, Tree};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 impl<T: Tree<Kind = RmapBt>> Cursor<T> {
     /// Hands each mapping that has a block in the range to `each`, in order, until that breaks. The cursor has no

@@ -19,7 +19,7 @@ pub trait Edit {
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
 }
 
-impl Edit for log::engine::Edit {
+impl Edit for journal::engine::Edit {
     fn bytes(&self) -> &[u8] {
         self.bytes()
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use format::btree::{Btree, Header};
 use format::ondisk::OnDisk;
-use log::engine::{Buffer, Transaction};
+use journal::engine::{Buffer, Transaction};
 use zerocopy::IntoBytes;
 
 use super::cursor::Record;

@@ -4,7 +4,7 @@ use base::{AgNumber, Ino};
 use format::geometry::Geometry;
 
 use super::Kind;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 /// Whose tree it is: its blocks say so in their headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use format::agi::{NULL_AG_INO, RawAgi};
 use format::geometry::Geometry;
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
-use log::engine::{BufferId, Error, Extent, Transaction};
+use journal::engine::{BufferId, Error, Extent, Transaction};
 
 use crate::Groups;
 

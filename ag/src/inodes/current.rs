@@ -10,7 +10,7 @@
 
 use base::AgIno;
 use format::btree::{FinoBt, InoBt, InodeChunk};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use super::agi::Agi;
 use super::chunk::Chunk;

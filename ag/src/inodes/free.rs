@@ -4,7 +4,7 @@ use base::lock::Rank;
 use base::{AgIno, Ino};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
-use log::engine::{Error, Extent, Transaction};
+use journal::engine::{Error, Extent, Transaction};
 
 use super::agi::Agi;
 use super::chunk::Chunk;

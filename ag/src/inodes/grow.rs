@@ -13,7 +13,7 @@ use base::{AgBlock, AgIno};
 use format::btree::{FinoBt, InoBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::{Damage, ensure};
-use log::engine::{Error, Extent, Flush, ItemCore, LogItem, Regions, Transaction, WriteBatch};
+use journal::engine::{Error, Extent, Flush, ItemCore, LogItem, Regions, Transaction, WriteBatch};
 use zerocopy::IntoBytes;
 
 use super::agi::Agi;

@@ -13,7 +13,7 @@
 use std::cell::Cell;
 
 use base::AgBlock;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use super::agi::Agi;
 use crate::group::Group;

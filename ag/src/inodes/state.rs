@@ -15,7 +15,7 @@ use format::Damage;
 use format::checksum::Field;
 use format::geometry::Geometry;
 use format::superblock::RawSuperblock;
-use log::engine::Buffer;
+use journal::engine::Buffer;
 
 use super::choose::Rotor;
 use super::current::Current;

@@ -6,7 +6,7 @@ use base::lock::{Rank, may_wait};
 use base::{AgIno, AgNumber, Ino};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use super::agi::Agi;
 use super::choose::{Need, Offer, Pass};

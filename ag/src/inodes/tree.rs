@@ -8,7 +8,7 @@ use format::Damage;
 use format::agi::RawAgi;
 use format::btree::{FinoBt, InoBt, InodeChunk};
 use format::geometry::Geometry;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use super::agi::Agi;
 use super::chunk::Chunk;

@@ -7,7 +7,7 @@ use base::{AgBlock, FsBlock};
 use format::log::intent::CountTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
 
 use super::Domain;
 use super::counts::Step;

@@ -25,7 +25,7 @@ mod tests;
 use base::AgBlock;
 use format::btree::{Btree, REFCOUNT_COW, RefcountBt, RefcountExtent};
 use format::ondisk::U32;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use self::counts::{Counted, Step};
 use crate::btree::Cursor;

@@ -2,7 +2,7 @@
 
 use base::{AgBlock, FsBlock};
 use format::btree::{REFCOUNT_COW, RefcountBt};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use super::Domain;
 use super::counts::Counted;

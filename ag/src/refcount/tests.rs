@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{AgNumber, FsBlock};
 use format::btree::{REFCOUNT_COW, RefcountBt};
-use log::engine::Error;
+use journal::engine::Error;
 use proptest::prelude::*;
 
 use super::counts::{Counted, Step, change};

@@ -8,7 +8,7 @@ use format::btree::rmap;
 use format::log::intent::MapTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
 
 use super::Mapping;
 use crate::group::{Group, Groups};

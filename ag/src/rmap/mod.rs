@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use base::AgBlock;
 use format::btree::{Btree, Rmap, RmapBt, rmap};
 use format::ondisk::{U32, U64};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use crate::btree::{Cursor, Kind};
 use crate::group::OpenAg;

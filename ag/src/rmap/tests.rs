@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::{AgNumber, FileBlock, FsBlock, Ino};
 use format::btree::{RmapBt, rmap};
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::Mapping;
 use super::deferred::{Change, FileExtent};

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use base::lock::{Rank, may_wait};
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, CntBt, FreeExtent};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 use smallvec::SmallVec;
 
 use super::change::Free;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::Rank;
 use format::agi::RawAgi;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use crate::group::{Group, Groups};
 

@@ -3,7 +3,7 @@
 use base::AgBlock;
 use format::btree::{BnoBt, Btree, CntBt, FreeExtent};
 use format::ondisk::U32;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use crate::btree::Cursor;
 use crate::group::{OpenAg, agf};

@@ -28,7 +28,7 @@ use base::lock::{Rank, may_wait};
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, Btree};
 use format::extent::MAX_EXTENT_BLOCKS;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 use smallvec::SmallVec;
 
 use super::alloc::{Near, Want};

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::{AgBlock, FsBlock};
 use format::log::item::ItemType;
-use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
 
 use crate::group::{Group, Groups, OpenAg};
 use crate::owner::Owner;

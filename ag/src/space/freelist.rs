@@ -10,7 +10,7 @@ use base::AgBlock;
 use format::agfl::RawAgfl;
 use format::btree::MAX_LEVELS;
 use format::ondisk::OnDisk;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use super::alloc::Want;
 use crate::group::{OpenAg, agf};

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::FsBlock;
 use format::btree::{Btree as _, RmapBt};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use super::reservation::tree_size;
 use crate::group::{Group, Groups, OpenAg};

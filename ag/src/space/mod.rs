@@ -19,8 +19,8 @@
 //! - A transaction locks the groups that it takes blocks of before it takes the first, and they have room for all that
 //!   it may take: so it never needs a lower group than one that it holds.
 //! - Before free space changes, the AGFL holds what the worst case of that change takes from it.
-//! - A search that finds nothing changes nothing. After [`Error::NoSpace`](log::engine::Error::NoSpace) the group is
-//!   whole, though its AGFL may have been refilled: the transaction can be committed.
+//! - A search that finds nothing changes nothing. After [`Error::NoSpace`](journal::engine::Error::NoSpace) the group
+//!   is whole, though its AGFL may have been refilled: the transaction can be committed.
 
 pub mod alloc;
 pub mod audit;

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use format::Geometry;
 use format::btree::{BnoBt, Btree, RmapBt};
-use log::engine::Transaction;
+use journal::engine::Transaction;
 
 use super::freelist::{SLACK, needed};
 use crate::group::{Group, OpenAg, agf};

@@ -11,7 +11,7 @@ use format::agi::RawAgi;
 use format::btree::{Btree, FinoBt, RefcountBt, RmapBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::ondisk::OnDisk;
-use log::engine::{BufferId, Error, Transaction};
+use journal::engine::{BufferId, Error, Transaction};
 use smallvec::SmallVec;
 
 use crate::btree::Root;

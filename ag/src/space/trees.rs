@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use base::{AgBlock, AgNumber};
 use format::Geometry;
 use format::btree::{BnoBt, CntBt, RefcountBt, RmapBt};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use crate::btree::{Cursor, Home, Kind, Root, Tree};
 use crate::group::{OpenAg, agf};

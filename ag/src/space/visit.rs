@@ -2,7 +2,7 @@
 
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::BnoBt;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use crate::group::Groups;
 

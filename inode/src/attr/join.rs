@@ -10,7 +10,7 @@ use format::Damage;
 use format::attr::edit::leaf as edit;
 use format::dabtree::NodeEntry;
 use format::dabtree::edit as node;
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::blocks::Block;
 use super::tree::{Path, Step};

@@ -52,7 +52,7 @@ use format::damage::{Damage, Place};
 use format::inode::ForkKind;
 use format::ondisk::{OnDisk, U32, U64};
 use format::{Geometry, hash};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 use zerocopy::IntoBytes;
 
 use crate::fork::Fork;

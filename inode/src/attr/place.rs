@@ -15,7 +15,7 @@
 use format::extent::RawExtent;
 use format::inode::{FileType, ForkKind};
 use format::ondisk::OnDisk;
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::{Attributes, Result};
 use crate::dir::{Directory, ForkBlocks};

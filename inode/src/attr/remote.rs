@@ -23,7 +23,7 @@ use format::damage::Damage;
 use format::inode::{ForkKind, ag_of};
 use format::ondisk::{LeU32, U32, U64};
 use format::payload::{CRC_OFFSET, PayloadHeader};
-use log::engine::{Error, Extent as DiskExtent, Transaction};
+use journal::engine::{Error, Extent as DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
 use super::{Attributes, Result};

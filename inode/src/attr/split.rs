@@ -7,7 +7,7 @@
 use format::attr::edit::leaf as edit;
 use format::dabtree::edit as node;
 use format::dabtree::{MAX_DEPTH, NodeEntry};
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::blocks::Block;
 use super::tree::{Path, Step};

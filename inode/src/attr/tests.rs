@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::errno;
 use format::attr::Namespace;
-use log::engine::{Error, Loggable};
+use journal::engine::{Error, Loggable};
 
 use super::{Attributes, Key, NewValue};
 use crate::inode::LockedInode;

@@ -8,7 +8,7 @@ use format::dabtree::edit as node;
 use format::dabtree::{MAX_DEPTH, NodeEntry};
 use format::inode::ForkKind;
 use format::{Damage, ensure};
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::blocks::Block;
 use super::{Attributes, Key, Listed, NewValue, Result, is_inline};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ag::{Claim, ClaimRequest, Groups, MappingChange, MappingRooms};
 use base::FsBlock;
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::shared::Shared;
 

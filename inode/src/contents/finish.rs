@@ -12,7 +12,7 @@ use base::FileBlock;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use format::timestamp::Timestamp;
-use log::engine::{Error, Loggable};
+use journal::engine::{Error, Loggable};
 use smallvec::SmallVec;
 
 use super::step::{File, Step, cut, expect_map, list, pieces, shares};

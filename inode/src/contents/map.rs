@@ -7,7 +7,7 @@ use ag::Groups;
 use base::{FileBlock, FsBlock};
 use format::extent::Extent;
 use format::inode::ForkKind;
-use log::engine::Error;
+use journal::engine::Error;
 use smallvec::SmallVec;
 
 use super::step::shares;

@@ -7,7 +7,7 @@ use base::FileBlock;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::{ag_of, flags, flags2};
 use format::ondisk::U16;
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::claim::claim;
 use super::step::{File, pieces, shares};

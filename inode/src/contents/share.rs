@@ -6,7 +6,7 @@ use ag::refcount::deferred::Change;
 use ag::{Groups, MappingChange};
 use base::{FileBlock, FsBlock, errno};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
-use log::engine::{Error, Loggable};
+use journal::engine::{Error, Loggable};
 
 use super::step::{File, Step, expect_map, list, pieces, set_shares, shares};
 use super::{PIECES_AT_ONCE, TOO_FAR};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ag::Groups;
 use base::{FileBlock, errno};
 use format::extent::MAX_FILE_BLOCKS;
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::punch;
 use super::step::File;

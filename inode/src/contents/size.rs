@@ -6,7 +6,7 @@ use ag::Groups;
 use base::FileBlock;
 use format::extent::MAX_FILE_BLOCKS;
 use format::inode::flags;
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::TOO_FAR;
 use super::step::File;

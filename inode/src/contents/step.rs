@@ -6,7 +6,7 @@ use ag::{BlockReservation, Groups, MappingChange, MappingRoom, MappingRooms};
 use base::{FileBlock, FsBlock};
 use format::inode::{FileType, ForkKind, flags2};
 use format::ondisk::U64;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 use smallvec::SmallVec;
 
 use super::{NOT_A_MAP, PIECES_AT_ONCE};

@@ -1,6 +1,6 @@
 //! What operations on directories return.
 
-pub use log::engine::Error;
+pub use journal::engine::Error;
 
 /// What operations on directories return.
 pub type Result<T> = std::result::Result<T, Error>;

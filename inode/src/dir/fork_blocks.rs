@@ -11,7 +11,7 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Place};
-use log::engine::{BufferId, Edit, Error, Extent as DiskExtent, Segments, Transaction};
+use journal::engine::{BufferId, Edit, Error, Extent as DiskExtent, Segments, Transaction};
 
 use super::blocks::{DirBlocks, Kind};
 use super::collisions::Collisions;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use base::{FsBlock, Ino, errno};
 use format::dir::DataPtr;
 use format::inode::ForkKind;
-use log::engine::{Error, Loggable};
+use journal::engine::{Error, Loggable};
 
 use super::{Directory, ForkBlocks, Found};
 use crate::inode::{InodeRef, LockedInode};

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use base::FileBlock;
-use log::engine::Buffer;
+use journal::engine::Buffer;
 
 /// A root, a leaf, a block with room, a free block; and the same once more.
 const PLACES: usize = 8;

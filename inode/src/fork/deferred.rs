@@ -14,7 +14,7 @@ use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::ForkKind;
 use format::log::intent::{MapTarget, bmap};
 use format::log::item::ItemType;
-use log::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
 
 use super::Fork;
 use crate::inode::LockedInode;

@@ -10,7 +10,7 @@ use format::damage::{Damage, Place};
 use format::extent::Extent;
 use format::inode::{Fork, ForkKind, verify_extents};
 use format::ondisk::{OnDisk, U64};
-use log::engine::{Error, Extent as DiskExtent};
+use journal::engine::{Error, Extent as DiskExtent};
 
 use crate::extents::ExtentList;
 use crate::shared::Shared;

@@ -29,7 +29,7 @@ use format::damage::Place;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, RawExtent};
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 use crate::extents::{ExtentList, Splice};
 use crate::shared::Shared;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{FileBlock, Ino};
 use format::extent::Extent;
 use format::inode::ForkKind;
-use log::engine::{Error, Loggable, Transaction};
+use journal::engine::{Error, Loggable, Transaction};
 use proptest::prelude::*;
 
 use super::Fork;

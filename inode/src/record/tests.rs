@@ -8,10 +8,10 @@ use format::features::incompat;
 use format::inode::{Dinode, ForkKind, RawInode};
 use format::log::inode::{InodeFormat, fields};
 use format::ondisk::OnDisk;
-use log::engine::in_flight::InFlight;
-use log::engine::{Flush, LogItem, Loggable, Moment, WriteBatch};
-use log::recovery::{OnDamage, Options, Registry, recover};
-use log::synth::LogWriter;
+use journal::engine::in_flight::InFlight;
+use journal::engine::{Flush, LogItem, Loggable, Moment, WriteBatch};
+use journal::recovery::{OnDamage, Options, Registry, recover};
+use journal::synth::LogWriter;
 
 use crate::fork::Fork;
 use crate::inode::{Inode, LockedInode};
@@ -40,7 +40,7 @@ fn recovered(bench: &Bench, items: &[Vec<Vec<u8>>]) {
     for item in items {
         writer.transaction(std::slice::from_ref(item)).unwrap();
     }
-    let journal = log::Journal::open(&bench.superblock, &*bench.device, None).unwrap();
+    let journal = journal::Journal::open(&bench.superblock, &*bench.device, None).unwrap();
     let options = Options { on_damage: OnDamage::Stop, ..Options::default() };
     recover(&journal, &bench.superblock, &*bench.device, &Registry::default(), &options).unwrap();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::errno;
-use log::engine::Loggable;
+use journal::engine::Loggable;
 
 use crate::testing::Bench;
 

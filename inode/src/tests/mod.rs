@@ -8,7 +8,7 @@ pub(crate) mod volume;
 use base::{AgIno, AgNumber, FileBlock, Ino, errno};
 use block::{Device, Durability};
 use format::inode::{Dinode, ForkKind};
-use log::engine::Loggable;
+use journal::engine::Loggable;
 use proptest::prelude::*;
 
 use crate::fork::Fork;

@@ -8,7 +8,7 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use format::log::exchange::{Exchange, flags};
 use format::log::intent::{MapTarget, bmap};
-use log::engine::{Deferred, Error, Loggable};
+use journal::engine::{Deferred, Error, Loggable};
 use proptest::prelude::*;
 
 use crate::exchange;

@@ -14,9 +14,9 @@ use format::inode::ForkKind;
 use format::ondisk::U64;
 use format::stamp::Stamp;
 use format::superblock::RawSuperblock;
-use log::engine::target::StableHook;
-use log::engine::unlogged::Unlogged;
-use log::engine::{BufferCache, BusyExtent, CommitTarget, LogReservation, Loggable, Transaction};
+use journal::engine::target::StableHook;
+use journal::engine::unlogged::Unlogged;
+use journal::engine::{BufferCache, BusyExtent, CommitTarget, LogReservation, Loggable, Transaction};
 use zerocopy::FromBytes;
 
 use crate::fork::Fork;

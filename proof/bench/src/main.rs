@@ -96,7 +96,7 @@ enum Choice {
     All,
 }
 
-/// As in the door: the engine is measured as it is shipped.
+/// As in the front end: the engine is measured as it is shipped.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -13,7 +13,7 @@ use check::{Finding, Observer};
 use format::inode::FileType;
 use format::superblock::Superblock;
 use model::{Answer, Change, Facts, Failure, How, Kind, Name, New, Seen, Subject, Times, clock};
-use xebec::{Cookie, Handle, Metadata, Rename, SetMetadata, Volume};
+use volume::{Cookie, Handle, Metadata, Rename, SetMetadata, Volume};
 
 use crate::image::{Image, ImageDevice};
 use crate::shape::Shape;
@@ -71,7 +71,7 @@ pub fn check_now(image: Image, home: u64) -> Result<Seen, String> {
     let mut sector = vec![0; 512];
     device.read_at(0, &mut sector).map_err(|error| error.to_string())?;
     let superblock = Superblock::parse(&sector).map_err(|refusal| refusal.to_string())?;
-    let replayed = log::replay_in_memory(&superblock, device, None).map_err(|error| error.to_string())?;
+    let replayed = journal::replay_in_memory(&superblock, device, None).map_err(|error| error.to_string())?;
     let findings = Findings::default();
     let options = check::Options { threads: 1, replayed: true, ..check::Options::default() };
     let summary = check::check(&replayed.device, &options, &findings);
@@ -98,8 +98,8 @@ pub fn read_trees(device: Arc<dyn Device>, homes: &[u64], times: bool) -> Result
 
 impl Engine {
     /// The options that its volumes are opened with.
-    pub fn options(&self) -> xebec::Options {
-        xebec::Options {
+    pub fn options(&self) -> volume::Options {
+        volume::Options {
             clock: Arc::new(clock::ThreadClock),
             seed: Some(1),
             cil_shards: self.shape.cil_shards,
@@ -109,7 +109,7 @@ impl Engine {
             buffer_bytes: self.shape.buffer_bytes,
             inodes: self.shape.inodes,
             background: self.shape.background,
-            ..xebec::Options::default()
+            ..volume::Options::default()
         }
     }
 }
@@ -129,7 +129,7 @@ impl Target for Engine {
     }
 
     fn recover(&self, device: Arc<dyn Device>) -> Result<Open, String> {
-        let options = xebec::Options { background: false, ..self.options() };
+        let options = volume::Options { background: false, ..self.options() };
         Volume::open(device, options).map(Open::new).map_err(|error| error.to_string())
     }
 
@@ -170,30 +170,30 @@ impl Open {
     }
 }
 
-fn failure(error: xebec::Error) -> Failure {
+fn failure(error: volume::Error) -> Failure {
     Failure { errno: error.errno(), message: error.to_string() }
 }
 
-fn kind(kind: &Kind) -> xebec::Kind<'_> {
-    let device = |major: &u32, minor: &u32| xebec::Device { major: *major, minor: *minor };
+fn kind(kind: &Kind) -> volume::Kind<'_> {
+    let device = |major: &u32, minor: &u32| volume::Device { major: *major, minor: *minor };
     match kind {
-        Kind::File => xebec::Kind::File,
-        Kind::Directory => xebec::Kind::Directory,
-        Kind::Symlink(target) => xebec::Kind::Symlink(target),
-        Kind::CharDevice(major, minor) => xebec::Kind::CharDevice(device(major, minor)),
-        Kind::BlockDevice(major, minor) => xebec::Kind::BlockDevice(device(major, minor)),
-        Kind::Fifo => xebec::Kind::Fifo,
-        Kind::Socket => xebec::Kind::Socket,
+        Kind::File => volume::Kind::File,
+        Kind::Directory => volume::Kind::Directory,
+        Kind::Symlink(target) => volume::Kind::Symlink(target),
+        Kind::CharDevice(major, minor) => volume::Kind::CharDevice(device(major, minor)),
+        Kind::BlockDevice(major, minor) => volume::Kind::BlockDevice(device(major, minor)),
+        Kind::Fifo => volume::Kind::Fifo,
+        Kind::Socket => volume::Kind::Socket,
     }
 }
 
-fn new(new: &New) -> xebec::New<'_> {
-    xebec::New {
+fn new(new: &New) -> volume::New<'_> {
+    volume::New {
         kind: kind(&new.kind),
         permissions: new.mode,
         uid: new.uid,
         gid: new.gid,
-        ..xebec::New::file()
+        ..volume::New::file()
     }
 }
 
@@ -308,7 +308,7 @@ impl Subject for Open {
 
     fn list(&self, dir: u64) -> Answer<BTreeMap<Name, u64>> {
         let (mut entries, mut twice, mut dots) = (BTreeMap::new(), None, 0);
-        let mut give = |entry: xebec::Entry<'_>| {
+        let mut give = |entry: volume::Entry<'_>| {
             if matches!(entry.name, b"." | b"..") {
                 dots += 1;
             } else if entries.insert(entry.name.to_vec(), entry.ino.get()).is_some() {

@@ -2,7 +2,7 @@
 
 use model::contents::{OpenFile, Reserve, Subject};
 use model::{Answer, Failure};
-use xebec::{File, OpenOptions, Volume};
+use volume::{File, OpenOptions, Volume};
 
 /// A volume as the model's subject.
 pub struct Files<'v>(pub &'v Volume);
@@ -13,7 +13,7 @@ pub struct Open<'v> {
     direct: File<'v>,
 }
 
-fn failed(error: xebec::Error) -> Failure {
+fn failed(error: volume::Error) -> Failure {
     Failure { errno: error.errno(), message: error.to_string() }
 }
 

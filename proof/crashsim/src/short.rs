@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base::Ino;
 use model::{Aim, Rng, Styles, Tolerance};
-use xebec::{Kind, New, Volume};
+use volume::{Kind, New, Volume};
 
 use crate::campaign::Choice;
 use crate::engine::Engine;
@@ -108,9 +108,9 @@ impl Volumes {
 
 /// Writes about so many bytes of log, as a function of the log's. What was made for it is gone afterwards.
 fn fill(engine: &Engine, image: Image, bytes: impl Fn(u64) -> u64) -> Result<Image, String> {
-    let words = |error: xebec::Error| format!("filling a log: {error}");
+    let words = |error: volume::Error| format!("filling a log: {error}");
     let device = Arc::new(ImageDevice::new(image));
-    let options = xebec::Options { background: false, ..engine.options() };
+    let options = volume::Options { background: false, ..engine.options() };
     let volume = Volume::open(device.clone(), options).map_err(words)?;
     let geometry = volume.geometry();
     let wanted = bytes(u64::from(geometry.log_blocks) << geometry.block_log);

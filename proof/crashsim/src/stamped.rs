@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use base::Ino;
-use xebec::Volume;
+use volume::Volume;
 
 /// Bytes of a sector.
 pub const SECTOR: u64 = 512;
@@ -200,7 +200,7 @@ fn owners(files: &[Known], value: u64) -> Vec<(usize, u64)> {
 /// # Errors
 /// The first difference, in words.
 pub fn compare(volume: &Volume, files: &[Ino], allowed: &[Known]) -> Result<(), String> {
-    let words = |error: xebec::Error| error.to_string();
+    let words = |error: volume::Error| error.to_string();
     for (n, (ino, known)) in files.iter().zip(allowed).enumerate() {
         let file = volume.open_file(*ino).map_err(words)?;
         let mut bytes = vec![0; file.len() as usize];

@@ -13,7 +13,7 @@ use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, states};
 use model::Rng;
-use xebec::{Cookie, Entry, Kind, New, Rename, SetAttribute, Volume};
+use volume::{Cookie, Entry, Kind, New, Rename, SetAttribute, Volume};
 
 /// Names to values.
 type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;

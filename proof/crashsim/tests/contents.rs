@@ -15,7 +15,7 @@ use crashsim::shape::SHAPES;
 use crashsim::stamped::{Known, SECTOR, compare, sectors};
 use crashsim::{Builder, Image, ImageDevice, Target as _, states};
 use model::Rng;
-use xebec::{File, New, Volume};
+use volume::{File, New, Volume};
 
 /// Sectors of the longest file.
 const LONGEST: u64 = 600;

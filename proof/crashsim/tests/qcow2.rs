@@ -10,7 +10,7 @@ use block::{FileDevice, OpenOptions, Qcow2Device, RecordDevice, Recording, write
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, states};
-use xebec::{New, Volume};
+use volume::{New, Volume};
 
 /// Bytes of the file, which does not grow.
 const FILE: u64 = 200 << 20;
@@ -74,7 +74,7 @@ fn run(engine: &Engine) -> Run {
 
 fn judge(image: Image, engine: &Engine, run: &Run, moment: usize) -> Result<(), String> {
     let file = Arc::new(ImageDevice::new(image));
-    let words = |error: xebec::Error| error.to_string();
+    let words = |error: volume::Error| error.to_string();
     let disk = open(file.clone())?;
     let volume = Volume::open(disk, engine.options()).map_err(|why| format!("recovery: {why}"))?;
     for (_, path) in run.files.iter().filter(|(stable, _)| *stable <= moment) {

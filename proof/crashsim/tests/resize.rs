@@ -9,7 +9,7 @@ use block::{Device, RecordDevice, Recording};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, states};
-use xebec::{New, Volume, resize};
+use volume::{New, Volume, resize};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of the device: the largest that a volume becomes.
@@ -119,7 +119,7 @@ fn shrinking(engine: &Engine) -> Run {
 
 fn judge(image: Image, engine: &Engine, run: &Run, moment: usize, steps: bool) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
-    let words = |error: xebec::Error| error.to_string();
+    let words = |error: volume::Error| error.to_string();
     let volume = Volume::open(device.clone(), engine.options()).map_err(|why| format!("recovery: {why}"))?;
     let blocks = volume.geometry().blocks();
     let allowed = run.allowed(moment);

@@ -10,9 +10,9 @@ use block::{RecordDevice, Recording};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, states};
-use import::sync::Done;
-use import::{Directory, Overrides, Sync};
-use xebec::{Error, Volume};
+use transfer::sync::Done;
+use transfer::{Directory, Overrides, Sync};
+use volume::{Error, Volume};
 
 /// Crash states of each shape that are judged.
 const STATES: usize = 250;

@@ -16,7 +16,7 @@ use crashsim::engine::{Engine, check};
 use crashsim::shape::{SHAPES, Shape};
 use crashsim::{Image, ImageDevice, Target};
 use model::Rng;
-use xebec::{Cookie, Error, Handle, Kind, New, Rename, SetAttribute, SetMetadata, Volume};
+use volume::{Cookie, Error, Handle, Kind, New, Rename, SetAttribute, SetMetadata, Volume};
 
 const THREADS: u64 = 4;
 /// Directories that are remembered: the rest is found no more, and stays.
@@ -126,7 +126,7 @@ impl Worker<'_> {
         let dir = self.directory();
         let volume = &self.together.volume;
         let mut found = Vec::new();
-        let mut give = |entry: xebec::Entry<'_>| {
+        let mut give = |entry: volume::Entry<'_>| {
             found.push(entry.ino);
             true
         };

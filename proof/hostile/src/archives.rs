@@ -18,9 +18,9 @@ use base::Ino;
 use block::{Device, MemoryDevice, OverlayDevice};
 use check::{Finding, Observer};
 use format::inode::FileType;
-use import::{Archive, Overrides, Source as _, Writer};
-use xebec::namespace::listing::Cookie;
-use xebec::{Kind, Metadata, New, OpenOptions, Options, Volume};
+use transfer::{Archive, Overrides, Source as _, Writer};
+use volume::namespace::listing::Cookie;
+use volume::{Kind, Metadata, New, OpenOptions, Options, Volume};
 
 use crate::input::Input;
 
@@ -188,7 +188,7 @@ fn template() -> &'static Template {
 }
 
 /// Files outside of the directory, and in it links that lead there, as an earlier archive may have left them.
-fn fill(volume: &Volume) -> xebec::Result<()> {
+fn fill(volume: &Volume) -> volume::Result<()> {
     let new = New { permissions: 0o755, ..New::directory() };
     for path in [&b"/etc/deep"[..], b"/dir/etc", b"/dir/usr/lib"] {
         volume.create_dir_all(path, &new)?;
@@ -233,14 +233,14 @@ fn outside(volume: &Volume) -> BTreeMap<Vec<u8>, Known> {
     found
 }
 
-fn known(volume: &Volume, ino: Ino) -> xebec::Result<Known> {
+fn known(volume: &Volume, ino: Ino) -> volume::Result<Known> {
     let mut metadata = volume.metadata(ino)?;
     // Looking at a file here is what reads it.
     metadata.accessed = base::time::Time::default();
     let names = volume.list_attributes(ino)?.into_iter();
     let attributes = names
         .map(|name| volume.get_attribute(ino, &name).map(|value| (name, value)))
-        .collect::<xebec::Result<_>>()?;
+        .collect::<volume::Result<_>>()?;
     let holds = match metadata.file_type {
         FileType::Symlink => volume.read_link(ino)?,
         FileType::Regular => {

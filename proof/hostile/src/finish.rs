@@ -4,7 +4,7 @@ use base::{FileBlock, FsBlock, Ino, Lsn};
 use format::log::exchange::Exchange;
 use format::log::intent::{CountTarget, FreeTarget, MapTarget};
 use format::log::item::ItemType;
-use log::recovery::{Body, Intent};
+use journal::recovery::{Body, Intent};
 use read::Volume;
 
 use crate::damage::{self, Damaged};
@@ -43,7 +43,7 @@ pub fn volume_finish(data: &[u8]) {
     let asked: Vec<Asked> = (0..count).map(|_| Asked::read(&mut input)).collect();
     let Some(damaged) = damage::apply(&mut input, 0..images::COUNT, |image| &image.sites) else { return };
     let intents: Vec<Intent> = asked.iter().zip(1..).map(|(asked, id)| asked.intent(&damaged, id)).collect();
-    let Ok(done) = xebec::finish::finish_in_memory(damaged.device.clone(), None, &intents) else { return };
+    let Ok(done) = volume::finish::finish_in_memory(damaged.device.clone(), None, &intents) else { return };
     assert_eq!(done.finished, intents.len());
     let Ok(volume) = Volume::open(done.device) else { return };
     for ino in intents.iter().flat_map(Intent::files_changed) {

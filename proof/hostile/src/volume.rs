@@ -6,7 +6,7 @@ use base::{AgNumber, FileBlock, Ino};
 use dump::Request;
 use dump::request::{AgTree, At, File, QuotaKind, Target};
 use format::inode::{FileType, ForkKind};
-use log::{Journal, listing};
+use journal::{Journal, listing};
 use read::{AclNames, ExtentWalk, Last, Metadata, Segments, Volume};
 
 use crate::damage::{self, Damaged};
@@ -80,7 +80,7 @@ pub fn volume_log(data: &[u8]) {
     let Some(damaged) = damage::apply(&mut Input::new(data), dirty, |image| &image.records) else { return };
     let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
     journal(&volume, &damaged);
-    let Ok(replayed) = log::replay_in_memory(volume.superblock(), damaged.device, None) else { return };
+    let Ok(replayed) = journal::replay_in_memory(volume.superblock(), damaged.device, None) else { return };
     let _ = replayed.report.as_ref().map(listing::report);
     let Ok(volume) = Volume::open(replayed.device) else { return };
     read_inode(&volume, volume.root());
@@ -104,7 +104,7 @@ fn journal(volume: &Volume, damaged: &Damaged) {
         listing::transaction(&transaction);
         for item in transaction.items() {
             assert_eq!(item.regions().count(), item.len());
-            let _ = log::item::describe(&item, transaction.commit_lsn);
+            let _ = journal::item::describe(&item, transaction.commit_lsn);
         }
     }
 }
@@ -128,7 +128,7 @@ struct Deaf;
 
 impl check::Observer for Deaf {
     fn finding(&self, finding: &check::Finding) {
-        // As a door would: the words of a finding come from the disk, too.
+        // As a front end would: the words of a finding come from the disk, too.
         assert!(!finding.to_string().is_empty());
     }
 }
@@ -188,7 +188,8 @@ mod tests {
     fn the_dirty_volumes_replay_to_clean_ones() {
         for image in (images::FIRST_DIRTY..images::COUNT).filter_map(images::image) {
             let superblock = format::superblock::Superblock::parse(&image.bytes).expect("a superblock");
-            let replayed = log::replay_in_memory(&superblock, image.device.clone(), None).expect("a journal");
+            let replayed =
+                journal::replay_in_memory(&superblock, image.device.clone(), None).expect("a journal");
             assert!(replayed.report.is_some(), "{} is not dirty", image.name);
             let options = check::Options { replayed: true, ..check_options() };
             let summary = check::check(&replayed.device, &options, &Loud(image.name)).expect("a volume");

@@ -15,7 +15,7 @@ use read::manifest::{Kind, Record};
 pub fn portable(line: &str) -> Result<Record> {
     let mut record = Record::from_line(line).with_context(|| format!("no record: {line}"))?;
     (record.ino, record.ctime, record.btime) = (0, String::new(), String::new());
-    record.xflags = record.xflags.map(|flags| flags & import::item::KEPT_FLAGS);
+    record.xflags = record.xflags.map(|flags| flags & transfer::item::KEPT_FLAGS);
     if record.kind == Kind::Dir {
         // Reading a directory, which the kernel's side has done to both, may change its time.
         (record.size, record.atime) = (0, String::new());

@@ -1,6 +1,6 @@
 //! A tree as somebody sees it: by inode numbers, to be compared with what the model says.
 //!
-//! It is read from a volume by `read`, from a manifest (which the kernel's side of the house prints, too), or through
+//! It is read from a volume by `read`, from a manifest (which the kernel side prints, too), or through
 //! the subject's own calls.
 
 use std::collections::BTreeMap;

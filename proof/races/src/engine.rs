@@ -1,12 +1,12 @@
 //! The journal's parts.
 
-#[path = "../../../log/src/engine/cil/context.rs"]
+#[path = "../../../journal/src/engine/cil/context.rs"]
 pub mod context;
-#[path = "../../../log/src/engine/grant.rs"]
+#[path = "../../../journal/src/engine/grant.rs"]
 pub mod grant;
-#[path = "../../../log/src/engine/halt.rs"]
+#[path = "../../../journal/src/engine/halt.rs"]
 pub mod halt;
-#[path = "../../../log/src/engine/sizes.rs"]
+#[path = "../../../journal/src/engine/sizes.rs"]
 pub mod sizes;
 
 /// The journal's error, as far as its sizes need it.

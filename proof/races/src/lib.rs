@@ -9,8 +9,8 @@
 //! | [`appended::Appended`] | who sees the length of a list sees its entries; of two who append one gives way | `base/src/appended.rs` |
 //! | [`lock::Taken`] | one thread at a time has a brief lock | `base/src/lock/taken.rs` |
 //! | [`percpu::Counter`] | what is granted was there; what is there can be taken | `base/src/percpu/counter.rs` |
-//! | [`engine::grant`] | the log is never promised twice; nobody sleeps while there is room | `log/src/engine/grant.rs` |
-//! | [`engine::context`] | a checkpoint is left what it takes of the log | `log/src/engine/cil/context.rs` |
+//! | [`engine::grant`] | the log is never promised twice; nobody sleeps while there is room | `journal/src/engine/grant.rs` |
+//! | [`engine::context`] | a checkpoint is left what it takes of the log | `journal/src/engine/cil/context.rs` |
 //!
 //! # Limits
 //! Steps interleave, but memory is sequentially consistent: what a weaker order of loads could do is argued where the

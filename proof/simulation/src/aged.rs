@@ -13,7 +13,7 @@ use crashsim::engine::Engine;
 use crashsim::shape::Shape;
 use crashsim::stamped::{SECTOR, Stripes};
 use crashsim::{Image, ImageDevice, Target as _};
-use xebec::{Error, File, New, Volume};
+use volume::{Error, File, New, Volume};
 
 use crate::scenario::Age;
 
@@ -95,7 +95,7 @@ fn plan(fail: fn(&str) -> !) -> Plan {
 fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
     let words = |error: Error| format!("aging a volume: {error}");
     let device = Arc::new(ImageDevice::new(image));
-    let options = xebec::Options { cpus: Some(1), ..engine.options() };
+    let options = volume::Options { cpus: Some(1), ..engine.options() };
     let volume = Volume::open(device.clone(), options).map_err(words)?;
     let root = volume.root();
     let block = u64::from(volume.geometry().block_size);

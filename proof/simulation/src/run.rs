@@ -9,7 +9,7 @@ use crashsim::engine::{Engine, Open, check, read_trees};
 use crashsim::stamped::{self, Known};
 use crashsim::{Image, ImageDevice, Run, Target as _, survived};
 use model::{History, Rng};
-use xebec::Volume;
+use volume::Volume;
 
 use crate::actors::{Actor, Cut, Left, Seen, Stage, attributes, prepare};
 use crate::aged::Volumes;
@@ -142,7 +142,7 @@ fn play(scenario: &Scenario, image: &Image, round: usize) -> Result<Option<Outco
     Ok(Some(Outcome { unmounted, histories, attributes, seen, files, counts: disk.counts() }))
 }
 
-fn options(scenario: &Scenario, rng: &mut Rng) -> xebec::Options {
+fn options(scenario: &Scenario, rng: &mut Rng) -> volume::Options {
     let engine = Engine { shape: scenario.shape.clone() };
     let mut options = engine.options();
     options.clock = Arc::new(SimulatedClock);

@@ -1,4 +1,4 @@
-//! An independent checker for XFS volumes, on rungs 0 to 2 alone: it shares no code with the engine that it judges,
+//! An independent checker for XFS volumes, on layers 0 to 2 alone: it shares no code with the engine that it judges,
 //! nor with the reader of volumes.
 //!
 //! | part | subject |

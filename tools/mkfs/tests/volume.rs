@@ -7,7 +7,7 @@ use block::{Device, DeviceError, Durability, MemoryDevice};
 use check::{Finding, Observer, Suppressed};
 use format::superblock::Superblock;
 use format::timestamp::Timestamp;
-use log::{Journal, State};
+use journal::{Journal, State};
 use xebec_mkfs::{LogOptions, MkfsError, Options, Stripe, format};
 
 const MIB: u64 = 1 << 20;

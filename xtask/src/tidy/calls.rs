@@ -27,7 +27,7 @@ struct Ban {
 }
 
 /// The crates that read what a disk says.
-const LIBRARIES: &[&str] = &["base/", "format/", "block/", "log/", "ag/", "inode/", "tools/"];
+const LIBRARIES: &[&str] = &["base/", "format/", "block/", "journal/", "ag/", "inode/", "tools/"];
 
 /// How tests start programs.
 const COMMANDS: &str =
@@ -51,7 +51,7 @@ const BANS: &[Ban] = &[
     Ban {
         calls: &["process::exit("],
         within: &[],
-        except: &["doors/"],
+        except: &["cli/"],
         code: Code::All,
         instead: "return an ExitCode: destructors must run",
     },
@@ -60,7 +60,7 @@ const BANS: &[Ban] = &[
         within: LIBRARIES,
         except: &[],
         code: Code::OutsideOfTests,
-        instead: "a library returns what it has to say; the doors print",
+        instead: "a library returns what it has to say; the front ends print",
     },
     Ban {
         calls: &["Barrier::new("],
@@ -85,7 +85,7 @@ const BANS: &[Ban] = &[
     },
     Ban {
         calls: &["Instant::now("],
-        within: &["base/", "format/", "log/"],
+        within: &["base/", "format/", "journal/"],
         except: &[],
         code: Code::OutsideOfTests,
         instead: "a clock is handed in, so that a run can be replayed",
@@ -134,15 +134,15 @@ mod tests {
     fn tests_start_programs_by_one_crate_alone() {
         let start = |test: &str| format!("{test}\nfn f() {{ std::process::{}(\"xz\"); }}\n", "Command::new");
         let tree = Tree::of_files([
-            ("doors/cli/src/main.rs", start("")),
-            ("doors/cli/tests/cli.rs", start("#[test]")),
-            ("log/src/lib.rs", start("#[cfg(test)]")),
+            ("cli/src/main.rs", start("")),
+            ("cli/tests/cli.rs", start("#[test]")),
+            ("journal/src/lib.rs", start("#[cfg(test)]")),
             ("proof/interop/src/lib.rs", start("")),
             ("proof/needs/src/lib.rs", start("")),
         ]);
         let mut complaints = Complaints::default();
         banned(&tree, &mut complaints);
         let places: Vec<&str> = complaints.lines.iter().filter_map(|line| line.split(':').next()).collect();
-        assert_eq!(places, ["doors/cli/tests/cli.rs", "log/src/lib.rs", "proof/interop/src/lib.rs"]);
+        assert_eq!(places, ["cli/tests/cli.rs", "journal/src/lib.rs", "proof/interop/src/lib.rs"]);
     }
 }

@@ -1,7 +1,7 @@
-//! Rules about crates: the ladder, arguments for dependencies, `forbid(unsafe_code)`.
+//! Rules about crates: the layering, arguments for dependencies, `forbid(unsafe_code)`.
 //!
-//! Manifests are read line by line, as the house writes them: one dependency a line. A table of a single dependency
-//! (`[dependencies.name]`) is not written here, and is a complaint.
+//! Manifests are read line by line, as this repository writes them: one dependency a line. A table of a single
+//! dependency (`[dependencies.name]`) is not written here, and is a complaint.
 
 use super::Complaints;
 use super::tree::{File, Tree};
@@ -123,15 +123,15 @@ fn folder_of<'a>(tree: &'a Tree, name: &str) -> Option<&'a str> {
 
 /// A crate depends only on crates above it in the root's list of members; nothing that is shipped depends on `proof`.
 /// Tests may use what they like.
-pub fn ladder(tree: &Tree, complaints: &mut Complaints) {
+pub fn layering(tree: &Tree, complaints: &mut Complaints) {
     let members = member_list(tree);
-    let rung = |dir: &str| members.iter().position(|(_, member, _)| *member == dir);
+    let layer = |dir: &str| members.iter().position(|(_, member, _)| *member == dir);
     for manifest in manifests(tree) {
         for dependency in manifest.dependencies() {
             let Some(folder) = folder_of(tree, dependency.name).filter(|_| !dependency.for_tests) else {
                 continue;
             };
-            if let (Some(own), Some(other)) = (rung(manifest.dir), rung(folder))
+            if let (Some(own), Some(other)) = (layer(manifest.dir), layer(folder))
                 && other >= own
             {
                 let what = format!("{} may not depend on {folder}: it stands below it", manifest.dir);

@@ -1,4 +1,4 @@
-//! Breaks comments and Markdown text that are wider than the house's lines: the one complaint a program can mend.
+//! Breaks comments and Markdown text that are wider than the limit: the one complaint a program can mend.
 //!
 //! From the first line that is too wide, the words of the paragraph flow down to its end. Paragraphs end at an empty
 //! line, a heading, a table, a code fence or an item of a list. Code, strings and scripts are left to their author.

@@ -5,7 +5,7 @@ use format::ondisk::U32;
 
 use super::support::{Bench, TestTree, empty, open};
 use crate::btree::{Cursor, Root};
-use log::engine::{Error, Transaction};
+use journal::engine::{Error, Transaction};
 
 fn record(number: u32) -> FreeExtent {
     FreeExtent { startblock: U32::new(number * 4), blockcount: U32::new(1) }

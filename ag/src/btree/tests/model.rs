@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::support::{Bench, TestTree, empty, judge};
 use crate::btree::{Cursor, Kind};
-use log::engine::Transaction;
+use journal::engine::Transaction;
 
 /// A record for any number, unlike those of other numbers; `variant` changes what does not decide the order.
 trait Make: Kind + Clone {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use format::btree::{BnoBt, FreeExtent, Rmap, RmapBt};
 use format::ondisk::{U32, U64};
 
-use log::engine::Transaction;
+use journal::engine::Transaction;
 
 use super::support::{Bench, TestTree, empty};
 use crate::btree::{Cursor, Kind};

@@ -15,8 +15,8 @@ use crate::btree::page::Shape;
 use crate::btree::{Cursor, Home, Kind, RawPointer, Root, Tree};
 use base::lock::Rank;
 use block::MemoryDevice;
-use log::engine::unlogged::Unlogged;
-use log::engine::{BufferCache, BufferId, CommitTarget, Error, Extent, LogReservation, Transaction};
+use journal::engine::unlogged::Unlogged;
+use journal::engine::{BufferCache, BufferId, CommitTarget, Error, Extent, LogReservation, Transaction};
 
 /// Blocks of 512 bytes: the smallest that a test volume may have, so that trees grow high soon.
 pub fn geometry() -> Geometry {

@@ -15,8 +15,8 @@ use format::inode::{CRC_OFFSET, RawInode};
 use format::ondisk::{U16, U32, U64};
 use format::stamp::Stamp;
 use format::superblock::RawSuperblock;
-use log::engine::unlogged::Unlogged;
-use log::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
+use journal::engine::unlogged::Unlogged;
+use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
 use zerocopy::FromBytes;
 
 use crate::inodes::{AllocInode, Chunk, FreedInodes, InodeOptions};

@@ -2,7 +2,7 @@
 
 use base::percpu::pretend;
 use base::{AgNumber, FsBlock, Ino};
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::bed::Bed;
 use crate::inodes::state::InodeOptions;

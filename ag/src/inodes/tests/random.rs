@@ -3,7 +3,7 @@
 //! parts.
 
 use base::{FsBlock, Ino};
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::bed::Bed;
 

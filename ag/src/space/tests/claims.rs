@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use base::{AgNumber, FsBlock};
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::testing::{Numbers, OWNER, Volume};
 use crate::{AllocRequest, Claim, ClaimRequest, Near};

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::AgNumber;
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::testing::{Numbers, OWNER, Volume};
 use crate::{AllocRequest, Near};

@@ -3,7 +3,7 @@
 use base::{AgBlock, AgNumber, FsBlock, Lsn};
 use block::{Device, Durability, MemoryDevice};
 use format::stamp::Stamp;
-use log::engine::Transaction;
+use journal::engine::Transaction;
 
 use crate::group::Groups;
 use crate::testing::{Numbers, OWNER, Volume};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::lock::Rank;
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, CntBt};
-use log::engine::Extent;
+use journal::engine::Extent;
 
 use crate::group::Group;
 use crate::space::alloc::{Suits, Want};

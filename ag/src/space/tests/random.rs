@@ -1,7 +1,7 @@
 //! Random allocations and frees.
 
 use base::{AgNumber, FsBlock};
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::group::agf;
 use crate::testing::{Numbers, OWNER, Volume};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ag::{ClaimRequest, Near};
 use base::{AgNumber, FileBlock, FsBlock};
-use log::engine::Error;
+use journal::engine::Error;
 
 use crate::contents::{
     self, Finish, Share, Written, collapse, finish, insert, preallocate, punch, set_size, share, trim, zero,

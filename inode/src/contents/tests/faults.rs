@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{FileBlock, errno};
 use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
-use log::engine::{CommitTarget, Error};
+use journal::engine::{CommitTarget, Error};
 
 use super::bed::Bed;
 use crate::contents::step::{File, list};

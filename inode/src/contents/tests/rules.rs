@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use base::{FileBlock, errno, stop};
 use format::inode::flags;
 use format::timestamp::Timestamp;
-use log::engine::Error;
+use journal::engine::Error;
 
 use super::bed::Bed;
 use crate::contents::{Finish, Share, Written, collapse, finish, insert, map, punch, set_size, share};

@@ -78,7 +78,7 @@ fn begun(run: &Run, all: &[State]) -> Vec<State> {
     let unfinished = |state: &&State| {
         let image = builder.build(state);
         let superblock = superblock(&image);
-        let replayed = log::replay_in_memory(&superblock, Arc::new(ImageDevice::new(image)), None);
+        let replayed = journal::replay_in_memory(&superblock, Arc::new(ImageDevice::new(image)), None);
         replayed.is_ok_and(|replayed| replayed.report.is_some_and(|report| !report.unfinished.is_empty()))
     };
     let moments: Vec<usize> = looked.filter(unfinished).map(|state| state.moment).take(4).collect();

@@ -15,7 +15,7 @@ use base::lock::Rank;
 use base::{AgBlock, AgNumber, Daddr};
 use block::{Device, FileDevice, OpenOptions};
 use format::superblock::Superblock;
-use log::engine::{CommitTarget, Extent, Log, LogReservation, Options};
+use journal::engine::{CommitTarget, Extent, Log, LogReservation, Options};
 
 use self::judges::Volume;
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use block::{Device, FileDevice, OpenOptions};
 use format::superblock::Superblock;
 use interop::built;
-use log::replay_in_memory;
+use journal::replay_in_memory;
 
 fn open(path: &Path) -> Arc<dyn Device> {
     Arc::new(FileDevice::open(path, &OpenOptions::default()).unwrap())
@@ -40,7 +40,7 @@ fn compare(image: &Path) -> Vec<String> {
     let before = superblock(&device);
     let replayed = replay_in_memory(&before, device, external.as_deref()).unwrap();
     let report = replayed.report.unwrap_or_else(|| panic!("{name} is not dirty"));
-    println!("{name}: {}; {}", replayed.state, log::listing::report(&report));
+    println!("{name}: {}; {}", replayed.state, journal::listing::report(&report));
     let geometry = superblock(&replayed.device).geometry;
     let comparison = blocks::Comparison {
         name: &name,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::Ino;
 use model::Rng;
-use xebec::{SetAttribute, Volume};
+use volume::{SetAttribute, Volume};
 
 use super::{Stage, Went, rest};
 
@@ -81,7 +81,7 @@ fn remove_all(stage: &Stage, ino: Ino, all: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> 
 /// The first difference, in words.
 pub fn compare(volume: &Volume, wanted: &[WantedOf]) -> Result<(), String> {
     for (ino, all) in wanted {
-        let words = |error: xebec::Error| format!("attributes of inode {ino}: {error}");
+        let words = |error: volume::Error| format!("attributes of inode {ino}: {error}");
         let mut names = volume.list_attributes(*ino).map_err(words)?;
         names.sort();
         if names != all.keys().cloned().collect::<Vec<_>>() {

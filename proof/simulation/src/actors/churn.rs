@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::{Ino, thread};
 use crashsim::stamped::{SECTOR, sectors};
 use model::Rng;
-use xebec::{New, SetAttribute};
+use volume::{New, SetAttribute};
 
 use super::{KnownFile, Stage, Went, rest};
 
@@ -107,7 +107,7 @@ fn grow_and_remove(
 /// failed: then it is not known what the file holds. It is compared before it goes: a late write had time to land.
 fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<bool, String> {
     compare(stage, file)?;
-    let words = |error: xebec::Error| format!("opening a file: {error}");
+    let words = |error: volume::Error| format!("opening a file: {error}");
     let open = stage.volume().open_file(file.ino).map_err(words)?;
     {
         let mut known = file.known();
@@ -151,8 +151,8 @@ fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<bool, S
 
 /// Reads past the cache, as what is on the device counts.
 fn compare(stage: &Stage, file: &KnownFile) -> Result<(), String> {
-    let words = |error: xebec::Error| format!("opening a file: {error}");
-    let open = xebec::OpenOptions::new()
+    let words = |error: volume::Error| format!("opening a file: {error}");
+    let open = volume::OpenOptions::new()
         .read(true)
         .direct(true)
         .open_ino(stage.volume(), file.ino)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crashsim::stamped::{SECTOR, sectors};
 use model::Rng;
-use xebec::File;
+use volume::File;
 
 use super::{KnownFile, Stage, Went, rest};
 

@@ -30,7 +30,7 @@ use crashsim::Image;
 use crashsim::engine::Open;
 use crashsim::stamped::Known;
 use model::{History, Rng, Ticks};
-use xebec::{Error, New, Volume};
+use volume::{Error, New, Volume};
 
 use crate::aged;
 use crate::scenario::{Role, Scenario};

@@ -1,7 +1,7 @@
 //! What an operator does: sync, trim, metadata writeback, growing the volume, statistics.
 
 use model::Rng;
-use xebec::Volume;
+use volume::Volume;
 
 use super::{Stage, rest};
 

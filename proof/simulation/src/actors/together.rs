@@ -2,7 +2,7 @@
 
 use base::Ino;
 use model::Rng;
-use xebec::{Error, Kind, New, Rename, SetAttribute, SetMetadata, Volume};
+use volume::{Error, Kind, New, Rename, SetAttribute, SetMetadata, Volume};
 
 use super::{Stage, Went, rest};
 
@@ -31,8 +31,8 @@ pub fn work(stage: &Stage, mut rng: Rng, steps: usize) -> Result<(), String> {
 struct Worker<'s> {
     volume: &'s Volume,
     /// Some may be removed. They are held: the number of a file that is freed may become another actor's.
-    dirs: Vec<xebec::Handle>,
-    handles: Vec<xebec::Handle>,
+    dirs: Vec<volume::Handle>,
+    handles: Vec<volume::Handle>,
 }
 
 fn name(rng: &mut Rng) -> Vec<u8> {

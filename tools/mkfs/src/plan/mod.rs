@@ -24,7 +24,7 @@ use crate::error::MkfsError;
 use crate::options::Options;
 use crate::random;
 
-pub use journal::Log;
+pub use self::journal::Log;
 
 /// Everything about a volume before it exists. Blocks are its own unless a name says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,66 @@
+//! What the user wants otherwise than the sources have it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use base::time::Time;
+use clap::Args;
+use transfer::{Labels, Overrides};
+
+use crate::commands::edit::mode::Mode;
+
+/// Owners, modes and lists of overrides.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Wishes {
+    /// Everything belongs to this user, and to this group.
+    #[arg(long, value_name = "UID[:GID]", value_parser = owner, help_heading = "Metadata")]
+    owner: Option<(u32, Option<u32>)>,
+    /// Permissions of everything but links, in octal or in letters as for chmod.
+    #[arg(long, value_name = "MODE", help_heading = "Metadata")]
+    mode: Option<Mode>,
+    /// A list of what is to be otherwise, one file a line: PATH KEY=VALUE..., with the keys mode, uid, gid, mtime,
+    /// xattr.NAME, and, for what the sources do not have, type, device and target (docs/create.md).
+    #[arg(long, value_name = "FILE", help_heading = "Metadata")]
+    overrides: Vec<PathBuf>,
+    /// SELinux labels, by a file_contexts file as setfiles(8) has them: EXPRESSION [TYPE] CONTEXT. Paths begin at the
+    /// root of what is made.
+    #[arg(long, value_name = "FILE", help_heading = "Metadata")]
+    file_contexts: Option<PathBuf>,
+}
+
+/// The labels of a file_contexts file.
+pub fn labels(path: &Path) -> anyhow::Result<Labels> {
+    let named = |error: &dyn std::fmt::Display| anyhow!("--file-contexts {}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+    Labels::parse(&text).map_err(|error| named(&error))
+}
+
+impl Wishes {
+    /// All of them together; no time is behind `latest`.
+    pub fn overrides(&self, latest: Option<Time>) -> anyhow::Result<Overrides> {
+        let mut overrides = Overrides::default();
+        overrides.latest = latest;
+        if let Some((uid, gid)) = self.owner {
+            (overrides.uid, overrides.gid) = (Some(uid), gid);
+        }
+        if let Some(mode) = self.mode.clone() {
+            overrides.mode = Some(Box::new(move |permissions, directory| mode.apply(permissions, directory)));
+        }
+        overrides.labels = self.file_contexts.as_deref().map(labels).transpose()?;
+        for path in &self.overrides {
+            let list =
+                std::fs::read_to_string(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+            overrides.add_list(&list).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+        }
+        Ok(overrides)
+    }
+}
+
+fn owner(text: &str) -> Result<(u32, Option<u32>), String> {
+    let (uid, gid) = match text.split_once(':') {
+        Some((uid, gid)) => (uid, Some(gid)),
+        None => (text, None),
+    };
+    let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number of a user or a group"));
+    Ok((number(uid)?, gid.map(number).transpose()?))
+}

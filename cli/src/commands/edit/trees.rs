@@ -1,0 +1,103 @@
+//! Whole trees into a volume: `tar-in`.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Error, anyhow, bail};
+use base::Ino;
+use clap::Args;
+use transfer::{Archive, Overrides, Source, Writer};
+use xebec::Volume;
+
+use super::{Edit, bytes};
+use crate::commands::create::Whiteouts;
+use crate::commands::create::wishes::labels;
+use crate::excludes::{Exclude, left_out};
+use crate::failure::At;
+use crate::output::{Level, say};
+
+/// Arguments of `tar-in`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "The archive may be compressed by gzip, zstd, xz or bzip2. Its members keep their owners, modes, \
+    times and attributes; a file replaces what has its name, a directory joins with one.\n\n\
+    Examples:\n  xebec tar-in disk.xfs update.tar.zst\n  tar c -C build . | xebec tar-in disk.xfs - /srv/www\n  \
+    xebec tar-in root.xfs layer3.tar --whiteouts oci\n  xebec tar-in disk.xfs damaged.tar --ignore-unreadable\n\n\
+    With --ignore-unreadable, what lies behind the place where the archive is damaged or cut is left out.\n\n\
+    Exit codes: 0 done; 1 something failed: what was complete before stays; 2 wrong usage."
+)]
+pub struct TarIn {
+    /// A tar archive, or - for one on standard input.
+    #[arg(value_name = "FILE.tar|-")]
+    archive: OsString,
+    /// The directory of the volume that it goes to.
+    #[arg(value_name = "DIR", default_value = "/")]
+    dir: OsString,
+    /// How the archive says what is to be taken away.
+    #[arg(long, value_name = "KIND")]
+    whiteouts: Option<Whiteouts>,
+    /// SELinux labels, by a file_contexts file as setfiles(8) has them: EXPRESSION [TYPE] CONTEXT. Paths begin at DIR.
+    #[arg(long, value_name = "FILE")]
+    file_contexts: Option<PathBuf>,
+    #[command(flatten)]
+    exclude: Exclude,
+}
+
+impl Edit for TarIn {
+    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+        if let Err(error) = self.take_in(volume) {
+            tell(error);
+        }
+    }
+}
+
+impl TarIn {
+    /// Whether it takes the archive from standard input, which a session reads its commands from.
+    pub fn reads_standard_input(&self) -> bool {
+        self.archive == "-"
+    }
+
+    fn take_in(&self, volume: &Volume) -> anyhow::Result<()> {
+        let archive = match self.reads_standard_input() {
+            false => Archive::new(Path::new(&self.archive)),
+            true if self.whiteouts.is_some() => bail!("--whiteouts: the archive is read twice: name a file"),
+            true => Archive::once(Path::new("standard input"), Box::new(io::stdin())),
+        };
+        let mut overrides = Overrides::default();
+        overrides.labels = self.file_contexts.as_deref().map(labels).transpose()?;
+        let dir = bytes(&self.dir);
+        let root = volume.resolve(dir, true).map_err(|error| Error::new(error).context(At(dir.to_vec())))?;
+        take_in(
+            volume,
+            root,
+            &archive.whiteouts(self.whiteouts.is_some()).excludes(&self.exclude.patterns()?),
+            overrides,
+            self.exclude.ignore_unreadable,
+        )
+    }
+}
+
+fn take_in(
+    volume: &Volume,
+    root: Ino,
+    source: &dyn Source,
+    overrides: Overrides,
+    ignores_unreadable: bool,
+) -> anyhow::Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut writer = Writer::new(volume, root, overrides);
+    if ignores_unreadable {
+        writer = writer.leaving_out_unreadable(|error| say(Level::Warning, "", left_out(error)));
+    }
+    if let Err(error) = source.read(true, threads, &mut writer) {
+        writer.give_up();
+        return Err(error.into());
+    }
+    let done = writer.finish()?;
+    let lost: Vec<_> = done.lost.iter().map(|(lost, count)| format!("{count} {}", lost.name())).collect();
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!("not kept: {}", lost.join(", "))),
+    }
+}

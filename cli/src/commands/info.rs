@@ -1,0 +1,330 @@
+//! `xebec info`: geometry, features, usage, log, and whether the volume can be written.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use base::{Ino, Lsn};
+use clap::Args;
+use format::Place;
+use format::agf::RawAgf;
+use format::agi::RawAgi;
+use format::features;
+use format::readers::{self, Oldest, Program, Since};
+use format::superblock::RawSuperblock;
+use format::uuid::UuidText;
+use journal::Dirty;
+use read::Volume;
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::geometry::{self, Shape};
+use crate::names::{self, JsonName};
+use crate::open::{self, Image, Log};
+use crate::output::{Stdout, counted, write_json};
+use crate::sizes::spoken;
+
+/// Arguments of `info`.
+#[derive(Debug, Args)]
+#[command(after_help = "The first block is laid out as xfs_info prints it.\n\n\
+    Examples:\n  xebec info disk.xfs\n  xebec info --json disk.qcow2 | jq .usage.free_bytes\n\n\
+    Exit codes: 0 done; 1 the image cannot be opened or read; 2 wrong usage.")]
+pub struct Arguments {
+    /// The image.
+    pub image: PathBuf,
+}
+
+/// Runs `info`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let image = open::open(&arguments.image, global)?;
+    let name = arguments.image.display().to_string();
+    if global.json {
+        write_json(&Document::of(&image, &name)?)?;
+    } else {
+        let mut out = Stdout::buffered();
+        out.write_all(geometry::text(image.volume.superblock(), &name).as_bytes())?;
+        out.write_all(summary_text(&Document::of(&image, &name)?).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(image.messages.finish())
+}
+
+/// All that is told, in the order of docs/json.md.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    version: u32,
+    command: &'static str,
+    image: &'a str,
+    #[serde(flatten)]
+    label: JsonName<'a>,
+    uuid: String,
+    meta_uuid: String,
+    geometry: Shape,
+    features: Vec<String>,
+    usage: Usage,
+    log: LogState,
+    readers: Vec<ReaderJson>,
+    writing: Writing,
+}
+
+/// Which versions of a program can read the volume, as far as its features decide.
+#[derive(Debug, Serialize)]
+struct ReaderJson {
+    program: &'static str,
+    reads: Option<SinceJson>,
+    writes: Option<SinceJson>,
+}
+
+/// The oldest version, and what of the volume it takes.
+#[derive(Debug, Serialize)]
+struct SinceJson {
+    since: String,
+    because: Vec<String>,
+}
+
+/// Programs that read volumes, in the order in which they are shown.
+const PROGRAMS: [Program; 2] = [Program::Linux, Program::Grub];
+
+impl ReaderJson {
+    fn of(program: Program, oldest: Oldest) -> Self {
+        let json = |Since { version, because }| SinceJson { since: program.version_text(version), because };
+        Self { program: program.name(), reads: oldest.reading.map(json), writes: oldest.writing.map(json) }
+    }
+
+    /// For a person: `Linux from 4.2 (sparse), for writing from 5.10 (inobtcount)`.
+    fn text(&self, program: Program) -> String {
+        let name = program.title();
+        let since = |SinceJson { since, because }: &SinceJson| match because.is_empty() {
+            true => format!("from {since}"),
+            false => format!("from {since} ({})", because.join(", ")),
+        };
+        match (&self.reads, &self.writes) {
+            (None, _) => format!("{name}: not known"),
+            (Some(reads), Some(writes)) if reads.since != writes.since => {
+                format!("{name} {}, for writing {}", since(reads), since(writes))
+            }
+            (Some(_), Some(both)) => format!("{name} {}", since(both)),
+            (Some(reads), None) => format!("{name} {}", since(reads)),
+        }
+    }
+}
+
+/// The state of the log. What does not apply is left out.
+#[derive(Debug, Default, Serialize)]
+struct LogState {
+    /// `clean`, `replayed`, `ignored` or `unread`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(flatten)]
+    dirty: Option<DirtyLog>,
+    /// Inodes whose contents or attributes unfinished operations could still change.
+    unfinished_files: Vec<u64>,
+    /// Operations that were unfinished, and that were finished in memory.
+    finished_operations: usize,
+    unfinished_operations: usize,
+    items_not_replayed: u64,
+}
+
+/// What lies between the log's tail and head.
+#[derive(Debug, Serialize)]
+struct DirtyLog {
+    head: String,
+    tail: String,
+    records: u32,
+    operations: u64,
+    transactions: u32,
+    bytes: u64,
+}
+
+impl LogState {
+    fn of(log: &Log) -> Self {
+        match log {
+            Log::Clean => Self { state: "clean", ..Self::default() },
+            Log::Unread(reason) => Self { state: "unread", reason: Some(reason.clone()), ..Self::default() },
+            Log::Ignored(dirty) => {
+                Self { state: "ignored", dirty: Some(DirtyLog::of(dirty)), ..Self::default() }
+            }
+            Log::Replayed(replay) => Self {
+                state: "replayed",
+                reason: replay.failure.clone(),
+                dirty: Some(DirtyLog::of(&replay.dirty)),
+                unfinished_files: log.files_unfinished().into_iter().map(Ino::get).collect(),
+                finished_operations: replay.finished,
+                unfinished_operations: replay.left.len(),
+                items_not_replayed: replay.report.problems_total,
+            },
+        }
+    }
+
+    fn text(&self) -> String {
+        let dirty = self.dirty.as_ref().map(|dirty| {
+            let DirtyLog { head, tail, records, transactions, bytes, .. } = dirty;
+            let records = counted((*records).into(), "record");
+            let transactions = counted((*transactions).into(), "transaction");
+            format!("{records} with {transactions} from {tail} to {head}, {}", spoken(*bytes))
+        });
+        let dirty = dirty.unwrap_or_default();
+        match self.state {
+            "clean" => "clean".into(),
+            "unread" => format!("not looked at: {}", self.reason.as_deref().unwrap_or_default()),
+            "ignored" => format!("dirty, and not replayed: {dirty}"),
+            _ => format!("dirty, replayed in memory: {dirty}"),
+        }
+    }
+}
+
+impl DirtyLog {
+    fn of(dirty: &Dirty) -> Self {
+        let lsn = |lsn: Lsn| format!("{}:{}", lsn.cycle(), lsn.block());
+        Self {
+            head: lsn(dirty.head),
+            tail: lsn(dirty.tail),
+            records: dirty.records,
+            operations: dirty.operations,
+            transactions: dirty.transactions,
+            bytes: u64::from(dirty.blocks) * 512,
+        }
+    }
+}
+
+/// How full the volume is. The size is without the internal log, as `df` has it.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Usage {
+    size_bytes: u64,
+    used_bytes: u64,
+    free_bytes: u64,
+    inodes_allocated: u64,
+    inodes_used: u64,
+    inodes_free: u64,
+}
+
+/// Whether Xebec can write the volume.
+#[derive(Debug, Serialize)]
+struct Writing {
+    supported: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl<'a> Document<'a> {
+    fn of(image: &'a Image, name: &'a str) -> anyhow::Result<Self> {
+        let volume = &image.volume;
+        let raw = &volume.superblock().raw;
+        Ok(Self {
+            version: crate::output::JSON_VERSION,
+            command: "info",
+            image: name,
+            label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+            uuid: raw.uuid_text().to_string(),
+            meta_uuid: UuidText(raw.stamp_uuid()).to_string(),
+            geometry: Shape::of(volume.superblock()),
+            features: geometry::feature_names(raw),
+            usage: usage(image)?,
+            log: LogState::of(&image.log),
+            readers: PROGRAMS.map(|program| ReaderJson::of(program, oldest(volume, program))).into(),
+            writing: Writing::of(raw),
+        })
+    }
+}
+
+fn oldest(volume: &Volume, program: Program) -> Oldest {
+    readers::oldest(program, &volume.superblock().raw.features(), volume.geometry().block_size)
+}
+
+impl Writing {
+    /// As far as the volume decides: the image may be one that cannot be written.
+    fn of(raw: &RawSuperblock) -> Self {
+        let features = raw.features();
+        let unknown = features.ro_compat & !features::RO_COMPAT_KNOWN;
+        let names = features::names(unknown, features::ro_compat::ALL);
+        let reason =
+            (!names.is_empty()).then(|| format!("it has features that only allow reading here: {names}"));
+        Self { supported: reason.is_none(), reason }
+    }
+}
+
+/// From the superblock, whose counters are exact after a clean unmount; from the headers of all AGs after a crash.
+fn usage(image: &Image) -> anyhow::Result<Usage> {
+    let volume = &image.volume;
+    let (raw, geometry) = (&volume.superblock().raw, volume.geometry());
+    let totals = match &image.log {
+        Log::Replayed(..) => Totals::of_ags(volume)?,
+        _ => {
+            Totals { free_blocks: raw.fdblocks.get(), inodes: raw.icount.get(), free_inodes: raw.ifree.get() }
+        }
+    };
+    let log = if geometry.log_start.is_some() { u64::from(geometry.log_blocks) } else { 0 };
+    let size = geometry.blocks().saturating_sub(log);
+    let free = totals.free_blocks.min(size);
+    Ok(Usage {
+        size_bytes: size << geometry.block_log,
+        used_bytes: (size - free) << geometry.block_log,
+        free_bytes: free << geometry.block_log,
+        inodes_allocated: totals.inodes,
+        inodes_used: totals.inodes.saturating_sub(totals.free_inodes),
+        inodes_free: totals.free_inodes,
+    })
+}
+
+/// Counters of the whole volume.
+struct Totals {
+    free_blocks: u64,
+    inodes: u64,
+    free_inodes: u64,
+}
+
+impl Totals {
+    /// Adds up the headers of all AGs: what a mount does after recovery, as the superblock's counters are kept lazily.
+    fn of_ags(volume: &Volume) -> anyhow::Result<Self> {
+        let geometry = volume.geometry();
+        let mut totals = Self { free_blocks: 0, inodes: 0, free_inodes: 0 };
+        for ag in geometry.ags() {
+            let damaged = |damage| read::Error::damaged(Place::ag(ag), damage);
+            let (agf, agi) = (volume.read_ag_header(ag, 1)?, volume.read_ag_header(ag, 2)?);
+            let agf = RawAgf::verify(&agf, geometry, ag).map_err(damaged)?;
+            let agi = RawAgi::verify(&agi, geometry, ag).map_err(damaged)?;
+            let lists = [agf.freeblks, agf.flcount, agf.btreeblks];
+            totals.free_blocks += lists.iter().map(|count| u64::from(count.get())).sum::<u64>();
+            totals.inodes += u64::from(agi.count.get());
+            totals.free_inodes += u64::from(agi.freecount.get());
+        }
+        Ok(totals)
+    }
+}
+
+fn summary_text(info: &Document<'_>) -> String {
+    let mut out = String::new();
+    let mut line = |head: &str, text: std::fmt::Arguments<'_>| {
+        let _ = writeln!(out, "{head:<9}={text}");
+    };
+    let label = info.label.name;
+    let label = if label.is_empty() { "(none)".into() } else { names::quoted(label) };
+    line("label", format_args!("{label}"));
+    line("uuid", format_args!("{}", info.uuid));
+    if info.meta_uuid != info.uuid {
+        line("meta-uuid", format_args!("{}", info.meta_uuid));
+    }
+    let usage = &info.usage;
+    let percent = usage.used_bytes as f64 * 100.0 / usage.size_bytes.max(1) as f64;
+    line(
+        "usage",
+        format_args!(
+            "{} of {} used ({percent:.1} %), {} free",
+            spoken(usage.used_bytes),
+            spoken(usage.size_bytes),
+            spoken(usage.free_bytes)
+        ),
+    );
+    line("inodes", format_args!("{} used, {} allocated", usage.inodes_used, usage.inodes_allocated));
+    line("log", format_args!("{}", info.log.text()));
+    if !info.log.unfinished_files.is_empty() {
+        let files: Vec<String> = info.log.unfinished_files.iter().map(u64::to_string).collect();
+        line("pending", format_args!("operations on inodes {}", files.join(", ")));
+    }
+    let readers = PROGRAMS.iter().zip(&info.readers).map(|(program, reader)| reader.text(*program));
+    line("readers", format_args!("{}", readers.collect::<Vec<_>>().join("; ")));
+    let writing = info.writing.reason.as_ref().map_or("yes".into(), |reason| format!("no: {reason}"));
+    line("writing", format_args!("{writing}"));
+    out
+}

@@ -1,0 +1,282 @@
+//! `xebec sync`: a tree in an image becomes equal to a directory, by what differs alone.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use format::inode::FileType;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use transfer::sync::{Done, Step};
+use transfer::{Directory, Sync};
+use xebec::Volume;
+
+use crate::args::Global;
+use crate::commands::create;
+use crate::commands::create::wishes::Wishes;
+use crate::commands::edit::{DONE, directories};
+use crate::excludes::{Exclude, count_left_out, left_out};
+use crate::names::{printable, quoted};
+use crate::open::{self, image_and_path};
+use crate::output::{JSON_VERSION, Messages, Stdout, write_json};
+use crate::sizes::spoken;
+
+/// Arguments of `sync`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "As rsync -aHAX --delete: files differ where their kind, size, time of change, owner, permissions, \
+    device, target, attributes, flags or links differ; contents are read where sizes are equal and times are not. What \
+    is new of contents takes its place when it is complete and stable: a power cut leaves the old file or the new \
+    one.\n\n\
+    An image that does not exist is made, as large as the directory needs; `xebec create --free` leaves room for more. \
+    So is a PATH in it, with the directories above.\n\n\
+    Examples:\n  xebec create disk.xfs --from build/ --free 30%\n  \
+    xebec sync build/ disk.xfs               # after the next build\n  \
+    xebec sync -n build/ disk.xfs            # what would change\n  \
+    xebec sync --no-delete site/ disk.xfs:/srv/www\n  \
+    xebec sync --owner 0:0 --checksum build/ disk.xfs\n  \
+    xebec sync --ignore-unreadable /etc disk.xfs:/etc\n\n\
+    With --ignore-unreadable, the image keeps what it has of files and directories that cannot be read.\n\n\
+    Exit codes: 0 done; 1 it failed, and what was done until then stays; 2 wrong usage."
+)]
+pub struct Arguments {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The image, and the directory in it that becomes equal (the root).
+    #[arg(value_name = "IMAGE[:PATH]", value_parser = OsStringValueParser::new().map(Target::of))]
+    pub target: Target,
+    /// Leave what the directory does not have.
+    #[arg(long)]
+    no_delete: bool,
+    /// Compare contents where sizes and times are equal, too.
+    #[arg(short, long)]
+    checksum: bool,
+    /// Only say what would be done.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Stay in one file system: directories on which others are mounted are taken as empty.
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    #[command(flatten)]
+    exclude: Exclude,
+    #[command(flatten)]
+    wishes: Wishes,
+}
+
+/// An image, and a path in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The image.
+    pub image: PathBuf,
+    path: Vec<u8>,
+}
+
+impl Target {
+    fn of(text: OsString) -> Self {
+        let new = || {
+            // An image that is yet to be made: a path in it begins with a slash.
+            let (bytes, exists) = (text.as_bytes(), Path::new(&text).exists());
+            let at = bytes.windows(2).position(|two| two == b":/").filter(|at| *at > 0 && !exists)?;
+            let (image, path) = bytes.split_at_checked(at)?;
+            Some((Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(path.get(1..)?)))
+        };
+        let (image, path) = image_and_path(&text).or_else(new).unwrap_or((Path::new(&text), OsStr::new("/")));
+        Self { image: image.into(), path: path.as_bytes().into() }
+    }
+}
+
+/// What was done, in the order of docs/json.md.
+#[derive(Debug, Serialize)]
+struct Document<'d> {
+    version: u32,
+    command: &'static str,
+    image: &'d str,
+    dry_run: bool,
+    created: u64,
+    replaced: u64,
+    amended: u64,
+    removed: u64,
+    unchanged: u64,
+    bytes: u64,
+    seconds: f64,
+    not_kept: std::collections::BTreeMap<&'static str, u64>,
+    unreadable: u64,
+}
+
+/// Runs `sync`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let began = Instant::now();
+    let image = &arguments.target.image;
+    let messages = Messages::new(global, image.display().to_string());
+    // A directory that cannot be read must not cost a replay.
+    if !std::fs::metadata(&arguments.directory)
+        .with_context(|| arguments.directory.display().to_string())?
+        .is_dir()
+    {
+        bail!("{}: this is not a directory", arguments.directory.display());
+    }
+    let is_there = image.symlink_metadata().is_ok();
+    let volume = match arguments.dry_run {
+        true if is_there => open::in_memory(image, global)?.volume,
+        true => nothing()?,
+        false if is_there => open::writable(image, global)?.volume,
+        false => return create(arguments, global, &messages),
+    };
+    let done = update(arguments, global, &volume, &messages);
+    if arguments.dry_run {
+        drop(volume);
+    } else {
+        volume.unmount().context("the volume could not be unmounted")?;
+    }
+    let done = done?;
+    for (lost, count) in &done.lost {
+        messages.note(format_args!("not kept: {count} {}", lost.name()));
+    }
+    if done.unreadable > 0 {
+        messages.warn(count_left_out(done.unreadable));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let Done { created, replaced, amended, removed, unchanged, bytes, .. } = done;
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "sync",
+            image: messages.image(),
+            dry_run: arguments.dry_run,
+            created,
+            replaced,
+            amended,
+            removed,
+            unchanged,
+            bytes,
+            seconds,
+            not_kept: done.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect(),
+            unreadable: done.unreadable,
+        })?;
+        return Ok(DONE);
+    }
+    messages.detail(format_args!(
+        "{created} created, {replaced} replaced, {amended} amended, {removed} removed, {unchanged} unchanged; {} in \
+        {seconds:.2} s",
+        spoken(bytes)
+    ));
+    Ok(DONE)
+}
+
+/// The image does not exist: it is made, as by `create`.
+fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<u8> {
+    let Target { image, path } = &arguments.target;
+    let making = create::Arguments::of_directory(image, path, &arguments.directory).with(
+        &arguments.wishes,
+        &arguments.exclude,
+        arguments.one_file_system,
+    );
+    let summary = create::make(&making, global, messages)?;
+    if global.json {
+        write_json(&Document {
+            version: JSON_VERSION,
+            command: "sync",
+            image: messages.image(),
+            dry_run: false,
+            created: summary.files,
+            replaced: 0,
+            amended: 0,
+            removed: 0,
+            unchanged: 0,
+            bytes: summary.bytes,
+            seconds: summary.seconds,
+            not_kept: summary.not_kept,
+            unreadable: summary.unreadable,
+        })?;
+    }
+    Ok(DONE)
+}
+
+/// An empty volume in memory, to say what would be made.
+fn nothing() -> anyhow::Result<Volume> {
+    const BYTES: u64 = 64 << 20;
+    let device = Arc::new(block::MemoryDevice::new(BYTES));
+    mkfs::format(&*device, &mkfs::Options::default()).map_err(crate::commands::mkfs::refused)?;
+    Ok(Volume::open(device, xebec::Options::default())?)
+}
+
+fn update(
+    arguments: &Arguments,
+    global: &Global,
+    volume: &Volume,
+    messages: &Messages,
+) -> anyhow::Result<Done> {
+    let Target { image, path } = &arguments.target;
+    let root = match volume.resolve(path, true) {
+        Err(error) if error.errno() == base::errno::ENOENT => directories(volume, path)?,
+        found => found.with_context(|| quoted(path))?,
+    };
+    if volume.metadata(root)?.file_type != FileType::Directory {
+        bail!("{}: this is not a directory", quoted(path));
+    }
+    let mut directory = Directory::new(&arguments.directory)
+        .one_file_system(arguments.one_file_system)
+        .excludes(&arguments.exclude.patterns()?);
+    if let Ok(known) = std::fs::metadata(image) {
+        directory = directory.without(known.dev(), known.ino());
+    }
+    let bar = bar(global);
+    let leave_out = |error: &transfer::Error| bar.suspend(|| messages.warn(left_out(error)));
+    let sync = Sync {
+        directory: &directory,
+        overrides: &arguments.wishes.overrides(None)?,
+        delete: !arguments.no_delete,
+        checksum: arguments.checksum,
+        dry_run: arguments.dry_run,
+        unreadable: arguments.exclude.ignore_unreadable.then_some(&leave_out),
+    };
+    let mut out = Stdout::buffered();
+    let shows = (arguments.dry_run || global.verbose) && !global.json;
+    let mut watch = |step: Option<(Step, &[u8])>, done: &Done| {
+        if let Some((step, path)) = step.filter(|_| shows) {
+            // Told at the end, where nobody listens any more.
+            let _ =
+                writeln!(out, "{:8} {}", name(step), printable(if path.is_empty() { b"." } else { path }));
+        }
+        if !bar.is_hidden() {
+            bar.set_message(format!("{} files, {} written", done.files(), spoken(done.bytes)));
+        }
+    };
+    let done = sync.run(volume, root, global.thread_count(), &mut watch);
+    bar.finish_and_clear();
+    out.flush()?;
+    done.map_err(|error| match error.is_full() {
+        true => anyhow::anyhow!("the volume is full: give it more room with `xebec grow`, and run it again"),
+        false => error.into(),
+    })
+}
+
+fn name(step: Step) -> &'static str {
+    match step {
+        Step::Created => "created",
+        Step::Replaced => "replaced",
+        Step::Amended => "amended",
+        Step::Removed => "removed",
+    }
+}
+
+fn bar(global: &Global) -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    // Hidden unless standard error is a terminal.
+    bar.set_draw_target(if global.quiet {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr()
+    });
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,329 @@
+//! `xebec log`: the journal, like `xfs_logprint -t` and more readable.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use base::{Ino, Lsn};
+use block::OverlayDevice;
+use clap::Args;
+use journal::assemble::Transaction;
+use journal::item::{describe, describe_intent};
+use journal::locate::Discarded;
+use journal::record::Record;
+use journal::show::Fields;
+use journal::{Dirty, Journal, OnDamage, Registry, Report, State};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::facts;
+use crate::names;
+use crate::open;
+use crate::output::{Messages, Stdout};
+
+/// Arguments of `log`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Shows what lies between tail and head: each complete transaction with its items, in the order \
+    of their commits, \
+    and at the end what a mount would still have to finish. A clean log holds nothing that counts. Sequence \
+    numbers are \
+    CYCLE:BLOCK, in blocks of 512 bytes.\n\n\
+    Examples:\n  xebec log disk.xfs\n  xebec log --records disk.xfs\n  xebec log --json disk.xfs | jq \
+    '.transactions[].items[].type'\n\n\
+    Exit codes: 0 done; 1 the log cannot be read; 2 wrong usage."
+)]
+pub struct Arguments {
+    /// The image.
+    pub image: PathBuf,
+    /// The records, as they were written, instead of transactions.
+    #[arg(long)]
+    records: bool,
+    /// Head, tail and counts alone.
+    #[arg(long, conflicts_with = "records")]
+    summary: bool,
+}
+
+/// Runs `log`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let messages = Messages::new(global, arguments.image.display().to_string());
+    let device = open::device(&arguments.image, global)?;
+    let superblock = open::superblock(&device)?;
+    let log_device = open::log_device(&superblock, global)?;
+    let journal =
+        Journal::open(&superblock, &device, log_device.as_deref()).context("the log cannot be read")?;
+    let report = match journal.state() {
+        State::Clean { .. } => None,
+        State::Dirty(_) => {
+            // What stays unfinished is only known when everything else has been replayed.
+            let overlay = OverlayDevice::new(device.clone());
+            let options = journal::Options { on_damage: OnDamage::Note, ..journal::Options::default() };
+            Some(journal::recover(&journal, &superblock, &overlay, &Registry::default(), &options)?)
+        }
+    };
+    let mut show = Show {
+        out: Stdout::buffered(),
+        json: global.json,
+        verbose: global.verbose,
+        messages: &messages,
+        separator: Some(b"\n"),
+    };
+    let array = if arguments.records { "records" } else { "transactions" };
+    show.head(&journal, array)?;
+    if arguments.records {
+        for record in journal.records() {
+            show.record(&record?)?;
+        }
+    } else if !arguments.summary {
+        for transaction in journal.transactions() {
+            show.transaction(&transaction?)?;
+        }
+    }
+    show.tail(report.as_ref())?;
+    Ok(messages.finish())
+}
+
+/// Writes the parts as they are read.
+struct Show<'s> {
+    out: io::BufWriter<Stdout>,
+    json: bool,
+    verbose: bool,
+    messages: &'s Messages,
+    /// What stands before the first element of the JSON array.
+    separator: Option<&'static [u8]>,
+}
+
+fn lsn(lsn: Lsn) -> String {
+    format!("{}:{}", lsn.cycle(), lsn.block())
+}
+
+/// An item in words: its type comes first, so that needs no name.
+fn item_text(fields: &Fields) -> String {
+    let text = fields.to_string();
+    names::printable(text.strip_prefix("type ").unwrap_or(&text).as_bytes())
+}
+
+/// Records that were never completed.
+fn discarded_text(discarded: &Discarded) -> String {
+    let Discarded { block, records, damage } = discarded;
+    format!("{records} incomplete records from block {block} on, which do not count ({damage})")
+}
+
+/// The head of the JSON document.
+#[derive(Serialize)]
+struct JsonHead<'h> {
+    version: u32,
+    command: &'static str,
+    image: &'h str,
+    state: &'static str,
+    head: String,
+    #[serde(flatten)]
+    dirty: Option<JsonDirty>,
+}
+
+#[derive(Serialize)]
+struct JsonDirty {
+    tail: String,
+    blocks: u32,
+    operations: u64,
+    complete_records: u32,
+    complete_transactions: u32,
+    discarded: Option<String>,
+}
+
+impl JsonDirty {
+    fn of(dirty: &Dirty) -> Self {
+        Self {
+            tail: lsn(dirty.tail),
+            blocks: dirty.blocks,
+            operations: dirty.operations,
+            complete_records: dirty.records,
+            complete_transactions: dirty.transactions,
+            discarded: dirty.discarded.as_ref().map(discarded_text),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonTransaction {
+    tid: u32,
+    lsn: String,
+    commit_lsn: String,
+    bytes: usize,
+    items: Vec<Fields>,
+}
+
+#[derive(Serialize)]
+struct JsonRecord {
+    lsn: String,
+    tail: String,
+    operations: u32,
+    bytes: u32,
+    unmount: bool,
+}
+
+#[derive(Serialize)]
+struct JsonTail {
+    incomplete_transactions: usize,
+    unfinished: Vec<Fields>,
+    unfinished_files: Vec<u64>,
+    items_not_replayed: Vec<String>,
+}
+
+impl Show<'_> {
+    fn head(&mut self, journal: &Journal<'_>, array: &str) -> anyhow::Result<()> {
+        let dirty = journal.dirty();
+        if self.json {
+            let head = JsonHead {
+                version: crate::output::JSON_VERSION,
+                command: "log",
+                image: self.messages.image(),
+                state: if dirty.is_some() { "dirty" } else { "clean" },
+                head: lsn(journal.head()),
+                dirty: dirty.map(JsonDirty::of),
+            };
+            let text = serde_json::to_string(&head)?;
+            write!(self.out, "{},\"{array}\":[", text.trim_end_matches('}'))?;
+            return Ok(());
+        }
+        match dirty {
+            None => writeln!(self.out, "clean: head at {}, nothing to replay", lsn(journal.head()))?,
+            Some(dirty) => {
+                let Dirty { records, operations, transactions, .. } = dirty;
+                writeln!(
+                    self.out,
+                    "dirty: tail at {}, head at {}: {records} records, {operations} operations, {transactions} \
+                    transactions",
+                    lsn(dirty.tail),
+                    lsn(dirty.head)
+                )?;
+                if let Some(discarded) = &dirty.discarded {
+                    writeln!(self.out, "behind the head: {}", discarded_text(discarded))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One element of the JSON array.
+    fn element(&mut self, element: &impl Serialize) -> anyhow::Result<()> {
+        self.out.write_all(self.separator.take().unwrap_or(facts::SEPARATOR))?;
+        serde_json::to_writer(&mut self.out, element)?;
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record) -> anyhow::Result<()> {
+        let header = &record.header;
+        if self.json {
+            return self.element(&JsonRecord {
+                lsn: lsn(header.lsn),
+                tail: lsn(header.tail_lsn),
+                operations: header.operations,
+                bytes: header.len,
+                unmount: record.is_unmount(),
+            });
+        }
+        writeln!(
+            self.out,
+            "record {}: tail {}, {} operations, {} bytes{}",
+            lsn(header.lsn),
+            lsn(header.tail_lsn),
+            header.operations,
+            header.len,
+            if record.is_unmount() { ", unmount" } else { "" }
+        )?;
+        Ok(())
+    }
+
+    fn transaction(&mut self, transaction: &Transaction) -> anyhow::Result<()> {
+        let items = transaction.items().map(|item| {
+            describe(&item, transaction.lsn).unwrap_or_else(|damage| {
+                Fields::new().text("type", item.kind.name()).text("damage", damage.to_string())
+            })
+        });
+        if self.json {
+            let items = items.collect();
+            return self.element(&JsonTransaction {
+                tid: transaction.tid,
+                lsn: lsn(transaction.lsn),
+                commit_lsn: lsn(transaction.commit_lsn),
+                bytes: transaction.bytes(),
+                items,
+            });
+        }
+        writeln!(
+            self.out,
+            "\ntransaction {:#010x} at {}, committed in {}: {} items, {} bytes",
+            transaction.tid,
+            lsn(transaction.lsn),
+            lsn(transaction.commit_lsn),
+            transaction.items().len(),
+            transaction.bytes()
+        )?;
+        for item in items {
+            writeln!(self.out, "  {}", item_text(&item))?;
+        }
+        Ok(())
+    }
+
+    fn tail(&mut self, report: Option<&Report>) -> anyhow::Result<()> {
+        let empty = Report::default();
+        let report = report.unwrap_or(&empty);
+        let files: Vec<u64> = report.files_concerned().into_iter().map(Ino::get).collect();
+        if self.json {
+            let tail = JsonTail {
+                incomplete_transactions: report.incomplete_transactions,
+                unfinished: report.unfinished.iter().map(describe_intent).collect(),
+                unfinished_files: files,
+                items_not_replayed: report.problems.iter().map(ToString::to_string).collect(),
+            };
+            let text = serde_json::to_string(&tail)?;
+            writeln!(self.out, "\n],{}", text.trim_start_matches('{'))?;
+        } else {
+            self.tail_text(report, &files)?;
+        }
+        self.out.flush()?;
+        Ok(())
+    }
+
+    fn tail_text(&mut self, report: &Report, files: &[u64]) -> io::Result<()> {
+        let out = &mut self.out;
+        if report.incomplete_transactions > 0 {
+            writeln!(
+                out,
+                "\n{} transactions without a commit: not replayed",
+                report.incomplete_transactions
+            )?;
+        }
+        if !report.unfinished.is_empty() {
+            writeln!(out, "\nunfinished: what a mount would still do")?;
+        }
+        for intent in &report.unfinished {
+            writeln!(out, "  {}", item_text(&describe_intent(intent)))?;
+        }
+        if !files.is_empty() {
+            let files: Vec<String> = files.iter().map(u64::to_string).collect();
+            writeln!(out, "files that this concerns: inodes {}", files.join(", "))?;
+        }
+        for problem in &report.problems {
+            writeln!(out, "not replayed: {}", names::printable(problem.to_string().as_bytes()))?;
+        }
+        if self.verbose && report.transactions > 0 {
+            writeln!(out, "\nitems: {} replayed or passed over", report.items_total())?;
+            for (kind, tally) in &report.items {
+                writeln!(
+                    out,
+                    "  {}: {} replayed, {} newer on disk, {} cancelled, {} quota, {} unsupported, {} damaged",
+                    kind.words(),
+                    tally.replayed,
+                    tally.newer,
+                    tally.cancelled,
+                    tally.quota,
+                    tally.unsupported,
+                    tally.failed
+                )?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! `xebec mkfs`: a new volume, with the options of `mkfs.xfs`.
+//!
+//! | part | subject |
+//! |---|---|
+//! | `words` | `-d agcount=4,su=64k`: which words there are, and what is said of those that are not taken |
+//! | `choose` | from words to what the library is asked for |
+//! | `target` | the file or device: made, opened, looked at before it is overwritten |
+
+mod choose;
+mod target;
+mod words;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use block::Device;
+use clap::Args;
+use format::readers::Reader;
+use format::superblock::Superblock;
+use mkfs::{LogPlace, MkfsError, Plan};
+use serde::Serialize;
+use transfer::{Directory, Overrides, Source as _, Writer};
+use xebec::Volume;
+
+use crate::args::Global;
+use crate::geometry::{self, Shape};
+use crate::names::JsonName;
+use crate::output::{Coded, Stdout, exit_code, write_json};
+use crate::sizes;
+pub use choose::{Chosen, derived, seed, time};
+use target::Target;
+
+/// Arguments of `mkfs`. Letters are those of `mkfs.xfs`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Options of mkfs.xfs mean what they mean there, and what is not given is chosen as mkfs.xfs 6.13 \
+    chooses it: the volume is the same byte for byte but for its UUID, times and inode generations. Volumes from \
+    16 MiB up can be made. NUM has an optional suffix: s for sectors, b for blocks, k, m, g, t, p; VALUE counts \
+    512-byte units.\n\n\
+    A file that does not exist is made, and appears under its name only when the volume is complete. Without -f \
+    nothing is overwritten that is known: a file system, a partition table, a container.\n\n\
+    With --seed and SOURCE_DATE_EPOCH in the environment equal options give equal bytes.\n\n\
+    Examples:\n  xebec mkfs disk.xfs --size 10g\n  xebec mkfs disk.xfs --size 1g -L data -m rmapbt=0 -d agcount=8\n  \
+    xebec mkfs boot.xfs --size 512m --for linux-5.15,grub\n  \
+    xebec mkfs disk.xfs --size 4g --grow-to 1t\n  \
+    xebec mkfs disk.xfs --size 1g -p build/\n  xebec mkfs -N disk.xfs --size 1t --json | jq .geometry\n  \
+    SOURCE_DATE_EPOCH=0 xebec mkfs --seed mine disk.xfs --size 300m\n\n\
+    Exit codes: 0 done; 1 the image cannot be made or written; 2 wrong usage. See also docs/mkfs.md."
+)]
+pub struct Arguments {
+    /// The image: a file, which need not exist, or a block device.
+    pub image: PathBuf,
+    /// Bytes of the file: it is made so large, grown or (with -f) cut; suffixes k, m, g, t.
+    #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
+    size: Option<u64>,
+    #[command(flatten)]
+    layout: Layout,
+    /// User and group of the root directory, by number (0:0); see also docs/mkfs.md.
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    root_owner: Option<(u32, u32)>,
+    /// Overwrite what is known: a file system, a partition table.
+    #[arg(short, long)]
+    force: bool,
+    /// Fill it with what is in this directory.
+    #[arg(short, long, value_name = "DIR")]
+    populate: Option<PathBuf>,
+    /// Show what would be made, and write nothing.
+    #[arg(short = 'N', long = "dry-run")]
+    dry_run: bool,
+}
+
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    numbers.ok_or_else(|| format!("`{text}` is no number of a user, a colon, and one of a group"))
+}
+
+/// How a volume is laid out, in the letters of `mkfs.xfs`.
+#[derive(Debug, Default, Args)]
+pub struct Layout {
+    /// Block: size=NUM.
+    #[arg(short, value_name = "WORDS")]
+    block: Vec<String>,
+    /// Data: agcount=N, agsize=NUM, size=NUM, su=NUM, sw=N, sunit=VALUE, swidth=VALUE, noalign, sectsize=NUM, file,
+    /// name=PATH.
+    #[arg(short, value_name = "WORDS")]
+    data: Vec<String>,
+    /// Inodes: size=NUM, perblock=N, maxpct=N, sparse=0|1, nrext64=0|1, exchange=0|1.
+    #[arg(short, value_name = "WORDS")]
+    inodes: Vec<String>,
+    /// Log: size=NUM, agnum=N, su=NUM, sunit=VALUE, sectsize=NUM, logdev=PATH, internal, version=2, lazy-count=1.
+    #[arg(short, value_name = "WORDS")]
+    log: Vec<String>,
+    /// Metadata: uuid=UUID, finobt=0|1, rmapbt=0|1, reflink=0|1, inobtcount=0|1, bigtime=0|1, crc=1.
+    #[arg(short, value_name = "WORDS")]
+    metadata: Vec<String>,
+    /// Names: size=NUM, version=2|ci, parent=0|1, ftype=1.
+    #[arg(short, value_name = "WORDS")]
+    names: Vec<String>,
+    /// Sector: size=NUM.
+    #[arg(short, value_name = "WORDS")]
+    sector: Vec<String>,
+    /// Realtime: not supported.
+    #[arg(short, value_name = "WORDS", hide = true)]
+    realtime: Vec<String>,
+    /// Who must be able to read the volume: linux-VERSION as in linux-5.15, grub-VERSION, or grub. Features that one of
+    /// them does not know, or that were new to it, are left out.
+    #[arg(long = "for", value_name = "READER", value_delimiter = ',')]
+    readers: Vec<Reader>,
+    /// Size AGs and log for a volume that will grow to so many bytes, as mke2fs -E resize does; suffixes k, m, g, t.
+    #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
+    grow_to: Option<u64>,
+    /// Label, at most 12 bytes.
+    #[arg(short = 'L', value_name = "LABEL")]
+    label: Option<OsString>,
+    /// Keep the old contents of free space: no discard.
+    #[arg(short = 'K', long = "no-discard")]
+    keep: bool,
+    /// Take UUID and inode generations from this text, instead of chance.
+    #[arg(long, value_name = "TEXT")]
+    seed: Option<String>,
+}
+
+impl Layout {
+    /// What is asked for, for a volume in `image`; time and seed are not chosen yet.
+    pub fn choose(&self, image: &Path) -> anyhow::Result<Chosen> {
+        let words = words::Words::read(&[
+            ('b', &self.block),
+            ('d', &self.data),
+            ('i', &self.inodes),
+            ('l', &self.log),
+            ('m', &self.metadata),
+            ('n', &self.names),
+            ('s', &self.sector),
+            ('r', &self.realtime),
+        ])
+        .map_err(wrong)?;
+        choose::choose(self, image, &words).map_err(wrong)
+    }
+
+    /// Refuses what was asked for against `--for`.
+    pub fn expect_readable(&self, plan: &Plan) -> anyhow::Result<()> {
+        let superblock = plan.superblock()?;
+        for reader in &self.readers {
+            let obstacles = reader.obstacles(&superblock.raw.features(), superblock.geometry.block_size);
+            if !obstacles.is_empty() {
+                return Err(wrong(format!(
+                    "--for {reader}: it cannot use a volume with {}",
+                    obstacles.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// What UUID and inode generations come from.
+    pub fn seed(&self) -> Option<&str> {
+        self.seed.as_deref()
+    }
+}
+
+/// Runs `mkfs`.
+pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    if let Some(source) = arguments.populate.as_ref().filter(|source| !source.is_dir()) {
+        let source = source.display();
+        return Err(wrong(format!("-p {source}: is no directory (files of prototypes are not read)")));
+    }
+    let mut chosen = arguments.layout.choose(&arguments.image)?;
+    chosen.options.seed = seed(arguments.layout.seed())?;
+    chosen.options.time = time()?;
+    chosen.options.root_owner = arguments.root_owner.unwrap_or_default();
+    let wish = target::Wish {
+        size: arguments.size.or(if chosen.is_file { chosen.options.size } else { None }),
+        size_if_new: chosen.options.size,
+        force: arguments.force,
+        dry_run: arguments.dry_run,
+    };
+    let image = Target::open(&arguments.image, &wish, global)?;
+    let log_path = chosen.log_device.as_ref().or(global.log_device.as_ref());
+    let log = log_path
+        .map(|path| {
+            let size = chosen.options.log.size;
+            let wish = target::Wish { size: None, size_if_new: size, ..wish };
+            Target::open(path, &wish, global)
+        })
+        .transpose()?;
+    if let Some(log) = &log {
+        chosen.options.log.place = LogPlace::External(log.size());
+        // A size that is asked for is that of both devices.
+        if chosen.options.sector_size.is_none() {
+            chosen.options.log.sector_size.get_or_insert(log.sector_size());
+        }
+    }
+    let plan = Plan::new(&chosen.options, image.size(), image.sector_size()).map_err(refused)?;
+    arguments.layout.expect_readable(&plan)?;
+    if !arguments.dry_run {
+        // Only now, as nothing is refused any more.
+        [Some(&image), log.as_ref()].into_iter().flatten().try_for_each(Target::prepare)?;
+        mkfs::write(image.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
+            .map_err(refused)?;
+        if let Some(source) = &arguments.populate {
+            let log = log.as_ref().map(Target::shared_device).transpose()?;
+            populate(source, image.shared_device()?, log, global)?;
+        }
+        if let Some(log) = log {
+            log.finish()?;
+        }
+        image.finish()?;
+    }
+    show(&plan.superblock()?, arguments, global)
+}
+
+/// Puts what is in a directory into a new volume.
+fn populate(
+    source: &Path,
+    device: Arc<dyn Device>,
+    log_device: Option<Arc<dyn Device>>,
+    global: &Global,
+) -> anyhow::Result<()> {
+    let options = xebec::Options { log_device, background: false, ..xebec::Options::default() };
+    let volume = Volume::open(device, options).context("the new volume cannot be opened")?;
+    let mut writer = Writer::new(&volume, volume.root(), Overrides::default()).in_rounds();
+    Directory::new(source).read(true, global.thread_count(), &mut writer)?;
+    writer.finish()?;
+    Ok(volume.unmount()?)
+}
+
+/// A usage that cannot be.
+pub fn wrong(problem: String) -> anyhow::Error {
+    Coded { code: exit_code::USAGE, error: anyhow::Error::msg(problem) }.into()
+}
+
+pub fn refused(error: MkfsError) -> anyhow::Error {
+    match error {
+        // Both ways to say it.
+        MkfsError::Option { option: "-d size", problem } => wrong(format!("--size (-d size): {problem}")),
+        MkfsError::Option { .. } => wrong(error.to_string()),
+        other => other.into(),
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    command: &'static str,
+    image: &'a str,
+    #[serde(flatten)]
+    label: JsonName<'a>,
+    uuid: String,
+    geometry: Shape,
+    features: Vec<String>,
+    /// Whether the volume was made, and not only planned.
+    written: bool,
+}
+
+fn show(superblock: &Superblock, arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    let image = arguments.image.display().to_string();
+    if global.json {
+        let raw = &superblock.raw;
+        write_json(&Document {
+            version: crate::output::JSON_VERSION,
+            command: "mkfs",
+            image: &image,
+            label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+            uuid: raw.uuid_text().to_string(),
+            geometry: Shape::of(superblock),
+            features: geometry::feature_names(raw),
+            written: !arguments.dry_run,
+        })?;
+    } else if !global.quiet || arguments.dry_run {
+        use std::io::Write as _;
+        let mut out = Stdout::buffered();
+        out.write_all(geometry::text(superblock, &image).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(exit_code::OK)
+}

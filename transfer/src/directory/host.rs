@@ -1,0 +1,472 @@
+//! The calls of the system that read a directory and its files.
+
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use base::time::Time;
+use block::fiemap::SharedExtent;
+use block::fsxattr::FsXattr;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
+use rustix::io::Errno;
+use volume::{Device, Settings};
+
+use crate::item::{Stored, join, kept};
+use crate::{Error, Excludes, Result};
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Folder {
+    fd: OwnedFd,
+    /// Where it is below the root of the tree.
+    pub path: Vec<u8>,
+    /// Where the root of the tree is, for messages.
+    root: PathBuf,
+    pub stat: Stat,
+    /// Whether files of its file system can share blocks; `None` where nobody asks.
+    can_share: Option<bool>,
+    /// What is not listed.
+    pub excludes: Arc<Excludes>,
+}
+
+/// The name of what is no directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    pub bytes: Vec<u8>,
+    /// As far as the directory knows.
+    pub is_regular: bool,
+}
+
+/// Extended attributes.
+#[derive(Debug, Default)]
+pub struct Attributes {
+    pub readable: Vec<(Vec<u8>, Vec<u8>)>,
+    /// How many others there are.
+    pub unreadable: usize,
+}
+
+/// A run of bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub bytes: Range<u64>,
+    /// Where it lies, if other files share it.
+    pub physical: Option<u64>,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+impl Folder {
+    /// The root of a tree. The user named it: a link is followed. Which files share blocks is asked where it `shares`.
+    pub fn open_root(path: &Path, shares: bool, excludes: &Arc<Excludes>) -> Result<Self> {
+        let bytes = path.as_os_str().as_bytes();
+        let failed = |errno| Error::source(bytes, "open it", errno);
+        let fd = open_quietly(rustix::fs::CWD, bytes, DIRECTORY).map_err(failed)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        let can_share = shares.then(|| can_share(&fd));
+        let (path, root) = (Vec::new(), path.into());
+        Ok(Self { fd, path, root, stat, can_share, excludes: Arc::clone(excludes) })
+    }
+
+    /// A directory in it.
+    pub fn open_below(&self, name: &[u8]) -> Result<Self> {
+        let failed = |errno| self.failed(name, "open it", errno);
+        let fd = open_quietly(&self.fd, name, DIRECTORY | OFlags::NOFOLLOW).map_err(failed)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        let can_share = match stat.st_dev == self.stat.st_dev {
+            true => self.can_share,
+            false => self.can_share.map(|_| can_share(&fd)),
+        };
+        let (path, root) = (join(&self.path, name), self.root.clone());
+        Ok(Self { fd, path, root, stat, can_share, excludes: Arc::clone(&self.excludes) })
+    }
+
+    /// Where a file in it is, for a message.
+    pub fn shown(&self, name: &[u8]) -> PathBuf {
+        self.root.join(OsStr::from_bytes(&join(&self.path, name)))
+    }
+
+    fn failed(&self, name: &[u8], doing: &'static str, errno: Errno) -> Error {
+        // What was listed a moment ago and is gone, or is of another kind now, was changed meanwhile.
+        match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => {
+                Error::Changed { path: self.shown(name) }
+            }
+            errno => Error::Source { path: self.shown(name), doing, source: errno.into() },
+        }
+    }
+
+    /// The names in it, in the order of their bytes: of what is no directory, and of directories.
+    pub fn list(&self) -> Result<(Vec<Name>, Vec<Vec<u8>>)> {
+        /// Bytes of entries that are asked for at once.
+        const LISTED: usize = 32 << 10;
+        let failed = |errno| self.failed(b"", "list it", errno);
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        let mut buffer = [MaybeUninit::uninit(); LISTED];
+        // The directory is listed once, so it need not be opened again for a place of its own.
+        let mut entries = RawDir::new(&self.fd, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let file_type = match entry.file_type() {
+                FileType::Unknown => FileType::from_raw_mode(self.stat_of(name)?.st_mode),
+                known => known,
+            };
+            if self.leaves_out(name, file_type == FileType::Directory) {
+                continue;
+            }
+            let bytes = name.to_vec();
+            match file_type {
+                FileType::Directory => folders.push(bytes),
+                other => files.push(Name { bytes, is_regular: other == FileType::RegularFile }),
+            }
+        }
+        files.sort_unstable();
+        folders.sort_unstable();
+        Ok((files, folders))
+    }
+
+    /// Whether a name in it is left out by a pattern.
+    pub fn leaves_out(&self, name: &[u8], is_directory: bool) -> bool {
+        !self.excludes.is_empty() && self.excludes.matches(&join(&self.path, name), is_directory)
+    }
+
+    pub fn stat_of(&self, name: &[u8]) -> Result<Stat> {
+        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| self.failed(name, "look at it", errno))
+    }
+
+    pub fn target_of(&self, name: &[u8]) -> Result<Vec<u8>> {
+        match rustix::fs::readlinkat(&self.fd, name, Vec::new()) {
+            Ok(target) => Ok(target.into_bytes()),
+            // It is a link no more.
+            Err(Errno::INVAL) => Err(Error::Changed { path: self.shown(name) }),
+            Err(errno) => Err(self.failed(name, "read where it points", errno)),
+        }
+    }
+
+    /// What the contents of a regular file in it take.
+    pub fn stored(&self, name: &[u8], stat: &Stat) -> Result<Stored> {
+        if !has_holes(stat) {
+            return Ok(Stored::whole(stat.st_size.unsigned_abs()));
+        }
+        // The blocks say less of a file that is compressed, too: the same tree would count otherwise elsewhere.
+        let file = self.open_file(name)?;
+        let (mut stored, mut at) = (Stored::default(), 0);
+        while let Some(run) = file.next_data(at)? {
+            stored.add(&run);
+            at = run.end;
+        }
+        Ok(stored)
+    }
+
+    /// A regular file in it, for reading.
+    pub fn open_file(&self, name: &[u8]) -> Result<OpenFile> {
+        // A pipe that took the file's place meanwhile is not waited for.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = open_quietly(&self.fd, name, flags).map_err(|errno| self.failed(name, "open it", errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(name, "look at it", errno))?;
+        let path = self.shown(name);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let shared =
+                    if self.can_share == Some(true) && stat.st_blocks > 0 { shared(&fd) } else { Vec::new() };
+                let name = join(&self.path, name).into();
+                Ok(OpenFile { fd, path, name, stat, shared })
+            }
+            _ => Err(Error::Changed { path }),
+        }
+    }
+
+    /// Its own extended attributes.
+    pub fn attributes(&self) -> Result<Attributes> {
+        attributes(
+            |list| rustix::fs::flistxattr(&self.fd, list),
+            |name, value| rustix::fs::fgetxattr(&self.fd, name, value),
+        )
+        .map_err(|errno| self.failed(b"", "read its attributes", errno))
+    }
+
+    /// Its own project, flags and hints.
+    pub fn settings(&self) -> Result<Settings> {
+        settings(&self.fd).map_err(|error| Error::Source {
+            path: self.shown(b""),
+            doing: "read its flags",
+            source: error,
+        })
+    }
+
+    /// Whether a file in it has extended attributes; `None` where that is only known when it is asked for them.
+    pub fn has_attributes(&self, name: &[u8]) -> Option<bool> {
+        self.beside(|| block::beside::attribute_names(&self.fd, name), 0).map(|length| length > 0)
+    }
+
+    /// Project, flags and hints of a file in it; `None` where only the opened file tells.
+    pub fn settings_of(&self, name: &[u8]) -> Option<Settings> {
+        self.beside(|| block::beside::settings(&self.fd, name), FsXattr::default()).map(told)
+    }
+
+    /// What a call tells that only newer kernels have; `none` where the file system has none.
+    fn beside<T>(&self, call: impl FnOnce() -> io::Result<T>, none: T) -> Option<T> {
+        /// This kernel does not have them.
+        static UNKNOWN: AtomicBool = AtomicBool::new(false);
+        if UNKNOWN.load(Relaxed) {
+            return None;
+        }
+        match call().map_err(|error| Errno::from_io_error(&error)) {
+            Ok(found) => Some(found),
+            Err(Some(Errno::OPNOTSUPP | Errno::NOTTY)) => Some(none),
+            Err(Some(Errno::NOSYS)) => {
+                UNKNOWN.store(true, Relaxed);
+                None
+            }
+            // The other way may be allowed, or tells why it is not.
+            Err(_) => None,
+        }
+    }
+
+    /// Those of a file in it that is not opened.
+    pub fn attributes_of(&self, name: &[u8]) -> Result<Attributes> {
+        if self.has_attributes(name) == Some(false) {
+            return Ok(Attributes::default());
+        }
+        // Of older systems none has a call that takes a directory and a name, and by a path it takes several times as
+        // long.
+        let path = [format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).as_bytes(), name].concat();
+        attributes(
+            |list| rustix::fs::llistxattr(path.as_slice(), list),
+            |name, value| rustix::fs::lgetxattr(path.as_slice(), name, value),
+        )
+        .map_err(|errno| self.failed(name, "read its attributes", errno))
+    }
+}
+
+/// An open regular file.
+#[derive(Debug)]
+pub struct OpenFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Where it is below the root of the tree.
+    pub name: Arc<[u8]>,
+    /// What it was when it was opened.
+    pub stat: Stat,
+    /// What of it other files have, too, in order.
+    shared: Vec<SharedExtent>,
+}
+
+impl OpenFile {
+    pub fn size(&self) -> u64 {
+        self.stat.st_size.unsigned_abs()
+    }
+
+    /// The same file, of which no byte can be read.
+    #[cfg(test)]
+    pub fn with_failing_disk(mut self) -> Self {
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        self.fd = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        self
+    }
+
+    /// See [`has_holes`].
+    pub fn has_holes(&self) -> bool {
+        has_holes(&self.stat)
+    }
+
+    /// Whether other files have some of its blocks.
+    pub fn shares(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
+    pub fn attributes(&self) -> Result<Attributes> {
+        attributes(
+            |list| rustix::fs::flistxattr(&self.fd, list),
+            |name, value| rustix::fs::fgetxattr(&self.fd, name, value),
+        )
+        .map_err(|errno| self.failed("read its attributes", errno))
+    }
+
+    /// Its project and flags.
+    pub fn settings(&self) -> Result<Settings> {
+        settings(&self.fd).map_err(|error| self.failed("read its flags", error))
+    }
+
+    fn failed(&self, doing: &'static str, source: impl Into<io::Error>) -> Error {
+        Error::Source { path: self.path.clone(), doing, source: source.into() }
+    }
+
+    /// So many bytes, all of which were there when it was opened.
+    pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        /// Contents are written in whole blocks: with room for the rest of one they need not move.
+        const BLOCK: usize = 4096;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut bytes = Vec::with_capacity(length.checked_next_multiple_of(BLOCK).unwrap_or(length));
+        while bytes.len() < length {
+            let at = offset + bytes.len() as u64;
+            let read = rustix::io::pread(&self.fd, rustix::buffer::spare_capacity(&mut bytes), at);
+            match read {
+                Ok(0) => return Err(Error::Changed { path: self.path.clone() }),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed("read it", errno)),
+            }
+        }
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    /// The first run of data at or behind a byte, of at most so many bytes, all of which are shared or none.
+    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Run>> {
+        Ok(self.next_data(from)?.map(|Range { start, end }| {
+            let (end, physical) = self.alike(start, end);
+            Run { bytes: start..end.min(start.saturating_add(most)), physical }
+        }))
+    }
+
+    /// The first data at or behind a byte.
+    fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
+        let size = self.size();
+        if from >= size {
+            return Ok(None);
+        }
+        if !self.has_holes() {
+            return Ok(Some(from..size));
+        }
+        let offset = match rustix::fs::seek(&self.fd, SeekFrom::Data(from)) {
+            Ok(offset) => offset,
+            // Nothing but a hole up to the end.
+            Err(Errno::NXIO) => return Ok(None),
+            Err(errno) => return Err(self.failed("find its data", errno)),
+        };
+        let hole = rustix::fs::seek(&self.fd, SeekFrom::Hole(offset));
+        let end = hole.map_err(|errno| self.failed("find its holes", errno))?.min(size);
+        Ok((offset < end).then_some(offset..end))
+    }
+
+    /// How far a run from `offset` to `end` is shared, or is not, and where it lies.
+    fn alike(&self, offset: u64, end: u64) -> (u64, Option<u64>) {
+        let behind = self.shared.partition_point(|extent| extent.offset <= offset);
+        let holds = |extent: &&SharedExtent| offset - extent.offset < extent.length;
+        if let Some(extent) = behind.checked_sub(1).and_then(|at| self.shared.get(at)).filter(holds) {
+            let within = offset - extent.offset;
+            return (end.min(offset + (extent.length - within)), extent.physical.checked_add(within));
+        }
+        (self.shared.get(behind).map_or(end, |next| end.min(next.offset)), None)
+    }
+
+    /// Refuses what was written meanwhile.
+    pub fn expect_unchanged(&self) -> Result<()> {
+        let now = rustix::fs::fstat(&self.fd).map_err(|errno| self.failed("look at it", errno))?;
+        let facts = |stat: &Stat| (stat.st_size, modified(stat), changed(stat));
+        match facts(&now) == facts(&self.stat) {
+            true => Ok(()),
+            false => Err(Error::Changed { path: self.path.clone() }),
+        }
+    }
+}
+
+/// Opens what is read. That leaves no trace where the system allows it: on files of one's own.
+fn open_quietly(dir: impl AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let open = |flags| rustix::fs::openat(&dir, name, flags, Mode::empty());
+    match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        opened => opened,
+    }
+}
+
+/// Whether a file takes less space than it has bytes. (A file system that compresses says so too, and it does no harm.)
+fn has_holes(stat: &Stat) -> bool {
+    stat.st_blocks.unsigned_abs() * 512 < stat.st_size.unsigned_abs()
+}
+
+/// Whether it is on a file system whose files can share blocks: Btrfs, XFS, bcachefs or OCFS2, by the numbers of
+/// `linux/magic.h` and of their own headers.
+fn can_share(fd: &OwnedFd) -> bool {
+    const SHARING: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
+    rustix::fs::fstatfs(fd).is_ok_and(|about| SHARING.contains(&about.f_type))
+}
+
+/// What of a file other files have, too; what cannot be found out is copied.
+fn shared(fd: &OwnedFd) -> Vec<SharedExtent> {
+    /// Of a file in more extents the rest is copied.
+    const EXTENTS_MAX: usize = 16 << 10;
+    block::fiemap::shared(fd, EXTENTS_MAX).unwrap_or_default()
+}
+
+/// What is kept of what the system tells.
+fn told(found: FsXattr) -> Settings {
+    let FsXattr { xflags, extsize, cowextsize, projid: project, .. } = found;
+    kept(Settings { xflags, extsize, cowextsize, project })
+}
+
+/// Project, flags and hints; none where the file system knows of none.
+fn settings(fd: &OwnedFd) -> io::Result<Settings> {
+    match block::fsxattr::get(fd) {
+        Ok(found) => Ok(told(found)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(Settings::default()),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Lists attributes and reads each. What may be listed and not read is counted; what goes away meanwhile is not there.
+fn attributes(
+    list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+    get: impl Fn(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Attributes> {
+    /// Enough for nearly all; names together, or a value, have at most 64 KiB.
+    const USUAL: usize = 512;
+    const MOST: usize = 64 << 10;
+    let mut found = Attributes::default();
+    let mut small = [0; USUAL];
+    let mut large = Vec::new();
+    let names = match list(&mut small) {
+        Ok(length) => small.get(..length).unwrap_or_default(),
+        Err(Errno::RANGE) => {
+            large.resize(MOST, 0);
+            let length = list(&mut large)?;
+            large.get(..length).unwrap_or_default()
+        }
+        // Some file systems have none.
+        Err(Errno::NOTSUP) => return Ok(found),
+        Err(errno) => return Err(errno),
+    };
+    let mut value = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        value.resize(MOST, 0);
+        match get(name, &mut value) {
+            Ok(length) => {
+                found.readable.push((name.to_vec(), value.get(..length).unwrap_or_default().to_vec()))
+            }
+            Err(Errno::NODATA) => {}
+            Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => found.unreadable += 1,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(found)
+}
+
+pub fn time(seconds: i64, nanos: i64) -> Time {
+    Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
+}
+
+/// When a file was changed last.
+pub fn modified(stat: &Stat) -> Time {
+    time(stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// When anything of it was changed last. Unlike the time of its contents, nobody can set that back.
+pub fn changed(stat: &Stat) -> Time {
+    time(stat.st_ctime, stat.st_ctime_nsec)
+}
+
+pub fn device_of(stat: &Stat) -> Device {
+    Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) }
+}

@@ -1,0 +1,319 @@
+//! What the user wants otherwise than the source has it.
+//!
+//! A *list of overrides* has one line for each file: its path, then what is to be otherwise, as `KEY=VALUE`, with
+//! blanks between. Quotes and backslashes are those of a shell; `#` begins a comment.
+//!
+//! | key | value |
+//! |---|---|
+//! | `mode` | permission bits in octal |
+//! | `uid`, `gid` | a number |
+//! | `mtime` | seconds since 1970, with a fraction if there is one |
+//! | `xattr.NAME` | the value as text, or in hexadecimal behind `0x` |
+//! | `type` | `file`, `dir`, `link`, `char`, `block`, `fifo`, `socket`: what is to be made where the source has nothing there |
+//! | `device` | `MAJOR,MINOR` of a device that is made |
+//! | `target` | where a link that is made points |
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use base::time::Time;
+use format::inode::FileType;
+use volume::Device;
+
+use crate::item::{Data, Entry, Facts, Kind, normalized};
+use crate::labels::{self, Labels};
+
+/// How permissions are changed: from what they are, for a directory or for another file.
+pub type ChangeMode = Box<dyn Fn(u16, bool) -> u16 + Send + Sync>;
+
+/// See the module.
+#[derive(Default)]
+pub struct Overrides {
+    /// Owner of everything.
+    pub uid: Option<u32>,
+    /// Group of everything.
+    pub gid: Option<u32>,
+    /// Permissions of everything but symbolic links.
+    pub mode: Option<ChangeMode>,
+    /// Times behind this one become it, as `SOURCE_DATE_EPOCH` asks for; and so do those that are not known. When a
+    /// file was read last is not taken: it becomes the time of its contents, as reading it once more would change it.
+    pub latest: Option<Time>,
+    /// SELinux labels.
+    pub labels: Option<Labels>,
+    /// By path, and whether the source has it.
+    lines: HashMap<Vec<u8>, (Line, AtomicBool)>,
+}
+
+/// A line of a list is not understood.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadLine {
+    /// Which, from 1.
+    pub number: usize,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.number, self.why)
+    }
+}
+
+impl std::error::Error for BadLine {}
+
+#[derive(Clone, Debug, Default)]
+struct Line {
+    made: Option<FileType>,
+    device: Option<Device>,
+    target: Option<Vec<u8>>,
+    mode: Option<u16>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    modified: Option<Time>,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Overrides {
+    /// Adds the lines of a list.
+    ///
+    /// # Errors
+    /// The first line that is not understood.
+    pub fn add_list(&mut self, list: &str) -> Result<(), BadLine> {
+        for (index, line) in list.lines().enumerate() {
+            let bad = |why| BadLine { number: index + 1, why };
+            let words = shell_words::split(line).map_err(|error| bad(error.to_string()))?;
+            let mut words = words.into_iter();
+            let Some(path) = words.next().filter(|word| !word.starts_with('#')) else { continue };
+            let path = normalized(path.as_bytes())
+                .ok_or_else(|| bad(format!("{path:?} leads out of the tree by \"..\"")))?;
+            let line = Line::parse(words.take_while(|word| !word.starts_with('#'))).map_err(bad)?;
+            self.lines.insert(path, (line, AtomicBool::new(false)));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is wanted otherwise.
+    pub fn is_empty(&self) -> bool {
+        let Self { uid, gid, mode, latest, labels, lines } = self;
+        let are_all = mode.is_some() || latest.is_some() || labels.is_some();
+        uid.or(*gid).is_none() && !are_all && lines.is_empty()
+    }
+
+    /// Changes an entry as the user wants it.
+    pub fn apply(&self, entry: &mut Entry) {
+        let facts = &mut entry.facts;
+        let is_directory = entry.kind == Kind::Directory;
+        if let Some(mode) = self.mode.as_ref().filter(|_| !matches!(entry.kind, Kind::Symlink(_))) {
+            facts.permissions = mode(facts.permissions, is_directory) & 0o7777;
+        }
+        facts.uid = self.uid.unwrap_or(facts.uid);
+        facts.gid = self.gid.unwrap_or(facts.gid);
+        if let Some(label) = self.labels.as_ref().and_then(|labels| labels.of(&entry.path, &entry.kind)) {
+            facts.attributes.retain(|(name, _)| name != labels::ATTRIBUTE);
+            facts.attributes.push((labels::ATTRIBUTE.to_vec(), label.to_vec()));
+        }
+        if let Some((line, seen)) = self.lines.get(&entry.path) {
+            seen.store(true, Relaxed);
+            line.apply(facts);
+        }
+        if let Some(latest) = self.latest {
+            facts.modified = Some(facts.modified.map_or(latest, |time| time.min(latest)));
+            facts.accessed = facts.modified;
+        }
+    }
+
+    /// The label of a directory that the source does not tell of.
+    pub(crate) fn label_of_directory(&self, path: &[u8]) -> Option<&[u8]> {
+        self.labels.as_ref()?.of(path, &Kind::Directory)
+    }
+
+    /// What the list has and the source did not give: entries to make, and paths of lines that do not say what they
+    /// are, each in the order of their paths.
+    pub fn missing(&self) -> (Vec<Entry>, Vec<Vec<u8>>) {
+        let mut unseen: Vec<_> = self.lines.iter().filter(|(_, (_, seen))| !seen.load(Relaxed)).collect();
+        unseen.sort_unstable_by_key(|(path, _)| path.as_slice());
+        let (mut made, mut unknown) = (Vec::new(), Vec::new());
+        for (path, (line, _)) in unseen {
+            match line.kind() {
+                Some(kind) => {
+                    let permissions = if kind == Kind::Directory { 0o755 } else { 0o644 };
+                    let facts = Facts { permissions, ..Facts::default() };
+                    made.push(Entry { path: path.clone(), kind, facts });
+                }
+                None => unknown.push(path.clone()),
+            }
+        }
+        (made, unknown)
+    }
+}
+
+impl Line {
+    fn parse(words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut line = Self::default();
+        for word in words {
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is no KEY=VALUE"))?;
+            line.set(key, value).ok_or_else(|| format!("{word:?} is not understood"))?;
+        }
+        match line.made {
+            Some(FileType::CharDevice | FileType::BlockDevice) if line.device.is_none() => {
+                Err("a device needs its numbers: device=MAJOR,MINOR".into())
+            }
+            Some(FileType::Symlink) if line.target.is_none() => {
+                Err("a link needs its target: target=PATH".into())
+            }
+            _ => Ok(line),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "mode" => self.mode = Some(u16::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o7777)?),
+            "uid" => self.uid = Some(value.parse().ok()?),
+            "gid" => self.gid = Some(value.parse().ok()?),
+            "mtime" => self.modified = Some(time(value)?),
+            "target" => self.target = Some(value.as_bytes().to_vec()),
+            "device" => {
+                let (major, minor) = value.split_once(',')?;
+                self.device = Some(Device { major: major.parse().ok()?, minor: minor.parse().ok()? });
+            }
+            "type" => {
+                self.made = Some(match value {
+                    "file" => FileType::Regular,
+                    "dir" => FileType::Directory,
+                    "link" => FileType::Symlink,
+                    "char" => FileType::CharDevice,
+                    "block" => FileType::BlockDevice,
+                    "fifo" => FileType::Fifo,
+                    "socket" => FileType::Socket,
+                    _ => return None,
+                });
+            }
+            key => {
+                let name = key.strip_prefix("xattr.").filter(|name| crate::item::is_kept(name.as_bytes()))?;
+                self.attributes.push((name.as_bytes().to_vec(), bytes(value)?));
+            }
+        }
+        Some(())
+    }
+
+    fn apply(&self, facts: &mut Facts) {
+        facts.permissions = self.mode.unwrap_or(facts.permissions);
+        facts.uid = self.uid.unwrap_or(facts.uid);
+        facts.gid = self.gid.unwrap_or(facts.gid);
+        facts.modified = self.modified.or(facts.modified);
+        for (name, value) in &self.attributes {
+            facts.attributes.retain(|(there, _)| there != name);
+            facts.attributes.push((name.clone(), value.clone()));
+        }
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        let device = self.device.unwrap_or(Device { major: 0, minor: 0 });
+        Some(match self.made? {
+            FileType::Regular => Kind::File { size: 0, data: Data::default() },
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Symlink(self.target.clone()?),
+            FileType::CharDevice => Kind::CharDevice(device),
+            FileType::BlockDevice => Kind::BlockDevice(device),
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+        })
+    }
+}
+
+/// Text, or hexadecimal behind `0x`.
+fn bytes(value: &str) -> Option<Vec<u8>> {
+    let Some(digits) = value.strip_prefix("0x") else { return Some(value.as_bytes().to_vec()) };
+    let digit = |digit: &u8| char::from(*digit).to_digit(16).map(|digit| digit as u8);
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| match pair {
+            [high, low] => Some(digit(high)? << 4 | digit(low)?),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Seconds since 1970 with up to nine digits behind a point.
+pub(crate) fn time(text: &str) -> Option<Time> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    if !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let nanos = format!("{fraction:0<9.9}").parse().ok()?;
+    Some(match (whole.starts_with('-'), nanos) {
+        // A fraction goes away from zero, and nanoseconds go forward.
+        (true, 1..) => Time { seconds: seconds.checked_sub(1)?, nanos: 1_000_000_000 - nanos },
+        _ => Time { seconds, nanos },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, permissions: u16) -> Entry {
+        let facts = Facts { permissions, uid: 7, gid: 7, ..Facts::default() };
+        Entry { path: path.into(), kind: Kind::Fifo, facts }
+    }
+
+    #[test]
+    fn lines_change_what_they_name_and_make_what_is_missing() {
+        let mut overrides = Overrides::default();
+        overrides
+            .add_list(
+                "# owners\n/etc/shadow uid=0 gid=42 mode=640 # secret\n\n\
+                 \"dev/my disk\" type=block device=8,1 mode=600\n\
+                 bin/ping xattr.security.capability=0x0100ff xattr.user.note='two words' mtime=-1.25\n\
+                 no/such mode=1\n",
+            )
+            .unwrap();
+        let mut shadow = entry("etc/shadow", 0o600);
+        overrides.apply(&mut shadow);
+        assert_eq!((shadow.facts.uid, shadow.facts.gid, shadow.facts.permissions), (0, 42, 0o640));
+        let mut ping = entry("bin/ping", 0o755);
+        ping.facts.attributes.push((b"user.note".to_vec(), b"old".to_vec()));
+        overrides.apply(&mut ping);
+        let attribute = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
+        let expected =
+            [attribute("security.capability", &[1, 0, 0xff]), attribute("user.note", b"two words")];
+        assert_eq!(ping.facts.attributes, expected);
+        assert_eq!(ping.facts.modified, Some(Time { seconds: -2, nanos: 750_000_000 }));
+        let (made, unknown) = overrides.missing();
+        assert_eq!(unknown, [b"no/such".to_vec()]);
+        assert_eq!((made.len(), made[0].path.as_slice()), (1, &b"dev/my disk"[..]));
+        assert_eq!(made[0].kind, Kind::BlockDevice(Device { major: 8, minor: 1 }));
+    }
+
+    #[test]
+    fn times_behind_the_latest_become_it() {
+        let latest = Time { seconds: 100, nanos: 0 };
+        let overrides = Overrides { latest: Some(latest), uid: Some(0), ..Overrides::default() };
+        let mut old = entry("a", 0o644);
+        old.facts.modified = Some(Time { seconds: 99, nanos: 5 });
+        // It was read long ago, or never, or a moment ago: that depends on who made an image of it before.
+        for accessed in [None, Some(Time { seconds: 1, nanos: 0 }), Some(Time { seconds: 200, nanos: 0 })] {
+            old.facts.accessed = accessed;
+            overrides.apply(&mut old);
+            assert_eq!(old.facts.modified, Some(Time { seconds: 99, nanos: 5 }));
+            assert_eq!(old.facts.accessed, old.facts.modified);
+        }
+        let mut new = entry("b", 0o644);
+        new.facts.modified = Some(Time { seconds: 101, nanos: 0 });
+        overrides.apply(&mut new);
+        assert_eq!((new.facts.modified, new.facts.accessed), (Some(latest), Some(latest)));
+        assert_eq!((old.facts.uid, old.facts.gid), (0, 7));
+    }
+
+    #[test]
+    fn bad_lines_are_told_by_number() {
+        let lines =
+            ["a mode=8", "a b", "a type=char", "a xattr.other.x=1", "../a mode=1", "a 'b", "a type=link"];
+        for line in lines {
+            let error = Overrides::default().add_list(&format!("# first\n{line}\n")).unwrap_err();
+            assert_eq!(error.number, 2, "{line}: {error}");
+        }
+    }
+}

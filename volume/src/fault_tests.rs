@@ -1,0 +1,405 @@
+//! Every kind of change under failing allocations and failing reads, each allocation and each read in turn.
+//!
+//! A change that fails leaves the volume as it was, or shuts it down; then recovery leaves it as it was. It is never
+//! committed in part. The volume is one on which each step of each form is one change away: directories, attributes and
+//! maps that are about to take their next form.
+#![cfg(debug_assertions)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use base::Ino;
+use block::{Fault, FaultDevice, MemoryDevice, Operation, OverlayDevice, When};
+use format::inode::FileType;
+use journal::engine::CommitTarget;
+
+use crate::{
+    Cookie, Device, Kind, New, OpenOptions, Options, Rename, Result, SetAttribute, SetMetadata, Volume,
+};
+
+/// What a path shows, of everything below the root.
+type Manifest = BTreeMap<String, String>;
+
+type Run = Box<dyn Fn(&Volume) -> Result<()>>;
+
+/// One change of a volume.
+struct Op {
+    name: String,
+    run: Run,
+    /// It is one transaction: what fails has no effect. Of others, a beginning may stay.
+    whole: bool,
+}
+
+fn options() -> Options {
+    Options { seed: Some(5), ..Options::default() }
+}
+
+fn describe(volume: &Volume, ino: Ino) -> Result<String> {
+    let known = volume.metadata(ino)?;
+    let mut text = format!("{:?} {:o} {} {}", known.file_type, known.permissions, known.nlink, known.size);
+    let mut names = volume.list_attributes(ino)?;
+    names.sort();
+    for name in names {
+        let value = volume.get_attribute(ino, &name)?;
+        text += &format!(" {}={}:{:x}", name.escape_ascii(), value.len(), sum(&value));
+    }
+    match known.file_type {
+        FileType::Symlink => text += &format!(" -> {}", volume.read_link(ino)?.escape_ascii()),
+        FileType::Regular => {
+            let mut bytes = vec![0; known.size as usize];
+            let file = OpenOptions::new().read(true).open_ino(volume, ino)?;
+            file.read_at(&mut bytes, 0)?;
+            text += &format!(" {:x}", sum(&bytes));
+        }
+        _ => {}
+    }
+    Ok(text)
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(7, |sum, byte| base::random::mix(sum ^ u64::from(*byte)))
+}
+
+fn manifest(volume: &Volume) -> Result<Manifest> {
+    let mut all = Manifest::new();
+    let mut left = vec![(String::new(), volume.root())];
+    // Some files have thousands of names.
+    let mut known: BTreeMap<Ino, String> = BTreeMap::new();
+    while let Some((path, dir)) = left.pop() {
+        all.insert(format!("{path}/"), describe(volume, dir)?);
+        let mut found = Vec::new();
+        volume.read_dir(dir, Cookie(0), &mut |entry| {
+            found.push((String::from_utf8_lossy(entry.name).into_owned(), entry.ino));
+            true
+        })?;
+        for (name, ino) in found.into_iter().filter(|(name, _)| name != "." && name != "..") {
+            let path = format!("{path}/{name}");
+            if !known.contains_key(&ino) && volume.metadata(ino)?.file_type == FileType::Directory {
+                left.push((path, ino));
+            } else if let Some(known) = known.get(&ino) {
+                all.insert(path, known.clone());
+            } else {
+                let text = describe(volume, ino)?;
+                known.insert(ino, text.clone());
+                all.insert(path, text);
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[derive(Default)]
+struct Findings(Mutex<Vec<String>>);
+
+impl check::Observer for Findings {
+    fn finding(&self, finding: &check::Finding) {
+        self.0.lock().unwrap().push(finding.to_string());
+    }
+}
+
+#[track_caller]
+fn judge(device: &dyn block::Device, what: &str) {
+    let findings = Findings::default();
+    check::check(device, &check::Options { threads: 1, ..check::Options::default() }, &findings).unwrap();
+    let findings = findings.0.into_inner().unwrap();
+    assert!(findings.is_empty(), "{what}: {}", findings.join("\n"));
+}
+
+fn dir(volume: &Volume, name: &str) -> Ino {
+    volume.create(volume.root(), name.as_bytes(), &New::directory()).unwrap()
+}
+
+fn at(volume: &Volume, path: &str) -> Result<Ino> {
+    volume.resolve(path.as_bytes(), false)
+}
+
+fn entry(n: u64) -> Vec<u8> {
+    format!("an entry with a name of some length {n:06}").into_bytes()
+}
+
+fn attribute(n: u64) -> Vec<u8> {
+    format!("user.an attribute {n:06}").into_bytes()
+}
+
+/// After how many steps of `grow` an inode takes more blocks with the next one: the steps at which a form changes or a
+/// block is full. `to` steps are tried.
+fn jumps(volume: &Volume, ino: Ino, to: u64, grow: impl Fn(u64)) -> Vec<u64> {
+    let mut blocks = volume.metadata(ino).unwrap().blocks;
+    let mut found = Vec::new();
+    for n in 0..to {
+        grow(n);
+        let now = volume.metadata(ino).unwrap().blocks;
+        if now != blocks {
+            found.push(n);
+            blocks = now;
+        }
+    }
+    found
+}
+
+/// What the volume begins with, and the changes that are tried on it.
+fn prepare(device: &Arc<MemoryDevice>, parents: bool) -> Vec<Op> {
+    let options = mkfs::Options { block_size: 1024, parent: parents, ..mkfs::Options::default() };
+    mkfs::format(&**device, &options).unwrap();
+    let volume = Volume::open(device.clone(), self::options()).unwrap();
+    let root = volume.root();
+    let file = volume.create(root, b"file", &New::file()).unwrap();
+    let other = volume.create(root, b"other", &New::file()).unwrap();
+    let mut ops = Vec::new();
+    directories(&volume, other, &mut ops);
+    attributes(&volume, &mut ops);
+    names(&volume, &mut ops);
+    maps(&volume, file, &mut ops);
+    volume.unmount().unwrap();
+    judge(&**device, "before");
+    ops
+}
+
+fn op(ops: &mut Vec<Op>, whole: bool, name: String, run: impl Fn(&Volume) -> Result<()> + 'static) {
+    ops.push(Op { name, run: Box::new(run), whole });
+}
+
+fn directories(volume: &Volume, file: Ino, ops: &mut Vec<Op>) {
+    let grown = dir(volume, "grown");
+    let found = jumps(volume, grown, 530, |n| volume.link(file, grown, &entry(n)).unwrap());
+    // The first forms, and the last, in which the leaf becomes a tree.
+    let chosen = found.iter().take(4).chain(found.iter().rev().take(3));
+    for n in chosen.copied() {
+        let name = format!("d{n}");
+        let here = dir(volume, &name);
+        (0..n).for_each(|n| volume.link(file, here, &entry(n)).unwrap());
+        let path = name.clone();
+        op(ops, true, format!("name {n} of a directory"), move |volume| {
+            volume.link(at(volume, "/other")?, at(volume, &path)?, &entry(n))
+        });
+        let path = name.clone();
+        op(ops, true, format!("file {n} of a directory"), move |volume| {
+            volume.create(at(volume, &path)?, &entry(n), &New::file()).map(drop)
+        });
+        op(ops, true, format!("without name 0 of {n}"), move |volume| {
+            volume.unlink(at(volume, &name)?, &entry(0))
+        });
+    }
+}
+
+fn attributes(volume: &Volume, ops: &mut Vec<Op>) {
+    let root = volume.root();
+    let set = |volume: &Volume, ino, n, length| {
+        volume.set_attribute(ino, &attribute(n), &vec![n as u8; length], SetAttribute::Any)
+    };
+    let grown = volume.create(root, b"attributes", &New::file()).unwrap();
+    let found = jumps(volume, grown, 90, |n| set(volume, grown, n, 60).unwrap());
+    for n in found.iter().take(5).copied() {
+        let name = format!("/a{n}");
+        let here = volume.create(root, &name.as_bytes()[1..], &New::file()).unwrap();
+        (0..n).for_each(|n| set(volume, here, n, 60).unwrap());
+        for (what, length) in [("short", 60), ("middle", 700), ("long", 20_000)] {
+            let path = name.clone();
+            op(ops, true, format!("{what} attribute {n}"), move |volume| {
+                set(volume, at(volume, &path)?, n, length)
+            });
+        }
+        let path = name.clone();
+        op(ops, true, format!("attribute 0 of {n} grows"), move |volume| {
+            set(volume, at(volume, &path)?, 0, 3000)
+        });
+        op(ops, true, format!("without attribute 0 of {n}"), move |volume| {
+            volume.remove_attribute(at(volume, &name)?, &attribute(0))
+        });
+    }
+    let long = volume.create(root, b"long", &New::file()).unwrap();
+    set(volume, long, 0, 30_000).unwrap();
+    op(ops, true, "a long value is replaced".into(), move |volume| {
+        set(volume, at(volume, "/long")?, 0, 9000)
+    });
+    op(ops, true, "a long value goes".into(), |volume| {
+        volume.remove_attribute(at(volume, "/long")?, &attribute(0))
+    });
+}
+
+fn names(volume: &Volume, ops: &mut Vec<Op>) {
+    let root = volume.root();
+    let (left, right) = (dir(volume, "left"), dir(volume, "right"));
+    for n in 0..30 {
+        volume.create(left, &entry(n), &New::file()).unwrap();
+        volume.create(right, &entry(n), &New::directory()).unwrap();
+    }
+    let link = New { kind: Kind::Symlink(&[b'x'; 900]), ..New::file() };
+    volume.create(root, b"link", &link).unwrap();
+    op(ops, true, "a link".into(), |volume| {
+        let link = New { kind: Kind::Symlink(&[b'y'; 950]), ..New::file() };
+        volume.create(volume.root(), b"new link", &link).map(drop)
+    });
+    op(ops, true, "a directory".into(), |volume| {
+        volume.create(at(volume, "/left")?, b"sub", &New::directory()).map(drop)
+    });
+    op(ops, true, "a device with attributes".into(), |volume| {
+        let (kind, given) =
+            (Kind::CharDevice(Device { major: 1, minor: 2 }), [(&b"trusted.x"[..], &b"y"[..])]);
+        volume.create(volume.root(), b"device", &New { kind, attributes: &given, ..New::file() }).map(drop)
+    });
+    op(ops, true, "an attribute of a link".into(), |volume| {
+        volume.set_attribute(at(volume, "/link")?, b"trusted.x", &[3; 400], SetAttribute::Any)
+    });
+    op(ops, true, "a directory goes".into(), |volume| volume.rmdir(at(volume, "/right")?, &entry(3)));
+    for (what, how) in [
+        ("replaces", Rename::Replace),
+        ("is exchanged", Rename::Exchange),
+        ("leaves a whiteout", Rename::Whiteout),
+    ] {
+        // Neither file of a pair goes, as both have another name.
+        op(ops, how != Rename::Whiteout, format!("a name {what}"), move |volume| {
+            let (left, right) = (at(volume, "/left")?, at(volume, "/d1")?);
+            volume.rename(left, &entry(5), right, &entry(0), how)
+        });
+    }
+    op(ops, true, "a directory moves".into(), |volume| {
+        let (left, right) = (at(volume, "/left")?, at(volume, "/right")?);
+        volume.rename(right, &entry(7), left, b"moved", Rename::NoReplace)
+    });
+    op(ops, true, "permissions".into(), |volume| {
+        let set = SetMetadata { permissions: Some(0o600), ..SetMetadata::default() };
+        volume.set_metadata(at(volume, "/file")?, &set)
+    });
+}
+
+/// Ranges of a file in blocks.
+fn maps(volume: &Volume, ino: Ino, ops: &mut Vec<Op>) {
+    const BLOCK: u64 = 1024;
+    let file = OpenOptions::new().read(true).write(true).open_ino(volume, ino).unwrap();
+    for n in 0..130 {
+        file.write_at(&[n as u8; BLOCK as usize], n * 3 * BLOCK).unwrap();
+    }
+    file.sync_all().unwrap();
+    volume.create(volume.root(), b"copy", &New::file()).unwrap();
+    let mut on_file = |name: &str, run: fn(&crate::File<'_>, &Volume) -> Result<()>| {
+        op(ops, false, name.to_owned(), move |volume| {
+            let ino = at(volume, "/file")?;
+            run(&OpenOptions::new().read(true).write(true).open_ino(volume, ino)?, volume)
+        });
+    };
+    on_file("blocks are allocated", |file, _| file.allocate(BLOCK, 200 * BLOCK, true));
+    on_file("a hole", |file, _| file.punch_hole(30 * BLOCK, 60 * BLOCK));
+    on_file("zeros", |file, _| file.zero_range(30 * BLOCK, 60 * BLOCK, true));
+    on_file("a shift down", |file, _| file.collapse_range(30 * BLOCK, 7 * BLOCK));
+    on_file("a shift up", |file, _| file.insert_range(30 * BLOCK, 7 * BLOCK));
+    on_file("a shorter file", |file, _| file.set_len(90 * BLOCK + 5));
+    on_file("a longer file", |file, _| file.set_len(9000 * BLOCK));
+    on_file("a write", |file, _| {
+        file.write_at(&[9; 5000], 100)?;
+        file.sync_all()
+    });
+    on_file("writes apart", |file, _| {
+        for n in 0..60 {
+            file.write_at(&[8; 10], (n * 7 + 1) * BLOCK)?;
+        }
+        file.sync_all()
+    });
+    on_file("a clone", |file, volume| {
+        let copy =
+            OpenOptions::new().read(true).write(true).open_ino(volume, volume.resolve(b"/copy", false)?)?;
+        copy.clone_range(file, 0, 0, 200 * BLOCK)
+    });
+}
+
+/// What is made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fails {
+    /// Allocations, from the nth on.
+    Allocation,
+    /// The nth read.
+    Read,
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    unharmed: u32,
+    refused: u32,
+    shut_down: u32,
+}
+
+/// One change with its nth allocation or read failing. Whether there was an nth.
+fn strike(base: &Arc<MemoryDevice>, op: &Op, (fails, nth): (Fails, u64), ends: &mut Ends) -> bool {
+    let what = format!("{}, {fails:?} {nth}", op.name);
+    let overlay: Arc<dyn block::Device> = Arc::new(OverlayDevice::new(base.clone()));
+    let faulty = Arc::new(FaultDevice::new(overlay.clone(), []));
+    let volume = Volume::open(faulty.clone(), options()).unwrap();
+    // So that nothing is freed in the background, where another allocation would fail.
+    let held: Vec<_> =
+        ["/left", "/right"].iter().map(|path| volume.open_ino(at(&volume, path).unwrap()).unwrap()).collect();
+    match fails {
+        Fails::Allocation => volume.groups.faults().fail_from(nth),
+        Fails::Read => faulty.set_faults([Fault::io_error(Operation::Read, When::Nth(nth))]),
+    }
+    let done = (op.run)(&volume);
+    let struck = match fails {
+        Fails::Allocation => volume.groups.faults().disarm(),
+        Fails::Read => faulty.struck() > 0,
+    };
+    faulty.set_faults([]);
+    let is_up = volume.log.check().is_ok();
+    let expected = {
+        let clean = Volume::open(Arc::new(OverlayDevice::new(base.clone())), options()).unwrap();
+        if done.is_ok() {
+            (op.run)(&clean).unwrap();
+        }
+        manifest(&clean).unwrap()
+    };
+    drop(held);
+    if is_up {
+        if op.whole || done.is_ok() {
+            assert_eq!(manifest(&volume).unwrap(), expected, "{what}: {done:?}");
+        }
+        volume.unmount().unwrap_or_else(|error| panic!("{what}: {error} after {done:?}"));
+    } else {
+        assert!(done.is_err(), "{what}: the volume was shut down, and nobody was told");
+        drop(volume);
+        Volume::open(overlay.clone(), options()).unwrap().unmount().unwrap();
+    }
+    judge(&*overlay, &what);
+    if op.whole || done.is_ok() {
+        let again = Volume::open(overlay.clone(), options()).unwrap();
+        assert_eq!(manifest(&again).unwrap(), expected, "{what}, opened again: {done:?}");
+    }
+    let end = match (is_up, done.is_ok()) {
+        (false, _) => &mut ends.shut_down,
+        (true, true) => &mut ends.unharmed,
+        (true, false) => &mut ends.refused,
+    };
+    *end += u32::from(struck);
+    struck
+}
+
+fn strike_all(fails: Fails, parents: bool) {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    let ops = prepare(&device, parents);
+    let mut ends = Ends::default();
+    for op in &ops {
+        // The last run is the one in which nothing is left to fail.
+        let most = 200;
+        let last = (0..most).find(|nth| !strike(&device, op, (fails, *nth), &mut ends));
+        assert!(last.is_some(), "{} ends", op.name);
+    }
+    println!("{} changes, {fails:?}: {ends:?}", ops.len());
+    assert!(ends.refused > 0, "{ends:?}");
+}
+
+#[test]
+fn failing_allocations_leave_no_part_of_a_change() {
+    strike_all(Fails::Allocation, false);
+}
+
+#[test]
+fn failing_allocations_leave_no_part_of_a_change_with_parent_pointers() {
+    strike_all(Fails::Allocation, true);
+}
+
+#[test]
+fn failing_reads_leave_no_part_of_a_change() {
+    strike_all(Fails::Read, false);
+}
+
+#[test]
+fn failing_reads_leave_no_part_of_a_change_with_parent_pointers() {
+    strike_all(Fails::Read, true);
+}

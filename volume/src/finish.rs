@@ -1,0 +1,72 @@
+//! What a reader shows of a volume that was not unmounted: as Linux would, had it just been mounted.
+//!
+//! The log has been replayed into an overlay. What its transactions had left to do is done in one more overlay, by the
+//! same code that recovers a volume in place; if that fails, the overlay below still is what the replay left.
+//!
+//! Unlinked inodes stay as they are: nobody sees them by name.
+
+use std::sync::Arc;
+
+use block::{Device, OverlayDevice};
+use format::features;
+use journal::Journal;
+use journal::engine::log::Ends;
+use journal::recovery::Intent;
+
+use crate::options::Options;
+use crate::superblock::read_superblock;
+use crate::{Error, Result, Volume};
+
+/// A volume whose unfinished operations are finished in memory.
+#[derive(Debug)]
+pub struct Finished {
+    /// What to read.
+    pub device: Arc<dyn Device>,
+    /// The external log that belongs to it, where there is one.
+    pub log_device: Option<Arc<dyn Device>>,
+    /// How many were finished.
+    pub finished: usize,
+}
+
+/// Metadata that is kept in memory meanwhile, in bytes.
+const BUFFER_BYTES: usize = 32 << 20;
+
+/// Finishes what `unfinished` asks for, which a replay of the log onto `device` has found. Nothing is written to either
+/// device.
+///
+/// # Errors
+/// [`Error::Unwritable`] for a volume with unknown features; damage: an intent asks for what cannot be.
+pub fn finish_in_memory(
+    device: Arc<dyn Device>,
+    external: Option<Arc<dyn Device>>,
+    unfinished: &[Intent],
+) -> Result<Finished> {
+    if unfinished.is_empty() {
+        return Ok(Finished { device, log_device: external, finished: 0 });
+    }
+    let superblock = read_superblock(&*device)?;
+    let unknown = superblock.raw.features().ro_compat & !features::RO_COMPAT_KNOWN;
+    if unknown != 0 {
+        let names = features::names(unknown, features::ro_compat::ALL);
+        return Err(Error::Unwritable {
+            why: format!("the volume uses features that this version can only read: {names}"),
+        });
+    }
+    let top = Arc::new(OverlayDevice::new(device));
+    let external = external.map(|log| Arc::new(OverlayDevice::new(log)) as Arc<dyn Device>);
+    // One thread works, and what it chooses by chance is the same each time.
+    let options = Options {
+        seed: Some(0),
+        cil_shards: Some(1),
+        buffer_bytes: BUFFER_BYTES,
+        background: false,
+        ..Options::default()
+    };
+    let ends = Ends::of(&Journal::open(&superblock, &*top, external.as_deref())?);
+    let devices = (top.clone() as Arc<dyn Device>, external.clone());
+    let (volume, _) = Volume::start(&superblock, devices, ends, &[], &options)?;
+    unfinished.iter().try_for_each(|intent| volume.finish(intent, None))?;
+    volume.unmount()?;
+    top.freeze();
+    Ok(Finished { device: top, log_device: external, finished: unfinished.len() })
+}

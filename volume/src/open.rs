@@ -1,0 +1,205 @@
+//! From a device to an open volume.
+//!
+//! | step | what |
+//! |---|---|
+//! | 1 | the superblock: is it one that can be written? |
+//! | 2 | the log's changes are put in their places (recovery), if it is dirty |
+//! | 3 | the journal runs; the allocation groups and the inodes stand on it |
+//! | 4 | what the log's transactions had left to do is done: unfinished intents, then staging and unlinked inodes |
+//!
+//! Each step may be interrupted by a power cut: the next opening begins anew.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use ag::Groups;
+use base::lock::{Mutex, Rank};
+use base::{AgNumber, Ino};
+use block::{Device, OverlayDevice};
+use cache::{Cache, Flusher};
+use format::superblock::Superblock;
+use format::{Damage, features};
+use inode::InodeTable;
+use inode::inactive::Workers;
+use journal::engine::log::{Ends, Log};
+use journal::engine::target::StableHook;
+use journal::engine::{BusyExtent, CommitTarget, Transaction};
+use journal::recovery::Intent;
+use journal::{Journal, Report};
+
+use crate::contents::Below;
+use crate::options::Options;
+use crate::recover::Unanswered;
+use crate::reservations::Reservations;
+use crate::superblock::{bring_up_copies, read_superblock};
+use crate::{Error, Result, Volume, recover};
+
+/// What opening had to put in order.
+#[derive(Debug)]
+pub struct Recovery {
+    /// What was replayed from the log.
+    pub report: Report,
+    /// Blocks of copy-on-write staging that were freed.
+    pub staging: u64,
+    /// Unlinked inodes that were freed.
+    pub unlinked: u64,
+    /// Lists of unlinked inodes that made no sense: what hung on them is lost until a repair.
+    pub damaged: Vec<(AgNumber, Damage)>,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} items replayed, {} unfinished operations finished, {} removed files freed",
+            self.report.items_total(),
+            self.report.unfinished.len(),
+            self.unlinked
+        )
+    }
+}
+
+/// Where the journal tells of freed blocks: the groups, which come to be after it.
+#[derive(Debug, Default)]
+struct Freed(OnceLock<Arc<Groups>>);
+
+impl StableHook for Freed {
+    fn extents_stable(&self, extents: &[BusyExtent]) {
+        if let Some(groups) = self.0.get() {
+            groups.extents_stable(extents);
+        }
+    }
+}
+
+impl Volume {
+    /// Opens the volume at the start of a device, and recovers it first if it was not cleanly unmounted.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`] where the superblock forbids it, [`Error::Journal`] where the log cannot be replayed,
+    /// `EROFS` where the device can only be read.
+    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self> {
+        let external = options.log_device.clone();
+        let superblock = read_superblock(&*device)?;
+        expect_writable(&superblock, &*device)?;
+        let (superblock, report, ends) = replay(superblock, &device, external.as_deref())?;
+        bring_up_copies(&*device, &superblock)?;
+        let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
+        let ends = ends.keeping(recover::places(intents));
+        let (mut volume, unanswered) = Self::start(&superblock, (device, external), ends, intents, &options)?;
+        volume.finish_intents(unanswered)?;
+        let staging = if report.is_some() { volume.free_staging()? } else { 0 };
+        // A clean volume has none, unless it was unmounted by somebody in a hurry.
+        let loaded = inode::unlinked::load(&volume.table)?;
+        volume.recovered = report.map(|report| Recovery {
+            report,
+            staging,
+            unlinked: loaded.inodes,
+            damaged: loaded.damaged,
+        });
+        Ok(volume)
+    }
+
+    /// The same without writing to the device: what changes lives in memory, and is gone with the volume.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in_memory(device: Arc<dyn Device>, options: Options) -> Result<Self> {
+        Self::open(Arc::new(OverlayDevice::new(device)), options)
+    }
+
+    /// The volume whose log's changes are in their places, with the records of these intents kept in the log.
+    pub(crate) fn start(
+        superblock: &Superblock,
+        (device, external): (Arc<dyn Device>, Option<Arc<dyn Device>>),
+        ends: Ends,
+        intents: &[Intent],
+        options: &Options,
+    ) -> Result<(Self, Vec<Unanswered>)> {
+        let hook = Arc::new(Freed::default());
+        let freed = Some(hook.clone() as Arc<dyn StableHook>);
+        let log = Log::start(superblock, Arc::clone(&device), external, ends, freed, &options.log())?;
+        let unanswered = Self::adopt(&log, intents);
+        Ok((Self::stand(superblock, (log, device), &hook, options)?, unanswered))
+    }
+
+    fn stand(
+        superblock: &Superblock,
+        (log, device): (Arc<Log>, Arc<dyn Device>),
+        hook: &Freed,
+        options: &Options,
+    ) -> Result<Self> {
+        let geometry = superblock.geometry.clone();
+        let target: Arc<dyn CommitTarget> = log.clone();
+        let buffers = Arc::clone(log.buffers());
+        let mut look = Transaction::reader(&target, &buffers);
+        let groups = Arc::new(Groups::open_with(&mut look, &geometry, &options.for_inodes(&superblock.raw))?);
+        drop(look);
+        // Nobody else sets it.
+        let _ = hook.0.set(Arc::clone(&groups));
+        let shared = inode::Shared::new(
+            geometry.clone(),
+            (target, buffers),
+            groups.clone(),
+            Arc::clone(&options.clock),
+            options.random(),
+        );
+        let table = InodeTable::new(Arc::new(shared), options.inodes);
+        let geometry_version = geometry.features.version;
+        let raw = &superblock.raw;
+        let internal = [raw.rbmino, raw.rsumino, raw.uquotino, raw.gquotino, raw.pquotino, raw.metadirino];
+        let cache = Cache::new(Below::new(table.shared(), &groups, device), options.for_contents());
+        let no_thread = |why: String| Error::Unwritable { why };
+        let flusher = options.background.then(|| Flusher::start(&cache)).transpose().map_err(|error| {
+            no_thread(format!("no thread can be started to write contents back: {error}"))
+        })?;
+        let workers = Workers::start(table.shared(), !options.background)
+            .map_err(|error| no_thread(format!("no thread can be started to free removed files: {error}")))?;
+        Ok(Self {
+            reservations: Reservations::of(&geometry, &groups),
+            internal: internal.map(|ino| Ino(ino.get())).into(),
+            geometry,
+            table,
+            groups,
+            log,
+            has_attributes: (geometry_version & format::features::version::ATTR != 0).into(),
+            resizing: Mutex::new(Rank::Volume, ()),
+            rename: Mutex::new(Rank::Rename, ()),
+            recovered: None,
+            cache,
+            flusher,
+            workers,
+        })
+    }
+}
+
+/// Refuses what this version must not write to, by name.
+fn expect_writable(superblock: &Superblock, device: &dyn Device) -> Result<()> {
+    let features = superblock.raw.features();
+    let unknown = features.ro_compat & !features::RO_COMPAT_KNOWN;
+    let why = if device.is_read_only() {
+        "the device can only be read".to_owned()
+    } else if unknown != 0 {
+        let names = features::names(unknown, features::ro_compat::ALL);
+        format!("the volume uses features that this version can only read: {names}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::Unwritable { why: format!("{}: {why}", device.describe()) })
+}
+
+/// Recovers a dirty log in place, and tells where it ends: recovery does not change that.
+fn replay(
+    superblock: Superblock,
+    device: &Arc<dyn Device>,
+    external: Option<&dyn Device>,
+) -> Result<(Superblock, Option<Report>, Ends)> {
+    let journal = Journal::open(&superblock, &**device, external)?;
+    let ends = Ends::of(&journal);
+    if journal.dirty().is_none() {
+        return Ok((superblock, None, ends));
+    }
+    let (registry, options) = (journal::Registry::default(), journal::Options::default());
+    let report = journal::recover(&journal, &superblock, &**device, &registry, &options)?;
+    let superblock = if report.superblock_replayed { read_superblock(&**device)? } else { superblock };
+    Ok((superblock, Some(report), ends))
+}

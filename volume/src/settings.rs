@@ -1,0 +1,70 @@
+//! Flags, hints for the size of extents, and the project of a file.
+
+use base::Ino;
+
+pub use inode::settings::{HINTS, Settings, xflags};
+
+use crate::contents::in_memory;
+use crate::{File, Result, Volume};
+
+impl Volume {
+    /// The settings of a file.
+    ///
+    /// # Errors
+    /// `ENOENT` where the inode is free; damage.
+    pub fn settings(&self, ino: Ino) -> Result<Settings> {
+        Ok(Settings::of(&self.inode(ino)?.read(), &self.geometry))
+    }
+
+    /// Gives a file other settings. It is allowed of an immutable file, too.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
+    /// # mkfs::format(&*device, &mkfs::Options::default())?;
+    /// use xebec_volume::{New, Options, Volume};
+    ///
+    /// let volume = Volume::open(device, Options::default())?;
+    /// let file = volume.create(volume.root(), b"ledger", &New::file())?;
+    /// let mut settings = volume.settings(file)?;
+    /// settings.xflags |= u32::from(format::inode::flags::APPEND);
+    /// settings.project = 42;
+    /// volume.set_settings(file, &settings)?;
+    /// assert!(volume.unlink(volume.root(), b"ledger").is_err());
+    /// # volume.unmount()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL`, with nothing changed: a flag is not for such a file, a hint cannot be one, or comes too late.
+    pub fn set_settings(&self, ino: Ino, settings: &Settings) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let change = self.begin(self.reservations.inode)?;
+        let mut state = inode.lock();
+        settings.set(self.table.shared(), &mut state)?;
+        change.commit(&mut [&mut state])?;
+        drop(state);
+        match in_memory(&inode) {
+            Some(contents) => Ok(contents.unit_changed()?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl File<'_> {
+    /// Its settings.
+    ///
+    /// # Errors
+    /// As [`Volume::settings`].
+    pub fn settings(&self) -> Result<Settings> {
+        self.volume().settings(self.ino())
+    }
+
+    /// Gives it other settings.
+    ///
+    /// # Errors
+    /// As [`Volume::set_settings`].
+    pub fn set_settings(&self, settings: &Settings) -> Result<()> {
+        self.volume().set_settings(self.ino(), settings)
+    }
+}

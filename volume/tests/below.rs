@@ -1,0 +1,79 @@
+//! A directory that lies below itself: a walk that trusted its volume would never end there.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::sync::Arc;
+
+use base::{Ino, errno};
+use block::{Device as _, Durability, MemoryDevice};
+use xebec_volume::{New, Options, Volume};
+
+const SIZE: usize = 64 << 20;
+const INODE_SIZE: usize = 512;
+/// Where an inode has its checksum and its number.
+const CHECKSUM: usize = 100;
+const NUMBER: usize = 152;
+/// Where a directory that keeps its names inside has the number of the first, which is a letter: behind the core, the
+/// counts and its parent, the name's length and place, the letter and the kind.
+const FIRST: usize = 176 + 6 + 3 + 1 + 1;
+
+/// `a/b/c`, where `c` is `a`.
+fn ring() -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(SIZE as u64));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    let a = volume.create_dir_all(b"a", &New::directory()).unwrap();
+    let b = volume.create_dir_all(b"a/b", &New::directory()).unwrap();
+    volume.create_dir_all(b"a/b/c", &New::directory()).unwrap();
+    volume.unmount().unwrap();
+    let mut bytes = vec![0; SIZE];
+    device.read_at(0, &mut bytes).unwrap();
+    let is_b = |inode: &&mut [u8]| inode.starts_with(b"IN") && inode[NUMBER..NUMBER + 8] == b.0.to_be_bytes();
+    let slot = bytes.chunks_exact_mut(INODE_SIZE).find(is_b).unwrap();
+    slot[FIRST..FIRST + 4].copy_from_slice(&u32::try_from(a.0).unwrap().to_be_bytes());
+    assert!(format::checksum::store(slot, CHECKSUM));
+    device.write_at(0, &bytes, Durability::Buffered).unwrap();
+    device
+}
+
+#[test]
+fn a_directory_below_itself_is_damage_and_no_walk_without_end() {
+    let volume = Volume::open(ring(), Options::default()).unwrap();
+    let mut seen: Vec<Ino> = Vec::new();
+    let walk = volume.each_below(volume.root(), |ino| {
+        seen.push(ino);
+        Ok(())
+    });
+    assert_eq!(walk.unwrap_err().errno(), errno::EFSCORRUPTED);
+    let a = volume.resolve(b"a", true).unwrap();
+    let b = volume.resolve(b"a/b", true).unwrap();
+    assert_eq!(seen, [volume.root(), a, b, a]);
+    let removal = volume.remove_all(volume.root(), b"a");
+    assert_eq!(removal.unwrap_err().errno(), errno::EFSCORRUPTED);
+    assert_eq!(volume.resolve(b"a/b/c", true).unwrap(), a);
+}
+
+#[test]
+fn a_walk_sees_every_file_once_and_a_number_may_be_used_again() {
+    let device = Arc::new(MemoryDevice::new(SIZE as u64));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device, Options::default()).unwrap();
+    for _ in 0..2 {
+        for dir in 0..20 {
+            let path = format!("top/{dir}/below");
+            let at = volume.create_dir_all(path.as_bytes(), &New::directory()).unwrap();
+            volume.create(at, b"file", &New::file()).unwrap();
+        }
+        let mut count = 0;
+        let top = volume.resolve(b"top", true).unwrap();
+        volume
+            .each_below(top, |_| {
+                count += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(count, 1 + 3 * 20);
+        volume.remove_all(volume.root(), b"top").unwrap();
+    }
+    volume.unmount().unwrap();
+}

@@ -1,0 +1,236 @@
+//! Contents of new files that are written many at once: what went in comes out, on volumes of every shape, full ones
+//! and failing devices too.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::sync::Arc;
+
+use base::time::Time;
+use base::{Ino, errno};
+use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
+use common::judge;
+use xebec_volume::{Filling, New, OpenOptions, Options, Volume};
+
+fn make(bytes: u64, options: &mkfs::Options) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(bytes));
+    mkfs::format(&*device, options).unwrap();
+    device
+}
+
+fn open(device: Arc<dyn Device>) -> Volume {
+    Volume::open(device, Options { seed: Some(1), ..Options::default() }).unwrap()
+}
+
+fn bytes(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at + seed * 7) % 251) as u8).collect()
+}
+
+fn contents(volume: &Volume, file: Ino) -> Vec<u8> {
+    let file = OpenOptions::new().read(true).open_ino(volume, file).unwrap();
+    let mut found = vec![0xaa; usize::try_from(file.len()).unwrap()];
+    assert_eq!(file.read_at(&mut found, 0).unwrap(), found.len());
+    found
+}
+
+/// Lengths around blocks and extents, in files of several directories, and so of several groups.
+#[test]
+fn what_goes_in_comes_out() {
+    for (block_size, rmapbt) in [(1024, true), (4096, true), (4096, false), (65536, false)] {
+        let options = mkfs::Options { block_size, rmapbt, ..mkfs::Options::default() };
+        let device = make(300 << 20, &options);
+        let volume = open(device.clone());
+        let lengths = [1, 4095, 4096, 4097, 70_000, 1 << 20, 3_000_001];
+        let mut files = Vec::new();
+        let mut filling = Filling::new(&volume);
+        for n in 0..200 {
+            let dir = format!("dir{}", n % 7);
+            let dir = volume.create_dir_all(dir.as_bytes(), &New::directory()).unwrap();
+            let new = New { modified: Some(Time { seconds: 7, nanos: 8 }), ..New::file() };
+            let file = volume.create(dir, format!("file{n}").as_bytes(), &new).unwrap();
+            let length = if n < 14 { lengths[n % 7] } else { n * 40 };
+            files.push((file, bytes(n, length)));
+            filling.put(file, 0, bytes(n, length)).unwrap();
+            if n == 100 {
+                filling.finish().unwrap();
+            }
+        }
+        filling.finish().unwrap();
+        drop(filling);
+        volume.unmount().unwrap();
+        judge(&device);
+        let volume = open(device);
+        for (file, wanted) in files {
+            assert!(contents(&volume, file) == wanted, "{} bytes", wanted.len());
+            assert_eq!(volume.metadata(file).unwrap().modified, Time { seconds: 7, nanos: 8 });
+        }
+        volume.unmount().unwrap();
+    }
+}
+
+#[test]
+fn a_large_file_comes_piece_by_piece_and_with_holes() {
+    let device = make(64 << 20, &mkfs::Options::default());
+    let volume = open(device.clone());
+    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let mut wanted = vec![0; 9_000_001];
+    let mut filling = Filling::new(&volume);
+    for (at, length) in [(0, 1 << 20), (1 << 20, 1 << 20), (3 << 20, 4096), (5 << 20, 100)] {
+        let piece = bytes(at, length);
+        wanted[at..at + length].copy_from_slice(&piece);
+        filling.put(file, at as u64, piece).unwrap();
+    }
+    filling.put(file, wanted.len() as u64, Vec::new()).unwrap();
+    filling.finish().unwrap();
+    assert!(contents(&volume, file) == wanted);
+    let known = volume.metadata(file).unwrap();
+    assert_eq!(known.blocks, (2 << 20) / 4096 + 2);
+    // Pieces that follow each other are one extent.
+    let opened = OpenOptions::new().read(true).open_ino(&volume, file).unwrap();
+    let mut ranges = 0;
+    opened
+        .ranges(&mut |_| {
+            ranges += 1;
+            true
+        })
+        .unwrap();
+    assert_eq!(ranges, 3);
+    drop(opened);
+    let refused = filling.put(file, 0, vec![1]).unwrap_err();
+    assert_eq!(refused.errno(), errno::EINVAL);
+    drop(filling);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// A file that is taken away before its contents are written, and room for fewer than are wanted.
+#[test]
+fn a_full_volume_and_a_removed_file_leave_it_whole() {
+    let device = make(32 << 20, &mkfs::Options::default());
+    let volume = open(device.clone());
+    let mut filling = Filling::new(&volume);
+    let gone = volume.create(volume.root(), b"gone", &New::file()).unwrap();
+    filling.put(gone, 0, bytes(1, 100_000)).unwrap();
+    volume.unlink(volume.root(), b"gone").unwrap();
+    let mut files = Vec::new();
+    let full = (0..).find_map(|n: usize| {
+        let made = volume.create(volume.root(), format!("{n}").as_bytes(), &New::file());
+        let file = match made {
+            Ok(file) => file,
+            Err(error) => return Some(error),
+        };
+        match filling.put(file, 0, bytes(n, 50_000)) {
+            Ok(()) => files.push(file),
+            Err(error) => return Some(error),
+        }
+        None
+    });
+    assert_eq!(full.unwrap().errno(), errno::ENOSPC);
+    filling.finish().unwrap();
+    for (n, file) in files.iter().enumerate() {
+        assert!(contents(&volume, *file) == bytes(n, 50_000), "{n}");
+    }
+    assert!(files.len() * 50_000 > 8 << 20, "{}", files.len());
+    drop(filling);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// A part was refused where the map of its worst extents did not fit, each of its blocks one: the last mebibytes of a
+/// volume stayed free, and a volume that was sized for a file could not take it.
+#[test]
+fn a_file_in_many_parts_takes_all_that_is_free() {
+    let device = make(64 << 20, &mkfs::Options::default());
+    let volume = open(device.clone());
+    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let mut filling = Filling::new(&volume);
+    let piece = 1 << 20;
+    let full = (0..).find_map(|n: usize| filling.put(file, (n * piece) as u64, bytes(n, piece)).err());
+    assert_eq!(full.unwrap().errno(), errno::ENOSPC);
+    filling.finish().unwrap();
+    drop(filling);
+    let free = volume.statistics().blocks_available * 4096;
+    assert!(free < piece as u64 + (64 << 10), "{free} bytes are free, and {piece} do not fit");
+    let length = usize::try_from(volume.metadata(file).unwrap().size).unwrap();
+    let wanted: Vec<u8> = (0..length / piece).flat_map(|n| bytes(n, piece)).collect();
+    assert!(contents(&volume, file) == wanted);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn what_cannot_be_written_is_told_and_takes_no_blocks() {
+    let memory = make(64 << 20, &mkfs::Options::default());
+    let device = Arc::new(FaultDevice::new(memory.clone(), []));
+    let volume = open(device.clone());
+    let free = volume.statistics().blocks_free;
+    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    volume.write_home().unwrap();
+    let mut filling = Filling::new(&volume);
+    filling.put(file, 0, bytes(1, 100_000)).unwrap();
+    device.set_faults([Fault::io_error(Operation::Write, When::Chance { per_million: 1_000_000, seed: 1 })]);
+    assert_eq!(filling.finish().unwrap_err().errno(), errno::EIO);
+    device.set_faults([]);
+    assert_eq!(volume.metadata(file).unwrap().size, 0);
+    // Dropped unfinished, it gives back what it kept, too.
+    filling.put(file, 0, bytes(1, 100_000)).unwrap();
+    drop(filling);
+    assert!(free - volume.statistics().blocks_free < 16);
+    let mut filling = Filling::new(&volume);
+    filling.put(file, 0, bytes(2, 5000)).unwrap();
+    filling.finish().unwrap();
+    assert!(contents(&volume, file) == bytes(2, 5000));
+    drop(filling);
+    volume.unmount().unwrap();
+    judge(&memory);
+}
+
+/// What could not be written gave its reservation back before its claims. In between, more blocks were claimed than
+/// were reserved, and another file that had reserved the last blocks did not find them.
+#[cfg(debug_assertions)]
+#[test]
+fn claims_are_given_back_before_what_is_reserved_for_them() {
+    use base::simulation::{Plan, Strategy, run};
+    for seed in 0..20 {
+        let plan = Plan {
+            seed,
+            strategy: Strategy::Random { per_mille: 200 },
+            stalls_per_million: 0,
+            stall: std::time::Duration::ZERO,
+            spurious_per_million: 0,
+            cpus: 2,
+            steps_max: 10_000_000,
+            fail: |why| {
+                eprintln!("{why}");
+                std::process::abort()
+            },
+        };
+        run(plan, || {
+            let memory = make(64 << 20, &mkfs::Options::default());
+            let device = Arc::new(FaultDevice::new(memory.clone(), []));
+            let volume = Arc::new(open(device.clone()));
+            let [new, other] =
+                [b"new", b"two"].map(|name| volume.create(volume.root(), name, &New::file()).unwrap());
+            volume.write_home().unwrap();
+            let always = When::Chance { per_million: 1_000_000, seed: 1 };
+            device.set_faults([Fault::io_error(Operation::Write, always)]);
+            let writing = volume.clone();
+            let writer = base::thread::spawn("writer", move || {
+                let file = OpenOptions::new().write(true).open_ino(&writing, other).unwrap();
+                file.write_at(&bytes(2, 50_000), 0).unwrap();
+                // It claims blocks and does not come further, as the device fails.
+                (0..40).for_each(|_| assert_eq!(file.sync_all().unwrap_err().errno(), errno::EIO));
+            });
+            for _ in 0..40 {
+                let mut filling = Filling::new(&volume);
+                filling.put(new, 0, bytes(1, 100_000)).unwrap();
+                assert_eq!(filling.finish().unwrap_err().errno(), errno::EIO);
+            }
+            writer.unwrap().join().unwrap();
+            device.set_faults([]);
+            let volume = Arc::into_inner(volume).unwrap();
+            volume.unmount().unwrap();
+            judge(&memory);
+        });
+    }
+}

@@ -1,0 +1,230 @@
+//! Directories that no sound volume has, with right checksums: every call ends, with damage that says where.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::sync::Arc;
+
+use base::{Ino, errno};
+use block::{Device as _, Durability, MemoryDevice};
+use format::checksum;
+use format::inode::{CRC_OFFSET, FileType};
+use format::superblock::Superblock;
+use xebec_volume::{Error, New, Options, Rename, Result, Volume};
+
+use common::judge;
+
+/// Where the data fork of an inode begins.
+const FORK: usize = 176;
+
+/// A volume with these directories below its root, each in the one before, and a file in the last one.
+fn make(directories: &[&[u8]]) -> (Arc<MemoryDevice>, Vec<Ino>) {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = open(&device);
+    let mut inos = vec![volume.root()];
+    for name in directories {
+        inos.push(volume.create(*inos.last().unwrap(), name, &New::directory()).unwrap());
+    }
+    volume.create(*inos.last().unwrap(), b"file", &New::file()).unwrap();
+    volume.unmount().unwrap();
+    (device, inos)
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Volume {
+    Volume::open(device.clone(), Options::default()).unwrap()
+}
+
+/// Changes the data fork of an inode on the disk, and gives the inode a right checksum.
+fn edit(device: &MemoryDevice, ino: Ino, change: impl FnOnce(&mut [u8])) {
+    let mut sector = [0; 512];
+    device.read_at(0, &mut sector).unwrap();
+    let geometry = Superblock::parse(&sector).unwrap().geometry;
+    let place = inode::cluster::place(&geometry, ino).unwrap();
+    let at = place.cluster.daddr.get() * 512 + u64::from(place.offset);
+    let mut slot = vec![0; geometry.inode_size as usize];
+    device.read_at(at, &mut slot).unwrap();
+    change(&mut slot[FORK..]);
+    checksum::store(&mut slot, CRC_OFFSET);
+    device.write_at(at, &slot, Durability::Buffered).unwrap();
+}
+
+/// The entry `name` of a directory that lies in its inode stands for another inode from now on.
+fn retarget(device: &MemoryDevice, dir: Ino, name: &[u8], to: Ino) {
+    edit(device, dir, |fork| {
+        let at = fork.windows(name.len()).position(|bytes| bytes == name).unwrap();
+        // Behind the name lie the type and the number.
+        put(fork, at + name.len() + 1, to);
+    });
+}
+
+/// The entry `inner` of a directory that lies in its inode says that it is a file.
+fn retype(device: &MemoryDevice, dir: Ino) {
+    edit(device, dir, |fork| {
+        let at = fork.windows(5).position(|bytes| bytes == b"inner").unwrap();
+        fork[at + 5] = FileType::Regular.ftype();
+    });
+}
+
+/// Its `..` stands for another inode from now on.
+fn reparent(device: &MemoryDevice, dir: Ino, to: Ino) {
+    edit(device, dir, |fork| put(fork, 2, to));
+}
+
+fn put(fork: &mut [u8], at: usize, ino: Ino) {
+    fork[at..at + 4].copy_from_slice(&u32::try_from(ino.get()).unwrap().to_be_bytes());
+}
+
+/// Damage of this inode.
+#[track_caller]
+fn expect_damage<T>(result: Result<T>, dir: Ino, says: &str) {
+    let Err(error) = result else { unreachable!("it is done") };
+    assert_eq!(error.errno(), errno::EFSCORRUPTED, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&format!("inode {dir}")) && text.contains(says), "{text}");
+    assert!(text.contains("xebec check"), "{text}");
+}
+
+/// The calls that look a name up and lock what it stands for.
+fn call_all(volume: &Volume, dir: Ino, name: &[u8]) -> Vec<Result<()>> {
+    let root = volume.root();
+    let mut results = vec![
+        volume.lookup(dir, name).map(drop),
+        volume.unlink(dir, name),
+        volume.rmdir(dir, name),
+        volume.remove_all(dir, name),
+    ];
+    for how in [Rename::Replace, Rename::NoReplace, Rename::Exchange, Rename::Whiteout] {
+        results.push(volume.rename(dir, name, root, b"top", how));
+        results.push(volume.rename(dir, name, dir, b"file", how));
+        if how != Rename::NoReplace {
+            results.push(volume.rename(root, b"top", dir, name, how));
+            results.push(volume.rename(dir, b"file", dir, name, how));
+        }
+    }
+    results
+}
+
+/// The volume goes on working.
+fn expect_alive(volume: Volume, dir: Ino) {
+    assert!(volume.lookup(dir, b"file").is_ok());
+    volume.create(dir, b"new", &New::file()).unwrap();
+    volume.unmount().unwrap();
+}
+
+/// `unlink` locked the directory, found that somebody holds the lock of the inode that the entry names, and gave the
+/// directory back to take both in order: it then took the same lock twice. Every later lookup there waited for it.
+#[test]
+fn an_entry_that_names_its_own_directory_is_damage() {
+    let (device, inos) = make(&[b"top", b"dir", b"self"]);
+    let dir = inos[2];
+    let volume = open(&device);
+    volume.create(dir, b"file", &New::file()).unwrap();
+    volume.unmount().unwrap();
+    retarget(&device, dir, b"self", dir);
+    let volume = open(&device);
+    for result in call_all(&volume, dir, b"self") {
+        expect_damage(result, dir, "directory entry");
+    }
+    expect_alive(volume, dir);
+}
+
+/// Removing such a name would have freed an inode of the volume itself, or left a name that nobody can remove.
+#[test]
+fn an_entry_that_names_no_file_is_damage() {
+    for case in 0..3 {
+        let (device, inos) = make(&[b"top", b"dir"]);
+        let dir = inos[2];
+        let volume = open(&device);
+        volume.create(dir, b"name", &New::file()).unwrap();
+        let gone = volume.create(dir, b"gone", &New::file()).unwrap();
+        volume.unlink(dir, b"gone").unwrap();
+        volume.unmount().unwrap();
+        // The realtime bitmap follows the root; what was freed; what is no inode of the volume.
+        let to = [Ino(inos[0].get() + 1), gone, Ino(0x7fff_ffff)][case];
+        retarget(&device, dir, b"name", to);
+        let volume = open(&device);
+        for result in call_all(&volume, dir, b"name").into_iter().skip(1) {
+            let error = result.unwrap_err();
+            assert_eq!(error.errno(), errno::EFSCORRUPTED, "case {case}: {error}");
+        }
+        expect_alive(volume, dir);
+    }
+}
+
+/// Whether a directory would come to lie in itself was asked by going up, by `..`, to the root. A way that never comes
+/// there was followed for ever, with the volume's lock of renames held.
+#[test]
+fn parents_in_a_circle_are_damage() {
+    for case in 0..4 {
+        let (device, inos) = make(&[b"a", b"b", b"c"]);
+        let [root, a, b, c] = inos[..] else { unreachable!() };
+        let volume = open(&device);
+        let moved = volume.create(root, b"moved", &New::directory()).unwrap();
+        let file = volume.create(root, b"file", &New::file()).unwrap();
+        volume.unmount().unwrap();
+        let (dir, to) = [(a, c), (c, c), (b, b), (a, file)][case];
+        reparent(&device, dir, to);
+        let volume = open(&device);
+        for how in [Rename::Replace, Rename::NoReplace, Rename::Whiteout] {
+            let error = volume.rename(root, b"moved", c, b"new", how).unwrap_err();
+            assert_eq!(error.errno(), errno::EFSCORRUPTED, "case {case}: {error}");
+            assert!(error.to_string().contains("xebec check"), "{error}");
+        }
+        // Directories elsewhere move as ever.
+        volume.create(root, b"other", &New::directory()).unwrap();
+        let other = volume.lookup(root, b"other").unwrap();
+        volume.rename(root, b"moved", other, b"moved", Rename::Replace).unwrap();
+        assert_eq!(volume.lookup(other, b"moved").unwrap(), moved);
+        expect_alive(volume, c);
+    }
+}
+
+/// Names of directories that have another name already: nothing waits for itself, and the volume stays as it is.
+#[test]
+fn an_entry_that_names_a_directory_above_ends() {
+    for case in 0..2 {
+        let (device, inos) = make(&[b"a", b"b", b"c"]);
+        let [root, a, b, c] = inos[..] else { unreachable!() };
+        let volume = open(&device);
+        volume.create(c, b"name", &New::directory()).unwrap();
+        volume.unmount().unwrap();
+        retarget(&device, c, b"name", [root, a][case]);
+        let volume = open(&device);
+        assert_eq!(volume.unlink(c, b"name").unwrap_err().errno(), errno::EISDIR);
+        assert_eq!(volume.rmdir(c, b"name").unwrap_err().errno(), errno::ENOTEMPTY);
+        let error: Error = volume.rename(c, b"name", b, b"moved", Rename::Replace).unwrap_err();
+        assert_eq!(error.errno(), errno::EINVAL, "{error}");
+        assert!(volume.remove_all(c, b"name").is_err());
+        drop(volume);
+    }
+}
+
+/// A walk took a directory for what its entry says it is, and did not see what is in it. Linux goes by the inode; its
+/// checker, and ours, report the entry.
+#[test]
+fn an_entry_of_another_type_hides_nothing() {
+    let (device, inos) = make(&[b"outer", b"inner"]);
+    retype(&device, inos[1]);
+    let volume = open(&device);
+    let mut seen = 0;
+    let see = |_| {
+        seen += 1;
+        Ok(())
+    };
+    volume.each_below(inos[1], see).unwrap();
+    assert_eq!(seen, 3, "outer, inner, file");
+    assert!(volume.resolve(b"/outer/inner/file", true).is_ok());
+    volume.remove_all(volume.root(), b"outer").unwrap();
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[test]
+fn an_entry_of_another_type_is_reported() {
+    let (device, inos) = make(&[b"outer", b"inner"]);
+    retype(&device, inos[1]);
+    let found = std::panic::catch_unwind(|| judge(&device)).unwrap_err();
+    let found = found.downcast_ref::<String>().unwrap();
+    assert!(found.contains("inner") && found.contains("ftype"), "{found}");
+}

@@ -1,0 +1,137 @@
+//! Names on a volume with parent pointers: the checker compares these with the directories.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::sync::Arc;
+
+use base::Ino;
+use base::random::Random;
+use block::MemoryDevice;
+use xebec_volume::{Cookie, Kind, New, Options, Rename, SetAttribute, Volume};
+
+use common::judge;
+
+fn name(random: &Random) -> Vec<u8> {
+    let n = random.next_u64() % 30;
+    match random.next_u64() % 4 {
+        0 => format!("{n:0255}").into_bytes(),
+        1 => format!("a name of usual length {n}").into_bytes(),
+        _ => n.to_string().into_bytes(),
+    }
+}
+
+fn any_name(volume: &Volume, dir: Ino, random: &Random) -> Option<(Vec<u8>, Ino)> {
+    let mut names = Vec::new();
+    let listed = volume.read_dir(dir, Cookie::default(), &mut |entry| {
+        if !matches!(entry.name, b"." | b"..") {
+            names.push((entry.name.to_vec(), entry.ino));
+        }
+        true
+    });
+    listed.ok()?;
+    let at = random.next_u64() as usize % names.len().max(1);
+    names.into_iter().nth(at)
+}
+
+/// One random operation; what is refused changes nothing.
+fn step(volume: &Volume, dirs: &mut Vec<Ino>, random: &Random) {
+    let dir = |dirs: &[Ino]| dirs[random.next_u64() as usize % dirs.len()];
+    let (from, to) = (dir(dirs), dir(dirs));
+    let new_name = name(random);
+    match random.next_u64() % 16 {
+        0..=3 => drop(volume.create(to, &new_name, &New::file())),
+        4 => {
+            let target = vec![b't'; 1 + random.next_u64() as usize % 1000];
+            drop(volume.create(to, &new_name, &New { kind: Kind::Symlink(&target), ..New::file() }));
+        }
+        5 => {
+            if dirs.len() < 12 {
+                dirs.extend(volume.create(to, &new_name, &New::directory()));
+            }
+        }
+        6..=8 => {
+            if let Some((_, ino)) = any_name(volume, from, random) {
+                drop(volume.link(ino, to, &new_name));
+            }
+        }
+        9 => {
+            let held = volume.anonymous(to, &New::file()).unwrap();
+            drop(volume.link_handle(&held, to, &new_name));
+        }
+        10 => {
+            if let Some((_, ino)) = any_name(volume, from, random) {
+                let value = vec![1; random.next_u64() as usize % 700];
+                drop(volume.set_attribute(ino, b"trusted.one", &value, SetAttribute::Any));
+            }
+        }
+        11..=13 => {
+            let how = [Rename::Replace, Rename::NoReplace, Rename::Exchange, Rename::Whiteout];
+            let how = how[random.next_u64() as usize % 4];
+            if let Some((old, _)) = any_name(volume, from, random) {
+                let target = if how == Rename::Exchange { any_name(volume, to, random) } else { None };
+                let target = target.map_or(new_name, |(name, _)| name);
+                drop(volume.rename(from, &old, to, &target, how));
+            }
+        }
+        _ => {
+            if let Some((old, ino)) = any_name(volume, from, random)
+                && volume.unlink(from, &old).is_err()
+                && volume.rmdir(from, &old).is_ok()
+            {
+                dirs.retain(|dir| *dir != ino);
+            }
+        }
+    }
+}
+
+fn random_names(seed: u64, options: mkfs::Options) {
+    let random = Random::seeded(seed);
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::format(&*device, &mkfs::Options { parent: true, ..options }).unwrap();
+    let mut volume = Volume::open(device.clone(), Options::default()).unwrap();
+    let mut dirs = vec![volume.root()];
+    for _ in 0..60 {
+        for _ in 0..12 {
+            step(&volume, &mut dirs, &random);
+        }
+        volume.unmount().unwrap();
+        judge(&device);
+        volume = Volume::open(device.clone(), Options::default()).unwrap();
+    }
+}
+
+#[test]
+fn random_names_have_their_parent_pointers() {
+    random_names(1, mkfs::Options::default());
+    random_names(2, mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
+}
+
+/// More names than fit an inode, or a leaf.
+#[test]
+fn a_file_of_many_names_knows_them_all() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    let options = mkfs::Options { parent: true, block_size: 1024, ..mkfs::Options::default() };
+    mkfs::format(&*device, &options).unwrap();
+    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    let root = volume.root();
+    let file = volume.create(root, b"file", &New::file()).unwrap();
+    let names: Vec<_> = (0..400).map(|n| format!("{n:0100}").into_bytes()).collect();
+    for name in &names {
+        volume.link(file, root, name).unwrap();
+    }
+    assert!(volume.list_attributes(file).unwrap().is_empty());
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    for name in &names[..390] {
+        volume.unlink(root, name).unwrap();
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    volume.unlink(root, b"file").unwrap();
+    names[390..].iter().for_each(|name| volume.unlink(root, name).unwrap());
+    volume.unmount().unwrap();
+    judge(&device);
+}

@@ -1,0 +1,198 @@
+//! Files that one thread uses while another removes them or changes what is known of them.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::sync::Arc;
+
+use base::time::Time;
+use base::{errno, stop};
+use block::MemoryDevice;
+use xebec_volume::{Handle, New, Options, SetMetadata, Volume};
+
+use common::judge;
+
+fn make() -> (Arc<MemoryDevice>, Volume) {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    (device, volume)
+}
+
+/// A lookup gave a number alone. Before its caller opened the number, the file could be removed and freed, and the
+/// number taken by another file: that was opened for it.
+#[test]
+fn what_was_looked_up_or_made_stays_what_it_is() {
+    let (device, volume) = make();
+    let root = volume.root();
+    let kept: Vec<(Handle, u32)> = (0..8)
+        .map(|n| {
+            let name = format!("{n}");
+            let made = volume.create_handle(root, name.as_bytes(), &New::file()).unwrap();
+            let found = volume.lookup_handle(root, name.as_bytes()).unwrap();
+            assert_eq!(made.ino(), found.ino());
+            let generation = volume.metadata(found.ino()).unwrap().generation;
+            (if n % 2 == 0 { made } else { found }, generation)
+        })
+        .collect();
+    let gone = volume.create(root, b"gone", &New::file()).unwrap();
+    (0..8).for_each(|n| volume.unlink(root, format!("{n}").as_bytes()).unwrap());
+    volume.unlink(root, b"gone").unwrap();
+    volume.write_home().unwrap();
+    // All numbers that are free are taken again.
+    let new: Vec<_> =
+        (0..200).map(|n| volume.create(root, format!("new {n}").as_bytes(), &New::file()).unwrap()).collect();
+    assert!(new.contains(&gone), "a number that nobody keeps is used again");
+    for (handle, generation) in &kept {
+        assert!(!new.contains(&handle.ino()));
+        let known = volume.metadata(handle.ino()).unwrap();
+        assert_eq!((known.generation, known.nlink), (*generation, 0));
+    }
+    drop(kept);
+    let dots = [&b"."[..], b".."].map(|name| volume.lookup_handle(root, name).unwrap().ino());
+    assert_eq!(dots, [root, root]);
+    assert_eq!(volume.lookup_handle(root, b"gone").unwrap_err().errno(), errno::ENOENT);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+#[cfg(debug_assertions)]
+fn plan(seed: u64) -> base::simulation::Plan {
+    base::simulation::Plan {
+        seed,
+        strategy: base::simulation::Strategy::Random { per_mille: 100 },
+        stalls_per_million: 2000,
+        stall: std::time::Duration::from_secs(1),
+        spurious_per_million: 0,
+        cpus: 2,
+        steps_max: 10_000_000,
+        fail: |why| {
+            eprintln!("{why}");
+            std::process::abort()
+        },
+    }
+}
+
+/// Permissions of what is opened by a name, and of what is made under other names when that is removed.
+#[cfg(debug_assertions)]
+const WANTED: [u16; 2] = [0o644, 0o755];
+#[cfg(debug_assertions)]
+const OTHER: [u16; 2] = [0o600, 0o700];
+
+/// Removes what has a name and lets other files have its number, again and again.
+#[cfg(debug_assertions)]
+fn reuse(volume: &Volume, rounds: u32) {
+    let (root, file, dir) = (volume.root(), New::file(), New::directory());
+    for round in 0..rounds {
+        for name in [&b"file"[..], b"made"] {
+            let _ = volume.unlink(root, name);
+        }
+        for name in [&b"dir"[..], b"made dir"] {
+            let _ = volume.rmdir(root, name);
+        }
+        volume.write_home().unwrap();
+        for n in 0..2 {
+            let name = |kind| format!("{kind} {round} {n}").into_bytes();
+            volume.create(root, &name("other"), &New { permissions: OTHER[0], ..file.clone() }).unwrap();
+            volume.create(root, &name("other dir"), &New { permissions: OTHER[1], ..dir.clone() }).unwrap();
+        }
+        volume.create(root, b"file", &New { permissions: WANTED[0], ..file.clone() }).unwrap();
+        volume.create(root, b"dir", &New { permissions: WANTED[1], ..dir.clone() }).unwrap();
+    }
+}
+
+/// Opens by name in four ways. Gives what was opened wrongly, if anything was.
+#[cfg(debug_assertions)]
+fn open(volume: &Volume) -> Option<String> {
+    use xebec_volume::{Dir, OpenOptions};
+    let directory = New { permissions: WANTED[1], ..New::directory() };
+    let permissions = |ino| volume.metadata(ino).map(|known| known.permissions);
+    let file =
+        |options: &OpenOptions, path| options.open(volume, path).and_then(|file| permissions(file.ino()));
+    let answers = [
+        ("open", file(OpenOptions::new().read(true), b"/file")),
+        ("create", file(OpenOptions::new().write(true).create_new(true).mode(WANTED[0]), b"/made")),
+        (
+            "open dir",
+            Dir::open(volume, b"/dir").and_then(|dir| dir.metadata()).map(|known| known.permissions),
+        ),
+        (
+            "create dir",
+            Dir::open_ino(volume, volume.root())
+                .and_then(|root| root.create_dir(b"made dir", &directory))
+                .and_then(|dir| Ok(dir.metadata()?.permissions)),
+        ),
+    ];
+    let is_wrong = |answer: &Result<u16, xebec_volume::Error>| match answer {
+        Ok(permissions) => !WANTED.contains(permissions),
+        Err(error) => !matches!(error.errno(), errno::ENOENT | errno::EEXIST),
+    };
+    answers.into_iter().find(|(_, answer)| is_wrong(answer)).map(|(how, answer)| format!("{how}: {answer:?}"))
+}
+
+/// Paths were followed, and files opened, by number from step to step. Between two steps a file could be removed, and
+/// its number taken by another: that was opened.
+#[cfg(debug_assertions)]
+#[test]
+fn what_has_the_name_is_what_is_opened() {
+    for seed in 0..400 {
+        let (wrong, _) = base::simulation::run(plan(seed), || {
+            let (device, volume) = make();
+            let volume = Arc::new(volume);
+            let (removing, opening) = (volume.clone(), volume.clone());
+            let remover = base::thread::spawn("remover", move || reuse(&removing, 12)).unwrap();
+            let opener = move || (0..60).find_map(|_| open(&opening));
+            let wrong = base::thread::spawn("opener", opener).unwrap().join().unwrap();
+            remover.join().unwrap();
+            Arc::into_inner(volume).unwrap().unmount().unwrap();
+            judge(&device);
+            wrong
+        });
+        assert_eq!(wrong, None, "seed {seed}");
+    }
+}
+
+/// To note that a file was read, its times were read, and the time of change was set to what it had been: a change of
+/// its permissions in between was undone as far as that time goes.
+#[test]
+fn the_time_of_change_never_goes_back() {
+    let (device, volume) = make();
+    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let accessed = SetMetadata { accessed: Some(Time::default()), ..SetMetadata::default() };
+    stop::scope(|threads| {
+        threads.spawn(|stop| {
+            while !stop.is_set() {
+                volume.note_read(file).unwrap();
+            }
+        });
+        let mut last = Time::default();
+        for n in 0..3000 {
+            let permissions = Some(0o600 | (n % 8));
+            volume.set_metadata(file, &SetMetadata { permissions, ..accessed.clone() }).unwrap();
+            let known = volume.metadata(file).unwrap();
+            assert!(known.changed >= last, "{:?} after {last:?}", known.changed);
+            last = known.changed;
+        }
+    });
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// What `relatime` is on Linux.
+#[test]
+fn a_read_shows_once_after_a_change() {
+    let (_, volume) = make();
+    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let old = SetMetadata { accessed: Some(Time { seconds: 7, nanos: 0 }), ..SetMetadata::default() };
+    volume.set_metadata(file, &old).unwrap();
+    let before = volume.metadata(file).unwrap();
+    volume.note_read(file).unwrap();
+    let noted = volume.metadata(file).unwrap();
+    assert!(noted.accessed >= before.changed);
+    assert_eq!((noted.changed, noted.modified), (before.changed, before.modified));
+    volume.note_read(file).unwrap();
+    if noted.accessed > noted.changed {
+        assert_eq!(volume.metadata(file).unwrap(), noted, "it is younger than the last change");
+    }
+    volume.unmount().unwrap();
+}

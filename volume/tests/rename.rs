@@ -1,0 +1,109 @@
+//! Renames under conditions that are rare.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::sync::Arc;
+
+use base::Ino;
+use block::MemoryDevice;
+use xebec_volume::{Kind, New, Options, Rename, SetAttribute, Volume};
+
+use common::judge;
+
+const SIZE: u64 = 32 << 20;
+
+fn two_groups() -> (Arc<MemoryDevice>, Volume) {
+    let options = mkfs::Options { ag_count: Some(2), ..mkfs::Options::default() };
+    make(options)
+}
+
+fn make(options: mkfs::Options) -> (Arc<MemoryDevice>, Volume) {
+    let device = Arc::new(MemoryDevice::new(SIZE));
+    mkfs::format(&*device, &options).unwrap();
+    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    (device, volume)
+}
+
+fn group_of(volume: &Volume, ino: Ino) -> u32 {
+    volume.geometry().split_ino(ino).unwrap().0.get()
+}
+
+/// Makes links until a new file of this directory goes to another group, as its own has neither inodes nor blocks left.
+fn fill_group(volume: &Volume, dir: Ino) {
+    let group = group_of(volume, dir);
+    let link = New { kind: Kind::Symlink(&[b'x'; 1000]), ..New::file() };
+    let leaves = |ino: Ino| group_of(volume, ino) != group;
+    let filled = (0..20_000).any(|n| leaves(volume.create(dir, format!("{n}").as_bytes(), &link).unwrap()));
+    assert!(filled);
+}
+
+/// A whiteout was taken from the next group where that of the replaced file was full, and the replaced file then put on
+/// its group's list of unlinked inodes: the AGI of a lower group was waited for behind that of a higher one.
+#[test]
+fn a_whiteout_of_another_group_does_not_turn_the_order_of_groups_around() {
+    let (device, volume) = two_groups();
+    let root = volume.root();
+    let file = |name: &[u8]| volume.create(root, name, &New::file()).unwrap();
+    let (source, target) = (file(b"source"), file(b"target"));
+    let directory = volume.create(root, b"directory", &New::directory()).unwrap();
+    fill_group(&volume, root);
+    assert_eq!([root, source, target].map(|ino| group_of(&volume, ino)), [0, 0, 0]);
+    volume.rename(root, b"source", root, b"target", Rename::Whiteout).unwrap();
+    let whiteout = volume.lookup(root, b"source").unwrap();
+    assert_eq!(group_of(&volume, whiteout), 1);
+    assert_eq!(volume.metadata(whiteout).unwrap().nlink, 1);
+    // Nothing there to be replaced; and from one directory to another.
+    volume.rename(root, b"target", directory, b"moved", Rename::Whiteout).unwrap();
+    assert_eq!(volume.lookup(directory, b"moved").unwrap(), source);
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
+/// A whiteout that is not needed after all is freed again.
+#[test]
+fn a_refused_rename_leaves_no_whiteout_behind() {
+    let (device, volume) = two_groups();
+    let root = volume.root();
+    volume.create(root, b"file", &New::file()).unwrap();
+    volume.create(root, b"directory", &New::directory()).unwrap();
+    let used = |volume: &Volume| {
+        let inodes = volume.statistics().inodes;
+        inodes.allocated - inodes.free
+    };
+    let before = used(&volume);
+    let refused = volume.rename(root, b"file", root, b"directory", Rename::Whiteout).unwrap_err();
+    assert_eq!(refused.errno(), base::errno::EISDIR);
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = Volume::open(device, Options::default()).unwrap();
+    assert_eq!(used(&volume), before);
+}
+
+/// The replaced file came on its list of unlinked inodes, which locks the cluster of the one that was first there, and
+/// then an AGF was waited for: the other file's parent pointer needed a block.
+#[test]
+fn a_replaced_file_comes_on_its_list_after_all_blocks_were_taken() {
+    let (device, volume) = make(mkfs::Options { parent: true, ..mkfs::Options::default() });
+    let root = volume.root();
+    let long = [b'n'; 250];
+    let source = volume.create(root, b"source", &New::file()).unwrap();
+    volume.create(root, &long, &New::file()).unwrap();
+    // So many that there is one before it on whatever list it comes.
+    let held: Vec<_> = (0..200)
+        .map(|n| {
+            let name = format!("{n}");
+            let ino = volume.create(root, name.as_bytes(), &New::file()).unwrap();
+            let handle = volume.open_ino(ino).unwrap();
+            volume.unlink(root, name.as_bytes()).unwrap();
+            handle
+        })
+        .collect();
+    // The attributes fill the inode, but for the parent pointer of a short name.
+    volume.set_attribute(source, b"user.a", &[7; 150], SetAttribute::Any).unwrap();
+    volume.rename(root, b"source", root, &long, Rename::Replace).unwrap();
+    assert_eq!(volume.lookup(root, &long).unwrap(), source);
+    drop(held);
+    volume.unmount().unwrap();
+    judge(&device);
+}
