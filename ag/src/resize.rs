@@ -25,7 +25,7 @@ use base::{AgBlock, AgNumber};
 use format::agf::RawAgf;
 use format::agi::{NULL_AG_INO, RawAgi};
 use format::btree::BnoBt;
-use format::limits::Shape;
+use format::limits::VolumeShape;
 use journal::engine::{BufferId, Error, Transaction};
 
 use crate::group::{Group, Groups, OpenAg, agf};
@@ -131,7 +131,7 @@ impl Groups {
         let used_end = last.map_or(length, |last| last.0);
         let free = open.get(tx, agf!(freeblks));
         let spare = open.room(tx, Payer::Reservation).min(free);
-        let roots = Shape::of(&self.geometry).roots().end;
+        let roots = VolumeShape::of(&self.geometry).roots().end;
         let inodes = tx.bytes(agi).get(offset_of!(RawAgi, count)..).and_then(be32).unwrap_or(u32::MAX);
         let tail = FreeTail {
             used_end,

@@ -9,7 +9,7 @@ use format::Geometry;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
 use format::btree::{FinoBt, InoBt, RefcountBt};
-use format::fresh::empty_root;
+use format::new_ag::empty_root;
 use format::ondisk::OnDisk;
 use journal::engine::{Error, Extent, Transaction};
 

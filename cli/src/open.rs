@@ -15,7 +15,7 @@ use base::{Ino, errno};
 use block::{Device, Holder, NewFile, OpenError, OpenImage, OpenOptions, OverlayDevice};
 use clap::Args;
 use format::features;
-use format::superblock::{Refusal, Superblock};
+use format::superblock::{Superblock, SuperblockError};
 use journal::recovery::Intent;
 use journal::{Dirty, Journal, OnDamage, Registry, Report, State};
 use read::{Inode, Last, Volume, read_at, resolve};
@@ -394,7 +394,7 @@ pub fn is_foreign(error: &anyhow::Error) -> bool {
 pub fn superblock(device: &Arc<dyn Device>) -> anyhow::Result<Superblock> {
     match Volume::open(device.clone()) {
         Ok(volume) => Ok(volume.superblock().clone()),
-        Err(read::Error::Refused { reason: Refusal::NotXfs, .. }) => {
+        Err(read::Error::Refused { reason: SuperblockError::NotXfs, .. }) => {
             let content = block::probe(device)?;
             let advice = content.advice().map(|advice| format!(" ({advice})")).unwrap_or_default();
             let name = device.describe();

@@ -8,11 +8,11 @@
 //! | [`RefcountBt`] | how often blocks are shared | an AG |
 //! | [`BmBt`] | the extents of one fork | a file |
 //!
-//! A tree is a type with a [`Btree`] implementation; [`Block`] is a verified block of any of them.
+//! A tree is a type with a [`Btree`] implementation; [`BtreeBlock`] is a verified block of any of them.
 //!
 //! # Invariants
-//! A [`Block`]'s records, keys and pointers lie within the block's bytes. Their *order* and their agreement with the
-//! parent are not a block's own business: see [`Btree::in_order`].
+//! A [`BtreeBlock`]'s records, keys and pointers lie within the block's bytes. Their *order* and their agreement with
+//! the parent are not a block's own business: see [`Btree::in_order`].
 
 use base::{AgBlock, AgNumber, Daddr, FsBlock, Ino};
 
@@ -234,19 +234,19 @@ impl InodeChunk {
 }
 
 /// What all pointers of a tree are: AG blocks or packed blocks.
-pub trait Pointer: OnDisk {
+pub trait BtreePointer: OnDisk {
     /// Takes a pointer apart for a tree whose blocks lie in `ag`, or anywhere; `None` outside of the volume.
     fn locate(&self, geometry: &Geometry, ag: Option<AgNumber>) -> Option<(AgNumber, AgBlock)>;
 }
 
-impl Pointer for U32 {
+impl BtreePointer for U32 {
     fn locate(&self, geometry: &Geometry, ag: Option<AgNumber>) -> Option<(AgNumber, AgBlock)> {
         let (ag, block) = (ag?, AgBlock(self.get()));
         geometry.ag_block_is_usable(ag, block).then_some((ag, block))
     }
 }
 
-impl Pointer for U64 {
+impl BtreePointer for U64 {
     fn locate(&self, geometry: &Geometry, _: Option<AgNumber>) -> Option<(AgNumber, AgBlock)> {
         let (ag, block) = geometry.split_fs_block(FsBlock(self.get()))?;
         geometry.ag_block_is_usable(ag, block).then_some((ag, block))
@@ -255,7 +255,7 @@ impl Pointer for U64 {
 
 /// Which block a header must say it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct BtreeBlockIdentity {
     /// The AG it lies in.
     pub ag: AgNumber,
     /// The block within.
@@ -265,7 +265,7 @@ pub struct Identity {
 }
 
 /// The two shapes of headers.
-pub trait Header: OnDisk {
+pub trait BtreeHeader: OnDisk {
     /// The tree's magic.
     fn magic(&self) -> u32;
     /// 0 for a leaf.
@@ -288,7 +288,7 @@ pub trait Header: OnDisk {
 
 macro_rules! header {
     ($name:ident, $null:expr, $crc:literal) => {
-        impl Header for $name {
+        impl BtreeHeader for $name {
             fn magic(&self) -> u32 {
                 self.magic.get()
             }
@@ -328,13 +328,13 @@ pub trait Btree {
     /// The magic of its blocks.
     const MAGIC: u32;
     /// The shape of its headers.
-    type Header: Header;
+    type Header: BtreeHeader;
     /// What leaves hold.
     type Record: OnDisk;
     /// What nodes hold, beside pointers.
     type Key: OnDisk;
     /// Pointers to blocks below.
-    type Pointer: Pointer;
+    type Pointer: BtreePointer;
 
     /// Whether `right` may follow `left` in a leaf.
     fn in_order(left: &Self::Record, right: &Self::Record) -> bool;
@@ -432,30 +432,30 @@ fn rmap_order(r: &Rmap) -> (u32, u64, u64) {
 
 /// A verified block: a leaf with records, or a node with keys and pointers.
 #[derive(Debug)]
-pub struct Block<'a, T: Btree> {
+pub struct BtreeBlock<'a, T: Btree> {
     /// Its header.
     pub header: &'a T::Header,
     /// What follows it.
-    pub body: Body<'a, T>,
+    pub body: BtreeBlockBody<'a, T>,
 }
 
 /// What a block holds.
 #[derive(Debug)]
-pub enum Body<'a, T: Btree> {
+pub enum BtreeBlockBody<'a, T: Btree> {
     /// Level 0.
     Leaf(&'a [T::Record]),
     /// Any level above: as many pointers as keys.
     Node(&'a [T::Key], &'a [T::Pointer]),
 }
 
-impl<'a, T: Btree> Block<'a, T> {
+impl<'a, T: Btree> BtreeBlock<'a, T> {
     /// Verifies one block of the tree: identity, checksum, owner, and that its records fit.
     ///
     /// `level` is what the parent promised; a wrong level would let a damaged tree lead a walk in circles.
     pub fn verify(
         bytes: &'a [u8],
         geometry: &Geometry,
-        identity: Identity,
+        identity: BtreeBlockIdentity,
         level: u16,
     ) -> Result<Self, Damage> {
         let short = || Damage::short(T::NAME, geometry.block_size as usize, bytes.len());
@@ -481,20 +481,24 @@ impl<'a, T: Btree> Block<'a, T> {
     }
 
     /// Lays records or keys and pointers out, without any verification but that they fit: for showing damaged blocks.
-    pub fn body(bytes: &'a [u8], geometry: &Geometry, header: &T::Header) -> Result<Body<'a, T>, Damage> {
+    pub fn body(
+        bytes: &'a [u8],
+        geometry: &Geometry,
+        header: &T::Header,
+    ) -> Result<BtreeBlockBody<'a, T>, Damage> {
         let short = || Damage::short(T::NAME, geometry.block_size as usize, bytes.len());
         let rest = bytes.get(T::Header::SIZE..).ok_or_else(short)?;
         let count = usize::from(header.numrecs());
         if header.level() == 0 {
             let most = T::max_records(geometry);
             ensure!(count <= most, T::NAME, "numrecs", format_args!("at most {most}"), count);
-            return Ok(Body::Leaf(T::Record::view_array(rest, count).ok_or_else(short)?));
+            return Ok(BtreeBlockBody::Leaf(T::Record::view_array(rest, count).ok_or_else(short)?));
         }
         let most = T::max_keys(geometry);
         ensure!((1..=most).contains(&count), T::NAME, "numrecs", format_args!("1 to {most}"), count);
         let keys = T::Key::view_array(rest, count).ok_or_else(short)?;
         // Pointers begin where the last possible key would end.
         let pointers = rest.get(most * T::Key::SIZE..).ok_or_else(short)?;
-        Ok(Body::Node(keys, T::Pointer::view_array(pointers, count).ok_or_else(short)?))
+        Ok(BtreeBlockBody::Node(keys, T::Pointer::view_array(pointers, count).ok_or_else(short)?))
     }
 }

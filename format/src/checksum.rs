@@ -51,7 +51,7 @@ pub fn store(bytes: &mut [u8], offset: usize) -> bool {
 }
 
 /// The same for a structure of which `head` is the first part, and the rest is zeros: these need not be looked at.
-pub fn store_before(head: &mut [u8], offset: usize, rest: &Zeros) -> bool {
+pub fn store_before(head: &mut [u8], offset: usize, rest: &ZeroRun) -> bool {
     if !store(head, offset) {
         return false;
     }
@@ -73,11 +73,11 @@ pub fn raw(seed: u32, bytes: &[u8]) -> u32 {
 /// A run of zeros of one length, and what it makes of the checksum of what lies before: each bit of that has its own
 /// part in what comes out, so that tables for four bits at a time say it all.
 #[derive(Clone, Debug)]
-pub struct Zeros {
+pub struct ZeroRun {
     nibbles: [[u32; 16]; 8],
 }
 
-impl Zeros {
+impl ZeroRun {
     /// So many zeros.
     pub fn new(length: usize) -> Self {
         let zeros = vec![0; length];
@@ -103,7 +103,7 @@ impl Zeros {
 /// A field of four bytes in structures of one length, and what it makes of their checksums: these are linear, so that
 /// each bit moves one by what it makes of zeros, whatever the rest is.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub struct ChecksummedField {
     /// Where it lies.
     at: usize,
     /// Where the checksum lies.
@@ -112,7 +112,7 @@ pub struct Field {
     bits: [u32; 32],
 }
 
-impl Field {
+impl ChecksummedField {
     /// The field at an offset, in structures of `length` bytes, beside the checksum.
     pub fn new(length: usize, at: usize, checksum_at: usize) -> Self {
         let mut bytes = vec![0; length];
@@ -146,9 +146,9 @@ impl Field {
 
     /// Copies of a structure, which is sealed, are about to get numbers that follow each other: what two of them differ
     /// in is mostly one bit.
-    pub fn counting(&self, model: &[u8]) -> Counting<'_> {
+    pub fn counting(&self, model: &[u8]) -> CopyNumbering<'_> {
         let word = |at: usize| model.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
-        Counting {
+        CopyNumbering {
             field: self,
             number: word(self.at).map_or(0, u32::from_be_bytes),
             checksum: word(self.checksum_at).map_or(0, u32::from_le_bytes),
@@ -156,16 +156,16 @@ impl Field {
     }
 }
 
-/// Numbers copies of one structure: see [`Field::counting`].
+/// Numbers copies of one structure: see [`ChecksummedField::counting`].
 #[derive(Clone, Debug)]
-pub struct Counting<'f> {
-    field: &'f Field,
+pub struct CopyNumbering<'f> {
+    field: &'f ChecksummedField,
     /// Of the last copy.
     number: u32,
     checksum: u32,
 }
 
-impl Counting<'_> {
+impl CopyNumbering<'_> {
     /// Stores a number in a copy, and the checksum that goes with it. Nothing is written where `bytes` are too few.
     pub fn store(&mut self, bytes: &mut [u8], number: u32) {
         let mut differs = self.number ^ number;
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_field_s_change_moves_the_checksum_as_the_whole_would() {
         let mut bytes: Vec<u8> = (0..512u32).map(|n| (n * 7) as u8).collect();
-        let field = Field::new(bytes.len(), 96, 200);
+        let field = ChecksummedField::new(bytes.len(), 96, 200);
         assert!(store(&mut bytes, 200));
         for number in [0, 1, u32::MAX, 0x8000_0000, 0x1234_5678] {
             field.store(&mut bytes, number);
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn copies_are_numbered_as_if_each_were_sealed() {
         let mut bytes: Vec<u8> = (0..512u32).map(|n| (n * 7) as u8).collect();
-        let field = Field::new(bytes.len(), 96, 200);
+        let field = ChecksummedField::new(bytes.len(), 96, 200);
         assert!(store(&mut bytes, 200));
         let mut counting = field.counting(&bytes);
         for number in [0, 1, 2, 3, u32::MAX, 0x8000_0000, 0x1234_5678] {
@@ -222,11 +222,11 @@ mod tests {
     fn zeros_behind_a_head_count_without_a_look() {
         for (head, length) in [(176, 336), (176, 80), (8, 0), (100, 1), (176, 2048 - 176)] {
             let mut bytes: Vec<u8> = (0..head).map(|n| (n * 7) as u8).collect();
-            assert!(store_before(&mut bytes, 4, &Zeros::new(length)));
+            assert!(store_before(&mut bytes, 4, &ZeroRun::new(length)));
             bytes.resize(head + length, 0);
             assert_eq!(verify("test", &bytes, 4), Ok(()), "{head} and {length}");
         }
-        assert!(!store_before(&mut [0; 8], 6, &Zeros::new(8)));
+        assert!(!store_before(&mut [0; 8], 6, &ZeroRun::new(8)));
     }
 
     #[test]

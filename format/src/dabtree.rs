@@ -1,6 +1,6 @@
 //! The tree of hashes that indexes directories and attributes. (Format document, "Variable Length Record B+trees".)
 //!
-//! Nodes are alike in both: a [`Node`] maps the highest hash below each child to the child's logical block. Leaves
+//! Nodes are alike in both: a [`DaNode`] maps the highest hash below each child to the child's logical block. Leaves
 //! differ: [`crate::dir::leaf`], [`crate::attr::leaf`]. All share one header, [`BlkInfo`].
 //!
 //! # Invariants
@@ -14,8 +14,8 @@ use base::FileBlock;
 use crate::checksum;
 use crate::damage::Damage;
 use crate::ensure;
+use crate::fork_block::{BlockIdentity, ForkBlock};
 use crate::geometry::Geometry;
-use crate::identity::{ForkBlock, Stamp};
 use crate::ondisk::{LeU32, OnDisk, U16, U32, U64};
 
 /// Magic of a node.
@@ -70,14 +70,14 @@ crate::ondisk! {
 
 /// Which tree: it decides the size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tree {
+pub enum DaTree {
     /// A directory's, with blocks of the directory block size.
     Dir,
     /// The attributes', with blocks of the block size.
     Attr,
 }
 
-impl Tree {
+impl DaTree {
     /// Bytes of a block.
     pub fn block_size(self, geometry: &Geometry) -> usize {
         match self {
@@ -113,14 +113,14 @@ pub(crate) fn verify_info<'a>(
         format_args!("{magic:#06x}")
     );
     checksum::verify(structure, bytes, CRC_OFFSET)?;
-    let stamp = Stamp { uuid: &info.uuid, blkno: info.blkno.get(), owner: info.owner.get() };
+    let stamp = BlockIdentity { uuid: &info.uuid, blkno: info.blkno.get(), owner: info.owner.get() };
     at.verify_stamp(structure, geometry, stamp)?;
     Ok((info, bytes))
 }
 
 /// A verified node.
 #[derive(Clone, Copy, Debug)]
-pub struct Node<'a> {
+pub struct DaNode<'a> {
     /// Siblings and identity.
     pub info: &'a BlkInfo,
     /// Count and level.
@@ -129,13 +129,13 @@ pub struct Node<'a> {
     pub entries: &'a [NodeEntry],
 }
 
-impl<'a> Node<'a> {
+impl<'a> DaNode<'a> {
     /// Verifies a node: identity, checksum, that its entries fit, and its level, where the parent promised one: a
     /// walk must descend strictly.
     pub fn verify(
         bytes: &'a [u8],
         geometry: &Geometry,
-        tree: Tree,
+        tree: DaTree,
         at: ForkBlock,
         level: Option<u16>,
     ) -> Result<Self, Damage> {
@@ -163,7 +163,7 @@ impl<'a> Node<'a> {
         Ok(Self { info, header, entries })
     }
 
-    /// What a checker asks beyond [`Node::verify`]: hashes in order.
+    /// What a checker asks beyond [`DaNode::verify`]: hashes in order.
     pub fn audit(&self) -> Result<(), Damage> {
         ensure_sorted(NAME, self.entries.iter().map(|entry| entry.hashval.get()))
     }

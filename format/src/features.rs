@@ -21,13 +21,13 @@ pub struct Features {
 }
 
 /// A known bit, its name as `mkfs.xfs` and the kernel write it.
-pub type Bit = (u32, &'static str);
+pub type NamedBit = (u32, &'static str);
 
 macro_rules! bits {
     ($($(#[$doc:meta])* $name:ident = $bit:expr, $text:literal;)*) => {
         $( $(#[$doc])* pub const $name: u32 = 1 << $bit; )*
         /// Every known bit with its name.
-        pub const ALL: &[super::Bit] = &[$(($name, $text)),*];
+        pub const ALL: &[super::NamedBit] = &[$(($name, $text)),*];
     };
 }
 
@@ -141,7 +141,7 @@ pub const RO_COMPAT_KNOWN: u32 =
 pub const LOG_INCOMPAT_KNOWN: u32 = log_incompat::XATTRS;
 
 /// Names the bits of a word, unknown ones by number, separated by commas.
-pub fn names(word: u32, known: &[Bit]) -> String {
+pub fn names(word: u32, known: &[NamedBit]) -> String {
     let mut list: Vec<String> =
         known.iter().filter(|(bit, _)| word & bit != 0).map(|(_, name)| (*name).to_string()).collect();
     let unknown = known.iter().fold(word, |rest, (bit, _)| rest & !bit);

@@ -35,7 +35,7 @@ pub struct Geometry {
     /// log2 of the blocks of a directory block.
     pub dir_block_log: u8,
     /// Blocks of the volume: see [`blocks`](Self::blocks).
-    pub size: Size,
+    pub size: VolumeBlocks,
     /// Blocks that the volume may come to have while it is open: what is reserved for its changes, by bounds that
     /// follow from the whole volume's size, suits as many.
     pub foreseen: u64,
@@ -65,27 +65,27 @@ pub struct Geometry {
 
 /// A number of blocks that may change while others read it. A copy is a number of its own.
 #[derive(Debug)]
-pub struct Size(AtomicU64);
+pub struct VolumeBlocks(AtomicU64);
 
-impl From<u64> for Size {
+impl From<u64> for VolumeBlocks {
     fn from(blocks: u64) -> Self {
         Self(blocks.into())
     }
 }
 
-impl Clone for Size {
+impl Clone for VolumeBlocks {
     fn clone(&self) -> Self {
         Self(self.0.load(Relaxed).into())
     }
 }
 
-impl PartialEq for Size {
+impl PartialEq for VolumeBlocks {
     fn eq(&self, other: &Self) -> bool {
         self.0.load(Relaxed) == other.0.load(Relaxed)
     }
 }
 
-impl Eq for Size {}
+impl Eq for VolumeBlocks {}
 
 const NAME: &str = "superblock";
 

@@ -7,14 +7,14 @@ use crate::attr::leaf::AttrLeaf;
 use crate::attr::shortform::AttrShortform;
 use crate::attr::{Attr, acl, remote};
 use crate::checksum;
-use crate::dabtree::{self, Node, Tree};
-use crate::dir::data::Data;
-use crate::dir::free::Free;
-use crate::dir::leaf::Leaf;
+use crate::dabtree::{self, DaNode, DaTree};
+use crate::dir::data::DataBlock;
+use crate::dir::free::FreeBlock;
+use crate::dir::leaf::DirLeaf;
 use crate::dir::shortform::Shortform;
 use crate::geometry::Geometry;
 use crate::testing::{Fixture, fixture, geometry};
-use crate::{dquot, payload, symlink};
+use crate::{dquot, remote_block, symlink};
 
 /// Each fixture, and where its checksum lies.
 const KINDS: [(&str, Option<usize>); 11] = [
@@ -26,14 +26,14 @@ const KINDS: [(&str, Option<usize>); 11] = [
     ("attr-shortform", None),
     ("attr-leaf", Some(dabtree::CRC_OFFSET)),
     ("attr-node", Some(dabtree::CRC_OFFSET)),
-    ("remote-0", Some(payload::CRC_OFFSET)),
-    ("remote-1", Some(payload::CRC_OFFSET)),
-    ("symlink", Some(payload::CRC_OFFSET)),
+    ("remote-0", Some(remote_block::CRC_OFFSET)),
+    ("remote-1", Some(remote_block::CRC_OFFSET)),
+    ("symlink", Some(remote_block::CRC_OFFSET)),
 ];
 
 fn attr_is_harmless(attr: &Attr<'_>, geometry: &Geometry) {
     let _ = attr.hash(geometry);
-    if let crate::attr::Value::Inline(value) = attr.value {
+    if let crate::attr::AttrValue::Inline(value) = attr.value {
         let _ = acl::to_linux(value);
     }
 }
@@ -41,25 +41,25 @@ fn attr_is_harmless(attr: &Attr<'_>, geometry: &Geometry) {
 /// Everything that can be asked of a block of any kind.
 fn exercise(Fixture { at, bytes }: &Fixture, geometry: &Geometry) {
     let (at, most) = (*at, bytes.len());
-    if let Ok(data) = Data::verify(bytes, geometry, at) {
+    if let Ok(data) = DataBlock::verify(bytes, geometry, at) {
         assert!(data.regions().count() <= most / 8);
         let _ = data.audit();
         for offset in 0..most {
             let _ = data.entry_at(offset);
         }
     }
-    if let Ok(leaf) = Leaf::verify(bytes, geometry, at) {
+    if let Ok(leaf) = DirLeaf::verify(bytes, geometry, at) {
         let _ = (leaf.audit(), leaf.find(leaf.last_hash()).count(), leaf.find(0).count());
     }
-    if let Ok(free) = Free::verify(bytes, geometry, at) {
+    if let Ok(free) = FreeBlock::verify(bytes, geometry, at) {
         let _ = free.audit();
     }
     if let Ok(leaf) = AttrLeaf::verify(bytes, geometry, at) {
         let _ = (leaf.audit(), leaf.find(leaf.last_hash()).count());
         leaf.attrs().filter_map(Result::ok).for_each(|attr| attr_is_harmless(&attr, geometry));
     }
-    for tree in [Tree::Dir, Tree::Attr] {
-        if let Ok(node) = Node::verify(bytes, geometry, tree, at, None) {
+    for tree in [DaTree::Dir, DaTree::Attr] {
+        if let Ok(node) = DaNode::verify(bytes, geometry, tree, at, None) {
             let _ = (node.audit(), node.child_for(0), node.child_for(u32::MAX), node.last_hash());
         }
     }

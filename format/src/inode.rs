@@ -382,10 +382,10 @@ impl<'a> Dinode<'a> {
     }
 
     /// Access, modification, change and creation times.
-    pub fn times(&self) -> Times {
+    pub fn times(&self) -> InodeTimes {
         let decode = |raw| Timestamp::decode(raw, self.bigtime());
         let core = self.core;
-        Times {
+        InodeTimes {
             access: decode(core.atime),
             modify: decode(core.mtime),
             change: decode(core.ctime),
@@ -471,7 +471,7 @@ impl<'a> Dinode<'a> {
 
 /// The four times of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct InodeTimes {
     /// Last access.
     pub access: Timestamp,
     /// Last change of contents.

@@ -6,18 +6,18 @@
 //! | [`damage`] | what a verifier says: structure, field, what was expected, what was found |
 //! | [`checksum`] | CRC32C of self-describing metadata |
 //! | [`superblock`], [`features`], [`geometry`] | the volume's shape |
-//! | [`readers`] | which programs can read a volume with which features |
+//! | [`compatibility`] | which programs can read a volume with which features |
 //! | [`agf`], [`agi`], [`agfl`] | the headers of an allocation group |
-//! | [`fresh`] | the first blocks of an AG that nobody used yet |
+//! | [`new_ag`] | the first blocks of an AG that nobody used yet |
 //! | [`btree`] | blocks, keys and records of every B+tree |
 //! | [`inode`], [`timestamp`], [`extent`] | one inode core, its forks and its extents |
-//! | [`identity`] | who a block of a fork must say it is |
+//! | [`fork_block`] | who a block of a fork must say it is |
 //! | [`dir`], [`dabtree`], [`hash`] | directories, their index, and the hash of names |
-//! | [`attr`], [`payload`] | extended attributes, parent pointers, access control lists |
+//! | [`attr`], [`remote_block`] | extended attributes, parent pointers, access control lists |
 //! | [`symlink`] | targets of symlinks |
 //! | [`dquot`] | quota records |
 //! | [`mod@edit`] | how a block is changed: byte ranges, so that no others are logged |
-//! | [`stamp`] | what any kind of metadata block says of itself, told by its magic |
+//! | [`metadata_header`] | what any kind of metadata block says of itself, told by its magic |
 //! | [`limits`] | what a shape allows: records of a block, levels of a tree, sizes of AGs and logs |
 //! | [`log`] | the journal: records, operations, and what each type of log item holds |
 //!
@@ -35,6 +35,7 @@ pub mod agi;
 pub mod attr;
 pub mod btree;
 pub mod checksum;
+pub mod compatibility;
 pub mod dabtree;
 pub mod damage;
 pub mod dir;
@@ -42,17 +43,16 @@ pub mod dquot;
 pub mod edit;
 pub mod extent;
 pub mod features;
-pub mod fresh;
+pub mod fork_block;
 pub mod geometry;
 pub mod hash;
-pub mod identity;
 pub mod inode;
 pub mod limits;
 pub mod log;
+pub mod metadata_header;
+pub mod new_ag;
 pub mod ondisk;
-pub mod payload;
-pub mod readers;
-pub mod stamp;
+pub mod remote_block;
 pub mod superblock;
 pub mod symlink;
 pub mod timestamp;
@@ -64,5 +64,5 @@ mod hostile;
 mod testing;
 
 pub use damage::{Damage, Place};
+pub use fork_block::ForkBlock;
 pub use geometry::Geometry;
-pub use identity::ForkBlock;

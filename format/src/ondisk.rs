@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// How a field's bytes are best shown to a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
+pub enum FieldFormat {
     /// An unsigned decimal number.
     Uint,
     /// A signed decimal number.
@@ -47,7 +47,7 @@ pub struct Field {
     /// Bytes of one element: equal to `size` unless the field is an array of numbers.
     pub element: usize,
     /// How to print it.
-    pub show: Show,
+    pub show: FieldFormat,
 }
 
 /// A fixed-size structure as it lies on the disk.
@@ -129,7 +129,7 @@ macro_rules! ondisk {
                     offset: ::std::mem::offset_of!($name, $field),
                     size: size_of::<$type>(),
                     element: <$type as $crate::ondisk::ElementSize>::ELEMENT,
-                    show: $crate::ondisk::Show::$show,
+                    show: $crate::ondisk::FieldFormat::$show,
                 },
             )*];
         }
@@ -138,20 +138,24 @@ macro_rules! ondisk {
 
 impl OnDisk for U16 {
     const NAME: &'static str = "16-bit number";
-    const FIELDS: &'static [Field] = &[Field { name: "", offset: 0, size: 2, element: 2, show: Show::Uint }];
+    const FIELDS: &'static [Field] =
+        &[Field { name: "", offset: 0, size: 2, element: 2, show: FieldFormat::Uint }];
 }
 
 impl OnDisk for U32 {
     const NAME: &'static str = "32-bit number";
-    const FIELDS: &'static [Field] = &[Field { name: "", offset: 0, size: 4, element: 4, show: Show::Uint }];
+    const FIELDS: &'static [Field] =
+        &[Field { name: "", offset: 0, size: 4, element: 4, show: FieldFormat::Uint }];
 }
 
 impl OnDisk for U64 {
     const NAME: &'static str = "64-bit number";
-    const FIELDS: &'static [Field] = &[Field { name: "", offset: 0, size: 8, element: 8, show: Show::Uint }];
+    const FIELDS: &'static [Field] =
+        &[Field { name: "", offset: 0, size: 8, element: 8, show: FieldFormat::Uint }];
 }
 
 impl OnDisk for LeU32 {
     const NAME: &'static str = "32-bit number of the log";
-    const FIELDS: &'static [Field] = &[Field { name: "", offset: 0, size: 4, element: 4, show: Show::Uint }];
+    const FIELDS: &'static [Field] =
+        &[Field { name: "", offset: 0, size: 4, element: 4, show: FieldFormat::Uint }];
 }

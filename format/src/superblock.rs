@@ -156,7 +156,7 @@ pub struct Superblock {
 
 /// Why a volume cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum SuperblockError {
     /// The bytes are not an XFS superblock at all.
     NotXfs,
     /// An old version of the format.
@@ -173,7 +173,7 @@ pub enum Refusal {
     Damaged(Damage),
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for SuperblockError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotXfs => f.write_str("no XFS superblock (its magic XFSB is missing)"),
@@ -200,9 +200,9 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for SuperblockError {}
 
-impl From<Damage> for Refusal {
+impl From<Damage> for SuperblockError {
     fn from(damage: Damage) -> Self {
         Self::Damaged(damage)
     }
@@ -216,7 +216,7 @@ impl Superblock {
     /// The checksum covers one sector, whose size is a field of the superblock itself; it is checked as soon as that
     /// field is plausible. Everything a reader relies on is checked; what only a repairer cares about is left to the
     /// checker.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, SuperblockError> {
         let raw = Self::identify(bytes)?;
         let sector = usize::from(raw.sectsize.get());
         ensure_sector(sector)?;
@@ -226,37 +226,37 @@ impl Superblock {
     }
 
     /// The same without the checksum: for showing a damaged superblock.
-    pub fn parse_unchecked(bytes: &[u8]) -> Result<Self, Refusal> {
+    pub fn parse_unchecked(bytes: &[u8]) -> Result<Self, SuperblockError> {
         Self::accept(Self::identify(bytes)?)
     }
 
-    fn identify(bytes: &[u8]) -> Result<RawSuperblock, Refusal> {
+    fn identify(bytes: &[u8]) -> Result<RawSuperblock, SuperblockError> {
         let raw = *RawSuperblock::view(bytes)
             .ok_or_else(|| Damage::short(NAME, RawSuperblock::SIZE, bytes.len()))?;
         if raw.magicnum.get() != MAGIC {
-            return Err(Refusal::NotXfs);
+            return Err(SuperblockError::NotXfs);
         }
         let version = raw.versionnum.get() & features::version::NUMBER_MASK;
         if version != 5 {
-            return Err(Refusal::Version(version));
+            return Err(SuperblockError::Version(version));
         }
         Ok(raw)
     }
 
-    fn accept(raw: RawSuperblock) -> Result<Self, Refusal> {
+    fn accept(raw: RawSuperblock) -> Result<Self, SuperblockError> {
         let features = raw.features();
         let unknown = features.incompat & !features::INCOMPAT_READ;
         if unknown == features::incompat::NEEDSREPAIR {
-            return Err(Refusal::NeedsRepair);
+            return Err(SuperblockError::NeedsRepair);
         }
         if unknown != 0 {
-            return Err(Refusal::Features(features::names(unknown, features::incompat::ALL)));
+            return Err(SuperblockError::Features(features::names(unknown, features::incompat::ALL)));
         }
         if raw.inprogress != 0 {
-            return Err(Refusal::InProgress);
+            return Err(SuperblockError::InProgress);
         }
         if raw.rblocks.get() != 0 || raw.rextents.get() != 0 {
-            return Err(Refusal::Realtime);
+            return Err(SuperblockError::Realtime);
         }
         let geometry = Geometry::derive(&raw)?;
         Ok(Self { raw, geometry })

@@ -4,10 +4,10 @@
 
 use crate::damage::Damage;
 use crate::ensure;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::OnDisk;
-use crate::payload::{self, PayloadHeader};
+use crate::remote_block::{self, RemoteBlockHeader};
 
 /// `XSLM`.
 pub const MAGIC: u32 = u32::from_be_bytes(*b"XSLM");
@@ -17,7 +17,7 @@ const NAME: &str = "symlink target";
 
 /// Blocks that a target of `length` bytes takes: as if each had a header.
 pub fn block_count(length: u32, geometry: &Geometry) -> u32 {
-    length.div_ceil(geometry.block_size - PayloadHeader::SIZE as u32)
+    length.div_ceil(geometry.block_size - RemoteBlockHeader::SIZE as u32)
 }
 
 /// Verifies one run of blocks, all of `bytes`, of a target of `length` bytes, and returns the part that it carries,
@@ -29,7 +29,7 @@ pub fn verify<'a>(
     offset: u32,
     length: u32,
 ) -> Result<&'a [u8], Damage> {
-    payload::verify(NAME, MAGIC, bytes, geometry, at, (offset, length))
+    remote_block::verify(NAME, MAGIC, bytes, geometry, at, (offset, length))
 }
 
 /// Verifies a whole target: 1 to [`MAX_TARGET`] bytes without NUL.

@@ -11,7 +11,9 @@
 #![allow(clippy::unwrap_used)]
 
 use format::ondisk::OnDisk;
-use format::{agf, agfl, agi, attr, btree, dabtree, dir, dquot, extent, inode, log, payload, superblock};
+use format::{
+    agf, agfl, agi, attr, btree, dabtree, dir, dquot, extent, inode, log, remote_block, superblock,
+};
 use xebec_format as format;
 
 /// One structure.
@@ -163,13 +165,13 @@ fn names() -> Vec<Row> {
             "0 valuelen, 2 namelen"),
         row::<attr::leaf::RemoteName>("xfs_attr_leaf_name_remote, up to name", 9,
             "0 valueblk, 4 valuelen, 8 namelen"),
-        row::<attr::parent::Record>("xfs_parent_rec", 12,
+        row::<attr::parent::ParentRecord>("xfs_parent_rec", 12,
             "0 inumber, 8 gen"),
         row::<attr::acl::AclHeader>("xfs_acl", 4,
             "0 acl_cnt"),
         row::<attr::acl::AclEntry>("xfs_acl_entry", 12,
             "0 ae_tag, 4 ae_id, 8 ae_perm, 10 ae_pad"),
-        row::<payload::PayloadHeader>("xfs_attr3_rmt_hdr, xfs_dsymlink_hdr", 56,
+        row::<remote_block::RemoteBlockHeader>("xfs_attr3_rmt_hdr, xfs_dsymlink_hdr", 56,
             "0 magic, 4 offset, 8 bytes, 12 crc, 16 uuid, 32 owner, 40 bno, 48 lsn"),
     ]
 }

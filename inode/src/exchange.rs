@@ -13,7 +13,7 @@ use base::{FileBlock, Ino};
 use format::damage::{Damage, Place};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use format::inode::{ForkKind, flags2};
-use format::log::exchange::{Exchange, flags};
+use format::log::exchange::{ExchangeIntent, flags};
 use format::log::item::ItemType;
 use format::ondisk::U64;
 use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
@@ -31,20 +31,20 @@ const NAME: &str = "range exchange intent";
 struct Operation {
     shared: Arc<Shared>,
     /// As the log has it.
-    exchange: Exchange,
+    exchange: ExchangeIntent,
 }
 
 /// The operation that an intent asks for which recovery found unanswered. The inodes must be locked at the commit.
 ///
 /// # Errors
 /// Damage: the ranges cannot be such, or nobody knows what is asked for.
-pub fn recovered(shared: &Arc<Shared>, exchange: &Exchange) -> Result<Box<dyn Deferred>, Error> {
+pub fn recovered(shared: &Arc<Shared>, exchange: &ExchangeIntent) -> Result<Box<dyn Deferred>, Error> {
     verify(shared, exchange)?;
     Ok(Box::new(Operation { shared: Arc::clone(shared), exchange: *exchange }))
 }
 
 /// Verifies that an exchange can be one.
-fn verify(shared: &Shared, exchange: &Exchange) -> Result<(), Error> {
+fn verify(shared: &Shared, exchange: &ExchangeIntent) -> Result<(), Error> {
     let known = flags::ALL.iter().fold(0, |sum, (bit, _)| sum | bit);
     let ranges = exchange.files.into_iter().zip(exchange.offsets).zip(exchange.sizes);
     for ((ino, offset), size) in ranges {

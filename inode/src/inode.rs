@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use base::lock::{Brief, Mutex, MutexGuard, OwnedGuard, Rank};
 use base::{Ino, Lsn};
-use format::checksum::{self, Zeros};
+use format::checksum::{self, ZeroRun};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::ondisk::{OnDisk, U64};
 use journal::engine::{Error, Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
@@ -415,7 +415,7 @@ impl LogItem for Inode {
 
 /// Copies an inode into its cluster and seals it. `false` where another structure lies there: the cluster was freed,
 /// and the inode with it.
-fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn, no_contents: &Zeros) -> bool {
+fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn, no_contents: &ZeroRun) -> bool {
     let (core, literal) = state.parts();
     let start = place.offset as usize;
     let end = start + RawInode::SIZE + literal.len();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::random::Random;
 use base::time::Clock;
 use format::Geometry;
-use format::checksum::Zeros;
+use format::checksum::ZeroRun;
 use format::inode::RawInode;
 use format::ondisk::OnDisk;
 use format::timestamp::Timestamp;
@@ -27,7 +27,7 @@ pub struct Shared {
     /// What its features mean for inodes.
     pub features: Features,
     /// What the zeros behind the core of an inode without contents make of its checksum.
-    pub no_contents: Zeros,
+    pub no_contents: ZeroRun,
     /// Where changes are committed to.
     pub target: Arc<dyn CommitTarget>,
     /// Metadata blocks in memory.
@@ -61,7 +61,7 @@ impl Shared {
     ) -> Self {
         Self {
             features: Features::of(&geometry),
-            no_contents: Zeros::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
+            no_contents: ZeroRun::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             reservations: Reservations::of(&geometry),
             unlinked: UnlinkedLists::new(&geometry),
             index: Index::default(),

@@ -5,7 +5,7 @@ use base::lock::Rank;
 use format::damage::Place;
 use format::inode::{FileType, ForkKind};
 use format::ondisk::{LeU32, OnDisk, U32, U64};
-use format::payload::PayloadHeader;
+use format::remote_block::RemoteBlockHeader;
 use format::symlink::{self, MAGIC, MAX_TARGET};
 use format::{ForkBlock, Geometry};
 use journal::engine::{Error, Extent as DiskExtent, Transaction};
@@ -89,8 +89,8 @@ fn write_blocks(
         let daddr = (geometry.fs_block_offset(extent.start).unwrap_or(0) >> 9).into(); // of the volume
         let bytes = (extent.count as u32) << geometry.block_log; // at most two blocks
         let part = target.get(done..).unwrap_or(&[]);
-        let part = part.get(..bytes as usize - PayloadHeader::SIZE).unwrap_or(part);
-        let header = PayloadHeader {
+        let part = part.get(..bytes as usize - RemoteBlockHeader::SIZE).unwrap_or(part);
+        let header = RemoteBlockHeader {
             magic: U32::new(MAGIC),
             offset: U32::new(done as u32), // at most 1 KiB
             bytes: U32::new(part.len() as u32),
@@ -101,8 +101,8 @@ fn write_blocks(
             lsn: U64::ZERO,
         };
         let id = tx.fresh(DiskExtent { daddr, bytes }, Rank::Fork)?;
-        let buffer = tx.bytes_mut(id, 0..PayloadHeader::SIZE + part.len());
-        let (head, body) = buffer.split_at_mut(PayloadHeader::SIZE);
+        let buffer = tx.bytes_mut(id, 0..RemoteBlockHeader::SIZE + part.len());
+        let (head, body) = buffer.split_at_mut(RemoteBlockHeader::SIZE);
         head.copy_from_slice(header.as_bytes());
         body.copy_from_slice(part);
         done += part.len();
@@ -142,7 +142,7 @@ pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>, Error> {
             let verify = |bytes: &[u8]| symlink::verify(bytes, geometry, block, offset, size).map(|_| ());
             let guard = shared.buffers.lock_read(&at.into(), Rank::Fork, verify)?;
             // In memory the checksum may be that of the block before its last change.
-            let part = guard.bytes().get(PayloadHeader::SIZE..).unwrap_or(&[]);
+            let part = guard.bytes().get(RemoteBlockHeader::SIZE..).unwrap_or(&[]);
             target.extend(part.iter().take((size - offset) as usize));
         }
     }

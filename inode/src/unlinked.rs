@@ -16,7 +16,7 @@ use base::lock::{Mutex, Rank};
 use base::{AgIno, AgNumber, Appended, Ino};
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
-use format::checksum::Field;
+use format::checksum::ChecksummedField;
 use format::damage::{Damage, Place};
 use format::inode::{CRC_OFFSET, RawInode};
 use format::ondisk::OnDisk;
@@ -48,7 +48,7 @@ type Lists = HashMap<u32, Links, FxBuildHasher>;
 pub struct UnlinkedLists {
     groups: Appended<Mutex<Lists>>,
     /// The link in an inode's slot.
-    links: Field,
+    links: ChecksummedField,
 }
 
 impl UnlinkedLists {
@@ -56,7 +56,7 @@ impl UnlinkedLists {
     pub(crate) fn new(geometry: &Geometry) -> Self {
         Self {
             groups: Appended::new(geometry.ags().map(|_| empty()).collect()),
-            links: Field::new(geometry.inode_size as usize, LINK_OFFSET, CRC_OFFSET),
+            links: ChecksummedField::new(geometry.inode_size as usize, LINK_OFFSET, CRC_OFFSET),
         }
     }
 

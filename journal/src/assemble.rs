@@ -12,7 +12,7 @@ use base::Lsn;
 use format::damage::Damage;
 use format::ensure;
 use format::log::item::{self, ItemType, RawTransactionHeader, TRANSACTION_MAGIC};
-use format::log::operation::{Operation, flags};
+use format::log::operation::{LogOperation, flags};
 use format::ondisk::OnDisk;
 
 use crate::area::LogArea;
@@ -223,7 +223,7 @@ impl Assembler {
     /// Takes one operation of a record; gives the transaction that it completes.
     ///
     /// Operations of a transaction whose start lies before the tail are ignored: its items had reached their places.
-    pub fn push(&mut self, lsn: Lsn, operation: &Operation<'_>) -> Result<Option<Transaction>, Damage> {
+    pub fn push(&mut self, lsn: Lsn, operation: &LogOperation<'_>) -> Result<Option<Transaction>, Damage> {
         if operation.has(flags::START) {
             ensure!(
                 self.open.len() < MAX_OPEN,

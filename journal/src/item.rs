@@ -3,7 +3,7 @@
 use format::Damage;
 use format::btree::rmap as owner;
 use format::log::buffer::{self, BufferFormat};
-use format::log::exchange::{self, Exchange};
+use format::log::exchange::{self, ExchangeIntent};
 use format::log::icreate::InodeCreate;
 use format::log::inode::{self, InodeFormat, RawLogInode};
 use format::log::intent::{self, CountTarget, FreeTarget, MapTarget};
@@ -136,7 +136,7 @@ fn describe_map(
         .flags("flags", target.flags & !0xff, flags)
 }
 
-fn describe_exchange(fields: Fields, exchange: &Exchange) -> Fields {
+fn describe_exchange(fields: Fields, exchange: &ExchangeIntent) -> Fields {
     let ([ino1, ino2], [offset1, offset2], [size1, size2]) =
         (exchange.files, exchange.offsets, exchange.sizes);
     fields

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use base::Lsn;
-use format::log::operation::{Operation, flags};
+use format::log::operation::{LogOperation, flags};
 use format::log::record::RecordHeader;
 use format::uuid::UuidText;
 
@@ -41,7 +41,7 @@ pub fn record(header: &RecordHeader) -> Fields {
 }
 
 /// An operation of a record.
-pub fn operation(operation: &Operation<'_>) -> Fields {
+pub fn operation(operation: &LogOperation<'_>) -> Fields {
     Fields::new()
         .number("offset", operation.offset)
         .hex("tid", operation.tid)

@@ -2,7 +2,7 @@
 
 use format::damage::Damage;
 use format::log::BLOCK_BYTES;
-use format::log::operation::{Operations, flags};
+use format::log::operation::{LogOperations, flags};
 use format::log::record::{MAX_BLOCKS, RecordHeader};
 
 use crate::area::LogArea;
@@ -42,8 +42,8 @@ impl Record {
     }
 
     /// Its operations.
-    pub fn operations(&self) -> Operations<'_> {
-        Operations::new(self.data(), self.header.operations)
+    pub fn operations(&self) -> LogOperations<'_> {
+        LogOperations::new(self.data(), self.header.operations)
     }
 
     /// Whether it says that the volume was cleanly unmounted: its only operation does.

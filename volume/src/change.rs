@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use ag::{BlockReservation, Claim};
 use base::{Ino, errno};
 use format::Damage;
-use format::dir::{DataPtr, Entry};
+use format::dir::{DataPtr, DirEntry};
 use format::inode::{FileType, flags2};
 use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Standing, Vacancy};
 use inode::groups::GroupSpace;
@@ -222,7 +222,7 @@ pub(crate) fn read_entries(
     change: &mut Change<'_>,
     dir: &mut Locked,
     from: DataPtr,
-    visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    visit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
     change.directory(dir, |dir| dir.read(from, visit))
 }

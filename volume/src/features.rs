@@ -15,7 +15,7 @@ use ag::Costs;
 use base::errno;
 use block::Device;
 use format::features::{Features, incompat, ro_compat};
-use format::limits::Shape;
+use format::limits::VolumeShape;
 use format::ondisk::U32;
 use format::superblock::RawSuperblock;
 use journal::engine::{LogReservation, Transaction};
@@ -102,7 +102,7 @@ impl Volume {
         if after.inobtcount() && !after.finobt() {
             return unsupported("inobtcount counts the free inode tree, which this volume does not have");
         }
-        let shape = Shape { features: *after, ..Shape::of(geometry) };
+        let shape = VolumeShape { features: *after, ..VolumeShape::of(geometry) };
         if u64::from(geometry.log_blocks) < shape.min_log_blocks() {
             return unsupported("the log is too small for that: Linux would refuse the volume");
         }

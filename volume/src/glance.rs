@@ -3,7 +3,7 @@
 use base::Ino;
 use format::Geometry;
 use format::attr::edit::shortform;
-use format::attr::{Value, acl};
+use format::attr::{AttrValue, acl};
 use format::inode::{Dinode, Fork, ForkKind};
 
 use crate::contents::in_memory;
@@ -44,7 +44,7 @@ impl Glance {
 fn inside(bytes: &[u8], geometry: &Geometry) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut all = Vec::new();
     for attr in shortform::attributes(bytes, geometry).ok()? {
-        let Value::Inline(value) = attr.value else { return None };
+        let AttrValue::Inline(value) = attr.value else { return None };
         if let Some(list) = acl::linux_name(attr.namespace, attr.name) {
             all.push((list.as_bytes().to_vec(), acl::to_linux(value).ok()?));
         } else if let Some(prefix) = attr.namespace.prefix() {

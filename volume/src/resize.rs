@@ -23,8 +23,8 @@ use base::{AgNumber, errno};
 use block::{Device, Durability};
 use format::agf::RawAgf;
 use format::agi::RawAgi;
-use format::fresh::{FreshAg, Space};
-use format::limits::Shape;
+use format::limits::VolumeShape;
+use format::new_ag::{AgLayout, NewAg};
 use format::ondisk::{U32, U64};
 use format::superblock::{CRC_OFFSET, RawSuperblock, copy_of};
 use format::{Geometry, checksum};
@@ -153,8 +153,8 @@ impl Volume {
         drop(look);
         let device = self.device();
         for ag in new_ags(&self.groups, target) {
-            let space = Space::new(&Shape::of(target), target.ag_length(ag), None);
-            let head = FreshAg { geometry: target, ag, space: &space, chunks: &[] }.head(&copy);
+            let space = AgLayout::new(&VolumeShape::of(target), target.ag_length(ag), None);
+            let head = NewAg { geometry: target, ag, space: &space, chunks: &[] }.head(&copy);
             let at = target.ag_header_daddr(ag, 0).get() << 9;
             device.write_at(at, &head, Durability::Buffered)?;
         }
@@ -183,8 +183,8 @@ fn new_ags(groups: &ag::Groups, target: &Geometry) -> impl Iterator<Item = AgNum
 
 /// Free blocks of the AGs that are to come.
 fn free_of_new(groups: &ag::Groups, target: &Geometry) -> u64 {
-    let shape = Shape::of(target);
-    let free = |ag| u64::from(Space::new(&shape, target.ag_length(ag), None).free_blocks());
+    let shape = VolumeShape::of(target);
+    let free = |ag| u64::from(AgLayout::new(&shape, target.ag_length(ag), None).free_blocks());
     new_ags(groups, target).map(free).sum()
 }
 
@@ -294,7 +294,7 @@ fn free_of_empty(device: &dyn Device, geometry: &Geometry, ag: AgNumber) -> Resu
     let agf = RawAgf::verify(&agf, geometry, ag).map_err(damaged)?;
     let agi = RawAgi::verify(&agi, geometry, ag).map_err(damaged)?;
     let free = agf.freeblks.get() + agf.flcount.get();
-    let roots = Shape::of(geometry).roots().end;
+    let roots = VolumeShape::of(geometry).roots().end;
     if agi.count.get() > 0 || free + roots != geometry.ag_length(ag) {
         return Err(Error::refused(errno::EBUSY, "an allocation group that should go is in use"));
     }

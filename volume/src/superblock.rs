@@ -13,7 +13,7 @@ use base::lock::Rank;
 use base::{AgNumber, Daddr, errno};
 use block::{Device, Durability};
 use format::ondisk::OnDisk;
-use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Refusal, Superblock, copy_of};
+use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock, SuperblockError, copy_of};
 use format::{Geometry, checksum};
 use journal::engine::{BufferId, Extent, Transaction};
 
@@ -46,7 +46,7 @@ pub(crate) fn no_superblock() -> Error {
 pub(crate) fn lock_superblock(tx: &mut Transaction, geometry: &Geometry) -> Result<BufferId> {
     let at = Extent { daddr: Daddr(0), bytes: geometry.sector_size };
     Ok(tx.read(at, Rank::Buffer, |bytes| match Superblock::parse(bytes) {
-        Err(Refusal::Damaged(damage)) => Err(damage),
+        Err(SuperblockError::Damaged(damage)) => Err(damage),
         _ => Ok(()),
     })?)
 }

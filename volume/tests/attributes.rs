@@ -540,7 +540,7 @@ fn damaged_trees_are_survived() {
                     if below(&random, 2) == 0 { 56 + below(&random, 40) } else { below(&random, 1024) };
                 bytes[place as usize] = random.next_u64() as u8;
             }
-            if let Some(stamp) = format::stamp::Stamp::of(&bytes) {
+            if let Some(stamp) = format::metadata_header::HeaderLayout::of(&bytes) {
                 let lsn = stamp.lsn(&bytes).unwrap_or_default();
                 assert!(stamp.seal(&mut bytes, lsn));
             }

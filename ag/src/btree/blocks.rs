@@ -2,7 +2,7 @@
 
 use base::lock::Rank;
 use base::{AgBlock, AgNumber, FsBlock};
-use format::btree::{Block, Btree, Header, Identity, Pointer};
+use format::btree::{Btree, BtreeBlock, BtreeBlockIdentity, BtreeHeader, BtreePointer};
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
 use journal::engine::{BufferId, Error, Extent, Transaction};
@@ -23,11 +23,11 @@ impl<T: Tree> Cursor<T> {
         let Some((ag, at)) = Ptr::<T>::of(block).locate(geometry, ag) else {
             return Err(self.damage(block, "ptr", "a block that can hold one", format_args!("{block:#x}")));
         };
-        let identity = Identity { ag, block: at, ino };
+        let identity = BtreeBlockIdentity { ag, block: at, ino };
         let level = level as u16;
         let extent = Extent { daddr: geometry.ag_block_daddr(ag, at), bytes: geometry.block_size };
         let id = tx.read(extent, Rank::Fork, |bytes| {
-            Block::<T::Kind>::verify(bytes, geometry, identity, level).map(drop)
+            BtreeBlock::<T::Kind>::verify(bytes, geometry, identity, level).map(drop)
         })?;
         // A block in memory was verified as whatever it was read as: magic, level and owner must be asked again.
         let Some(header) = <T::Kind as Btree>::Header::view(tx.bytes(id)) else {

@@ -3,8 +3,8 @@
 
 use base::Daddr;
 use format::btree::{
-    self, BmapKey, Btree, FreeExtent, InodeChunk, InodeChunkKey, LongHeader, NULL_AG_BLOCK, NULL_FS_BLOCK,
-    Pointer, RefcountExtent, RefcountKey, Rmap, RmapKey, ShortHeader, rmap,
+    self, BmapKey, Btree, BtreePointer, FreeExtent, InodeChunk, InodeChunkKey, LongHeader, NULL_AG_BLOCK,
+    NULL_FS_BLOCK, RefcountExtent, RefcountKey, Rmap, RmapKey, ShortHeader, rmap,
 };
 use format::extent::{Extent, RawExtent};
 use format::ondisk::{LeU32, U16, U32, U64};
@@ -26,7 +26,7 @@ pub struct HeaderOf {
 }
 
 /// A pointer as a number: an AG block, or a packed block. Its width goes with the shape of the header.
-pub trait RawPointer: Pointer + Copy + IntoBytes {
+pub trait RawPointer: BtreePointer + Copy + IntoBytes {
     /// The number of "none".
     const NULL: u64;
     /// The pointer of a number. Numbers above the pointer's width do not occur: they come from such pointers.

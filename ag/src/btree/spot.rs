@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use format::btree::{Btree, Header};
+use format::btree::{Btree, BtreeHeader};
 use format::ondisk::OnDisk;
 use journal::engine::{Buffer, Transaction};
 use zerocopy::IntoBytes;

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use base::{AgBlock, AgNumber, Ino};
-use format::checksum::Field;
+use format::checksum::ChecksummedField;
 use format::geometry::Geometry;
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::log::icreate::RawInodeCreate;
@@ -12,15 +12,15 @@ use format::ondisk::{LeU16, U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// The lower half of an inode's own number: all in which the inodes of a new cluster differ.
-pub fn number_field(geometry: &Geometry) -> Field {
-    Field::new(geometry.inode_size as usize, offset_of!(RawInode, ino) + 4, CRC_OFFSET)
+pub fn number_field(geometry: &Geometry) -> ChecksummedField {
+    ChecksummedField::new(geometry.inode_size as usize, offset_of!(RawInode, ino) + 4, CRC_OFFSET)
 }
 
 /// Writes free inodes into `bytes`, zeros so far: the whole slots of a cluster, of which the first is that of `first`.
 pub fn write_free_inodes(
     bytes: &mut [u8],
     geometry: &Geometry,
-    numbers: &Field,
+    numbers: &ChecksummedField,
     first: Ino,
     generation: u32,
 ) {

@@ -12,7 +12,7 @@ use base::lock::{Brief, Rank};
 use base::percpu::{self, Counter, PerCpu};
 use base::random::Random;
 use format::Damage;
-use format::checksum::Field;
+use format::checksum::ChecksummedField;
 use format::geometry::Geometry;
 use format::superblock::RawSuperblock;
 use journal::engine::Buffer;
@@ -153,7 +153,7 @@ pub struct VolumeInodes {
     pub(super) rotor: Rotor,
     pub(super) random: Arc<Random>,
     pub(super) keep_chunks: bool,
-    pub(super) numbers: Field,
+    pub(super) numbers: ChecksummedField,
     /// The most levels of an inode tree.
     tree_levels: u32,
     /// The share of the volume that inodes may take, in percent; 0 for all of it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
 use check::{CheckError, Finding, Observer, Options, Phase, Severity, Summary, Suppressed};
 use clap::Args;
-use format::superblock::Refusal;
+use format::superblock::SuperblockError;
 use format::{Damage, Place};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -81,7 +81,7 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut summary = match done {
         Ok(summary) => summary,
         // A superblock that cannot be believed is a finding too: the gravest.
-        Err(CheckError::Refused(Refusal::Damaged(damage))) => {
+        Err(CheckError::Refused(SuperblockError::Damaged(damage))) => {
             listener.finding(&Finding { severity: Severity::Error, place: Place::default(), damage });
             let mut summary = Summary::default();
             summary.findings.errors = 1;

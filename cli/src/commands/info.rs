@@ -9,8 +9,8 @@ use clap::Args;
 use format::Place;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
+use format::compatibility::{self, MinimumVersion, OldestVersions, Program};
 use format::features;
-use format::readers::{self, Oldest, Program, Since};
 use format::superblock::RawSuperblock;
 use format::uuid::UuidText;
 use journal::Dirty;
@@ -86,8 +86,9 @@ struct SinceJson {
 const PROGRAMS: [Program; 2] = [Program::Linux, Program::Grub];
 
 impl ReaderJson {
-    fn of(program: Program, oldest: Oldest) -> Self {
-        let json = |Since { version, because }| SinceJson { since: program.version_text(version), because };
+    fn of(program: Program, oldest: OldestVersions) -> Self {
+        let json =
+            |MinimumVersion { version, because }| SinceJson { since: program.version_text(version), because };
         Self { program: program.name(), reads: oldest.reading.map(json), writes: oldest.writing.map(json) }
     }
 
@@ -228,8 +229,8 @@ impl<'a> Document<'a> {
     }
 }
 
-fn oldest(volume: &Volume, program: Program) -> Oldest {
-    readers::oldest(program, &volume.superblock().raw.features(), volume.geometry().block_size)
+fn oldest(volume: &Volume, program: Program) -> OldestVersions {
+    compatibility::oldest(program, &volume.superblock().raw.features(), volume.geometry().block_size)
 }
 
 impl Writing {

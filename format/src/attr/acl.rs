@@ -163,7 +163,7 @@ fn verify_linux(entries: &[LinuxEntry]) -> Result<(), Damage> {
 
 /// A list that governs access, for the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredAcl {
     /// The value on disk.
     pub value: Vec<u8>,
     /// The nine permission bits that say the same, as far as they can.
@@ -174,7 +174,7 @@ pub struct Stored {
 
 /// The value on disk, from the form for Linux programs. A list without entries is one that is to be removed: it has no
 /// owner, and is refused here.
-pub fn from_linux(list: &[u8]) -> Result<Stored, Damage> {
+pub fn from_linux(list: &[u8]) -> Result<StoredAcl, Damage> {
     let entries = linux_entries(list)?;
     verify_linux(&entries)?;
     let mut value = AclHeader { acl_cnt: U32::new(entries.len() as u32) }.as_bytes().to_vec();
@@ -191,22 +191,22 @@ pub fn from_linux(list: &[u8]) -> Result<Stored, Damage> {
     let perm = |wanted: u32| entries.iter().find(|entry| entry.tag == wanted).map(|entry| entry.perm);
     let group = perm(tag::MASK).or(perm(tag::GROUP_OBJ)).unwrap_or(0);
     let (user, other) = (perm(tag::USER_OBJ).unwrap_or(0), perm(tag::OTHER).unwrap_or(0));
-    Ok(Stored { value, permissions: user << 6 | group << 3 | other, is_mode: entries.len() == 3 })
+    Ok(StoredAcl { value, permissions: user << 6 | group << 3 | other, is_mode: entries.len() == 3 })
 }
 
 /// The list of a new file whose directory has `default`, as a value on disk: what is asked for in `permissions` (the
 /// lower nine bits), and the list allows. A mask stands in for the group, as everywhere.
-pub fn inherited(default: &[u8], permissions: u16) -> Result<Stored, Damage> {
+pub fn inherited(default: &[u8], permissions: u16) -> Result<StoredAcl, Damage> {
     changed(default, |perm, asked| perm & asked, permissions)
 }
 
 /// A list, as a value on disk, after its file got other `permissions`: the mask, or else the group, says what they do.
-pub fn with_permissions(list: &[u8], permissions: u16) -> Result<Stored, Damage> {
+pub fn with_permissions(list: &[u8], permissions: u16) -> Result<StoredAcl, Damage> {
     changed(list, |_, asked| asked, permissions)
 }
 
 /// Changes the entries that the permission bits tell of: `change` gets the entry's permissions and those bits.
-fn changed(list: &[u8], change: impl Fn(u16, u16) -> u16, permissions: u16) -> Result<Stored, Damage> {
+fn changed(list: &[u8], change: impl Fn(u16, u16) -> u16, permissions: u16) -> Result<StoredAcl, Damage> {
     let mut list = entries(list)?.to_vec();
     let has_mask = list.iter().any(|entry| entry.ae_tag.get() == tag::MASK);
     let group = if has_mask { tag::MASK } else { tag::GROUP_OBJ };
@@ -224,7 +224,7 @@ fn changed(list: &[u8], change: impl Fn(u16, u16) -> u16, permissions: u16) -> R
     }
     let mut value = AclHeader { acl_cnt: U32::new(list.len() as u32) }.as_bytes().to_vec();
     value.extend_from_slice(list.as_bytes());
-    Ok(Stored { value, permissions: granted, is_mode: list.len() == 3 })
+    Ok(StoredAcl { value, permissions: granted, is_mode: list.len() == 3 })
 }
 
 /// The form for Linux programs, from the value on disk.

@@ -2,12 +2,12 @@
 
 use base::FileBlock;
 
-use super::{Attr, MAX_VALUE, Value, flags, verify_namespace};
-use crate::dabtree::{self, BlkInfo, Tree, ensure_sorted};
+use super::{Attr, AttrValue, MAX_VALUE, flags, verify_namespace};
+use crate::dabtree::{self, BlkInfo, DaTree, ensure_sorted};
 use crate::damage::Damage;
 use crate::ensure;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::{OnDisk, U16, U32};
 
 /// Magic of a leaf.
@@ -108,14 +108,14 @@ impl<'a> AttrLeaf<'a> {
     /// Verifies a leaf: identity, checksum, and that its entries fit in front of its names. Names are verified as they
     /// are asked for.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry, at: ForkBlock) -> Result<Self, Damage> {
-        let size = Tree::Attr.block_size(geometry);
+        let size = DaTree::Attr.block_size(geometry);
         let (_, bytes) = dabtree::verify_info(NAME, bytes, size, &[MAGIC], geometry, at)?;
         Self::of(bytes, geometry)
     }
 
     /// Views a leaf that was verified when it was read and may have changed in memory since: its checksum says nothing.
     pub fn of(bytes: &'a [u8], geometry: &'a Geometry) -> Result<Self, Damage> {
-        let size = Tree::Attr.block_size(geometry);
+        let size = DaTree::Attr.block_size(geometry);
         let short = || Damage::short(NAME, size, bytes.len());
         let bytes = bytes.get(..size).ok_or_else(short)?;
         let info = BlkInfo::view(bytes).ok_or_else(short)?;
@@ -252,14 +252,14 @@ pub(super) fn first_used(header: &AttrLeafHeader) -> usize {
     }
 }
 
-type Taken<'a> = Option<(usize, &'a [u8], Value<'a>)>;
+type Taken<'a> = Option<(usize, &'a [u8], AttrValue<'a>)>;
 
 fn take_local(rest: &[u8]) -> Taken<'_> {
     let header = LocalName::view(rest)?;
     let (name, behind) = rest.get(LocalName::SIZE..)?.split_at_checked(header.namelen.into())?;
     let value = behind.get(..header.valuelen.get().into())?;
     let size = (LocalName::SIZE + name.len() + value.len()).next_multiple_of(ALIGN);
-    (size <= rest.len()).then_some((size, name, Value::Inline(value)))
+    (size <= rest.len()).then_some((size, name, AttrValue::Inline(value)))
 }
 
 fn take_remote(rest: &[u8]) -> Result<Taken<'_>, Damage> {
@@ -270,7 +270,7 @@ fn take_remote(rest: &[u8]) -> Result<Taken<'_>, Damage> {
     ensure!(block != 0 || length == 0, NAME, "valueblk", "a block behind the first", block);
     let end = RemoteName::SIZE + usize::from(header.namelen);
     let size = (REMOTE_PADDED + usize::from(header.namelen)).next_multiple_of(ALIGN);
-    let value = Value::Remote { block: FileBlock(block.into()), length };
+    let value = AttrValue::Remote { block: FileBlock(block.into()), length };
     Ok(rest.get(RemoteName::SIZE..end).filter(|_| size <= rest.len()).map(|name| (size, name, value)))
 }
 

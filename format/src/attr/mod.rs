@@ -101,12 +101,12 @@ pub struct Attr<'a> {
     /// 1 to 255 bytes without NUL, without the namespace's prefix; of a parent pointer, the entry's name.
     pub name: &'a [u8],
     /// Its value.
-    pub value: Value<'a>,
+    pub value: AttrValue<'a>,
 }
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum AttrValue<'a> {
     /// Beside the name.
     Inline(&'a [u8]),
     /// In blocks of its own.
@@ -118,7 +118,7 @@ pub enum Value<'a> {
     },
 }
 
-impl Value<'_> {
+impl AttrValue<'_> {
     /// Bytes of the value.
     pub fn length(&self) -> usize {
         match self {
@@ -132,8 +132,8 @@ impl Attr<'_> {
     /// The hash under which leaves sort the attribute.
     pub fn hash(&self, geometry: &Geometry) -> u32 {
         match (self.namespace, self.value) {
-            (Namespace::Parent, Value::Inline(value)) => {
-                let parent = parent::Record::view_value(value).map_or(0, |record| record.ino.get());
+            (Namespace::Parent, AttrValue::Inline(value)) => {
+                let parent = parent::ParentRecord::view_value(value).map_or(0, |record| record.ino.get());
                 hash::parent(self.name, Ino(parent), geometry)
             }
             _ => hash::name(self.name),
@@ -144,7 +144,7 @@ impl Attr<'_> {
     fn verify(&self, structure: &'static str, geometry: &Geometry) -> Result<(), Damage> {
         ensure!(!self.name.is_empty(), structure, "namelen", "1 to 255", 0);
         if self.namespace == Namespace::Parent {
-            return parent::Parent::verify(self, geometry).map(|_| ());
+            return parent::ParentPointer::verify(self, geometry).map(|_| ());
         }
         ensure!(
             !self.name.contains(&0),

@@ -3,7 +3,7 @@
 
 use base::Ino;
 
-use super::{Attr, Namespace, Value};
+use super::{Attr, AttrValue, Namespace};
 use crate::damage::Damage;
 use crate::dir;
 use crate::ensure;
@@ -14,7 +14,7 @@ const NAME: &str = "parent pointer";
 
 crate::ondisk! {
     /// The value of a parent pointer.
-    pub struct Record("parent pointer", 12) {
+    pub struct ParentRecord("parent pointer", 12) {
         /// The directory's inode.
         ino as "inumber": U64 = Uint,
         /// Its generation.
@@ -22,7 +22,7 @@ crate::ondisk! {
     }
 }
 
-impl Record {
+impl ParentRecord {
     /// Views a value, which is exactly one record.
     pub fn view_value(value: &[u8]) -> Option<&Self> {
         Self::view(value).filter(|_| value.len() == Self::SIZE)
@@ -31,7 +31,7 @@ impl Record {
 
 /// A verified parent pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parent<'a> {
+pub struct ParentPointer<'a> {
     /// The directory.
     pub ino: Ino,
     /// The directory's generation.
@@ -40,18 +40,18 @@ pub struct Parent<'a> {
     pub name: &'a [u8],
 }
 
-impl<'a> Parent<'a> {
+impl<'a> ParentPointer<'a> {
     /// Takes an attribute of the namespace [`Namespace::Parent`] for what it is: an inode of the volume, and a name
     /// that may stand in a directory.
     pub fn verify(attr: &Attr<'a>, geometry: &Geometry) -> Result<Self, Damage> {
         ensure!(attr.namespace == Namespace::Parent, NAME, "flags", "a parent pointer", "another namespace");
         let record = match attr.value {
-            Value::Inline(value) => Record::view_value(value),
-            Value::Remote { .. } => None,
+            AttrValue::Inline(value) => ParentRecord::view_value(value),
+            AttrValue::Remote { .. } => None,
         };
         let record = record.ok_or_else(|| {
             let found = format_args!("{} bytes", attr.value.length()).to_string();
-            Damage::new(NAME, "value", format_args!("{} bytes beside the name", Record::SIZE), found)
+            Damage::new(NAME, "value", format_args!("{} bytes beside the name", ParentRecord::SIZE), found)
         })?;
         dir::verify_name(NAME, attr.name)?;
         let ino = Ino(record.ino.get());

@@ -1,10 +1,10 @@
 //! Values of attributes that have blocks of their own. Each file system block has its own header, however they lie.
 
 use crate::damage::Damage;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::OnDisk;
-use crate::payload::{self, PayloadHeader};
+use crate::remote_block::{self, RemoteBlockHeader};
 
 /// `XARM`.
 pub const MAGIC: u32 = u32::from_be_bytes(*b"XARM");
@@ -12,7 +12,7 @@ const NAME: &str = "remote attribute value";
 
 /// Bytes of a value that one block carries.
 pub fn bytes_per_block(geometry: &Geometry) -> u32 {
-    geometry.block_size - PayloadHeader::SIZE as u32
+    geometry.block_size - RemoteBlockHeader::SIZE as u32
 }
 
 /// Blocks that a value of `length` bytes takes.
@@ -31,5 +31,5 @@ pub fn verify<'a>(
 ) -> Result<&'a [u8], Damage> {
     let size = geometry.block_size as usize;
     let bytes = bytes.get(..size).ok_or_else(|| Damage::short(NAME, size, bytes.len()))?;
-    payload::verify(NAME, MAGIC, bytes, geometry, at, (offset, length))
+    remote_block::verify(NAME, MAGIC, bytes, geometry, at, (offset, length))
 }

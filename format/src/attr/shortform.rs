@@ -1,6 +1,6 @@
 //! Attributes within the inode: packed one behind the other.
 
-use super::{Attr, Value, flags, verify_namespace};
+use super::{Attr, AttrValue, flags, verify_namespace};
 use crate::damage::Damage;
 use crate::ensure;
 use crate::geometry::Geometry;
@@ -55,8 +55,8 @@ impl<'a> AttrShortform<'a> {
 
     /// The attributes. A damaged name or flag yields an error and the walk goes on; where an attribute is cut short it
     /// ends.
-    pub fn entries(&self) -> Entries<'a> {
-        Entries { rest: self.entries, left: self.header.count, geometry: self.geometry }
+    pub fn entries(&self) -> AttrShortformEntries<'a> {
+        AttrShortformEntries { rest: self.entries, left: self.header.count, geometry: self.geometry }
     }
 
     /// What a checker asks beyond the walk: no bytes left over.
@@ -73,13 +73,13 @@ impl<'a> AttrShortform<'a> {
 
 /// Walks short-form attributes in the order of the disk.
 #[derive(Clone, Debug)]
-pub struct Entries<'a> {
+pub struct AttrShortformEntries<'a> {
     rest: &'a [u8],
     left: u8,
     geometry: &'a Geometry,
 }
 
-impl<'a> Entries<'a> {
+impl<'a> AttrShortformEntries<'a> {
     /// Bytes behind those that were walked.
     pub(super) fn left_over(&self) -> usize {
         self.rest.len()
@@ -95,7 +95,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
+impl<'a> Iterator for AttrShortformEntries<'a> {
     type Item = Result<Attr<'a>, Damage>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -110,7 +110,7 @@ impl<'a> Iterator for Entries<'a> {
             return Some(Err(Damage::new(NAME, "flags", "a namespace and nothing else", found)));
         }
         Some(verify_namespace(NAME, bits).and_then(|namespace| {
-            let attr = Attr { namespace, incomplete: false, name, value: Value::Inline(value) };
+            let attr = Attr { namespace, incomplete: false, name, value: AttrValue::Inline(value) };
             attr.verify(NAME, self.geometry).map(|()| attr)
         }))
     }

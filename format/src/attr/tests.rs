@@ -1,10 +1,10 @@
 //! Attributes as the kernel wrote them, and each kind of damage by the field that tells of it.
 
 use super::leaf::AttrLeaf;
-use super::parent::Parent;
+use super::parent::ParentPointer;
 use super::shortform::AttrShortform;
 use super::*;
-use crate::dabtree::{self, Node, Tree};
+use crate::dabtree::{self, DaNode, DaTree};
 use crate::testing::{Fixture, fixture, geometry};
 
 #[test]
@@ -18,13 +18,13 @@ fn a_leaf_reads_as_the_kernel_wrote_it() {
         assert!(!attr.incomplete);
         assert!(leaf.find(attr.hash(&geometry)).any(|found| found == Ok(attr)));
         if attr.namespace == Namespace::Parent {
-            parents.push(Parent::verify(&attr, &geometry).unwrap());
+            parents.push(ParentPointer::verify(&attr, &geometry).unwrap());
             continue;
         }
         let name = format!("{}{}", attr.namespace.prefix().unwrap(), attr.name.escape_ascii());
         let value = match attr.value {
-            Value::Inline(value) => value.escape_ascii().to_string(),
-            Value::Remote { block, length } => format!("{length} bytes from {block}"),
+            AttrValue::Inline(value) => value.escape_ascii().to_string(),
+            AttrValue::Remote { block, length } => format!("{length} bytes from {block}"),
         };
         values.push((name, value));
     }
@@ -108,9 +108,9 @@ fn an_empty_leaf_of_64_kib_has_its_end_as_zero() {
 #[test]
 fn a_node_leads_to_the_first_leaf_that_may_have_a_hash() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("attr-node"));
-    let node = Node::verify(&bytes, &geometry, Tree::Attr, at, None).unwrap();
+    let node = DaNode::verify(&bytes, &geometry, DaTree::Attr, at, None).unwrap();
     assert_eq!(node.audit(), Ok(()));
-    assert!(Node::verify(&bytes, &geometry, Tree::Attr, at, Some(2)).is_err());
+    assert!(DaNode::verify(&bytes, &geometry, DaTree::Attr, at, Some(2)).is_err());
     assert_eq!(node.child_for(0), Some(0));
     assert_eq!(node.child_for(node.last_hash()), Some(node.entries.len() - 1));
     assert_eq!(node.child_for(node.last_hash() + 1), None);
@@ -149,7 +149,7 @@ fn an_access_control_list_takes_the_form_that_linux_programs_know() {
         .map(Result::unwrap)
         .find(|attr| acl::linux_name(attr.namespace, attr.name) == Some(acl::LINUX_ACCESS))
         .unwrap();
-    let Value::Inline(value) = list.value else { panic!("{list:?}") };
+    let AttrValue::Inline(value) = list.value else { panic!("{list:?}") };
     // Version 2; then tag, permissions, id: owner rw, user 1000 rw, group r, group 100 r, mask rw, others r.
     let expected = [
         &[2, 0, 0, 0][..],

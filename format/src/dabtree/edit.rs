@@ -9,8 +9,8 @@ use super::{BlkInfo, MAX_DEPTH, NAME, NODE_MAGIC, NodeEntry, NodeHeader};
 use crate::damage::Damage;
 use crate::edit::{BlockMut, part_mut, put, word16};
 use crate::ensure;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::{LeU32, OnDisk, U16, U32, U64};
 
 const HEADER_SIZE: usize = BlkInfo::SIZE + NodeHeader::SIZE;

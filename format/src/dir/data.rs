@@ -8,14 +8,14 @@
 use base::{FileBlock, Ino};
 
 use super::leaf::LeafEntry;
-use super::{CRC_OFFSET, DataPtr, DirHeader, Entry, entry_size, verify_entry};
+use super::{CRC_OFFSET, DataPtr, DirEntry, DirHeader, entry_size, verify_entry};
 use crate::checksum;
 use crate::dabtree::ensure_sorted;
 use crate::damage::Damage;
 use crate::ensure;
+use crate::fork_block::{BlockIdentity, ForkBlock};
 use crate::geometry::Geometry;
 use crate::hash;
-use crate::identity::{ForkBlock, Stamp};
 use crate::ondisk::{OnDisk, U16, U32, U64};
 
 /// `XDB3`: a directory of one block.
@@ -93,7 +93,7 @@ pub fn first_free_offset(geometry: &Geometry) -> usize {
 
 /// A verified block of entries.
 #[derive(Clone, Copy, Debug)]
-pub struct Data<'a> {
+pub struct DataBlock<'a> {
     /// Identity.
     pub header: &'a DirHeader,
     /// Unused regions.
@@ -115,7 +115,7 @@ pub struct BlockLeaf<'a> {
     pub entries: &'a [LeafEntry],
 }
 
-impl<'a> Data<'a> {
+impl<'a> DataBlock<'a> {
     /// Verifies a block of entries: identity, checksum, and that the leaf of a one-block directory fits. Regions are
     /// verified as they are walked.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry, at: ForkBlock) -> Result<Self, Damage> {
@@ -133,7 +133,8 @@ impl<'a> Data<'a> {
             format_args!("{magic:#x}")
         );
         checksum::verify(NAME, bytes, CRC_OFFSET)?;
-        let stamp = Stamp { uuid: &header.uuid, blkno: header.blkno.get(), owner: header.owner.get() };
+        let stamp =
+            BlockIdentity { uuid: &header.uuid, blkno: header.blkno.get(), owner: header.owner.get() };
         at.verify_stamp(NAME, geometry, stamp)?;
         let place = at.file_block;
         ensure!(
@@ -154,27 +155,27 @@ impl<'a> Data<'a> {
         self.block_leaf.is_some()
     }
 
-    /// Walks everything behind the header: see [`Regions`].
-    pub fn regions(&self) -> Regions<'a> {
-        Regions { data: *self, next: HEADER_SIZE }
+    /// Walks everything behind the header: see [`DataRegions`].
+    pub fn regions(&self) -> DataRegions<'a> {
+        DataRegions { data: *self, next: HEADER_SIZE }
     }
 
-    /// Walks the entries in the order of the disk, `.` and `..` among them in the first block: see [`Regions`].
-    pub fn entries(&self) -> impl Iterator<Item = Result<Entry<'a>, Damage>> + use<'a> {
+    /// Walks the entries in the order of the disk, `.` and `..` among them in the first block: see [`DataRegions`].
+    pub fn entries(&self) -> impl Iterator<Item = Result<DirEntry<'a>, Damage>> + use<'a> {
         self.regions().filter_map(|region| match region {
-            Ok(Region::Entry(entry)) => Some(Ok(entry)),
-            Ok(Region::Unused { .. }) => None,
+            Ok(DataRegion::Entry(entry)) => Some(Ok(entry)),
+            Ok(DataRegion::Unused { .. }) => None,
             Err(damage) => Some(Err(damage)),
         })
     }
 
     /// The entry at a byte of the block, as a leaf addresses it.
-    pub fn entry_at(&self, offset: usize) -> Result<Entry<'a>, Damage> {
+    pub fn entry_at(&self, offset: usize) -> Result<DirEntry<'a>, Damage> {
         let aligned = offset >= HEADER_SIZE && offset.is_multiple_of(8);
         ensure!(aligned, ENTRY, "address", "a multiple of 8 behind the header", format_args!("{offset:#x}"));
         match self.region(offset)?.1? {
-            Region::Entry(entry) => Ok(entry),
-            Region::Unused { .. } => {
+            DataRegion::Entry(entry) => Ok(entry),
+            DataRegion::Unused { .. } => {
                 Err(Damage::new(ENTRY, "address", "an entry", format_args!("unused room at {offset:#x}")))
             }
         }
@@ -186,7 +187,7 @@ impl<'a> Data<'a> {
     }
 
     /// The region at an offset: its size, and what it is. The outer error says that no size can be known.
-    fn region(&self, offset: usize) -> Result<(usize, Result<Region<'a>, Damage>), Damage> {
+    fn region(&self, offset: usize) -> Result<(usize, Result<DataRegion<'a>, Damage>), Damage> {
         let rest = self.bytes.get(offset..).unwrap_or(&[]);
         let unused = UnusedHeader::view(rest)
             .ok_or_else(|| Damage::new(NAME, "entries", "entries up to the end", "a gap at the end"))?;
@@ -201,7 +202,7 @@ impl<'a> Data<'a> {
                 format_args!("{length} at {offset:#x}")
             );
             verify_tag("unused directory region", rest, size, offset)?;
-            return Ok((size, Ok(Region::Unused { offset, size })));
+            return Ok((size, Ok(DataRegion::Unused { offset, size })));
         }
         let header = EntryHeader::view(rest)
             .ok_or_else(|| Damage::new(NAME, "entries", "entries up to the end", "a gap at the end"))?;
@@ -217,13 +218,13 @@ impl<'a> Data<'a> {
         let entry = self.entry(header, rest, offset);
         let checked =
             verify_entry(ENTRY, &entry, self.geometry).and_then(|()| self.verify_dots(&entry, offset));
-        Ok((size, checked.map(|()| Region::Entry(entry))))
+        Ok((size, checked.map(|()| DataRegion::Entry(entry))))
     }
 
-    fn entry(&self, header: &EntryHeader, rest: &'a [u8], offset: usize) -> Entry<'a> {
+    fn entry(&self, header: &EntryHeader, rest: &'a [u8], offset: usize) -> DirEntry<'a> {
         let end = EntryHeader::SIZE + usize::from(header.namelen);
         let ftype = if self.geometry.features.ftype() { rest.get(end).copied().unwrap_or(0) } else { 0 };
-        Entry {
+        DirEntry {
             name: rest.get(EntryHeader::SIZE..end).unwrap_or(&[]),
             ino: Ino(header.inumber.get()),
             ftype,
@@ -232,7 +233,7 @@ impl<'a> Data<'a> {
     }
 
     /// `.` and `..` are the first two entries of a directory, and nowhere else.
-    fn verify_dots(&self, entry: &Entry<'_>, offset: usize) -> Result<(), Damage> {
+    fn verify_dots(&self, entry: &DirEntry<'_>, offset: usize) -> Result<(), Damage> {
         let first = self.at.file_block == FileBlock(0);
         let (dot, dot_dot) = (HEADER_SIZE, HEADER_SIZE + entry_size(1, self.geometry));
         let expected = match offset {
@@ -259,14 +260,14 @@ impl<'a> Data<'a> {
         let mut after_unused = false;
         for region in self.regions() {
             match region? {
-                Region::Entry(entry) => {
+                DataRegion::Entry(entry) => {
                     after_unused = false;
                     starts.insert(entry.pointer.split(self.geometry).1);
                     if entry.is_dot() {
                         ensure!(entry.ino == self.at.ino, ENTRY, "inumber", self.at.ino, entry.ino);
                     }
                 }
-                Region::Unused { offset, size } => {
+                DataRegion::Unused { offset, size } => {
                     ensure!(
                         !after_unused,
                         NAME,
@@ -349,9 +350,9 @@ fn split_leaf(bytes: &[u8]) -> Result<(&[u8], BlockLeaf<'_>), Damage> {
 
 /// A piece of a block behind its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region<'a> {
+pub enum DataRegion<'a> {
     /// An entry.
-    Entry(Entry<'a>),
+    Entry(DirEntry<'a>),
     /// Room.
     Unused {
         /// Bytes from the start of the block.
@@ -364,13 +365,13 @@ pub enum Region<'a> {
 /// Walks a block. An entry whose name, number or type is damaged yields an error, and the walk goes on; where lengths
 /// or tags are damaged it ends, since nothing behind can be found.
 #[derive(Clone, Debug)]
-pub struct Regions<'a> {
-    data: Data<'a>,
+pub struct DataRegions<'a> {
+    data: DataBlock<'a>,
     next: usize,
 }
 
-impl<'a> Iterator for Regions<'a> {
-    type Item = Result<Region<'a>, Damage>;
+impl<'a> Iterator for DataRegions<'a> {
+    type Item = Result<DataRegion<'a>, Damage>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,11 +1,11 @@
 //! Free blocks of a directory: the room in each data block, once the leaves are a tree.
 
-use super::{CRC_OFFSET, DirHeader, Space, data};
+use super::{CRC_OFFSET, DirHeader, DirSpace, data};
 use crate::checksum;
 use crate::damage::Damage;
 use crate::ensure;
+use crate::fork_block::{BlockIdentity, ForkBlock};
 use crate::geometry::Geometry;
-use crate::identity::{ForkBlock, Stamp};
 use crate::ondisk::{OnDisk, U16, U32};
 
 /// `XDF3`.
@@ -30,7 +30,7 @@ crate::ondisk! {
 
 /// A verified free block.
 #[derive(Clone, Copy, Debug)]
-pub struct Free<'a> {
+pub struct FreeBlock<'a> {
     /// Identity.
     pub header: &'a DirHeader,
     /// Counts.
@@ -44,7 +44,7 @@ pub fn max_bests(geometry: &Geometry) -> usize {
     (geometry.dir_block_size as usize - HEADER_SIZE) / 2
 }
 
-impl<'a> Free<'a> {
+impl<'a> FreeBlock<'a> {
     /// Verifies a free block: identity, checksum, that its table fits, and that it tells of the data blocks that follow
     /// from its place in the fork.
     pub fn verify(bytes: &'a [u8], geometry: &Geometry, at: ForkBlock) -> Result<Self, Damage> {
@@ -55,7 +55,8 @@ impl<'a> Free<'a> {
         let magic = header.magic.get();
         ensure!(magic == MAGIC, NAME, "magic", format_args!("{MAGIC:#x}"), format_args!("{magic:#x}"));
         checksum::verify(NAME, bytes, CRC_OFFSET)?;
-        let stamp = Stamp { uuid: &header.uuid, blkno: header.blkno.get(), owner: header.owner.get() };
+        let stamp =
+            BlockIdentity { uuid: &header.uuid, blkno: header.blkno.get(), owner: header.owner.get() };
         at.verify_stamp(NAME, geometry, stamp)?;
         let counts = bytes.get(DirHeader::SIZE..).and_then(FreeHeader::view).ok_or_else(short)?;
         let most = max_bests(geometry);
@@ -65,7 +66,7 @@ impl<'a> Free<'a> {
         ensure!(used <= valid, NAME, "nused", format_args!("at most {valid}"), used);
         let bests =
             bytes.get(HEADER_SIZE..).and_then(|rest| U16::view_array(rest, valid)).ok_or_else(short)?;
-        let index = (at.file_block.get().saturating_sub(Space::Free.first_block(geometry).get()))
+        let index = (at.file_block.get().saturating_sub(DirSpace::Free.first_block(geometry).get()))
             >> geometry.dir_block_log;
         let first = index.saturating_mul(most as u64);
         let found = counts.firstdb.get();

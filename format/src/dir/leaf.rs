@@ -2,11 +2,11 @@
 //! block; the leaves of a tree (`LEAFN`) leave that to [`super::free`].
 
 use super::DataPtr;
-use crate::dabtree::{self, BlkInfo, Tree, ensure_sorted};
+use crate::dabtree::{self, BlkInfo, DaTree, ensure_sorted};
 use crate::damage::Damage;
 use crate::ensure;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::{OnDisk, U16, U32};
 
 /// A leaf alone.
@@ -52,7 +52,7 @@ impl LeafEntry {
 
 /// A verified leaf.
 #[derive(Clone, Copy, Debug)]
-pub struct Leaf<'a> {
+pub struct DirLeaf<'a> {
     /// Siblings and identity.
     pub info: &'a BlkInfo,
     /// Counts.
@@ -64,11 +64,11 @@ pub struct Leaf<'a> {
     pub bests: Option<&'a [U16]>,
 }
 
-impl<'a> Leaf<'a> {
+impl<'a> DirLeaf<'a> {
     /// Verifies a leaf of either kind: identity, checksum, and that its entries and its table of room fit beside each
     /// other.
     pub fn verify(bytes: &'a [u8], geometry: &Geometry, at: ForkBlock) -> Result<Self, Damage> {
-        let size = Tree::Dir.block_size(geometry);
+        let size = DaTree::Dir.block_size(geometry);
         let (info, bytes) =
             dabtree::verify_info(NAME, bytes, size, &[LEAF1_MAGIC, LEAFN_MAGIC], geometry, at)?;
         let short = || Damage::short(NAME, size, bytes.len());

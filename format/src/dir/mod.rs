@@ -9,8 +9,8 @@
 //! | [`free`] | the room in each data block, where one leaf cannot hold that too |
 //! | [`edit`] | changes of all of these |
 //!
-//! A directory's fork has three [`Space`]s. A *directory block* is one or more file system blocks, which need not lie
-//! together; an entry is known by its [`DataPtr`].
+//! A directory's fork has three [`DirSpace`]s. A *directory block* is one or more file system blocks, which need not
+//! lie together; an entry is known by its [`DataPtr`].
 
 pub mod data;
 pub mod edit;
@@ -54,7 +54,7 @@ crate::ondisk! {
 
 /// The parts of a directory's fork: each 32 GiB of logical bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Space {
+pub enum DirSpace {
     /// Entries.
     Data,
     /// Leaves and nodes.
@@ -63,7 +63,7 @@ pub enum Space {
     Free,
 }
 
-impl Space {
+impl DirSpace {
     /// log2 of the bytes of a space.
     const LOG: u8 = 35;
 
@@ -112,7 +112,7 @@ impl DataPtr {
 
 /// An entry of a directory, whatever its form. Its name has been verified, and its inode number lies in the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct DirEntry<'a> {
     /// 1 to 255 bytes without `/` and NUL.
     pub name: &'a [u8],
     /// The inode.
@@ -123,7 +123,7 @@ pub struct Entry<'a> {
     pub pointer: DataPtr,
 }
 
-impl Entry<'_> {
+impl DirEntry<'_> {
     /// The file type, where the entry tells it.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_ftype(self.ftype)
@@ -161,7 +161,7 @@ pub fn verify_name(structure: &'static str, name: &[u8]) -> Result<(), Damage> {
 /// What every entry must satisfy: its name, its inode number and its type byte.
 pub(crate) fn verify_entry(
     structure: &'static str,
-    entry: &Entry<'_>,
+    entry: &DirEntry<'_>,
     geometry: &Geometry,
 ) -> Result<(), Damage> {
     verify_name(structure, entry.name)?;

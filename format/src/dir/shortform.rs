@@ -2,7 +2,7 @@
 
 use base::{FileBlock, Ino};
 
-use super::{DataPtr, Entry, entry_size, verify_entry};
+use super::{DataPtr, DirEntry, entry_size, verify_entry};
 use crate::damage::Damage;
 use crate::dir::data;
 use crate::ensure;
@@ -54,8 +54,8 @@ impl<'a> Shortform<'a> {
 
     /// The entries, `.` and `..` not among them. An entry whose name, number or type is damaged yields an error and the
     /// walk goes on; where an entry is cut short it ends.
-    pub fn entries(&self) -> Entries<'a> {
-        Entries {
+    pub fn entries(&self) -> ShortformEntries<'a> {
+        ShortformEntries {
             rest: self.entries,
             left: self.header.count,
             wide: self.header.i8count > 0,
@@ -108,7 +108,7 @@ fn take_ino(bytes: &[u8], wide: bool) -> Option<(Ino, &[u8])> {
 
 /// Walks the entries in the order of the disk.
 #[derive(Clone, Debug)]
-pub struct Entries<'a> {
+pub struct ShortformEntries<'a> {
     rest: &'a [u8],
     left: u8,
     wide: bool,
@@ -117,8 +117,8 @@ pub struct Entries<'a> {
     geometry: &'a Geometry,
 }
 
-impl<'a> Entries<'a> {
-    fn take(&mut self) -> Option<Entry<'a>> {
+impl<'a> ShortformEntries<'a> {
+    fn take(&mut self) -> Option<DirEntry<'a>> {
         let header = ShortformEntry::view(self.rest)?;
         let (name, rest) = self.rest.get(ShortformEntry::SIZE..)?.split_at_checked(header.namelen.into())?;
         let (ftype, rest) = match rest {
@@ -129,12 +129,12 @@ impl<'a> Entries<'a> {
         self.rest = rest;
         self.misaligned |= !header.offset.get().is_multiple_of(8);
         let pointer = DataPtr::new(FileBlock(0), header.offset.get().into(), self.geometry);
-        Some(Entry { name, ino, ftype, pointer })
+        Some(DirEntry { name, ino, ftype, pointer })
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, Damage>;
+impl<'a> Iterator for ShortformEntries<'a> {
+    type Item = Result<DirEntry<'a>, Damage>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;

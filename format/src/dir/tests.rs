@@ -1,22 +1,22 @@
 //! Directories as the kernel wrote them, and each kind of damage by the field that tells of it.
 
-use super::data::{self, Data, FREE_TAG, HEADER_SIZE, Region};
-use super::free::{self, Free};
-use super::leaf::{self, LEAF1_MAGIC, LEAFN_MAGIC, Leaf};
+use super::data::{self, DataBlock, DataRegion, FREE_TAG, HEADER_SIZE};
+use super::free::{self, FreeBlock};
+use super::leaf::{self, DirLeaf, LEAF1_MAGIC, LEAFN_MAGIC};
 use super::shortform::Shortform;
 use super::*;
 use crate::dabtree;
 use crate::hash;
 use crate::testing::{Fixture, fixture, geometry};
 
-fn names(data: &Data<'_>) -> Vec<String> {
+fn names(data: &DataBlock<'_>) -> Vec<String> {
     data.entries().map(|entry| String::from_utf8_lossy(entry.unwrap().name).into_owned()).collect()
 }
 
 /// The field that a verifier or, behind it, an audit complains of.
 fn complaint(bytes: &[u8], at: crate::ForkBlock) -> &'static str {
     let geometry = geometry();
-    match Data::verify(bytes, &geometry, at).and_then(|data| data.audit()) {
+    match DataBlock::verify(bytes, &geometry, at).and_then(|data| data.audit()) {
         Ok(()) => "nothing",
         Err(damage) => damage.field(),
     }
@@ -25,7 +25,7 @@ fn complaint(bytes: &[u8], at: crate::ForkBlock) -> &'static str {
 #[test]
 fn a_directory_of_one_block_reads_as_the_kernel_wrote_it() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("block"));
-    let data = Data::verify(&bytes, &geometry, at).unwrap();
+    let data = DataBlock::verify(&bytes, &geometry, at).unwrap();
     let mut expected = vec![".".to_string(), "..".to_string()];
     expected.extend((0..40).filter(|n| ![3, 7, 8].contains(n)).map(|n| format!("name-{n:02}")));
     let mut found = names(&data);
@@ -48,7 +48,7 @@ fn a_directory_of_one_block_reads_as_the_kernel_wrote_it() {
 #[test]
 fn a_data_block_behind_the_first_has_no_dots() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("data"));
-    let data = Data::verify(&bytes, &geometry, at).unwrap();
+    let data = DataBlock::verify(&bytes, &geometry, at).unwrap();
     assert!(!data.is_single());
     assert_eq!(data.audit(), Ok(()));
     let names = names(&data);
@@ -96,13 +96,13 @@ fn a_wrong_checksum_is_named() {
 #[test]
 fn a_walk_goes_on_behind_a_damaged_name_and_ends_at_a_damaged_length() {
     let (geometry, block) = (geometry(), fixture("block"));
-    let whole = Data::verify(&block.bytes, &geometry, block.at).unwrap().entries().count();
+    let whole = DataBlock::verify(&block.bytes, &geometry, block.at).unwrap().entries().count();
     let bytes = block.patched(CRC_OFFSET, |b| b[105] = b'/');
-    let data = Data::verify(&bytes, &geometry, block.at).unwrap();
+    let data = DataBlock::verify(&bytes, &geometry, block.at).unwrap();
     assert_eq!(data.entries().filter(Result::is_err).count(), 1);
     assert_eq!(data.entries().count(), whole);
     let bytes = block.patched(CRC_OFFSET, |b| b[104] = 255);
-    let data = Data::verify(&bytes, &geometry, block.at).unwrap();
+    let data = DataBlock::verify(&bytes, &geometry, block.at).unwrap();
     assert_eq!(data.entries().filter(Result::is_ok).count(), 2);
     assert_eq!(data.entries().count(), 3);
 }
@@ -110,12 +110,12 @@ fn a_walk_goes_on_behind_a_damaged_name_and_ends_at_a_damaged_length() {
 #[test]
 fn unused_regions_must_be_joined_and_end_within_the_block() {
     let (geometry, block) = (geometry(), fixture("block"));
-    let data = Data::verify(&block.bytes, &geometry, block.at).unwrap();
+    let data = DataBlock::verify(&block.bytes, &geometry, block.at).unwrap();
     let unused: Vec<_> = data
         .regions()
         .filter_map(|region| match region.unwrap() {
-            Region::Unused { offset, size } => Some((offset, size)),
-            Region::Entry(_) => None,
+            DataRegion::Unused { offset, size } => Some((offset, size)),
+            DataRegion::Entry(_) => None,
         })
         .collect();
     let (offset, size) = *unused.iter().max_by_key(|(_, size)| *size).unwrap();
@@ -138,7 +138,7 @@ fn unused_regions_must_be_joined_and_end_within_the_block() {
 #[test]
 fn a_leaf_alone_finds_names_and_knows_the_room() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("leaf1"));
-    let leaf = Leaf::verify(&bytes, &geometry, at).unwrap();
+    let leaf = DirLeaf::verify(&bytes, &geometry, at).unwrap();
     assert_eq!(leaf.audit(), Ok(()));
     assert_eq!(leaf.bests.map(<[_]>::len), Some(1));
     assert!(leaf.header.stale.get() > 0);
@@ -156,7 +156,7 @@ fn leaf_damage_is_named_by_its_field() {
     let (geometry, leaf1) = (geometry(), fixture("leaf1"));
     let complaint = |patch: &dyn Fn(&mut [u8])| {
         let bytes = leaf1.patched(dabtree::CRC_OFFSET, patch);
-        let result = Leaf::verify(&bytes, &geometry, leaf1.at).and_then(|leaf| leaf.audit());
+        let result = DirLeaf::verify(&bytes, &geometry, leaf1.at).and_then(|leaf| leaf.audit());
         result.map_or_else(|damage| damage.field(), |()| "nothing")
     };
     assert_eq!(complaint(&|_| {}), "nothing");
@@ -174,12 +174,12 @@ fn leaf_damage_is_named_by_its_field() {
 #[test]
 fn a_free_block_tells_of_the_blocks_that_follow_from_its_place() {
     let (geometry, free) = (geometry(), fixture("free"));
-    let view = Free::verify(&free.bytes, &geometry, free.at).unwrap();
+    let view = FreeBlock::verify(&free.bytes, &geometry, free.at).unwrap();
     assert_eq!(view.audit(), Ok(()));
     assert_eq!(view.bests.len(), 3);
     let complaint = |at, patch: &dyn Fn(&mut [u8])| {
         let bytes = free.patched(CRC_OFFSET, patch);
-        let result = Free::verify(&bytes, &geometry, at).and_then(|view| view.audit());
+        let result = FreeBlock::verify(&bytes, &geometry, at).and_then(|view| view.audit());
         result.map_or_else(|damage| damage.field(), |()| "nothing")
     };
     let next = crate::ForkBlock { file_block: FileBlock(free.at.file_block.get() + 4), ..free.at };
@@ -239,7 +239,7 @@ fn addresses_split_into_block_and_byte() {
         let pointer = DataPtr::new(FileBlock(block), offset, &geometry);
         assert_eq!(pointer.split(&geometry), (FileBlock(block), offset));
     }
-    assert_eq!(Space::of(Space::Leaf.first_block(&geometry), &geometry), Some(Space::Leaf));
-    assert_eq!(Space::of(Space::Free.end_block(&geometry), &geometry), None);
-    assert_eq!(Space::Data.end_block(&geometry), Space::Leaf.first_block(&geometry));
+    assert_eq!(DirSpace::of(DirSpace::Leaf.first_block(&geometry), &geometry), Some(DirSpace::Leaf));
+    assert_eq!(DirSpace::of(DirSpace::Free.end_block(&geometry), &geometry), None);
+    assert_eq!(DirSpace::Data.end_block(&geometry), DirSpace::Leaf.first_block(&geometry));
 }

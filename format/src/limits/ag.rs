@@ -3,7 +3,7 @@
 //! A fresh AG begins with its four header sectors, then one block for the root of each tree in this order: free space
 //! by block, by size, inodes, free inodes, reverse mappings, reference counts.
 
-use super::Shape;
+use super::VolumeShape;
 
 /// Smallest AG in bytes.
 pub const MIN_BYTES: u64 = 16 << 20;
@@ -12,7 +12,7 @@ pub const MAX_BYTES: u64 = 1 << 40;
 
 /// The first blocks of a fresh AG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Roots {
+pub struct AgRoots {
     /// Blocks of the header sectors; also the root of the free space tree by block.
     pub bno: u32,
     /// Root of the free space tree by size.
@@ -29,9 +29,9 @@ pub struct Roots {
     pub end: u32,
 }
 
-impl Shape {
+impl VolumeShape {
     /// Where the roots of a fresh AG lie.
-    pub fn roots(&self) -> Roots {
+    pub fn roots(&self) -> AgRoots {
         let bno = (4 * self.sector_size).div_ceil(self.block_size.max(1));
         let mut end = bno + 3;
         let mut next = |wanted: bool| {
@@ -43,7 +43,7 @@ impl Shape {
         let free_inode = next(self.features.finobt());
         let rmap = next(self.features.rmapbt());
         let refcount = next(self.features.reflink());
-        Roots { bno, cnt: bno + 1, inode: bno + 2, free_inode, rmap, refcount, end }
+        AgRoots { bno, cnt: bno + 1, inode: bno + 2, free_inode, rmap, refcount, end }
     }
 
     /// Blocks that the AGFL must hold for trees of these heights (both free space trees, and the reverse-mapping tree):

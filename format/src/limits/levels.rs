@@ -4,7 +4,7 @@
 //! each tree has its own worst case of that number (kernel, `xfs_btree_compute_maxlevels` and its callers, by their
 //! results).
 
-use super::Shape;
+use super::VolumeShape;
 use crate::btree::{BmBt, BmapKey, BmapRoot, BnoBt, Btree, FinoBt, RefcountBt, RmapBt};
 use crate::geometry::INODES_PER_CHUNK;
 use crate::inode::ForkKind;
@@ -68,7 +68,7 @@ pub fn levels_within<T: Btree>(block_size: u32, blocks: u32) -> u32 {
     levels
 }
 
-impl Shape {
+impl VolumeShape {
     /// Highest free space tree: every other block of the AG free.
     pub fn alloc_levels(&self) -> u32 {
         levels_for::<BnoBt>(self.block_size, u64::from(self.ag_blocks).div_ceil(2))
@@ -136,8 +136,8 @@ mod tests {
     use super::*;
     use crate::features::{Features, incompat};
 
-    fn shape(block_size: u32, ag_blocks: u32) -> Shape {
-        Shape {
+    fn shape(block_size: u32, ag_blocks: u32) -> VolumeShape {
+        VolumeShape {
             block_size,
             sector_size: 512,
             inode_size: 512,

@@ -7,7 +7,7 @@
 //!
 //! All sizes are in bytes unless a name says otherwise.
 
-use super::Shape;
+use super::VolumeShape;
 use crate::inode::ForkKind;
 
 /// Most blocks of a log.
@@ -53,7 +53,7 @@ struct Reservation {
     rolls: u64,
 }
 
-impl Shape {
+impl VolumeShape {
     /// Fewest blocks of a log, as the kernel checks them at mount.
     pub fn min_log_blocks(&self) -> u64 {
         let costs = Costs::of(self);
@@ -77,7 +77,7 @@ impl Shape {
 
 /// What the parts of a transaction cost in one shape.
 struct Costs<'a> {
-    shape: &'a Shape,
+    shape: &'a VolumeShape,
     block: u64,
     sector: u64,
     alloc_levels: u64,
@@ -90,7 +90,7 @@ struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    fn of(shape: &'a Shape) -> Self {
+    fn of(shape: &'a VolumeShape) -> Self {
         let features = shape.features;
         let modern = features.parent();
         let rmap_levels = match (features.rmapbt(), features.reflink() && !modern) {
@@ -269,7 +269,7 @@ mod tests {
             (65536, 3200, shared, wide, 2180),
             (65536, 8192, shared, wide, 2570),
         ] {
-            let shape = Shape {
+            let shape = VolumeShape {
                 block_size,
                 sector_size: 512,
                 inode_size: 512,
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_log_stripe_unit_makes_the_minimum_larger() {
-        let shape = Shape {
+        let shape = VolumeShape {
             block_size: 4096,
             sector_size: 512,
             inode_size: 512,

@@ -4,14 +4,14 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Shape`] | the numbers of a volume that decide all of this |
+//! | [`VolumeShape`] | the numbers of a volume that decide all of this |
 //! | [`levels`] | records of a block, levels of each tree |
 //! | [`ag`] | the blocks at the start of an AG, and how large an AG may be |
 //! | [`log`] | how small and how large a log may be |
 //!
 //! # Invariants
-//! Every function is total on a [`Shape`] whose sizes are powers of two in the ranges of the format document; on others
-//! it returns some number, and neither panics nor loops.
+//! Every function is total on a [`VolumeShape`] whose sizes are powers of two in the ranges of the format document; on
+//! others it returns some number, and neither panics nor loops.
 
 pub mod ag;
 pub mod levels;
@@ -22,7 +22,7 @@ use crate::geometry::Geometry;
 
 /// The numbers of a volume that decide its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct VolumeShape {
     /// Bytes of a block.
     pub block_size: u32,
     /// Bytes of a sector.
@@ -39,7 +39,7 @@ pub struct Shape {
     pub features: Features,
 }
 
-impl Shape {
+impl VolumeShape {
     /// The shape of an existing volume.
     pub fn of(geometry: &Geometry) -> Self {
         Self {

@@ -196,21 +196,21 @@ impl<'a> BufferFormat<'a> {
     }
 
     /// The runs of changed chunks, in order.
-    pub fn runs(&self) -> Runs<'a> {
-        Runs { map: self.map, bit: 0 }
+    pub fn runs(&self) -> DirtyRanges<'a> {
+        DirtyRanges { map: self.map, bit: 0 }
     }
 }
 
 /// A run of changed bytes of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct DirtyRange {
     /// Bytes from the start of the buffer: a multiple of [`CHUNK_BYTES`].
     pub start: usize,
     /// Bytes: a multiple of [`CHUNK_BYTES`].
     pub len: usize,
 }
 
-impl Run {
+impl DirtyRange {
     /// The byte behind the last.
     pub fn end(&self) -> usize {
         self.start + self.len
@@ -219,21 +219,21 @@ impl Run {
 
 /// Walks the runs of set bits of a map.
 #[derive(Clone, Debug)]
-pub struct Runs<'a> {
+pub struct DirtyRanges<'a> {
     map: &'a [LeU32],
     bit: usize,
 }
 
-impl Runs<'_> {
+impl DirtyRanges<'_> {
     fn is_set(&self, bit: usize) -> Option<bool> {
         self.map.get(bit / 32).map(|word| word.get() >> (bit % 32) & 1 != 0)
     }
 }
 
-impl Iterator for Runs<'_> {
-    type Item = Run;
+impl Iterator for DirtyRanges<'_> {
+    type Item = DirtyRange;
 
-    fn next(&mut self) -> Option<Run> {
+    fn next(&mut self) -> Option<DirtyRange> {
         while !self.is_set(self.bit)? {
             self.bit += 1;
         }
@@ -241,7 +241,7 @@ impl Iterator for Runs<'_> {
         while self.is_set(self.bit) == Some(true) {
             self.bit += 1;
         }
-        Some(Run { start: first * CHUNK_BYTES, len: (self.bit - first) * CHUNK_BYTES })
+        Some(DirtyRange { start: first * CHUNK_BYTES, len: (self.bit - first) * CHUNK_BYTES })
     }
 }
 

@@ -63,7 +63,7 @@ pub mod flags {
 
 /// A decoded range exchange intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exchange {
+pub struct ExchangeIntent {
     /// Ties the done item to its intent.
     pub id: u64,
     /// The two files.
@@ -80,7 +80,7 @@ pub struct Exchange {
     pub sizes: [u64; 2],
 }
 
-impl Exchange {
+impl ExchangeIntent {
     /// Decodes the item's only region.
     pub fn parse(region: &[u8]) -> Result<Self, Damage> {
         let raw = RawExchange::view(region)

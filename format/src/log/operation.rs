@@ -63,7 +63,7 @@ pub const UNMOUNT_MAGIC: u16 = 0x556e;
 
 /// One operation of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation<'a> {
+pub struct LogOperation<'a> {
     /// Bytes from the start of the record's data to the operation's header.
     pub offset: u32,
     /// The transaction.
@@ -76,7 +76,7 @@ pub struct Operation<'a> {
     pub data: &'a [u8],
 }
 
-impl Operation<'_> {
+impl LogOperation<'_> {
     /// Whether any of these flags is set.
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags != 0
@@ -85,19 +85,19 @@ impl Operation<'_> {
 
 /// Walks a record's operations. Ends at the first that does not fit, after one error.
 #[derive(Clone, Debug)]
-pub struct Operations<'a> {
+pub struct LogOperations<'a> {
     data: &'a [u8],
     offset: usize,
     left: u32,
 }
 
-impl<'a> Operations<'a> {
+impl<'a> LogOperations<'a> {
     /// The `count` operations of a record's restored data.
     pub fn new(data: &'a [u8], count: u32) -> Self {
         Self { data, offset: 0, left: count }
     }
 
-    fn parse(&mut self) -> Result<Operation<'a>, Damage> {
+    fn parse(&mut self) -> Result<LogOperation<'a>, Damage> {
         let have = self.data.len();
         let rest = self.data.get(self.offset..).unwrap_or(&[]);
         let raw = RawOperation::view(rest)
@@ -113,7 +113,7 @@ impl<'a> Operations<'a> {
                 format_args!("{len} at {}", self.offset),
             )
         })?;
-        let operation = Operation {
+        let operation = LogOperation {
             offset: self.offset as u32, // a record has at most 256 KiB
             tid: raw.tid.get(),
             client: raw.clientid,
@@ -125,8 +125,8 @@ impl<'a> Operations<'a> {
     }
 }
 
-impl<'a> Iterator for Operations<'a> {
-    type Item = Result<Operation<'a>, Damage>;
+impl<'a> Iterator for LogOperations<'a> {
+    type Item = Result<LogOperation<'a>, Damage>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
@@ -146,11 +146,11 @@ mod tests {
     fn an_operation_that_leaves_the_record_ends_the_walk() {
         let mut data = vec![0, 0, 0, 1, 0, 0, 0, 4, client::TRANSACTION, 0, 0, 0, 9, 9, 9, 9];
         data.extend_from_slice(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, client::TRANSACTION, 0, 0, 0]);
-        let all: Vec<_> = Operations::new(&data, u32::MAX).collect();
+        let all: Vec<_> = LogOperations::new(&data, u32::MAX).collect();
         assert_eq!(all.len(), 2);
         assert_eq!(all[0].as_ref().unwrap().data, [9, 9, 9, 9]);
         assert_eq!(all[1].as_ref().unwrap_err().field(), "len");
-        assert!(Operations::new(&[], 5).next().unwrap().is_err());
-        assert!(Operations::new(&[], 0).next().is_none());
+        assert!(LogOperations::new(&[], 5).next().unwrap().is_err());
+        assert!(LogOperations::new(&[], 0).next().is_none());
     }
 }

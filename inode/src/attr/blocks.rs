@@ -5,7 +5,7 @@ use std::ops::Range;
 use base::lock::Rank;
 use base::{Daddr, FileBlock};
 use format::attr::leaf::AttrLeaf;
-use format::dabtree::{BlkInfo, NODE_MAGIC, Node, Tree};
+use format::dabtree::{BlkInfo, DaNode, DaTree, NODE_MAGIC};
 use format::edit::BlockMut;
 use format::extent::Extent;
 use format::inode::ForkKind;
@@ -69,7 +69,7 @@ impl Attributes<'_> {
         let geometry = self.geometry();
         let verify = |bytes: &[u8]| {
             if dabtree::magic(bytes) == Some(NODE_MAGIC) {
-                return Node::verify(bytes, geometry, Tree::Attr, at, None)?.audit();
+                return DaNode::verify(bytes, geometry, DaTree::Attr, at, None)?.audit();
             }
             AttrLeaf::verify(bytes, geometry, at)?.audit()
         };

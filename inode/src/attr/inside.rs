@@ -1,7 +1,7 @@
 //! Attributes within the inode.
 
 use format::attr::edit::shortform;
-use format::attr::{Attr, Value};
+use format::attr::{Attr, AttrValue};
 use format::inode::ForkKind;
 use format::log::inode::fields;
 
@@ -32,8 +32,8 @@ impl Attributes<'_> {
 
     pub(super) fn inside_get(&self, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
         Ok(self.inside_find(key)?.and_then(|attr| match attr.value {
-            Value::Inline(value) => Some(value.to_vec()),
-            Value::Remote { .. } => None,
+            AttrValue::Inline(value) => Some(value.to_vec()),
+            AttrValue::Remote { .. } => None,
         }))
     }
 
@@ -49,7 +49,7 @@ impl Attributes<'_> {
 
     pub(super) fn inside_set(&mut self, key: &Key<'_>, value: &NewValue<'_>) -> Result<()> {
         if let NewValue::Inline(value) = value {
-            let value = Value::Inline(value);
+            let value = AttrValue::Inline(value);
             let new = Attr { namespace: key.namespace, incomplete: false, name: key.name, value };
             if self.set_in_place(key, &new)? {
                 return Ok(());

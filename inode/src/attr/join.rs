@@ -18,7 +18,7 @@ use super::{Attributes, Result};
 
 /// What a block of the tree holds.
 enum Entries {
-    Leaf(Vec<edit::Item>),
+    Leaf(Vec<edit::LeafAttr>),
     Node(Vec<NodeEntry>),
 }
 
@@ -64,14 +64,14 @@ impl Attributes<'_> {
             let shape = self.look(block, |bytes, _| node::NodeShape::of(bytes))?;
             return Ok((shape.count, shape.most));
         }
-        Ok((self.look(block, edit::used)?, edit::room(self.geometry())))
+        Ok((self.look(block, edit::used)?, edit::capacity(self.geometry())))
     }
 
     fn entries(&self, block: Block) -> Result<Entries> {
         if self.is_node(block) {
             return self.look(block, |bytes, _| Ok(Entries::Node(node::entries(bytes)?.to_vec())));
         }
-        self.look(block, edit::items).map(Entries::Leaf)
+        self.look(block, edit::attributes).map(Entries::Leaf)
     }
 
     /// Joins a small child of the last of `nodes` with a neighbour, or drops it where it is empty. `false` where
@@ -124,7 +124,7 @@ impl Attributes<'_> {
             return Err(Error::damaged(left.block.at.place(), damage));
         }
         self.edit(kept.block, |open, geometry| match &all {
-            Entries::Leaf(items) => edit::put_items(open, geometry, items),
+            Entries::Leaf(items) => edit::put_attributes(open, geometry, items),
             Entries::Node(entries) => node::put_entries(open, entries),
         })?;
         self.unlink(nodes, dropped.index, dropped.block)?;
@@ -206,7 +206,7 @@ impl Attributes<'_> {
             match self.entries(child)? {
                 Entries::Leaf(items) => self.edit(root, |open, geometry| {
                     edit::init(open, geometry, root.at)?;
-                    edit::put_items(open, geometry, &items)
+                    edit::put_attributes(open, geometry, &items)
                 })?,
                 Entries::Node(entries) => self.edit(root, |open, geometry| {
                     node::init(open, geometry, root.at, level)?;

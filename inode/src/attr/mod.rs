@@ -44,8 +44,8 @@ mod tree;
 
 use base::Ino;
 use format::attr::edit::leaf as edit;
-use format::attr::parent::Record;
-use format::attr::{Attr, Namespace, Value};
+use format::attr::parent::ParentRecord;
+use format::attr::{Attr, AttrValue, Namespace};
 use format::dabtree;
 use format::dabtree::edit as node;
 use format::damage::{Damage, Place};
@@ -70,7 +70,7 @@ pub struct Key<'n> {
     /// 1 to 255 bytes, without the namespace's prefix.
     pub name: &'n [u8],
     /// Of a parent pointer: the directory, and its value.
-    parent: Option<(Ino, [u8; Record::SIZE])>,
+    parent: Option<(Ino, [u8; ParentRecord::SIZE])>,
 }
 
 impl<'n> Key<'n> {
@@ -81,8 +81,8 @@ impl<'n> Key<'n> {
 
     /// The parent pointer for an entry of a directory, which is told by its number and generation.
     pub fn parent(name: &'n [u8], (ino, generation): (Ino, u32)) -> Self {
-        let record = Record { ino: U64::new(ino.get()), generation: U32::new(generation) };
-        let mut bytes = [0; Record::SIZE];
+        let record = ParentRecord { ino: U64::new(ino.get()), generation: U32::new(generation) };
+        let mut bytes = [0; ParentRecord::SIZE];
         bytes.copy_from_slice(record.as_bytes());
         Self { namespace: Namespace::Parent, name, parent: Some((ino, bytes)) }
     }
@@ -100,7 +100,7 @@ impl<'n> Key<'n> {
     }
 
     fn is(&self, attr: &Attr<'_>) -> bool {
-        let same_parent = self.parent.is_none() || attr.value == Value::Inline(self.record());
+        let same_parent = self.parent.is_none() || attr.value == AttrValue::Inline(self.record());
         attr.namespace == self.namespace && attr.name == self.name && same_parent
     }
 }
@@ -145,7 +145,7 @@ pub struct Listed {
 impl Listed {
     fn of(attr: &Attr<'_>) -> Self {
         let record = match (attr.namespace, attr.value) {
-            (Namespace::Parent, Value::Inline(bytes)) => Record::view_value(bytes),
+            (Namespace::Parent, AttrValue::Inline(bytes)) => ParentRecord::view_value(bytes),
             _ => None,
         };
         let parent = record.map(|record| (Ino(record.ino.get()), record.generation.get()));

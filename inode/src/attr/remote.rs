@@ -22,7 +22,7 @@ use format::checksum;
 use format::damage::Damage;
 use format::inode::{ForkKind, ag_of};
 use format::ondisk::{LeU32, U32, U64};
-use format::payload::{CRC_OFFSET, PayloadHeader};
+use format::remote_block::{CRC_OFFSET, RemoteBlockHeader};
 use journal::engine::{Error, Extent as DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
@@ -80,7 +80,7 @@ pub fn write(shared: &Shared, tx: &mut Transaction, ino: Ino, runs: &[Run], valu
     for ((n, part), block) in (0u32..).zip(value.chunks(per_block)).zip(blocks) {
         let offset = geometry.fs_block_offset(FsBlock(block)).unwrap_or(0); // the allocator gives blocks of the volume
         let daddr = Daddr(offset >> 9);
-        let header = PayloadHeader {
+        let header = RemoteBlockHeader {
             magic: U32::new(MAGIC),
             offset: U32::new(n * per_block as u32), // below 64 KiB
             bytes: U32::new(part.len() as u32),

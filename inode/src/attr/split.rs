@@ -15,19 +15,19 @@ use super::{Attributes, Result};
 
 /// How a leaf's attributes are divided among two, with or without the new one.
 struct Halves {
-    items: Vec<edit::Item>,
+    items: Vec<edit::LeafAttr>,
     /// The first of the right half.
     cut: usize,
     has_new: bool,
 }
 
-fn size(items: &[edit::Item]) -> usize {
-    items.iter().map(edit::Item::size).sum()
+fn size(items: &[edit::LeafAttr]) -> usize {
+    items.iter().map(edit::LeafAttr::size).sum()
 }
 
 impl Halves {
     /// As even as can be; where the new one fits into neither half, without it.
-    fn of(mut items: Vec<edit::Item>, slot: usize, new: &edit::Item, room: usize) -> Self {
+    fn of(mut items: Vec<edit::LeafAttr>, slot: usize, new: &edit::LeafAttr, room: usize) -> Self {
         items.insert(slot.min(items.len()), new.clone());
         let fits = |cut: &usize| {
             let (left, right) = items.split_at(*cut);
@@ -48,9 +48,9 @@ impl Halves {
 impl Attributes<'_> {
     /// Splits a full leaf, in which a new attribute belongs in front of `slot`. Whether the new one is there now; if
     /// not, the search for its place begins anew.
-    pub(super) fn split_leaf(&mut self, path: &mut Path, slot: usize, new: &edit::Item) -> Result<bool> {
-        let items = self.look(path.leaf.block, edit::items)?;
-        let halves = Halves::of(items, slot, new, edit::room(self.geometry()));
+    pub(super) fn split_leaf(&mut self, path: &mut Path, slot: usize, new: &edit::LeafAttr) -> Result<bool> {
+        let items = self.look(path.leaf.block, edit::attributes)?;
+        let halves = Halves::of(items, slot, new, edit::capacity(self.geometry()));
         if path.nodes.is_empty() {
             path.leaf = self.lower_leaf_root(path.leaf.block, &mut path.nodes)?;
         }
@@ -58,11 +58,11 @@ impl Attributes<'_> {
         let (left, (kept, moved)) = (path.leaf.block, halves.items.split_at(halves.cut));
         self.edit(right, |open, geometry| {
             edit::init(open, geometry, right.at)?;
-            edit::put_items(open, geometry, moved)
+            edit::put_attributes(open, geometry, moved)
         })?;
-        self.edit(left, |open, geometry| edit::put_items(open, geometry, kept))?;
+        self.edit(left, |open, geometry| edit::put_attributes(open, geometry, kept))?;
         self.link_right(left, right)?;
-        let last = |items: &[edit::Item]| items.last().map_or(0, |item| item.hash);
+        let last = |items: &[edit::LeafAttr]| items.last().map_or(0, |item| item.hash);
         self.add_child(&mut path.nodes, last(kept), (last(moved), right))?;
         Ok(halves.has_new)
     }
@@ -128,10 +128,10 @@ impl Attributes<'_> {
     /// Moves the leaf at the root into a new block, and makes the root a node above it. Returns the leaf there.
     fn lower_leaf_root(&mut self, root: Block, nodes: &mut Vec<Step>) -> Result<Step> {
         let lower = self.fresh()?;
-        let items = self.look(root, edit::items)?;
+        let items = self.look(root, edit::attributes)?;
         self.edit(lower, |open, geometry| {
             edit::init(open, geometry, lower.at)?;
-            edit::put_items(open, geometry, &items)
+            edit::put_attributes(open, geometry, &items)
         })?;
         let hash = items.last().map_or(0, |item| item.hash);
         nodes.push(self.raise_root(root, 1, hash, lower)?);

@@ -3,7 +3,7 @@
 use base::FileBlock;
 use format::attr::edit::leaf as edit;
 use format::attr::leaf::AttrLeaf;
-use format::attr::{Attr, Value};
+use format::attr::{Attr, AttrValue};
 use format::dabtree::edit as node;
 use format::dabtree::{MAX_DEPTH, NodeEntry};
 use format::inode::ForkKind;
@@ -166,7 +166,7 @@ impl Attributes<'_> {
             let leaf = AttrLeaf::of(bytes, geometry)?;
             let attr = leaf.entries.get(hit.slot).map(|entry| leaf.attr(entry)).transpose()?;
             Ok(match attr.map(|attr| attr.value) {
-                Some(Value::Inline(value)) => value.to_vec(),
+                Some(AttrValue::Inline(value)) => value.to_vec(),
                 _ => Vec::new(),
             })
         })
@@ -201,11 +201,11 @@ impl Attributes<'_> {
         }
         let (hash, attr) = (key.hash(geometry), inline(key, value));
         self.edit(hit.path.leaf.block, |open, geometry| {
-            let new = edit::Item::new(&attr, hash)?;
-            let all = edit::items(open.bytes(), geometry)?;
+            let new = edit::LeafAttr::new(&attr, hash)?;
+            let all = edit::attributes(open.bytes(), geometry)?;
             let Some(old) = all.get(hit.slot) else { return Ok(false) };
-            let used: usize = all.iter().map(edit::Item::size).sum();
-            if used - old.size() + new.size() > edit::room(geometry) {
+            let used: usize = all.iter().map(edit::LeafAttr::size).sum();
+            if used - old.size() + new.size() > edit::capacity(geometry) {
                 return Ok(false);
             }
             edit::remove(open, geometry, hit.slot)?;
@@ -220,14 +220,14 @@ impl Attributes<'_> {
         }
         let NewValue::Remote { runs, length } = *value else { return Ok(()) };
         let block = self.map_remote(runs)?;
-        let value = Value::Remote { block, length };
+        let value = AttrValue::Remote { block, length };
         self.tree_insert(&Attr { namespace: key.namespace, incomplete: false, name: key.name, value })
     }
 
     /// Inserts an attribute that is not there.
     pub(super) fn tree_insert(&mut self, attr: &Attr<'_>) -> Result<()> {
         let hash = attr.hash(self.geometry());
-        let new = edit::Item::new(attr, hash).map_err(|damage| self.damaged(damage))?;
+        let new = edit::LeafAttr::new(attr, hash).map_err(|damage| self.damaged(damage))?;
         // At worst: once between both sides, then off one of them.
         for _ in 0..3 {
             let mut path = self.descend(hash)?;
@@ -308,7 +308,7 @@ impl Attributes<'_> {
             self.free(root)?;
             return self.end_fork();
         }
-        let inline = |attr: &Attr<'_>| !attr.incomplete && matches!(attr.value, Value::Inline(_));
+        let inline = |attr: &Attr<'_>| !attr.incomplete && matches!(attr.value, AttrValue::Inline(_));
         let lengths = attributes.iter().map(|attr| (attr.name.len(), attr.value.length()));
         let fits = attributes.iter().all(inline)
             && format::attr::edit::shortform::size(lengths)
@@ -325,12 +325,12 @@ impl Attributes<'_> {
 }
 
 fn inline<'a>(key: &Key<'a>, value: &'a [u8]) -> Attr<'a> {
-    Attr { namespace: key.namespace, incomplete: false, name: key.name, value: Value::Inline(value) }
+    Attr { namespace: key.namespace, incomplete: false, name: key.name, value: AttrValue::Inline(value) }
 }
 
 fn remote(attr: &Attr<'_>) -> Option<(FileBlock, u32)> {
     match attr.value {
-        Value::Inline(_) => None,
-        Value::Remote { block, length } => Some((block, length)),
+        AttrValue::Inline(_) => None,
+        AttrValue::Remote { block, length } => Some((block, length)),
     }
 }

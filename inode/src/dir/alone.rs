@@ -1,11 +1,11 @@
 //! Data blocks and one leaf, which also tells the room of each data block.
 
 use base::FileBlock;
-use format::dir::Space;
+use format::dir::DirSpace;
 use format::dir::data::NULL_BEST;
 use format::dir::edit::entry::NewEntry;
-use format::dir::edit::leaf::{self, Fit, LeafShape};
-use format::dir::edit::{free, room, single};
+use format::dir::edit::leaf::{self, LeafFit, LeafShape};
+use format::dir::edit::{block_format, data_block, free};
 use format::dir::leaf::LEAFN_MAGIC;
 use format::edit::BlockMut;
 use format::ondisk::U16;
@@ -50,14 +50,14 @@ impl<B: DirBlocks> Directory<'_, B> {
         let index = fitting.unwrap_or(hole);
         let more_bests = usize::from(index == known);
         let fit = leaf::fit(&shape, more_bests);
-        self.blocks.ensure_room(u32::from(fitting.is_none()) + u32::from(fit == Fit::Full))?;
+        self.blocks.ensure_room(u32::from(fitting.is_none()) + u32::from(fit == LeafFit::Full))?;
         let (slot, mut shape) = match fit {
-            Fit::Now => (slot, shape),
-            Fit::Compacted => {
+            LeafFit::Fits => (slot, shape),
+            LeafFit::Compacted => {
                 let slot = self.edit(id, |open, _| leaf::compact(open, slot))?;
                 (slot, self.leaf_shape(id)?)
             }
-            Fit::Full => {
+            LeafFit::Full => {
                 self.alone_to_tree(id)?;
                 return self.tree_insert(new);
             }
@@ -116,7 +116,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             })?;
             let Some(index) = count.checked_sub(1).filter(|index| *index > 0) else { return Ok(()) };
             let block = self.data_block(index);
-            if last != room::room_of_empty(self.geometry) || !self.blocks.can_free(block)? {
+            if last != data_block::max_free(self.geometry) || !self.blocks.can_free(block)? {
                 return Ok(());
             }
             let data = self.read_data(block)?;
@@ -135,13 +135,13 @@ impl<B: DirBlocks> Directory<'_, B> {
             return Ok(());
         }
         let data = self.read_data(FileBlock(0))?;
-        let last = self.look(data, |bytes| room::unused_before(bytes, bytes.len()))?;
-        let need = single::leaf_size(shape.live());
+        let last = self.look(data, |bytes| data_block::unused_before(bytes, bytes.len()))?;
+        let need = block_format::leaf_size(shape.live());
         if last.is_none_or(|last| last.length < need) || !self.blocks.can_free(root)? {
             return Ok(());
         }
         let entries = self.look(id, |bytes| shape.slots.compacted(bytes, None))?;
-        self.edit(data, |open, geometry| single::add_leaf(open, geometry, &entries))?;
+        self.edit(data, |open, geometry| block_format::add_leaf(open, geometry, &entries))?;
         self.index_moved(&entries, FileBlock(0));
         self.blocks.free(root, id)?;
         self.single_to_inside(data)
@@ -149,7 +149,7 @@ impl<B: DirBlocks> Directory<'_, B> {
 
     /// Moves the table of room into a free block.
     fn alone_to_tree(&mut self, id: B::Id) -> Result<()> {
-        let free_id = self.blocks.fresh(Space::Free.first_block(self.geometry))?;
+        let free_id = self.blocks.fresh(DirSpace::Free.first_block(self.geometry))?;
         let at = self.blocks.identity(free_id);
         let bests = self.look(id, |bytes| Ok(leaf::bests(bytes)?.to_vec()))?;
         self.edit(free_id, |open, geometry| free::init(open, geometry, at, 0, &bests))?;

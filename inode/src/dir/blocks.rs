@@ -1,10 +1,10 @@
 //! What a directory needs of the fork that holds it and of the transaction that changes it.
 
 use base::{FileBlock, Ino};
-use format::dabtree::{NODE_MAGIC, Node, Tree};
-use format::dir::data::Data;
-use format::dir::free::Free;
-use format::dir::leaf::Leaf;
+use format::dabtree::{DaNode, DaTree, NODE_MAGIC};
+use format::dir::data::DataBlock;
+use format::dir::free::FreeBlock;
+use format::dir::leaf::DirLeaf;
 use format::edit::BlockMut;
 use format::{Damage, ForkBlock, Geometry, dabtree};
 
@@ -26,12 +26,12 @@ impl Kind {
     /// Verifies a block that was read from the device, completely: who changes it later relies on that.
     pub fn verify(self, bytes: &[u8], geometry: &Geometry, at: ForkBlock) -> std::result::Result<(), Damage> {
         match self {
-            Self::Data => Data::verify(bytes, geometry, at)?.audit(),
+            Self::Data => DataBlock::verify(bytes, geometry, at)?.audit(),
             Self::Tree if dabtree::magic(bytes) == Some(NODE_MAGIC) => {
-                Node::verify(bytes, geometry, Tree::Dir, at, None)?.audit()
+                DaNode::verify(bytes, geometry, DaTree::Dir, at, None)?.audit()
             }
-            Self::Tree => Leaf::verify(bytes, geometry, at)?.audit(),
-            Self::Free => Free::verify(bytes, geometry, at)?.audit(),
+            Self::Tree => DirLeaf::verify(bytes, geometry, at)?.audit(),
+            Self::Free => FreeBlock::verify(bytes, geometry, at)?.audit(),
         }
     }
 }

@@ -3,8 +3,8 @@
 use base::FileBlock;
 use format::dabtree;
 use format::dir::DataPtr;
-use format::dir::edit::slots::Slots;
-use format::dir::edit::{entry, single, slots};
+use format::dir::edit::leaf_entries::LeafEntryRange;
+use format::dir::edit::{block_format, entry, leaf_entries};
 use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
 use format::hash;
 
@@ -48,7 +48,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn search_index(
         &mut self,
         leaf: B::Id,
-        (slots, first): (Slots, usize),
+        (slots, first): (LeafEntryRange, usize),
         wanted: Wanted<'_>,
     ) -> Result<Option<Search<B::Id>>> {
         let spot = match self.known(wanted)? {
@@ -62,7 +62,8 @@ impl<B: DirBlocks> Directory<'_, B> {
         if let Some(at) = at.filter(|at| in_tree && *at != self.blocks.identity(leaf).file_block) {
             return Ok(Some(Search::Elsewhere(spot, at)));
         }
-        let slot = self.look(leaf, |bytes| Ok(slots::position(slots.view(bytes)?, wanted.hash, pointer)))?;
+        let slot =
+            self.look(leaf, |bytes| Ok(leaf_entries::position(slots.view(bytes)?, wanted.hash, pointer)))?;
         if slot.is_none() {
             self.forget_index();
         }
@@ -74,7 +75,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn index_and_search(
         &mut self,
         leaf: B::Id,
-        (slots, first): (Slots, usize),
+        (slots, first): (LeafEntryRange, usize),
         wanted: Wanted<'_>,
     ) -> Result<Search<B::Id>> {
         if self.index_run(leaf, wanted.hash)
@@ -103,7 +104,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         match self.form()? {
             Form::Inside => {}
             Form::Single(id) => {
-                let slots = self.look(id, single::SingleLeaf::of)?.slots;
+                let slots = self.look(id, block_format::BlockLeafShape::of)?.slots;
                 self.gather_leaf(index, (id, slots, kept), hash, &mut entries)?;
             }
             Form::Alone(id) => {
@@ -133,13 +134,13 @@ impl<B: DirBlocks> Directory<'_, B> {
     fn gather_leaf(
         &mut self,
         index: &Collisions,
-        (leaf, slots, kept): (B::Id, Slots, B::Id),
+        (leaf, slots, kept): (B::Id, LeafEntryRange, B::Id),
         hash: u32,
         entries: &mut Vec<RunEntry>,
     ) -> Result<bool> {
         let (pointers, goes_on) = self.look(leaf, |bytes| {
             let view = slots.view(bytes)?;
-            let behind = view.get(slots::first_at_least(view, hash)..).unwrap_or_default();
+            let behind = view.get(leaf_entries::first_at_least(view, hash)..).unwrap_or_default();
             let run = behind.iter().take_while(|entry| entry.hashval.get() == hash);
             let pointers: Vec<DataPtr> = run.map(LeafEntry::pointer).collect();
             let goes_on = pointers.len() == behind.len();

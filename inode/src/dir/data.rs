@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 
 use base::{FileBlock, Ino};
 use format::dir::data::DATA_MAGIC;
+use format::dir::edit::data_block;
 use format::dir::edit::entry::{self, NewEntry};
-use format::dir::edit::room;
-use format::dir::edit::slots::{self, Slots};
-use format::dir::{DataPtr, Space, entry_size};
+use format::dir::edit::leaf_entries::{self, LeafEntryRange};
+use format::dir::{DataPtr, DirSpace, entry_size};
 use format::hash;
 
 use super::blocks::{DirBlocks, Kind};
@@ -90,11 +90,12 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn search(
         &mut self,
         leaf: B::Id,
-        slots: Slots,
+        slots: LeafEntryRange,
         wanted: Wanted<'_>,
         scan_limit: usize,
     ) -> Result<Search<B::Id>> {
-        let first = self.look(leaf, |bytes| Ok(slots::first_at_least(slots.view(bytes)?, wanted.hash)))?;
+        let first =
+            self.look(leaf, |bytes| Ok(leaf_entries::first_at_least(slots.view(bytes)?, wanted.hash)))?;
         if self.blocks.collisions().is_some()
             && scan_limit != NO_SCAN_LIMIT
             && let Some(search) = self.search_index(leaf, (slots, first), wanted)?
@@ -161,7 +162,7 @@ impl<B: DirBlocks> Directory<'_, B> {
 
     /// Brings a block of entries in.
     pub(super) fn read_data(&mut self, block: FileBlock) -> Result<B::Id> {
-        if block >= Space::Leaf.first_block(self.geometry) {
+        if block >= DirSpace::Leaf.first_block(self.geometry) {
             let ino = self.blocks.ino();
             let damage =
                 format::Damage::new("directory leaf entry", "address", "a byte of the data space", block);
@@ -173,12 +174,12 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// Makes a new block of entries, and lets the directory's size reach behind it.
     pub(super) fn fresh_data(&mut self, index: usize) -> Result<B::Id> {
         let block = self.data_block(index);
-        if block >= Space::Leaf.first_block(self.geometry) {
+        if block >= DirSpace::Leaf.first_block(self.geometry) {
             return Err(Error::NoSpace { what: "a directory beyond 32 GiB" });
         }
         let id = self.blocks.fresh(block)?;
         let at = self.blocks.identity(id);
-        self.edit(id, |open, geometry| room::init(open, geometry, at, DATA_MAGIC))?;
+        self.edit(id, |open, geometry| data_block::init(open, geometry, at, DATA_MAGIC))?;
         let end = (block.get() + self.per_block()) << self.geometry.block_log;
         if end > self.blocks.size() {
             self.blocks.set_size(end);
@@ -196,7 +197,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     ) -> Result<(DataPtr, u16)> {
         let size = self.entry_size(new);
         let (offset, left) = self.edit(data, |open, geometry| {
-            let (offset, left) = room::take_largest(open, geometry, size)?;
+            let (offset, left) = data_block::use_largest_free(open, geometry, size)?;
             entry::put_entry(open, geometry, offset, new)?;
             Ok((offset, left))
         })?;
@@ -205,7 +206,7 @@ impl<B: DirBlocks> Directory<'_, B> {
 
     /// Bytes of the largest room in a block.
     pub(super) fn largest(&self, data: B::Id) -> Result<u16> {
-        let [largest, ..] = self.look(data, room::largest)?;
+        let [largest, ..] = self.look(data, data_block::best_free)?;
         // A block has at most 64 KiB, of which its header takes some.
         Ok(largest.length as u16)
     }
@@ -216,7 +217,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         self.edit(hit.data, |open, geometry| entry::remove(open, geometry, hit.offset))?;
         let largest = self.largest(hit.data)?;
         let block = self.data_block(hit.index);
-        let empty = usize::from(largest) == room::room_of_empty(self.geometry);
+        let empty = usize::from(largest) == data_block::max_free(self.geometry);
         if hit.index == 0 || !empty || !self.blocks.can_free(block)? {
             return Ok(Some(largest));
         }
@@ -227,7 +228,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// Frees a block of entries, and lets the directory's size end with the last that is left.
     pub(super) fn drop_data(&mut self, block: FileBlock, id: B::Id) -> Result<()> {
         self.blocks.free(block, id)?;
-        let end = self.blocks.mapped_end(Space::Leaf.first_block(self.geometry))?;
+        let end = self.blocks.mapped_end(DirSpace::Leaf.first_block(self.geometry))?;
         let size = end.get() << self.geometry.block_log;
         if size < self.blocks.size() {
             self.blocks.set_size(size);
@@ -246,7 +247,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         block: FileBlock,
         id: B::Id,
         from: DataPtr,
-        visit: &mut impl FnMut(format::dir::Entry<'_>) -> ControlFlow<()>,
+        visit: &mut impl FnMut(format::dir::DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let geometry = self.geometry;
         self.look(id, |bytes| {

@@ -6,7 +6,7 @@ use base::Ino;
 use format::dir::DataPtr;
 use proptest::prelude::*;
 
-use format::dir::edit::single::SingleLeaf;
+use format::dir::edit::block_format::BlockLeafShape;
 
 use super::collisions::NO_SCAN_LIMIT;
 use super::memory::{Memory, geometry};
@@ -58,7 +58,7 @@ fn lookup_in_leaves(dir: &mut Directory<'_, Memory>, name: &[u8]) -> Result<Opti
     let wanted = dir.wanted(name);
     let (leaf, slots) = match dir.form()? {
         Form::Inside => return dir.lookup(name),
-        Form::Single(id) => (id, dir.look(id, SingleLeaf::of)?.slots),
+        Form::Single(id) => (id, dir.look(id, BlockLeafShape::of)?.slots),
         Form::Alone(id) => (id, dir.leaf_shape(id)?.slots),
         Form::Tree(root) => {
             let path = dir.descend(root, wanted.hash)?;

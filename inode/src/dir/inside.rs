@@ -2,9 +2,9 @@
 
 use base::{FileBlock, Ino};
 use format::dir::data::{self, DATA_MAGIC};
+use format::dir::edit::data_block::{self, UnusedRegion};
 use format::dir::edit::entry::{self, NewEntry};
-use format::dir::edit::room::{self, Room};
-use format::dir::edit::{shortform, single, slots};
+use format::dir::edit::{block_format, leaf_entries, shortform};
 use format::dir::leaf::LeafEntry;
 use format::dir::{DataPtr, entry_size};
 use format::edit::BlockMut;
@@ -32,7 +32,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     pub(super) fn inside_parent(&self) -> Result<Found> {
-        let head = shortform::Head::of(self.local()).map_err(|damage| self.damaged(damage))?;
+        let head = shortform::ShortformCounts::of(self.local()).map_err(|damage| self.damaged(damage))?;
         let offset = data::HEADER_SIZE + entry_size(1, self.geometry);
         let pointer = DataPtr::new(FileBlock(0), offset, self.geometry);
         Ok(Found { ino: head.parent, ftype: FTYPE_DIRECTORY, pointer })
@@ -89,7 +89,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         self.blocks.set_size(self.geometry.dir_block_size.into());
         let at = self.blocks.identity(id);
         self.edit(id, |open, geometry| {
-            room::init(open, geometry, at, DATA_MAGIC)?;
+            data_block::init(open, geometry, at, DATA_MAGIC)?;
             let mut filling = Filling { open, geometry, next: data::HEADER_SIZE, leaf: Vec::new() };
             let dot = data::HEADER_SIZE;
             filling.put(dot, NewEntry { name: b".", ino, ftype: FTYPE_DIRECTORY })?;
@@ -102,7 +102,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             }
             let mut leaf = filling.leaf;
             leaf.sort_by_key(|entry| entry.hashval.get());
-            single::add_leaf(open, geometry, &leaf)
+            block_format::add_leaf(open, geometry, &leaf)
         })?;
         Ok(id)
     }
@@ -120,12 +120,12 @@ impl<O: BlockMut> Filling<'_, O> {
     fn put(&mut self, offset: usize, new: NewEntry<'_>) -> std::result::Result<(), Damage> {
         let size = entry_size(new.name.len(), self.geometry);
         let end = self.open.bytes().len();
-        let room = Room { offset: self.next, length: end.saturating_sub(self.next) };
-        room::take(self.open, self.geometry, room, offset, size)?;
+        let room = UnusedRegion { offset: self.next, length: end.saturating_sub(self.next) };
+        data_block::use_free(self.open, self.geometry, room, offset, size)?;
         entry::put_entry(self.open, self.geometry, offset, new)?;
         self.next = offset + size;
         let hash = hash::entry(new.name, self.geometry);
-        self.leaf.push(slots::entry(hash, DataPtr::new(FileBlock(0), offset, self.geometry)));
+        self.leaf.push(leaf_entries::entry(hash, DataPtr::new(FileBlock(0), offset, self.geometry)));
         Ok(())
     }
 }

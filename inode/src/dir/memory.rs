@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use base::{Daddr, FileBlock, Ino};
-use format::dabtree::{self, NODE_MAGIC, Node, Tree};
-use format::dir::data::{Data, NULL_BEST};
-use format::dir::free::Free;
-use format::dir::leaf::Leaf;
+use format::dabtree::{self, DaNode, DaTree, NODE_MAGIC};
+use format::dir::data::{DataBlock, NULL_BEST};
+use format::dir::free::FreeBlock;
+use format::dir::leaf::DirLeaf;
 use format::dir::shortform::Shortform;
-use format::dir::{DataPtr, Space};
+use format::dir::{DataPtr, DirSpace};
 use format::edit::BlockMut;
 use format::features::{Features, incompat};
-use format::stamp::Stamp;
+use format::metadata_header::HeaderLayout;
 use format::{Damage, ForkBlock, Geometry, Place, hash};
 
 use super::blocks::{DirBlocks, Kind};
@@ -93,7 +93,7 @@ impl Memory {
         }
     }
 
-    fn in_space(&self, space: Space) -> impl Iterator<Item = (FileBlock, &Vec<u8>)> {
+    fn in_space(&self, space: DirSpace) -> impl Iterator<Item = (FileBlock, &Vec<u8>)> {
         let (first, end) = (space.first_block(&self.geometry), space.end_block(&self.geometry));
         self.blocks.range(first.get()..end.get()).map(|(at, (_, bytes))| (FileBlock(*at), bytes))
     }
@@ -112,10 +112,11 @@ impl Memory {
             return shortform.audit().map_err(|damage| format!("{damage} in {local:x?}"));
         }
         for (_, bytes) in self.blocks.values_mut() {
-            let stamp = Stamp::of(bytes).ok_or("a block without magic")?;
+            let stamp = HeaderLayout::of(bytes).ok_or("a block without magic")?;
             assert!(stamp.seal(bytes, base::Lsn(1)));
         }
-        for (space, kind) in [(Space::Data, Kind::Data), (Space::Leaf, Kind::Tree), (Space::Free, Kind::Free)]
+        for (space, kind) in
+            [(DirSpace::Data, Kind::Data), (DirSpace::Leaf, Kind::Tree), (DirSpace::Free, Kind::Free)]
         {
             for (block, bytes) in self.in_space(space) {
                 kind.verify(bytes, &self.geometry, self.at(block))
@@ -128,8 +129,8 @@ impl Memory {
     fn check_together(&self) -> std::result::Result<(), String> {
         let (mut entries, mut bests, mut singles) = (Vec::new(), Vec::new(), 0);
         let mut end = 0;
-        for (block, bytes) in self.in_space(Space::Data) {
-            let data = Data::verify(bytes, &self.geometry, self.at(block)).unwrap();
+        for (block, bytes) in self.in_space(DirSpace::Data) {
+            let data = DataBlock::verify(bytes, &self.geometry, self.at(block)).unwrap();
             singles += usize::from(data.is_single());
             for entry in data.entries() {
                 let entry = entry.unwrap();
@@ -141,17 +142,17 @@ impl Memory {
             end = block.get() + (1 << self.geometry.dir_block_log);
         }
         assert_eq!(self.size, end << self.geometry.block_log, "the size is the end of the data");
-        let beyond = self.in_space(Space::Leaf).count() + self.in_space(Space::Free).count();
+        let beyond = self.in_space(DirSpace::Leaf).count() + self.in_space(DirSpace::Free).count();
         if singles > 0 {
             assert_eq!((self.blocks.len(), beyond), (1, 0), "one block is all");
             return self.check_index(&entries, |_| FileBlock(0));
         }
         entries.sort_unstable();
         let mut walk = Walk { memory: self, leaves: BTreeMap::new(), last: [None; 7], blocks: 0 };
-        walk.enter(Space::Leaf.first_block(&self.geometry), None);
+        walk.enter(DirSpace::Leaf.first_block(&self.geometry), None);
         walk.finish();
         let (leaves, tree_blocks) = (walk.leaves, walk.blocks);
-        assert_eq!(tree_blocks, self.in_space(Space::Leaf).count(), "blocks in the tree");
+        assert_eq!(tree_blocks, self.in_space(DirSpace::Leaf).count(), "blocks in the tree");
         if !leaves.keys().copied().eq(entries.iter().map(|(hash, pointer, _)| (*hash, *pointer))) {
             return Err(format!("{} leaf entries for {} entries", leaves.len(), entries.len()));
         }
@@ -184,16 +185,16 @@ impl Memory {
     }
 
     fn check_bests(&self, bests: &[u16]) -> std::result::Result<(), String> {
-        let root = Space::Leaf.first_block(&self.geometry);
+        let root = DirSpace::Leaf.first_block(&self.geometry);
         let leaf = &self.blocks[&root.get()].1;
         let told = if dabtree::magic(leaf) == Some(format::dir::leaf::LEAF1_MAGIC) {
-            assert_eq!(self.in_space(Space::Free).count(), 0);
-            let leaf = Leaf::verify(leaf, &self.geometry, self.at(root)).unwrap();
+            assert_eq!(self.in_space(DirSpace::Free).count(), 0);
+            let leaf = DirLeaf::verify(leaf, &self.geometry, self.at(root)).unwrap();
             leaf.bests.unwrap().iter().map(|best| best.get()).collect()
         } else {
             let mut told = Vec::new();
-            for (block, bytes) in self.in_space(Space::Free) {
-                let free = Free::verify(bytes, &self.geometry, self.at(block)).unwrap();
+            for (block, bytes) in self.in_space(DirSpace::Free) {
+                let free = FreeBlock::verify(bytes, &self.geometry, self.at(block)).unwrap();
                 assert!(free.counts.nused.get() > 0, "a free block about nothing");
                 told.resize(free.counts.firstdb.get() as usize, NULL_BEST);
                 told.extend(free.bests.iter().map(|best| best.get()));
@@ -221,7 +222,7 @@ impl Walk<'_> {
         let (at, bytes) = (self.memory.at(block), &self.memory.blocks[&block.get()].1);
         if dabtree::magic(bytes) == Some(NODE_MAGIC) {
             let level = parent.map(|(level, _)| level);
-            let node = Node::verify(bytes, geometry, Tree::Dir, at, level).unwrap();
+            let node = DaNode::verify(bytes, geometry, DaTree::Dir, at, level).unwrap();
             if let Some((_, hash)) = parent {
                 assert_eq!(hash, node.last_hash(), "highest hash of node {block}");
             }
@@ -232,7 +233,7 @@ impl Walk<'_> {
             }
             return;
         }
-        let leaf = Leaf::verify(bytes, geometry, at).unwrap();
+        let leaf = DirLeaf::verify(bytes, geometry, at).unwrap();
         if let Some((level, hash)) = parent {
             assert_eq!((0, hash), (level, leaf.last_hash()), "highest hash of leaf {block}");
         }

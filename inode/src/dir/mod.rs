@@ -62,7 +62,7 @@ mod tests;
 use base::{FileBlock, Ino, errno};
 use format::dir::edit::{leaf, shortform};
 use format::dir::leaf::{LEAF1_MAGIC, LEAFN_MAGIC};
-use format::dir::{DataPtr, Entry, Space};
+use format::dir::{DataPtr, DirEntry, DirSpace};
 use format::{Damage, Geometry, Place, dabtree};
 
 pub use blocks::{DirBlocks, Kind};
@@ -87,8 +87,8 @@ pub struct Found {
     pub pointer: DataPtr,
 }
 
-impl From<Entry<'_>> for Found {
-    fn from(entry: Entry<'_>) -> Self {
+impl From<DirEntry<'_>> for Found {
+    fn from(entry: DirEntry<'_>) -> Self {
         Self { ino: entry.ino, ftype: entry.ftype, pointer: entry.pointer }
     }
 }
@@ -217,7 +217,7 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     /// Damage, and what the device reports.
     pub fn is_empty(&mut self) -> Result<bool> {
         if let Some(bytes) = self.blocks.local() {
-            let head = shortform::Head::of(bytes).map_err(|damage| self.damaged(damage))?;
+            let head = shortform::ShortformCounts::of(bytes).map_err(|damage| self.damaged(damage))?;
             return Ok(head.count == 0);
         }
         let mut empty = true;
@@ -253,7 +253,7 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
 
     /// The root of the tree, or the leaf alone.
     fn root(&self) -> FileBlock {
-        Space::Leaf.first_block(self.geometry)
+        DirSpace::Leaf.first_block(self.geometry)
     }
 
     /// Whether what was a tree is but one leaf now.

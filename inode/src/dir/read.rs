@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use base::FileBlock;
 use format::dir::edit::shortform;
-use format::dir::{DataPtr, Entry, Space, data, entry_size};
+use format::dir::{DataPtr, DirEntry, DirSpace, data, entry_size};
 
 use super::blocks::DirBlocks;
 use super::error::Result;
@@ -14,15 +14,19 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// Visits the entries whose position is `from` or behind, `.` and `..` among them, until `visit` breaks off.
     ///
     /// A position stays good while the directory changes, also from one form to another: to go on behind an entry, ask
-    /// from its [`Entry::pointer`] plus one. Linux counts the same.
+    /// from its [`DirEntry::pointer`] plus one. Linux counts the same.
     ///
     /// # Errors
     /// Damage, and what the device reports.
-    pub fn read(&mut self, from: DataPtr, mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+    pub fn read(
+        &mut self,
+        from: DataPtr,
+        mut visit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
         if self.blocks.local().is_some() {
             return self.inside_read(from, &mut visit);
         }
-        let end = Space::Leaf.first_block(self.geometry);
+        let end = DirSpace::Leaf.first_block(self.geometry);
         let mut next = from.split(self.geometry).0;
         while let Some(block) = self.blocks.next_mapped(next)?.filter(|block| *block < end) {
             let id = self.read_data(block)?;
@@ -35,16 +39,20 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(())
     }
 
-    fn inside_read(&self, from: DataPtr, visit: &mut impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+    fn inside_read(
+        &self,
+        from: DataPtr,
+        visit: &mut impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
         let geometry = self.geometry;
         let bytes = self.blocks.local().unwrap_or_default();
-        let head = shortform::Head::of(bytes).map_err(|damage| self.damaged(damage))?;
+        let head = shortform::ShortformCounts::of(bytes).map_err(|damage| self.damaged(damage))?;
         let dot = data::HEADER_SIZE;
         let dots =
             [(&b"."[..], self.blocks.ino(), dot), (&b".."[..], head.parent, dot + entry_size(1, geometry))];
         for (name, ino, offset) in dots {
             let pointer = DataPtr::new(FileBlock(0), offset, geometry);
-            let entry = Entry { name, ino, ftype: FTYPE_DIRECTORY, pointer };
+            let entry = DirEntry { name, ino, ftype: FTYPE_DIRECTORY, pointer };
             if pointer >= from && visit(entry).is_break() {
                 return Ok(());
             }

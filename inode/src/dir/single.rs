@@ -6,9 +6,9 @@ use base::{FileBlock, Ino};
 use format::Geometry;
 use format::dir::data::DATA_MAGIC;
 use format::dir::edit::entry::{self, NewEntry};
-use format::dir::edit::{leaf, room, shortform, single, slots};
+use format::dir::edit::{block_format, data_block, leaf, leaf_entries, shortform};
 use format::dir::leaf::LEAF1_MAGIC;
-use format::dir::{DataPtr, Entry};
+use format::dir::{DataPtr, DirEntry};
 use format::ondisk::U16;
 
 use super::blocks::DirBlocks;
@@ -20,7 +20,7 @@ use super::{Directory, Found};
 impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn single_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
         let wanted = self.wanted(name);
-        let leaf = self.look(id, single::SingleLeaf::of)?;
+        let leaf = self.look(id, block_format::BlockLeafShape::of)?;
         self.search(id, leaf.slots, wanted, SCAN_LIMIT)
     }
 
@@ -32,7 +32,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn single_insert(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
         let (hash, size) = (self.wanted(new.name).hash, self.entry_size(new));
         let added = self.edit(id, |open, geometry| {
-            let Some(offset) = single::insert(open, geometry, hash, size)? else { return Ok(None) };
+            let Some(offset) = block_format::insert(open, geometry, hash, size)? else { return Ok(None) };
             entry::put_entry(open, geometry, offset, new)?;
             Ok(Some(DataPtr::new(FileBlock(0), offset, geometry)))
         })?;
@@ -44,13 +44,14 @@ impl<B: DirBlocks> Directory<'_, B> {
         self.blocks.ensure_room(need)?;
         let leaf = self.single_to_alone(id)?;
         let shape = self.leaf_shape(leaf)?;
-        let slot = self.look(leaf, |bytes| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash)))?;
+        let slot =
+            self.look(leaf, |bytes| Ok(leaf_entries::first_at_least(shape.slots.view(bytes)?, hash)))?;
         self.alone_insert((leaf, shape), (slot, hash), new)
     }
 
     pub(super) fn single_remove(&mut self, id: B::Id, hit: Hit<B::Id>) -> Result<()> {
         self.edit(id, |open, geometry| {
-            single::remove(open, hit.slot)?;
+            block_format::remove(open, hit.slot)?;
             entry::remove(open, geometry, hit.offset)
         })?;
         self.single_to_inside(id)
@@ -58,7 +59,7 @@ impl<B: DirBlocks> Directory<'_, B> {
 
     /// Moves what is left into the inode, if it fits there.
     pub(super) fn single_to_inside(&mut self, id: B::Id) -> Result<()> {
-        let leaf = self.look(id, single::SingleLeaf::of)?;
+        let leaf = self.look(id, block_format::BlockLeafShape::of)?;
         let live = leaf.slots.count.saturating_sub(leaf.stale + 2);
         let capacity = self.blocks.local_capacity();
         // The shortest entry has a name of one byte: a bound that costs nothing.
@@ -85,7 +86,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         })?;
         let named = entries.iter().map(|(found, name)| {
             let Found { ino, ftype, pointer } = *found;
-            Entry { name, ino, ftype, pointer }
+            DirEntry { name, ino, ftype, pointer }
         });
         if let Some(bytes) = shortform::build(self.geometry, parent, named, capacity) {
             self.blocks.free(FileBlock(0), id)?;
@@ -98,9 +99,9 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// Blocks that the change to a leaf of its own takes, when an entry of `size` bytes then goes in.
     fn blocks_to_alone(&self, id: B::Id, size: usize) -> Result<u32> {
         self.look(id, |bytes| {
-            let start = single::SingleLeaf::of(bytes)?.slots.start;
-            let last = room::unused_before(bytes, start)?.map_or(0, |last| last.length);
-            let [largest, ..] = room::largest(bytes)?;
+            let start = block_format::BlockLeafShape::of(bytes)?.slots.start;
+            let last = data_block::unused_before(bytes, start)?.map_or(0, |last| last.length);
+            let [largest, ..] = data_block::best_free(bytes)?;
             let fits = largest.length >= size || last + (bytes.len() - start) >= size;
             Ok(if fits { 1 } else { 2 })
         })
@@ -110,7 +111,8 @@ impl<B: DirBlocks> Directory<'_, B> {
     fn single_to_alone(&mut self, data: B::Id) -> Result<B::Id> {
         let id = self.blocks.fresh(self.root())?;
         let at = self.blocks.identity(id);
-        let entries = self.edit(data, |open, geometry| single::strip_leaf(open, geometry, DATA_MAGIC))?;
+        let entries =
+            self.edit(data, |open, geometry| block_format::remove_leaf(open, geometry, DATA_MAGIC))?;
         let best = self.largest(data)?;
         self.edit(id, |open, geometry| {
             leaf::init(open, geometry, at, LEAF1_MAGIC)?;
@@ -132,7 +134,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn count(&mut self, entry: &Entry<'_>) {
+    fn count(&mut self, entry: &DirEntry<'_>) {
         self.wide |= entry.ino.get() > u64::from(u32::MAX) && !entry.is_dot();
         if entry.is_dot_dot() {
             self.parent = Some(entry.ino);

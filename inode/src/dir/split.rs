@@ -4,7 +4,7 @@
 use base::FileBlock;
 use format::dabtree::edit as node;
 use format::dabtree::{MAX_DEPTH, NodeEntry};
-use format::dir::Space;
+use format::dir::DirSpace;
 use format::dir::edit::leaf;
 use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
 
@@ -17,7 +17,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// Allocates the first free block of the leaf space.
     fn fresh_tree(&mut self) -> Result<(FileBlock, B::Id)> {
         let block = self.blocks.first_hole(self.root())?;
-        if Space::of(block, self.geometry) != Some(Space::Leaf) {
+        if DirSpace::of(block, self.geometry) != Some(DirSpace::Leaf) {
             return Err(Error::NoSpace { what: "a directory's tree beyond 32 GiB" });
         }
         Ok((block, self.blocks.fresh(block)?))

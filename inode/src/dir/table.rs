@@ -2,7 +2,7 @@
 //! of no block does not exist.
 
 use base::FileBlock;
-use format::dir::Space;
+use format::dir::DirSpace;
 use format::dir::data::NULL_BEST;
 use format::dir::edit::free;
 use format::dir::free::max_bests;
@@ -13,15 +13,15 @@ use super::error::{Error, Result};
 
 impl<B: DirBlocks> Directory<'_, B> {
     fn free_block(&self, table: usize) -> FileBlock {
-        let first = Space::Free.first_block(self.geometry);
+        let first = DirSpace::Free.first_block(self.geometry);
         FileBlock(first.get() + ((table as u64) << self.geometry.dir_block_log))
     }
 
     /// The block with room for so many bytes that is nearest to the end: what is growing has it there. With the free
     /// block that tells so.
     pub(super) fn find_room(&mut self, size: usize) -> Result<Option<(usize, B::Id)>> {
-        let first = Space::Free.first_block(self.geometry);
-        let end = self.blocks.end().min(Space::Free.end_block(self.geometry));
+        let first = DirSpace::Free.first_block(self.geometry);
+        let end = self.blocks.end().min(DirSpace::Free.end_block(self.geometry));
         let tables = (end.get().saturating_sub(first.get()) >> self.geometry.dir_block_log) as usize;
         let most = max_bests(self.geometry);
         for table in (0..tables).rev() {

@@ -3,10 +3,10 @@
 use base::FileBlock;
 use format::dabtree::edit as node;
 use format::dabtree::{self, MAX_DEPTH, NODE_MAGIC};
-use format::dir::Space;
+use format::dir::DirSpace;
 use format::dir::data::NULL_BEST;
 use format::dir::edit::entry::NewEntry;
-use format::dir::edit::{free, leaf, slots};
+use format::dir::edit::{free, leaf, leaf_entries};
 use format::dir::leaf::LEAF1_MAGIC;
 use format::{Damage, ensure};
 use smallvec::SmallVec;
@@ -58,7 +58,7 @@ pub(super) struct Path<Id> {
 impl<B: DirBlocks> Directory<'_, B> {
     /// Brings a block of the tree in, which a parent or a sibling named.
     pub(super) fn read_tree(&mut self, block: FileBlock) -> Result<B::Id> {
-        let inside = Space::of(block, self.geometry) == Some(Space::Leaf)
+        let inside = DirSpace::of(block, self.geometry) == Some(DirSpace::Leaf)
             && block.get().is_multiple_of(self.per_block());
         if !inside {
             let expected = "a directory block of the leaf space";
@@ -182,7 +182,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         if self.advance_to(&mut path, leaf)? {
             let shape = self.leaf_shape(path.leaf.id)?;
             let slot = self.look(path.leaf.id, |bytes| {
-                Ok(slots::position(shape.slots.view(bytes)?, wanted.hash, spot.found.pointer))
+                Ok(leaf_entries::position(shape.slots.view(bytes)?, wanted.hash, spot.found.pointer))
             })?;
             if let Some(slot) = slot {
                 return Ok(Way { path, hit: Some(spot.with_slot(slot)), first: None });
@@ -229,7 +229,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     pub(super) fn most_leaves(&mut self) -> Result<u64> {
-        let end = self.blocks.mapped_end(Space::Leaf.end_block(self.geometry))?;
+        let end = self.blocks.mapped_end(DirSpace::Leaf.end_block(self.geometry))?;
         Ok(end.get().saturating_sub(self.root().get()) >> self.geometry.dir_block_log)
     }
 
@@ -239,7 +239,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         let root = self.read_tree(self.root())?;
         let path = self.descend(root, hash)?;
         let shape = self.leaf_shape(path.leaf.id)?;
-        let first = |bytes: &[u8]| Ok(slots::first_at_least(shape.slots.view(bytes)?, hash));
+        let first = |bytes: &[u8]| Ok(leaf_entries::first_at_least(shape.slots.view(bytes)?, hash));
         let slot = self.look(path.leaf.id, first)?;
         self.tree_insert_at(path, NewSlot { hash, slot, shape }, new)
     }
@@ -251,7 +251,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         NewSlot { hash, slot, shape }: NewSlot,
         new: NewEntry<'_>,
     ) -> Result<()> {
-        let full = leaf::fit(&shape, 0) == leaf::Fit::Full;
+        let full = leaf::fit(&shape, 0) == leaf::LeafFit::Full;
         let splits = if full { self.blocks_to_split(&path)? } else { 0 };
         let room = self.find_room(self.entry_size(new))?;
         let (index, data) = match room {
@@ -274,7 +274,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         }
         self.index_added(Wanted { name: new.name, hash }, pointer, path.leaf.block);
         if full {
-            return self.split_leaf(&mut path, slot, slots::entry(hash, pointer));
+            return self.split_leaf(&mut path, slot, leaf_entries::entry(hash, pointer));
         }
         self.edit(path.leaf.id, |open, _| leaf::insert_into(open, &shape, hash, pointer, slot))?;
         // In front of others, among none that are stale, the last stays what it is.
@@ -332,8 +332,8 @@ impl<B: DirBlocks> Directory<'_, B> {
         if !self.root_is_leaf(id) {
             return Ok(());
         }
-        let first = Space::Free.first_block(self.geometry);
-        let end = self.blocks.mapped_end(Space::Free.end_block(self.geometry))?;
+        let first = DirSpace::Free.first_block(self.geometry);
+        let end = self.blocks.mapped_end(DirSpace::Free.end_block(self.geometry))?;
         let next = self.blocks.next_mapped(FileBlock(root.get() + self.per_block()))?;
         let only = next == Some(first) && end.get() == first.get() + self.per_block();
         if !only || !self.blocks.can_free(first)? {
@@ -344,7 +344,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         let shape = self.leaf_shape(id)?;
         let there = bests.iter().rposition(|best| best.get() != NULL_BEST).map_or(0, |last| last + 1);
         let size = self.geometry.dir_block_size as usize;
-        if there == 0 || leaf::alone_size(shape.live(), there) > size {
+        if there == 0 || leaf::leaf1_size(shape.live(), there) > size {
             return Ok(());
         }
         let bests = bests.get(..there).unwrap_or_default();

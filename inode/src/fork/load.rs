@@ -5,7 +5,9 @@
 
 use base::lock::Rank;
 use base::{FileBlock, FsBlock};
-use format::btree::{Block, BmBt, Body, Btree, Header, Identity, LongHeader, Pointer};
+use format::btree::{
+    BmBt, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreeHeader, BtreePointer, LongHeader,
+};
 use format::damage::{Damage, Place};
 use format::extent::Extent;
 use format::inode::{Fork, ForkKind, verify_extents};
@@ -58,9 +60,9 @@ impl Walk<'_> {
         self.left -= 1;
         let place = Place::block(ag, block).of_inode(self.state.ino());
         let damaged = |damage| Error::damaged(place, damage);
-        let identity = Identity { ag, block, ino: Some(self.state.ino()) };
+        let identity = BtreeBlockIdentity { ag, block, ino: Some(self.state.ino()) };
         let at = DiskExtent { daddr: geometry.ag_block_daddr(ag, block), bytes: geometry.block_size };
-        let verify = |bytes: &[u8]| Block::<BmBt>::verify(bytes, geometry, identity, level).map(|_| ());
+        let verify = |bytes: &[u8]| BtreeBlock::<BmBt>::verify(bytes, geometry, identity, level).map(|_| ());
         let guard = self.shared.buffers.lock_read(&at.into(), Rank::Fork, verify)?;
         // A block that was in memory has been verified as what it was then, perhaps in another place of a tree.
         let short = || Damage::short(BmBt::NAME, LongHeader::SIZE, guard.bytes().len());
@@ -68,12 +70,12 @@ impl Walk<'_> {
         if header.magic() != BmBt::MAGIC || header.level() != level {
             return Err(damaged(Damage::new(BmBt::NAME, "level", level, header.level())));
         }
-        match Block::<BmBt>::body(guard.bytes(), geometry, header).map_err(damaged)? {
-            Body::Node(_, pointers) => {
+        match BtreeBlock::<BmBt>::body(guard.bytes(), geometry, header).map_err(damaged)? {
+            BtreeBlockBody::Node(_, pointers) => {
                 let below = level.saturating_sub(1); // a node is above 0
                 pending.extend(pointers.iter().rev().map(|pointer| (*pointer, below)));
             }
-            Body::Leaf(records) => {
+            BtreeBlockBody::Leaf(records) => {
                 verify_extents(records, geometry).map_err(damaged)?;
                 let end = self.extents.last().map_or(FileBlock(0), Extent::end);
                 let first = records.first().map(Extent::decode);

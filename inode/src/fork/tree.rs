@@ -4,7 +4,9 @@ use ag::btree::{Cursor, Home, Root, Tree};
 use base::FsBlock;
 use base::lock::Rank;
 use format::Geometry;
-use format::btree::{Block, BmBt, BmapKey, Btree, Identity, LongHeader, NULL_FS_BLOCK, Pointer};
+use format::btree::{
+    BmBt, BmapKey, Btree, BtreeBlock, BtreeBlockIdentity, BtreePointer, LongHeader, NULL_FS_BLOCK,
+};
 use format::damage::{Damage, Place};
 use format::extent::{Extent, RawExtent};
 use format::inode::{Fork as RawFork, ForkKind};
@@ -215,8 +217,8 @@ impl Fork<'_> {
             )));
         };
         let at = DiskExtent { daddr: geometry.ag_block_daddr(ag, block), bytes: geometry.block_size };
-        let identity = Identity { ag, block, ino: Some(ino) };
-        let verify = |bytes: &[u8]| Block::<BmBt>::verify(bytes, geometry, identity, 0).map(|_| ());
+        let identity = BtreeBlockIdentity { ag, block, ino: Some(ino) };
+        let verify = |bytes: &[u8]| BtreeBlock::<BmBt>::verify(bytes, geometry, identity, 0).map(|_| ());
         let id = tx.read(at, Rank::Fork, verify)?;
         tx.invalidate(id);
         space.free_tree_block(tx, self.owner(true), FsBlock(leaf.get()))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{FileBlock, FsBlock, Ino};
 use format::extent::Extent;
 use format::inode::ForkKind;
-use format::log::exchange::{Exchange, flags};
+use format::log::exchange::{ExchangeIntent, flags};
 use format::log::intent::{MapTarget, bmap};
 use journal::engine::{Deferred, Error, Loggable};
 use proptest::prelude::*;
@@ -79,8 +79,8 @@ fn runs() -> impl Strategy<Value = Vec<(u64, u32, bool)>> {
     prop::collection::vec((0u64..300, 1u32..6, any::<bool>()), 0..90)
 }
 
-fn exchange_of(inos: [Ino; 2], offsets: [u64; 2], blocks: u64, flags: u64) -> Exchange {
-    Exchange {
+fn exchange_of(inos: [Ino; 2], offsets: [u64; 2], blocks: u64, flags: u64) -> ExchangeIntent {
+    ExchangeIntent {
         id: 1,
         files: inos,
         generations: [0; 2],

@@ -11,8 +11,8 @@ use base::{FileBlock, Ino, errno, percpu};
 use block::{Device, Durability, MemoryDevice};
 use format::Geometry;
 use format::inode::ForkKind;
+use format::metadata_header::HeaderLayout;
 use format::ondisk::U64;
-use format::stamp::Stamp;
 use format::superblock::RawSuperblock;
 use journal::engine::target::StableHook;
 use journal::engine::unlogged::Unlogged;
@@ -168,7 +168,7 @@ impl Volume {
         let (raw, _) = RawSuperblock::mut_from_prefix(&mut sector).unwrap();
         (raw.icount, raw.ifree) = (U64::new(counts.allocated), U64::new(counts.free));
         raw.fdblocks = U64::new(self.groups.free_blocks());
-        let stamp = Stamp::of(&sector).unwrap();
+        let stamp = HeaderLayout::of(&sector).unwrap();
         let lsn = stamp.lsn(&sector).unwrap_or_default();
         assert!(stamp.seal(&mut sector, lsn));
         self.device.write_at(0, &sector, Durability::Buffered).unwrap();

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use base::lock::{Mutex, OwnedGuard, Rank};
 use base::{Daddr, Lsn};
-use format::stamp::Stamp;
+use format::metadata_header::HeaderLayout;
 use smallvec::SmallVec;
 
 use super::chunks::Chunks;
@@ -262,7 +262,7 @@ impl Content {
         self.in_flight |= &changed;
         self.ordered = false;
         if !self.inodes
-            && let Some(stamp) = Stamp::of(&self.bytes)
+            && let Some(stamp) = HeaderLayout::of(&self.bytes)
         {
             stamp.seal(&mut self.bytes, lsn);
         }

@@ -2,7 +2,7 @@
 
 use format::log::buffer::{CHUNK_BYTES, flags};
 use format::log::item::ItemType;
-use format::stamp::Stamp;
+use format::metadata_header::HeaderLayout;
 
 use super::buffer::{Extent, Segments};
 use super::chunks::Chunks;
@@ -17,7 +17,7 @@ pub struct BufferImage {
     bytes: Box<[u8]>,
     chunks: Chunks,
     /// What the buffer's magic says that it is.
-    stamp: Option<&'static Stamp>,
+    stamp: Option<&'static HeaderLayout>,
     /// As the log has them: with the kind of buffer above.
     flags: u16,
     /// Kept beside the chunks as both are asked for at each commit.
@@ -61,7 +61,7 @@ impl BufferImage {
     pub fn add(&mut self, from: &[u8], chunks: &Chunks, inodes: bool) {
         copy(&mut self.bytes, from, chunks);
         if self.stamp.is_none_or(|stamp| !stamp.is_of(from)) {
-            self.stamp = Stamp::of(from);
+            self.stamp = HeaderLayout::of(from);
         }
         let kind = self.stamp.map_or(0, |stamp| stamp.kind.code());
         self.flags = u16::from(kind) << flags::KIND_SHIFT | if inodes { flags::INODE_BUFFER } else { 0 };

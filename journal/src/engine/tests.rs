@@ -9,7 +9,7 @@ use base::{Daddr, Lsn};
 use block::{Device, Durability, MemoryDevice};
 use format::damage::Damage;
 use format::log::item::ItemType;
-use format::stamp::Stamp;
+use format::metadata_header::HeaderLayout;
 use parking_lot::Mutex;
 
 use super::buffer::Extent;
@@ -73,7 +73,7 @@ fn a_change_reaches_its_place_sealed_and_only_then() {
     assert_eq!(bench.unlogged.write_home(&*bench.device).unwrap(), 0);
     let bytes = bench.on_disk(block(3));
     assert_eq!(&bytes[1000..1004], b"text");
-    assert!(Stamp::of(&bytes).unwrap().checksum_holds(&bytes));
+    assert!(HeaderLayout::of(&bytes).unwrap().checksum_holds(&bytes));
 }
 
 #[test]

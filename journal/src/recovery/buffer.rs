@@ -5,8 +5,8 @@ use format::Damage;
 use format::damage::Place;
 use format::inode::{CRC_OFFSET, MAGIC as INODE_MAGIC, RawInode};
 use format::log::buffer::{BufferFormat, BufferKind};
+use format::metadata_header::HeaderLayout;
 use format::ondisk::{OnDisk, U16};
-use format::stamp::Stamp;
 use format::superblock::Superblock;
 
 use super::order;
@@ -123,7 +123,7 @@ fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut Context<'_>) 
         AttrRemote => {
             // Each block of a value has a header of its own.
             let sealed = bytes.chunks_mut(context.geometry.block_size as usize).all(|block| {
-                Stamp::of(block).is_some_and(|stamp| stamp.kind == kind && stamp.seal(block, lsn))
+                HeaderLayout::of(block).is_some_and(|stamp| stamp.kind == kind && stamp.seal(block, lsn))
             });
             return if sealed { Ok(()) } else { Err(wrong_magic(kind)) };
         }
@@ -133,7 +133,7 @@ fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut Context<'_>) 
         }
         _ => {}
     }
-    match Stamp::of(bytes) {
+    match HeaderLayout::of(bytes) {
         Some(stamp) if kind == Untold || stamp.kind == kind => {
             stamp.seal(bytes, lsn);
             Ok(())

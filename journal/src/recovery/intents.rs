@@ -6,7 +6,7 @@ use std::fmt;
 use base::{Ino, Lsn};
 use format::damage::Damage;
 use format::log::attr::{AttrIntent, AttrOperation};
-use format::log::exchange::Exchange;
+use format::log::exchange::ExchangeIntent;
 use format::log::intent::{self, CountTarget, FreeTarget, MapTarget};
 use format::log::item::ItemType;
 
@@ -41,7 +41,7 @@ pub enum Body {
     /// Change an extended attribute or a parent pointer.
     Attr(Box<AttrChange>),
     /// Exchange ranges of two files.
-    Exchange(Exchange),
+    Exchange(ExchangeIntent),
 }
 
 /// A change of one attribute, as [`AttrIntent`] has it.
@@ -94,7 +94,7 @@ impl Intent {
                 (attr.id, Body::Attr(Box::new(AttrChange::of(&attr))))
             }
             ItemType::Xmi => {
-                Exchange::parse(region).map(|exchange| (exchange.id, Body::Exchange(exchange)))?
+                ExchangeIntent::parse(region).map(|exchange| (exchange.id, Body::Exchange(exchange)))?
             }
             _ => return Ok(None),
         };

@@ -5,12 +5,12 @@
 //! strictly, siblings are not followed, and no more blocks are visited than the inode claims.
 
 use base::{AgBlock, AgNumber, Ino};
-use format::btree::{Block, BmBt, Body, Btree, LongHeader, MAX_LEVELS};
+use format::btree::{BmBt, Btree, BtreeBlock, BtreeBlockBody, LongHeader, MAX_LEVELS};
 use format::damage::{Damage, Place};
 use format::inode::{BmapRootView, Dinode, Fork, ForkKind};
 use format::log::inode::{InodeFormat, fields};
+use format::metadata_header::HeaderLayout;
 use format::ondisk::{OnDisk, U64};
-use format::stamp::Stamp;
 
 use super::replay::{At, Context, Failure};
 
@@ -56,7 +56,8 @@ impl Walk<'_, '_> {
     fn block(&mut self, pointer: U64, level: u16) -> Result<Vec<U64>, Failure> {
         const NAME: &str = "extent map tree";
         let geometry = &self.context.geometry;
-        let located: Option<(AgNumber, AgBlock)> = format::btree::Pointer::locate(&pointer, geometry, None);
+        let located: Option<(AgNumber, AgBlock)> =
+            format::btree::BtreePointer::locate(&pointer, geometry, None);
         let Some((ag, block)) = located.filter(|_| self.left > 0 && u32::from(level) < MAX_LEVELS) else {
             let damage =
                 Damage::new(NAME, "ptr", "a block of the volume, and no more than the inode has", pointer);
@@ -75,9 +76,9 @@ impl Walk<'_, '_> {
             let damage = Damage::new(NAME, "level", level, header.level);
             return Err(Failure::Damage(place, damage));
         }
-        let pointers = match Block::<BmBt>::body(&bytes, &self.context.geometry, &header).at(place)? {
-            Body::Leaf(_) => Vec::new(),
-            Body::Node(_, pointers) => pointers.to_vec(),
+        let pointers = match BtreeBlock::<BmBt>::body(&bytes, &self.context.geometry, &header).at(place)? {
+            BtreeBlockBody::Leaf(_) => Vec::new(),
+            BtreeBlockBody::Node(_, pointers) => pointers.to_vec(),
         };
         if header.owner.get() != self.ino.get() {
             const OWNER: usize = std::mem::offset_of!(LongHeader, owner);
@@ -85,7 +86,7 @@ impl Walk<'_, '_> {
                 owner.copy_from_slice(&self.ino.get().to_be_bytes());
             }
             // The LSN stays: only the owner is new.
-            if let Some(stamp) = Stamp::of(&bytes) {
+            if let Some(stamp) = HeaderLayout::of(&bytes) {
                 stamp.seal(&mut bytes, base::Lsn(header.lsn.get()));
             }
             self.context.buffers.get_mut(daddr, size)?.copy_from_slice(&bytes);

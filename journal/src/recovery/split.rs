@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Daddr, FsBlock, Ino, Lsn};
 use format::Geometry;
-use format::btree::{Block, BmBt, Body, Identity, Pointer};
+use format::btree::{BmBt, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreePointer};
 use format::dabtree::BlkInfo;
 use format::damage::{Damage, Place};
 use format::dir::DirHeader;
 use format::extent::{Extent, RawExtent};
 use format::inode::{BmapRootView, Dinode, FileType, Fork, ForkKind};
 use format::log::buffer::BufferKind;
+use format::metadata_header::HeaderLayout;
 use format::ondisk::{OnDisk, U64};
-use format::stamp::Stamp;
 
 use super::replay::{At, Context, Failure};
 
@@ -169,16 +169,17 @@ fn walk(
         let (ag, block) = pointer.locate(geometry, None).ok_or_else(outside).at(Place::ino(ino))?;
         let bytes = context.buffers.get(geometry.ag_block_daddr(ag, block), geometry.block_size as usize)?;
         let place = Place::block(ag, block).of_inode(ino);
-        let identity = Identity { ag, block, ino: Some(ino) };
-        match Block::<BmBt>::verify(bytes, geometry, identity, level).at(place)?.body {
-            Body::Leaf([]) => {
+        let identity = BtreeBlockIdentity { ag, block, ino: Some(ino) };
+        match BtreeBlock::<BmBt>::verify(bytes, geometry, identity, level).at(place)?.body {
+            BtreeBlockBody::Leaf([]) => {
                 return Err(Failure::Damage(
                     place,
                     Damage::new("extent map tree", "numrecs", "at least 1", 0),
                 ));
             }
-            Body::Leaf(raw) => raw.iter().try_for_each(|raw| blocks.take(raw)).at(place)?,
-            Body::Node(_, below) => pending.extend(below.iter().rev().map(|at| (*at, level - 1))), // verified: not 0
+            BtreeBlockBody::Leaf(raw) => raw.iter().try_for_each(|raw| blocks.take(raw)).at(place)?,
+            // A verified level is never 0.
+            BtreeBlockBody::Node(_, below) => pending.extend(below.iter().rev().map(|at| (*at, level - 1))),
         }
     }
     Ok(())
@@ -214,7 +215,7 @@ fn seal_directory(
 
 /// Seals a block that says that it is this directory's and lies here.
 fn seal_block(ino: Ino, bytes: &mut [u8], block: &[Piece], lsn: Lsn, context: &Context<'_>) -> bool {
-    let (Some(stamp), Some(first)) = (Stamp::of(bytes), block.first()) else { return false };
+    let (Some(stamp), Some(first)) = (HeaderLayout::of(bytes), block.first()) else { return false };
     let owner = match stamp.kind {
         BufferKind::DirBlock | BufferKind::DirData | BufferKind::DirFree => {
             DirHeader::view(bytes).map(|h| h.owner)

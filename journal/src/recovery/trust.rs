@@ -24,7 +24,7 @@
 use base::Lsn;
 use format::Geometry;
 use format::inode::{Dinode, RawInode};
-use format::stamp::Stamp;
+use format::metadata_header::HeaderLayout;
 
 use base::{Daddr, Ino};
 
@@ -76,7 +76,7 @@ pub const TABLE: &[(Row, bool)] = &[
 impl Found {
     /// Looks at a buffer.
     pub fn block(bytes: &[u8], geometry: &Geometry, daddr: Daddr) -> Self {
-        let Some(stamp) = Stamp::of(bytes) else { return Self::Nothing };
+        let Some(stamp) = HeaderLayout::of(bytes) else { return Self::Nothing };
         if !stamp.checksum_holds(bytes) {
             return Self::Torn;
         }

@@ -1,7 +1,7 @@
 //! Transactions from operations.
 
 use base::Lsn;
-use format::log::operation::{Operation, client, flags};
+use format::log::operation::{LogOperation, client, flags};
 
 use super::items;
 use super::volume::TestVolume;
@@ -10,7 +10,7 @@ use crate::synth::{Op, cut};
 
 fn push(assembler: &mut Assembler, op: &Op) -> Option<Transaction> {
     let operation =
-        Operation { offset: 0, tid: op.tid, client: client::TRANSACTION, flags: op.flags, data: &op.data };
+        LogOperation { offset: 0, tid: op.tid, client: client::TRANSACTION, flags: op.flags, data: &op.data };
     assembler.push(Lsn::new(1, 0), &operation).unwrap()
 }
 
@@ -64,7 +64,7 @@ fn malformed_transactions_are_errors() {
     let try_all = |operations: &[Op], most: u64| {
         let mut assembler = Assembler::new(most);
         operations.iter().find_map(|op| {
-            let operation = Operation {
+            let operation = LogOperation {
                 offset: 0,
                 tid: op.tid,
                 client: client::TRANSACTION,

@@ -6,8 +6,8 @@ use format::inode::{MAGIC, RawInode, S_IFMT};
 use format::log::buffer::{BufferKind, RawBufferFormat, flags};
 use format::log::inode::{RawInodeFormat, RawLogInode, fields};
 use format::log::item::ItemType;
+use format::metadata_header::HeaderLayout;
 use format::ondisk::{LeU16, LeU32, LeU64, U32, U64};
-use format::stamp::Stamp;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::volume::UUID;
@@ -56,7 +56,7 @@ pub fn block(daddr: u64, fill: u8, lsn: Lsn) -> Vec<u8> {
         ..ShortHeader::new_zeroed()
     };
     block[..size_of::<ShortHeader>()].copy_from_slice(header.as_bytes());
-    assert!(Stamp::of(&block).unwrap().seal(&mut block, lsn));
+    assert!(HeaderLayout::of(&block).unwrap().seal(&mut block, lsn));
     block
 }
 

@@ -12,8 +12,8 @@ use format::inode::{Dinode, ForkKind, RawInode};
 use format::log::buffer::{BufferKind, flags};
 use format::log::inode::fields;
 use format::log::item::ItemType;
+use format::metadata_header::HeaderLayout;
 use format::ondisk::{OnDisk, U16, U32, U64};
-use format::stamp::Stamp;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::items::{self, Item};
@@ -48,7 +48,7 @@ fn tally(report: &Report, kind: ItemType) -> Tally {
 /// A block's fill at a chunk, and its LSN. It must be sealed.
 fn look(volume: &TestVolume, daddr: u64, chunk: usize) -> (u8, Option<Lsn>) {
     let block = volume.read(daddr, 4096);
-    let stamp = Stamp::of(&block).unwrap();
+    let stamp = HeaderLayout::of(&block).unwrap();
     assert!(stamp.checksum_holds(&block), "block at {daddr} is not sealed");
     (block[chunk * 128 + 127], stamp.lsn(&block))
 }
@@ -289,7 +289,7 @@ fn a_tree_whose_root_moved_to_another_inode_gets_its_new_owner() {
             let most = (4096 - 72) / 16;
             block[72 + most * 8..][..8].copy_from_slice(&pointer.to_be_bytes());
         }
-        assert!(Stamp::of(&block).unwrap().seal(&mut block, Lsn(77)));
+        assert!(HeaderLayout::of(&block).unwrap().seal(&mut block, Lsn(77)));
         volume.write(daddr, &block);
     };
     put(8 * 300, long(1, 1, 8 * 300), Some(301));
@@ -304,7 +304,7 @@ fn a_tree_whose_root_moved_to_another_inode_gets_its_new_owner() {
         let block = volume.read(daddr, 4096);
         let header = LongHeader::view(&block).unwrap();
         assert_eq!((header.owner.get(), header.lsn.get()), (140, 77));
-        assert!(Stamp::of(&block).unwrap().checksum_holds(&block));
+        assert!(HeaderLayout::of(&block).unwrap().checksum_holds(&block));
     }
     let slot = slot(&volume, 140);
     let inode = Dinode::verify(&slot, &volume.superblock.geometry, Ino(140)).unwrap();
@@ -327,7 +327,7 @@ fn a_directory_block_in_two_extents_is_sealed_as_one() {
             ..DirHeader::new_zeroed()
         };
         block[..size_of::<DirHeader>()].copy_from_slice(header.as_bytes());
-        assert!(Stamp::of(&block).unwrap().seal(&mut block, Lsn(0)));
+        assert!(HeaderLayout::of(&block).unwrap().seal(&mut block, Lsn(0)));
         volume.write(DADDRS[0], &block[..4096]);
         volume.write(DADDRS[1], &block[4096..]);
 
@@ -345,7 +345,7 @@ fn a_directory_block_in_two_extents_is_sealed_as_one() {
         );
         let (lsns, report) = replayed(&volume, &[transaction]);
         let whole = [volume.read(DADDRS[0], 4096), volume.read(DADDRS[1], 4096)].concat();
-        let stamp = Stamp::of(&whole).unwrap();
+        let stamp = HeaderLayout::of(&whole).unwrap();
         assert!(stamp.checksum_holds(&whole), "{pieces:?}");
         assert_eq!(stamp.lsn(&whole), Some(lsns[0]));
         assert!(pieces.iter().all(|n| whole[n * 4096 + 640] == 9));

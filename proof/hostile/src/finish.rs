@@ -1,7 +1,7 @@
 //! A target for what recovery does last: intents that ask for anything, on volumes that may be damaged, too.
 
 use base::{FileBlock, FsBlock, Ino, Lsn};
-use format::log::exchange::Exchange;
+use format::log::exchange::ExchangeIntent;
 use format::log::intent::{CountTarget, FreeTarget, MapTarget};
 use format::log::item::ItemType;
 use journal::recovery::{Body, Intent};
@@ -102,14 +102,14 @@ impl Asked {
         Intent { lsn: Lsn::new(1, 0), kind, id, body }
     }
 
-    fn exchange(&self, damaged: &Damaged, id: u64) -> Exchange {
+    fn exchange(&self, damaged: &Damaged, id: u64) -> ExchangeIntent {
         let files = [self.ino(3, damaged), self.ino(2, damaged)];
         let generation = |ino| {
             let volume = Volume::open(damaged.device.clone()).ok();
             let inode = volume.and_then(|volume| volume.inode(ino).ok());
             inode.map_or(0, |inode| inode.dinode().core.generation.get())
         };
-        Exchange {
+        ExchangeIntent {
             id,
             files,
             generations: files.map(generation),

@@ -4,10 +4,10 @@ use base::Lsn;
 use format::inode::{Dinode, ForkKind, RawInode};
 use format::log::attr::AttrIntent;
 use format::log::buffer::BufferFormat;
-use format::log::exchange::Exchange;
+use format::log::exchange::ExchangeIntent;
 use format::log::icreate::InodeCreate;
 use format::log::inode::{InodeFormat, RawLogInode, root_to_disk};
-use format::log::operation::Operations;
+use format::log::operation::LogOperations;
 use format::log::quota::{self, DquotFormat};
 use format::log::record::{self, RecordHeader};
 use format::log::{BLOCK_BYTES, intent, item};
@@ -44,7 +44,7 @@ pub fn log_record(data: &[u8]) {
     let _ = header.restore_data(&mut bytes);
     let payload = bytes.get(header.header_blocks as usize * BLOCK_BYTES..).unwrap_or(&[]);
     let payload = payload.get(..header.len as usize).unwrap_or(payload);
-    let operations = Operations::new(payload, header.operations);
+    let operations = LogOperations::new(payload, header.operations);
     let count = operations.inspect(|operation| operation.iter().for_each(|one| region(one.data))).count();
     // An operation takes at least twelve bytes, and one error ends the walk.
     assert!(count <= payload.len() / 12 + 1);
@@ -84,7 +84,7 @@ fn region(bytes: &[u8]) {
         assert!(buffer.runs().all(|run| run.end() <= buffer.bytes()));
         let _ = (buffer.kind().words(), buffer.is_cancel(), buffer.is_inode_buffer(), buffer.is_quota());
     }
-    let _ = Exchange::parse(bytes);
+    let _ = ExchangeIntent::parse(bytes);
     let _ = DquotFormat::parse(bytes);
     let _ = quota::parse_off(bytes);
     if let Ok(create) = InodeCreate::parse(bytes)

@@ -2,16 +2,16 @@
 
 use base::{Daddr, FileBlock};
 use format::attr::leaf::AttrLeaf;
-use format::attr::parent::Parent;
+use format::attr::parent::ParentPointer;
 use format::attr::shortform::AttrShortform;
-use format::attr::{self, Attr, Value, acl, remote};
-use format::dabtree::{self, Node, Tree};
-use format::dir::data::{Data, Region};
-use format::dir::free::Free;
-use format::dir::leaf::Leaf;
+use format::attr::{self, Attr, AttrValue, acl, remote};
+use format::dabtree::{self, DaNode, DaTree};
+use format::dir::data::{DataBlock, DataRegion};
+use format::dir::free::FreeBlock;
+use format::dir::leaf::DirLeaf;
 use format::dir::shortform::Shortform;
-use format::dir::{self, Entry};
-use format::{ForkBlock, Geometry, dquot, payload, symlink};
+use format::dir::{self, DirEntry};
+use format::{ForkBlock, Geometry, dquot, remote_block, symlink};
 
 use crate::input::Input;
 use crate::shape::{self, UUID};
@@ -41,7 +41,7 @@ fn stamp_payload(block: &mut [u8], magic: u32, at: ForkBlock, offset: u32) {
     let (blkno, owner) = (at.daddr.get().to_be_bytes(), at.ino.get().to_be_bytes());
     let fields =
         [(0, &magic.to_be_bytes()[..]), (4, &offset.to_be_bytes()), (16, &UUID), (32, &owner), (40, &blkno)];
-    stamp::fields(block, &fields, payload::CRC_OFFSET);
+    stamp::fields(block, &fields, remote_block::CRC_OFFSET);
 }
 
 /// A block of a directory: entries, their index, or the index of free space.
@@ -58,7 +58,7 @@ pub fn dir_block(data: &[u8]) {
         }
         2 => {
             stamp_dir(&mut block, dir::free::MAGIC, at);
-            if let Ok(free) = Free::verify(&block, &geometry, at) {
+            if let Ok(free) = FreeBlock::verify(&block, &geometry, at) {
                 assert!(free.bests.len() <= dir::free::max_bests(&geometry));
                 let _ = free.audit();
             }
@@ -69,7 +69,7 @@ pub fn dir_block(data: &[u8]) {
                 [dir::leaf::LEAF1_MAGIC, dir::leaf::LEAFN_MAGIC][usize::from(kind - 3)],
                 at,
             );
-            if let Ok(leaf) = Leaf::verify(&block, &geometry, at) {
+            if let Ok(leaf) = DirLeaf::verify(&block, &geometry, at) {
                 let _ = leaf.audit();
                 let hashes = leaf.entries.iter().map(|entry| entry.hashval.get()).chain([
                     0,
@@ -83,16 +83,16 @@ pub fn dir_block(data: &[u8]) {
                 }
             }
         }
-        _ => node(&mut block, Tree::Dir, &geometry, at),
+        _ => node(&mut block, DaTree::Dir, &geometry, at),
     }
 }
 
 fn dir_data(block: &[u8], geometry: &Geometry, at: ForkBlock) {
-    let Ok(data) = Data::verify(block, geometry, at) else { return };
+    let Ok(data) = DataBlock::verify(block, geometry, at) else { return };
     // Every region takes at least eight bytes, so there is an end even in a block full of damage.
     let most = block.len() / 8 + 1;
     let regions = data.regions().take(most + 1).inspect(|region| {
-        if let Ok(Region::Entry(entry)) = region {
+        if let Ok(DataRegion::Entry(entry)) = region {
             dir_entry(entry, geometry);
         }
     });
@@ -112,7 +112,7 @@ fn dir_data(block: &[u8], geometry: &Geometry, at: ForkBlock) {
     }
 }
 
-fn dir_entry(entry: &Entry<'_>, geometry: &Geometry) {
+fn dir_entry(entry: &DirEntry<'_>, geometry: &Geometry) {
     assert!(!entry.name.is_empty() && entry.name.len() <= 255);
     entry.file_type();
     entry.pointer.split(geometry);
@@ -120,9 +120,9 @@ fn dir_entry(entry: &Entry<'_>, geometry: &Geometry) {
     let _ = (entry.is_dot(), entry.is_dot_dot());
 }
 
-fn node(block: &mut [u8], tree: Tree, geometry: &Geometry, at: ForkBlock) {
+fn node(block: &mut [u8], tree: DaTree, geometry: &Geometry, at: ForkBlock) {
     stamp_index(block, dabtree::NODE_MAGIC, at);
-    if let Ok(node) = Node::verify(block, geometry, tree, at, None) {
+    if let Ok(node) = DaNode::verify(block, geometry, tree, at, None) {
         let _ = node.audit();
         for hash in [0, 1, node.last_hash(), u32::MAX] {
             if let Some(index) = node.child_for(hash) {
@@ -156,7 +156,7 @@ pub fn attr_block(data: &[u8]) {
     let (kind, offset, length) = (input.u8() % 4, input.u32() % 65536, input.u32() % 65537);
     let mut block = input.block(geometry.block_size as usize);
     match kind {
-        0 => node(&mut block, Tree::Attr, &geometry, at),
+        0 => node(&mut block, DaTree::Attr, &geometry, at),
         1 => {
             stamp_payload(&mut block, remote::MAGIC, at, offset);
             if let Ok(part) = remote::verify(&block, &geometry, at, offset, length) {
@@ -186,8 +186,8 @@ fn attribute(attr: &Attr<'_>, geometry: &Geometry) {
     attr.hash(geometry);
     attr.namespace.prefix();
     acl::linux_name(attr.namespace, attr.name);
-    let _ = Parent::verify(attr, geometry);
-    if let Value::Inline(value) = attr.value {
+    let _ = ParentPointer::verify(attr, geometry);
+    if let AttrValue::Inline(value) = attr.value {
         assert_eq!(value.len(), attr.value.length());
         if let Ok(linux) = acl::to_linux(value) {
             assert!(linux.len() <= value.len());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use format::inode::{Dinode, FileType, Fork, ForkKind};
 use format::log::BLOCK_BYTES;
-use format::log::operation::Operations;
+use format::log::operation::LogOperations;
 use format::log::record::RecordHeader;
 
 use crate::images::{self, Image, Seal, Site};
@@ -177,7 +177,7 @@ impl Seeds {
             return;
         }
         let payload = restored.get(header.header_blocks as usize * BLOCK_BYTES..).unwrap_or(&[]);
-        for operation in Operations::new(payload, header.operations).flatten() {
+        for operation in LogOperations::new(payload, header.operations).flatten() {
             let length = operation.data.len().min(2047);
             let data = operation.data.get(..length).unwrap_or(&[]);
             let kind = data.get(..2).unwrap_or(&[]);

@@ -6,7 +6,8 @@ use format::agf::RawAgf;
 use format::agfl::Agfl;
 use format::agi::RawAgi;
 use format::btree::{
-    Block, BmBt, BnoBt, Body, Btree, CntBt, FinoBt, Header, Identity, InoBt, Pointer, RefcountBt, RmapBt,
+    BmBt, BnoBt, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreeHeader, BtreePointer, CntBt,
+    FinoBt, InoBt, RefcountBt, RmapBt,
 };
 use format::extent::{Extent, RawExtent};
 use format::inode::{self, Dinode, FileType, Fork, ForkKind};
@@ -158,17 +159,17 @@ fn block_of<T: Btree>(mut input: Input<'_>, geometry: &Geometry) {
         if long { ([24, 40, 56], &long_owner) } else { ([16, 32, 48], &short_owner) };
     let identity = [(0, &magic[..]), (4, &level_bytes), (at[0], &daddr), (at[1], &UUID), (at[2], owner)];
     stamp::fields(&mut bytes, &identity, T::Header::CRC_OFFSET);
-    let identity = Identity { ag, block, ino };
-    let Ok(verified) = Block::<T>::verify(&bytes, geometry, identity, level) else { return };
+    let identity = BtreeBlockIdentity { ag, block, ino };
+    let Ok(verified) = BtreeBlock::<T>::verify(&bytes, geometry, identity, level) else { return };
     verified.header.siblings();
     match verified.body {
-        Body::Leaf(records) => {
+        BtreeBlockBody::Leaf(records) => {
             assert!(records.len() <= T::max_records(geometry));
             for (left, right) in records.iter().zip(records.iter().skip(1)) {
                 T::in_order(left, right);
             }
         }
-        Body::Node(keys, pointers) => {
+        BtreeBlockBody::Node(keys, pointers) => {
             assert_eq!(keys.len(), pointers.len());
             for (left, right) in keys.iter().zip(keys.iter().skip(1)) {
                 T::keys_in_order(left, right);

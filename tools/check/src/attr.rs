@@ -3,9 +3,9 @@
 use base::{FileBlock, Ino};
 use format::attr::leaf::{AttrLeaf, AttrLeafEntry};
 use format::attr::shortform::AttrShortform;
-use format::attr::{Attr, Namespace, Value, acl, remote};
-use format::dabtree::Tree;
-use format::identity::ForkBlock;
+use format::attr::{Attr, AttrValue, Namespace, acl, remote};
+use format::dabtree::DaTree;
+use format::fork_block::ForkBlock;
 use format::inode::{Dinode, Fork, ForkKind};
 use format::{Damage, Place};
 
@@ -73,7 +73,7 @@ impl AttrCheck {
         let mut run = Run::default();
         let value = &mut self.value;
         let mut visit = |bytes: &[u8], at: ForkBlock| subject.check_leaf(bytes, at, &mut run, value);
-        let tree = self.tree.walk(volume, blocks, Tree::Attr, FileBlock(0), mapped, &mut visit);
+        let tree = self.tree.walk(volume, blocks, DaTree::Attr, FileBlock(0), mapped, &mut visit);
         let total = subject.total;
         let used = tree.blocks + total.remote_blocks;
         if tree.complete && !total.incomplete && !total.damaged && used != mapped {
@@ -181,8 +181,10 @@ impl Subject<'_> {
         }
         let is_acl = acl::linux_name(attr.namespace, attr.name).is_some();
         match (attr.value, value) {
-            (Value::Inline(bytes), _) if is_acl => self.check_acl(bytes),
-            (Value::Remote { block, length }, Some(batch)) => self.check_value(block, length, is_acl, batch),
+            (AttrValue::Inline(bytes), _) if is_acl => self.check_acl(bytes),
+            (AttrValue::Remote { block, length }, Some(batch)) => {
+                self.check_value(block, length, is_acl, batch)
+            }
             _ => (),
         }
     }
@@ -263,7 +265,7 @@ fn same_name(left: &Attr<'_>, right: &Attr<'_>) -> bool {
 fn key(attr: &Attr<'_>) -> Vec<u8> {
     let mut key = vec![attr.namespace as u8];
     key.extend_from_slice(attr.name);
-    if let (Namespace::Parent, Value::Inline(value)) = (attr.namespace, attr.value) {
+    if let (Namespace::Parent, AttrValue::Inline(value)) = (attr.namespace, attr.value) {
         key.push(0);
         key.extend_from_slice(value);
     }

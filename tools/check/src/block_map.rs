@@ -5,7 +5,7 @@ use std::ops::Range;
 use base::{Daddr, FileBlock, FsBlock, Ino};
 use block::ReadRequest;
 use format::extent::Extent;
-use format::identity::ForkBlock;
+use format::fork_block::ForkBlock;
 use format::{Damage, Geometry, Place};
 
 use crate::volume::Volume;

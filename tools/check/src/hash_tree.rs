@@ -6,8 +6,8 @@
 //! Levels only go down, and no more blocks are entered than the fork has: a walk ends, whatever the disk says.
 
 use base::FileBlock;
-use format::dabtree::{self, BlkInfo, MAX_DEPTH, NODE_MAGIC, Node, NodeEntry, Tree};
-use format::identity::ForkBlock;
+use format::dabtree::{self, BlkInfo, DaNode, DaTree, MAX_DEPTH, NODE_MAGIC, NodeEntry};
+use format::fork_block::ForkBlock;
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
 
@@ -43,7 +43,7 @@ pub(crate) struct HashTree {
 struct Walk<'w> {
     volume: &'w Volume<'w>,
     map: &'w BlockMap,
-    tree: Tree,
+    tree: DaTree,
     levels: [Level; MAX_DEPTH as usize + 1],
     /// Blocks that may still be entered.
     budget: u64,
@@ -65,7 +65,7 @@ impl HashTree {
         &mut self,
         volume: &Volume<'_>,
         map: &BlockMap,
-        tree: Tree,
+        tree: DaTree,
         root: FileBlock,
         most: u64,
         visit: &mut VisitLeaf<'_>,
@@ -82,8 +82,8 @@ impl HashTree {
 impl Walk<'_> {
     fn log(&self) -> u8 {
         match self.tree {
-            Tree::Dir => self.volume.geometry.dir_block_log,
-            Tree::Attr => 0,
+            DaTree::Dir => self.volume.geometry.dir_block_log,
+            DaTree::Attr => 0,
         }
     }
 
@@ -137,7 +137,7 @@ impl Walk<'_> {
         visit: &mut VisitLeaf<'_>,
     ) {
         let geometry = &self.volume.geometry;
-        let checked = Node::verify(bytes, geometry, self.tree, at, parent.map(|(level, _)| level))
+        let checked = DaNode::verify(bytes, geometry, self.tree, at, parent.map(|(level, _)| level))
             .and_then(|node| node.audit().map(|()| node));
         let node = match checked {
             Ok(node) => node,

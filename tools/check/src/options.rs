@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use block::{Device, DeviceError};
-use format::superblock::Refusal;
+use format::superblock::SuperblockError;
 
 use crate::finding::Counts;
 
@@ -115,7 +115,7 @@ impl Summary {
 #[non_exhaustive]
 pub enum CheckError {
     /// The volume is not one that can be checked.
-    Refused(Refusal),
+    Refused(SuperblockError),
     /// The device failed at a place without which nothing can be checked.
     Device(DeviceError),
     /// The temporary file for lists over the memory budget failed.
@@ -149,8 +149,8 @@ impl std::error::Error for CheckError {
     }
 }
 
-impl From<Refusal> for CheckError {
-    fn from(refusal: Refusal) -> Self {
+impl From<SuperblockError> for CheckError {
+    fn from(refusal: SuperblockError) -> Self {
         Self::Refused(refusal)
     }
 }

@@ -5,7 +5,7 @@
 
 use base::Ino;
 use format::attr::Attr;
-use format::attr::parent::Parent;
+use format::attr::parent::ParentPointer;
 use format::{Damage, Geometry, Place};
 
 use crate::inode_map::{AgInodes, state};
@@ -34,7 +34,8 @@ fn mix(word: u64) -> u64 {
 
 /// The fingerprint of an attribute that is a parent pointer and verified as such.
 pub(crate) fn of_attr(attr: &Attr<'_>, geometry: &Geometry) -> u64 {
-    Parent::verify(attr, geometry).map_or(0, |parent| fingerprint(parent.ino, parent.generation, parent.name))
+    ParentPointer::verify(attr, geometry)
+        .map_or(0, |parent| fingerprint(parent.ino, parent.generation, parent.name))
 }
 
 /// Reports an inode whose parent pointers are not its directory entries.

@@ -3,7 +3,7 @@
 use base::{FileBlock, Ino};
 use format::inode::{Dinode, Fork, ForkKind};
 use format::ondisk::OnDisk;
-use format::payload::PayloadHeader;
+use format::remote_block::RemoteBlockHeader;
 use format::symlink::{self, MAX_TARGET};
 use format::{Damage, Place};
 
@@ -54,7 +54,7 @@ fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &Bloc
             Ok(part) => target.extend_from_slice(part),
             Err(damage) => return volume.error(at.place(), damage),
         }
-        if let Some(header) = PayloadHeader::view(bytes) {
+        if let Some(header) = RemoteBlockHeader::view(bytes) {
             volume.check_lsn(at.place(), NAME, header.lsn.get());
         }
         block = FileBlock(block.get() + count);

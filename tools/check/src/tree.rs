@@ -1,8 +1,8 @@
 //! A walk over the leaves of any B+tree, which verifies every block it passes.
 //!
-//! Checked: each block by itself (`format::btree::Block::verify`), its level, its neighbours both ways, the order of
-//! records and keys within a block and across blocks, the parent's keys (for reverse mappings the high ones too), and
-//! that no block but the root is less than half full.
+//! Checked: each block by itself (`format::btree::BtreeBlock::verify`), its level, its neighbours both ways, the order
+//! of records and keys within a block and across blocks, the parent's keys (for reverse mappings the high ones too),
+//! and that no block but the root is less than half full.
 //!
 //! # Invariants
 //! One block is held per level. Levels only go down, and once anything was found wrong, a block that was seen before
@@ -11,7 +11,10 @@
 use std::collections::HashSet;
 
 use base::{AgBlock, AgNumber, Ino};
-use format::btree::{self, Block, Body, Btree, FreeExtent, Header, Identity, Pointer, Rmap, RmapKey, rmap};
+use format::btree::{
+    self, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreeHeader, BtreePointer, FreeExtent, Rmap,
+    RmapKey, rmap,
+};
 use format::inode::BmapRootView;
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
@@ -22,7 +25,7 @@ use crate::volume::Volume;
 /// What the walk needs of a kind of tree beyond its layout.
 pub(crate) trait Checked: Btree<Record: Copy, Key: Copy> {
     /// Whether the parent's key is what it must be for a child whose body is given: `false` is damage.
-    fn high_key_matches(_key: &Self::Key, _child: &Body<'_, Self>) -> bool
+    fn high_key_matches(_key: &Self::Key, _child: &BtreeBlockBody<'_, Self>) -> bool
     where
         Self: Sized,
     {
@@ -59,10 +62,10 @@ checked! {
 }
 
 impl Checked for btree::RmapBt {
-    fn high_key_matches(key: &RmapKey, child: &Body<'_, Self>) -> bool {
+    fn high_key_matches(key: &RmapKey, child: &BtreeBlockBody<'_, Self>) -> bool {
         let highest = match child {
-            Body::Leaf(records) => records.iter().map(highest_of_record).max(),
-            Body::Node(keys, _) => keys.iter().map(highest_of_key).max(),
+            BtreeBlockBody::Leaf(records) => records.iter().map(highest_of_record).max(),
+            BtreeBlockBody::Node(keys, _) => keys.iter().map(highest_of_key).max(),
         };
         highest == Some(highest_of_key(key))
     }
@@ -308,8 +311,8 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         bytes: &[u8],
     ) -> Option<usize> {
         let place = self.place(Some(target));
-        let identity = Identity { ag: target.0, block: target.1, ino: self.ino };
-        let block = match Block::<T>::verify(bytes, &self.volume.geometry, identity, level as u16) {
+        let identity = BtreeBlockIdentity { ag: target.0, block: target.1, ino: self.ino };
+        let block = match BtreeBlock::<T>::verify(bytes, &self.volume.geometry, identity, level as u16) {
             Ok(block) => block,
             Err(damage) => {
                 self.tell(Some(place), damage);
@@ -325,11 +328,11 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         }
         self.check_fill(level, place, block.header.numrecs().into());
         match block.body {
-            Body::Leaf(records) => {
+            BtreeBlockBody::Leaf(records) => {
                 self.check_records(place, records);
                 Some(records.len())
             }
-            Body::Node(keys, _) => {
+            BtreeBlockBody::Node(keys, _) => {
                 self.check_keys(level, place, keys);
                 Some(keys.len())
             }
@@ -369,12 +372,12 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         }
     }
 
-    fn check_key(&mut self, place: Place, key: &T::Key, body: &Body<'_, T>) {
+    fn check_key(&mut self, place: Place, key: &T::Key, body: &BtreeBlockBody<'_, T>) {
         let low = match body {
-            Body::Leaf(records) => records.first().is_some_and(|first| T::key_matches(key, first)),
+            BtreeBlockBody::Leaf(records) => records.first().is_some_and(|first| T::key_matches(key, first)),
             // Equal keys compare alike in both directions, whether or not the order allows equals to follow each
             // other.
-            Body::Node(keys, _) => {
+            BtreeBlockBody::Node(keys, _) => {
                 keys.first().is_some_and(|first| T::keys_in_order(key, first) == T::keys_in_order(first, key))
             }
         };

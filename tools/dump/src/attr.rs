@@ -1,12 +1,12 @@
 //! Extended attributes: within the inode, leaves, nodes, and blocks of values.
 
 use format::attr::leaf::{self, AttrLeaf, AttrLeafEntry, AttrLeafHeader, LocalName, RemoteName};
-use format::attr::parent::Record;
+use format::attr::parent::ParentRecord;
 use format::attr::shortform::{AttrShortform, AttrShortformEntry, AttrShortformHeader};
 use format::attr::{flags, remote};
-use format::dabtree::{self, BlkInfo, NODE_MAGIC, Node, Tree};
+use format::dabtree::{self, BlkInfo, DaNode, DaTree, NODE_MAGIC};
 use format::ondisk::OnDisk;
-use format::payload::PayloadHeader;
+use format::remote_block::RemoteBlockHeader;
 use format::{Damage, ForkBlock, Geometry, symlink};
 
 use crate::dir;
@@ -52,8 +52,8 @@ fn flag(bits: u8, mask: u8) -> Value {
 fn value_fields(value: &[u8], bits: u8) -> Struct {
     match value {
         [] => Struct::new(),
-        _ if bits & flags::PARENT != 0 && value.len() == Record::SIZE => {
-            Struct::from([("parent_dir", fields::structure::<Record>(Source::new(value)).into())])
+        _ if bits & flags::PARENT != 0 && value.len() == ParentRecord::SIZE => {
+            Struct::from([("parent_dir", fields::structure::<ParentRecord>(Source::new(value)).into())])
         }
         _ => Struct::from([("value", Value::Text(value.to_vec()))]),
     }
@@ -75,7 +75,8 @@ pub fn block(bytes: &[u8], geometry: &Geometry, at: ForkBlock) -> Shown {
         Some(NODE_MAGIC) => {
             let mut fields = Struct::new();
             dir::node(whole, ["hdr", "btree"], &mut fields);
-            let verdict = Node::verify(whole, geometry, Tree::Attr, at, None).and_then(|node| node.audit());
+            let verdict =
+                DaNode::verify(whole, geometry, DaTree::Attr, at, None).and_then(|node| node.audit());
             Shown::new(Type::Attr, fields).verified(verdict)
         }
         _ => crate::headers::raw(whole).verified(AttrLeaf::verify(whole, geometry, at).map(|_| ())),
@@ -93,15 +94,15 @@ pub fn symlink_block(bytes: &[u8], geometry: &Geometry, at: ForkBlock) -> Shown 
 
 /// The header of a block of bytes, and the bytes, as far as the block holds them.
 fn payload(whole: &[u8]) -> (Struct, Value) {
-    let header = fields::structure::<PayloadHeader>(Source::new(whole));
-    let room = whole.get(PayloadHeader::SIZE..).unwrap_or(&[]);
-    let count = PayloadHeader::view(whole).map_or(0, |raw| raw.bytes.get() as usize);
+    let header = fields::structure::<RemoteBlockHeader>(Source::new(whole));
+    let room = whole.get(RemoteBlockHeader::SIZE..).unwrap_or(&[]);
+    let count = RemoteBlockHeader::view(whole).map_or(0, |raw| raw.bytes.get() as usize);
     (header, Value::Text(room.get(..count).unwrap_or(room).to_vec()))
 }
 
 /// Where in a value a block says that its bytes belong, and the least length of that value.
 fn claimed_place(whole: &[u8]) -> (u32, u32) {
-    PayloadHeader::view(whole).map_or((0, 0), |raw| {
+    RemoteBlockHeader::view(whole).map_or((0, 0), |raw| {
         let (offset, bytes) = (raw.offset.get(), raw.bytes.get());
         (offset, offset.saturating_add(bytes))
     })

@@ -2,8 +2,8 @@
 //! it may be believed.
 
 use format::btree::{
-    Block, BmBt, BnoBt, Body, Btree, CntBt, FinoBt, Header, Identity, InoBt, REFCOUNT_COW, RefcountBt,
-    RmapBt, rmap,
+    BmBt, BnoBt, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreeHeader, CntBt, FinoBt, InoBt,
+    REFCOUNT_COW, RefcountBt, RmapBt, rmap,
 };
 use format::extent::{Extent, RawExtent};
 use format::ondisk::{Field, OnDisk};
@@ -16,7 +16,13 @@ use crate::types::Type;
 use crate::value::{Table, Value};
 
 /// A block of a tree of any kind. `level` is what its parent promised; without one, its own word is taken.
-pub fn block(kind: Type, bytes: &[u8], geometry: &Geometry, identity: Identity, level: Option<u16>) -> Shown {
+pub fn block(
+    kind: Type,
+    bytes: &[u8],
+    geometry: &Geometry,
+    identity: BtreeBlockIdentity,
+    level: Option<u16>,
+) -> Shown {
     let show = match kind {
         Type::Bnobt => of::<BnoBt>,
         Type::Cntbt => of::<CntBt>,
@@ -81,7 +87,7 @@ fn of<T: Btree>(
     kind: Type,
     bytes: &[u8],
     geometry: &Geometry,
-    identity: Identity,
+    identity: BtreeBlockIdentity,
     level: Option<u16>,
 ) -> Shown {
     let whole = bytes.get(..geometry.block_size as usize).unwrap_or(bytes);
@@ -100,8 +106,8 @@ fn of<T: Btree>(
         }
     }
     let mut shown = Shown::new(kind, fields);
-    let own = || T::Header::view(whole).map_or(0, Header::level);
-    let verified = Block::<T>::verify(whole, geometry, identity, level.unwrap_or_else(own));
+    let own = || T::Header::view(whole).map_or(0, BtreeHeader::level);
+    let verified = BtreeBlock::<T>::verify(whole, geometry, identity, level.unwrap_or_else(own));
     if let Some(block) = shown.object(verified) {
         shown.object(in_order(&block.body));
     }
@@ -109,12 +115,12 @@ fn of<T: Btree>(
 }
 
 /// Verifies the order of a block's records or keys.
-fn in_order<T: Btree>(body: &Body<'_, T>) -> Result<(), Damage> {
+fn in_order<T: Btree>(body: &BtreeBlockBody<'_, T>) -> Result<(), Damage> {
     let (what, broken) = match body {
-        Body::Leaf(records) => {
+        BtreeBlockBody::Leaf(records) => {
             ("recs", records.windows(2).position(|w| matches!(w, [l, r] if !T::in_order(l, r))))
         }
-        Body::Node(keys, _) => {
+        BtreeBlockBody::Node(keys, _) => {
             ("keys", keys.windows(2).position(|w| matches!(w, [l, r] if !T::keys_in_order(l, r))))
         }
     };
@@ -238,7 +244,7 @@ mod tests {
         let mut bytes = vec![0; geometry.block_size as usize];
         bytes[..4].copy_from_slice(b"AB3B");
         bytes[6..8].copy_from_slice(&[0xff, 0xff]);
-        let identity = Identity { ag: base::AgNumber(0), block: base::AgBlock(9), ino: None };
+        let identity = BtreeBlockIdentity { ag: base::AgNumber(0), block: base::AgBlock(9), ino: None };
         let shown = block(Type::Bnobt, &bytes, &geometry, identity, Some(0));
         let Some(Value::Table(records)) = shown.fields.get("recs") else { panic!("{shown:?}") };
         assert_eq!(records.rows.len(), BnoBt::max_records(&geometry));

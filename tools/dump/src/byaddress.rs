@@ -7,10 +7,10 @@ use format::btree::LongHeader;
 use format::dabtree::{self, BlkInfo};
 use format::dir::data::{self, HEADER_SIZE};
 use format::dir::free::{self, FreeHeader, max_bests};
-use format::dir::{DirHeader, Space};
+use format::dir::{DirHeader, DirSpace};
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
-use format::payload::PayloadHeader;
+use format::remote_block::RemoteBlockHeader;
 use format::superblock::RawSuperblock;
 use format::{ForkBlock, Geometry, Place};
 use read::{ExtentWalk, Result, Volume};
@@ -100,12 +100,12 @@ fn take_apart(kind: Type, located: &Located, geometry: &Geometry) -> Shown {
 /// What a block of a fork should say of itself, where only itself can tell whose it is.
 fn claimed(bytes: &[u8], daddr: Daddr) -> ForkBlock {
     let owner = match Type::detect(bytes) {
-        Type::Symlink => PayloadHeader::view(bytes).map(|header| header.owner),
+        Type::Symlink => RemoteBlockHeader::view(bytes).map(|header| header.owner),
         Type::Attr
-            if PayloadHeader::view(bytes)
+            if RemoteBlockHeader::view(bytes)
                 .is_some_and(|raw| raw.magic.get() == format::attr::remote::MAGIC) =>
         {
-            PayloadHeader::view(bytes).map(|header| header.owner)
+            RemoteBlockHeader::view(bytes).map(|header| header.owner)
         }
         _ => BlkInfo::view(bytes).map(|info| info.owner),
     };
@@ -125,7 +125,7 @@ fn directory_block(bytes: &[u8], geometry: &Geometry, daddr: Daddr) -> ForkBlock
         let first =
             bytes.get(DirHeader::SIZE..).and_then(FreeHeader::view).map_or(0, |raw| raw.firstdb.get());
         let index = u64::from(first) / max_bests(geometry).max(1) as u64;
-        Space::Free.first_block(geometry).get() + index * directory_block
+        DirSpace::Free.first_block(geometry).get() + index * directory_block
     } else {
         let dot = bytes.get(HEADER_SIZE + 8..HEADER_SIZE + 10) == Some(b"\x01.");
         if magic == data::BLOCK_MAGIC || dot { 0 } else { directory_block }

@@ -1,9 +1,9 @@
 //! Directories: within the inode, and every block of the others. Entries are walked as far as their lengths lead.
 
-use format::dabtree::{BlkInfo, NODE_MAGIC, Node, NodeEntry, NodeHeader, Tree};
-use format::dir::data::{self, BestFreeTable, BlockTail, Data, EntryHeader, FREE_TAG, UnusedHeader};
-use format::dir::free::{self, Free, FreeHeader};
-use format::dir::leaf::{self, LEAF1_MAGIC, LEAFN_MAGIC, Leaf, LeafEntry, LeafHeader, LeafTail};
+use format::dabtree::{BlkInfo, DaNode, DaTree, NODE_MAGIC, NodeEntry, NodeHeader};
+use format::dir::data::{self, BestFreeTable, BlockTail, DataBlock, EntryHeader, FREE_TAG, UnusedHeader};
+use format::dir::free::{self, FreeBlock, FreeHeader};
+use format::dir::leaf::{self, DirLeaf, LEAF1_MAGIC, LEAFN_MAGIC, LeafEntry, LeafHeader, LeafTail};
 use format::dir::shortform::{ShortformEntry, ShortformHeader};
 use format::dir::{DirHeader, entry_size};
 use format::ondisk::OnDisk;
@@ -71,10 +71,11 @@ pub fn block(bytes: &[u8], geometry: &Geometry, at: ForkBlock) -> Shown {
         Some(NODE_MAGIC) => {
             let mut fields = Struct::new();
             node(whole, ["nhdr", "nbtree"], &mut fields);
-            let verdict = Node::verify(whole, geometry, Tree::Dir, at, None).and_then(|node| node.audit());
+            let verdict =
+                DaNode::verify(whole, geometry, DaTree::Dir, at, None).and_then(|node| node.audit());
             Shown::new(Type::Dir, fields).verified(verdict)
         }
-        _ => crate::headers::raw(whole).verified(Data::verify(whole, geometry, at).map(|_| ())),
+        _ => crate::headers::raw(whole).verified(DataBlock::verify(whole, geometry, at).map(|_| ())),
     }
 }
 
@@ -92,7 +93,7 @@ fn entries(whole: &[u8], geometry: &Geometry, at: ForkBlock, single: bool) -> Sh
         fields.push("bleaf", records::<LeafEntry>(leaf));
         fields.push("btail", fields::structure::<BlockTail>(source.skip(tail_at)).into());
     }
-    let verdict = Data::verify(whole, geometry, at).and_then(|data| data.audit());
+    let verdict = DataBlock::verify(whole, geometry, at).and_then(|data| data.audit());
     Shown::new(Type::Dir, fields).verified(verdict)
 }
 
@@ -169,7 +170,7 @@ fn leaf_block(whole: &[u8], geometry: &Geometry, at: ForkBlock) -> Shown {
     if alone {
         fields.push("ltail", fields::structure::<LeafTail>(source.skip(tail_at)).into());
     }
-    let verdict = Leaf::verify(whole, geometry, at).and_then(|leaf| leaf.audit());
+    let verdict = DirLeaf::verify(whole, geometry, at).and_then(|leaf| leaf.audit());
     Shown::new(Type::Dir, fields).verified(verdict)
 }
 
@@ -181,7 +182,7 @@ fn free_block(whole: &[u8], geometry: &Geometry, at: ForkBlock) -> Shown {
     let room = whole.get(free::HEADER_SIZE..).unwrap_or(&[]);
     let bests = room.get(..(count as usize).saturating_mul(2)).unwrap_or(room);
     let fields = Struct::from([("fhdr", Value::from(head)), ("fbests", hex_numbers(bests))]);
-    Shown::new(Type::Dir, fields).verified(Free::verify(whole, geometry, at).map(|_| ()))
+    Shown::new(Type::Dir, fields).verified(FreeBlock::verify(whole, geometry, at).map(|_| ()))
 }
 
 /// What nodes and leaves begin with. The part that blocks without checksums had too is nested once more.

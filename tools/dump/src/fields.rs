@@ -1,7 +1,7 @@
 //! From a structure's declaration and its bytes to named values. Nothing here knows any structure in particular.
 
 use format::checksum;
-use format::ondisk::{Field, OnDisk, Show};
+use format::ondisk::{Field, FieldFormat, OnDisk};
 
 use crate::value::{Array, Struct, Value};
 
@@ -45,17 +45,17 @@ pub fn value(field: &Field, source: Source<'_>) -> Option<Value> {
     let start = source.at.checked_add(field.offset)?;
     let bytes = source.whole.get(start..start.checked_add(field.size)?)?;
     Some(match field.show {
-        Show::Padding if bytes.iter().all(|byte| *byte == 0) => return None,
-        Show::Padding | Show::Bytes => Value::Bytes(bytes.to_vec()),
-        Show::Text => Value::Text(until_nul(bytes).to_vec()),
-        Show::Uuid => Value::Uuid(bytes.try_into().ok()?),
-        Show::Crc => Value::Crc {
+        FieldFormat::Padding if bytes.iter().all(|byte| *byte == 0) => return None,
+        FieldFormat::Padding | FieldFormat::Bytes => Value::Bytes(bytes.to_vec()),
+        FieldFormat::Text => Value::Text(until_nul(bytes).to_vec()),
+        FieldFormat::Uuid => Value::Uuid(bytes.try_into().ok()?),
+        FieldFormat::Crc => Value::Crc {
             stored: u32::from_le_bytes(bytes.try_into().ok()?),
             computed: checksum::compute(source.whole, start),
         },
         _ if field.element < field.size && field.element > 0 => Value::Array(Array {
             first: 0,
-            sparse: field.show == Show::Nullable,
+            sparse: field.show == FieldFormat::Nullable,
             items: bytes
                 .chunks_exact(field.element)
                 .map(|element| scalar(field.show, element, source))
@@ -66,15 +66,15 @@ pub fn value(field: &Field, source: Source<'_>) -> Option<Value> {
 }
 
 /// One number.
-fn scalar(show: Show, bytes: &[u8], source: Source<'_>) -> Value {
+fn scalar(show: FieldFormat, bytes: &[u8], source: Source<'_>) -> Value {
     let number = big_endian(bytes);
     match show {
-        Show::Int => Value::Int(sign_extend(number, bytes.len())),
-        Show::Hex => Value::Hex(number),
-        Show::Octal => Value::Octal(number),
-        Show::Nullable => Value::nullable(number, bytes.len()),
-        Show::Lsn => Value::Lsn(number),
-        Show::Time => time(number, source.bigtime),
+        FieldFormat::Int => Value::Int(sign_extend(number, bytes.len())),
+        FieldFormat::Hex => Value::Hex(number),
+        FieldFormat::Octal => Value::Octal(number),
+        FieldFormat::Nullable => Value::nullable(number, bytes.len()),
+        FieldFormat::Lsn => Value::Lsn(number),
+        FieldFormat::Time => time(number, source.bigtime),
         _ => Value::Uint(number),
     }
 }

@@ -1,7 +1,7 @@
 //! From the words of a request to bytes: where a structure lies, and who it should say that it is.
 
 use base::{AgBlock, AgNumber, Daddr, FileBlock, FsBlock, Ino, errno};
-use format::btree::Identity;
+use format::btree::BtreeBlockIdentity;
 use format::extent::Extent;
 use format::inode::{Dinode, ForkKind};
 use format::{ForkBlock, Geometry, Place};
@@ -69,9 +69,9 @@ pub fn sectors(volume: &Volume, daddr: Daddr, most: usize) -> Result<Located> {
 }
 
 /// What a block of a tree should say of itself.
-pub fn identity(geometry: &Geometry, daddr: Daddr, ino: Option<Ino>) -> Identity {
+pub fn identity(geometry: &Geometry, daddr: Daddr, ino: Option<Ino>) -> BtreeBlockIdentity {
     let (ag, block) = geometry.split_daddr(daddr).unwrap_or_default();
-    Identity { ag, block, ino }
+    BtreeBlockIdentity { ag, block, ino }
 }
 
 /// The inode of a file.

@@ -5,7 +5,7 @@
 //! says, no leaf is read twice, and the walk ends.
 
 use base::{AgBlock, AgNumber};
-use format::btree::{Block, Body, Btree, Identity, Pointer};
+use format::btree::{Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreePointer};
 use format::{Damage, Place};
 use read::{Error, Result, Volume};
 
@@ -40,16 +40,16 @@ impl<'v, T: Btree> Walk<'v, T> {
         let mut bytes = vec![0; geometry.block_size as usize];
         self.volume.read_ag_block(self.root.ag, block, &mut bytes)?;
         let damaged = |damage| Error::damaged(Place::block(self.root.ag, block), damage);
-        let identity = Identity { ag: self.root.ag, block, ino: None };
-        let verified = Block::<T>::verify(&bytes, geometry, identity, level).map_err(damaged)?;
+        let identity = BtreeBlockIdentity { ag: self.root.ag, block, ino: None };
+        let verified = BtreeBlock::<T>::verify(&bytes, geometry, identity, level).map_err(damaged)?;
         match verified.body {
-            Body::Leaf(records) => {
+            BtreeBlockBody::Leaf(records) => {
                 self.check_leaf(records, block).map_err(damaged)?;
                 records.iter().for_each(&mut *self.visit);
                 self.last = bytes;
                 Ok(())
             }
-            Body::Node(_, pointers) => {
+            BtreeBlockBody::Node(_, pointers) => {
                 let child = |pointer: &T::Pointer| {
                     pointer.locate(geometry, Some(self.root.ag)).map(|(_, block)| block).ok_or_else(|| {
                         damaged(Damage::new(T::NAME, "ptrs", "a block of this AG", "one outside of it"))
@@ -72,9 +72,11 @@ impl<'v, T: Btree> Walk<'v, T> {
         }
         let geometry = self.volume.geometry();
         let before = <T::Header as format::ondisk::OnDisk>::view(&self.last)
-            .and_then(|header| Block::<T>::body(&self.last, geometry, header).ok());
+            .and_then(|header| BtreeBlock::<T>::body(&self.last, geometry, header).ok());
         match (before, records.first()) {
-            (Some(Body::Leaf([.., last])), Some(first)) if !T::in_order(last, first) => Err(disorder()),
+            (Some(BtreeBlockBody::Leaf([.., last])), Some(first)) if !T::in_order(last, first) => {
+                Err(disorder())
+            }
             _ => Ok(()),
         }
     }

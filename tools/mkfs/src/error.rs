@@ -4,7 +4,7 @@ use std::fmt;
 
 use base::errno;
 use block::DeviceError;
-use format::superblock::Refusal;
+use format::superblock::SuperblockError;
 
 /// Why no volume was made.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub enum MkfsError {
     /// The device failed; what it holds now is no volume.
     Device(DeviceError),
     /// The superblock that was computed does not verify: an error of this program.
-    Refused(Refusal),
+    Refused(SuperblockError),
 }
 
 impl MkfsError {

@@ -1,7 +1,7 @@
 //! What a caller may choose. Sizes are in bytes.
 
+use format::compatibility::{FEATURES, Reader};
 use format::features::{incompat, ro_compat};
-use format::readers::{FEATURES, Reader};
 use format::timestamp::Timestamp;
 
 /// Everything that can be chosen; [`Options::default`] is what `mkfs.xfs` 6.13 makes without options, with seed and

@@ -4,7 +4,7 @@ use std::fmt;
 
 use base::{Ino, errno};
 use block::DeviceError;
-use format::superblock::Refusal;
+use format::superblock::SuperblockError;
 use format::{Damage, Place};
 
 /// A result of reading.
@@ -21,7 +21,7 @@ pub enum Error {
         /// The device, as it describes itself.
         device: String,
         /// The reason.
-        reason: Refusal,
+        reason: SuperblockError,
     },
     /// The image is shorter than its superblock says, in bytes.
     Truncated {
@@ -65,7 +65,9 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Device(error) => error.errno(),
-            Self::Refused { reason: Refusal::Damaged(_), .. } | Self::Damaged { .. } => errno::EFSCORRUPTED,
+            Self::Refused { reason: SuperblockError::Damaged(_), .. } | Self::Damaged { .. } => {
+                errno::EFSCORRUPTED
+            }
             Self::Refused { .. } => errno::EINVAL,
             Self::Truncated { .. } => errno::EIO,
             Self::NoSuchInode(_) => errno::ENOENT,

@@ -1,7 +1,7 @@
 //! The extents of a fork, in logical order, whether they lie in the inode or in a tree.
 
 use base::{AgBlock, AgNumber, FileBlock, FsBlock, Ino};
-use format::btree::{Block, BmBt, BmapKey, Body, Btree, Identity, Pointer};
+use format::btree::{BmBt, BmapKey, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreePointer};
 use format::extent::{Extent, RawExtent};
 use format::inode::{Dinode, Fork, ForkKind};
 use format::{Damage, Place};
@@ -103,16 +103,16 @@ impl<'v> ExtentWalk<'v> {
         level: u16,
         key: u64,
     ) -> std::result::Result<(), Damage> {
-        let identity = Identity { ag, block, ino: Some(self.ino) };
-        let verified = Block::<BmBt>::verify(bytes, self.volume.geometry(), identity, level)?;
+        let identity = BtreeBlockIdentity { ag, block, ino: Some(self.ino) };
+        let verified = BtreeBlock::<BmBt>::verify(bytes, self.volume.geometry(), identity, level)?;
         let first = match verified.body {
-            Body::Leaf(records) => {
+            BtreeBlockBody::Leaf(records) => {
                 self.leaf.clear();
                 self.leaf.extend_from_slice(records);
                 self.next = 0;
                 records.first().map(|raw| Extent::decode(raw).offset.get())
             }
-            Body::Node(keys, pointers) => {
+            BtreeBlockBody::Node(keys, pointers) => {
                 self.path.push(Node::new(level, keys, pointers));
                 keys.first().map(|key| key.startoff.get())
             }

@@ -5,8 +5,8 @@
 //! the leaf before as its left sibling and is not the first again, so that no leaf is met twice.
 
 use base::FileBlock;
-use format::dabtree::{self, BlkInfo, NODE_MAGIC, Node, Tree};
-use format::dir::Space;
+use format::dabtree::{self, BlkInfo, DaNode, DaTree, NODE_MAGIC};
+use format::dir::DirSpace;
 use format::inode::{Dinode, ForkKind};
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock};
@@ -21,16 +21,16 @@ const NAME: &str = "hash tree";
 pub(crate) struct HashTree<'a> {
     volume: &'a Volume,
     fork: ForkReader<'a>,
-    tree: Tree,
+    tree: DaTree,
     bytes: Vec<u8>,
     first: FileBlock,
 }
 
 impl<'a> HashTree<'a> {
-    pub(crate) fn new(volume: &'a Volume, inode: &Dinode<'a>, tree: Tree) -> Self {
+    pub(crate) fn new(volume: &'a Volume, inode: &Dinode<'a>, tree: DaTree) -> Self {
         let kind = match tree {
-            Tree::Dir => ForkKind::Data,
-            Tree::Attr => ForkKind::Attr,
+            DaTree::Dir => ForkKind::Data,
+            DaTree::Attr => ForkKind::Attr,
         };
         let fork = ForkReader::new(volume, inode, kind);
         let bytes = vec![0; tree.block_size(volume.geometry())];
@@ -47,8 +47,8 @@ impl<'a> HashTree<'a> {
     pub(crate) fn descend(&mut self, hash: u32) -> Result<Option<ForkBlock>> {
         let geometry = self.volume.geometry();
         let mut at = match self.tree {
-            Tree::Dir => Space::Leaf.first_block(geometry),
-            Tree::Attr => FileBlock(0),
+            DaTree::Dir => DirSpace::Leaf.first_block(geometry),
+            DaTree::Attr => FileBlock(0),
         };
         let mut level = None;
         loop {
@@ -59,7 +59,7 @@ impl<'a> HashTree<'a> {
                 return Ok(Some(block));
             }
             let node =
-                Node::verify(&self.bytes, geometry, self.tree, block, level).map_err(fork::at(block))?;
+                DaNode::verify(&self.bytes, geometry, self.tree, block, level).map_err(fork::at(block))?;
             let Some(entry) = node.child_for(hash).and_then(|n| node.entries.get(n)) else {
                 return Ok(None);
             };
@@ -86,11 +86,11 @@ impl<'a> HashTree<'a> {
     fn read(&mut self, at: FileBlock) -> Result<ForkBlock> {
         let geometry = self.volume.geometry();
         let possible = match self.tree {
-            Tree::Dir => {
+            DaTree::Dir => {
                 let aligned = at.get().is_multiple_of(1 << geometry.dir_block_log);
-                aligned && Space::of(at, geometry) == Some(Space::Leaf)
+                aligned && DirSpace::of(at, geometry) == Some(DirSpace::Leaf)
             }
-            Tree::Attr => true,
+            DaTree::Attr => true,
         };
         if !possible {
             return Err(self.fork.damaged(at, Damage::new(NAME, "before", "a block of the leaf space", at)));

@@ -1,7 +1,9 @@
 //! Inodes by number, and what `stat` tells of them.
 
 use base::{AgBlock, AgNumber, Ino, errno};
-use format::inode::{Dinode, FileType, Fork, ForkKind, RawInode, Times, device_numbers, flags, permissions};
+use format::inode::{
+    Dinode, FileType, Fork, ForkKind, InodeTimes, RawInode, device_numbers, flags, permissions,
+};
 use format::{Geometry, Place};
 
 use crate::error::{Error, Result};
@@ -111,7 +113,7 @@ pub struct Metadata {
     /// Major and minor of a device, else zeros.
     pub device: (u32, u32),
     /// Access, modification, change, creation.
-    pub times: Times,
+    pub times: InodeTimes,
     /// The flags as the `FS_IOC_FSGETXATTR` call reports them.
     pub xflags: u32,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{AgBlock, AgNumber, FsBlock, Ino};
 use block::Device;
-use format::superblock::{Refusal, Superblock};
+use format::superblock::{Superblock, SuperblockError};
 use format::{Damage, Geometry, Place};
 
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ impl Volume {
         let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
         device.read_at(0, &mut sector)?;
         if sector.len() < 512 {
-            return Err(refuse(Refusal::NotXfs));
+            return Err(refuse(SuperblockError::NotXfs));
         }
         let superblock = Superblock::parse(&sector).map_err(refuse)?;
         let (need, have) = (superblock.geometry.bytes(), device.size());

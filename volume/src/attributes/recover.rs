@@ -5,7 +5,7 @@
 //! the done item: whatever there is of the attribute goes first, also what is incomplete.
 
 use base::Ino;
-use format::attr::parent::Record;
+use format::attr::parent::ParentRecord;
 use format::attr::{Namespace, flags};
 use format::damage::Damage;
 use format::dir;
@@ -26,7 +26,7 @@ const NAME: &str = "attribute intent";
 fn key<'c>(change: &'c AttrChange, name: &'c [u8], value: &[u8]) -> std::result::Result<Key<'c>, Damage> {
     if change.operation.is_parent() {
         dir::verify_name(NAME, name)?;
-        let record = Record::view_value(value)
+        let record = ParentRecord::view_value(value)
             .ok_or_else(|| Damage::new(NAME, "value_len", "that of a parent pointer", value.len()))?;
         return Ok(Key::parent(name, (Ino(record.ino.get()), record.generation.get())));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{AgBlock, AgNumber, Daddr, FsBlock, Ino};
 use format::Geometry;
-use format::btree::{Header, Pointer};
+use format::btree::{BtreeHeader, BtreePointer};
 use format::features::Features;
 use format::ondisk::OnDisk;
 use zerocopy::IntoBytes;

@@ -12,8 +12,8 @@ use block::{Device, Durability, MemoryDevice};
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
 use format::inode::{CRC_OFFSET, RawInode};
+use format::metadata_header::HeaderLayout;
 use format::ondisk::{U16, U32, U64};
-use format::stamp::Stamp;
 use format::superblock::RawSuperblock;
 use journal::engine::unlogged::Unlogged;
 use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
@@ -297,7 +297,7 @@ impl Bed {
 fn patch(device: &MemoryDevice, at: u64, len: usize, change: impl FnOnce(&mut [u8])) {
     let mut bytes = vec![0; len];
     device.read_at(at, &mut bytes).unwrap();
-    let stamp = Stamp::of(&bytes).unwrap();
+    let stamp = HeaderLayout::of(&bytes).unwrap();
     let lsn = stamp.lsn(&bytes).unwrap_or_default();
     change(&mut bytes);
     assert!(stamp.seal(&mut bytes, lsn));

@@ -2,7 +2,7 @@
 
 use base::{AgBlock, AgNumber, FsBlock, Lsn};
 use block::{Device, Durability, MemoryDevice};
-use format::stamp::Stamp;
+use format::metadata_header::HeaderLayout;
 use journal::engine::Transaction;
 
 use crate::group::Groups;
@@ -26,14 +26,14 @@ fn damage(device: &MemoryDevice, volume: &Volume, numbers: &mut Numbers) {
     };
     let mut bytes = vec![0; length];
     device.read_at(at, &mut bytes).unwrap();
-    let Some(stamp) = Stamp::of(&bytes) else { return };
+    let Some(stamp) = HeaderLayout::of(&bytes) else { return };
     for _ in 0..1 + numbers.below(3) {
         // The numbers of a header are small: small changes are the mean ones.
         let bit = numbers.below(8);
         let byte = if numbers.below(2) == 0 { numbers.below(96) } else { numbers.below(length as u32) };
         bytes[byte as usize] ^= 1 << bit;
     }
-    if Stamp::of(&bytes).is_some() {
+    if HeaderLayout::of(&bytes).is_some() {
         stamp.seal(&mut bytes, Lsn::new(1, 1));
     }
     device.write_at(at, &bytes, Durability::Buffered).unwrap();

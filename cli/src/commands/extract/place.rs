@@ -344,9 +344,9 @@ mod tests {
         Facts { metadata, target: None, xattrs: Vec::new(), hints: flags::Hints::default() }
     }
 
-    fn times_of_nothing() -> format::inode::Times {
+    fn times_of_nothing() -> format::inode::InodeTimes {
         let time = Timestamp { seconds: 1, nanoseconds: 0 };
-        format::inode::Times { access: time, modify: time, change: time, create: time }
+        format::inode::InodeTimes { access: time, modify: time, change: time, create: time }
     }
 
     /// Somebody who may write in the directory puts a link in the place of a pipe that was made a moment ago: `chmod`

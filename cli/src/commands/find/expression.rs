@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use format::inode::{FileType, Times};
+use format::inode::{FileType, InodeTimes};
 use format::timestamp::Timestamp;
 
 use super::tests::{Age, Bound, Perm, Size, parse_type};
@@ -133,7 +133,7 @@ pub enum Stamp {
 
 impl Stamp {
     /// The time of a file.
-    pub fn of(self, times: &Times) -> Timestamp {
+    pub fn of(self, times: &InodeTimes) -> Timestamp {
         match self {
             Self::Access => times.access,
             Self::Modify => times.modify,

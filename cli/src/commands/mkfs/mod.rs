@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use block::Device;
 use clap::Args;
-use format::readers::Reader;
+use format::compatibility::Reader;
 use format::superblock::Superblock;
 use mkfs::{LogPlace, MkfsError, Plan};
 use serde::Serialize;

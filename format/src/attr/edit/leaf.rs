@@ -14,13 +14,13 @@ use crate::attr::leaf::{
     ALIGN, AttrLeaf, AttrLeafEntry, AttrLeafHeader, HEADER_SIZE, LocalName, MAGIC, NAME, REMOTE_PADDED,
     RemoteName, first_used,
 };
-use crate::attr::{Attr, Value, flags};
+use crate::attr::{Attr, AttrValue, flags};
 use crate::dabtree::{BlkInfo, edit as dabtree};
 use crate::damage::Damage;
 use crate::edit::{BlockMut, part_mut, put};
 use crate::ensure;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::{OnDisk, U16, U32};
 
 /// Bytes that are compared and written together: those that the log tells apart.
@@ -28,7 +28,7 @@ const CHUNK: usize = 128;
 
 /// An attribute as a leaf holds it: what its entry says, and the bytes of its name with its value or where that is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct LeafAttr {
     /// Of the name.
     pub hash: u32,
     /// Namespace, whether the value lies here, whether it is incomplete.
@@ -37,7 +37,7 @@ pub struct Item {
     body: Vec<u8>,
 }
 
-impl Item {
+impl LeafAttr {
     /// An attribute; `hash` is that of its name.
     pub fn new(attr: &Attr<'_>, hash: u32) -> Result<Self, Damage> {
         let namelen = u8::try_from(attr.name.len())
@@ -45,7 +45,7 @@ impl Item {
         let incomplete = if attr.incomplete { flags::INCOMPLETE } else { 0 };
         let bits = attr.namespace.bits() | incomplete;
         match attr.value {
-            Value::Inline(value) => {
+            AttrValue::Inline(value) => {
                 let valuelen = u16::try_from(value.len())
                     .map_err(|_| Damage::new(NAME, "valuelen", "at most 65535", value.len()))?;
                 let head = LocalName { valuelen: U16::new(valuelen), namelen };
@@ -53,7 +53,7 @@ impl Item {
                 body.resize(local_size(attr.name.len(), value.len()), 0);
                 Ok(Self { hash, flags: bits | flags::LOCAL, body })
             }
-            Value::Remote { block, length } => {
+            AttrValue::Remote { block, length } => {
                 let valueblk = u32::try_from(block.get())
                     .map_err(|_| Damage::new(NAME, "valueblk", "a block of 32 bits", block))?;
                 let head = RemoteName { valueblk: U32::new(valueblk), valuelen: U32::new(length), namelen };
@@ -95,28 +95,28 @@ pub fn is_local(name: usize, value: usize, geometry: &Geometry) -> bool {
 }
 
 /// Bytes of a leaf for entries, names and values.
-pub fn room(geometry: &Geometry) -> usize {
+pub fn capacity(geometry: &Geometry) -> usize {
     (geometry.block_size as usize).saturating_sub(HEADER_SIZE)
 }
 
 /// Makes a fresh block a leaf without attributes.
 pub fn init<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, at: ForkBlock) -> Result<(), Damage> {
     dabtree::put_info(block, NAME, geometry, at, MAGIC)?;
-    put_items(block, geometry, &[])
+    put_attributes(block, geometry, &[])
 }
 
 /// All attributes, in the order of their hashes.
-pub fn items(bytes: &[u8], geometry: &Geometry) -> Result<Vec<Item>, Damage> {
+pub fn attributes(bytes: &[u8], geometry: &Geometry) -> Result<Vec<LeafAttr>, Damage> {
     let leaf = AttrLeaf::of(bytes, geometry)?;
     leaf.entries.iter().map(|entry| item(&leaf, bytes, entry)).collect()
 }
 
-fn item(leaf: &AttrLeaf<'_>, bytes: &[u8], entry: &AttrLeafEntry) -> Result<Item, Damage> {
+fn item(leaf: &AttrLeaf<'_>, bytes: &[u8], entry: &AttrLeafEntry) -> Result<LeafAttr, Damage> {
     let (size, _) = leaf.extent_and_attr(entry)?;
     let offset = usize::from(entry.nameidx.get());
     let body =
         bytes.get(offset..offset + size).ok_or_else(|| Damage::short(NAME, offset + size, bytes.len()))?;
-    Ok(Item { hash: entry.hashval.get(), flags: entry.flags, body: body.to_vec() })
+    Ok(LeafAttr { hash: entry.hashval.get(), flags: entry.flags, body: body.to_vec() })
 }
 
 /// Bytes that entries, names and values take, without those of the header.
@@ -131,15 +131,21 @@ pub fn last_hash(bytes: &[u8], geometry: &Geometry) -> Result<Option<u32>, Damag
 }
 
 /// Replaces all attributes, packed; siblings and identity stay. Only what differs is written.
-pub fn put_items<B: BlockMut + ?Sized>(
+pub fn put_attributes<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
-    items: &[Item],
+    items: &[LeafAttr],
 ) -> Result<(), Damage> {
     let old = block.bytes();
     let size = geometry.block_size as usize;
-    let need: usize = items.iter().map(Item::size).sum();
-    ensure!(old.len() == size && need <= room(geometry), NAME, "count", "attributes that fit", items.len());
+    let need: usize = items.iter().map(LeafAttr::size).sum();
+    ensure!(
+        old.len() == size && need <= capacity(geometry),
+        NAME,
+        "count",
+        "attributes that fit",
+        items.len()
+    );
     let info = old.get(..BlkInfo::SIZE).unwrap_or_default();
     let (mut entries, mut names) = (Vec::with_capacity(items.len()), Vec::with_capacity(need));
     let mut at = size;
@@ -190,20 +196,20 @@ pub fn insert<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
     index: usize,
-    new: &Item,
+    new: &LeafAttr,
 ) -> Result<bool, Damage> {
     let leaf = AttrLeaf::of(block.bytes(), geometry)?;
     let (count, used) = (leaf.entries.len(), usize::from(leaf.header.usedbytes.get()));
     let first = first_used(leaf.header);
     ensure!(index <= count, NAME, "count", format_args!("at least {index}"), count);
-    if used + count * AttrLeafEntry::SIZE + new.size() > room(geometry) {
+    if used + count * AttrLeafEntry::SIZE + new.size() > capacity(geometry) {
         return Ok(false);
     }
     let end = HEADER_SIZE + count * AttrLeafEntry::SIZE;
     if first < end + new.size() {
-        let mut all = items(block.bytes(), geometry)?;
+        let mut all = attributes(block.bytes(), geometry)?;
         all.insert(index, new.clone());
-        put_items(block, geometry, &all)?;
+        put_attributes(block, geometry, &all)?;
         return Ok(true);
     }
     let at = first - new.body.len();
@@ -243,7 +249,7 @@ pub fn remove<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, index: u
 }
 
 /// The value's block of a remote attribute and its length, from the bytes of an item.
-pub fn remote_of(item: &Item) -> Option<(FileBlock, u32)> {
+pub fn remote_of(item: &LeafAttr) -> Option<(FileBlock, u32)> {
     let head = RemoteName::view(&item.body).filter(|_| item.flags & flags::LOCAL == 0)?;
     Some((FileBlock(head.valueblk.get().into()), head.valuelen.get()))
 }

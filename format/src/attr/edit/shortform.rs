@@ -4,7 +4,7 @@
 use zerocopy::IntoBytes;
 
 use crate::attr::shortform::{AttrShortform, AttrShortformEntry, AttrShortformHeader};
-use crate::attr::{Attr, Value};
+use crate::attr::{Attr, AttrValue};
 use crate::damage::Damage;
 use crate::geometry::Geometry;
 use crate::ondisk::{OnDisk, U16};
@@ -32,7 +32,7 @@ pub const EMPTY: [u8; AttrShortformHeader::SIZE] = [0, AttrShortformHeader::SIZE
 
 /// Adds the bytes of an attribute; `None`, and nothing added, for one whose value lies elsewhere, or that is too long.
 fn push(attr: &Attr<'_>, bytes: &mut Vec<u8>) -> Option<()> {
-    let Value::Inline(value) = attr.value else { return None };
+    let AttrValue::Inline(value) = attr.value else { return None };
     bytes.extend_from_slice(entry(attr, value)?.as_bytes());
     bytes.extend_from_slice(attr.name);
     bytes.extend_from_slice(value);
@@ -105,7 +105,7 @@ pub fn set(
     is: impl Fn(&Attr<'_>) -> bool,
     new: &Attr<'_>,
 ) -> Result<bool, Damage> {
-    let Value::Inline(value) = new.value else { return Ok(false) };
+    let AttrValue::Inline(value) = new.value else { return Ok(false) };
     let all = AttrShortform::verify(area, geometry)?;
     let (count, end) = (all.header.count, usize::from(all.header.totsize.get()));
     let (mut entries, mut over) = (all.entries(), None);

@@ -7,7 +7,7 @@ use super::{leaf, shortform};
 use crate::ForkBlock;
 use crate::attr::leaf::AttrLeaf;
 use crate::attr::shortform::AttrShortform;
-use crate::attr::{Attr, Namespace, Value};
+use crate::attr::{Attr, AttrValue, Namespace};
 use crate::checksum;
 use crate::dabtree::CRC_OFFSET;
 use crate::hash;
@@ -17,8 +17,8 @@ const AT: ForkBlock = ForkBlock { ino: Ino(64), file_block: FileBlock(0), daddr:
 
 fn attr<'a>(name: &'a [u8], value: &'a [u8], remote: bool) -> Attr<'a> {
     let value = match remote {
-        true => Value::Remote { block: FileBlock(7), length: value.len() as u32 },
-        false => Value::Inline(value),
+        true => AttrValue::Remote { block: FileBlock(7), length: value.len() as u32 },
+        false => AttrValue::Inline(value),
     };
     Attr { namespace: Namespace::User, incomplete: false, name, value }
 }
@@ -47,16 +47,16 @@ proptest! {
         } else {
             leaf::init(&mut block, &geometry, AT).unwrap();
         }
-        let mut model = leaf::items(&block, &geometry).unwrap();
+        let mut model = leaf::attributes(&block, &geometry).unwrap();
         for step in steps {
             match step {
                 Step::Insert { name, length, value, remote } => {
                     let (name, value) = (vec![name.max(1); length], vec![9; value]);
                     let hash = hash::name(&name);
-                    let item = leaf::Item::new(&attr(&name, &value, remote), hash).unwrap();
+                    let item = leaf::LeafAttr::new(&attr(&name, &value, remote), hash).unwrap();
                     let index = model.partition_point(|item| item.hash < hash);
-                    let used: usize = model.iter().map(leaf::Item::size).sum();
-                    let fits = used + item.size() <= leaf::room(&geometry);
+                    let used: usize = model.iter().map(leaf::LeafAttr::size).sum();
+                    let fits = used + item.size() <= leaf::capacity(&geometry);
                     prop_assert_eq!(leaf::insert(&mut block, &geometry, index, &item), Ok(fits));
                     if fits {
                         model.insert(index, item);
@@ -72,8 +72,8 @@ proptest! {
             checksum::store(&mut block, CRC_OFFSET);
             let view = AttrLeaf::verify(&block, &geometry, at).unwrap();
             prop_assert_eq!(view.audit(), Ok(()));
-            prop_assert_eq!(&leaf::items(&block, &geometry).unwrap(), &model);
-            let used: usize = model.iter().map(leaf::Item::size).sum();
+            prop_assert_eq!(&leaf::attributes(&block, &geometry).unwrap(), &model);
+            let used: usize = model.iter().map(leaf::LeafAttr::size).sum();
             prop_assert_eq!(leaf::used(&block, &geometry), Ok(used));
         }
     }
@@ -88,7 +88,7 @@ proptest! {
         for (at, byte) in patches {
             block[at] = byte;
         }
-        let item = leaf::Item::new(&attr(b"name", &[1; 60], false), 5).unwrap();
+        let item = leaf::LeafAttr::new(&attr(b"name", &[1; 60], false), 5).unwrap();
         let mut other = block.clone();
         let _ = leaf::insert(&mut block, &geometry, index, &item);
         let _ = leaf::remove(&mut other, &geometry, index);

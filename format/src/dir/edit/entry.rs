@@ -3,10 +3,10 @@
 use base::{FileBlock, Ino};
 use zerocopy::IntoBytes;
 
-use super::room;
+use super::data_block;
 use crate::damage::Damage;
 use crate::dir::data::{EntryHeader, FREE_TAG, HEADER_SIZE};
-use crate::dir::{DataPtr, Entry, entry_size};
+use crate::dir::{DataPtr, DirEntry, entry_size};
 use crate::edit::{BlockMut, part_mut, put};
 use crate::ensure;
 use crate::geometry::Geometry;
@@ -58,8 +58,8 @@ pub fn at<'b>(
     geometry: &Geometry,
     block: FileBlock,
     offset: usize,
-) -> Result<Entry<'b>, Damage> {
-    let end = room::end(bytes)?;
+) -> Result<DirEntry<'b>, Damage> {
+    let end = data_block::end(bytes)?;
     ensure!(
         offset >= HEADER_SIZE && offset.is_multiple_of(8) && offset < end,
         NAME,
@@ -79,7 +79,7 @@ fn raw<'b>(
     block: FileBlock,
     offset: usize,
     end: usize,
-) -> Result<Entry<'b>, Damage> {
+) -> Result<DirEntry<'b>, Damage> {
     let rest = bytes.get(offset..end).unwrap_or_default();
     let short = || Damage::short(NAME, EntryHeader::SIZE, rest.len());
     let header = EntryHeader::view(rest).ok_or_else(short)?;
@@ -93,7 +93,7 @@ fn raw<'b>(
         format_args!("{} at {offset:#x}", header.namelen)
     );
     let ftype = if geometry.features.ftype() { rest.get(name_end).copied().unwrap_or(0) } else { 0 };
-    Ok(Entry {
+    Ok(DirEntry {
         name: rest.get(EntryHeader::SIZE..name_end).unwrap_or_default(),
         ino: Ino(header.inumber.get()),
         ftype,
@@ -108,11 +108,11 @@ pub fn next<'b>(
     geometry: &Geometry,
     block: FileBlock,
     offset: usize,
-) -> Result<Option<(usize, Entry<'b>)>, Damage> {
-    let end = room::end(bytes)?;
+) -> Result<Option<(usize, DirEntry<'b>)>, Damage> {
+    let end = data_block::end(bytes)?;
     let mut offset = offset.max(HEADER_SIZE);
     while offset < end {
-        match room::unused_at(bytes, offset, end)? {
+        match data_block::unused_at(bytes, offset, end)? {
             Some(room) => offset = room.end(),
             None => return raw(bytes, geometry, block, offset, end).map(|entry| Some((offset, entry))),
         }
@@ -139,5 +139,5 @@ pub fn retarget<B: BlockMut + ?Sized>(
 /// Removes an entry: its bytes become unused.
 pub fn remove<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, offset: usize) -> Result<(), Damage> {
     let name_length = at(block.bytes(), geometry, FileBlock(0), offset)?.name.len();
-    room::give(block, geometry, offset, entry_size(name_length, geometry))
+    data_block::make_free(block, geometry, offset, entry_size(name_length, geometry))
 }

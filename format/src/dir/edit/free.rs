@@ -9,8 +9,8 @@ use crate::dir::data::NULL_BEST;
 use crate::dir::free::{FreeHeader, HEADER_SIZE, MAGIC};
 use crate::edit::{BlockMut, put, word32};
 use crate::ensure;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::{OnDisk, U16, U32};
 
 const NAME: &str = "directory free block";

@@ -2,7 +2,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::slots::{self, Prefer, Slots};
+use super::leaf_entries::{self, LeafEntryRange, StalePreference};
 use crate::dabtree::BlkInfo;
 use crate::dabtree::edit::put_info;
 use crate::damage::Damage;
@@ -10,8 +10,8 @@ use crate::dir::DataPtr;
 use crate::dir::leaf::{HEADER_SIZE, LEAF1_MAGIC, LEAFN_MAGIC, LeafEntry, LeafHeader, LeafTail};
 use crate::edit::{BlockMut, put, word16, word32};
 use crate::ensure;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::{OnDisk, U16};
 
 const NAME: &str = "directory leaf";
@@ -21,7 +21,7 @@ const TAIL: &str = "directory leaf tail";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafShape {
     /// Where its entries lie.
-    pub slots: Slots,
+    pub slots: LeafEntryRange,
     /// Those of them that are stale.
     pub stale: usize,
     /// The byte behind the last that entries could take.
@@ -54,7 +54,7 @@ impl LeafShape {
         let most = limit.saturating_sub(HEADER_SIZE) / LeafEntry::SIZE;
         ensure!(count <= most, NAME, "count", format_args!("at most {most}"), count);
         ensure!(stale <= count, NAME, "stale", format_args!("at most {count}"), stale);
-        Ok(Self { slots: Slots { start: HEADER_SIZE, count }, stale, limit, bests })
+        Ok(Self { slots: LeafEntryRange { start: HEADER_SIZE, count }, stale, limit, bests })
     }
 
     /// Entries that are not stale.
@@ -87,7 +87,7 @@ pub fn max_entries(geometry: &Geometry) -> usize {
 }
 
 /// Bytes of a leaf alone with so many entries, for so many data blocks.
-pub fn alone_size(entries: usize, bests: usize) -> usize {
+pub fn leaf1_size(entries: usize, bests: usize) -> usize {
     HEADER_SIZE + entries * LeafEntry::SIZE + bests * 2 + LeafTail::SIZE
 }
 
@@ -182,9 +182,9 @@ pub fn set_best_of<B: BlockMut + ?Sized>(
 /// Whether a leaf alone has room for one more element of its table and, unless a stale entry can be reused, one more
 /// entry; with `compact`, after stale entries but one were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
+pub enum LeafFit {
     /// As it is.
-    Now,
+    Fits,
     /// Once stale entries but one are gone.
     Compacted,
     /// Not at all.
@@ -192,13 +192,15 @@ pub enum Fit {
 }
 
 /// Whether one more entry fits, beside so many more elements of the table of room.
-pub fn fit(shape: &LeafShape, more_bests: usize) -> Fit {
+pub fn fit(shape: &LeafShape, more_bests: usize) -> LeafFit {
     let entry = if shape.stale > 0 { 0 } else { LeafEntry::SIZE };
     let need = entry + 2 * more_bests;
     match () {
-        () if shape.room() >= need => Fit::Now,
-        () if shape.stale > 1 && shape.room() + (shape.stale - 1) * LeafEntry::SIZE >= need => Fit::Compacted,
-        () => Fit::Full,
+        () if shape.room() >= need => LeafFit::Fits,
+        () if shape.stale > 1 && shape.room() + (shape.stale - 1) * LeafEntry::SIZE >= need => {
+            LeafFit::Compacted
+        }
+        () => LeafFit::Full,
     }
 }
 
@@ -221,10 +223,10 @@ pub fn insert_into<B: BlockMut + ?Sized>(
     pointer: DataPtr,
     index: usize,
 ) -> Result<(), Damage> {
-    let new = slots::entry(hash, pointer);
+    let new = leaf_entries::entry(hash, pointer);
     ensure!(index <= shape.slots.count, NAME, "count", format_args!("at least {index}"), shape.slots.count);
     if shape.stale > 0 {
-        let done = shape.slots.insert_into_stale(block, index, new, Prefer::Behind)?;
+        let done = shape.slots.insert_into_stale(block, index, new, StalePreference::Behind)?;
         ensure!(done, NAME, "stale", 0, shape.stale);
         return put_counts(block, shape.slots.count, shape.stale - 1);
     }
@@ -237,7 +239,7 @@ pub fn insert_into<B: BlockMut + ?Sized>(
 pub fn compact<B: BlockMut + ?Sized>(block: &mut B, index: usize) -> Result<usize, Damage> {
     let shape = LeafShape::of(block.bytes())?;
     let entries = shape.slots.view(block.bytes())?;
-    let nearest = slots::nearest_stale(entries, index, Prefer::Behind);
+    let nearest = leaf_entries::nearest_stale(entries, index, StalePreference::Behind);
     let live_before = entries.iter().take(index).filter(|entry| entry.pointer() != DataPtr::NULL).count();
     let kept = shape.slots.compacted(block.bytes(), nearest)?;
     let moved = live_before + usize::from(nearest.is_some_and(|nearest| nearest < index));

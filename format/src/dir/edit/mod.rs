@@ -3,10 +3,10 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`room`] | unused regions of a block of entries, and the table of the three largest |
+//! | [`data_block`] | unused regions of a block of entries, and the table of the three largest |
 //! | [`entry`] | entries |
-//! | [`slots`] | sorted leaf entries, in whatever block they lie |
-//! | [`single`] | the leaf of a one-block directory |
+//! | [`leaf_entries`] | sorted leaf entries, in whatever block they lie |
+//! | [`block_format`] | the leaf of a one-block directory |
 //! | [`leaf`] | leaves, with the table of room of a leaf alone |
 //! | [`free`] | free blocks |
 //! | [`shortform`] | a directory within its inode |
@@ -17,13 +17,13 @@
 //! Unused regions never touch each other, the table of the largest is exact, and nothing is written but what must
 //! change: all of it is logged.
 
+pub mod block_format;
+pub mod data_block;
 pub mod entry;
 pub mod free;
 pub mod leaf;
-pub mod room;
+pub mod leaf_entries;
 pub mod shortform;
-pub mod single;
-pub mod slots;
 
 #[cfg(test)]
 mod tests;
@@ -33,8 +33,8 @@ use zerocopy::IntoBytes;
 use super::DirHeader;
 use crate::damage::Damage;
 use crate::edit::{BlockMut, put};
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::{LeU32, U32, U64};
 
 /// The header that data and free blocks begin with; LSN and checksum come when the block goes home.

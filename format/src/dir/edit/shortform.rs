@@ -10,7 +10,7 @@ use crate::damage::Damage;
 use crate::dir::data::{self, BlockTail};
 use crate::dir::leaf::LeafEntry;
 use crate::dir::shortform::{ShortformEntry, ShortformHeader};
-use crate::dir::{DataPtr, Entry, entry_size};
+use crate::dir::{DataPtr, DirEntry, entry_size};
 use crate::ensure;
 use crate::geometry::Geometry;
 use crate::ondisk::{OnDisk, U16, U32, U64};
@@ -38,9 +38,9 @@ fn push_ino(bytes: &mut Vec<u8>, ino: Ino, wide: bool) {
 
 /// An entry and the bytes that it takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
+pub struct LocatedEntry<'a> {
     /// What it says.
-    pub entry: Entry<'a>,
+    pub entry: DirEntry<'a>,
     /// Its first byte.
     pub start: usize,
     /// The byte behind it.
@@ -49,7 +49,7 @@ pub struct Found<'a> {
 
 /// What a directory within an inode says before its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct ShortformCounts {
     /// Entries.
     pub count: u8,
     /// Inode numbers that need 8 bytes; where it is not 0, all have 8.
@@ -58,7 +58,7 @@ pub struct Head {
     pub parent: Ino,
 }
 
-impl Head {
+impl ShortformCounts {
     /// Reads it.
     pub fn of(bytes: &[u8]) -> Result<Self, Damage> {
         let short = || Damage::short(NAME, ShortformHeader::SIZE + 4, bytes.len());
@@ -85,8 +85,8 @@ fn ino_at(bytes: &[u8], at: usize, wide: bool) -> Option<Ino> {
 pub fn walk<'a>(
     bytes: &'a [u8],
     geometry: &'a Geometry,
-) -> Result<impl Iterator<Item = Result<Found<'a>, Damage>> + use<'a>, Damage> {
-    let head = Head::of(bytes)?;
+) -> Result<impl Iterator<Item = Result<LocatedEntry<'a>, Damage>> + use<'a>, Damage> {
+    let head = ShortformCounts::of(bytes)?;
     let (mut left, mut start) = (head.count, head.size());
     Ok(std::iter::from_fn(move || {
         left = left.checked_sub(1)?;
@@ -106,7 +106,7 @@ pub fn walk<'a>(
     }))
 }
 
-fn take<'a>(bytes: &'a [u8], geometry: &Geometry, start: usize, wide: bool) -> Option<Found<'a>> {
+fn take<'a>(bytes: &'a [u8], geometry: &Geometry, start: usize, wide: bool) -> Option<LocatedEntry<'a>> {
     let header = bytes.get(start..).and_then(ShortformEntry::view)?;
     let name_at = start + ShortformEntry::SIZE;
     let name_end = name_at + usize::from(header.namelen);
@@ -116,7 +116,11 @@ fn take<'a>(bytes: &'a [u8], geometry: &Geometry, start: usize, wide: bool) -> O
     let ino_at_byte = name_end + usize::from(has_ftype);
     let ino = ino_at(bytes, ino_at_byte, wide)?;
     let pointer = DataPtr::new(FileBlock(0), header.offset.get().into(), geometry);
-    Some(Found { entry: Entry { name, ino, ftype, pointer }, start, end: ino_at_byte + ino_size(wide) })
+    Some(LocatedEntry {
+        entry: DirEntry { name, ino, ftype, pointer },
+        start,
+        end: ino_at_byte + ino_size(wide),
+    })
 }
 
 /// An empty directory.
@@ -163,7 +167,7 @@ pub fn block_size(bytes: &[u8], geometry: &Geometry, more: usize) -> Result<usiz
 pub fn build<'e>(
     geometry: &Geometry,
     parent: Ino,
-    entries: impl Iterator<Item = Entry<'e>> + Clone,
+    entries: impl Iterator<Item = DirEntry<'e>> + Clone,
     capacity: usize,
 ) -> Option<Vec<u8>> {
     let wide_count =
@@ -176,7 +180,7 @@ pub fn build<'e>(
     }
     let mut bytes = Vec::with_capacity(size);
     put_head(&mut bytes, count, wide_count, parent);
-    for Entry { name, ino, ftype, pointer } in entries {
+    for DirEntry { name, ino, ftype, pointer } in entries {
         put_entry(&mut bytes, geometry, (pointer.0 as usize) << 3, NewEntry { name, ino, ftype }, wide);
     }
     Some(bytes)
@@ -191,9 +195,9 @@ fn position(
     gap_first: bool,
 ) -> Result<Option<(usize, usize)>, Damage> {
     let mut end = data::first_free_offset(geometry);
-    let (mut gap, mut last, mut count) = (None, Head::of(bytes)?.size(), 0);
+    let (mut gap, mut last, mut count) = (None, ShortformCounts::of(bytes)?.size(), 0);
     for found in walk(bytes, geometry)? {
-        let Found { entry, start, end: behind } = found?;
+        let LocatedEntry { entry, start, end: behind } = found?;
         let offset = (entry.pointer.0 as usize) << 3;
         if gap.is_none() && end + size <= offset {
             gap = Some((end, start));
@@ -218,7 +222,7 @@ pub fn add(
     capacity: usize,
     new: NewEntry<'_>,
 ) -> Result<bool, Damage> {
-    let head = Head::of(bytes)?;
+    let head = ShortformCounts::of(bytes)?;
     let widens = is_wide(new.ino) && head.wide_count == 0;
     let wide = widens || head.wide_count > 0;
     let each = ShortformEntry::SIZE + usize::from(geometry.features.ftype()) + ino_size(wide);
@@ -250,7 +254,7 @@ fn set_counts(bytes: &mut [u8], count: u8, wide_count: u8) {
 
 /// The same with inode numbers of the other size; `None` where a number needs 8 bytes.
 fn resized(bytes: &[u8], geometry: &Geometry, wide: bool) -> Result<Option<Vec<u8>>, Damage> {
-    let head = Head::of(bytes)?;
+    let head = ShortformCounts::of(bytes)?;
     if !wide && is_wide(head.parent) {
         return Ok(None);
     }
@@ -258,7 +262,7 @@ fn resized(bytes: &[u8], geometry: &Geometry, wide: bool) -> Result<Option<Vec<u
     out.extend_from_slice(&[head.count, if wide { head.wide_count.max(1) } else { 0 }]);
     push_ino(&mut out, head.parent, wide);
     for found in walk(bytes, geometry)? {
-        let Entry { name, ino, ftype, pointer } = found?.entry;
+        let DirEntry { name, ino, ftype, pointer } = found?.entry;
         if !wide && is_wide(ino) {
             return Ok(None);
         }
@@ -269,7 +273,7 @@ fn resized(bytes: &[u8], geometry: &Geometry, wide: bool) -> Result<Option<Vec<u
 
 /// Sets the counts; where no number needs 8 bytes any more, all get 4.
 fn settle(bytes: &mut Vec<u8>, geometry: &Geometry, count: u8, wide_count: u8) -> Result<(), Damage> {
-    let before = Head::of(bytes)?.wide_count;
+    let before = ShortformCounts::of(bytes)?.wide_count;
     set_counts(bytes, count, before);
     if before > 0 && wide_count == 0 {
         let narrow = resized(bytes, geometry, false)?;
@@ -282,9 +286,9 @@ fn settle(bytes: &mut Vec<u8>, geometry: &Geometry, count: u8, wide_count: u8) -
 
 /// Removes the entry that [`walk`] found at these bytes.
 pub fn remove(bytes: &mut Vec<u8>, geometry: &Geometry, start: usize) -> Result<(), Damage> {
-    let head = Head::of(bytes)?;
+    let head = ShortformCounts::of(bytes)?;
     let found = take(bytes, geometry, start, head.wide_count > 0);
-    let Some(Found { entry, end, .. }) = found.filter(|_| head.count > 0) else {
+    let Some(LocatedEntry { entry, end, .. }) = found.filter(|_| head.count > 0) else {
         return Err(Damage::new(NAME, "count", "an entry", format_args!("none at {start}")));
     };
     let wide_count = head.wide_count.saturating_sub(u8::from(is_wide(entry.ino)));
@@ -301,7 +305,7 @@ pub fn retarget(
     start: Option<usize>,
     (ino, ftype): (Ino, u8),
 ) -> Result<bool, Damage> {
-    let head = Head::of(bytes)?;
+    let head = ShortformCounts::of(bytes)?;
     if is_wide(ino) && head.wide_count == 0 {
         let grown = bytes.len() + 4 * (usize::from(head.count) + 1);
         let index = match start {

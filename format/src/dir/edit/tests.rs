@@ -4,14 +4,14 @@
 use base::Ino;
 use proptest::prelude::*;
 
+use super::data_block::UnusedRegion;
 use super::entry::{self, NewEntry};
-use super::room::Room;
-use super::slots::Slots;
-use super::{free, leaf, room, shortform, single, slots};
+use super::leaf_entries::LeafEntryRange;
+use super::{block_format, data_block, free, leaf, leaf_entries, shortform};
 use crate::dabtree;
-use crate::dir::data::{DATA_MAGIC, Data};
-use crate::dir::free::Free;
-use crate::dir::leaf::Leaf;
+use crate::dir::data::{DATA_MAGIC, DataBlock};
+use crate::dir::free::FreeBlock;
+use crate::dir::leaf::DirLeaf;
 use crate::dir::shortform::Shortform;
 use crate::dir::{CRC_OFFSET, DataPtr, entry_size};
 use crate::geometry::Geometry;
@@ -24,12 +24,12 @@ fn new(name: &[u8]) -> NewEntry<'_> {
 
 fn verify_data(bytes: &mut [u8], geometry: &Geometry, fixture: &Fixture) {
     assert!(checksum::store(bytes, CRC_OFFSET));
-    Data::verify(bytes, geometry, fixture.at).and_then(|data| data.audit()).unwrap();
+    DataBlock::verify(bytes, geometry, fixture.at).and_then(|data| data.audit()).unwrap();
 }
 
 /// Address, name and offset of each entry of a block, `.` and `..` apart.
 fn entries(bytes: &[u8], geometry: &Geometry, fixture: &Fixture) -> Vec<(Vec<u8>, usize)> {
-    let data = Data::verify(bytes, geometry, fixture.at).unwrap();
+    let data = DataBlock::verify(bytes, geometry, fixture.at).unwrap();
     let named = data.entries().map(Result::unwrap).filter(|entry| !entry.is_dot() && !entry.is_dot_dot());
     named.map(|entry| (entry.name.to_vec(), entry.pointer.split(geometry).1)).collect()
 }
@@ -40,13 +40,14 @@ fn a_one_block_directory_of_the_kernel_loses_and_gets_each_entry() {
     let mut bytes = fixture.bytes.clone();
     for (name, offset) in entries(&fixture.bytes, &geometry, &fixture) {
         let hash = hash::entry(&name, &geometry);
-        let found = single::SingleLeaf::of(&bytes).unwrap().slots;
-        let slot = slots::position(found.view(&bytes).unwrap(), hash, DataPtr((offset / 8) as u32)).unwrap();
-        single::remove(&mut bytes, slot).unwrap();
+        let found = block_format::BlockLeafShape::of(&bytes).unwrap().slots;
+        let slot =
+            leaf_entries::position(found.view(&bytes).unwrap(), hash, DataPtr((offset / 8) as u32)).unwrap();
+        block_format::remove(&mut bytes, slot).unwrap();
         entry::remove(&mut bytes, &geometry, offset).unwrap();
         verify_data(&mut bytes, &geometry, &fixture);
         let size = entry_size(name.len(), &geometry);
-        let at = single::insert(&mut bytes, &geometry, hash, size).unwrap().unwrap();
+        let at = block_format::insert(&mut bytes, &geometry, hash, size).unwrap().unwrap();
         entry::put_entry(&mut bytes, &geometry, at, new(&name)).unwrap();
         verify_data(&mut bytes, &geometry, &fixture);
     }
@@ -61,7 +62,7 @@ fn a_one_block_directory_fills_up_and_then_refuses() {
         let hash = hash::entry(name.as_bytes(), &geometry);
         let size = entry_size(name.len(), &geometry);
         let before = bytes.clone();
-        let Some(at) = single::insert(&mut bytes, &geometry, hash, size).unwrap() else {
+        let Some(at) = block_format::insert(&mut bytes, &geometry, hash, size).unwrap() else {
             assert!(number > 10 && bytes == before, "nothing is written where it does not fit");
             return;
         };
@@ -78,9 +79,9 @@ fn a_data_block_of_the_kernel_can_be_emptied() {
         entry::remove(&mut bytes, &geometry, offset).unwrap();
         verify_data(&mut bytes, &geometry, &fixture);
     }
-    let left = room::largest(&bytes).unwrap()[0].length;
+    let left = data_block::best_free(&bytes).unwrap()[0].length;
     let dots = entry_size(1, &geometry) + entry_size(2, &geometry);
-    assert!([0, dots].contains(&(room::room_of_empty(&geometry) - left)));
+    assert!([0, dots].contains(&(data_block::max_free(&geometry) - left)));
 }
 
 #[test]
@@ -96,11 +97,11 @@ fn a_leaf_of_the_kernel_takes_entries_where_stale_ones_are() {
         }
         leaf::remove(&mut bytes, index).unwrap();
         let hash = old.hashval.get().wrapping_mul(3);
-        let slot = slots::first_at_least(slots.view(&bytes).unwrap(), hash);
+        let slot = leaf_entries::first_at_least(slots.view(&bytes).unwrap(), hash);
         leaf::insert(&mut bytes, hash, old.pointer(), slot).unwrap();
         assert_eq!(leaf::LeafShape::of(&bytes).unwrap().slots.count, count);
         assert!(checksum::store(&mut bytes, dabtree::CRC_OFFSET));
-        Leaf::verify(&bytes, &geometry, fixture.at).and_then(|leaf| leaf.audit()).unwrap();
+        DirLeaf::verify(&bytes, &geometry, fixture.at).and_then(|leaf| leaf.audit()).unwrap();
     }
 }
 
@@ -114,13 +115,13 @@ fn compaction_keeps_the_stale_entry_nearest_to_the_new_one() {
     }
     let shape = leaf::LeafShape::of(&bytes).unwrap();
     let hash = shape.slots.view(&bytes).unwrap()[count - 2].hashval.get();
-    let slot = slots::first_at_least(shape.slots.view(&bytes).unwrap(), hash);
+    let slot = leaf_entries::first_at_least(shape.slots.view(&bytes).unwrap(), hash);
     let slot = leaf::compact(&mut bytes, slot).unwrap();
     let after = leaf::LeafShape::of(&bytes).unwrap();
     assert_eq!((after.stale, after.live()), (1, shape.live()));
     leaf::insert(&mut bytes, hash, DataPtr(8), slot).unwrap();
     assert!(checksum::store(&mut bytes, dabtree::CRC_OFFSET));
-    Leaf::verify(&bytes, &geometry, fixture.at).and_then(|leaf| leaf.audit()).unwrap();
+    DirLeaf::verify(&bytes, &geometry, fixture.at).and_then(|leaf| leaf.audit()).unwrap();
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn a_free_block_follows_blocks_that_come_and_go() {
     let mut verify = |index: usize, best: Option<u16>| {
         let shape = free::set(&mut bytes, index, best).unwrap();
         assert!(checksum::store(&mut bytes, CRC_OFFSET));
-        Free::verify(&bytes, &geometry, fixture.at).and_then(|free| free.audit()).unwrap();
+        FreeBlock::verify(&bytes, &geometry, fixture.at).and_then(|free| free.audit()).unwrap();
         shape
     };
     assert_eq!(verify(valid + 3, Some(64)).valid, valid + 4);
@@ -151,15 +152,15 @@ fn numbers_in_an_inode_widen_and_narrow() {
     let wide = geometry.ino(base::AgNumber(3), base::AgIno(1 << 10));
     let wide = Ino(wide.get() | 1 << 33);
     assert!(shortform::add(&mut bytes, &geometry, 1000, NewEntry { ino: wide, ..new(b"wide") }).unwrap());
-    assert_eq!(shortform::Head::of(&bytes).unwrap().wide_count, 1);
+    assert_eq!(shortform::ShortformCounts::of(&bytes).unwrap().wide_count, 1);
     let start = shortform::walk(&bytes, &geometry).unwrap().map(Result::unwrap);
     let start = start.filter(|found| found.entry.name == b"wide").map(|found| found.start).next().unwrap();
     assert!(!shortform::add(&mut bytes.clone(), &geometry, bytes.len() + 10, new(b"more")).unwrap());
     shortform::remove(&mut bytes, &geometry, start).unwrap();
     assert_eq!(bytes, before, "all as it was");
     assert!(shortform::retarget(&mut bytes, &geometry, 1000, None, (wide, 2)).unwrap());
-    assert_eq!(shortform::Head::of(&bytes).unwrap().parent, wide);
-    let parent = shortform::Head::of(&before).unwrap().parent;
+    assert_eq!(shortform::ShortformCounts::of(&bytes).unwrap().parent, wide);
+    let parent = shortform::ShortformCounts::of(&before).unwrap().parent;
     assert!(shortform::retarget(&mut bytes, &geometry, 1000, None, (parent, 2)).unwrap());
     assert_eq!(bytes, before);
     Shortform::verify(&bytes, &geometry).and_then(|shortform| shortform.audit()).unwrap();
@@ -173,25 +174,25 @@ fn exercise(bytes: &[u8], geometry: &Geometry, fixture: &Fixture, at: usize, len
     let _ = entry::retarget(&mut fresh(), geometry, at, Ino(9), 1);
     let _ = entry::put_entry(&mut fresh(), geometry, at, new(b"name"));
     let _ = entry::next(bytes, geometry, fixture.at.file_block, at);
-    let _ = room::give(&mut fresh(), geometry, at, length);
-    let _ = room::take(&mut fresh(), geometry, Room { offset: at, length }, at, length / 2);
-    for room in room::largest(bytes).into_iter().flatten() {
-        let _ = room::take(&mut fresh(), geometry, room, room.offset, length);
+    let _ = data_block::make_free(&mut fresh(), geometry, at, length);
+    let _ = data_block::use_free(&mut fresh(), geometry, UnusedRegion { offset: at, length }, at, length / 2);
+    for room in data_block::best_free(bytes).into_iter().flatten() {
+        let _ = data_block::use_free(&mut fresh(), geometry, room, room.offset, length);
     }
-    let _ = single::insert(&mut fresh(), geometry, hash, length);
-    let _ = single::remove(&mut fresh(), at);
-    let _ = single::strip_leaf(&mut fresh(), geometry, DATA_MAGIC);
-    let _ = single::add_leaf(&mut fresh(), geometry, &[slots::entry(hash, DataPtr(8))]);
+    let _ = block_format::insert(&mut fresh(), geometry, hash, length);
+    let _ = block_format::remove(&mut fresh(), at);
+    let _ = block_format::remove_leaf(&mut fresh(), geometry, DATA_MAGIC);
+    let _ = block_format::add_leaf(&mut fresh(), geometry, &[leaf_entries::entry(hash, DataPtr(8))]);
     let _ = leaf::insert(&mut fresh(), hash, DataPtr(9), at);
     let _ = leaf::remove(&mut fresh(), at);
     let _ = leaf::compact(&mut fresh(), at);
     let _ = leaf::truncate(&mut fresh(), at);
     let _ = leaf::set_best(&mut fresh(), at, 8);
     let _ = leaf::put_bests(&mut fresh(), &[8.into(), 16.into()]);
-    let _ = leaf::put_entries(&mut fresh(), &[slots::entry(hash, DataPtr(8))]);
+    let _ = leaf::put_entries(&mut fresh(), &[leaf_entries::entry(hash, DataPtr(8))]);
     let _ = free::set(&mut fresh(), at, Some(8));
     let _ = free::set(&mut fresh(), at, None);
-    let _ = Slots { start: at, count: length }.view(bytes);
+    let _ = LeafEntryRange { start: at, count: length }.view(bytes);
     let mut inside = fresh();
     let _ = shortform::add(&mut inside, geometry, 8192, NewEntry { ino: Ino(1 << 40), ..new(b"name") });
     let _ = shortform::remove(&mut fresh(), geometry, at);

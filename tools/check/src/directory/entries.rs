@@ -1,7 +1,7 @@
 //! One directory entry against the inode that it names, and what links and parents follow from it.
 
 use base::Ino;
-use format::dir::Entry;
+use format::dir::DirEntry;
 use format::inode::FileType;
 use format::{Damage, Place};
 
@@ -72,7 +72,7 @@ impl<'v> Names<'v> {
     }
 
     /// `.` and `..` are directories, and say so.
-    pub fn check_dot_type(&self, directory: &Directory, entry: &Entry<'_>) {
+    pub fn check_dot_type(&self, directory: &Directory, entry: &DirEntry<'_>) {
         let expected = FileType::Directory.ftype();
         if self.volume.geometry.features.ftype() && entry.ftype != expected {
             self.tell(directory, entry.name, "ftype", expected.to_string(), entry.ftype.to_string());
@@ -80,7 +80,7 @@ impl<'v> Names<'v> {
     }
 
     /// Any other entry.
-    pub fn entry(&mut self, directory: &Directory, entry: &Entry<'_>) {
+    pub fn entry(&mut self, directory: &Directory, entry: &DirEntry<'_>) {
         self.entries += 1;
         let Some(slot) = self.map.find(entry.ino, &mut self.hint) else {
             let (expected, found) = ("an inode that exists".to_owned(), entry.ino.to_string());
@@ -109,7 +109,7 @@ impl<'v> Names<'v> {
         self.note_parent(directory, entry, &slot);
     }
 
-    fn note_parent(&self, directory: &Directory, entry: &Entry<'_>, slot: &Slot<'_>) {
+    fn note_parent(&self, directory: &Directory, entry: &DirEntry<'_>, slot: &Slot<'_>) {
         if self.volume.geometry.features.parent() {
             let print = parents::fingerprint(directory.ino, directory.generation, entry.name);
             slot.inodes.add_parent(slot.slot, print);

@@ -1,12 +1,12 @@
 //! The hash index of a directory and its table of free room, against the entries.
 
 use base::FileBlock;
-use format::dabtree::Tree;
-use format::dir::data::{Data, NULL_BEST};
-use format::dir::free::{Free, max_bests};
-use format::dir::leaf::{LEAF1_MAGIC, Leaf, LeafEntry};
-use format::dir::{DataPtr, Space};
-use format::identity::ForkBlock;
+use format::dabtree::DaTree;
+use format::dir::data::{DataBlock, NULL_BEST};
+use format::dir::free::{FreeBlock, max_bests};
+use format::dir::leaf::{DirLeaf, LEAF1_MAGIC, LeafEntry};
+use format::dir::{DataPtr, DirSpace};
+use format::fork_block::ForkBlock;
 use format::ondisk::U16;
 use format::{Damage, Place, hash};
 
@@ -70,10 +70,10 @@ impl DirectoryWorker<'_> {
     /// Compares the index and the tables of free room of a directory whose blocks of entries were read.
     pub(super) fn check_index(&mut self, directory: &Directory, single: bool, entries: &IndexSum) {
         let geometry = &self.volume.geometry;
-        let beyond = self.blocks.count(Space::Data.end_block(geometry)..FileBlock(u64::MAX));
+        let beyond = self.blocks.count(DirSpace::Data.end_block(geometry)..FileBlock(u64::MAX));
         self.alike.clear();
         if single {
-            let blocks = self.blocks.count(FileBlock(0)..Space::Data.end_block(geometry));
+            let blocks = self.blocks.count(FileBlock(0)..DirSpace::Data.end_block(geometry));
             if beyond > 0 || blocks > 1 << geometry.dir_block_log {
                 let found = format!("{} blocks", beyond + blocks);
                 self.tell(directory, Damage::new(NAME, "extents", "one directory block", found));
@@ -107,7 +107,7 @@ impl DirectoryWorker<'_> {
     fn walk_leaves(&mut self, directory: &Directory, leaves: &mut Leaves) -> Option<TreeTotal> {
         let volume = self.volume;
         let geometry = &volume.geometry;
-        let (from, to) = (Space::Leaf.first_block(geometry), Space::Leaf.end_block(geometry));
+        let (from, to) = (DirSpace::Leaf.first_block(geometry), DirSpace::Leaf.end_block(geometry));
         let most = self.blocks.count(from..to) >> geometry.dir_block_log;
         if most == 0 {
             let damage = Damage::new(NAME, "extents", "a leaf behind the blocks of entries", "none");
@@ -116,7 +116,7 @@ impl DirectoryWorker<'_> {
         }
         let alike = &mut self.alike;
         let mut visit = |bytes: &[u8], at: ForkBlock| {
-            let leaf = Leaf::verify(bytes, &volume.geometry, at);
+            let leaf = DirLeaf::verify(bytes, &volume.geometry, at);
             let leaf = match leaf.and_then(|leaf| leaf.audit().map(|()| leaf)) {
                 Ok(leaf) => leaf,
                 Err(damage) => {
@@ -135,7 +135,7 @@ impl DirectoryWorker<'_> {
             leaves.bests = leaf.bests.map(|bests| bests.iter().map(|best: &U16| best.get()).collect());
             Some(LeafEnds { last_hash: leaf.last_hash(), empty: leaf.entries.is_empty() })
         };
-        let total = self.tree.walk(volume, &self.blocks, Tree::Dir, from, most, &mut visit);
+        let total = self.tree.walk(volume, &self.blocks, DaTree::Dir, from, most, &mut visit);
         if leaves.bests.is_some() && most > 1 {
             let damage =
                 Damage::new("directory leaf", "magic", "a leaf of a tree", format_args!("{LEAF1_MAGIC:#x}"));
@@ -153,7 +153,7 @@ impl DirectoryWorker<'_> {
         let volume = self.volume;
         let geometry = &volume.geometry;
         let log = geometry.dir_block_log;
-        let (first, end) = (Space::Free.first_block(geometry), Space::Free.end_block(geometry));
+        let (first, end) = (DirSpace::Free.first_block(geometry), DirSpace::Free.end_block(geometry));
         let mut next = Some(first);
         let mut told = Vec::new();
         let mut batch = std::mem::take(&mut self.index_batch);
@@ -191,16 +191,16 @@ impl DirectoryWorker<'_> {
         let expected = self.list_entries();
         let mut found = Vec::new();
         let geometry = &volume.geometry;
-        let from = Space::Leaf.first_block(geometry);
-        let most = self.blocks.count(from..Space::Leaf.end_block(geometry));
+        let from = DirSpace::Leaf.first_block(geometry);
+        let most = self.blocks.count(from..DirSpace::Leaf.end_block(geometry));
         let mut visit = |bytes: &[u8], at: ForkBlock| {
-            let leaf = Leaf::verify(bytes, &volume.geometry, at).ok()?;
+            let leaf = DirLeaf::verify(bytes, &volume.geometry, at).ok()?;
             let live = leaf.entries.iter().filter(|entry| entry.pointer() != DataPtr::NULL);
             found.extend(live.map(|entry| (entry.hashval.get(), entry.address.get())));
             found.truncate(MOST_ENTRIES_COMPARED);
             Some(LeafEnds { last_hash: leaf.last_hash(), empty: leaf.entries.is_empty() })
         };
-        self.tree.walk(volume, &self.blocks, Tree::Dir, from, most, &mut visit);
+        self.tree.walk(volume, &self.blocks, DaTree::Dir, from, most, &mut visit);
         found.sort_unstable();
         let text = |(hash, address): &(u32, u32)| format!("hash {hash:#x} of the entry at {address:#x}");
         let none = || "none".to_owned();
@@ -238,16 +238,16 @@ impl DirectoryWorker<'_> {
         list
     }
 
-    fn each_data_block(&mut self, mut each: impl FnMut(&Data<'_>, &format::Geometry)) {
+    fn each_data_block(&mut self, mut each: impl FnMut(&DataBlock<'_>, &format::Geometry)) {
         let geometry = &self.volume.geometry;
         let log = geometry.dir_block_log;
-        let end = Space::Data.end_block(geometry);
+        let end = DirSpace::Data.end_block(geometry);
         let mut batch = std::mem::take(&mut self.index_batch);
         let mut next = Some(FileBlock(0));
         while let Some(from) = next {
             next = self.blocks.read_batch(self.volume, NAME, log, (from, end), &mut batch);
             for unit in &batch.units {
-                if let Ok(data) = Data::verify(batch.bytes_of(unit, geometry, log), geometry, unit.at) {
+                if let Ok(data) = DataBlock::verify(batch.bytes_of(unit, geometry, log), geometry, unit.at) {
                     each(&data, geometry);
                 }
             }
@@ -261,7 +261,7 @@ impl DirectoryWorker<'_> {
         let Some(unit) = self.batch.units.first() else { return };
         let geometry = &self.volume.geometry;
         let bytes = self.batch.bytes_of(unit, geometry, geometry.dir_block_log);
-        if let Ok(data) = Data::verify(bytes, geometry, unit.at)
+        if let Ok(data) = DataBlock::verify(bytes, geometry, unit.at)
             && let Some(leaf) = data.block_leaf
         {
             leaves.take(leaf.entries, &mut alike);
@@ -289,7 +289,7 @@ impl DirectoryWorker<'_> {
                 open = self.blocks.read_one(volume, NAME, log, block, &mut batch);
             }
             let (Some(at), Some(unit)) = (open, batch.units.first()) else { continue };
-            let entry = Data::verify(batch.bytes_of(unit, geometry, log), geometry, at)
+            let entry = DataBlock::verify(batch.bytes_of(unit, geometry, log), geometry, at)
                 .and_then(|data| data.entry_at(offset));
             if let Ok(entry) = entry {
                 names.push((*hash, entry.name.into()));
@@ -315,8 +315,8 @@ impl DirectoryWorker<'_> {
 }
 
 /// Verifies a free block.
-fn take_free<'a>(volume: &Volume<'_>, at: ForkBlock, bytes: &'a [u8]) -> Option<Free<'a>> {
-    let free = Free::verify(bytes, &volume.geometry, at);
+fn take_free<'a>(volume: &Volume<'_>, at: ForkBlock, bytes: &'a [u8]) -> Option<FreeBlock<'a>> {
+    let free = FreeBlock::verify(bytes, &volume.geometry, at);
     match free.and_then(|free| free.audit().map(|()| free)) {
         Ok(free) => {
             volume.check_lsn(at.place(), "directory free block", free.header.lsn.get());

@@ -14,10 +14,10 @@ pub(crate) mod entries;
 mod index;
 
 use base::{FileBlock, Ino};
-use format::dir::Space;
-use format::dir::data::{Data, NULL_BEST};
+use format::dir::DirSpace;
+use format::dir::data::{DataBlock, NULL_BEST};
 use format::dir::shortform::Shortform;
-use format::identity::ForkBlock;
+use format::fork_block::ForkBlock;
 use format::inode::{Dinode, Fork, ForkKind};
 use format::{Damage, Place, hash};
 
@@ -158,11 +158,11 @@ impl<'v> DirectoryWorker<'v> {
             return self.volume.miss_names();
         }
         let geometry = &self.volume.geometry;
-        if self.blocks.end(FileBlock(0)..FileBlock(u64::MAX)) > Space::Free.end_block(geometry) {
+        if self.blocks.end(FileBlock(0)..FileBlock(u64::MAX)) > DirSpace::Free.end_block(geometry) {
             let damage = Damage::new(NAME, "extents", "blocks within its three spaces", "blocks behind them");
             self.volume.error(Place::ino(ino), damage);
         }
-        let end = self.blocks.end(FileBlock(0)..Space::Data.end_block(geometry));
+        let end = self.blocks.end(FileBlock(0)..DirSpace::Data.end_block(geometry));
         let size = end.get() << geometry.block_log;
         if inode.core.size.get() != size {
             let found = inode.core.size;
@@ -181,7 +181,7 @@ impl<'v> DirectoryWorker<'v> {
     fn check_data(&mut self, directory: &Directory, sum: &mut IndexSum) -> bool {
         let geometry = &self.volume.geometry;
         let log = geometry.dir_block_log;
-        let end = Space::Data.end_block(geometry);
+        let end = DirSpace::Data.end_block(geometry);
         let mut next = Some(FileBlock(0));
         let mut single = false;
         self.bests.clear();
@@ -213,7 +213,7 @@ impl<'v> DirectoryWorker<'v> {
         let number = (at.file_block.get() >> volume.geometry.dir_block_log) as usize;
         // A directory's data space has less than 2^26 blocks.
         self.bests.resize(number + 1, NULL_BEST);
-        let data = match Data::verify(bytes, &volume.geometry, at) {
+        let data = match DataBlock::verify(bytes, &volume.geometry, at) {
             Ok(data) => data,
             Err(damage) => {
                 sum.incomplete = true;

@@ -14,7 +14,7 @@ use base::AgNumber;
 use block::Device;
 use format::features;
 use format::ondisk::OnDisk;
-use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Refusal};
+use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, SuperblockError};
 use format::{Damage, Geometry, Place, checksum};
 
 use crate::finding::Findings;
@@ -41,12 +41,15 @@ pub(crate) fn choose(device: &dyn Device, findings: &Findings) -> Result<Chosen,
             examine_primary(&bytes, &chosen, findings);
             return Ok(chosen);
         }
-        Err(refusal @ (Refusal::Features(_) | Refusal::Version(_) | Refusal::Realtime)) => refusal,
+        Err(
+            refusal
+            @ (SuperblockError::Features(_) | SuperblockError::Version(_) | SuperblockError::Realtime),
+        ) => refusal,
         Err(refusal) => refusal,
     };
     let Some(copy) = search(device) else { return Err(refusal.into()) };
     let damage = match &refusal {
-        Refusal::Damaged(damage) => damage.clone(),
+        SuperblockError::Damaged(damage) => damage.clone(),
         other => Damage::new(NAME, "contents", "a superblock like its copies", other),
     };
     findings.error(Place::ag(AgNumber(0)), damage);
@@ -55,22 +58,22 @@ pub(crate) fn choose(device: &dyn Device, findings: &Findings) -> Result<Chosen,
 
 /// Whether the bytes are a superblock that gives a shape to check against. Its checksum and state are looked at
 /// later.
-fn usable(bytes: &[u8], device: &dyn Device) -> Result<Chosen, Refusal> {
+fn usable(bytes: &[u8], device: &dyn Device) -> Result<Chosen, SuperblockError> {
     let raw =
         *RawSuperblock::view(bytes).ok_or_else(|| Damage::short(NAME, RawSuperblock::SIZE, bytes.len()))?;
     if raw.magicnum.get() != MAGIC {
-        return Err(Refusal::NotXfs);
+        return Err(SuperblockError::NotXfs);
     }
     let version = raw.versionnum.get() & features::version::NUMBER_MASK;
     if version != 5 {
-        return Err(Refusal::Version(version));
+        return Err(SuperblockError::Version(version));
     }
     let unknown = raw.features_incompat.get() & !(features::INCOMPAT_READ | features::incompat::NEEDSREPAIR);
     if unknown != 0 {
-        return Err(Refusal::Features(features::names(unknown, features::incompat::ALL)));
+        return Err(SuperblockError::Features(features::names(unknown, features::incompat::ALL)));
     }
     if raw.rblocks.get() != 0 || raw.rextents.get() != 0 {
-        return Err(Refusal::Realtime);
+        return Err(SuperblockError::Realtime);
     }
     let geometry = Geometry::derive(&raw)?;
     if geometry.bytes() > device.size() {

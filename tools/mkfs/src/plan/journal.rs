@@ -1,6 +1,6 @@
 //! How large the log is, and where it lies.
 
-use format::limits::{Shape, log};
+use format::limits::{VolumeShape, log};
 
 use super::check::Basics;
 use super::groups::Groups;
@@ -30,7 +30,7 @@ pub fn choose(
     options: &Options,
     basics: &Basics,
     groups: &Groups,
-    shape: &mut Shape,
+    shape: &mut VolumeShape,
 ) -> Result<Log, MkfsError> {
     shape.log_stripe_unit = stripe_unit(options, basics)?;
     let ag = match options.log.place {
@@ -95,7 +95,7 @@ fn stripe_unit(options: &Options, basics: &Basics) -> Result<u32, MkfsError> {
     Ok(bytes as u32)
 }
 
-fn asked(options: &Options, shape: &Shape, size: u64, limit: u64) -> Result<u64, MkfsError> {
+fn asked(options: &Options, shape: &VolumeShape, size: u64, limit: u64) -> Result<u64, MkfsError> {
     let block = u64::from(options.block_size);
     let refuse = |problem| Err(MkfsError::option("-l size", problem));
     if !size.is_multiple_of(block) {
@@ -126,7 +126,7 @@ fn whole_ag(groups: &Groups) -> u32 {
 }
 
 /// For the volume as it will be; while it is small, the log takes an eighth of it, or what it would take anyway.
-fn by_default(options: &Options, basics: &Basics, groups: &Groups, shape: &Shape) -> u64 {
+fn by_default(options: &Options, basics: &Basics, groups: &Groups, shape: &VolumeShape) -> u64 {
     let now = for_blocks(options, groups.blocks, shape);
     match options.grow_to {
         Some(_) => for_blocks(options, basics.blocks_grown, shape).min(groups.blocks / 8).max(now),
@@ -134,7 +134,7 @@ fn by_default(options: &Options, basics: &Basics, groups: &Groups, shape: &Shape
     }
 }
 
-fn for_blocks(options: &Options, blocks: u64, shape: &Shape) -> u64 {
+fn for_blocks(options: &Options, blocks: u64, shape: &VolumeShape) -> u64 {
     let block = u64::from(options.block_size);
     let least = shape.min_log_blocks();
     let size = blocks.saturating_mul(block);
@@ -151,7 +151,7 @@ fn align(blocks: u64, unit: u64, least: u64, most: u64) -> u64 {
     if up <= most { up } else { (blocks - blocks % unit).max(least) }
 }
 
-fn external(options: &Options, basics: &Basics, shape: &Shape, size: u64) -> Result<Log, MkfsError> {
+fn external(options: &Options, basics: &Basics, shape: &VolumeShape, size: u64) -> Result<Log, MkfsError> {
     let block = u64::from(options.block_size);
     let wanted = options.log.size.unwrap_or(size);
     if wanted > size {

@@ -15,8 +15,8 @@ mod journal;
 mod space;
 
 use format::features::{Features, features2, incompat, ro_compat, version};
-use format::limits::Shape;
-use format::limits::ag::Roots;
+use format::limits::VolumeShape;
+use format::limits::ag::AgRoots;
 use format::superblock::Superblock;
 use format::timestamp::Timestamp;
 
@@ -30,7 +30,7 @@ pub use self::journal::Log;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Sizes and features.
-    pub shape: Shape,
+    pub shape: VolumeShape,
     /// Blocks of the volume.
     pub blocks: u64,
     /// Number of AGs.
@@ -73,7 +73,7 @@ impl Plan {
     pub fn new(options: &Options, device_size: u64, device_sector: u32) -> Result<Self, MkfsError> {
         let basics = check::basics(options, device_size, device_sector)?;
         let groups = groups::choose(options, &basics)?;
-        let mut shape = Shape {
+        let mut shape = VolumeShape {
             block_size: options.block_size,
             sector_size: basics.sector_size,
             inode_size: options.inode_size,
@@ -136,7 +136,7 @@ impl Plan {
     }
 
     /// The blocks at the start of each AG.
-    pub fn roots(&self) -> Roots {
+    pub fn roots(&self) -> AgRoots {
         self.shape.roots()
     }
 

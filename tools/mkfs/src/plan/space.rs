@@ -1,19 +1,19 @@
 //! Who gets which blocks of a fresh AG.
 
-use format::fresh::Space;
+use format::new_ag::AgLayout;
 
 use super::Plan;
 
 impl Plan {
     /// Who gets what in one AG.
-    pub fn space(&self, ag: u32) -> Space {
+    pub fn space(&self, ag: u32) -> AgLayout {
         let space = self.space_without_inodes(ag);
         if ag == 0 { space.with_chunk((self.first_chunk, self.chunk_blocks())) } else { space }
     }
 
-    fn space_without_inodes(&self, ag: u32) -> Space {
+    fn space_without_inodes(&self, ag: u32) -> AgLayout {
         let log = self.log.place.filter(|(at, _)| *at == ag).map(|(_, start)| (start, self.log.blocks));
-        Space::new(&self.shape, self.ag_length(ag), log)
+        AgLayout::new(&self.shape, self.ag_length(ag), log)
     }
 
     /// Where the first inodes fit: at the first aligned block of the first AG with room behind it.

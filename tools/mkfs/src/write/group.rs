@@ -3,7 +3,7 @@
 use base::AgNumber;
 use format::Geometry;
 use format::btree::InodeChunk;
-use format::fresh::FreshAg;
+use format::new_ag::NewAg;
 use format::ondisk::{U16, U32, U64};
 
 use super::superblock;
@@ -19,7 +19,7 @@ pub fn free_blocks(plan: &Plan) -> u64 {
 pub fn head(plan: &Plan, geometry: &Geometry, ag: u32) -> Vec<u8> {
     let space = plan.space(ag);
     let chunks = if space.chunk.is_some() { first_chunks(plan) } else { Vec::new() };
-    let fresh = FreshAg { geometry, ag: AgNumber(ag), space: &space, chunks: &chunks };
+    let fresh = NewAg { geometry, ag: AgNumber(ag), space: &space, chunks: &chunks };
     fresh.head(&superblock::copy(plan, ag))
 }
 

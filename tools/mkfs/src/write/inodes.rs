@@ -2,8 +2,8 @@
 
 use block::{Device, Durability};
 use format::dir::shortform::ShortformHeader;
-use format::fresh::{put, seal};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode, flags, flags2};
+use format::new_ag::{put, seal};
 use format::ondisk::{OnDisk, U16, U32, U64};
 use format::timestamp::Timestamp;
 use zerocopy::FromZeros;

@@ -3,9 +3,9 @@
 use base::{AgBlock, AgNumber, Lsn};
 use block::{Device, Durability};
 use format::Geometry;
-use format::fresh::put;
 use format::log::operation::{RawOperation, UNMOUNT_MAGIC, client, flags};
 use format::log::record::{MAGIC, RawRecordHeader};
+use format::new_ag::put;
 use format::ondisk::{LeU16, OnDisk, U32, U64};
 use zerocopy::FromZeros;
 

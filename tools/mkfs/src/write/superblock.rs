@@ -1,6 +1,6 @@
 //! The first superblock and its copies.
 
-use format::fresh::{put, seal};
+use format::new_ag::{put, seal};
 use format::ondisk::{U16, U32, U64};
 use format::superblock::{CRC_OFFSET, RawSuperblock};
 use zerocopy::FromZeros;

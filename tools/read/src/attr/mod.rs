@@ -16,8 +16,8 @@ pub use xattr::{AclNames, Xattr, for_each_xattr, get_xattr};
 use std::borrow::Cow;
 
 use base::{FileBlock, FsBlock, Ino};
-use format::attr::parent::Parent;
-use format::attr::{Attr, Namespace, Value, remote};
+use format::attr::parent::ParentPointer;
+use format::attr::{Attr, AttrValue, Namespace, remote};
 use format::inode::{Dinode, ForkKind};
 
 use crate::error::Result;
@@ -30,8 +30,8 @@ use crate::volume::Volume;
 /// Damage of the value's blocks, and what the device reports.
 pub fn value<'v>(volume: &Volume, inode: &Dinode<'_>, attr: &Attr<'v>) -> Result<Cow<'v, [u8]>> {
     match attr.value {
-        Value::Inline(bytes) => Ok(Cow::Borrowed(bytes)),
-        Value::Remote { block, length } => read_remote(volume, inode, block, length).map(Cow::Owned),
+        AttrValue::Inline(bytes) => Ok(Cow::Borrowed(bytes)),
+        AttrValue::Remote { block, length } => read_remote(volume, inode, block, length).map(Cow::Owned),
     }
 }
 
@@ -82,7 +82,7 @@ pub fn parents(volume: &Volume, inode: &Dinode<'_>) -> Result<Vec<ParentLink>> {
             if attr.namespace != Namespace::Parent || attr.incomplete {
                 continue;
             }
-            let parent = Parent::verify(&attr, volume.geometry()).map_err(batch.damaged())?;
+            let parent = ParentPointer::verify(&attr, volume.geometry()).map_err(batch.damaged())?;
             links.push(ParentLink {
                 ino: parent.ino,
                 generation: parent.generation,

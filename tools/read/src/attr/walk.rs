@@ -3,7 +3,7 @@
 use format::attr::Attr;
 use format::attr::leaf::AttrLeaf;
 use format::attr::shortform::AttrShortform;
-use format::dabtree::Tree;
+use format::dabtree::DaTree;
 use format::inode::{Dinode, Fork, ForkKind};
 use format::{Damage, ForkBlock, Place};
 
@@ -31,7 +31,7 @@ impl<'a> AttrWalk<'a> {
         let (inline, tree) = match attr_fork(volume, inode)? {
             AttrFork::None => (None, None),
             AttrFork::Inline(bytes) => (Some(bytes), None),
-            AttrFork::Tree => (None, Some(HashTree::new(volume, inode, Tree::Attr))),
+            AttrFork::Tree => (None, Some(HashTree::new(volume, inode, DaTree::Attr))),
         };
         Ok(Self { volume, inode: *inode, inline, tree, last: None })
     }

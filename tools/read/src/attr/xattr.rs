@@ -7,7 +7,7 @@ use format::Place;
 use format::attr::leaf::AttrLeaf;
 use format::attr::shortform::AttrShortform;
 use format::attr::{Attr, Namespace, acl};
-use format::dabtree::Tree;
+use format::dabtree::DaTree;
 use format::hash;
 use format::inode::Dinode;
 
@@ -158,7 +158,7 @@ fn find(volume: &Volume, inode: &Dinode<'_>, wanted: Wanted<'_>) -> Result<Optio
         }
         AttrFork::Tree => {
             let hash = hash::name(wanted.name);
-            let mut tree = HashTree::new(volume, inode, Tree::Attr);
+            let mut tree = HashTree::new(volume, inode, DaTree::Attr);
             let mut next = tree.descend(hash)?;
             while let Some(block) = next {
                 let leaf = AttrLeaf::verify(tree.bytes(), geometry, block).map_err(fork::at(block))?;

@@ -1,11 +1,11 @@
 //! One entry by its name.
 
 use base::{FileBlock, errno};
-use format::dabtree::Tree;
-use format::dir::data::Data;
-use format::dir::leaf::{self, Leaf};
+use format::dabtree::DaTree;
+use format::dir::data::DataBlock;
+use format::dir::leaf::{self, DirLeaf};
 use format::dir::shortform::Shortform;
-use format::dir::{DataPtr, Entry};
+use format::dir::{DataPtr, DirEntry};
 use format::inode::{Dinode, Fork, ForkKind};
 use format::{Damage, ForkBlock, Place, hash};
 
@@ -39,7 +39,7 @@ pub fn lookup(volume: &Volume, inode: &Dinode<'_>, name: &[u8]) -> Result<Option
 
 /// An entry that is no record on disk.
 fn own(name: &[u8], ino: base::Ino, pointer: DataPtr) -> OwnedEntry {
-    Entry { name, ino, ftype: 2, pointer }.into()
+    DirEntry { name, ino, ftype: 2, pointer }.into()
 }
 
 fn in_shortform(
@@ -93,16 +93,16 @@ impl<'s> Search<'s> {
         let geometry = self.volume.geometry();
         if self.inode.core.size.get() == u64::from(geometry.dir_block_size) {
             let block = self.read_data(FileBlock(0))?;
-            let data = Data::verify(&self.data, geometry, block).map_err(fork::at(block))?;
+            let data = DataBlock::verify(&self.data, geometry, block).map_err(fork::at(block))?;
             if let Some(block_leaf) = data.block_leaf {
                 let pointers: Vec<_> = leaf::find(block_leaf.entries, self.hash).collect();
                 return self.among(&pointers);
             }
         }
-        let mut tree = HashTree::new(self.volume, &self.inode, Tree::Dir);
+        let mut tree = HashTree::new(self.volume, &self.inode, DaTree::Dir);
         let mut next = tree.descend(self.hash)?;
         while let Some(block) = next {
-            let leaf = Leaf::verify(tree.bytes(), geometry, block).map_err(fork::at(block))?;
+            let leaf = DirLeaf::verify(tree.bytes(), geometry, block).map_err(fork::at(block))?;
             let pointers: Vec<_> = leaf.find(self.hash).collect();
             let goes_on = leaf.last_hash() == self.hash;
             if let Some(entry) = self.among(&pointers)? {
@@ -119,7 +119,7 @@ impl<'s> Search<'s> {
         for pointer in pointers {
             let (start, offset) = pointer.split(geometry);
             let block = self.read_data(start)?;
-            let found = Data::verify(&self.data, geometry, block)
+            let found = DataBlock::verify(&self.data, geometry, block)
                 .and_then(|data| data.entry_at(offset))
                 .map_err(fork::at(block))?;
             if hash::names_match(found.name, self.name, geometry) {

@@ -13,7 +13,7 @@ pub use lookup::lookup;
 pub use walk::{Batch, DirWalk};
 
 use base::{FileBlock, Ino, errno};
-use format::dir::Entry;
+use format::dir::DirEntry;
 use format::inode::{Dinode, FileType};
 
 use crate::error::{Error, Result};
@@ -32,8 +32,8 @@ pub struct OwnedEntry {
     pub cookie: u64,
 }
 
-impl From<Entry<'_>> for OwnedEntry {
-    fn from(entry: Entry<'_>) -> Self {
+impl From<DirEntry<'_>> for OwnedEntry {
+    fn from(entry: DirEntry<'_>) -> Self {
         Self {
             name: entry.name.into(),
             ino: entry.ino,

@@ -2,9 +2,9 @@
 
 use base::FileBlock;
 use block::ReadRequest;
-use format::dir::data::Data;
+use format::dir::data::DataBlock;
 use format::dir::shortform::Shortform;
-use format::dir::{DataPtr, Entry, Space};
+use format::dir::{DataPtr, DirEntry, DirSpace};
 use format::extent::Extent;
 use format::inode::{Dinode, Fork, ForkKind};
 use format::{Damage, ForkBlock, Place};
@@ -83,7 +83,7 @@ impl<'a> DirWalk<'a> {
         let size = self.volume.geometry().dir_block_size as usize;
         let bytes = self.bytes.get(self.next * size..).unwrap_or(&[]);
         self.next += 1;
-        let data = Data::verify(bytes, self.volume.geometry(), block).map_err(fork::at(block))?;
+        let data = DataBlock::verify(bytes, self.volume.geometry(), block).map_err(fork::at(block))?;
         Ok(Some(Batch { body: Body::Block(data), place: block.place() }))
     }
 
@@ -186,7 +186,7 @@ impl Extents<'_> {
         }
         let Some(walk) = &mut self.walk else { return Ok(None) };
         let extent = walk.next().transpose()?;
-        let end = Space::Data.end_block(volume.geometry());
+        let end = DirSpace::Data.end_block(volume.geometry());
         match extent {
             Some(extent) if extent.offset < end => {
                 let count = extent.count.min(end.get() - extent.offset.get());
@@ -222,13 +222,13 @@ pub struct Batch<'b> {
 
 enum Body<'b> {
     Inline(Shortform<'b>, base::Ino),
-    Block(Data<'b>),
+    Block(DataBlock<'b>),
 }
 
 impl<'b> Batch<'b> {
     /// The entries, `.` and `..` among them in every form. A damaged entry yields an error; the walk goes on behind
     /// it as far as lengths can be trusted.
-    pub fn entries(&self) -> impl Iterator<Item = Result<Entry<'b>>> + use<'b> {
+    pub fn entries(&self) -> impl Iterator<Item = Result<DirEntry<'b>>> + use<'b> {
         let place = self.place;
         let (inline, block) = match &self.body {
             Body::Inline(shortform, ino) => (Some((*shortform, *ino)), None),
@@ -236,7 +236,7 @@ impl<'b> Batch<'b> {
         };
         let inline = inline.into_iter().flat_map(|(shortform, ino)| {
             // Where they would lie in a block: behind its header of 64 bytes.
-            let dot = |name, ino, pointer| Entry { name, ino, ftype: 2, pointer: DataPtr(pointer) };
+            let dot = |name, ino, pointer| DirEntry { name, ino, ftype: 2, pointer: DataPtr(pointer) };
             let dots = [dot(&b"."[..], ino, 8), dot(b"..", shortform.parent, 10)];
             dots.into_iter().map(Ok).chain(shortform.entries())
         });

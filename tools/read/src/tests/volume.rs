@@ -7,7 +7,7 @@ use base::{FileBlock, FsBlock};
 use block::{Device, Durability, MemoryDevice};
 use format::checksum;
 use format::dir::data::{DATA_MAGIC, FREE_TAG, HEADER_SIZE};
-use format::dir::{DirHeader, Space};
+use format::dir::{DirHeader, DirSpace};
 use format::extent::Extent;
 use format::inode::RawInode;
 use format::ondisk::{Field, OnDisk};
@@ -257,5 +257,5 @@ pub(crate) fn pairs(counts: (u16, u16), list: &[(u32, u32)]) -> Vec<u8> {
 
 /// The first logical block of a directory's leaves.
 pub(crate) fn leaf_space(maker: &Maker) -> u64 {
-    Space::Leaf.first_block(maker.geometry()).get()
+    DirSpace::Leaf.first_block(maker.geometry()).get()
 }

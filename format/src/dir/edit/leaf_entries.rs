@@ -20,7 +20,7 @@ const SIZE: usize = LeafEntry::SIZE;
 
 /// Where the entries lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slots {
+pub struct LeafEntryRange {
     /// The first one's offset.
     pub start: usize,
     /// How many, stale ones included.
@@ -29,7 +29,7 @@ pub struct Slots {
 
 /// Which of two stale entries at about the same distance is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prefer {
+pub enum StalePreference {
     /// The one in front: of one-block directories.
     Front,
     /// The one behind: of leaves.
@@ -55,13 +55,13 @@ pub fn position(entries: &[LeafEntry], hash: u32, pointer: DataPtr) -> Option<us
 }
 
 /// The stale entry that is nearest to where a new one goes, which is in front of `index`.
-pub(super) fn nearest_stale(entries: &[LeafEntry], index: usize, prefer: Prefer) -> Option<usize> {
+pub(super) fn nearest_stale(entries: &[LeafEntry], index: usize, prefer: StalePreference) -> Option<usize> {
     let stale = |entry: &LeafEntry| entry.pointer() == DataPtr::NULL;
     let (front, behind) = entries.split_at_checked(index)?;
     // Both sides step by step, so that the search costs no more than the way to the nearest.
     let ahead = match prefer {
-        Prefer::Front => 1,
-        Prefer::Behind => 0,
+        StalePreference::Front => 1,
+        StalePreference::Behind => 0,
     };
     let mut behind = behind.iter();
     let mut front = front.iter();
@@ -85,7 +85,7 @@ pub(super) fn nearest_stale(entries: &[LeafEntry], index: usize, prefer: Prefer)
     }
 }
 
-impl Slots {
+impl LeafEntryRange {
     /// The entries.
     #[inline]
     pub fn view(self, bytes: &[u8]) -> Result<&[LeafEntry], Damage> {
@@ -122,7 +122,7 @@ impl Slots {
         block: &mut B,
         index: usize,
         new: LeafEntry,
-        prefer: Prefer,
+        prefer: StalePreference,
     ) -> Result<bool, Damage> {
         let Some(stale) = nearest_stale(self.view(block.bytes())?, index, prefer) else { return Ok(false) };
         // Those between the stale one and the new one's place move by one, over the stale one.

@@ -14,8 +14,8 @@ use crate::dir::leaf::LeafEntry;
 use crate::dir::{DirHeader, entry_size};
 use crate::edit::{BlockMut, put, word16, word32};
 use crate::ensure;
+use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::identity::ForkBlock;
 use crate::ondisk::{OnDisk, U16};
 
 const NAME: &str = "directory data block";
@@ -23,14 +23,14 @@ const UNUSED: &str = "unused directory region";
 
 /// An unused region of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct UnusedRegion {
     /// Bytes from the start of the block; 0 where there is no region.
     pub offset: usize,
     /// Bytes.
     pub length: usize,
 }
 
-impl Room {
+impl UnusedRegion {
     /// The byte behind it.
     pub fn end(self) -> usize {
         self.offset + self.length
@@ -43,7 +43,7 @@ impl Room {
 }
 
 /// Bytes that may be used in a block of entries alone that has none.
-pub fn room_of_empty(geometry: &Geometry) -> usize {
+pub fn max_free(geometry: &Geometry) -> usize {
     geometry.dir_block_size as usize - HEADER_SIZE
 }
 
@@ -57,8 +57,8 @@ pub fn init<B: BlockMut + ?Sized>(
     let size = block.bytes().len();
     ensure!(size > HEADER_SIZE, NAME, "length", format_args!("more than {HEADER_SIZE}"), size);
     put_header(block, NAME, magic, geometry, at)?;
-    let all = Room { offset: HEADER_SIZE, length: size - HEADER_SIZE };
-    let table = Table { rooms: [all, Room::default(), Room::default()] };
+    let all = UnusedRegion { offset: HEADER_SIZE, length: size - HEADER_SIZE };
+    let table = Table { rooms: [all, UnusedRegion::default(), UnusedRegion::default()] };
     put(block, NAME, DirHeader::SIZE, table.on_disk().as_bytes())?;
     put_unused(block, all)
 }
@@ -97,13 +97,13 @@ pub fn end(bytes: &[u8]) -> Result<usize, Damage> {
 
 /// The three largest unused regions, by the table; of length 0 where there are fewer.
 #[inline]
-pub fn largest(bytes: &[u8]) -> Result<[Room; 3], Damage> {
+pub fn best_free(bytes: &[u8]) -> Result<[UnusedRegion; 3], Damage> {
     Table::read(bytes).map(|table| table.rooms)
 }
 
 /// The unused region that begins at an offset, `None` where an entry does.
 #[inline]
-pub fn unused_at(bytes: &[u8], offset: usize, end: usize) -> Result<Option<Room>, Damage> {
+pub fn unused_at(bytes: &[u8], offset: usize, end: usize) -> Result<Option<UnusedRegion>, Damage> {
     let header = bytes.get(offset..end).and_then(UnusedHeader::view);
     let Some(header) = header.filter(|header| header.freetag.get() == FREE_TAG) else { return Ok(None) };
     let length = usize::from(header.length.get());
@@ -116,12 +116,12 @@ pub fn unused_at(bytes: &[u8], offset: usize, end: usize) -> Result<Option<Room>
     );
     let tag = word16(bytes, UNUSED, offset + length - 2)?;
     ensure!(usize::from(tag) == offset, UNUSED, "tag", format_args!("{offset:#x}"), format_args!("{tag:#x}"));
-    Ok(Some(Room { offset, length }))
+    Ok(Some(UnusedRegion { offset, length }))
 }
 
 /// The unused region that ends at an offset, `None` where an entry does or nothing is in front.
 #[inline]
-pub fn unused_before(bytes: &[u8], offset: usize) -> Result<Option<Room>, Damage> {
+pub fn unused_before(bytes: &[u8], offset: usize) -> Result<Option<UnusedRegion>, Damage> {
     if offset <= HEADER_SIZE {
         return Ok(None);
     }
@@ -139,10 +139,10 @@ pub fn unused_before(bytes: &[u8], offset: usize) -> Result<Option<Room>, Damage
 
 /// Takes a part of an unused region; what is left of it in front and behind stays unused. The part is then the
 /// caller's to fill.
-pub fn take<B: BlockMut + ?Sized>(
+pub fn use_free<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
-    room: Room,
+    room: UnusedRegion,
     at: usize,
     length: usize,
 ) -> Result<(), Damage> {
@@ -151,7 +151,7 @@ pub fn take<B: BlockMut + ?Sized>(
 }
 
 /// Takes the front of the largest region. Gives where it begins, and the length of the region that is the largest then.
-pub fn take_largest<B: BlockMut + ?Sized>(
+pub fn use_largest_free<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
     length: usize,
@@ -165,10 +165,10 @@ pub fn take_largest<B: BlockMut + ?Sized>(
         format_args!("{length} bytes, as the tables of room say"),
         largest.length
     );
-    let rest = Room { offset: largest.offset + length, length: largest.length - length };
+    let rest = UnusedRegion { offset: largest.offset + length, length: largest.length - length };
     // Mostly the rest is still the largest, and the others stay where they are in the table.
     if rest.length > before.rooms[1].length && length >= 8 && length.is_multiple_of(8) {
-        expect_room(block.bytes(), end(block.bytes())?, largest)?;
+        verify_unused(block.bytes(), end(block.bytes())?, largest)?;
         put_unused(block, rest)?;
         put(block, NAME, DirHeader::SIZE, rest.best().as_bytes())?;
         return Ok((largest.offset, rest.length as u16));
@@ -181,7 +181,7 @@ pub fn take_largest<B: BlockMut + ?Sized>(
 
 /// The region lies where the table says, and is unused.
 #[inline]
-fn expect_room(bytes: &[u8], end: usize, room: Room) -> Result<(), Damage> {
+fn verify_unused(bytes: &[u8], end: usize, room: UnusedRegion) -> Result<(), Damage> {
     let found = if room.end() <= end { unused_at(bytes, room.offset, end)? } else { None };
     ensure!(
         found == Some(room),
@@ -193,19 +193,19 @@ fn expect_room(bytes: &[u8], end: usize, room: Room) -> Result<(), Damage> {
     Ok(())
 }
 
-/// The same as [`take`], from one table to the next.
+/// The same as [`use_free`], from one table to the next.
 #[inline]
 fn take_of<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
     before: Table,
-    room: Room,
+    room: UnusedRegion,
     at: usize,
     length: usize,
 ) -> Result<Table, Damage> {
     let bytes = block.bytes();
     let end = end(bytes)?;
-    expect_room(bytes, end, room)?;
+    verify_unused(bytes, end, room)?;
     ensure!(
         at >= room.offset && length >= 8 && at + length <= room.end(),
         UNUSED,
@@ -214,8 +214,8 @@ fn take_of<B: BlockMut + ?Sized>(
         room.length
     );
     ensure!((at | length).is_multiple_of(8), UNUSED, "length", "a multiple of 8", length);
-    let front = Room { offset: room.offset, length: at - room.offset };
-    let back = Room { offset: at + length, length: room.end() - (at + length) };
+    let front = UnusedRegion { offset: room.offset, length: at - room.offset };
+    let back = UnusedRegion { offset: at + length, length: room.end() - (at + length) };
     let mut table = before;
     let known = table.remove(room.offset);
     for rest in [front, back].into_iter().filter(|rest| rest.length > 0) {
@@ -238,7 +238,7 @@ fn take_of<B: BlockMut + ?Sized>(
 }
 
 /// Gives bytes back that an entry, or a part of the leaf, took. Joins them with unused neighbours.
-pub fn give<B: BlockMut + ?Sized>(
+pub fn make_free<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
     at: usize,
@@ -261,7 +261,7 @@ pub fn give<B: BlockMut + ?Sized>(
         table.remove(room.offset);
     }
     let offset = front.map_or(at, |room| room.offset);
-    let joined = Room { offset, length: back.map_or(at + length, Room::end) - offset };
+    let joined = UnusedRegion { offset, length: back.map_or(at + length, UnusedRegion::end) - offset };
     put_unused(block, joined)?;
     table.insert(joined);
     if before.rooms[2].length > 0 && table.rooms[2].length == 0 {
@@ -293,7 +293,7 @@ pub(super) fn region_size(
 }
 
 /// Writes what an unused region begins and ends with.
-fn put_unused<B: BlockMut + ?Sized>(block: &mut B, room: Room) -> Result<(), Damage> {
+fn put_unused<B: BlockMut + ?Sized>(block: &mut B, room: UnusedRegion) -> Result<(), Damage> {
     // A block has at most 64 KiB, of which its header takes some.
     let header = UnusedHeader { freetag: U16::new(FREE_TAG), length: U16::new(room.length as u16) };
     put(block, UNUSED, room.offset, header.as_bytes())?;
@@ -303,14 +303,15 @@ fn put_unused<B: BlockMut + ?Sized>(block: &mut B, room: Room) -> Result<(), Dam
 /// The table of the largest, decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Table {
-    rooms: [Room; 3],
+    rooms: [UnusedRegion; 3],
 }
 
 impl Table {
     fn read(bytes: &[u8]) -> Result<Self, Damage> {
         let table = bytes.get(DirHeader::SIZE..).and_then(BestFreeTable::view);
         let table = table.ok_or_else(|| Damage::short(NAME, HEADER_SIZE, bytes.len()))?;
-        let room = |(offset, length): (u16, u16)| Room { offset: offset.into(), length: length.into() };
+        let room =
+            |(offset, length): (u16, u16)| UnusedRegion { offset: offset.into(), length: length.into() };
         Ok(Self { rooms: table.regions().map(room) })
     }
 
@@ -338,18 +339,18 @@ impl Table {
     /// Removes a region, if it is one of the three.
     fn remove(&mut self, offset: usize) -> bool {
         let [first, second, third] = self.rooms;
-        let is_it = |room: Room| room.length > 0 && room.offset == offset;
+        let is_it = |room: UnusedRegion| room.length > 0 && room.offset == offset;
         self.rooms = match () {
-            () if is_it(first) => [second, third, Room::default()],
-            () if is_it(second) => [first, third, Room::default()],
-            () if is_it(third) => [first, second, Room::default()],
+            () if is_it(first) => [second, third, UnusedRegion::default()],
+            () if is_it(second) => [first, third, UnusedRegion::default()],
+            () if is_it(third) => [first, second, UnusedRegion::default()],
             () => return false,
         };
         true
     }
 
     /// Inserts a region, if it is one of the three largest; behind those of its length.
-    fn insert(&mut self, room: Room) {
+    fn insert(&mut self, room: UnusedRegion) {
         let mut carry = room;
         for place in &mut self.rooms {
             if carry.length > place.length {
@@ -365,7 +366,7 @@ impl Table {
         end: usize,
         skip: Option<std::ops::Range<usize>>,
     ) -> Result<Self, Damage> {
-        let mut table = Self { rooms: [Room::default(); 3] };
+        let mut table = Self { rooms: [UnusedRegion::default(); 3] };
         let mut offset = HEADER_SIZE;
         while offset < end {
             if let Some(skip) = skip.as_ref().filter(|skip| skip.start == offset) {
@@ -374,7 +375,7 @@ impl Table {
             }
             let (length, unused) = region_size(bytes, geometry, offset, end)?;
             if unused {
-                table.insert(Room { offset, length });
+                table.insert(UnusedRegion { offset, length });
             }
             offset += length;
         }

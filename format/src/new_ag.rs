@@ -14,8 +14,8 @@ use crate::btree::{
 };
 use crate::checksum;
 use crate::geometry::{Geometry, INODES_PER_CHUNK};
-use crate::limits::Shape;
-use crate::limits::ag::Roots;
+use crate::limits::VolumeShape;
+use crate::limits::ag::AgRoots;
 use crate::ondisk::{OnDisk, U16, U32, U64};
 
 /// Where the checksums of the headers lie.
@@ -26,24 +26,24 @@ const AGFL_CRC: usize = std::mem::offset_of!(RawAgfl, crc);
 const AGFL_FIRST: u32 = 1;
 
 /// A run of blocks: the first and how many.
-pub type Run = (u32, u32);
+pub type AgExtent = (u32, u32);
 
 /// The blocks of a fresh AG behind its roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct AgLayout {
     /// What is free, by block.
-    pub free: Vec<Run>,
+    pub free: Vec<AgExtent>,
     /// The blocks of the AGFL; none where nothing holds them in one piece.
-    pub agfl: Run,
+    pub agfl: AgExtent,
     /// The log, if it is here.
-    pub log: Option<Run>,
+    pub log: Option<AgExtent>,
     /// The first inodes, if they are here.
-    pub chunk: Option<Run>,
+    pub chunk: Option<AgExtent>,
 }
 
-impl Space {
+impl AgLayout {
     /// Of an AG of `length` blocks, without inodes.
-    pub fn new(shape: &Shape, length: u32, log: Option<Run>) -> Self {
+    pub fn new(shape: &VolumeShape, length: u32, log: Option<AgExtent>) -> Self {
         let first = shape.roots().end;
         let mut free = vec![(first, length.saturating_sub(first))];
         if let Some(log) = log {
@@ -59,7 +59,7 @@ impl Space {
 
     /// The same with inodes in these blocks.
     #[must_use]
-    pub fn with_chunk(mut self, chunk: Run) -> Self {
+    pub fn with_chunk(mut self, chunk: AgExtent) -> Self {
         take(&mut self.free, chunk);
         self.chunk = Some(chunk);
         self
@@ -72,7 +72,7 @@ impl Space {
 }
 
 /// Takes a run out of the free ones, in one of which it lies.
-fn take(free: &mut Vec<Run>, (start, count): Run) {
+fn take(free: &mut Vec<AgExtent>, (start, count): AgExtent) {
     let mut rest = Vec::with_capacity(free.len() + 1);
     for (from, length) in free.drain(..) {
         let (end, taken_end) = (from + length, start + count);
@@ -92,18 +92,18 @@ fn take(free: &mut Vec<Run>, (start, count): Run) {
 
 /// A fresh AG of a volume of this shape, whose size includes it.
 #[derive(Clone, Copy, Debug)]
-pub struct FreshAg<'a> {
+pub struct NewAg<'a> {
     /// The volume.
     pub geometry: &'a Geometry,
     /// The AG's number.
     pub ag: AgNumber,
     /// Who gets what.
-    pub space: &'a Space,
+    pub space: &'a AgLayout,
     /// The records of the inodes in `space.chunk`.
     pub chunks: &'a [InodeChunk],
 }
 
-impl FreshAg<'_> {
+impl NewAg<'_> {
     /// Its first blocks, in one piece: headers and roots. `superblock` is its copy of that, a sealed sector.
     pub fn head(&self, superblock: &[u8]) -> Vec<u8> {
         let (block, sector) = (self.geometry.block_size as usize, self.geometry.sector_size as usize);
@@ -134,15 +134,15 @@ impl FreshAg<'_> {
         head
     }
 
-    fn roots(&self) -> Roots {
-        Shape::of(self.geometry).roots()
+    fn roots(&self) -> AgRoots {
+        VolumeShape::of(self.geometry).roots()
     }
 
     fn length(&self) -> u32 {
         self.geometry.ag_length(self.ag)
     }
 
-    fn agf(&self, roots: &Roots) -> RawAgf {
+    fn agf(&self, roots: &AgRoots) -> RawAgf {
         let used = self.space.agfl.1;
         let mut agf = RawAgf::new_zeroed();
         agf.magicnum = U32::new(agf::MAGIC);
@@ -173,7 +173,7 @@ impl FreshAg<'_> {
         agf
     }
 
-    fn agi(&self, roots: &Roots) -> RawAgi {
+    fn agi(&self, roots: &AgRoots) -> RawAgi {
         let null = U32::new(agi::NULL_AG_INO);
         let mut raw = RawAgi::new_zeroed();
         raw.magicnum = U32::new(agi::MAGIC);
@@ -217,9 +217,9 @@ impl FreshAg<'_> {
     }
 
     /// Who owns what, neighbours of one owner joined where the AGFL is one of them.
-    fn rmaps(&self, roots: &Roots) -> Vec<Rmap> {
+    fn rmaps(&self, roots: &AgRoots) -> Vec<Rmap> {
         let space = self.space;
-        let mut runs: Vec<(Run, i64)> = vec![
+        let mut runs: Vec<(AgExtent, i64)> = vec![
             ((0, roots.bno), rmap::OWNER_FS),
             ((roots.bno, 2), rmap::OWNER_AG),
             ((roots.inode, 1 + u32::from(roots.free_inode.is_some())), rmap::OWNER_INOBT),
@@ -231,14 +231,14 @@ impl FreshAg<'_> {
         runs.extend(space.chunk.map(|chunk| (chunk, rmap::OWNER_INODES)));
         runs.retain(|(run, _)| run.1 > 0);
         runs.sort_by_key(|(run, _)| run.0);
-        let mut joined: Vec<(Run, i64)> = Vec::with_capacity(runs.len());
+        let mut joined: Vec<(AgExtent, i64)> = Vec::with_capacity(runs.len());
         for (run, owner) in runs {
             match joined.last_mut() {
                 Some((before, who)) if *who == owner && before.0 + before.1 == run.0 => before.1 += run.1,
                 _ => joined.push((run, owner)),
             }
         }
-        let record = |((start, count), owner): (Run, i64)| Rmap {
+        let record = |((start, count), owner): (AgExtent, i64)| Rmap {
             startblock: U32::new(start),
             blockcount: U32::new(count),
             owner: U64::new(owner as u64),
@@ -302,10 +302,10 @@ where
     put(block, 0, &header);
     put(block, ShortHeader::SIZE, records);
     let length = block.len();
-    seal(block, 0, length, <ShortHeader as crate::btree::Header>::CRC_OFFSET);
+    seal(block, 0, length, <ShortHeader as crate::btree::BtreeHeader>::CRC_OFFSET);
 }
 
-fn free_extent((start, count): Run) -> FreeExtent {
+fn free_extent((start, count): AgExtent) -> FreeExtent {
     FreeExtent { startblock: U32::new(start), blockcount: U32::new(count) }
 }
 

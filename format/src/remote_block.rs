@@ -4,8 +4,8 @@
 use crate::checksum;
 use crate::damage::Damage;
 use crate::ensure;
+use crate::fork_block::{BlockIdentity, ForkBlock};
 use crate::geometry::Geometry;
-use crate::identity::{ForkBlock, Stamp};
 use crate::ondisk::{LeU32, OnDisk, U32, U64};
 
 /// Where the checksum lies.
@@ -13,7 +13,7 @@ pub const CRC_OFFSET: usize = 12;
 
 crate::ondisk! {
     /// The header of both.
-    pub struct PayloadHeader("remote block header", 56) {
+    pub struct RemoteBlockHeader("remote block header", 56) {
         /// Attribute value or symlink target.
         magic: U32 = Hex,
         /// Where in the value these bytes belong.
@@ -43,13 +43,13 @@ pub(crate) fn verify<'a>(
     at: ForkBlock,
     (offset, length): (u32, u32),
 ) -> Result<&'a [u8], Damage> {
-    let short = || Damage::short(structure, PayloadHeader::SIZE, bytes.len());
-    let header = PayloadHeader::view(bytes).ok_or_else(short)?;
-    let room = bytes.get(PayloadHeader::SIZE..).ok_or_else(short)?;
+    let short = || Damage::short(structure, RemoteBlockHeader::SIZE, bytes.len());
+    let header = RemoteBlockHeader::view(bytes).ok_or_else(short)?;
+    let room = bytes.get(RemoteBlockHeader::SIZE..).ok_or_else(short)?;
     let found = header.magic.get();
     ensure!(found == magic, structure, "magic", format_args!("{magic:#x}"), format_args!("{found:#x}"));
     checksum::verify(structure, bytes, CRC_OFFSET)?;
-    let stamp = Stamp { uuid: &header.uuid, blkno: header.blkno.get(), owner: header.owner.get() };
+    let stamp = BlockIdentity { uuid: &header.uuid, blkno: header.blkno.get(), owner: header.owner.get() };
     at.verify_stamp(structure, geometry, stamp)?;
     ensure!(header.offset.get() == offset, structure, "offset", offset, header.offset);
     let expected = room.len().min(length.saturating_sub(offset) as usize);

@@ -37,7 +37,7 @@ pub struct Reader {
 
 /// What is known of a feature.
 #[derive(Clone, Copy, Debug)]
-pub struct Feature {
+pub struct FeatureSupport {
     /// Its bit.
     pub bit: u32,
     /// Whether the bit is in `features_incompat`, and not in `features_ro_compat`.
@@ -50,12 +50,12 @@ pub struct Feature {
     pub grub: Version,
 }
 
-const fn readable(bit: u32, linux: Version, usual: Option<Version>) -> Feature {
-    Feature { bit, is_incompatible: false, linux, usual, grub: OLDEST_GRUB }
+const fn readable(bit: u32, linux: Version, usual: Option<Version>) -> FeatureSupport {
+    FeatureSupport { bit, is_incompatible: false, linux, usual, grub: OLDEST_GRUB }
 }
 
-const fn incompatible(bit: u32, linux: Version, usual: Option<Version>, grub: Version) -> Feature {
-    Feature { bit, is_incompatible: true, linux, usual, grub }
+const fn incompatible(bit: u32, linux: Version, usual: Option<Version>, grub: Version) -> FeatureSupport {
+    FeatureSupport { bit, is_incompatible: true, linux, usual, grub }
 }
 
 /// The first Linux that holds version 5 of the format for ready.
@@ -68,7 +68,7 @@ const LARGE_BLOCKS: Version = (6, 12);
 const PAGE: u32 = 4096;
 
 /// Every feature that a new volume can have.
-pub const FEATURES: &[Feature] = &[
+pub const FEATURES: &[FeatureSupport] = &[
     readable(ro_compat::FINOBT, (3, 16), Some((4, 19))),
     readable(ro_compat::RMAPBT, (4, 8), Some((6, 6))),
     readable(ro_compat::REFLINK, (4, 9), Some((5, 4))),
@@ -84,7 +84,7 @@ pub const FEATURES: &[Feature] = &[
     incompatible(incompat::METADIR, (6, 13), None, (2, 14)),
 ];
 
-impl Feature {
+impl FeatureSupport {
     /// As `mkfs.xfs` calls it.
     pub fn name(&self) -> String {
         let known = if self.is_incompatible { incompat::ALL } else { ro_compat::ALL };
@@ -107,7 +107,7 @@ impl Feature {
 impl Reader {
     /// Whether a new volume should have this feature, so that the program can read it, and write it if it writes at
     /// all. For Linux, only what was usual at its time: what was new then, it might do badly.
-    pub fn usual(&self, feature: &Feature) -> bool {
+    pub fn usual(&self, feature: &FeatureSupport) -> bool {
         match self.program {
             Program::Linux => feature.usual.is_some_and(|usual| usual <= self.version),
             // It is not the only one that reads the volume.
@@ -127,7 +127,7 @@ impl Reader {
         let mut obstacles: Vec<String> = FEATURES
             .iter()
             .filter(|feature| feature.is_in(features) && feature.since(self.program) > self.version)
-            .map(Feature::name)
+            .map(FeatureSupport::name)
             .collect();
         if needs_large_blocks(self.program, block_size) && self.version < LARGE_BLOCKS {
             obstacles.push(format!("blocks of {block_size} bytes"));
@@ -138,16 +138,16 @@ impl Reader {
 
 /// The oldest versions of a program that can do something with a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Oldest {
+pub struct OldestVersions {
     /// That read it. `None` where it has features of which nothing is known here.
-    pub reading: Option<Since>,
+    pub reading: Option<MinimumVersion>,
     /// That write it, too. `None` also where the program never does.
-    pub writing: Option<Since>,
+    pub writing: Option<MinimumVersion>,
 }
 
 /// A version, and why that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Since {
+pub struct MinimumVersion {
     /// The version.
     pub version: Version,
     /// What came with that version and no earlier one, and is needed.
@@ -155,7 +155,7 @@ pub struct Since {
 }
 
 /// The oldest versions of `program` that can read, and write, a volume with these features.
-pub fn oldest(program: Program, features: &Features, block_size: u32) -> Oldest {
+pub fn oldest(program: Program, features: &Features, block_size: u32) -> OldestVersions {
     let first = match program {
         Program::Linux => OLDEST_LINUX,
         Program::Grub => OLDEST_GRUB,
@@ -165,10 +165,10 @@ pub fn oldest(program: Program, features: &Features, block_size: u32) -> Oldest 
         of_word.fold(0, |bits, feature| bits | feature.bit)
     };
     if features.incompat & !known(true) != 0 {
-        return Oldest::default();
+        return OldestVersions::default();
     }
-    let needed = |feature: &&Feature| feature.is_in(features);
-    let mut reading = Since { version: first, because: Vec::new() };
+    let needed = |feature: &&FeatureSupport| feature.is_in(features);
+    let mut reading = MinimumVersion { version: first, because: Vec::new() };
     FEATURES.iter().filter(|feature| feature.is_incompatible).filter(needed).for_each(|feature| {
         reading.needs(feature.since(program), feature.name());
     });
@@ -176,21 +176,21 @@ pub fn oldest(program: Program, features: &Features, block_size: u32) -> Oldest 
         reading.needs(LARGE_BLOCKS, format!("blocks of {block_size} bytes"));
     }
     if program == Program::Grub {
-        return Oldest { reading: Some(reading), writing: None };
+        return OldestVersions { reading: Some(reading), writing: None };
     }
     let mut writing = reading.clone();
     FEATURES.iter().filter(|feature| !feature.is_incompatible).filter(needed).for_each(|feature| {
         writing.needs(feature.since(program), feature.name());
     });
     let writing = (features.ro_compat & !known(false) == 0).then_some(writing);
-    Oldest { reading: Some(reading), writing }
+    OldestVersions { reading: Some(reading), writing }
 }
 
 fn needs_large_blocks(program: Program, block_size: u32) -> bool {
     program == Program::Linux && block_size > PAGE
 }
 
-impl Since {
+impl MinimumVersion {
     fn needs(&mut self, version: Version, why: String) {
         if version > self.version {
             *self = Self { version, because: vec![why] };
@@ -267,7 +267,7 @@ mod tests {
         Features { ro_compat, incompat, ..Features::default() }
     }
 
-    fn version(since: &Option<Since>) -> Option<Version> {
+    fn version(since: &Option<MinimumVersion>) -> Option<Version> {
         since.as_ref().map(|since| since.version)
     }
 
@@ -295,7 +295,7 @@ mod tests {
         let grub = oldest(Program::Grub, &new, 65536);
         assert_eq!(
             grub.reading.unwrap(),
-            Since { version: (2, 14), because: vec!["exchange".into(), "parent".into()] }
+            MinimumVersion { version: (2, 14), because: vec!["exchange".into(), "parent".into()] }
         );
         assert_eq!(grub.writing, None);
         let large = oldest(Program::Linux, &plain, 16384);
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn of_what_is_unknown_nothing_is_said() {
-        assert_eq!(oldest(Program::Linux, &features(0, 1 << 30), 4096), Oldest::default());
+        assert_eq!(oldest(Program::Linux, &features(0, 1 << 30), 4096), OldestVersions::default());
         let linux = oldest(Program::Linux, &features(1 << 30, 0), 4096);
         assert_eq!((version(&linux.reading), linux.writing), (Some(OLDEST_LINUX), None));
     }

@@ -15,14 +15,14 @@ use crate::dabtree::{self, BlkInfo};
 use crate::dir::{self, DirHeader};
 use crate::log::buffer::BufferKind;
 use crate::ondisk::{OnDisk, U16, U32, U64};
-use crate::payload::PayloadHeader;
+use crate::remote_block::RemoteBlockHeader;
 use crate::superblock::{self, RawSuperblock};
 use crate::symlink;
 use crate::{agf, agfl, agi};
 
 /// Where one kind of block keeps its stamps, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct HeaderLayout {
     /// The block's name in the field.
     pub name: &'static str,
     /// What log items call blocks with this magic.
@@ -44,13 +44,13 @@ enum Magic {
 
 macro_rules! stamp {
     ($name:literal, $magic:expr, $raw:ident, [$kind:ident], blkno $blkno:ident) => {
-        Stamp { blkno: Some(offset_of!($raw, $blkno)), ..stamp!($name, $magic, $raw, [$kind], no blkno) }
+        HeaderLayout { blkno: Some(offset_of!($raw, $blkno)), ..stamp!($name, $magic, $raw, [$kind], no blkno) }
     };
     ($name:literal, $magic:expr, $raw:ident, [$kind:ident], no blkno) => {
-        Stamp { uuid: Some(offset_of!($raw, uuid)), ..stamp!($name, $magic, $raw, [$kind], no uuid) }
+        HeaderLayout { uuid: Some(offset_of!($raw, uuid)), ..stamp!($name, $magic, $raw, [$kind], no uuid) }
     };
     ($name:literal, $magic:expr, $raw:ident, [$kind:ident], no uuid) => {
-        Stamp {
+        HeaderLayout {
             name: $name,
             kind: BufferKind::$kind,
             magic: $magic,
@@ -64,7 +64,7 @@ macro_rules! stamp {
 
 /// Every kind of block that has a checksum and an LSN of its own. Inodes are not among them: they have theirs one by
 /// one.
-const STAMPS: &[Stamp] = &[
+const STAMPS: &[HeaderLayout] = &[
     // The superblock's UUID is the user's, which may differ from the stamped one.
     stamp!("superblock", Magic::First(superblock::MAGIC), RawSuperblock, [Superblock], no uuid),
     stamp!("AGF", Magic::First(agf::MAGIC), RawAgf, [Agf], no blkno),
@@ -80,15 +80,15 @@ const STAMPS: &[Stamp] = &[
     stamp!("directory block", Magic::First(dir::data::BLOCK_MAGIC), DirHeader, [DirBlock], blkno blkno),
     stamp!("directory data block", Magic::First(dir::data::DATA_MAGIC), DirHeader, [DirData], blkno blkno),
     stamp!("directory free block", Magic::First(dir::free::MAGIC), DirHeader, [DirFree], blkno blkno),
-    stamp!("symlink block", Magic::First(symlink::MAGIC), PayloadHeader, [Symlink], blkno blkno),
-    stamp!("attribute value block", Magic::First(attr::remote::MAGIC), PayloadHeader, [AttrRemote], blkno blkno),
+    stamp!("symlink block", Magic::First(symlink::MAGIC), RemoteBlockHeader, [Symlink], blkno blkno),
+    stamp!("attribute value block", Magic::First(attr::remote::MAGIC), RemoteBlockHeader, [AttrRemote], blkno blkno),
     stamp!("directory leaf", Magic::InBlkInfo(dir::leaf::LEAF1_MAGIC), BlkInfo, [DirLeaf1], blkno blkno),
     stamp!("directory leaf under a node", Magic::InBlkInfo(dir::leaf::LEAFN_MAGIC), BlkInfo, [DirLeafN], blkno blkno),
     stamp!("hash tree node", Magic::InBlkInfo(dabtree::NODE_MAGIC), BlkInfo, [DaNode], blkno blkno),
     stamp!("attribute leaf", Magic::InBlkInfo(attr::leaf::MAGIC), BlkInfo, [AttrLeaf], blkno blkno),
 ];
 
-impl Stamp {
+impl HeaderLayout {
     /// The kind of block that these bytes say they are; `None` for all that has no stamps.
     pub fn of(block: &[u8]) -> Option<&'static Self> {
         STAMPS.iter().find(|stamp| stamp.is_of(block))
@@ -143,7 +143,7 @@ fn word(block: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn block(stamp: &Stamp) -> Vec<u8> {
+    fn block(stamp: &HeaderLayout) -> Vec<u8> {
         let mut block = vec![0; 512];
         match stamp.magic {
             Magic::First(magic) => block[..4].copy_from_slice(&magic.to_be_bytes()),
@@ -156,7 +156,7 @@ mod tests {
     fn every_kind_is_found_by_its_magic_and_can_be_sealed() {
         for stamp in STAMPS {
             let mut block = block(stamp);
-            assert_eq!(Stamp::of(&block), Some(stamp));
+            assert_eq!(HeaderLayout::of(&block), Some(stamp));
             assert_eq!(stamp.lsn(&block), None);
             assert!(stamp.seal(&mut block, Lsn::new(3, 9)), "{}", stamp.name);
             assert!(stamp.checksum_holds(&block), "{}", stamp.name);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn too_few_bytes_are_no_block() {
-        assert_eq!(Stamp::of(&[]), None);
+        assert_eq!(HeaderLayout::of(&[]), None);
         for stamp in STAMPS {
             let mut block = block(stamp);
             block.truncate(12);

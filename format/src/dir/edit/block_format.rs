@@ -2,8 +2,8 @@
 
 use zerocopy::IntoBytes;
 
-use super::room::{self, Room};
-use super::slots::{self, Prefer, Slots};
+use super::data_block::{self, UnusedRegion};
+use super::leaf_entries::{self, LeafEntryRange, StalePreference};
 use crate::damage::Damage;
 use crate::dir::DataPtr;
 use crate::dir::data::{BLOCK_MAGIC, BlockTail, HEADER_SIZE};
@@ -18,9 +18,9 @@ const TAIL: &str = "directory block tail";
 
 /// The leaf, as the tail describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SingleLeaf {
+pub struct BlockLeafShape {
     /// Where its entries lie.
-    pub slots: Slots,
+    pub slots: LeafEntryRange,
     /// Those of them that are stale.
     pub stale: usize,
 }
@@ -30,11 +30,11 @@ pub fn leaf_size(entries: usize) -> usize {
     entries * LeafEntry::SIZE + BlockTail::SIZE
 }
 
-impl SingleLeaf {
+impl BlockLeafShape {
     /// Finds the leaf.
     #[inline]
     pub fn of(bytes: &[u8]) -> Result<Self, Damage> {
-        let magic = room::magic(bytes)?;
+        let magic = data_block::magic(bytes)?;
         ensure!(
             magic == BLOCK_MAGIC,
             "directory block",
@@ -42,12 +42,12 @@ impl SingleLeaf {
             format_args!("{BLOCK_MAGIC:#x}"),
             format_args!("{magic:#x}")
         );
-        let start = room::end(bytes)?;
+        let start = data_block::end(bytes)?;
         let tail_at = bytes.len() - BlockTail::SIZE;
         let stale = word32(bytes, TAIL, tail_at + 4)? as usize;
         let count = (tail_at - start) / LeafEntry::SIZE;
         ensure!(stale <= count, TAIL, "stale", format_args!("at most {count}"), stale);
-        Ok(Self { slots: Slots { start, count }, stale })
+        Ok(Self { slots: LeafEntryRange { start, count }, stale })
     }
 }
 
@@ -60,9 +60,9 @@ fn put_tail<B: BlockMut + ?Sized>(block: &mut B, count: usize, stale: usize) -> 
 
 /// Where a new entry could go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
+pub enum BlockFit {
     /// Into this unused region.
-    Room,
+    Fits,
     /// Into the last region, once the stale leaf entries are gone.
     Compacted,
     /// Nowhere.
@@ -70,17 +70,17 @@ pub enum Fit {
 }
 
 /// Whether an entry of `size` bytes fits, with its leaf entry.
-pub fn fit(bytes: &[u8], size: usize) -> Result<Fit, Damage> {
-    let leaf = SingleLeaf::of(bytes)?;
-    let [first, second, _] = room::largest(bytes)?;
-    let last = room::unused_before(bytes, leaf.slots.start)?;
+pub fn fit(bytes: &[u8], size: usize) -> Result<BlockFit, Damage> {
+    let leaf = BlockLeafShape::of(bytes)?;
+    let [first, second, _] = data_block::best_free(bytes)?;
+    let last = data_block::unused_before(bytes, leaf.slots.start)?;
     let last_length = last.map_or(0, |last| last.length);
     if leaf.stale > 0 {
         let gained = (leaf.stale - 1) * LeafEntry::SIZE;
         return Ok(match () {
-            () if first.length >= size => Fit::Room,
-            () if last_length + gained >= size => Fit::Compacted,
-            () => Fit::Full,
+            () if first.length >= size => BlockFit::Fits,
+            () if last_length + gained >= size => BlockFit::Compacted,
+            () => BlockFit::Full,
         });
     }
     let fits = match last {
@@ -88,7 +88,7 @@ pub fn fit(bytes: &[u8], size: usize) -> Result<Fit, Damage> {
         Some(last) if last == first => first.length >= size + LeafEntry::SIZE || second.length >= size,
         Some(_) => first.length >= size,
     };
-    Ok(if fits { Fit::Room } else { Fit::Full })
+    Ok(if fits { BlockFit::Fits } else { BlockFit::Full })
 }
 
 /// Takes room for an entry and puts its leaf entry in; the caller writes the entry at the offset that it gets. `None`
@@ -100,37 +100,37 @@ pub fn insert<B: BlockMut + ?Sized>(
     size: usize,
 ) -> Result<Option<usize>, Damage> {
     match fit(block.bytes(), size)? {
-        Fit::Full => return Ok(None),
-        Fit::Compacted => compact(block, geometry, hash)?,
-        Fit::Room => {}
+        BlockFit::Full => return Ok(None),
+        BlockFit::Compacted => compact(block, geometry, hash)?,
+        BlockFit::Fits => {}
     }
-    let mut leaf = SingleLeaf::of(block.bytes())?;
+    let mut leaf = BlockLeafShape::of(block.bytes())?;
     if leaf.stale == 0 {
-        let last = room::unused_before(block.bytes(), leaf.slots.start)?.unwrap_or_default();
+        let last = data_block::unused_before(block.bytes(), leaf.slots.start)?.unwrap_or_default();
         let at = last.end().saturating_sub(LeafEntry::SIZE);
-        room::take(block, geometry, last, at, LeafEntry::SIZE)?;
+        data_block::use_free(block, geometry, last, at, LeafEntry::SIZE)?;
     }
-    let room = fitting(block.bytes(), leaf, size)?;
+    let room = find_region(block.bytes(), leaf, size)?;
     // The bytes that the leaf grows into are no longer a region, and not yet the leaf's: the search for the largest
     // must find the leaf there.
-    let index = slots::first_at_least(leaf.slots.view(block.bytes())?, hash);
-    let new = slots::entry(hash, DataPtr((room.offset / 8) as u32));
+    let index = leaf_entries::first_at_least(leaf.slots.view(block.bytes())?, hash);
+    let new = leaf_entries::entry(hash, DataPtr((room.offset / 8) as u32));
     if leaf.stale == 0 {
         leaf.slots.insert_downwards(block, index, new)?;
         leaf.slots.count += 1;
     } else {
-        let done = leaf.slots.insert_into_stale(block, index, new, Prefer::Front)?;
+        let done = leaf.slots.insert_into_stale(block, index, new, StalePreference::Front)?;
         ensure!(done, TAIL, "stale", 0, leaf.stale);
         leaf.stale -= 1;
     }
     put_tail(block, leaf.slots.count, leaf.stale)?;
-    room::take(block, geometry, room, room.offset, size)?;
+    data_block::use_free(block, geometry, room, room.offset, size)?;
     Ok(Some(room.offset))
 }
 
 /// The largest region, which must be large enough.
-fn fitting(bytes: &[u8], leaf: SingleLeaf, size: usize) -> Result<Room, Damage> {
-    let [first, second, _] = room::largest(bytes)?;
+fn find_region(bytes: &[u8], leaf: BlockLeafShape, size: usize) -> Result<UnusedRegion, Damage> {
+    let [first, second, _] = data_block::best_free(bytes)?;
     // Where the largest gave the leaf its bytes, it may have become the second.
     let room = if first.length >= size { first } else { second };
     let end = leaf.slots.start;
@@ -146,22 +146,24 @@ fn fitting(bytes: &[u8], leaf: SingleLeaf, size: usize) -> Result<Room, Damage> 
 
 /// Removes the stale leaf entries but the one that is nearest to where a hash goes; their bytes become room.
 fn compact<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, hash: u32) -> Result<(), Damage> {
-    let leaf = SingleLeaf::of(block.bytes())?;
+    let leaf = BlockLeafShape::of(block.bytes())?;
     let entries = leaf.slots.view(block.bytes())?;
-    let index = slots::first_at_least(entries, hash);
-    let kept = leaf.slots.compacted(block.bytes(), slots::nearest_stale(entries, index, Prefer::Front))?;
+    let index = leaf_entries::first_at_least(entries, hash);
+    let kept = leaf
+        .slots
+        .compacted(block.bytes(), leaf_entries::nearest_stale(entries, index, StalePreference::Front))?;
     let gained = leaf.slots.count.saturating_sub(kept.len()) * LeafEntry::SIZE;
     ensure!(gained > 0, TAIL, "stale", "fewer", leaf.stale);
     let start = leaf.slots.start + gained;
     put(block, NAME, start, kept.as_bytes())?;
     let live = kept.iter().filter(|entry| entry.pointer() != DataPtr::NULL).count();
     put_tail(block, kept.len(), kept.len() - live)?;
-    room::give(block, geometry, leaf.slots.start, gained)
+    data_block::make_free(block, geometry, leaf.slots.start, gained)
 }
 
 /// Makes the leaf entry at an index stale.
 pub fn remove<B: BlockMut + ?Sized>(block: &mut B, index: usize) -> Result<(), Damage> {
-    let leaf = SingleLeaf::of(block.bytes())?;
+    let leaf = BlockLeafShape::of(block.bytes())?;
     leaf.slots.set_stale(block, index)?;
     put_tail(block, leaf.slots.count, leaf.stale + 1)
 }
@@ -174,25 +176,25 @@ pub fn add_leaf<B: BlockMut + ?Sized>(
 ) -> Result<(), Damage> {
     let size = block.bytes().len();
     let length = leaf_size(entries.len());
-    let last = room::unused_before(block.bytes(), size)?.unwrap_or_default();
+    let last = data_block::unused_before(block.bytes(), size)?.unwrap_or_default();
     ensure!(last.length >= length, NAME, "count", format_args!("{} bytes of entries", last.length), length);
-    room::take(block, geometry, last, size - length, length)?;
+    data_block::use_free(block, geometry, last, size - length, length)?;
     put(block, NAME, size - length, entries.as_bytes())?;
     put_tail(block, entries.len(), 0)?;
-    room::set_magic(block, BLOCK_MAGIC)
+    data_block::set_magic(block, BLOCK_MAGIC)
 }
 
 /// Makes a directory of one block a block of entries alone: the leaf's bytes become room. Returns the leaf's entries,
 /// stale ones among them.
-pub fn strip_leaf<B: BlockMut + ?Sized>(
+pub fn remove_leaf<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
     magic: u32,
 ) -> Result<Vec<LeafEntry>, Damage> {
-    let leaf = SingleLeaf::of(block.bytes())?;
+    let leaf = BlockLeafShape::of(block.bytes())?;
     let entries = leaf.slots.view(block.bytes())?.to_vec();
     let length = block.bytes().len() - leaf.slots.start;
-    room::set_magic(block, magic)?;
-    room::give(block, geometry, leaf.slots.start, length)?;
+    data_block::set_magic(block, magic)?;
+    data_block::make_free(block, geometry, leaf.slots.start, length)?;
     Ok(entries)
 }

@@ -28,7 +28,7 @@ impl ForkBlock {
         &self,
         structure: &'static str,
         geometry: &Geometry,
-        stamp: Stamp<'_>,
+        stamp: BlockIdentity<'_>,
     ) -> Result<(), Damage> {
         ensure!(*stamp.uuid == geometry.uuid, structure, "uuid", "the volume's metadata UUID", "another");
         ensure!(stamp.blkno == self.daddr.get(), structure, "blkno", self.daddr, stamp.blkno);
@@ -38,7 +38,7 @@ impl ForkBlock {
 }
 
 /// What a block says of itself.
-pub(crate) struct Stamp<'a> {
+pub(crate) struct BlockIdentity<'a> {
     pub uuid: &'a [u8; 16],
     pub blkno: u64,
     pub owner: u64,
