@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base::Ino;
 use block::MemoryDevice;
-use journal::engine::unlogged::Unlogged;
+use journal::engine::NoJournal;
 use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
 use xebec_ag::{AllocInode, Costs, Groups};
 
@@ -28,9 +28,9 @@ impl Volume {
             mkfs::Options { ag_count: Some(1), finobt, inobtcount: finobt, ..mkfs::Options::default() };
         let geometry = mkfs::format(&*device, &options)?;
         let cache = Arc::new(BufferCache::new(device, usize::MAX));
-        let nowhere: Arc<dyn CommitTarget> = Arc::new(Unlogged::new(None));
+        let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
         let groups = Arc::new(Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry)?);
-        let target = Arc::new(Unlogged::new(Some(groups.clone())));
+        let target = Arc::new(NoJournal::new(Some(groups.clone())));
         let reservation = LogReservation { bytes: Costs::derive(&geometry).largest(), transactions: 2 };
         Ok(Self { groups, cache, target, reservation })
     }

@@ -21,8 +21,8 @@ use format::agf::RawAgf;
 use format::agfl::{self, Agfl, RawAgfl};
 use format::ondisk::{OnDisk, U32};
 use format::{Damage, Geometry, Place};
-use journal::engine::target::StableHook;
-use journal::engine::{BufferId, BusyExtent, Error, Extent, Transaction};
+use journal::engine::BusyExtentHook;
+use journal::engine::{BufferId, BusyExtent, DiskExtent, Error, Transaction};
 
 use crate::faults::Faults;
 use crate::inodes::{AgInodes, InodeOptions, VolumeInodes};
@@ -205,8 +205,8 @@ impl Groups {
     }
 }
 
-impl StableHook for Groups {
-    fn extents_stable(&self, extents: &[BusyExtent]) {
+impl BusyExtentHook for Groups {
+    fn clear_busy(&self, extents: &[BusyExtent]) {
         for extent in extents {
             if let Ok((group, at)) = self.of_block(extent.start, extent.blocks) {
                 group.not_busy(at, extent.blocks);
@@ -314,8 +314,8 @@ impl Group {
     }
 
     /// Where a sector of the header lies: 1 AGF, 2 AGI, 3 AGFL.
-    pub fn sector(&self, sector: u32) -> Extent {
-        Extent { daddr: self.geometry.ag_header_daddr(self.ag, sector), bytes: self.geometry.sector_size }
+    pub fn sector(&self, sector: u32) -> DiskExtent {
+        DiskExtent { daddr: self.geometry.ag_header_daddr(self.ag, sector), bytes: self.geometry.sector_size }
     }
 
     /// Damage in this group.

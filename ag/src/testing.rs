@@ -11,8 +11,8 @@ use check::{Finding, Observer, Options};
 use format::btree::{BnoBt, CntBt};
 use format::superblock::Superblock;
 use format::{Geometry, checksum};
-use journal::engine::target::StableHook;
-use journal::engine::unlogged::Unlogged;
+use journal::engine::BusyExtentHook;
+use journal::engine::NoJournal;
 use journal::engine::{BufferCache, BusyExtent, CommitTarget, Error, LogReservation, Transaction};
 
 use crate::Owner;
@@ -30,12 +30,12 @@ impl LateHook {
     /// Everything that was freed so far is stable.
     pub fn release(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        self.groups.get().unwrap().extents_stable(&waiting);
+        self.groups.get().unwrap().clear_busy(&waiting);
     }
 }
 
-impl StableHook for LateHook {
-    fn extents_stable(&self, extents: &[BusyExtent]) {
+impl BusyExtentHook for LateHook {
+    fn clear_busy(&self, extents: &[BusyExtent]) {
         self.waiting.lock().extend_from_slice(extents);
         if !self.late.load(Relaxed) {
             self.release();
@@ -49,7 +49,7 @@ pub struct Volume {
     pub geometry: Geometry,
     pub groups: Arc<Groups>,
     pub hook: Arc<LateHook>,
-    pub unlogged: Arc<Unlogged>,
+    pub unlogged: Arc<NoJournal>,
     target: Arc<dyn CommitTarget>,
     cache: Arc<BufferCache>,
 }
@@ -88,7 +88,7 @@ impl Volume {
             late: AtomicBool::new(false),
             waiting: Mutex::new(Rank::Leaf, Vec::new()),
         });
-        let unlogged = Arc::new(Unlogged::new(Some(hook.clone())));
+        let unlogged = Arc::new(NoJournal::new(Some(hook.clone())));
         let target: Arc<dyn CommitTarget> = unlogged.clone();
         let reservation = LogReservation { bytes: LOG_BYTES, transactions: 1 };
         let mut tx = Transaction::begin(&target, &cache, reservation).unwrap();
@@ -147,7 +147,7 @@ impl Volume {
     /// Writes everything home, the superblock's counters too.
     pub fn write_home(&self) {
         // What is left are intents, which wait for their done items and have no home.
-        self.unlogged.write_home(&*self.device).unwrap();
+        self.unlogged.write_back(&*self.device).unwrap();
         let mut sector = vec![0; self.geometry.sector_size as usize];
         self.device.read_at(0, &mut sector).unwrap();
         let at = std::mem::offset_of!(format::superblock::RawSuperblock, fdblocks);

@@ -11,7 +11,7 @@ use format::agi::RawAgi;
 use format::btree::{FinoBt, InoBt, RefcountBt};
 use format::new_ag::empty_root;
 use format::ondisk::OnDisk;
-use journal::engine::{Error, Extent, Transaction};
+use journal::engine::{DiskExtent, Error, Transaction};
 
 use crate::btree::{Cursor, Home, Kind, Root, Tree};
 use crate::group::{Group, Groups};
@@ -64,7 +64,8 @@ impl Groups {
         };
         let (block, _) = self.alloc_extent(tx, reservation, &request)?;
         let (group, at) = self.of_block(block, 1)?;
-        let extent = Extent { daddr: self.geometry.ag_block_daddr(ag, at), bytes: self.geometry.block_size };
+        let extent =
+            DiskExtent { daddr: self.geometry.ag_block_daddr(ag, at), bytes: self.geometry.block_size };
         let id = tx.fresh(extent, Rank::Fork)?;
         let root = empty_root::<RefcountBt>(&self.geometry, ag, at);
         tx.bytes_mut(id, 0..root.len()).copy_from_slice(&root);

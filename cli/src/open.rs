@@ -17,7 +17,7 @@ use clap::Args;
 use format::features;
 use format::superblock::{Superblock, SuperblockError};
 use journal::recovery::Intent;
-use journal::{Dirty, Journal, OnDamage, Registry, Report, State};
+use journal::{Dirty, Journal, OnDamage, RecoveryReport, ReplayRegistry, State};
 use read::{Inode, Last, Volume, read_at, resolve};
 
 use crate::args::{Global, Io};
@@ -65,7 +65,7 @@ pub struct Replay {
     /// The log.
     pub dirty: Dirty,
     /// What was replayed.
-    pub report: Report,
+    pub report: RecoveryReport,
     /// How many operations were unfinished, and were finished then.
     pub finished: usize,
     /// Those that were not.
@@ -437,7 +437,7 @@ fn replayed(
     }
     let overlay = OverlayDevice::new(device.clone());
     let options = journal::Options { on_damage: OnDamage::Note, ..journal::Options::default() };
-    let report = journal::recover(&journal, superblock, &overlay, &Registry::default(), &options)
+    let report = journal::recover(&journal, superblock, &overlay, &ReplayRegistry::default(), &options)
         .context("the log cannot be replayed (--no-replay shows the volume as it lies)")?;
     overlay.freeze();
     Ok(finished(Arc::new(overlay), log_device, dirty, report))
@@ -448,7 +448,7 @@ fn finished(
     device: Arc<dyn Device>,
     log_device: Option<Arc<dyn Device>>,
     dirty: Dirty,
-    report: Report,
+    report: RecoveryReport,
 ) -> Opened {
     let mut replay = Replay { dirty, left: report.unfinished.clone(), report, finished: 0, failure: None };
     let mut opened = Opened { device, log_device, log: Log::Clean };

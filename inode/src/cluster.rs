@@ -9,13 +9,13 @@ use format::damage::Damage;
 use format::ensure;
 use format::inode::{MAGIC, RawInode};
 use format::ondisk::OnDisk;
-use journal::engine::Extent;
+use journal::engine::DiskExtent;
 
 /// Where an inode lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The cluster's buffer.
-    pub cluster: Extent,
+    pub cluster: DiskExtent,
     /// Bytes from its start to the inode.
     pub offset: u32,
 }
@@ -32,7 +32,7 @@ pub fn place(geometry: &Geometry, ino: Ino) -> Option<Place> {
     let skip = (block.get() - first.get()) << geometry.block_log;
     let daddr: Daddr = geometry.ag_block_daddr(ag, first);
     Some(Place {
-        cluster: Extent { daddr, bytes: blocks << geometry.block_log },
+        cluster: DiskExtent { daddr, bytes: blocks << geometry.block_log },
         offset: skip + geometry.ino_offset_in_block(within) as u32, // within a cluster
     })
 }

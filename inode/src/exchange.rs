@@ -16,7 +16,7 @@ use format::inode::{ForkKind, flags2};
 use format::log::exchange::{ExchangeIntent, flags};
 use format::log::item::ItemType;
 use format::ondisk::U64;
-use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
 use crate::extents::Piece;
 use crate::fork::deferred::{Change, map_later};
@@ -38,7 +38,10 @@ struct Operation {
 ///
 /// # Errors
 /// Damage: the ranges cannot be such, or nobody knows what is asked for.
-pub fn recovered(shared: &Arc<Shared>, exchange: &ExchangeIntent) -> Result<Box<dyn Deferred>, Error> {
+pub fn recovered(
+    shared: &Arc<Shared>,
+    exchange: &ExchangeIntent,
+) -> Result<Box<dyn DeferredOperation>, Error> {
     verify(shared, exchange)?;
     Ok(Box::new(Operation { shared: Arc::clone(shared), exchange: *exchange }))
 }
@@ -193,7 +196,7 @@ impl Operation {
 
 const CLEAR: u64 = flags::CLEAR_REFLINK_1 | flags::CLEAR_REFLINK_2;
 
-impl Deferred for Operation {
+impl DeferredOperation for Operation {
     fn intent(&self) -> ItemType {
         ItemType::Xmi
     }
@@ -222,7 +225,11 @@ impl Deferred for Operation {
         exchange.sizes.iter().for_each(|size| out.extend_from_slice(&size.to_le_bytes()));
     }
 
-    fn perform(&mut self, tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
+    fn perform(
+        &mut self,
+        tx: &mut Transaction,
+        locked: &mut [&mut dyn Loggable],
+    ) -> Result<DeferredProgress, Error> {
         if self.exchange.blocks > 0 {
             if let Some(pieces) = self.next(locked)? {
                 self.step(tx, locked, pieces)?;
@@ -234,6 +241,6 @@ impl Deferred for Operation {
             self.clear_reflink(locked)?;
         }
         let more = self.exchange.blocks > 0 || self.has(CLEAR);
-        Ok(if more { Progress::Again } else { Progress::Done })
+        Ok(if more { DeferredProgress::Again } else { DeferredProgress::Done })
     }
 }

@@ -35,7 +35,7 @@ use base::percpu::{self, PerCpu};
 use base::thread::JoinHandle;
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind, S_IFMT, flags2};
-use journal::engine::{Error, Extent as DiskExtent, Loggable, Transaction};
+use journal::engine::{DiskExtent, Error, Loggable, Transaction};
 use smallvec::SmallVec;
 
 use crate::attr;

@@ -28,7 +28,9 @@ use base::{Ino, Lsn};
 use format::checksum::{self, ZeroRun};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::ondisk::{OnDisk, U64};
-use journal::engine::{Error, Flush, Grown, ItemCore, LogItem, Loggable, Moment, WriteBatch};
+use journal::engine::{
+    CommitPosition, DelwriQueue, Error, ItemCore, LogItem, Loggable, PushResult, VectorGrowth,
+};
 use zerocopy::IntoBytes;
 
 use crate::cluster::{self, Place};
@@ -198,12 +200,14 @@ impl Inode {
 
     /// What becomes of it in the active item list when its chunk was removed. Until the log says so, recovery would go
     /// by what the log has of this inode.
-    fn flush_homeless(&self) -> Flush {
-        let Some(buffer) = self.local.buffers.peek(self.place.cluster.daddr) else { return Flush::Clean };
+    fn flush_homeless(&self) -> PushResult {
+        let Some(buffer) = self.local.buffers.peek(self.place.cluster.daddr) else {
+            return PushResult::Clean;
+        };
         match buffer.try_lock() {
-            None => Flush::Locked,
-            Some(_) if buffer.core().is_pinned() => Flush::Pinned,
-            Some(_) => Flush::Clean,
+            None => PushResult::Locked,
+            Some(_) if buffer.core().is_pinned() => PushResult::Pinned,
+            Some(_) => PushResult::Clean,
         }
     }
 
@@ -304,7 +308,7 @@ impl LockedInode {
 
     /// The inode of this number, where it is among what a change has locked.
     pub fn among<'l>(locked: &'l mut [&mut dyn Loggable], ino: Ino) -> Option<&'l mut Self> {
-        let mut inodes = locked.iter_mut().filter_map(|held| held.any().downcast_mut::<Self>());
+        let mut inodes = locked.iter_mut().filter_map(|held| held.as_any_mut().downcast_mut::<Self>());
         inodes.find(|inode| inode.inode().ino() == ino)
     }
 }
@@ -348,7 +352,7 @@ impl Loggable for LockedInode {
         self.state.is_changed()
     }
 
-    fn log(&mut self, at: Moment) -> Grown {
+    fn log(&mut self, at: CommitPosition) -> VectorGrowth {
         let inode = self.state.owner();
         let unwritten = inode.in_flight.load(Ordering::Acquire) | inode.failed.load(Ordering::Acquire);
         let fields = self.state.commit_fields(unwritten);
@@ -356,7 +360,7 @@ impl Loggable for LockedInode {
         inode.core.log_regions(at, |regions| record::write(&self.state, &inode.place, fields, regions))
     }
 
-    fn any(&mut self) -> &mut dyn Any {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
 }
@@ -366,32 +370,32 @@ impl LogItem for Inode {
         &self.core
     }
 
-    fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush {
-        let Some(mut state) = self.state.try_lock() else { return Flush::Locked };
+    fn push(self: Arc<Self>, batch: &mut DelwriQueue<'_>) -> PushResult {
+        let Some(mut state) = self.state.try_lock() else { return PushResult::Locked };
         // Under the lock nobody can pin it.
         if self.core.is_pinned() {
-            return Flush::Pinned;
+            return PushResult::Pinned;
         }
         if self.in_flight.load(Ordering::Acquire) != 0 {
-            return Flush::Locked;
+            return PushResult::Locked;
         }
         if self.is_homeless() {
             return self.flush_homeless();
         }
         state.take_up(self.failed.swap(0, Ordering::AcqRel));
         if state.fields() == 0 {
-            return Flush::Clean;
+            return PushResult::Clean;
         }
         let lsn = self.core.lsn().unwrap_or_default();
         let write = |bytes: &mut [u8]| write_home(bytes, &state, &self.place, lsn, &self.local.no_contents);
         let item = || -> Arc<dyn LogItem> { self.clone() };
         // Inodes of one cluster mostly come together.
-        let flush = batch.edit_taken(self.place.cluster.daddr, item, write).unwrap_or_else(|| {
+        let flush = batch.add_to_queued(self.place.cluster.daddr, item, write).unwrap_or_else(|| {
             let segments = self.place.cluster.into();
             let buffer = self.local.buffers.get(&segments, Rank::Buffer);
             batch.edit(&buffer, item(), write)
         });
-        if flush == Flush::Queued {
+        if flush == PushResult::Queued {
             self.in_flight.store(state.fields(), Ordering::Release);
             state.clear_fields();
         }
@@ -399,13 +403,13 @@ impl LogItem for Inode {
     }
 
     /// Its lock is only tried: whoever has it reads it, or waits for log space that comes when this goes on.
-    fn read_home(&self) -> Result<bool, Error> {
+    fn read_buffer(&self) -> Result<bool, Error> {
         let segments = self.place.cluster.into();
         let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
-        self.local.buffers.read_home(&segments, Rank::Buffer, || self.is_homeless(), verify)
+        self.local.buffers.read_buffer(&segments, Rank::Buffer, || self.is_homeless(), verify)
     }
 
-    fn written(&self, ok: bool) {
+    fn write_done(&self, ok: bool) {
         let fields = self.in_flight.swap(0, Ordering::AcqRel);
         if !ok {
             self.failed.fetch_or(fields, Ordering::AcqRel);

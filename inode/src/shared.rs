@@ -10,7 +10,7 @@ use format::checksum::ZeroRun;
 use format::inode::RawInode;
 use format::ondisk::OnDisk;
 use format::timestamp::Timestamp;
-use journal::engine::{Bases, BufferCache, CommitTarget, Error, LogReservation, Transaction};
+use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction, TransactionContexts};
 
 use crate::inactive::Queues;
 use crate::reservation::Reservations;
@@ -33,7 +33,7 @@ pub struct Shared {
     /// Metadata blocks in memory.
     pub buffers: Arc<BufferCache>,
     /// Where changes begin.
-    pub bases: Bases,
+    pub bases: TransactionContexts,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Generations of new inodes.
@@ -66,7 +66,7 @@ impl Shared {
             unlinked: UnlinkedLists::new(&geometry),
             index: Index::default(),
             inactive: Queues::new(),
-            bases: Bases::new(&target, &buffers),
+            bases: TransactionContexts::new(&target, &buffers),
             geometry,
             target,
             buffers,

@@ -8,7 +8,7 @@ use format::ondisk::{LeU32, OnDisk, U32, U64};
 use format::remote_block::RemoteBlockHeader;
 use format::symlink::{self, MAGIC, MAX_TARGET};
 use format::{ForkBlock, Geometry};
-use journal::engine::{Error, Extent as DiskExtent, Transaction};
+use journal::engine::{DiskExtent, Error, Transaction};
 use zerocopy::IntoBytes;
 
 use crate::extents::ExtentList;

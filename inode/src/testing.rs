@@ -15,8 +15,8 @@ use format::extent::Extent;
 use format::features::incompat;
 use format::ondisk::{U16, U32, U64};
 use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock};
-use journal::engine::unlogged::Unlogged;
-use journal::engine::{BufferCache, Error, Extent as DiskExtent, LogReservation, Transaction};
+use journal::engine::NoJournal;
+use journal::engine::{BufferCache, DiskExtent, Error, LogReservation, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::fresh::NewInode;
@@ -236,7 +236,7 @@ impl Groups for TestGroups {
 pub(crate) struct Bench {
     pub device: Arc<MemoryDevice>,
     pub superblock: Superblock,
-    pub unlogged: Arc<Unlogged>,
+    pub unlogged: Arc<NoJournal>,
     pub groups: Arc<TestGroups>,
     pub table: InodeTable,
 }
@@ -308,7 +308,7 @@ impl Bench {
     /// Everything that was committed is written home.
     pub fn write_home(&self) {
         for _ in 0..100 {
-            if self.unlogged.write_home(&*self.device).unwrap() == 0 {
+            if self.unlogged.write_back(&*self.device).unwrap() == 0 {
                 return;
             }
             std::thread::yield_now();
@@ -355,9 +355,9 @@ fn open(
     device: &Arc<MemoryDevice>,
     groups: &Arc<TestGroups>,
     most: usize,
-) -> (Arc<Unlogged>, InodeTable) {
+) -> (Arc<NoJournal>, InodeTable) {
     let buffers = Arc::new(BufferCache::new(device.clone(), 4 << 20));
-    let unlogged = Arc::new(Unlogged::new(None));
+    let unlogged = Arc::new(NoJournal::new(None));
     let clock = Arc::new(FixedClock(Time { seconds: 1_700_000_000, nanos: 5 }));
     let shared = Shared::new(
         superblock.geometry.clone(),

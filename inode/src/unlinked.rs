@@ -20,7 +20,7 @@ use format::checksum::ChecksummedField;
 use format::damage::{Damage, Place};
 use format::inode::{CRC_OFFSET, RawInode};
 use format::ondisk::OnDisk;
-use journal::engine::{BufferId, Error, Extent, Transaction};
+use journal::engine::{BufferId, DiskExtent, Error, Transaction};
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;
@@ -210,7 +210,7 @@ fn locate(shared: &Shared, ino: Ino) -> Result<(AgNumber, AgIno), Error> {
 
 fn read_agi(shared: &Shared, tx: &mut Transaction, ag: AgNumber) -> Result<BufferId, Error> {
     let geometry = &shared.geometry;
-    let at = Extent { daddr: geometry.ag_header_daddr(ag, 2), bytes: geometry.sector_size };
+    let at = DiskExtent { daddr: geometry.ag_header_daddr(ag, 2), bytes: geometry.sector_size };
     tx.read(at, Rank::Agi(ag.get()), |bytes| RawAgi::verify(bytes, geometry, ag).map(|_| ()))
 }
 
@@ -239,7 +239,7 @@ fn set_link(
     let id = tx.read(place.cluster, Rank::Buffer, |bytes| cluster::verify(bytes, geometry))?;
     tx.inode_buffer(id);
     let start = place.offset as usize;
-    let edit = tx.edit(id);
+    let edit = tx.buffer_mut(id);
     let size = geometry.inode_size as usize;
     let slot = edit.all_mut().get_mut(start..start + size).unwrap_or(&mut []);
     let found = RawInode::view(slot).map_or(0, |core| core.ino.get());

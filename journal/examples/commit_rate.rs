@@ -13,7 +13,7 @@ use base::Daddr;
 use base::lock::Rank;
 use block::{Device, Durability, MemoryDevice};
 use format::superblock::Superblock;
-use xebec_journal::engine::{Extent, Log, LogReservation, Options};
+use xebec_journal::engine::{DiskExtent, Log, LogReservation, Options};
 
 /// What one transaction may log: an inode's worth.
 const RESERVATION: LogReservation = LogReservation { bytes: 1024, transactions: 1 };
@@ -36,7 +36,7 @@ fn rate(threads: u64, shards: usize, duration: Duration) -> f64 {
         for thread in 0..threads {
             let (log, total) = (&log, &total);
             scope.spawn(move |stop| {
-                let at = Extent { daddr: Daddr(8 * (thread + 1)), bytes: 512 };
+                let at = DiskExtent { daddr: Daddr(8 * (thread + 1)), bytes: 512 };
                 let mut count = 0u64;
                 while !stop.is_set() {
                     let mut tx = log.begin(RESERVATION).unwrap();

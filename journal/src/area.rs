@@ -10,6 +10,8 @@ use crate::error::LogError;
 
 /// No log is larger: block numbers and lengths within one then fit 32 bits with room to spare.
 const MAX_BYTES: u64 = 1 << 31;
+/// Log blocks that one read of a scan takes: 64 KiB.
+pub const SCAN_BLOCKS: u32 = 128;
 
 /// The ring.
 ///

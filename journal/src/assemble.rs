@@ -17,7 +17,7 @@ use format::ondisk::OnDisk;
 
 use crate::area::LogArea;
 use crate::error::LogError;
-use crate::record::{Record, Records};
+use crate::record::{LogRecord, LogRecords};
 
 /// Most transactions that may be open at once. Writers have a handful; old ones had one for each of their processors.
 const MAX_OPEN: usize = 1 << 16;
@@ -25,7 +25,7 @@ const NAME: &str = "log transaction";
 
 /// A complete transaction.
 #[derive(Clone, Debug)]
-pub struct Transaction {
+pub struct RecoveredTransaction {
     /// Its identifier, unique only while it is open.
     pub tid: u32,
     /// Where it starts: the sequence number that its changes get.
@@ -38,7 +38,7 @@ pub struct Transaction {
     pub promised_regions: u32,
     bytes: Vec<u8>,
     regions: Vec<Region>,
-    items: Vec<Span>,
+    items: Vec<ItemSpan>,
 }
 
 /// Where a region lies in the transaction's bytes.
@@ -50,7 +50,7 @@ struct Region {
 
 /// An item: some of the regions.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct ItemSpan {
     kind: ItemType,
     first: u32,
     count: u16,
@@ -59,14 +59,14 @@ struct Span {
 
 /// One item of a transaction: a type and its regions, not yet decoded.
 #[derive(Clone, Copy, Debug)]
-pub struct RawItem<'a> {
+pub struct RawLogItem<'a> {
     /// Its type.
     pub kind: ItemType,
     bytes: &'a [u8],
     regions: &'a [Region],
 }
 
-impl<'a> RawItem<'a> {
+impl<'a> RawLogItem<'a> {
     /// How many regions it has: at least one.
     pub fn len(&self) -> usize {
         self.regions.len()
@@ -95,13 +95,13 @@ impl Region {
     }
 }
 
-impl Transaction {
+impl RecoveredTransaction {
     /// Its items, in the order of the log.
-    pub fn items(&self) -> impl ExactSizeIterator<Item = RawItem<'_>> {
+    pub fn items(&self) -> impl ExactSizeIterator<Item = RawLogItem<'_>> {
         self.items.iter().map(|span| {
             let first = span.first as usize;
             let regions = self.regions.get(first..first + usize::from(span.count)).unwrap_or(&[]);
-            RawItem { kind: span.kind, bytes: &self.bytes, regions }
+            RawLogItem { kind: span.kind, bytes: &self.bytes, regions }
         })
     }
 
@@ -144,7 +144,7 @@ impl Transaction {
             Some(span) if span.count < span.promised => span.count += 1,
             _ => {
                 let (kind, promised) = item::head(data)?;
-                self.items.push(Span { kind, first: region, count: 1, promised });
+                self.items.push(ItemSpan { kind, first: region, count: 1, promised });
             }
         }
         Ok(())
@@ -203,13 +203,13 @@ impl Transaction {
 
 /// Transactions in the making.
 #[derive(Debug)]
-pub struct Assembler {
-    open: HashMap<u32, Transaction>,
+pub struct TransactionAssembler {
+    open: HashMap<u32, RecoveredTransaction>,
     bytes: u64,
     most_bytes: u64,
 }
 
-impl Assembler {
+impl TransactionAssembler {
     /// For a log of so many bytes.
     pub fn new(log_bytes: u64) -> Self {
         Self { open: HashMap::new(), bytes: 0, most_bytes: log_bytes }
@@ -223,7 +223,11 @@ impl Assembler {
     /// Takes one operation of a record; gives the transaction that it completes.
     ///
     /// Operations of a transaction whose start lies before the tail are ignored: its items had reached their places.
-    pub fn push(&mut self, lsn: Lsn, operation: &LogOperation<'_>) -> Result<Option<Transaction>, Damage> {
+    pub fn push(
+        &mut self,
+        lsn: Lsn,
+        operation: &LogOperation<'_>,
+    ) -> Result<Option<RecoveredTransaction>, Damage> {
         if operation.has(flags::START) {
             ensure!(
                 self.open.len() < MAX_OPEN,
@@ -232,7 +236,7 @@ impl Assembler {
                 format_args!("at most {MAX_OPEN} open"),
                 "more"
             );
-            let old = self.open.insert(operation.tid, Transaction::start(operation.tid, lsn));
+            let old = self.open.insert(operation.tid, RecoveredTransaction::start(operation.tid, lsn));
             // A writer that came up after a crash may reuse the identifier of one that was never committed.
             self.bytes -= old.map_or(0, |old| old.bytes.len() as u64);
             return Ok(None);
@@ -265,17 +269,17 @@ impl Assembler {
 
 /// Walks the complete transactions of some records, in the order of their commits. Ends after the first error.
 #[derive(Debug)]
-pub struct Transactions<'a> {
-    records: Records<'a>,
-    assembler: Assembler,
-    ready: std::vec::IntoIter<Transaction>,
+pub struct RecoveredTransactions<'a> {
+    records: LogRecords<'a>,
+    assembler: TransactionAssembler,
+    ready: std::vec::IntoIter<RecoveredTransaction>,
 }
 
-impl<'a> Transactions<'a> {
+impl<'a> RecoveredTransactions<'a> {
     /// The transactions of records of this log.
-    pub fn new(records: Records<'a>, area: &LogArea<'_>) -> Self {
+    pub fn new(records: LogRecords<'a>, area: &LogArea<'_>) -> Self {
         let log_bytes = u64::from(area.blocks()) * format::log::BLOCK_BYTES as u64;
-        Self { records, assembler: Assembler::new(log_bytes), ready: Vec::new().into_iter() }
+        Self { records, assembler: TransactionAssembler::new(log_bytes), ready: Vec::new().into_iter() }
     }
 
     /// Transactions begun and not committed in the records walked so far.
@@ -283,7 +287,7 @@ impl<'a> Transactions<'a> {
         self.assembler.open()
     }
 
-    fn take(&mut self, record: &Record) -> Result<(), LogError> {
+    fn take(&mut self, record: &LogRecord) -> Result<(), LogError> {
         let lsn = record.header.lsn;
         let malformed = |damage| LogError::Transaction { lsn, damage };
         let mut ready = Vec::new();
@@ -296,8 +300,8 @@ impl<'a> Transactions<'a> {
     }
 }
 
-impl Iterator for Transactions<'_> {
-    type Item = Result<Transaction, LogError>;
+impl Iterator for RecoveredTransactions<'_> {
+    type Item = Result<RecoveredTransaction, LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

@@ -9,10 +9,10 @@ use format::superblock::Superblock;
 use block::Device;
 
 use crate::area::LogArea;
-use crate::assemble::Transactions;
+use crate::assemble::RecoveredTransactions;
 use crate::error::LogError;
-use crate::locate::{self, Discarded, FLIGHT_BLOCKS};
-use crate::record::{Record, Records};
+use crate::locate::{self, DiscardedRecords, MAX_INFLIGHT_BLOCKS};
+use crate::record::{LogRecord, LogRecords};
 
 /// An open journal. It borrows the devices and reads them again for each walk, so that it holds no memory.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub enum State {
         /// Where the next record would be written.
         head: Lsn,
         /// Incomplete records behind the head.
-        discarded: Option<Discarded>,
+        discarded: Option<DiscardedRecords>,
     },
     /// Changes that may not be in place yet.
     Dirty(Dirty),
@@ -44,14 +44,14 @@ pub struct Dirty {
     pub tail: Lsn,
     /// Blocks of 512 bytes from tail to head.
     pub blocks: u32,
-    /// Records from tail to head.
+    /// LogRecords from tail to head.
     pub records: u32,
     /// Operations in them.
     pub operations: u64,
     /// Transactions that are complete: what will be replayed.
     pub transactions: u32,
     /// Incomplete records behind the head.
-    pub discarded: Option<Discarded>,
+    pub discarded: Option<DiscardedRecords>,
     /// The tail that the last record tells of, where the blocks there were overwritten already by records that are
     /// discarded. What they held had reached its place.
     pub overwritten_tail: Option<Lsn>,
@@ -117,14 +117,14 @@ impl<'a> Journal<'a> {
     }
 
     /// The records from tail to head; none where the log is clean.
-    pub fn records(&self) -> Records<'_> {
+    pub fn records(&self) -> LogRecords<'_> {
         let (tail, blocks) = self.dirty().map_or((0, 0), |dirty| (dirty.tail.block(), dirty.blocks));
-        Records::new(&self.area, tail, blocks)
+        LogRecords::new(&self.area, tail, blocks)
     }
 
     /// The complete transactions from tail to head, in the order of their commits.
-    pub fn transactions(&self) -> Transactions<'_> {
-        Transactions::new(self.records(), &self.area)
+    pub fn transactions(&self) -> RecoveredTransactions<'_> {
+        RecoveredTransactions::new(self.records(), &self.area)
     }
 }
 
@@ -154,7 +154,7 @@ impl Active<'_> {
 
     fn walk(&self, tail: Lsn, blocks: u32) -> Result<Dirty, LogError> {
         let (mut records, mut operations, mut transactions) = (0, 0, 0);
-        for record in Records::new(self.area, tail.block(), blocks) {
+        for record in LogRecords::new(self.area, tail.block(), blocks) {
             let record = record?;
             self.verify_record(&record)?;
             records += 1;
@@ -166,7 +166,7 @@ impl Active<'_> {
         Ok(Dirty { head, tail, blocks, records, operations, transactions, discarded, overwritten_tail })
     }
 
-    fn verify_record(&self, record: &Record) -> Result<(), LogError> {
+    fn verify_record(&self, record: &LogRecord) -> Result<(), LogError> {
         let (header, block) = (&record.header, record.header.lsn.block());
         header.verify_writer(self.uuid).map_err(|damage| LogError::Writer { block, damage })?;
         let expected = self.cycle_of(block);
@@ -189,7 +189,7 @@ impl Active<'_> {
     /// that it held had reached its place; but no whole record with the newer tail was written yet.
     fn tail_behind_overwritten(&self, tail: u32, blocks: u32) -> Result<Option<(Lsn, u32)>, LogError> {
         let ahead = self.area.distance(self.head.block(), tail);
-        let reach = FLIGHT_BLOCKS.saturating_sub(ahead).min(blocks);
+        let reach = MAX_INFLIGHT_BLOCKS.saturating_sub(ahead).min(blocks);
         let bytes = self.area.read_blocks(tail, reach)?;
         let mut overwritten = false;
         for (n, block) in (0u32..).zip(bytes.chunks_exact(format::log::BLOCK_BYTES)) {

@@ -1,47 +1,51 @@
-//! The XFS journal: how a metadata change becomes durable, and how it is found again.
+//! The XFS journal: logging metadata changes, and recovering them after a crash.
 //!
 //! | part | subject |
 //! |---|---|
 //! | [`Journal`] | opens a log: clean or dirty, and what lies between tail and head |
-//! | [`area`] | the log as a ring of blocks |
-//! | [`locate`] | finding the head, and what a power cut may have left behind it |
-//! | [`record`] | one record, verified; the walk from one to the next |
-//! | [`assemble`] | transactions, put together from the operations of records |
-//! | [`item`], [`listing`], [`show`] | log items and all else of a log in words, for people and for programs |
-//! | [`mod@restamp`] | another UUID in a clean log |
-//! | [`recovery`] | replaying: the passes, their order, and each type of item |
-//! | [`engine`] | transactions over locked buffers, committed to a running journal |
-//! | [`overlay`] | a dirty volume as it will be: replayed in memory |
+//! | `area` | the log as a circular buffer of blocks |
+//! | `locate` | finding the head, and what a power cut may have left behind it |
+//! | `record` | one verified log record; iterating over records |
+//! | `assemble` | reassembling transactions from the operations in records |
+//! | [`describe`], `fields` | log items and other parts of a log as named values, printed or serialised |
+//! | `restamp` | a new UUID in a clean log |
+//! | [`recovery`] | replay: the passes, their order, and each log item type |
+//! | [`engine`] | the running journal: transactions over locked buffers |
+//! | `overlay` | replaying a dirty log in memory |
 //!
 //! # Invariants
-//! Memory is bounded by the log, and every walk moves strictly forward, whatever the log says. Nothing is written but
-//! by [`recover`] and [`fn@restamp`], and that only to the device that they are given.
+//! - Memory is bounded by the size of the log. Every loop over the log moves strictly forward, whatever the log
+//!   contains.
+//! - Outside [`engine`], only [`recover`] and [`restamp`] write, and only to the device that they are given.
 //!
 //! # Locking
-//! In [`engine`] alone. A [`Journal`] is shared by reference, and every walk has its own buffers.
+//! Only in [`engine`]. A [`Journal`] is shared by reference; each iteration has its own buffers.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
-pub mod area;
-pub mod assemble;
+mod area;
+mod assemble;
+pub mod describe;
 pub mod engine;
-pub mod error;
-pub mod item;
-pub mod journal;
-pub mod listing;
-pub mod locate;
-pub mod overlay;
-pub mod record;
+mod error;
+mod fields;
+mod journal;
+mod locate;
+mod overlay;
+mod record;
 pub mod recovery;
-pub mod restamp;
-pub mod show;
+mod restamp;
 #[cfg(any(test, feature = "synth"))]
 pub mod synth;
 #[cfg(test)]
 mod tests;
 
+pub use assemble::{RawLogItem, RecoveredTransaction};
 pub use error::LogError;
+pub use fields::{LogFields, LogValue};
 pub use journal::{Dirty, Journal, State};
+pub use locate::DiscardedRecords;
 pub use overlay::{Replayed, replay_in_memory};
-pub use recovery::{OnDamage, Options, Registry, Report, recover};
+pub use record::LogRecord;
+pub use recovery::{OnDamage, Options, RecoveryReport, ReplayRegistry, recover};
 pub use restamp::restamp;

@@ -14,39 +14,37 @@
 //! | a record further back than a flight that is not whole | damage too, found by the walk from the tail |
 //!
 //! A torn sector keeps its old cycle, so a record that carries its cycle throughout and yet has a wrong checksum was
-//! not torn at sectors. Linux discards it all the same, and so does this; [`Discarded`] tells.
+//! not torn at sectors. Linux discards it all the same, and so does this; [`DiscardedRecords`] tells.
 
 use base::Lsn;
 use format::damage::Damage;
 use format::log::BLOCK_BYTES;
 use format::log::record::{self, MAX_BLOCKS, MAX_IN_FLIGHT};
 
-use crate::area::LogArea;
+use crate::area::{LogArea, SCAN_BLOCKS};
 use crate::error::LogError;
-use crate::record::Record;
+use crate::record::LogRecord;
 
-/// Blocks that are looked at together.
-const LOOK: u32 = 128;
 /// Blocks before the head in which the records are verified first.
 const FIRST_REACH: u32 = 512;
 
 /// Blocks that may be in flight at once.
-pub const FLIGHT_BLOCKS: u32 = MAX_IN_FLIGHT * MAX_BLOCKS;
+pub const MAX_INFLIGHT_BLOCKS: u32 = MAX_IN_FLIGHT * MAX_BLOCKS;
 
 /// What was found at the end of a log.
 #[derive(Debug)]
-pub struct Located {
+pub struct LogEnd {
     /// Where the next record would be written, and the cycle it would carry.
     pub head: Lsn,
     /// The last whole record; `None` in a log that was never written.
-    pub last: Option<Record>,
+    pub last: Option<LogRecord>,
     /// Records behind the last whole one.
-    pub discarded: Option<Discarded>,
+    pub discarded: Option<DiscardedRecords>,
 }
 
 /// Records behind the head that a power cut left incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Discarded {
+pub struct DiscardedRecords {
     /// Where the first of them lies.
     pub block: u32,
     /// How many there are, whole ones that follow it included.
@@ -59,11 +57,11 @@ pub struct Discarded {
 ///
 /// # Errors
 /// [`LogError::Device`], [`LogError::NoHead`].
-pub fn locate(area: &LogArea<'_>) -> Result<Located, LogError> {
-    let Some(edge) = Edge::find(area)? else {
-        return Ok(Located { head: Lsn::new(1, 0), last: None, discarded: None });
+pub fn locate(area: &LogArea<'_>) -> Result<LogEnd, LogError> {
+    let Some(edge) = CycleEdge::find(area)? else {
+        return Ok(LogEnd { head: Lsn::new(1, 0), last: None, discarded: None });
     };
-    let mut flight = Flight::read(area, &edge)?;
+    let mut flight = InflightWindow::read(area, &edge)?;
     // Mostly the last records tell: what lies further back is read only where they do not.
     let mut reach = FIRST_REACH;
     let (entries, chosen) = loop {
@@ -87,22 +85,22 @@ pub fn locate(area: &LogArea<'_>) -> Result<Located, LogError> {
     };
     let chosen = chosen.ok_or_else(none)?;
     let entry = entries.get(chosen).ok_or_else(none)?;
-    let record = Record::verify(flight.ahead(entry.offset), area.advance(flight.start, entry.offset))
+    let record = LogRecord::verify(flight.ahead(entry.offset), area.advance(flight.start, entry.offset))
         .map_err(|damage| LogError::NoHead { block: area.advance(flight.start, entry.offset), damage })?;
     let discarded = entries.get(chosen + 1..).and_then(|rest| {
         let first = rest.iter().find_map(|entry| Some((entry, entry.state.as_ref().err()?)))?;
-        Some(Discarded {
+        Some(DiscardedRecords {
             block: area.advance(flight.start, first.0.offset),
             records: rest.len() as u32,
             damage: first.1.clone(),
         })
     });
-    Ok(Located { head: behind(area, &record), last: Some(record), discarded })
+    Ok(LogEnd { head: behind(area, &record), last: Some(record), discarded })
 }
 
 /// The sequence number of the place behind a record.
-fn behind(area: &LogArea<'_>, last: &Record) -> Lsn {
-    let Record { header, .. } = last;
+fn behind(area: &LogArea<'_>, last: &LogRecord) -> Lsn {
+    let LogRecord { header, .. } = last;
     let block = area.advance(header.lsn.block(), header.blocks());
     let wrapped = block <= header.lsn.block();
     let cycle = header.lsn.cycle();
@@ -110,7 +108,7 @@ fn behind(area: &LogArea<'_>, last: &Record) -> Lsn {
 }
 
 /// An edge between two cycles.
-struct Edge {
+struct CycleEdge {
     /// The first block of the older cycle; the ring's length where every block has the same.
     block: u32,
     /// The cycle before it.
@@ -121,7 +119,7 @@ struct Edge {
     gap: u32,
 }
 
-impl Edge {
+impl CycleEdge {
     /// Searches the edge; `None` in a log that was never written.
     fn find(area: &LogArea<'_>) -> Result<Option<Self>, LogError> {
         let end = area.blocks() - 1;
@@ -179,7 +177,7 @@ impl Edge {
         }
         let filled = run_start(area, 0, high - 1, before)?;
         // Without a gap it is a lap that ends with a lost sector.
-        if high - filled >= FLIGHT_BLOCKS || area.cycle(filled - 1)? != 0 {
+        if high - filled >= MAX_INFLIGHT_BLOCKS || area.cycle(filled - 1)? != 0 {
             return Ok(edge(high, before));
         }
         let block = run_start(area, 0, filled - 1, 0)?;
@@ -203,7 +201,7 @@ fn run_start(area: &LogArea<'_>, start: u32, end: u32, cycle: u32) -> Result<u32
 }
 
 /// The blocks before an edge that may have been in flight. All of them are looked at, and the last of them are kept.
-struct Flight {
+struct InflightWindow {
     /// The first block.
     start: u32,
     /// Blocks of it.
@@ -222,9 +220,9 @@ struct Flight {
     bytes: Vec<u8>,
 }
 
-impl Flight {
-    fn read(area: &LogArea<'_>, edge: &Edge) -> Result<Self, LogError> {
-        let reach = FLIGHT_BLOCKS.min(area.blocks());
+impl InflightWindow {
+    fn read(area: &LogArea<'_>, edge: &CycleEdge) -> Result<Self, LogError> {
+        let reach = MAX_INFLIGHT_BLOCKS.min(area.blocks());
         // In its first lap nothing older lies behind the physical end.
         let length = if edge.older == 0 { reach.min(edge.block) } else { reach };
         let start = area.back(edge.block % area.blocks(), length);
@@ -248,9 +246,9 @@ impl Flight {
     /// than what is expected there, or lie in the gap that xfs_repair leaves.
     fn look_through(&self, area: &LogArea<'_>) -> Result<(u32, u32), LogError> {
         let (mut start, mut hole) = (0, None);
-        let mut piece = vec![0; LOOK.min(self.length) as usize * BLOCK_BYTES];
-        for from in (0..self.length).step_by(LOOK as usize) {
-            let bytes = LOOK.min(self.length - from) as usize * BLOCK_BYTES;
+        let mut piece = vec![0; SCAN_BLOCKS.min(self.length) as usize * BLOCK_BYTES];
+        for from in (0..self.length).step_by(SCAN_BLOCKS as usize) {
+            let bytes = SCAN_BLOCKS.min(self.length - from) as usize * BLOCK_BYTES;
             let piece = piece.get_mut(..bytes).unwrap_or(&mut []);
             area.read(area.advance(self.start, from), piece)?;
             for (n, block) in (from..).zip(piece.chunks_exact(BLOCK_BYTES)) {
@@ -280,9 +278,9 @@ impl Flight {
 
     /// What lies in the kept part, from the first record that starts there on. A block within a record never looks
     /// like the first of one: its first word is a cycle. So these entries are the same however much is kept.
-    fn entries(&self, area: &LogArea<'_>) -> Vec<Entry> {
+    fn entries(&self, area: &LogArea<'_>) -> Vec<WindowEntry> {
         let (mut next, end) = self.written;
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<WindowEntry> = Vec::new();
         for (offset, block) in (self.dropped..end).zip(self.bytes.chunks_exact(BLOCK_BYTES)) {
             if offset < next {
                 continue;
@@ -291,26 +289,26 @@ impl Flight {
             if !record::is_header(block) {
                 if follows {
                     let damage = Damage::new("log record header", "magicno", "a record", "none");
-                    entries.push(Entry { offset, state: Err(damage) });
+                    entries.push(WindowEntry { offset, state: Err(damage) });
                 }
                 continue;
             }
             let state = self.judge(area, offset, end);
             next = state.as_ref().map_or(offset + 1, |whole| offset + whole.blocks);
-            entries.push(Entry { offset, state });
+            entries.push(WindowEntry { offset, state });
         }
         entries
     }
 
-    fn judge(&self, area: &LogArea<'_>, offset: u32, end: u32) -> Result<Whole, Damage> {
-        let header = Record::check(self.ahead(offset), area.advance(self.start, offset))?;
+    fn judge(&self, area: &LogArea<'_>, offset: u32, end: u32) -> Result<WholeRecord, Damage> {
+        let header = LogRecord::check(self.ahead(offset), area.advance(self.start, offset))?;
         let blocks = header.blocks();
         if offset + blocks > end {
             let bytes = |blocks: u32| blocks as usize * BLOCK_BYTES;
             return Err(Damage::short("log record", bytes(blocks), bytes(end - offset)));
         }
         let reach = tail_distance(area, header.lsn, header.tail_lsn)?;
-        Ok(Whole { blocks, tail_offset: offset.saturating_sub(reach) })
+        Ok(WholeRecord { blocks, tail_offset: offset.saturating_sub(reach) })
     }
 }
 
@@ -333,21 +331,21 @@ pub fn tail_distance(area: &LogArea<'_>, lsn: Lsn, tail: Lsn) -> Result<u32, Dam
 }
 
 /// A record of the flight, or a place where one should be.
-struct Entry {
+struct WindowEntry {
     /// Blocks from the flight's start.
     offset: u32,
-    state: Result<Whole, Damage>,
+    state: Result<WholeRecord, Damage>,
 }
 
 /// A whole record.
-struct Whole {
+struct WholeRecord {
     blocks: u32,
     /// Where its tail lies, in blocks from the flight's start; 0 where that is before the flight.
     tail_offset: u32,
 }
 
 /// The last whole record whose way back to its tail is whole too, as far as the flight shows it.
-fn choose(entries: &[Entry]) -> Option<usize> {
+fn choose(entries: &[WindowEntry]) -> Option<usize> {
     let mut candidates = entries;
     loop {
         let last = candidates.iter().rposition(|entry| entry.state.is_ok())?;

@@ -7,7 +7,7 @@ use format::superblock::Superblock;
 
 use crate::error::LogError;
 use crate::journal::{Journal, State};
-use crate::recovery::{OnDamage, Options, Registry, Report, recover};
+use crate::recovery::{OnDamage, Options, RecoveryReport, ReplayRegistry, recover};
 
 /// A volume as it will be after its log was replayed.
 pub struct Replayed {
@@ -16,7 +16,7 @@ pub struct Replayed {
     /// What the log was.
     pub state: State,
     /// What recovery did; `None` where there was nothing to replay.
-    pub report: Option<Report>,
+    pub report: Option<RecoveryReport>,
 }
 
 impl std::fmt::Debug for Replayed {
@@ -50,7 +50,7 @@ pub fn replay_in_memory(
     }
     let overlay = OverlayDevice::new(data.clone());
     let options = Options { on_damage: OnDamage::Note, ..Options::default() };
-    let report = recover(&journal, superblock, &overlay, &Registry::default(), &options)?;
+    let report = recover(&journal, superblock, &overlay, &ReplayRegistry::default(), &options)?;
     overlay.freeze();
     Ok(Replayed { device: Arc::new(overlay), state, report: Some(report) })
 }

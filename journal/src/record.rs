@@ -10,13 +10,13 @@ use crate::error::LogError;
 
 /// A whole record: its checksum was right, and its data is as the writer had it before the cycles were stamped.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct LogRecord {
     /// Its header.
     pub header: RecordHeader,
     bytes: Vec<u8>,
 }
 
-impl Record {
+impl LogRecord {
     /// Checks the record at the start of `bytes`, which lie at log block `at`, without a copy of it.
     pub fn check(bytes: &[u8], at: u32) -> Result<RecordHeader, Damage> {
         let header = RecordHeader::parse(bytes, at)?;
@@ -55,7 +55,7 @@ impl Record {
 
 /// Walks records from a tail up to a head. Ends after the first error.
 #[derive(Debug)]
-pub struct Records<'a> {
+pub struct LogRecords<'a> {
     area: &'a LogArea<'a>,
     at: u32,
     left: u32,
@@ -65,7 +65,7 @@ pub struct Records<'a> {
     passed: usize,
 }
 
-impl<'a> Records<'a> {
+impl<'a> LogRecords<'a> {
     /// The records in the `length` blocks from `tail` on.
     pub fn new(area: &'a LogArea<'a>, tail: u32, length: u32) -> Self {
         Self { area, at: tail, left: length.min(area.blocks()), window: Vec::new(), passed: 0 }
@@ -76,7 +76,7 @@ impl<'a> Records<'a> {
         self.left = 0;
     }
 
-    fn step(&mut self) -> Result<Record, LogError> {
+    fn step(&mut self) -> Result<LogRecord, LogError> {
         let at = self.at;
         let record = self.read()?.map_err(|damage| LogError::Record { block: at, damage })?;
         // Every record has at least its header, so the walk always moves on.
@@ -88,7 +88,7 @@ impl<'a> Records<'a> {
     }
 
     /// Verifies the record at hand, of which as many blocks may be read as are left.
-    fn read(&mut self) -> Result<Result<Record, Damage>, LogError> {
+    fn read(&mut self) -> Result<Result<LogRecord, Damage>, LogError> {
         let most = self.left.min(MAX_BLOCKS);
         if self.ahead().is_empty() {
             self.fill(most)?;
@@ -104,7 +104,7 @@ impl<'a> Records<'a> {
         if length(blocks) > self.ahead().len() {
             self.fill(most)?;
         }
-        Ok(Record::verify(self.ahead(), self.at))
+        Ok(LogRecord::verify(self.ahead(), self.at))
     }
 
     /// What was read and lies ahead.
@@ -119,8 +119,8 @@ impl<'a> Records<'a> {
     }
 }
 
-impl Iterator for Records<'_> {
-    type Item = Result<Record, LogError>;
+impl Iterator for LogRecords<'_> {
+    type Item = Result<LogRecord, LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.left == 0 {

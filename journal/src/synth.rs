@@ -42,7 +42,7 @@ pub fn superblock(blocks: u32, log_blocks: u32, dir_block_log: u8) -> [u8; 512] 
 
 /// One operation to write.
 #[derive(Clone, Debug)]
-pub struct Op {
+pub struct SyntheticOperation {
     /// The transaction.
     pub tid: u32,
     /// See `operation::flags`.
@@ -105,7 +105,7 @@ impl<'a> LogWriter<'a> {
     }
 
     /// Writes one record of these operations; gives its sequence number. The caller keeps it within the log's buffers.
-    pub fn record(&mut self, operations: &[Op]) -> Result<Lsn, DeviceError> {
+    pub fn record(&mut self, operations: &[SyntheticOperation]) -> Result<Lsn, DeviceError> {
         let mut data = Vec::new();
         for op in operations {
             let raw = RawOperation {
@@ -167,10 +167,10 @@ impl<'a> LogWriter<'a> {
     }
 
     /// The operations of a transaction with these items, each a list of regions.
-    pub fn operations(&mut self, items: &[Vec<Vec<u8>>]) -> Vec<Op> {
+    pub fn operations(&mut self, items: &[Vec<Vec<u8>>]) -> Vec<SyntheticOperation> {
         let tid = self.next_tid;
         self.next_tid += 1;
-        let op = |flags, data| Op { tid, flags, data };
+        let op = |flags, data| SyntheticOperation { tid, flags, data };
         let regions = items.iter().map(Vec::len).sum::<usize>() as u32;
         let header: Vec<u8> = [TRANSACTION_MAGIC, CHECKPOINT, tid, regions]
             .iter()
@@ -197,12 +197,12 @@ impl<'a> LogWriter<'a> {
     pub fn unmount(&mut self) -> Result<Lsn, DeviceError> {
         let mut data = UNMOUNT_MAGIC.to_le_bytes().to_vec();
         data.resize(8, 0);
-        self.record(&[Op { tid: 0xb0c0_d0d0, flags: flags::UNMOUNT, data }])
+        self.record(&[SyntheticOperation { tid: 0xb0c0_d0d0, flags: flags::UNMOUNT, data }])
     }
 }
 
 /// Cuts operations into records with at most `room` bytes of data each; regions that do not fit are continued.
-pub fn cut(operations: &[Op], room: usize) -> Vec<Vec<Op>> {
+pub fn cut(operations: &[SyntheticOperation], room: usize) -> Vec<Vec<SyntheticOperation>> {
     let mut records = vec![Vec::new()];
     let mut left = room;
     for op in operations {
@@ -221,7 +221,7 @@ pub fn cut(operations: &[Op], room: usize) -> Vec<Vec<Op>> {
                 (true, false) => flags::CONTINUE | flags::WAS_CONTINUED,
                 (true, true) => flags::WAS_CONTINUED | flags::END,
             };
-            let part = Op { tid: op.tid, flags: op.flags | continued, data: part.to_vec() };
+            let part = SyntheticOperation { tid: op.tid, flags: op.flags | continued, data: part.to_vec() };
             if let Some(record) = records.last_mut() {
                 record.push(part);
             }

@@ -137,7 +137,7 @@ impl Volume {
                 // Who wrote is told where that fails.
                 let _ = self.cache.sync_all();
                 inode::inactive::drain(self.table.shared());
-                self.log.release_freed()?;
+                self.log.flush_busy()?;
                 self.groups.release_rooms(&mut self.table.shared().reader())?;
                 work()
             }

@@ -163,7 +163,7 @@ impl Backing for Below {
     }
 
     fn written_past_log(&self) {
-        self.shared.target.written_past_log();
+        self.shared.target.note_unlogged_write();
     }
 
     fn device_offset(&self, block: FsBlock) -> u64 {

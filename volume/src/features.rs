@@ -141,7 +141,7 @@ impl Volume {
     fn log_features(&self, tx: &mut Transaction, features: &Features) -> Result<()> {
         let id = lock_superblock(tx, &self.geometry)?;
         let first = offset_of!(RawSuperblock, features_ro_compat);
-        let edit = tx.edit(id);
+        let edit = tx.buffer_mut(id);
         edit.log(first..offset_of!(RawSuperblock, features_incompat) + 4);
         if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(edit.all_mut()) {
             raw.features_ro_compat = U32::new(features.ro_compat);

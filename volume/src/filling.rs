@@ -265,7 +265,7 @@ impl<'v> Filling<'v> {
             }
         }
         let failed = plug.finish(self.volume.device(), &self.counters);
-        self.volume.table.shared().target.written_past_log();
+        self.volume.table.shared().target.note_unlogged_write();
         match failed.into_iter().next() {
             Some((_, error)) => Err(error.into()),
             None => Ok(()),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use block::{Device, OverlayDevice};
 use format::features;
 use journal::Journal;
-use journal::engine::log::Ends;
+use journal::engine::LogBounds;
 use journal::recovery::Intent;
 
 use crate::options::Options;
@@ -62,7 +62,7 @@ pub fn finish_in_memory(
         background: false,
         ..Options::default()
     };
-    let ends = Ends::of(&Journal::open(&superblock, &*top, external.as_deref())?);
+    let ends = LogBounds::of(&Journal::open(&superblock, &*top, external.as_deref())?);
     let devices = (top.clone() as Arc<dyn Device>, external.clone());
     let (volume, _) = Volume::start(&superblock, devices, ends, &[], &options)?;
     unfinished.iter().try_for_each(|intent| volume.finish(intent, None))?;

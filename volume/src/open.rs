@@ -21,11 +21,11 @@ use format::superblock::Superblock;
 use format::{Damage, features};
 use inode::InodeTable;
 use inode::inactive::Workers;
-use journal::engine::log::{Ends, Log};
-use journal::engine::target::StableHook;
+use journal::engine::BusyExtentHook;
 use journal::engine::{BusyExtent, CommitTarget, Transaction};
+use journal::engine::{Log, LogBounds};
 use journal::recovery::Intent;
-use journal::{Journal, Report};
+use journal::{Journal, RecoveryReport};
 
 use crate::contents::Below;
 use crate::options::Options;
@@ -38,7 +38,7 @@ use crate::{Error, Result, Volume, recover};
 #[derive(Debug)]
 pub struct Recovery {
     /// What was replayed from the log.
-    pub report: Report,
+    pub report: RecoveryReport,
     /// Blocks of copy-on-write staging that were freed.
     pub staging: u64,
     /// Unlinked inodes that were freed.
@@ -63,10 +63,10 @@ impl fmt::Display for Recovery {
 #[derive(Debug, Default)]
 struct Freed(OnceLock<Arc<Groups>>);
 
-impl StableHook for Freed {
-    fn extents_stable(&self, extents: &[BusyExtent]) {
+impl BusyExtentHook for Freed {
+    fn clear_busy(&self, extents: &[BusyExtent]) {
         if let Some(groups) = self.0.get() {
-            groups.extents_stable(extents);
+            groups.clear_busy(extents);
         }
     }
 }
@@ -111,12 +111,12 @@ impl Volume {
     pub(crate) fn start(
         superblock: &Superblock,
         (device, external): (Arc<dyn Device>, Option<Arc<dyn Device>>),
-        ends: Ends,
+        ends: LogBounds,
         intents: &[Intent],
         options: &Options,
     ) -> Result<(Self, Vec<Unanswered>)> {
         let hook = Arc::new(Freed::default());
-        let freed = Some(hook.clone() as Arc<dyn StableHook>);
+        let freed = Some(hook.clone() as Arc<dyn BusyExtentHook>);
         let log = Log::start(superblock, Arc::clone(&device), external, ends, freed, &options.log())?;
         let unanswered = Self::adopt(&log, intents);
         Ok((Self::stand(superblock, (log, device), &hook, options)?, unanswered))
@@ -192,13 +192,13 @@ fn replay(
     superblock: Superblock,
     device: &Arc<dyn Device>,
     external: Option<&dyn Device>,
-) -> Result<(Superblock, Option<Report>, Ends)> {
+) -> Result<(Superblock, Option<RecoveryReport>, LogBounds)> {
     let journal = Journal::open(&superblock, &**device, external)?;
-    let ends = Ends::of(&journal);
+    let ends = LogBounds::of(&journal);
     if journal.dirty().is_none() {
         return Ok((superblock, None, ends));
     }
-    let (registry, options) = (journal::Registry::default(), journal::Options::default());
+    let (registry, options) = (journal::ReplayRegistry::default(), journal::Options::default());
     let report = journal::recover(&journal, &superblock, &**device, &registry, &options)?;
     let superblock = if report.superblock_replayed { read_superblock(&**device)? } else { superblock };
     Ok((superblock, Some(report), ends))

@@ -7,7 +7,7 @@ use base::random::Random;
 use base::time::{Clock, SystemClock};
 use block::Device;
 use format::superblock::RawSuperblock;
-use journal::engine::log as journal;
+use journal::engine;
 
 /// How to open a volume. `Options::default()` is right for a program that has the machine's clock.
 #[derive(Clone, Debug)]
@@ -84,15 +84,15 @@ impl Options {
         cache::Options { clock: Arc::clone(&self.clock), ..self.contents.clone() }
     }
 
-    pub(crate) fn log(&self) -> journal::Options {
-        journal::Options {
+    pub(crate) fn log(&self) -> engine::Options {
+        engine::Options {
             shards: self.cil_shards,
             buffers: self.log_buffers,
             buffer_bytes: self.log_buffer_bytes,
             cache_bytes: self.buffer_bytes,
             background: self.background,
-            unrecorded: self.unrecorded,
-            ..journal::Options::default()
+            without_journal: self.unrecorded,
+            ..engine::Options::default()
         }
     }
 }

@@ -6,16 +6,16 @@
 use base::{Ino, Lsn, errno};
 use format::damage::{Damage, Place};
 use inode::{InodeRef, LockedInode};
-use journal::engine::defer::Adopted;
-use journal::engine::{Deferred, Error as EngineError, Loggable};
-use journal::recovery::{Body, Intent};
+use journal::engine::RecoveredIntent;
+use journal::engine::{DeferredOperation, Error as EngineError, Loggable};
+use journal::recovery::{Intent, IntentOperation};
 
 use crate::{Error, Result, Volume};
 
 /// An unanswered intent, kept in the log.
 pub(crate) struct Unanswered {
     intent: Intent,
-    adopted: Adopted,
+    adopted: RecoveredIntent,
 }
 
 /// The places of the intents' records, which must stay.
@@ -25,10 +25,10 @@ pub(crate) fn places(intents: &[Intent]) -> impl Iterator<Item = Lsn> {
 
 impl Volume {
     /// Keeps the intents' records in the log. Before the first transaction.
-    pub(crate) fn adopt(log: &journal::engine::log::Log, intents: &[Intent]) -> Vec<Unanswered> {
+    pub(crate) fn adopt(log: &journal::engine::Log, intents: &[Intent]) -> Vec<Unanswered> {
         let adopt = |intent: &Intent| Unanswered {
             intent: intent.clone(),
-            adopted: log.adopt(intent.lsn, intent.id),
+            adopted: log.add_recovered_intent(intent.lsn, intent.id),
         };
         intents.iter().map(adopt).collect()
     }
@@ -37,13 +37,13 @@ impl Volume {
     pub(crate) fn finish_intents(&self, intents: Vec<Unanswered>) -> Result<()> {
         let mut intents = intents.into_iter();
         intents.try_for_each(|Unanswered { intent, adopted }| self.finish(&intent, Some(adopted)))?;
-        self.log.answered();
+        self.log.intents_finished();
         Ok(())
     }
 
     /// Does what one intent asks for. The log begins a new one where the old one's record is not kept.
-    pub(crate) fn finish(&self, intent: &Intent, adopted: Option<Adopted>) -> Result<()> {
-        if let Body::Attr(change) = &intent.body {
+    pub(crate) fn finish(&self, intent: &Intent, adopted: Option<RecoveredIntent>) -> Result<()> {
+        if let IntentOperation::Attr(change) = &intent.body {
             let file = self.file(change.ino)?;
             return self.finish_attribute(&file, change, adopted);
         }
@@ -52,7 +52,7 @@ impl Volume {
         let mut change = self.begin(self.reservations.intent)?;
         let mut locked: Vec<LockedInode> = files.iter().map(|file| file.lock()).collect();
         match adopted {
-            Some(adopted) => change.tx.resume(adopted, operations),
+            Some(adopted) => change.tx.finish_intent(adopted, operations),
             None => operations.into_iter().for_each(|operation| change.tx.defer(operation)),
         }
         let mut locked: Vec<&mut dyn Loggable> = locked.iter_mut().map(|file| file as _).collect();
@@ -65,20 +65,26 @@ impl Volume {
         Ok(self.groups.free_staging(begin)?)
     }
 
-    fn operations(&self, intent: &Intent) -> Result<Vec<Box<dyn Deferred>>> {
+    fn operations(&self, intent: &Intent) -> Result<Vec<Box<dyn DeferredOperation>>> {
         let groups = &self.groups;
         let shared = self.table.shared();
         let operations: std::result::Result<Vec<_>, _> = match &intent.body {
-            Body::Free(extents) => {
+            IntentOperation::Free(extents) => {
                 extents.iter().map(|extent| groups.recovered_free(extent.start, extent.blocks)).collect()
             }
-            Body::Rmap(mappings) => mappings.iter().map(|mapping| groups.recovered_rmap(mapping)).collect(),
-            Body::Refcount(counts) => counts.iter().map(|count| groups.recovered_refcount(count)).collect(),
-            Body::Bmap(maps) => {
+            IntentOperation::Rmap(mappings) => {
+                mappings.iter().map(|mapping| groups.recovered_rmap(mapping)).collect()
+            }
+            IntentOperation::Refcount(counts) => {
+                counts.iter().map(|count| groups.recovered_refcount(count)).collect()
+            }
+            IntentOperation::Bmap(maps) => {
                 maps.iter().map(|map| inode::fork::deferred::recovered(shared, map)).collect()
             }
-            Body::Exchange(exchange) => inode::exchange::recovered(shared, exchange).map(|one| vec![one]),
-            Body::Attr(_) => Ok(Vec::new()),
+            IntentOperation::Exchange(exchange) => {
+                inode::exchange::recovered(shared, exchange).map(|one| vec![one])
+            }
+            IntentOperation::Attr(_) => Ok(Vec::new()),
         };
         Ok(operations?)
     }
@@ -89,7 +95,7 @@ impl Volume {
         numbers.sort_unstable();
         numbers.dedup();
         let files: Vec<InodeRef> = numbers.into_iter().map(|ino| self.file(ino)).collect::<Result<_>>()?;
-        if let Body::Exchange(exchange) = &intent.body {
+        if let IntentOperation::Exchange(exchange) = &intent.body {
             for (ino, generation) in exchange.files.into_iter().zip(exchange.generations) {
                 let found = files.iter().find(|file| file.ino() == ino);
                 let found = found.map(|file| file.read().core().generation.get());

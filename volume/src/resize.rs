@@ -122,7 +122,7 @@ impl Volume {
     /// What reading meets.
     pub fn free_end(&self) -> Result<FreeEnd> {
         inode::inactive::drain(self.table.shared());
-        self.log.release_freed()?;
+        self.log.flush_busy()?;
         let mut look = self.look()?;
         let geometry = &self.geometry;
         let none = FreeEnd { least: geometry.blocks(), used: geometry.blocks() };
@@ -166,7 +166,7 @@ impl Volume {
         let id = lock_superblock(tx, target)?;
         let first = offset_of!(RawSuperblock, dblocks);
         let end = offset_of!(RawSuperblock, fdblocks) + 8;
-        let edit = tx.edit(id);
+        let edit = tx.buffer_mut(id);
         edit.log(first..end);
         if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(edit.all_mut()) {
             raw.dblocks = U64::new(target.blocks());

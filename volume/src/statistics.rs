@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ag::inodes::state::InodeCounts;
-use journal::engine::stats;
+use journal::engine::LogStatistics;
 
 use crate::Volume;
 
@@ -26,7 +26,7 @@ pub struct Statistics {
     /// Why the volume was shut down; `None` while it works.
     pub shut_down: Option<Arc<str>>,
     /// The journal's counters.
-    pub journal: stats::Statistics,
+    pub journal: LogStatistics,
     /// What keeping contents of files in memory and writing them back did.
     pub contents: cache::Statistics,
 }

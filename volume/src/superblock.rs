@@ -15,7 +15,7 @@ use block::{Device, Durability};
 use format::ondisk::OnDisk;
 use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock, SuperblockError, copy_of};
 use format::{Geometry, checksum};
-use journal::engine::{BufferId, Extent, Transaction};
+use journal::engine::{BufferId, DiskExtent, Transaction};
 
 use crate::{Error, Result, Volume};
 
@@ -44,7 +44,7 @@ pub(crate) fn no_superblock() -> Error {
 
 /// Locks the primary.
 pub(crate) fn lock_superblock(tx: &mut Transaction, geometry: &Geometry) -> Result<BufferId> {
-    let at = Extent { daddr: Daddr(0), bytes: geometry.sector_size };
+    let at = DiskExtent { daddr: Daddr(0), bytes: geometry.sector_size };
     Ok(tx.read(at, Rank::Buffer, |bytes| match Superblock::parse(bytes) {
         Err(SuperblockError::Damaged(damage)) => Err(damage),
         _ => Ok(()),

@@ -30,7 +30,7 @@ impl Volume {
     pub fn trim(&self, least: u64) -> Result<Trimmed> {
         inode::inactive::drain(self.table.shared());
         // What is freed only in the log would come back after a power cut, and must be whole then.
-        self.log.release_freed()?;
+        self.log.flush_busy()?;
         let geometry = &self.geometry;
         let mut done = Trimmed::default();
         let mut look = self.look()?;

@@ -16,8 +16,8 @@ use format::ondisk::{OnDisk, U64};
 use format::superblock::RawSuperblock;
 use inode::InodeTable;
 use inode::inactive::{self, Workers};
-use journal::engine::log::Log;
-use journal::engine::{BufferId, Extent, Transaction};
+use journal::engine::Log;
+use journal::engine::{BufferId, DiskExtent, Transaction};
 use zerocopy::FromBytes;
 
 use crate::contents::Below;
@@ -172,7 +172,7 @@ impl Volume {
         if raw.is_some_and(|raw| [raw.icount, raw.ifree, raw.fdblocks] != wanted) {
             let first = std::mem::offset_of!(RawSuperblock, icount);
             let end = std::mem::offset_of!(RawSuperblock, fdblocks) + 8;
-            let edit = change.tx.edit(id);
+            let edit = change.tx.buffer_mut(id);
             edit.log(first..end);
             if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(edit.all_mut()) {
                 [raw.icount, raw.ifree, raw.fdblocks] = wanted;
@@ -185,7 +185,7 @@ impl Volume {
     fn sum(&self, tx: &mut Transaction) -> Result<Counts> {
         let mut counts = Counts::default();
         for ag in self.geometry.ags() {
-            let header = |sector| Extent {
+            let header = |sector| DiskExtent {
                 daddr: self.geometry.ag_header_daddr(ag, sector),
                 bytes: self.geometry.sector_size,
             };

@@ -5,7 +5,7 @@ use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{Btree, BtreeBlock, BtreeBlockIdentity, BtreeHeader, BtreePointer};
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
-use journal::engine::{BufferId, Error, Extent, Transaction};
+use journal::engine::{BufferId, DiskExtent, Error, Transaction};
 
 use super::cursor::{Ptr, Search, Step};
 use super::kind::HeaderOf;
@@ -25,7 +25,7 @@ impl<T: Tree> Cursor<T> {
         };
         let identity = BtreeBlockIdentity { ag, block: at, ino };
         let level = level as u16;
-        let extent = Extent { daddr: geometry.ag_block_daddr(ag, at), bytes: geometry.block_size };
+        let extent = DiskExtent { daddr: geometry.ag_block_daddr(ag, at), bytes: geometry.block_size };
         let id = tx.read(extent, Rank::Fork, |bytes| {
             BtreeBlock::<T::Kind>::verify(bytes, geometry, identity, level).map(drop)
         })?;
@@ -58,7 +58,7 @@ impl<T: Tree> Cursor<T> {
             return Err(self.damage(block, "ptr", "a free block", "a block of this tree"));
         }
         let daddr = geometry.ag_block_daddr(ag, at);
-        let id = tx.fresh(Extent { daddr, bytes: geometry.block_size }, Rank::Fork)?;
+        let id = tx.fresh(DiskExtent { daddr, bytes: geometry.block_size }, Rank::Fork)?;
         let header =
             HeaderOf { magic: T::Kind::MAGIC, level: level as u16, daddr, uuid: geometry.uuid, owner };
         let bytes = tx.bytes_mut(id, 0..<T::Kind as Btree>::Header::SIZE);

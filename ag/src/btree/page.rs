@@ -19,7 +19,7 @@ pub trait Edit {
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
 }
 
-impl Edit for journal::engine::Edit {
+impl Edit for journal::engine::JoinedBuffer {
     fn bytes(&self) -> &[u8] {
         self.bytes()
     }

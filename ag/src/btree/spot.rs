@@ -27,7 +27,7 @@ impl<T: Tree> Cursor<T> {
     pub fn spot(&self, tx: &mut Transaction) -> Option<Spot> {
         let step = self.step(0);
         let leaf = step.id.filter(|_| self.levels > 0 && !self.gap)?;
-        Some(Spot { leaf: Arc::downgrade(tx.edit(leaf).buffer()), slot: step.slot })
+        Some(Spot { leaf: Arc::downgrade(tx.buffer_mut(leaf).buffer()), slot: step.slot })
     }
 }
 

@@ -8,7 +8,7 @@ use format::agi::{NULL_AG_INO, RawAgi};
 use format::geometry::Geometry;
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
-use journal::engine::{BufferId, Error, Extent, Transaction};
+use journal::engine::{BufferId, DiskExtent, Error, Transaction};
 
 use crate::Groups;
 
@@ -24,8 +24,8 @@ pub struct Agi {
 /// The third sector of an AG.
 const SECTOR: u32 = 2;
 
-fn place_of(geometry: &Geometry, ag: AgNumber) -> Extent {
-    Extent { daddr: geometry.ag_header_daddr(ag, SECTOR), bytes: geometry.sector_size }
+fn place_of(geometry: &Geometry, ag: AgNumber) -> DiskExtent {
+    DiskExtent { daddr: geometry.ag_header_daddr(ag, SECTOR), bytes: geometry.sector_size }
 }
 
 impl Groups {
@@ -38,7 +38,7 @@ impl Groups {
         }
         let agi = Agi::read(tx, self.geometry(), ag)?;
         if let Some(group) = self.get(ag) {
-            group.inodes.set_header(tx.edit(agi.id).buffer());
+            group.inodes.set_header(tx.buffer_mut(agi.id).buffer());
         }
         Ok(agi)
     }

@@ -4,7 +4,7 @@ use base::lock::Rank;
 use base::{AgIno, Ino};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
-use journal::engine::{Error, Extent, Transaction};
+use journal::engine::{DiskExtent, Error, Transaction};
 
 use super::agi::Agi;
 use super::chunk::Chunk;
@@ -192,7 +192,7 @@ impl Groups {
         let (geometry, shape) = (self.geometry(), self.inodes().shape());
         for (block, blocks) in shape.blocks_of(chunk) {
             for cluster in shape.clusters(block, blocks) {
-                let at = Extent { daddr: shape.daddr(geometry, agi.ag, &cluster), bytes: cluster.bytes };
+                let at = DiskExtent { daddr: shape.daddr(geometry, agi.ag, &cluster), bytes: cluster.bytes };
                 let id = tx.fresh(at, Rank::Buffer)?;
                 tx.inode_buffer(id);
                 tx.invalidate(id);

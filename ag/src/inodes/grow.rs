@@ -13,7 +13,7 @@ use base::{AgBlock, AgIno};
 use format::btree::{FinoBt, InoBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::{Damage, ensure};
-use journal::engine::{Error, Extent, Flush, ItemCore, LogItem, Regions, Transaction, WriteBatch};
+use journal::engine::{DelwriQueue, DiskExtent, Error, ItemCore, LogItem, PushResult, Regions, Transaction};
 use zerocopy::IntoBytes;
 
 use super::agi::Agi;
@@ -56,11 +56,11 @@ impl LogItem for Creation {
         &self.core
     }
 
-    fn flush(self: Arc<Self>, _: &mut WriteBatch<'_>) -> Flush {
-        Flush::Clean
+    fn push(self: Arc<Self>, _: &mut DelwriQueue<'_>) -> PushResult {
+        PushResult::Clean
     }
 
-    fn written(&self, _: bool) {}
+    fn write_done(&self, _: bool) {}
 }
 
 impl Groups {
@@ -156,11 +156,11 @@ impl Groups {
         regions.push(create_item(geometry, agi.ag, run.block, run.blocks, generation).as_bytes());
         tx.log_item(Arc::new(Creation::default()), regions);
         for cluster in shape.clusters(run.block, run.blocks) {
-            let at = Extent { daddr: shape.daddr(geometry, agi.ag, &cluster), bytes: cluster.bytes };
+            let at = DiskExtent { daddr: shape.daddr(geometry, agi.ag, &cluster), bytes: cluster.bytes };
             let id = tx.fresh(at, Rank::Buffer)?;
             tx.inode_buffer(id);
             write_free_inodes(
-                tx.edit(id).all_mut(),
+                tx.buffer_mut(id).all_mut(),
                 geometry,
                 &self.inodes().numbers,
                 geometry.ino(agi.ag, cluster.first),

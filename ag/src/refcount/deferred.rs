@@ -7,7 +7,7 @@ use base::{AgBlock, FsBlock};
 use format::log::intent::CountTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
 use super::Domain;
 use super::counts::Step;
@@ -94,7 +94,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent cannot be one, or nobody knows such an operation.
-    pub fn recovered_refcount(&self, target: &CountTarget) -> Result<Box<dyn Deferred>, Error> {
+    pub fn recovered_refcount(&self, target: &CountTarget) -> Result<Box<dyn DeferredOperation>, Error> {
         let (group, at) = self.of_block(target.start, target.blocks)?;
         let Some(change) = Change::of(target.operation()) else {
             let damage =
@@ -106,7 +106,7 @@ impl Groups {
     }
 }
 
-impl Deferred for Operation {
+impl DeferredOperation for Operation {
     fn intent(&self) -> ItemType {
         ItemType::Cui
     }
@@ -125,10 +125,14 @@ impl Deferred for Operation {
         out.extend_from_slice(&(self.change as u32).to_le_bytes());
     }
 
-    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
+    fn perform(
+        &mut self,
+        tx: &mut Transaction,
+        _: &mut [&mut dyn Loggable],
+    ) -> Result<DeferredProgress, Error> {
         let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
             self.waits = true;
-            return Ok(Progress::Again);
+            return Ok(DeferredProgress::Again);
         };
         // The next turn is the first in its transaction.
         self.waits = true;
@@ -139,6 +143,6 @@ impl Deferred for Operation {
         }
         self.at = AgBlock(self.at.get() + changed.blocks);
         self.count -= changed.blocks;
-        Ok(if self.count > 0 { Progress::Again } else { Progress::Done })
+        Ok(if self.count > 0 { DeferredProgress::Again } else { DeferredProgress::Done })
     }
 }

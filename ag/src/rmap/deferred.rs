@@ -8,7 +8,7 @@ use format::btree::rmap;
 use format::log::intent::MapTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
 use super::Mapping;
 use crate::group::{Group, Groups};
@@ -90,7 +90,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent cannot be one, or nobody knows such an operation.
-    pub fn recovered_rmap(&self, target: &MapTarget) -> Result<Box<dyn Deferred>, Error> {
+    pub fn recovered_rmap(&self, target: &MapTarget) -> Result<Box<dyn DeferredOperation>, Error> {
         let (group, at) = self.of_block(target.start, target.blocks)?;
         if !(1..=8).contains(&target.operation()) {
             let damage =
@@ -114,7 +114,7 @@ impl Operation {
     }
 }
 
-impl Deferred for Operation {
+impl DeferredOperation for Operation {
     fn intent(&self) -> ItemType {
         ItemType::Rui
     }
@@ -131,10 +131,14 @@ impl Deferred for Operation {
         self.target.write(out);
     }
 
-    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
+    fn perform(
+        &mut self,
+        tx: &mut Transaction,
+        _: &mut [&mut dyn Loggable],
+    ) -> Result<DeferredProgress, Error> {
         let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
             self.waits = true;
-            return Ok(Progress::Again);
+            return Ok(DeferredProgress::Again);
         };
         open.fix_list(tx)?;
         let mapping = self.mapping();
@@ -147,6 +151,6 @@ impl Deferred for Operation {
             }
         }
         open.settle(tx, 0);
-        Ok(Progress::Done)
+        Ok(DeferredProgress::Done)
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks that were freed, and must not be used again before the freeing is stable and no write over them is in flight:
 //! until then the old contents belong to whoever is found after a power cut, and a late write would land on the new
-//! ones. The journal tells when both are so ([`StableHook`](journal::engine::StableHook)).
+//! ones. The journal tells when both are so ([`BusyExtentHook`](journal::engine::BusyExtentHook)).
 //!
 //! Metadata may use them at once where nothing else is left: its new contents come to the disk through the log, behind
 //! the freeing, and by a later batch of writeback.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::{AgBlock, FsBlock};
 use format::log::item::ItemType;
-use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
 use crate::group::{Group, Groups, OpenAg};
 use crate::owner::Owner;
@@ -60,7 +60,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent cannot be one.
-    pub fn recovered_free(&self, start: FsBlock, count: u32) -> Result<Box<dyn Deferred>, Error> {
+    pub fn recovered_free(&self, start: FsBlock, count: u32) -> Result<Box<dyn DeferredOperation>, Error> {
         let (group, at) = self.of_block(start, count)?;
         let (group, source) = (Arc::clone(group), Source::Users);
         Ok(Box::new(Free { group, at, count, owner: Owner::Unknown, source, waits: false }))
@@ -104,7 +104,7 @@ impl Group {
     }
 }
 
-impl Deferred for Free {
+impl DeferredOperation for Free {
     fn intent(&self) -> ItemType {
         ItemType::Efi
     }
@@ -127,10 +127,14 @@ impl Deferred for Free {
         out.extend_from_slice(&[0; 4]);
     }
 
-    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
+    fn perform(
+        &mut self,
+        tx: &mut Transaction,
+        _: &mut [&mut dyn Loggable],
+    ) -> Result<DeferredProgress, Error> {
         let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
             self.waits = true;
-            return Ok(Progress::Again);
+            return Ok(DeferredProgress::Again);
         };
         open.fix_list(tx)?;
         open.free(tx, self.at, self.count, self.owner)?;
@@ -140,7 +144,7 @@ impl Deferred for Free {
             Source::List => drop(self.group.trimmed.fetch_sub(self.count, Relaxed)),
         }
         open.settle(tx, 0);
-        Ok(Progress::Done)
+        Ok(DeferredProgress::Done)
     }
 }
 

@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use base::{Ino, Lsn};
 use block::OverlayDevice;
 use clap::Args;
-use journal::assemble::Transaction;
-use journal::item::{describe, describe_intent};
-use journal::locate::Discarded;
-use journal::record::Record;
-use journal::show::Fields;
-use journal::{Dirty, Journal, OnDamage, Registry, Report, State};
+use journal::DiscardedRecords;
+use journal::LogFields;
+use journal::LogRecord;
+use journal::RecoveredTransaction;
+use journal::describe;
+use journal::{Dirty, Journal, OnDamage, RecoveryReport, ReplayRegistry, State};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             // What stays unfinished is only known when everything else has been replayed.
             let overlay = OverlayDevice::new(device.clone());
             let options = journal::Options { on_damage: OnDamage::Note, ..journal::Options::default() };
-            Some(journal::recover(&journal, &superblock, &overlay, &Registry::default(), &options)?)
+            Some(journal::recover(&journal, &superblock, &overlay, &ReplayRegistry::default(), &options)?)
         }
     };
     let mut show = Show {
@@ -98,14 +98,14 @@ fn lsn(lsn: Lsn) -> String {
 }
 
 /// An item in words: its type comes first, so that needs no name.
-fn item_text(fields: &Fields) -> String {
+fn item_text(fields: &LogFields) -> String {
     let text = fields.to_string();
     names::printable(text.strip_prefix("type ").unwrap_or(&text).as_bytes())
 }
 
 /// Records that were never completed.
-fn discarded_text(discarded: &Discarded) -> String {
-    let Discarded { block, records, damage } = discarded;
+fn discarded_text(discarded: &DiscardedRecords) -> String {
+    let DiscardedRecords { block, records, damage } = discarded;
     format!("{records} incomplete records from block {block} on, which do not count ({damage})")
 }
 
@@ -150,7 +150,7 @@ struct JsonTransaction {
     lsn: String,
     commit_lsn: String,
     bytes: usize,
-    items: Vec<Fields>,
+    items: Vec<LogFields>,
 }
 
 #[derive(Serialize)]
@@ -165,7 +165,7 @@ struct JsonRecord {
 #[derive(Serialize)]
 struct JsonTail {
     incomplete_transactions: usize,
-    unfinished: Vec<Fields>,
+    unfinished: Vec<LogFields>,
     unfinished_files: Vec<u64>,
     items_not_replayed: Vec<String>,
 }
@@ -212,7 +212,7 @@ impl Show<'_> {
         Ok(())
     }
 
-    fn record(&mut self, record: &Record) -> anyhow::Result<()> {
+    fn record(&mut self, record: &LogRecord) -> anyhow::Result<()> {
         let header = &record.header;
         if self.json {
             return self.element(&JsonRecord {
@@ -235,10 +235,10 @@ impl Show<'_> {
         Ok(())
     }
 
-    fn transaction(&mut self, transaction: &Transaction) -> anyhow::Result<()> {
+    fn transaction(&mut self, transaction: &RecoveredTransaction) -> anyhow::Result<()> {
         let items = transaction.items().map(|item| {
-            describe(&item, transaction.lsn).unwrap_or_else(|damage| {
-                Fields::new().text("type", item.kind.name()).text("damage", damage.to_string())
+            describe::item(&item, transaction.lsn).unwrap_or_else(|damage| {
+                LogFields::new().text("type", item.kind.name()).text("damage", damage.to_string())
             })
         });
         if self.json {
@@ -266,14 +266,14 @@ impl Show<'_> {
         Ok(())
     }
 
-    fn tail(&mut self, report: Option<&Report>) -> anyhow::Result<()> {
-        let empty = Report::default();
+    fn tail(&mut self, report: Option<&RecoveryReport>) -> anyhow::Result<()> {
+        let empty = RecoveryReport::default();
         let report = report.unwrap_or(&empty);
         let files: Vec<u64> = report.files_concerned().into_iter().map(Ino::get).collect();
         if self.json {
             let tail = JsonTail {
                 incomplete_transactions: report.incomplete_transactions,
-                unfinished: report.unfinished.iter().map(describe_intent).collect(),
+                unfinished: report.unfinished.iter().map(describe::intent).collect(),
                 unfinished_files: files,
                 items_not_replayed: report.problems.iter().map(ToString::to_string).collect(),
             };
@@ -286,7 +286,7 @@ impl Show<'_> {
         Ok(())
     }
 
-    fn tail_text(&mut self, report: &Report, files: &[u64]) -> io::Result<()> {
+    fn tail_text(&mut self, report: &RecoveryReport, files: &[u64]) -> io::Result<()> {
         let out = &mut self.out;
         if report.incomplete_transactions > 0 {
             writeln!(
@@ -299,7 +299,7 @@ impl Show<'_> {
             writeln!(out, "\nunfinished: what a mount would still do")?;
         }
         for intent in &report.unfinished {
-            writeln!(out, "  {}", item_text(&describe_intent(intent)))?;
+            writeln!(out, "  {}", item_text(&describe::intent(intent)))?;
         }
         if !files.is_empty() {
             let files: Vec<String> = files.iter().map(u64::to_string).collect();

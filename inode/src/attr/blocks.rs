@@ -11,7 +11,7 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Geometry, dabtree};
-use journal::engine::{BufferId, Error, Extent as DiskExtent, Transaction};
+use journal::engine::{BufferId, DiskExtent, Error, Transaction};
 
 use super::{Attributes, MOST_TREE_BLOCKS, Result};
 use crate::extents::ExtentList;

@@ -13,7 +13,7 @@ use format::attr::edit::leaf;
 use format::damage::Place;
 use format::edit::BlockMut;
 use format::inode::ForkKind;
-use journal::engine::{BufferId, Error, Extent as DiskExtent, Transaction};
+use journal::engine::{BufferId, DiskExtent, Error, Transaction};
 
 use crate::fork::Fork;
 use crate::inactive::{STEP_BUFFERS, STEP_EXTENTS};

@@ -23,7 +23,7 @@ use format::damage::Damage;
 use format::inode::{ForkKind, ag_of};
 use format::ondisk::{LeU32, U32, U64};
 use format::remote_block::{CRC_OFFSET, RemoteBlockHeader};
-use journal::engine::{Error, Extent as DiskExtent, Transaction};
+use journal::engine::{DiskExtent, Error, Transaction};
 use zerocopy::IntoBytes;
 
 use super::{Attributes, Result};

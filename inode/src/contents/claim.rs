@@ -31,7 +31,7 @@ pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> R
         attempts += 1;
         let has_busy = groups.has_busy();
         if has_busy {
-            shared.target.release_freed()?;
+            shared.target.flush_busy()?;
         }
         let any_released = groups.released() != released;
         // Once, what is busy may have been freed behind the look, by a transaction that has not committed yet: the next

@@ -11,7 +11,7 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Place};
-use journal::engine::{BufferId, Edit, Error, Extent as DiskExtent, Segments, Transaction};
+use journal::engine::{BufferExtents, BufferId, DiskExtent, Error, JoinedBuffer, Transaction};
 
 use super::blocks::{DirBlocks, Kind};
 use super::collisions::Collisions;
@@ -93,7 +93,7 @@ impl<'a> ForkBlocks<'a> {
     }
 
     /// Where a directory block lies: in one piece, or in several.
-    fn segments(&self, at: FileBlock) -> Result<Segments> {
+    fn segments(&self, at: FileBlock) -> Result<BufferExtents> {
         let geometry = &self.shared.geometry;
         if let Some((start, count)) = self.list().map(at)
             && count >= self.per_block()
@@ -122,7 +122,7 @@ impl<'a> ForkBlocks<'a> {
             }
             next += count.max(1);
         }
-        Segments::new(&pieces).ok_or_else(|| {
+        BufferExtents::new(&pieces).ok_or_else(|| {
             self.damaged(at, Damage::new("directory", "extents", "a directory block", "nothing"))
         })
     }
@@ -147,7 +147,7 @@ impl<'a> ForkBlocks<'a> {
 impl DirBlocks for ForkBlocks<'_> {
     type Id = DirBlock;
     type Block<'b>
-        = &'b mut Edit
+        = &'b mut JoinedBuffer
     where
         Self: 'b;
 
@@ -223,7 +223,7 @@ impl DirBlocks for ForkBlocks<'_> {
             let found = owner.map_or_else(|| "none".to_owned(), |owner| owner.to_string());
             return Err(Error::damaged(at.place(), Damage::new("directory block", "owner", ino, found)));
         }
-        self.state.recent_mut().note(at.file_block, self.tx.edit(buffer).buffer());
+        self.state.recent_mut().note(at.file_block, self.tx.buffer_mut(buffer).buffer());
         Ok(DirBlock { buffer, at: at.file_block })
     }
 
@@ -304,8 +304,8 @@ impl DirBlocks for ForkBlocks<'_> {
     }
 
     #[inline]
-    fn block(&mut self, id: DirBlock) -> &mut Edit {
-        self.tx.edit(id.buffer)
+    fn block(&mut self, id: DirBlock) -> &mut JoinedBuffer {
+        self.tx.buffer_mut(id.buffer)
     }
 
     fn release(&mut self, id: DirBlock) {

@@ -14,7 +14,7 @@ use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::ForkKind;
 use format::log::intent::{MapTarget, bmap};
 use format::log::item::ItemType;
-use journal::engine::{Deferred, Error, Loggable, Progress, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
 use super::Fork;
 use crate::inode::LockedInode;
@@ -75,7 +75,7 @@ pub fn map_later(
 ///
 /// # Errors
 /// Damage: the mapping cannot be one, or nobody knows such an operation.
-pub fn recovered(shared: &Arc<Shared>, target: &MapTarget) -> Result<Box<dyn Deferred>, Error> {
+pub fn recovered(shared: &Arc<Shared>, target: &MapTarget) -> Result<Box<dyn DeferredOperation>, Error> {
     verify(shared, target)?;
     Ok(Box::new(Operation { shared: Arc::clone(shared), target: *target, promised: 0 }))
 }
@@ -115,7 +115,7 @@ impl Operation {
         if self.target.flags & bmap::ATTR_FORK != 0 { ForkKind::Attr } else { ForkKind::Data }
     }
 
-    fn change(&mut self, tx: &mut Transaction, inode: &mut LockedInode) -> Result<Progress, Error> {
+    fn change(&mut self, tx: &mut Transaction, inode: &mut LockedInode) -> Result<DeferredProgress, Error> {
         let shared = Arc::clone(&self.shared);
         let place = Place::ino(inode.ino());
         let kind = self.kind();
@@ -135,17 +135,17 @@ impl Operation {
                 return Err(Error::damaged(place.at(extent.offset), damage));
             }
             fork.map(tx, &mut *space, extent)?;
-            return Ok(Progress::Done);
+            return Ok(DeferredProgress::Done);
         }
         let gone = fork.unmap(tx, &mut *space, (extent.offset, extent.end()))?;
         let left = gone.map_or(0, |gone| gone.offset.get() - extent.offset.get());
         self.target.blocks = left as u32; // less than it was
         let more = fork.list().last_in(extent.offset, FileBlock(extent.offset.get() + left)).is_some();
-        Ok(if more { Progress::Again } else { Progress::Done })
+        Ok(if more { DeferredProgress::Again } else { DeferredProgress::Done })
     }
 }
 
-impl Deferred for Operation {
+impl DeferredOperation for Operation {
     fn intent(&self) -> ItemType {
         ItemType::Bui
     }
@@ -162,7 +162,11 @@ impl Deferred for Operation {
         self.target.write(out);
     }
 
-    fn perform(&mut self, tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
+    fn perform(
+        &mut self,
+        tx: &mut Transaction,
+        locked: &mut [&mut dyn Loggable],
+    ) -> Result<DeferredProgress, Error> {
         let inode = LockedInode::among(locked, Ino(self.target.owner)).ok_or(super::NOT_LOCKED)?;
         self.change(tx, inode)
     }

@@ -12,7 +12,7 @@ use format::damage::{Damage, Place};
 use format::extent::Extent;
 use format::inode::{Fork, ForkKind, verify_extents};
 use format::ondisk::{OnDisk, U64};
-use journal::engine::{Error, Extent as DiskExtent};
+use journal::engine::{DiskExtent, Error};
 
 use crate::extents::ExtentList;
 use crate::shared::Shared;

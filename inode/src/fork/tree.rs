@@ -12,7 +12,7 @@ use format::extent::{Extent, RawExtent};
 use format::inode::{Fork as RawFork, ForkKind};
 use format::log::inode::fields;
 use format::ondisk::{OnDisk, U16, U32, U64};
-use journal::engine::{Error, Extent as DiskExtent, Transaction};
+use journal::engine::{DiskExtent, Error, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::root::{self, InlineRoot};

@@ -8,9 +8,8 @@ use format::features::incompat;
 use format::inode::{Dinode, ForkKind, RawInode};
 use format::log::inode::{InodeFormat, fields};
 use format::ondisk::OnDisk;
-use journal::engine::in_flight::InFlight;
-use journal::engine::{Flush, LogItem, Loggable, Moment, WriteBatch};
-use journal::recovery::{OnDamage, Options, Registry, recover};
+use journal::engine::{CommitPosition, DelwriQueue, LogItem, Loggable, PushResult};
+use journal::recovery::{OnDamage, Options, ReplayRegistry, recover};
 use journal::synth::LogWriter;
 
 use crate::fork::Fork;
@@ -19,7 +18,7 @@ use crate::state::{InodeState, Time};
 use crate::testing::{Bench, home_of};
 
 fn record(locked: &mut LockedInode) -> Vec<Vec<u8>> {
-    locked.log(Moment { checkpoint: 1, order: 0 });
+    locked.log(CommitPosition { checkpoint: 1, order: 0 });
     let mut regions = Vec::new();
     let (_, snapshot) = locked.item().core().fetch(1).unwrap();
     snapshot.for_each(|region| regions.push(region.to_vec()));
@@ -42,7 +41,7 @@ fn recovered(bench: &Bench, items: &[Vec<Vec<u8>>]) {
     }
     let journal = journal::Journal::open(&bench.superblock, &*bench.device, None).unwrap();
     let options = Options { on_damage: OnDamage::Stop, ..Options::default() };
-    recover(&journal, &bench.superblock, &*bench.device, &Registry::default(), &options).unwrap();
+    recover(&journal, &bench.superblock, &*bench.device, &ReplayRegistry::default(), &options).unwrap();
 }
 
 /// A slot without what differs between a replay and a write home: LSN and checksum.
@@ -110,10 +109,10 @@ fn scatter(bench: &Bench, locked: &mut LockedInode, extents: u64) {
 
 /// A write home that has reached the disk, but of whose end nobody was told.
 fn begin_write(bench: &Bench, inode: &Arc<Inode>) {
-    let mut batch = WriteBatch::new(&*bench.device);
-    assert!(inode.read_home().unwrap(), "nobody has its cluster");
-    assert_eq!(LogItem::flush(Arc::clone(inode), &mut batch), Flush::Queued);
-    drop(batch.write(Lsn::new(1, 1), &InFlight::default()));
+    let mut batch = DelwriQueue::new(&*bench.device);
+    assert!(inode.read_buffer().unwrap(), "nobody has its cluster");
+    assert_eq!(LogItem::push(Arc::clone(inode), &mut batch), PushResult::Queued);
+    drop(batch.submit_untracked(Lsn::new(1, 1)));
     assert_eq!(inode.read().fields(), 0);
 }
 
@@ -133,11 +132,11 @@ fn a_fork_is_logged_until_it_is_home_and_then_no_more() {
     for ok in [false, true] {
         begin_write(&bench, &inode);
         assert_eq!(logged(), fields::DATA_LOCAL, "the write is under way");
-        inode.written(ok);
+        inode.write_done(ok);
     }
     // It was logged while the write was under way, so it is carried once more.
     begin_write(&bench, &inode);
-    inode.written(true);
+    inode.write_done(true);
     assert_eq!(logged(), 0);
 }
 

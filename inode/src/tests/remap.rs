@@ -8,7 +8,7 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use format::log::exchange::{ExchangeIntent, flags};
 use format::log::intent::{MapTarget, bmap};
-use journal::engine::{Deferred, Error, Loggable};
+use journal::engine::{DeferredOperation, Error, Loggable};
 use proptest::prelude::*;
 
 use crate::exchange;
@@ -53,7 +53,7 @@ fn files(bench: &Bench, runs: [&[(u64, u32, bool)]; 2]) -> ([Ino; 2], [Model; 2]
 }
 
 /// Carries an operation out with both files locked.
-fn finish(bench: &Bench, inos: [Ino; 2], operations: Vec<Box<dyn Deferred>>) -> Result<(), Error> {
+fn finish(bench: &Bench, inos: [Ino; 2], operations: Vec<Box<dyn DeferredOperation>>) -> Result<(), Error> {
     let inodes = inos.map(|ino| bench.table.get(ino).unwrap());
     let [mut first, mut second] = inodes.each_ref().map(|inode| inode.lock());
     let mut tx = bench.begin();

@@ -14,8 +14,8 @@ use format::inode::ForkKind;
 use format::metadata_header::HeaderLayout;
 use format::ondisk::U64;
 use format::superblock::RawSuperblock;
-use journal::engine::target::StableHook;
-use journal::engine::unlogged::Unlogged;
+use journal::engine::BusyExtentHook;
+use journal::engine::NoJournal;
 use journal::engine::{BufferCache, BusyExtent, CommitTarget, LogReservation, Loggable, Transaction};
 use zerocopy::FromBytes;
 
@@ -27,7 +27,7 @@ use crate::{InodeTable, NewInode, Shared, symlink, unlinked};
 
 pub(crate) struct Volume {
     pub device: Arc<MemoryDevice>,
-    pub target: Arc<Unlogged>,
+    pub target: Arc<NoJournal>,
     pub groups: Arc<Groups>,
     /// Other writers.
     pub others: Arc<Others>,
@@ -62,9 +62,9 @@ impl Others {
     }
 }
 
-impl StableHook for Others {
-    fn extents_stable(&self, extents: &[BusyExtent]) {
-        self.groups.extents_stable(extents);
+impl BusyExtentHook for Others {
+    fn clear_busy(&self, extents: &[BusyExtent]) {
+        self.groups.clear_busy(extents);
         if self.take.load(SeqCst) {
             self.take();
         }
@@ -94,18 +94,18 @@ impl Volume {
     /// The same, where what is read comes through another device.
     pub fn open_on(reads: Arc<dyn Device>, device: Arc<MemoryDevice>, geometry: Geometry) -> Self {
         let cache = Arc::new(BufferCache::new(reads, 64 << 20));
-        let nowhere: Arc<dyn CommitTarget> = Arc::new(Unlogged::new(None));
+        let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
         let groups = Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry).unwrap();
         let groups = Arc::new(groups);
         let others = Arc::new(Others { groups: groups.clone(), take: AtomicBool::new(false) });
-        let target = Arc::new(Unlogged::new(Some(others.clone())));
+        let target = Arc::new(NoJournal::new(Some(others.clone())));
         let (clock, random) = (Arc::new(SystemClock), Random::seeded(3));
         let shared = Shared::new(geometry, (target.clone(), cache), groups.clone(), clock, random);
         Self { device, target, groups, others, table: InodeTable::new(Arc::new(shared), 1 << 16) }
     }
 
     pub fn reopened(self) -> Self {
-        self.target.write_home(&*self.device).unwrap();
+        self.target.write_back(&*self.device).unwrap();
         let geometry = self.groups.geometry().clone();
         Self::open(self.device.clone(), geometry)
     }
@@ -161,7 +161,7 @@ impl Volume {
     /// Writes all home, and asks the checker.
     pub fn judge(&self) {
         // Without a journal, nobody answers intents: they stay.
-        self.target.write_home(&*self.device).unwrap();
+        self.target.write_back(&*self.device).unwrap();
         let counts = self.groups.inodes().counts();
         let mut sector = vec![0; 512];
         self.device.read_at(0, &mut sector).unwrap();
@@ -253,12 +253,12 @@ fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
         let workers = Workers::start(volume.shared(), false).unwrap();
         let files: Vec<_> = (0..200).map(|_| volume.create(0o100_644)).collect();
         let inos: Vec<Ino> = files.iter().map(|file| file.ino()).collect();
-        volume.target.write_home(&*volume.device).unwrap();
+        volume.target.write_back(&*volume.device).unwrap();
         drop(files);
         crate::inactive::drain(volume.shared());
         assert_eq!(volume.shared().inactive.unfreed(), 0);
         drop(workers);
-        volume.target.write_home(&*volume.device).unwrap();
+        volume.target.write_back(&*volume.device).unwrap();
         volume.table.shrink();
         assert!(volume.table.is_empty());
         for ino in inos {

@@ -7,8 +7,8 @@
 //! # Invariants
 //! - An item's own sequence number says in which bucket it is counted; it only grows, and changes only under the lock.
 //! - No bucket without a counted item is kept. The first one's number is the tail.
-//! - An item of which not all is in the log ([`stay`](super::item::ItemCore)) keeps its place though it is logged
-//!   again, and goes to the newer one when it was written home: else the log could pass what recovery needs.
+//! - An item of which not all is in the log ([`keep_position`](super::item::ItemCore)) keeps its place though it is
+//!   logged again, and goes to the newer one when it was written home: else the log could pass what recovery needs.
 //! - While the list is empty, the tail is the last commit record.
 //!
 //! # Locking
@@ -20,10 +20,14 @@ use std::sync::Arc;
 use base::Lsn;
 use base::lock::{Condvar, Mutex, Rank};
 
-use super::item::{LogItem, ahead};
+use super::item::{LogItem, prefetch_next};
 
-/// An item, and the place in the log where it was when it was taken out.
-pub type Placed = (Arc<dyn LogItem>, Lsn);
+/// An item taken from the AIL, with its LSN at that time. If the LSN has changed since, the item was logged again.
+#[derive(Clone, Debug)]
+pub struct AilEntry {
+    pub item: Arc<dyn LogItem>,
+    pub lsn: Lsn,
+}
 
 /// The list.
 #[derive(Debug)]
@@ -94,7 +98,7 @@ impl Ail {
     }
 
     /// Puts an item in that the log held before this list began: an intent that recovery found.
-    pub fn adopt(&self, item: Arc<dyn LogItem>, lsn: Lsn) {
+    pub fn add_recovered_intent(&self, item: Arc<dyn LogItem>, lsn: Lsn) {
         let mut state = self.state.lock();
         item.core().set_lsn(Some(lsn));
         let bucket = state.buckets.entry(lsn).or_default();
@@ -129,15 +133,15 @@ impl Ail {
         bucket.items.reserve(items.len());
         let mut rest = items.iter();
         while let Some(item) = rest.next() {
-            ahead(rest.as_slice());
+            prefetch_next(rest.as_slice());
             let core = item.core();
             if let Some(old) = core.lsn() {
                 // Checkpoints without records all have one place.
                 if old == start {
-                    core.comes_again_at(start);
+                    core.relogged_at(start);
                     continue;
                 }
-                if core.stays_though_at(start) {
+                if core.keeps_position_at(start) {
                     continue;
                 }
                 state.leave(old);
@@ -199,7 +203,7 @@ impl Ail {
 
     /// Takes up to `most` items out, the oldest first, to be flushed: those up to `target`. They are still counted, and
     /// the caller must [`put_back`](Self::put_back) those that it does not [`remove`](Self::remove).
-    pub fn take(&self, target: Lsn, most: usize) -> Vec<Placed> {
+    pub fn take(&self, target: Lsn, most: usize) -> Vec<AilEntry> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
         for (lsn, bucket) in state.buckets.range_mut(..=target) {
@@ -207,7 +211,7 @@ impl Ail {
                 && let Some(item) = bucket.items.pop_front()
             {
                 if item.core().lsn() == Some(*lsn) {
-                    taken.push((item, *lsn));
+                    taken.push(AilEntry { item, lsn: *lsn });
                 }
             }
             if taken.len() >= most {
@@ -218,9 +222,9 @@ impl Ail {
     }
 
     /// Puts back items that were not flushed.
-    pub fn put_back(&self, items: impl Iterator<Item = Placed>) {
+    pub fn put_back(&self, items: impl Iterator<Item = AilEntry>) {
         let mut state = self.state.lock();
-        for (item, lsn) in items {
+        for AilEntry { item, lsn } in items {
             if item.core().lsn() == Some(lsn)
                 && let Some(bucket) = state.buckets.get_mut(&lsn)
             {
@@ -230,9 +234,9 @@ impl Ail {
     }
 
     /// Puts back items, in order, that are the first to be taken again.
-    pub fn put_first(&self, items: impl DoubleEndedIterator<Item = Placed>) {
+    pub fn put_first(&self, items: impl DoubleEndedIterator<Item = AilEntry>) {
         let mut state = self.state.lock();
-        for (item, lsn) in items.rev() {
+        for AilEntry { item, lsn } in items.rev() {
             if item.core().lsn() == Some(lsn)
                 && let Some(bucket) = state.buckets.get_mut(&lsn)
             {

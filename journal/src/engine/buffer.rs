@@ -3,7 +3,8 @@
 //! # Invariants
 //! - The bytes are those of the disk, as they are or as they will be; LSN and checksum are set on the way home.
 //! - `changed` are the chunks that changed since the last write home began, `in_flight` those that such a write
-//!   carries. Each new checkpoint's image covers both, because it may let the log pass the checkpoints before it.
+//!   carries. Each new checkpoint's buffer_vector covers both, because it may let the log pass the checkpoints before
+//!   it.
 //! - A buffer that left the cache is marked so under its lock: whoever then locks it looks for its successor.
 //!
 //! # Locking
@@ -20,13 +21,13 @@ use base::{Daddr, Lsn};
 use format::metadata_header::HeaderLayout;
 use smallvec::SmallVec;
 
-use super::chunks::Chunks;
-use super::home::{Flush, WriteBatch};
-use super::item::{ItemCore, LogItem, Stable};
+use super::chunk_bitmap::ChunkBitmap;
+use super::item::{AfterCommit, ItemCore, LogItem};
+use super::writeback::{DelwriQueue, PushResult};
 
 /// A run of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Extent {
+pub struct DiskExtent {
     /// Where it begins.
     pub daddr: Daddr,
     /// Bytes, a multiple of 512.
@@ -35,11 +36,11 @@ pub struct Extent {
 
 /// Where the bytes of a buffer lie: one extent, or, for a directory block of several file system blocks, several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segments(SmallVec<[Extent; 1]>);
+pub struct BufferExtents(SmallVec<[DiskExtent; 1]>);
 
-impl Segments {
+impl BufferExtents {
     /// Several extents, in the order of the buffer's bytes; `None` for none at all.
-    pub fn new(extents: &[Extent]) -> Option<Self> {
+    pub fn new(extents: &[DiskExtent]) -> Option<Self> {
         (!extents.is_empty()).then(|| Self(extents.into()))
     }
 
@@ -54,35 +55,35 @@ impl Segments {
     }
 }
 
-impl From<Extent> for Segments {
-    fn from(extent: Extent) -> Self {
+impl From<DiskExtent> for BufferExtents {
+    fn from(extent: DiskExtent) -> Self {
         Self(SmallVec::from_buf([extent]))
     }
 }
 
-impl Deref for Segments {
-    type Target = [Extent];
-    fn deref(&self) -> &[Extent] {
+impl Deref for BufferExtents {
+    type Target = [DiskExtent];
+    fn deref(&self) -> &[DiskExtent] {
         &self.0
     }
 }
 
 /// A metadata block in memory, shared by the cache, transactions and the log.
 pub struct Buffer {
-    segments: Segments,
+    segments: BufferExtents,
     core: ItemCore,
     content: Mutex<Content>,
     /// Used since the cache last looked for what it can drop.
     used: AtomicBool,
     /// How the last write home ended, until somebody who has the lock takes note.
-    landed: AtomicU8,
+    write_result: AtomicU8,
     /// A write home is on its way, be the block freed meanwhile or not.
-    flying: AtomicBool,
+    writing: AtomicBool,
 }
 
 /// Nothing is to be noted.
-const NOTED: u8 = 0;
-const LANDED: u8 = 1;
+const SETTLED: u8 = 0;
+const SUCCEEDED: u8 = 1;
 const FAILED: u8 = 2;
 
 /// The proof that a thread holds a buffer's lock.
@@ -91,8 +92,8 @@ pub type BufferGuard = OwnedGuard<Buffer, Content>;
 /// What a buffer's lock protects.
 pub struct Content {
     bytes: Box<[u8]>,
-    changed: Chunks,
-    in_flight: Chunks,
+    changed: ChunkBitmap,
+    in_flight: ChunkBitmap,
     state: State,
     /// Holds inodes: the log has only their unlinked links, and each has a checksum of its own.
     pub(super) inodes: bool,
@@ -114,11 +115,11 @@ pub(super) enum State {
 
 impl Buffer {
     /// A buffer that nothing was read into.
-    pub(super) fn new(segments: Segments, rank: Rank) -> Self {
+    pub(super) fn new(segments: BufferExtents, rank: Rank) -> Self {
         let content = Content {
             bytes: vec![0; segments.bytes()].into_boxed_slice(),
-            changed: Chunks::NONE,
-            in_flight: Chunks::NONE,
+            changed: ChunkBitmap::NONE,
+            in_flight: ChunkBitmap::NONE,
             state: State::Empty,
             inodes: false,
             ordered: false,
@@ -128,13 +129,13 @@ impl Buffer {
             core: ItemCore::default(),
             content: Mutex::new(rank, content),
             used: AtomicBool::new(true),
-            landed: AtomicU8::new(NOTED),
-            flying: AtomicBool::new(false),
+            write_result: AtomicU8::new(SETTLED),
+            writing: AtomicBool::new(false),
         }
     }
 
     /// Where it lies.
-    pub fn segments(&self) -> &Segments {
+    pub fn segments(&self) -> &BufferExtents {
         &self.segments
     }
 
@@ -173,22 +174,22 @@ impl Buffer {
     }
 
     /// A write home takes off; it lands with [`LogItem::written`].
-    pub(super) fn take_off(&self) {
-        self.flying.store(true, Ordering::Release);
+    pub(super) fn write_started(&self) {
+        self.writing.store(true, Ordering::Release);
     }
 
     /// Whether a write home is on its way.
-    pub(super) fn is_flying(&self) -> bool {
-        self.flying.load(Ordering::Acquire)
+    pub(super) fn is_being_written(&self) -> bool {
+        self.writing.load(Ordering::Acquire)
     }
 
     /// See [`settle`].
     fn settle(&self, content: &mut Content) {
-        if self.landed.load(Ordering::Acquire) == NOTED {
+        if self.write_result.load(Ordering::Acquire) == SETTLED {
             return;
         }
-        let how = self.landed.swap(NOTED, Ordering::AcqRel);
-        let in_flight = std::mem::replace(&mut content.in_flight, Chunks::NONE);
+        let how = self.write_result.swap(SETTLED, Ordering::AcqRel);
+        let in_flight = std::mem::replace(&mut content.in_flight, ChunkBitmap::NONE);
         if how == FAILED {
             content.changed |= &in_flight;
         }
@@ -205,7 +206,7 @@ impl Buffer {
 /// [`LogItem::written`] does so itself where it gets the lock. It must not wait for it: a transaction may hold it and
 /// wait for log space, which only comes when the writing goes on.
 pub(super) fn settle(guard: &mut BufferGuard) {
-    if guard.owner().landed.load(Ordering::Acquire) != NOTED {
+    if guard.owner().write_result.load(Ordering::Acquire) != SETTLED {
         let buffer = Arc::clone(guard.owner());
         buffer.settle(guard);
     }
@@ -237,12 +238,12 @@ impl Content {
     }
 
     /// Chunks changed, by a transaction that is being committed.
-    pub(super) fn note_changed(&mut self, chunks: &Chunks) {
+    pub(super) fn note_changed(&mut self, chunks: &ChunkBitmap) {
         self.changed |= chunks;
     }
 
-    /// What a new checkpoint's image must cover, after [`settle`].
-    pub(super) fn unwritten(&self) -> Chunks {
+    /// What a new checkpoint's buffer_vector must cover, after [`settle`].
+    pub(super) fn unwritten(&self) -> ChunkBitmap {
         let mut all = self.changed.clone();
         all |= &self.in_flight;
         all
@@ -250,7 +251,7 @@ impl Content {
 
     /// The block is new, or was freed: what changed before counts no more.
     pub(super) fn reset(&mut self, state: State) {
-        (self.changed, self.in_flight) = (Chunks::NONE, Chunks::NONE);
+        (self.changed, self.in_flight) = (ChunkBitmap::NONE, ChunkBitmap::NONE);
         (self.inodes, self.ordered) = (false, false);
         self.state = state;
     }
@@ -258,7 +259,7 @@ impl Content {
     /// A write home begins: stamps LSN and checksum into the bytes, which the caller copies. To be ended by
     /// [`LogItem::written`] of the buffer.
     pub(super) fn begin_write(&mut self, lsn: Lsn) {
-        let changed = std::mem::replace(&mut self.changed, Chunks::NONE);
+        let changed = std::mem::replace(&mut self.changed, ChunkBitmap::NONE);
         self.in_flight |= &changed;
         self.ordered = false;
         if !self.inodes
@@ -275,23 +276,23 @@ impl LogItem for Buffer {
     }
 
     /// A freed buffer has nothing to be written, unless it came to life again, which pins it again.
-    fn stable(&self, _: Lsn) -> Stable {
+    fn committed(&self, _: Lsn) -> AfterCommit {
         let freed = !self.core.is_pinned()
             && self
                 .content
                 .try_lock()
                 .is_some_and(|content| matches!(content.state, State::Stale | State::Gone));
-        if freed { Stable::Remove } else { Stable::Insert }
+        if freed { AfterCommit::Remove } else { AfterCommit::Insert }
     }
 
-    fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush {
+    fn push(self: Arc<Self>, batch: &mut DelwriQueue<'_>) -> PushResult {
         let item: Arc<dyn LogItem> = self.clone();
         batch.add(&self, item)
     }
 
-    fn written(&self, ok: bool) {
-        self.landed.store(if ok { LANDED } else { FAILED }, Ordering::Release);
-        self.flying.store(false, Ordering::Release);
+    fn write_done(&self, ok: bool) {
+        self.write_result.store(if ok { SUCCEEDED } else { FAILED }, Ordering::Release);
+        self.writing.store(false, Ordering::Release);
         if let Some(mut content) = self.content.try_lock() {
             self.settle(&mut content);
         }

@@ -18,10 +18,10 @@ use block::{Device, WriteRequest};
 use rustc_hash::FxBuildHasher;
 use scc::HashIndex;
 
-use super::buffer::{Buffer, BufferGuard, Extent, Segments, State, settle};
+use super::buffer::{Buffer, BufferExtents, BufferGuard, DiskExtent, State, settle};
 use super::error::Error;
-use super::home::insist;
 use super::item::LogItem;
+use super::writeback::write_with_retry;
 use format::damage::{Damage, Place};
 
 /// The cache of one volume's metadata blocks.
@@ -60,7 +60,7 @@ impl BufferCache {
     }
 
     /// The buffer for these segments, read or not; a new one gets `rank`.
-    pub fn get(&self, segments: &Segments, rank: Rank) -> Arc<Buffer> {
+    pub fn get(&self, segments: &BufferExtents, rank: Rank) -> Arc<Buffer> {
         let key = segments.daddr().get();
         if let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) {
             buffer.touch();
@@ -89,7 +89,7 @@ impl BufferCache {
     #[track_caller]
     pub fn lock_read(
         &self,
-        segments: &Segments,
+        segments: &BufferExtents,
         rank: Rank,
         verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
     ) -> Result<BufferGuard, Error> {
@@ -103,7 +103,7 @@ impl BufferCache {
     /// As [`lock_read`](Self::lock_read).
     pub fn try_lock_read(
         &self,
-        segments: &Segments,
+        segments: &BufferExtents,
         rank: Rank,
         verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
     ) -> Result<Option<BufferGuard>, Error> {
@@ -115,15 +115,15 @@ impl BufferCache {
         }
     }
 
-    /// Reads the buffer at an item's place, for [`LogItem::read_home`]: `false` where somebody holds its lock, which is
-    /// only tried. Where `is_freed` says, under that lock, that the block is the item's no more, nothing is read or
+    /// Reads the buffer at an item's place, for [`LogItem::read_buffer`]: `false` where somebody holds its lock, which
+    /// is only tried. Where `is_freed` says, under that lock, that the block is the item's no more, nothing is read or
     /// judged: another structure, or a file's data, may lie there.
     ///
     /// # Errors
     /// As [`lock_read`](Self::lock_read).
-    pub fn read_home(
+    pub fn read_buffer(
         &self,
-        segments: &Segments,
+        segments: &BufferExtents,
         rank: Rank,
         is_freed: impl Fn() -> bool,
         verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
@@ -144,7 +144,7 @@ impl BufferCache {
     /// # Errors
     /// [`Error::Damaged`] where the cache has a buffer of another length at this address.
     #[track_caller]
-    pub fn lock(&self, segments: &Segments, rank: Rank) -> Result<BufferGuard, Error> {
+    pub fn lock(&self, segments: &BufferExtents, rank: Rank) -> Result<BufferGuard, Error> {
         loop {
             if let Some(guard) = self.accept(self.get(segments, rank).lock(), segments)? {
                 return Ok(guard);
@@ -157,7 +157,7 @@ impl BufferCache {
     ///
     /// # Errors
     /// [`Error::Damaged`]: two structures claim one block with different lengths.
-    fn accept(&self, guard: BufferGuard, segments: &Segments) -> Result<Option<BufferGuard>, Error> {
+    fn accept(&self, guard: BufferGuard, segments: &BufferExtents) -> Result<Option<BufferGuard>, Error> {
         let buffer = Arc::clone(guard.owner());
         match guard.state() {
             State::Gone => Ok(None),
@@ -269,12 +269,12 @@ impl BufferCache {
     /// # Errors
     /// [`Error::Device`], and as [`lock`](Self::lock).
     #[track_caller]
-    pub(super) fn write_now(&self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
-        let mut guard = self.lock(&Segments::from(at), rank)?;
+    pub(super) fn write_now(&self, at: DiskExtent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
+        let mut guard = self.lock(&BufferExtents::from(at), rank)?;
         settle(&mut guard);
         guard.change_rank(rank);
         guard.reset(State::Empty);
-        insist(&*self.device, &WriteRequest::new(at.daddr.get().saturating_mul(512), bytes))?;
+        write_with_retry(&*self.device, &WriteRequest::new(at.daddr.get().saturating_mul(512), bytes))?;
         if guard.bytes().len() == bytes.len() {
             guard.bytes_mut().copy_from_slice(bytes);
             guard.set_state(State::Valid);
@@ -289,7 +289,7 @@ impl BufferCache {
     /// The old buffer lives on as a log item until the journal and the device let go of it. Who has it locked looks at
     /// a file that is gone, by its number, and waits for nothing.
     #[must_use]
-    pub(super) fn forget_freed(&self, segments: &Segments) -> bool {
+    pub(super) fn drop_stale(&self, segments: &BufferExtents) -> bool {
         let key = segments.daddr().get();
         let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) else { return true };
         if buffer.segments() == segments {
@@ -311,5 +311,5 @@ impl BufferCache {
 /// Whether something of a locked buffer is not home yet, or a write of it is in flight.
 fn is_needed(buffer: &Buffer, guard: &BufferGuard) -> bool {
     let core = buffer.core();
-    guard.is_dirty() || core.is_pinned() || core.lsn().is_some() || buffer.is_flying()
+    guard.is_dirty() || core.is_pinned() || core.lsn().is_some() || buffer.is_being_written()
 }

@@ -19,13 +19,14 @@ use base::lock::{Mutex, Rank};
 use format::log::item::ItemType;
 
 use super::error::Error;
-use super::home::{Flush, WriteBatch};
-use super::item::{ItemCore, LogItem, Stable};
+use super::item::{AfterCommit, ItemCore, LogItem};
 use super::regions::Regions;
 use super::transaction::{Loggable, Transaction};
+use super::tuning::INTENT_OPERATIONS;
+use super::writeback::{DelwriQueue, PushResult};
 
 /// One operation on one extent that is to be done later.
-pub trait Deferred: Send {
+pub trait DeferredOperation: Send {
     /// The type of its intent. Operations of one type share intents of up to [`Self::batch`].
     fn intent(&self) -> ItemType;
 
@@ -34,7 +35,7 @@ pub trait Deferred: Send {
 
     /// How many such operations one intent may list.
     fn batch(&self) -> usize {
-        16
+        INTENT_OPERATIONS
     }
 
     /// Whether the intent says how many operations it lists. Where it is always one, these bytes may have to be zero.
@@ -59,12 +60,12 @@ pub trait Deferred: Send {
         &mut self,
         transaction: &mut Transaction,
         locked: &mut [&mut dyn Loggable],
-    ) -> Result<Progress, Error>;
+    ) -> Result<DeferredProgress, Error>;
 }
 
 /// How far an operation came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum DeferredProgress {
     /// It is done.
     Done,
     /// It now stands for what remains, and wants to go on in the next transaction.
@@ -83,11 +84,11 @@ impl LogItem for IntentItem {
         &self.core
     }
 
-    fn flush(self: Arc<Self>, _: &mut WriteBatch<'_>) -> Flush {
-        Flush::Waits
+    fn push(self: Arc<Self>, _: &mut DelwriQueue<'_>) -> PushResult {
+        PushResult::AwaitingDone
     }
 
-    fn written(&self, _: bool) {}
+    fn write_done(&self, _: bool) {}
 }
 
 /// A done item: when it is stable, the intent is answered.
@@ -102,31 +103,31 @@ impl LogItem for DoneItem {
         &self.core
     }
 
-    fn stable(&self, _: Lsn) -> Stable {
+    fn committed(&self, _: Lsn) -> AfterCommit {
         match self.intent.lock().take() {
-            Some(intent) => Stable::Answer(intent),
-            None => Stable::Remove,
+            Some(intent) => AfterCommit::ReleaseIntent(intent),
+            None => AfterCommit::Remove,
         }
     }
 
-    fn flush(self: Arc<Self>, _: &mut WriteBatch<'_>) -> Flush {
-        Flush::Clean
+    fn push(self: Arc<Self>, _: &mut DelwriQueue<'_>) -> PushResult {
+        PushResult::Clean
     }
 
-    fn written(&self, _: bool) {}
+    fn write_done(&self, _: bool) {}
 }
 
 /// Operations that share an intent.
-pub(super) struct Group {
-    operations: Vec<Box<dyn Deferred>>,
+pub(super) struct PendingOperations {
+    operations: Vec<Box<dyn DeferredOperation>>,
     intent: Option<Arc<IntentItem>>,
 }
 
 /// An intent that recovery found in the log, and that is to be answered.
 #[derive(Debug)]
-pub struct Adopted(Arc<IntentItem>);
+pub struct RecoveredIntent(Arc<IntentItem>);
 
-impl Adopted {
+impl RecoveredIntent {
     pub(super) fn new(id: u64) -> Self {
         Self(Arc::new(IntentItem { core: ItemCore::default(), id }))
     }
@@ -143,8 +144,8 @@ impl Adopted {
     }
 
     /// The intent with what it asks for.
-    pub(super) fn group(self, operations: Vec<Box<dyn Deferred>>) -> Group {
-        Group { operations, intent: Some(self.0) }
+    pub(super) fn group(self, operations: Vec<Box<dyn DeferredOperation>>) -> PendingOperations {
+        PendingOperations { operations, intent: Some(self.0) }
     }
 }
 
@@ -154,7 +155,7 @@ pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> 
     if tx.work.deferred.is_empty() && tx.work.resumed.is_empty() {
         return Ok(());
     }
-    let mut groups: Vec<Group> = std::mem::take(&mut tx.work.resumed);
+    let mut groups: Vec<PendingOperations> = std::mem::take(&mut tx.work.resumed);
     loop {
         // What the last operation deferred comes before the rest.
         let fresh = group(std::mem::take(&mut tx.work.deferred));
@@ -181,17 +182,17 @@ pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> 
 }
 
 /// Puts operations that may share an intent together, in their order.
-fn group(operations: Vec<Box<dyn Deferred>>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn group(operations: Vec<Box<dyn DeferredOperation>>) -> Vec<PendingOperations> {
+    let mut groups: Vec<PendingOperations> = Vec::new();
     for operation in operations {
-        let fits = |group: &&mut Group| {
+        let fits = |group: &&mut PendingOperations| {
             group.operations.first().is_some_and(|first| {
                 first.intent() == operation.intent() && group.operations.len() < first.batch()
             })
         };
         match groups.last_mut().filter(fits) {
             Some(group) => group.operations.push(operation),
-            None => groups.push(Group { operations: vec![operation], intent: None }),
+            None => groups.push(PendingOperations { operations: vec![operation], intent: None }),
         }
     }
     groups
@@ -200,28 +201,28 @@ fn group(operations: Vec<Box<dyn Deferred>>) -> Vec<Group> {
 /// Does the operations of a group; gives what remains of it.
 fn perform(
     tx: &mut Transaction,
-    group: Group,
+    group: PendingOperations,
     locked: &mut [&mut dyn Loggable],
-) -> Result<Option<Group>, Error> {
+) -> Result<Option<PendingOperations>, Error> {
     log_done(tx, &group);
     let mut operations = group.operations.into_iter();
     while let Some(mut operation) = operations.next() {
-        if operation.perform(tx, locked)? == Progress::Again {
+        if operation.perform(tx, locked)? == DeferredProgress::Again {
             // The old intent is answered; what remains gets a new one, in the same transaction.
             let operations = std::iter::once(operation).chain(operations).collect();
-            return Ok(Some(Group { operations, intent: None }));
+            return Ok(Some(PendingOperations { operations, intent: None }));
         }
     }
     Ok(None)
 }
 
 /// Whether its intent lies near the log's tail: a chain that waits for log space must not be what keeps the tail there.
-fn is_near_tail(tx: &Transaction, group: &Group) -> bool {
+fn is_near_tail(tx: &Transaction, group: &PendingOperations) -> bool {
     group.intent.as_ref().and_then(|intent| intent.core.lsn()).is_some_and(|lsn| tx.is_near_tail(lsn))
 }
 
 /// Answers the intents and logs them anew, in their order.
-fn log_anew(tx: &mut Transaction, groups: &mut [Group]) {
+fn log_anew(tx: &mut Transaction, groups: &mut [PendingOperations]) {
     for group in groups {
         answer(tx, group);
         group.intent = log_intent(tx, &group.operations);
@@ -229,12 +230,12 @@ fn log_anew(tx: &mut Transaction, groups: &mut [Group]) {
 }
 
 /// Answers a group's intent, though nothing of it was done: it is to get another.
-fn answer(tx: &mut Transaction, group: &mut Group) {
+fn answer(tx: &mut Transaction, group: &mut PendingOperations) {
     log_done(tx, group);
     group.intent = None;
 }
 
-fn log_intent(tx: &mut Transaction, operations: &[Box<dyn Deferred>]) -> Option<Arc<IntentItem>> {
+fn log_intent(tx: &mut Transaction, operations: &[Box<dyn DeferredOperation>]) -> Option<Arc<IntentItem>> {
     let first = operations.first()?;
     let intent = Arc::new(IntentItem { core: ItemCore::default(), id: tx.next_intent_id() });
     let regions = regions(first.intent(), intent.id, operations, true);
@@ -242,7 +243,7 @@ fn log_intent(tx: &mut Transaction, operations: &[Box<dyn Deferred>]) -> Option<
     Some(intent)
 }
 
-fn log_done(tx: &mut Transaction, group: &Group) {
+fn log_done(tx: &mut Transaction, group: &PendingOperations) {
     if let (Some(first), Some(intent)) = (group.operations.first(), &group.intent) {
         let regions = regions(first.done(), intent.id, &group.operations, first.done_lists());
         let intent = Mutex::new(Rank::Leaf, Some(Arc::clone(intent)));
@@ -251,7 +252,7 @@ fn log_done(tx: &mut Transaction, group: &Group) {
 }
 
 /// The one region of an intent or of a done item.
-fn regions(kind: ItemType, id: u64, operations: &[Box<dyn Deferred>], lists: bool) -> Regions {
+fn regions(kind: ItemType, id: u64, operations: &[Box<dyn DeferredOperation>], lists: bool) -> Regions {
     let counted = lists && operations.first().is_some_and(|first| first.is_counted());
     let count = if counted { operations.len() as u32 } else { 0 }; // at most a batch
     let mut regions = Regions::default();

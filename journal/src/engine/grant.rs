@@ -11,7 +11,7 @@
 //!
 //! Each CPU keeps a *stock*: space that the head has passed and nobody holds. A transaction usually begins with space
 //! from the stock of its CPU and gives back what it did not use there, so that CPUs do not meet on the head. As soon as
-//! somebody waits, all stocks go back.
+//! somebody waits, all cpu_caches go back.
 //!
 //! A transaction that rolls never gives up the claim on its unit, so those that came later cannot take the space that
 //! it needs to go on: what it waits for is only that the tail moves, and the tail does, because whoever rolls logs the
@@ -22,9 +22,9 @@
 //! `tail + limit` but by transactions that roll and wait.
 //!
 //! # Locking
-//! The queue of waiters has rank `Grant`; nothing is taken under it. No wake-up is lost: a waiter first counts itself
-//! in `waiting`, then tries again, then sleeps; whoever frees space first frees it, then looks at `waiting`. All four
-//! steps are sequentially consistent, so one of the two sees the other.
+//! The queue of waiters has rank `GrantHead`; nothing is taken under it. No wake-up is lost: a waiter first counts
+//! itself in `waiting`, then tries again, then sleeps; whoever frees space first frees it, then looks at `waiting`. All
+//! four steps are sequentially consistent, so one of the two sees the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,16 +34,25 @@ use base::percpu::{self, PerCpu};
 use base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crossbeam_utils::CachePadded;
 
-use super::halt::Halt;
+use super::shutdown::Shutdown;
 
 /// How a thread asks for the tail to move. Called without locks; must not wait.
-pub trait Pressure: Send + Sync {
+pub trait TailPusher: Send + Sync {
     /// The tail should reach `position`, as far as that is possible.
-    fn move_tail_to(&self, position: u64);
+    fn push_tail_to(&self, position: u64);
 }
 
-/// The head, the tail and who waits.
-pub struct Grant {
+/// Tail and head of the log, in bytes (see `LogDevice`).
+#[derive(Clone, Copy, Debug)]
+pub struct GrantPositions {
+    /// Oldest record still needed.
+    pub tail: u64,
+    /// Next record.
+    pub head: u64,
+}
+
+/// The grant head, the tail, and the threads that wait for log space.
+pub struct GrantHead {
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
     waiting: AtomicUsize,
@@ -54,9 +63,9 @@ pub struct Grant {
     margin: u64,
     queue: Mutex<Queue>,
     /// Space that is reserved for nobody yet, on each CPU: most transactions begin and end with it.
-    stocks: PerCpu<AtomicU64>,
-    /// Bytes of a full stock.
-    stock: u64,
+    cpu_caches: PerCpu<AtomicU64>,
+    /// Bytes of a full cache.
+    cpu_cache_bytes: u64,
     waits: AtomicU64,
 }
 
@@ -73,21 +82,21 @@ struct Waiter {
     wake: Condvar,
 }
 
-impl Grant {
+impl GrantHead {
     /// A log of `bytes` with its tail and its head at these positions.
-    pub fn new(bytes: u64, unit: u32, (tail, head): (u64, u64)) -> Self {
+    pub fn new(bytes: u64, unit: u32, positions: GrantPositions) -> Self {
         // Head and tail never meet in a full log, and there is always room for the unmount record.
         let limit = bytes.saturating_sub(8 * u64::from(unit) + 4096);
         Self {
-            head: CachePadded::new(AtomicU64::new(head)),
-            tail: CachePadded::new(AtomicU64::new(tail)),
+            head: CachePadded::new(AtomicU64::new(positions.head)),
+            tail: CachePadded::new(AtomicU64::new(positions.tail)),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             limit,
             margin: limit / 8,
             queue: Mutex::new(Rank::Grant, Queue::default()),
-            stocks: PerCpu::new(percpu::available(), |_| AtomicU64::new(0)),
-            stock: (limit / 16 / percpu::available() as u64).min(1 << 20),
+            cpu_caches: PerCpu::new(percpu::available(), |_| AtomicU64::new(0)),
+            cpu_cache_bytes: (limit / 16 / percpu::available() as u64).min(1 << 20),
             waits: AtomicU64::new(0),
         }
     }
@@ -113,32 +122,32 @@ impl Grant {
     }
 
     /// Whether somebody waits now.
-    pub fn is_waited_for(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         self.waiting.load(SeqCst) != 0
     }
 
     /// The position that the tail should have so that a quarter of the log is free, or what waits can be granted.
-    pub fn wanted_tail(&self, need: u64) -> u64 {
+    pub fn push_target(&self, need: u64) -> u64 {
         (self.head() + need.max(self.limit / 4) + self.margin).saturating_sub(self.limit)
     }
 
     /// Reserves `bytes` for a new transaction.
     ///
     /// # Errors
-    /// [`Halt::Closed`]; [`Halt::Because`] where it is more than [`largest`](Self::largest).
+    /// [`Shutdown::Already`]; [`Shutdown::Because`] where it is more than [`largest`](Self::largest).
     #[inline]
-    pub fn reserve(&self, bytes: u64, pressure: &dyn Pressure) -> Result<(), Halt> {
+    pub fn reserve(&self, bytes: u64, pressure: &dyn TailPusher) -> Result<(), Shutdown> {
         if self.closed.load(SeqCst) {
-            return Err(Halt::Closed);
+            return Err(Shutdown::Already);
         }
         if self.waiting.load(SeqCst) == 0 && self.try_reserve(bytes) {
             if self.head() > self.tail() + self.largest() - self.limit / 4 {
-                pressure.move_tail_to(self.wanted_tail(0));
+                pressure.push_tail_to(self.push_target(0));
             }
             return Ok(());
         }
         if bytes > self.largest() {
-            return Err(Halt::Because(format!(
+            return Err(Shutdown::Because(format!(
                 "a transaction of {bytes} bytes does not fit into the log, which has room for {} (make the volume with \
                  a larger log)",
                 self.largest()
@@ -149,51 +158,51 @@ impl Grant {
 
     /// Reserves `bytes` if there is space: from this CPU's stock, which is filled up on the way, or from the log.
     pub fn try_reserve(&self, bytes: u64) -> bool {
-        let (_, stock) = self.stocks.local();
-        if stock.fetch_update(SeqCst, SeqCst, |have| have.checked_sub(bytes)).is_ok() {
+        let (_, cache) = self.cpu_caches.local();
+        if cache.fetch_update(SeqCst, SeqCst, |have| have.checked_sub(bytes)).is_ok() {
             return true;
         }
-        let fill = self.stock / 2;
+        let fill = self.cpu_cache_bytes / 2;
         if bytes < fill && self.take(bytes + fill, self.largest() - self.largest() / 4) {
-            self.put_in_stock(fill);
+            self.put_in_cpu_cache(fill);
             return true;
         }
         self.take(bytes, self.largest())
     }
 
     /// Reserves `bytes` of the whole log, as a transaction that rolls may, if so many more are left for its rolling.
-    pub fn try_reserve_of_all(&self, bytes: u64, more: u64) -> bool {
-        self.gather();
+    pub fn try_reserve_whole_log(&self, bytes: u64, more: u64) -> bool {
+        self.drain_cpu_caches();
         self.take(bytes, self.limit.saturating_sub(more))
     }
 
     /// Puts space into this CPU's stock, unless somebody waits for it.
-    fn put_in_stock(&self, bytes: u64) {
-        self.stocks.local().1.fetch_add(bytes, SeqCst);
-        // First the stock, then a look at who waits: whoever waits first counts itself, then gathers the stocks.
+    fn put_in_cpu_cache(&self, bytes: u64) {
+        self.cpu_caches.local().1.fetch_add(bytes, SeqCst);
+        // First the stock, then a look at who waits: whoever waits first counts itself, then gathers the cpu_caches.
         self.wake();
     }
 
-    /// Gives all stocks back to the log.
-    pub fn gather(&self) {
-        self.empty_stocks();
-        // Between the two steps, what was in the stocks is nobody's: a thread that has come to wait did not see it.
+    /// Gives all cpu_caches back to the log.
+    pub fn drain_cpu_caches(&self) {
+        self.empty_cpu_caches();
+        // Between the two steps, what was in the cpu_caches is nobody's: a thread that has come to wait did not see it.
         self.wake();
     }
 
-    fn empty_stocks(&self) {
-        let found: u64 = self.stocks.iter().map(|stock| stock.swap(0, SeqCst)).sum();
+    fn empty_cpu_caches(&self) {
+        let found: u64 = self.cpu_caches.iter().map(|cache| cache.swap(0, SeqCst)).sum();
         self.head.fetch_sub(found, SeqCst);
     }
 
     /// Reserves `bytes` for a transaction that rolls; the space is taken at once, and then waited for.
     ///
     /// # Errors
-    /// [`Halt::Closed`]; the space is taken all the same.
-    pub fn reserve_rolling(&self, bytes: u64, pressure: &dyn Pressure) -> Result<(), Halt> {
+    /// [`Shutdown::Already`]; the space is taken all the same.
+    pub fn regrant(&self, bytes: u64, pressure: &dyn TailPusher) -> Result<(), Shutdown> {
         let head = self.head.fetch_add(bytes, SeqCst) + bytes;
         if self.closed.load(SeqCst) {
-            return Err(Halt::Closed);
+            return Err(Shutdown::Already);
         }
         if head <= self.tail() + self.limit {
             return Ok(());
@@ -207,9 +216,9 @@ impl Grant {
         if bytes == 0 {
             return;
         }
-        let (_, stock) = self.stocks.local();
-        if stock.load(SeqCst) + bytes <= self.stock {
-            self.put_in_stock(bytes);
+        let (_, cache) = self.cpu_caches.local();
+        if cache.load(SeqCst) + bytes <= self.cpu_cache_bytes {
+            self.put_in_cpu_cache(bytes);
         } else {
             self.head.fetch_sub(bytes, SeqCst);
             self.wake();
@@ -240,7 +249,7 @@ impl Grant {
 
     /// Waits until the queue has served `bytes`; 0 means to wait for the head to be legal.
     #[cold]
-    fn wait(&self, need: u64, pressure: &dyn Pressure) -> Result<(), Halt> {
+    fn wait(&self, need: u64, pressure: &dyn TailPusher) -> Result<(), Shutdown> {
         self.waits.fetch_add(1, SeqCst);
         let waiter = Arc::new(Waiter { need, granted: AtomicBool::new(false), wake: Condvar::new() });
         let mut queue = self.queue.lock();
@@ -253,10 +262,10 @@ impl Grant {
                 queue.rolling.retain(|other| !Arc::ptr_eq(other, &waiter));
                 queue.new.retain(|other| !Arc::ptr_eq(other, &waiter));
                 self.waiting.fetch_sub(1, SeqCst);
-                return Err(Halt::Closed);
+                return Err(Shutdown::Already);
             }
             drop(queue);
-            pressure.move_tail_to(self.wanted_tail(need));
+            pressure.push_tail_to(self.push_target(need));
             queue = self.queue.lock();
             // Space may have come while the lock was free: then `granted` is set, or the queue was served without us.
             if !waiter.granted.load(SeqCst) && !self.closed.load(SeqCst) {
@@ -276,7 +285,7 @@ impl Grant {
     /// Grants what can be granted, in order: first all that roll, then the new ones.
     #[cold]
     fn serve(&self, queue: &mut Queue) {
-        self.empty_stocks();
+        self.empty_cpu_caches();
         while let Some(first) = queue.rolling.front() {
             if self.head() > self.tail() + self.limit {
                 return;
@@ -300,9 +309,9 @@ impl Grant {
     }
 }
 
-impl std::fmt::Debug for Grant {
+impl std::fmt::Debug for GrantHead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Grant")
+        f.debug_struct("GrantHead")
             .field("head", &self.head())
             .field("tail", &self.tail())
             .finish_non_exhaustive()

@@ -19,11 +19,12 @@ use base::Lsn;
 use base::lock::{Brief, Rank};
 use base::prefetch::prefetch;
 
+use super::buffer_vector::BufferVector;
 use super::error::Error;
-use super::home::{Flush, WriteBatch};
-use super::image::BufferImage;
 use super::regions::Regions;
 use super::sizes::logged;
+use super::tuning::PREFETCH_ITEMS;
+use super::writeback::{DelwriQueue, PushResult};
 
 /// Something that is logged as a whole and written home later: a buffer, an inode, an intent.
 pub trait LogItem: Send + Sync + Debug {
@@ -31,21 +32,21 @@ pub trait LogItem: Send + Sync + Debug {
     fn core(&self) -> &ItemCore;
 
     /// The checkpoint at `lsn` that holds this item is stable: where to go now. Called after unpinning.
-    fn stable(&self, lsn: Lsn) -> Stable {
+    fn committed(&self, lsn: Lsn) -> AfterCommit {
         let _ = lsn;
-        Stable::Insert
+        AfterCommit::Insert
     }
 
     /// Puts what the item changed into its buffer at home, and that buffer into `batch`. Never waits for a lock.
-    fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush;
+    fn push(self: Arc<Self>, batch: &mut DelwriQueue<'_>) -> PushResult;
 
-    /// Reads the buffer at the item's place, for who was told [`Flush::Unread`]; `false` where somebody has its lock,
-    /// which is only tried. Nothing is read where the place was freed: the item is to be flushed again. Called without
-    /// locks.
+    /// Reads the buffer at the item's place, for who was told [`PushResult::NotRead`]; `false` where somebody has its
+    /// lock, which is only tried. Nothing is read where the place was freed: the item is to be flushed again. Called
+    /// without locks.
     ///
     /// # Errors
     /// [`Error::Device`]; damage.
-    fn read_home(&self) -> Result<bool, Error> {
+    fn read_buffer(&self) -> Result<bool, Error> {
         Ok(false)
     }
 
@@ -54,30 +55,27 @@ pub trait LogItem: Send + Sync + Debug {
     /// # Locking
     /// Never waits for a lock that a transaction holds: that one may wait for log space, which comes only when this
     /// returns.
-    fn written(&self, ok: bool);
+    fn write_done(&self, ok: bool);
 }
-
-/// How many items ahead [`ahead`] asks for.
-const AHEAD: usize = 8;
 
 /// For who visits items in a row, of which `rest` are still to come: asks for the memory of a later one. Most items of
 /// a checkpoint were last changed on another CPU, long before.
 #[inline]
-pub(super) fn ahead(rest: &[Arc<dyn LogItem>]) {
-    if let Some(item) = rest.get(AHEAD) {
+pub(super) fn prefetch_next(rest: &[Arc<dyn LogItem>]) {
+    if let Some(item) = rest.get(PREFETCH_ITEMS) {
         prefetch(item.core());
     }
 }
 
 /// Where an item goes when its checkpoint is stable.
 #[derive(Debug)]
-pub enum Stable {
+pub enum AfterCommit {
     /// Into the active item list: it has to be written home.
     Insert,
     /// Nowhere, and out of the active item list if it is there: nothing of it is needed any more.
     Remove,
     /// Nowhere; and this other item leaves the active item list: a done item answers its intent.
-    Answer(Arc<dyn LogItem>),
+    ReleaseIntent(Arc<dyn LogItem>),
 }
 
 /// The part of every log item that the journal works with.
@@ -86,7 +84,7 @@ pub struct ItemCore {
     pins: AtomicU32,
     lsn: AtomicU64,
     /// Its place in the log stays, though it is logged again, until it was written home.
-    stays: AtomicBool,
+    keeps_position: AtomicBool,
     /// Where it was logged again meanwhile; 0 for nowhere.
     later: AtomicU64,
     /// The last checkpoint that it was logged in; 0 for none.
@@ -96,20 +94,20 @@ pub struct ItemCore {
 
 #[derive(Debug, Default)]
 struct Slots {
-    current: Option<Pending>,
+    current: Option<PendingVector>,
     /// Rarely there: a push takes all snapshots at once.
-    previous: Option<Box<Pending>>,
+    previous: Option<Box<PendingVector>>,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingVector {
     checkpoint: u64,
     /// Where the last commit of it stands among all commits.
     order: u64,
     /// Bytes that the snapshot takes of the log.
     logged: u64,
     /// Absent only while it is made.
-    snapshot: Option<Snapshot>,
+    vector: Option<LogVector>,
 }
 
 impl Default for ItemCore {
@@ -117,7 +115,7 @@ impl Default for ItemCore {
         Self {
             pins: AtomicU32::new(0),
             lsn: AtomicU64::new(0),
-            stays: AtomicBool::new(false),
+            keeps_position: AtomicBool::new(false),
             later: AtomicU64::new(0),
             logged_in: AtomicU64::new(0),
             slots: Brief::new(Rank::ItemSlot, Slots::default()),
@@ -131,44 +129,45 @@ impl ItemCore {
     ///
     /// # Locking
     /// The caller holds the item's own lock. Only the push of the checkpoint before can meet this on the slots.
-    pub fn log(&self, at: Moment, format: impl FnOnce(&mut Option<Snapshot>)) -> Grown {
-        let Moment { checkpoint, order } = at;
+    pub fn log(&self, at: CommitPosition, format: impl FnOnce(&mut Option<LogVector>)) -> VectorGrowth {
+        let CommitPosition { checkpoint, order } = at;
         let mut slots = self.slots.lock();
         let Slots { current, previous } = &mut *slots;
         let is_first = current.as_ref().is_none_or(|pending| pending.checkpoint != checkpoint);
         if is_first {
             debug_assert!(current.is_none() || previous.is_none(), "a push left a snapshot behind");
-            if let Some(older) = current.replace(Pending { checkpoint, order, logged: 0, snapshot: None }) {
+            if let Some(older) = current.replace(PendingVector { checkpoint, order, logged: 0, vector: None })
+            {
                 *previous = Some(Box::new(older));
             }
         }
         if is_first {
             self.logged_in.store(checkpoint, Ordering::Relaxed);
         }
-        let Some(pending) = current else { return Grown::default() };
+        let Some(pending) = current else { return VectorGrowth::default() };
         pending.order = order;
-        format(&mut pending.snapshot);
-        let logged = pending.snapshot.as_ref().map_or(0, Snapshot::logged);
+        format(&mut pending.vector);
+        let logged = pending.vector.as_ref().map_or(0, LogVector::logged);
         let before = std::mem::replace(&mut pending.logged, logged);
-        Grown { bytes: logged as i64 - before as i64, is_first } // far below 2^63
+        VectorGrowth { bytes: logged as i64 - before as i64, is_first } // far below 2^63
     }
 
     /// The same for an item that is logged as regions: `format` gets those that the checkpoint holds, or none.
-    pub fn log_regions(&self, at: Moment, format: impl FnOnce(&mut Regions)) -> Grown {
-        self.log(at, |snapshot| match snapshot {
-            Some(Snapshot::Regions(regions)) => format(regions),
+    pub fn log_regions(&self, at: CommitPosition, format: impl FnOnce(&mut Regions)) -> VectorGrowth {
+        self.log(at, |vector| match vector {
+            Some(LogVector::Regions(regions)) => format(regions),
             _ => {
                 let mut regions = Regions::default();
                 format(&mut regions);
-                *snapshot = Some(Snapshot::Regions(regions));
+                *vector = Some(LogVector::Regions(regions));
             }
         })
     }
 
     /// Fetches the snapshot of `checkpoint` for its push, with its place among all commits.
-    pub fn fetch(&self, checkpoint: u64) -> Option<(u64, Snapshot)> {
+    pub fn fetch(&self, checkpoint: u64) -> Option<(u64, LogVector)> {
         let mut slots = self.slots.lock();
-        let is_it = |pending: &Pending| pending.checkpoint == checkpoint;
+        let is_it = |pending: &PendingVector| pending.checkpoint == checkpoint;
         let pending = if slots.previous.as_deref().is_some_and(is_it) {
             *slots.previous.take()?
         } else if slots.current.as_ref().is_some_and(is_it) {
@@ -176,33 +175,33 @@ impl ItemCore {
         } else {
             return None;
         };
-        Some((pending.order, pending.snapshot?))
+        Some((pending.order, pending.vector?))
     }
 
     /// From now on the item must be written home before the log may pass its place, though it is logged again: not all
     /// of it is in the log.
-    pub(super) fn stay(&self) {
-        self.stays.store(true, Ordering::Release);
+    pub(super) fn keep_position(&self) {
+        self.keeps_position.store(true, Ordering::Release);
     }
 
     /// Whether it must keep its place; if so, notes that it was logged again at `lsn`.
-    pub(super) fn stays_though_at(&self, lsn: Lsn) -> bool {
-        let stays = self.stays.load(Ordering::Acquire);
-        if stays {
+    pub(super) fn keeps_position_at(&self, lsn: Lsn) -> bool {
+        let keeps_position = self.keeps_position.load(Ordering::Acquire);
+        if keeps_position {
             self.later.store(lsn.get(), Ordering::Release);
         }
-        stays
+        keeps_position
     }
 
     /// It was logged again at the place where it is: that is a later one, as far as a write home is concerned that is
     /// under way.
-    pub(super) fn comes_again_at(&self, lsn: Lsn) {
+    pub(super) fn relogged_at(&self, lsn: Lsn) {
         self.later.store(lsn.get(), Ordering::Release);
     }
 
     /// It leaves its place: gives the later one that it noted, if any.
     pub(super) fn leave(&self) -> Option<Lsn> {
-        self.stays.store(false, Ordering::Release);
+        self.keeps_position.store(false, Ordering::Release);
         let later = self.later.swap(0, Ordering::AcqRel);
         (later != 0).then_some(Lsn(later))
     }
@@ -241,7 +240,7 @@ impl ItemCore {
 
 /// Where a commit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct CommitPosition {
     /// The checkpoint that it is part of.
     pub checkpoint: u64,
     /// Its number among all commits, and the item's within it.
@@ -250,7 +249,7 @@ pub struct Moment {
 
 /// What a commit made of an item's part of the checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grown {
+pub struct VectorGrowth {
     /// By how many bytes of the log the checkpoint grew, or shrank.
     pub bytes: i64,
     /// Whether the item is new in it.
@@ -259,21 +258,21 @@ pub struct Grown {
 
 /// What a checkpoint will write of an item.
 #[derive(Debug)]
-pub enum Snapshot {
+pub enum LogVector {
     /// Regions, ready for the log.
     Regions(Regions),
     /// Chunks of a buffer.
-    Buffer(Box<BufferImage>),
+    Buffer(Box<BufferVector>),
     /// Nothing: the item is only written home before the log passes this checkpoint.
     Ordered,
 }
 
-impl Snapshot {
+impl LogVector {
     /// Regions that the log will hold.
     pub fn count(&self) -> usize {
         match self {
             Self::Regions(regions) => regions.count(),
-            Self::Buffer(image) => image.count(),
+            Self::Buffer(buffer_vector) => buffer_vector.count(),
             Self::Ordered => 0,
         }
     }
@@ -287,17 +286,17 @@ impl Snapshot {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Regions(regions) => regions.len(),
-            Self::Buffer(image) => image.bytes(),
+            Self::Buffer(buffer_vector) => buffer_vector.bytes(),
             Self::Ordered => 0,
         }
     }
 
     /// Asks for its memory, which is about to be visited.
     #[inline]
-    pub fn ask_for(&self) {
+    pub fn prefetch(&self) {
         match self {
             Self::Regions(regions) => prefetch(regions.all()),
-            Self::Buffer(image) => prefetch(&**image),
+            Self::Buffer(buffer_vector) => prefetch(&**buffer_vector),
             Self::Ordered => {}
         }
     }
@@ -306,35 +305,35 @@ impl Snapshot {
     pub fn for_each(&self, mut give: impl FnMut(&[u8])) {
         match self {
             Self::Regions(regions) => regions.iter().for_each(give),
-            Self::Buffer(image) => image.for_each(&mut give),
+            Self::Buffer(buffer_vector) => buffer_vector.for_each(&mut give),
             Self::Ordered => {}
         }
     }
 }
 
 /// One item of a transaction that is being committed.
-pub trait Commit {
+pub trait CommitItem {
     /// The item.
     fn item(&self) -> Arc<dyn LogItem>;
 
     /// Brings up to date what the checkpoint holds of it, by [`ItemCore::log`]; or, in a new checkpoint, puts in
     /// everything that has changed and is not stable at home.
-    fn log(&mut self, at: Moment) -> Grown;
+    fn log(&mut self, at: CommitPosition) -> VectorGrowth;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn snapshot(byte: u8) -> Snapshot {
+    fn vector(byte: u8) -> LogVector {
         let mut regions = Regions::default();
         regions.push(&[byte; 4]);
-        Snapshot::Regions(regions)
+        LogVector::Regions(regions)
     }
 
-    fn byte(snapshot: &Snapshot) -> u8 {
+    fn byte(vector: &LogVector) -> u8 {
         let mut found = 0;
-        snapshot.for_each(|region| found = region[0]);
+        vector.for_each(|region| found = region[0]);
         found
     }
 
@@ -343,9 +342,9 @@ mod tests {
         let core = ItemCore::default();
         let log = |checkpoint, order, value| {
             let mut before = None;
-            let grown = core.log(Moment { checkpoint, order }, |into| {
+            let grown = core.log(CommitPosition { checkpoint, order }, |into| {
                 before = into.as_ref().map(byte);
-                *into = Some(snapshot(value));
+                *into = Some(vector(value));
             });
             assert_eq!(grown.bytes == 0, before.is_some());
             (before, grown.is_first)

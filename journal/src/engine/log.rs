@@ -17,11 +17,12 @@
 //! # Locking
 //! None of its own over any call of the parts.
 
+mod ail_push;
 mod background;
-mod crew;
-mod pusher;
+mod commit_target;
+mod notify;
 mod shared;
-mod target;
+mod threads;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,20 +33,21 @@ use base::percpu;
 use block::Device;
 use format::superblock::Superblock;
 
-use self::shared::Shared;
+use self::shared::{LogParameters, LogShared};
 use super::buffer::Buffer;
 use super::cache::BufferCache;
-use super::commits::Commits;
-use super::defer::Adopted;
+use super::commit_target::{BusyExtentHook, CommitTarget, LogReservation, Ticket, TransactionContexts};
+use super::defer::RecoveredIntent;
 use super::error::Error;
-use super::grant::Grant;
-use super::halt::Halt;
-use super::iclog::{Iclogs, fill};
-use super::ring::Ring;
-use super::sizes::Sizes;
-use super::stats::Statistics;
-use super::target::{Bases, CommitTarget, LogReservation, StableHook, Ticket};
+use super::grant::{GrantHead, GrantPositions};
+use super::iclog::{IclogOptions, Iclogs, checkpoint_writer};
+use super::log_device::LogDevice;
+use super::shutdown::Shutdown;
+use super::sizes::LogSizes;
+use super::stats::LogStatistics;
 use super::transaction::Transaction;
+use super::transaction_items::TransactionItems;
+use super::tuning::PUSH_INTERVAL;
 use crate::{Journal, State};
 
 /// How large and how many.
@@ -67,7 +69,7 @@ pub struct Options {
     pub background: bool,
     /// What changes is not recorded in the log: it is stable when it is at home, and after a power cut the volume is no
     /// volume. For one that nobody sees before it is unmounted, which still ends the log with its one record.
-    pub unrecorded: bool,
+    pub without_journal: bool,
     /// Bytes of metadata blocks that are kept in memory, beyond those that must be.
     pub cache_bytes: usize,
 }
@@ -79,9 +81,9 @@ impl Default for Options {
             buffers: 8,
             buffer_bytes: None,
             writers: 2,
-            interval: Duration::from_secs(30),
+            interval: PUSH_INTERVAL,
             background: true,
-            unrecorded: false,
+            without_journal: false,
             cache_bytes: 256 << 20,
         }
     }
@@ -89,7 +91,7 @@ impl Default for Options {
 
 /// What the log on the disk tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct LogBounds {
     /// Where the next record goes.
     pub head: Lsn,
     /// The oldest record that a recovery would read; the head, where the log is clean.
@@ -99,7 +101,7 @@ pub struct Ends {
     pub needed: Lsn,
 }
 
-impl Ends {
+impl LogBounds {
     /// Those of a log that was opened, before or after its recovery.
     pub fn of(journal: &Journal<'_>) -> Self {
         let tail = journal.dirty().map_or(journal.head(), |dirty| dirty.tail);
@@ -116,9 +118,9 @@ impl Ends {
 /// The running journal.
 #[derive(Debug)]
 pub struct Log {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     /// They refer to `shared` alone, so that the threads end though transactions were left open.
-    bases: Bases,
+    contexts: TransactionContexts,
 }
 
 impl Log {
@@ -130,7 +132,7 @@ impl Log {
         superblock: &Superblock,
         data: Arc<dyn Device>,
         external: Option<Arc<dyn Device>>,
-        hook: Option<Arc<dyn StableHook>>,
+        hook: Option<Arc<dyn BusyExtentHook>>,
         options: &Options,
     ) -> Result<Arc<Self>, Error> {
         let journal = Journal::open(superblock, &*data, external.as_deref())?;
@@ -139,9 +141,9 @@ impl Log {
                 "the log is dirty: it must be recovered before the volume is written".into(),
             ));
         }
-        let ends = Ends::of(&journal);
+        let bounds = LogBounds::of(&journal);
         drop(journal);
-        Self::start(superblock, data, external, ends, hook, options)
+        Self::start(superblock, data, external, bounds, hook, options)
     }
 
     /// Starts the journal of a log that is clean, or everything in which was recovered and is stable at home.
@@ -152,35 +154,52 @@ impl Log {
         superblock: &Superblock,
         data: Arc<dyn Device>,
         external: Option<Arc<dyn Device>>,
-        ends: Ends,
-        hook: Option<Arc<dyn StableHook>>,
+        bounds: LogBounds,
+        hook: Option<Arc<dyn BusyExtentHook>>,
         options: &Options,
     ) -> Result<Arc<Self>, Error> {
         let geometry = &superblock.geometry;
-        let head = ends.head;
-        let ring = Ring::new(geometry, &data, external.as_ref(), (ends.needed, head))?;
-        let sizes = Sizes::new(ring.bytes(), geometry.log_stripe_unit, options.buffer_bytes)?;
-        let position = ring.position(head);
-        let stop = |halt: Halt| Error::log(format!("the log cannot be written: {halt}"));
-        if ends.tail == head {
-            ring.complete(head).map_err(stop)?;
+        let log_device = LogDevice::new(geometry, &data, external.as_ref(), &bounds)?;
+        let sizes = LogSizes::new(log_device.bytes(), geometry.log_stripe_unit, options.buffer_bytes)?;
+        let head = log_device.position(bounds.head);
+        let stop = |shutdown: Shutdown| Error::log(format!("the log cannot be written: {shutdown}"));
+        if bounds.tail == bounds.head {
+            log_device.complete(bounds.head).map_err(stop)?;
         }
-        if ring.clear_ahead(position, ring.room(head, ends.tail)).map_err(stop)? {
-            ring.flush().map_err(stop)?;
+        if log_device.clear_ahead(head, log_device.room(bounds.head, bounds.tail)).map_err(stop)? {
+            log_device.flush().map_err(stop)?;
         }
-        let grant = Grant::new(ring.bytes(), sizes.unit, (ring.position(ends.needed), position));
-        let uuid = superblock.raw.uuid;
-        let iclogs =
-            Iclogs::new(ring, sizes, uuid, external.is_some(), (ends.needed, position), options.buffers);
-        let shards = options.shards.unwrap_or_else(percpu::available);
+        let positions = GrantPositions { tail: log_device.position(bounds.needed), head };
+        let grant = GrantHead::new(log_device.bytes(), sizes.unit, positions);
+        let iclogs = Iclogs::new(
+            log_device,
+            sizes,
+            IclogOptions {
+                uuid: superblock.raw.uuid,
+                has_own_device: external.is_some(),
+                stable_tail: bounds.needed,
+                next: head,
+                count: options.buffers,
+            },
+        );
         let cache = Arc::new(BufferCache::new(Arc::clone(&data), options.cache_bytes));
-        let mut shared = Shared::new(data, cache, grant, iclogs, (shards, head, geometry.clone()), hook);
-        shared.unrecorded = options.unrecorded;
-        let shared = Arc::new(shared);
+        let shared = Arc::new(LogShared::new(
+            data,
+            cache,
+            grant,
+            iclogs,
+            LogParameters {
+                geometry: geometry.clone(),
+                head: bounds.head,
+                shards: options.shards.unwrap_or_else(percpu::available),
+                without_journal: options.without_journal,
+                hook,
+            },
+        ));
         let target: Arc<dyn CommitTarget> = shared.clone();
-        let bases = Bases::new(&target, &shared.cache);
-        shared.crew.lead(&shared, options);
-        let log = Arc::new(Self { shared, bases });
+        let contexts = TransactionContexts::new(&target, &shared.cache);
+        shared.threads.attach(&shared, options);
+        let log = Arc::new(Self { shared, contexts });
         if options.background {
             log.shared.start_threads()?;
         }
@@ -188,19 +207,19 @@ impl Log {
     }
 
     /// Keeps an intent's record in the log until a transaction that [resumes](Transaction::resume) it has answered it:
-    /// one that recovery found unanswered, and for which [`Ends::keeping`] made room. To be called before the first
-    /// transaction. Until [`Log::answered`], one thread alone begins transactions, and what the log has no space for is
-    /// an error: it would wait for itself.
-    pub fn adopt(&self, lsn: Lsn, id: u64) -> Adopted {
-        self.shared.answering.store(true, Relaxed);
-        let adopted = Adopted::new(id);
-        self.shared.ail.adopt(adopted.item(), lsn);
+    /// one that recovery found unanswered, and for which [`LogBounds::keeping`] made room. To be called before the
+    /// first transaction. Until [`Log::intents_finished`], one thread alone begins transactions, and what the log has
+    /// no space for is an error: it would wait for itself.
+    pub fn add_recovered_intent(&self, lsn: Lsn, id: u64) -> RecoveredIntent {
+        self.shared.recovering_intents.store(true, Relaxed);
+        let adopted = RecoveredIntent::new(id);
+        self.shared.ail.add_recovered_intent(adopted.item(), lsn);
         adopted
     }
 
     /// All intents that were adopted are answered.
-    pub fn answered(&self) {
-        self.shared.answering.store(false, Relaxed);
+    pub fn intents_finished(&self) {
+        self.shared.recovering_intents.store(false, Relaxed);
     }
 
     /// Begins a transaction: waits for log space. The caller holds no lock that the tail may wait for.
@@ -208,12 +227,12 @@ impl Log {
     /// # Errors
     /// As [`CommitTarget::begin`].
     pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
-        Transaction::begin_on(self.bases.local(), reservation)
+        Transaction::begin_on(self.contexts.local(), reservation)
     }
 
     /// Where transactions begin.
-    pub fn bases(&self) -> &Bases {
-        &self.bases
+    pub fn contexts(&self) -> &TransactionContexts {
+        &self.contexts
     }
 
     /// The metadata blocks in memory.
@@ -243,8 +262,8 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::ShutDown`].
-    pub fn release_freed(&self) -> Result<(), Error> {
-        CommitTarget::release_freed(&*self.shared)
+    pub fn flush_busy(&self) -> Result<(), Error> {
+        CommitTarget::flush_busy(&*self.shared)
     }
 
     /// The same as [`force`](Self::force), and everything that was written past the log, whether a change refers to it
@@ -262,9 +281,9 @@ impl Log {
     /// # Errors
     /// As [`force`](Self::force).
     pub fn force_all_to(&self, checkpoint: u64) -> Result<(), Error> {
-        self.shared.written_past_log();
+        self.shared.note_unlogged_write();
         self.force_to(checkpoint)?;
-        self.shared.flush_past_log()
+        self.shared.flush_unlogged_writes()
     }
 
     /// The last checkpoint that is stable.
@@ -333,25 +352,25 @@ impl Log {
 
     fn write_unmount_record(&self) -> Result<(), Error> {
         let iclogs = &self.shared.iclogs;
-        self.shared.help();
+        self.shared.write_iclogs_inline();
         iclogs.drain();
         self.shared.data.flush()?;
         let mut buffer = iclogs.acquire().map_err(|halt| self.shared.halt(halt))?;
-        fill::unmount(&mut buffer);
+        checkpoint_writer::unmount(&mut buffer);
         iclogs.submit(buffer, true, None);
-        self.shared.help();
+        self.shared.write_iclogs_inline();
         iclogs.drain();
         self.shared.check()
     }
 
     fn stop(&self) {
-        self.shared.help();
+        self.shared.write_iclogs_inline();
         self.shared.stop();
-        self.shared.crew.join();
+        self.shared.threads.join();
     }
 
     /// What was done so far.
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> LogStatistics {
         self.shared.statistics()
     }
 
@@ -362,7 +381,7 @@ impl Log {
 
     /// Bytes that are reserved and not written: none while no transaction is open and nothing waits to be pushed.
     pub fn reserved(&self) -> u64 {
-        self.shared.grant.gather();
+        self.shared.grant.drain_cpu_caches();
         self.shared.grant.head().saturating_sub(self.shared.iclogs.next())
     }
 }
@@ -376,7 +395,7 @@ impl CommitTarget for Log {
         self.shared.roll(ticket)
     }
 
-    fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
+    fn commit(&self, ticket: &mut Ticket, commits: TransactionItems<'_, '_>) -> Result<(), Error> {
         CommitTarget::commit(&*self.shared, ticket, commits)
     }
 
@@ -384,16 +403,16 @@ impl CommitTarget for Log {
         self.shared.end(ticket);
     }
 
-    fn written_past_log(&self) {
-        self.shared.written_past_log();
+    fn note_unlogged_write(&self) {
+        self.shared.note_unlogged_write();
     }
 
     fn force(&self) -> Result<(), Error> {
         Log::force(self)
     }
 
-    fn release_freed(&self) -> Result<(), Error> {
-        Log::release_freed(self)
+    fn flush_busy(&self) -> Result<(), Error> {
+        Log::flush_busy(self)
     }
 
     fn is_near_tail(&self, lsn: Lsn) -> bool {

@@ -1,74 +1,84 @@
-//! How a metadata change becomes durable: transactions over locked buffers, committed to a journal.
+//! The running journal: transactions over locked buffers, committed to the log.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`transaction`], [`edit`] | [`Transaction`]: what one change reads, locks and modifies |
-//! | [`commits`] | what it commits of that |
-//! | [`defer`] | what must follow a change in transactions of its own, with intent and done items |
-//! | [`buffer`], [`cache`] | metadata blocks in memory: the raw bytes of the disk, each under its lock |
-//! | [`chunks`] | which 128-byte chunks of a buffer changed |
-//! | [`item`] | what all log items share, and what a commit leaves of them for the log |
-//! | [`image`], [`regions`] | the two shapes of what is left |
-//! | [`target`] | where transactions commit to |
-//! | [`log`](mod@log) | [`Log`], the running journal: reserving, committing, forcing, unmounting |
-//! | [`grant`], [`ticket`], [`sizes`] | the space of the log: who has how much of it, and what writing costs |
-//! | [`cil`] | what was committed since the last checkpoint was pushed |
-//! | [`iclog`], [`ring`] | checkpoints as records in buffers, and these on the disk |
-//! | [`ail`] | what is in the log and not at home |
-//! | [`home`] | writing buffers to their place |
-//! | [`in_flight`] | blocks that were freed while a write over them was in flight |
-//! | [`halt`], [`stats`] | why the journal stopped, and what it did |
-//! | [`error`] | what can go wrong |
+//! | `transaction`, `joined_buffer` | [`Transaction`]: what one change reads, locks and modifies |
+//! | `transaction_items` | the log items that a transaction commits |
+//! | `defer` | deferred operations: intent and done items |
+//! | `buffer`, `cache` | metadata buffers: the raw bytes of the disk, each under its lock |
+//! | `chunk_bitmap` | which 128-byte chunks of a buffer changed |
+//! | `item` | the part common to all log items; log vectors |
+//! | `buffer_vector`, `regions` | log vectors of buffers and of other items |
+//! | `commit_target` | the interface that transactions commit to |
+//! | `log` | [`Log`]: reserving, committing, forcing, unmounting; the background threads |
+//! | `grant`, `ticket`, `sizes` | accounting of log space |
+//! | `cil` | the committed item list: what was committed since the last checkpoint was pushed |
+//! | `iclog`, `log_device` | in-core log buffers, and writing them to the log |
+//! | `ail` | the active item list: items that are in the log and not written back |
+//! | `writeback` | metadata writeback |
+//! | `inflight_writes` | freed blocks that wait for a metadata write in flight |
+//! | `shutdown`, `stats` | why the journal stopped; its counters |
+//! | `tuning` | batch sizes, prefetch distances and intervals |
+//! | `error` | errors of changes |
 //!
 //! # How a change flows
-//! [`Transaction::read`] locks a buffer and joins it; [`Transaction::bytes_mut`] notes which chunks are about to
-//! change. [`Transaction::commit`] copies these chunks (and no others) into the items' snapshots in the committed item
-//! list, and unlocks. Later the list is pushed to the log as one checkpoint; when that is stable, the items enter the
-//! active item list, from which buffers are written home. See `docs/locking.md` for the order of locks.
+//! [`Transaction::read`] locks a buffer and joins it to the transaction. [`Transaction::bytes_mut`] marks the chunks
+//! that are about to change. [`Transaction::commit`] copies these chunks into the log vectors of the committed item
+//! list (CIL) and unlocks the buffers. Later the CIL is pushed to the log as one checkpoint. When the checkpoint is
+//! stable, its items move to the active item list (AIL), from which they are written back. `docs/locking.md` has the
+//! lock order.
 //!
 //! # Invariants
 //! - Bytes of a buffer change only under its lock, within a transaction.
-//! - A buffer is written home only when no change in it waits for the log (it is not pinned).
-//! - A transaction that changed something and is not committed shuts the volume down: what it changed cannot be undone.
+//! - A buffer is written back only when it is not pinned: all its changes are in the stable log.
+//! - A transaction that changed something and is dropped without a commit shuts the volume down: its changes cannot be
+//!   undone.
 
-pub mod ail;
-pub mod buffer;
-pub mod cache;
-pub mod chunks;
-pub mod cil;
-pub mod commits;
-pub mod defer;
-pub mod edit;
-pub mod error;
-pub mod grant;
-pub mod halt;
-pub mod home;
-pub mod iclog;
-pub mod image;
-pub mod in_flight;
-pub mod item;
-pub mod log;
-pub mod regions;
-pub mod ring;
-pub mod sizes;
-pub mod stats;
-pub mod target;
-pub mod ticket;
-pub mod transaction;
+mod ail;
+mod buffer;
+mod buffer_vector;
+mod cache;
+mod chunk_bitmap;
+mod cil;
+mod commit_target;
+mod defer;
+mod error;
+mod grant;
+mod iclog;
+mod inflight_writes;
+mod item;
+mod joined_buffer;
+mod log;
+mod log_device;
+#[cfg(any(test, feature = "no-journal"))]
+mod no_journal;
+mod regions;
+mod shutdown;
+mod sizes;
+mod stats;
+mod ticket;
+mod transaction;
+mod transaction_items;
+mod tuning;
+mod writeback;
 
 #[cfg(test)]
 mod tests;
-#[cfg(any(test, feature = "unlogged"))]
-pub mod unlogged;
 
-pub use buffer::{Buffer, Extent, Segments};
+pub use buffer::{Buffer, BufferExtents, DiskExtent};
 pub use cache::BufferCache;
-pub use defer::{Deferred, Progress};
+pub use commit_target::{
+    BusyExtent, BusyExtentHook, CommitTarget, LogReservation, Ticket, TransactionContext, TransactionContexts,
+};
+pub use defer::{DeferredOperation, DeferredProgress, RecoveredIntent};
 pub use error::Error;
-pub use home::{Flush, WriteBatch};
-pub use item::{Commit, Grown, ItemCore, LogItem, Moment, Stable};
-pub use log::{Log, Options};
+pub use item::{AfterCommit, CommitItem, CommitPosition, ItemCore, LogItem, VectorGrowth};
+pub use joined_buffer::JoinedBuffer;
+pub use log::{Log, LogBounds, Options};
+#[cfg(any(test, feature = "no-journal"))]
+pub use no_journal::NoJournal;
 pub use regions::Regions;
-pub use stats::Statistics;
-pub use target::{Base, Bases, BusyExtent, CommitTarget, LogReservation, StableHook, Ticket};
-pub use transaction::{BufferId, Edit, Loggable, Transaction};
+pub use stats::LogStatistics;
+pub use transaction::{BufferId, Loggable, Transaction};
+pub use transaction_items::TransactionItems;
+pub use writeback::{DelwriQueue, PushResult};

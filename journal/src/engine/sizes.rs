@@ -10,10 +10,10 @@
 //! | the last record | padding to the log's unit |
 //!
 //! # Invariants
-//! For any transactions, [`Sizes::checkpoint`] of the sum of their bytes is at most the sum of their
-//! [`Sizes::unit`]s. So if every commit of a checkpoint leaves it what its share of records costs, and one of them
-//! [`Sizes::fixed`], then the checkpoint fits in what it was left. The checkpoint's exact cost is compared when it is
-//! written.
+//! For any transactions, [`LogSizes::checkpoint`] of the sum of their bytes is at most the sum of their
+//! [`LogSizes::unit`]s. So if every commit of a checkpoint leaves it what its share of records costs, and one of them
+//! [`LogSizes::fixed`], then the checkpoint fits in what it was left. The checkpoint's exact cost is compared when it
+//! is written.
 
 use format::log::BLOCK_BYTES;
 use format::log::item::RawTransactionHeader;
@@ -34,7 +34,7 @@ const LEAST_BUFFER: u32 = 32 << 10;
 
 /// The sizes of one volume's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct LogSizes {
     /// Bytes of the log.
     pub log: u64,
     /// Bytes of an in-core log buffer: the longest record.
@@ -45,7 +45,7 @@ pub struct Sizes {
     pub unit: u32,
 }
 
-impl Sizes {
+impl LogSizes {
     /// `buffer` as the user asks, or `None` for the usual; `stripe_unit` in bytes, 0 for none.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counters of one volume's journal since it was opened, and some of its present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct LogStatistics {
     /// Transactions committed.
     pub commits: u64,
     /// Checkpoints pushed.
@@ -20,7 +20,7 @@ pub struct Statistics {
     /// Items in the AIL now.
     pub ail_items: u64,
     /// Buffers written home.
-    pub home_buffers: u64,
+    pub written_buffers: u64,
     /// How often a thread waited for log space.
     pub space_waits: u64,
     /// How often a change was held back before it began because the checkpoint was too large.
@@ -31,7 +31,7 @@ pub struct Statistics {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub forces: AtomicU64,
-    pub home_buffers: AtomicU64,
+    pub written_buffers: AtomicU64,
     pub throttled: AtomicU64,
 }
 

@@ -12,20 +12,20 @@ use format::log::item::ItemType;
 use format::metadata_header::HeaderLayout;
 use parking_lot::Mutex;
 
-use super::buffer::Extent;
+use super::buffer::DiskExtent;
 use super::cache::BufferCache;
-use super::commits::Commits;
-use super::defer::{Deferred, Progress};
+use super::commit_target::{CommitTarget, LogReservation, Ticket};
+use super::defer::{DeferredOperation, DeferredProgress};
 use super::error::Error;
-use super::item::Moment;
-use super::target::{CommitTarget, LogReservation, Ticket};
+use super::item::CommitPosition;
+use super::no_journal::NoJournal;
 use super::transaction::{Loggable, Transaction};
-use super::unlogged::Unlogged;
+use super::transaction_items::TransactionItems;
 
 struct Bench {
     device: Arc<MemoryDevice>,
     cache: Arc<BufferCache>,
-    unlogged: Arc<Unlogged>,
+    no_journal: Arc<NoJournal>,
     target: Arc<dyn CommitTarget>,
 }
 
@@ -38,23 +38,23 @@ impl Bench {
     fn new() -> Self {
         let device = Arc::new(MemoryDevice::new(1 << 20));
         let cache = Arc::new(BufferCache::new(device.clone(), BUDGET));
-        let unlogged = Arc::new(Unlogged::new(None));
-        Self { device, cache, target: unlogged.clone(), unlogged }
+        let no_journal = Arc::new(NoJournal::new(None));
+        Self { device, cache, target: no_journal.clone(), no_journal }
     }
 
     fn begin(&self) -> Transaction {
         Transaction::begin(&self.target, &self.cache, RESERVATION).unwrap()
     }
 
-    fn on_disk(&self, at: Extent) -> Vec<u8> {
+    fn on_disk(&self, at: DiskExtent) -> Vec<u8> {
         let mut bytes = vec![0; at.bytes as usize];
         self.device.read_at(at.daddr.get() * 512, &mut bytes).unwrap();
         bytes
     }
 }
 
-fn block(n: u64) -> Extent {
-    Extent { daddr: Daddr(n * 8), bytes: 4096 }
+fn block(n: u64) -> DiskExtent {
+    DiskExtent { daddr: Daddr(n * 8), bytes: 4096 }
 }
 
 fn good(_: &[u8]) -> Result<(), Damage> {
@@ -70,7 +70,7 @@ fn a_change_reaches_its_place_sealed_and_only_then() {
     tx.bytes_mut(id, 1000..1004).copy_from_slice(b"text");
     tx.commit(&mut []).unwrap();
     assert_eq!(bench.on_disk(block(3)), vec![0; 4096]);
-    assert_eq!(bench.unlogged.write_home(&*bench.device).unwrap(), 0);
+    assert_eq!(bench.no_journal.write_back(&*bench.device).unwrap(), 0);
     let bytes = bench.on_disk(block(3));
     assert_eq!(&bytes[1000..1004], b"text");
     assert!(HeaderLayout::of(&bytes).unwrap().checksum_holds(&bytes));
@@ -151,7 +151,7 @@ fn a_block_that_is_used_anew_has_the_rank_of_its_new_use() {
     let id = tx.read(block(5), Rank::Buffer, good).unwrap();
     tx.invalidate(id);
     tx.commit(&mut []).unwrap();
-    bench.unlogged.write_home(&*bench.device).unwrap();
+    bench.no_journal.write_back(&*bench.device).unwrap();
     let mut tx = bench.begin();
     tx.fresh(block(5), Rank::Fork).unwrap();
     tx.read(block(1), Rank::Agi(0), good).unwrap();
@@ -169,10 +169,10 @@ fn a_freed_block_is_not_written_and_comes_back_empty() {
     assert_eq!(tx.bytes(id)[0], 9);
     tx.invalidate(id);
     tx.commit(&mut []).unwrap();
-    bench.unlogged.write_home(&*bench.device).unwrap();
+    bench.no_journal.write_back(&*bench.device).unwrap();
     assert_eq!(bench.on_disk(block(5)), vec![0; 4096]);
     // The same address, another length.
-    let longer = Extent { daddr: block(5).daddr, bytes: 8192 };
+    let longer = DiskExtent { daddr: block(5).daddr, bytes: 8192 };
     let mut tx = bench.begin();
     let id = tx.fresh(longer, Rank::Buffer).unwrap();
     assert_eq!(tx.bytes(id), vec![0; 8192]);
@@ -203,7 +203,7 @@ struct Noted {
     notes: Arc<Mutex<Vec<&'static str>>>,
 }
 
-impl Deferred for Noted {
+impl DeferredOperation for Noted {
     fn intent(&self) -> ItemType {
         ItemType::Efi
     }
@@ -218,16 +218,20 @@ impl Deferred for Noted {
         name[..self.name.len()].copy_from_slice(self.name.as_bytes());
         out.extend_from_slice(&name);
     }
-    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<Progress, Error> {
+    fn perform(
+        &mut self,
+        tx: &mut Transaction,
+        _: &mut [&mut dyn Loggable],
+    ) -> Result<DeferredProgress, Error> {
         self.notes.lock().push(self.name);
         self.turns -= 1;
         if self.turns > 0 {
-            return Ok(Progress::Again);
+            return Ok(DeferredProgress::Again);
         }
         if let Some(then) = self.then.take() {
             tx.defer(then);
         }
-        Ok(Progress::Done)
+        Ok(DeferredProgress::Done)
     }
 }
 
@@ -256,19 +260,19 @@ fn deferred_operations_run_in_order_and_what_they_defer_comes_next() {
 /// unanswered, in their order.
 #[derive(Debug)]
 struct Intents {
-    inner: Unlogged,
+    inner: NoJournal,
     unanswered: Mutex<Vec<(Vec<u8>, Vec<String>)>>,
     after_each: Mutex<Vec<Vec<String>>>,
 }
 
 impl CommitTarget for Intents {
-    fn commit(&self, _: &mut Ticket, mut commits: Commits<'_, '_>) -> Result<(), Error> {
+    fn commit(&self, _: &mut Ticket, mut commits: TransactionItems<'_, '_>) -> Result<(), Error> {
         let mut unanswered = self.unanswered.lock();
         commits.for_each(|commit| {
-            let at = Moment { checkpoint: 1, order: 0 };
+            let at = CommitPosition { checkpoint: 1, order: 0 };
             commit.log(at);
-            let Some((_, snapshot)) = commit.item().core().fetch(1) else { return };
-            snapshot.for_each(|region| {
+            let Some((_, vector)) = commit.item().core().fetch(1) else { return };
+            vector.for_each(|region| {
                 let (kind, id) = (u16::from_le_bytes([region[0], region[1]]), region[8..16].to_vec());
                 if kind == ItemType::Efi.code() {
                     let name = |op: &[u8]| String::from_utf8_lossy(op).trim_end_matches('\0').to_owned();
@@ -290,14 +294,14 @@ impl CommitTarget for Intents {
     fn end(&self, ticket: Ticket) {
         self.inner.end(ticket);
     }
-    fn written_past_log(&self) {
-        self.inner.written_past_log();
+    fn note_unlogged_write(&self) {
+        self.inner.note_unlogged_write();
     }
     fn force(&self) -> Result<(), Error> {
         self.inner.force()
     }
-    fn release_freed(&self) -> Result<(), Error> {
-        self.inner.release_freed()
+    fn flush_busy(&self) -> Result<(), Error> {
+        self.inner.flush_busy()
     }
     fn is_near_tail(&self, lsn: Lsn) -> bool {
         self.inner.is_near_tail(lsn)
@@ -319,7 +323,7 @@ impl CommitTarget for Intents {
 fn what_is_logged_anew_stays_before_what_must_come_after_it() {
     let bench = Bench::new();
     let intents = Arc::new(Intents {
-        inner: Unlogged::new(None),
+        inner: NoJournal::new(None),
         unanswered: Mutex::default(),
         after_each: Mutex::default(),
     });

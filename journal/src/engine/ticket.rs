@@ -4,13 +4,13 @@
 //! A ticket never goes below zero: `Ticket::charge` refuses, and the volume is shut down, because what a transaction
 //! logs beyond its reservation might not fit into the log.
 
-use super::halt::Halt;
-use super::sizes::Sizes;
-use super::target::{LogReservation, Ticket};
+use super::commit_target::{LogReservation, Ticket};
+use super::shutdown::Shutdown;
+use super::sizes::LogSizes;
 
 /// What the journal keeps of a ticket beside what is left of it.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct TicketAccount {
     /// All that one transaction of the chain reserves.
     pub unit: u64,
     /// The records that one transaction's bytes may need, of which it pays the headers.
@@ -26,11 +26,11 @@ fn with_headers(bytes: u32) -> u64 {
 
 impl Ticket {
     /// The ticket of a chain of transactions of which `count`, at least one, are reserved at once.
-    pub(super) fn of_log(sizes: &Sizes, reservation: LogReservation, count: u32) -> Self {
+    pub(super) fn of_log(sizes: &LogSizes, reservation: LogReservation, count: u32) -> Self {
         let bytes = with_headers(reservation.bytes);
         let records = sizes.records(bytes);
         let unit = sizes.with_records(bytes, records);
-        let account = Account { unit, records };
+        let account = TicketAccount { unit, records };
         Self { reservation, left: unit, rolls_left: count.max(1) - 1, account }
     }
 
@@ -40,9 +40,9 @@ impl Ticket {
     }
 
     /// Takes `bytes` for the log.
-    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), Halt> {
+    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), Shutdown> {
         let Some(left) = self.left.checked_sub(bytes) else {
-            return Err(Halt::Because(format!(
+            return Err(Shutdown::Because(format!(
                 "a transaction takes {bytes} bytes of the log and has {} left of the {} that it reserved for {} bytes \
                  of items",
                 self.left, self.account.unit, self.reservation.bytes

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - A buffer is locked from the moment it joins until the transaction ends (or rolls, unless it is held).
-//! - Bytes change only through [`Edit::bytes_mut`], which notes the chunks; nothing else of a buffer is logged.
+//! - Bytes change only through [`JoinedBuffer::bytes_mut`], which notes the chunks; nothing else of a buffer is logged.
 //! - A transaction ends by a commit; or, if it changed nothing, by being dropped. One that changed something and is
 //!   dropped shuts the volume down.
 //! - One of which a part failed after something had been changed is never committed ([`Transaction::settle`]).
@@ -23,15 +23,16 @@ use base::recycled::{Recycle, Recycled};
 use format::damage::Damage;
 use format::log::item::ItemType;
 
-use super::buffer::{Buffer, BufferGuard, Extent, Segments, State};
+use super::buffer::{Buffer, BufferExtents, BufferGuard, DiskExtent, State};
 use super::cache::BufferCache;
-use super::commits::{Commits, Plain};
-use super::defer::{self, Adopted, Deferred, Group};
-pub use super::edit::Edit;
+use super::commit_target::{BusyExtent, CommitTarget, LogReservation, Ticket, TransactionContext};
+use super::defer::{self, DeferredOperation, PendingOperations, RecoveredIntent};
 use super::error::Error;
-use super::item::{Grown, LogItem, Moment};
+use super::item::{CommitPosition, LogItem, VectorGrowth};
+use super::joined_buffer::JoinedBuffer;
 use super::regions::Regions;
-use super::target::{Base, BusyExtent, CommitTarget, LogReservation, Ticket};
+use super::transaction_items::{OneShotItem, TransactionItems};
+use super::tuning::{MAX_RECYCLED_CAPACITY, USUAL_BUFFERS};
 
 /// A buffer within one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,37 +46,32 @@ pub trait Loggable {
     fn is_dirty(&self) -> bool;
     /// Logs everything of it that changed and is not stable at home, by
     /// [`ItemCore::log_regions`](super::item::ItemCore::log_regions).
-    fn log(&mut self, at: Moment) -> Grown;
+    fn log(&mut self, at: CommitPosition) -> VectorGrowth;
     /// The same as what it is: deferred operations find what they work on among all that is locked.
-    fn any(&mut self) -> &mut dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// Buffers of most transactions.
-const USUAL: usize = 8;
-/// A transaction of more does not leave its memory to the next.
-const MOST_KEPT: usize = 64;
-
 thread_local! {
-    static SPARE: Cell<Option<Box<Work>>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<TransactionState>>> = const { Cell::new(None) };
 }
 
 /// One change of a volume. See the module.
 pub struct Transaction {
-    base: Arc<Base>,
+    base: Arc<TransactionContext>,
     /// In memory that the thread's next transaction begins with.
-    pub(super) work: Recycled<Work>,
+    pub(super) work: Recycled<TransactionState>,
 }
 
 /// What a transaction has done so far.
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct TransactionState {
     ticket: Option<Ticket>,
     /// One that was unlocked early leaves its place empty.
-    buffers: Vec<Option<Edit>>,
-    items: Vec<Plain>,
+    buffers: Vec<Option<JoinedBuffer>>,
+    items: Vec<OneShotItem>,
     busy: Vec<BusyExtent>,
-    pub(super) deferred: Vec<Box<dyn Deferred>>,
-    pub(super) resumed: Vec<Group>,
+    pub(super) deferred: Vec<Box<dyn DeferredOperation>>,
+    pub(super) resumed: Vec<PendingOperations>,
     /// How often buffers were let go that the caller has not named.
     epoch: u32,
     /// An earlier transaction of the chain was committed: what follows must be committed too.
@@ -84,7 +80,7 @@ pub(super) struct Work {
     failed: bool,
 }
 
-impl Recycle for Work {
+impl Recycle for TransactionState {
     fn spare() -> &'static LocalKey<Cell<Option<Box<Self>>>> {
         &SPARE
     }
@@ -104,7 +100,7 @@ impl Recycle for Work {
             self.deferred.capacity(),
             self.resumed.capacity(),
         ];
-        lists.iter().all(|capacity| *capacity <= MOST_KEPT)
+        lists.iter().all(|capacity| *capacity <= MAX_RECYCLED_CAPACITY)
     }
 }
 
@@ -118,24 +114,24 @@ impl Transaction {
         cache: &Arc<BufferCache>,
         reservation: LogReservation,
     ) -> Result<Self, Error> {
-        Self::begin_on(&Base::new(target, cache), reservation)
+        Self::begin_on(&TransactionContext::new(target, cache), reservation)
     }
 
     /// The same without an allocation, and without a reference count that all CPUs share: see
-    /// [`Bases`](super::target::Bases).
+    /// [`TransactionContexts`](super::commit_target::Bases).
     ///
     /// # Errors
     /// As [`CommitTarget::begin`].
-    pub fn begin_on(base: &Arc<Base>, reservation: LogReservation) -> Result<Self, Error> {
+    pub fn begin_on(base: &Arc<TransactionContext>, reservation: LogReservation) -> Result<Self, Error> {
         let ticket = base.target.begin(reservation)?;
         Ok(Self::with(Arc::clone(base), Some(ticket)))
     }
 
     /// A change whose log space is reserved already.
-    pub(super) fn with(base: Arc<Base>, ticket: Option<Ticket>) -> Self {
-        let mut work = Recycled::<Work>::new();
+    pub(super) fn with(base: Arc<TransactionContext>, ticket: Option<Ticket>) -> Self {
+        let mut work = Recycled::<TransactionState>::new();
         if work.buffers.capacity() == 0 {
-            work.buffers.reserve(USUAL);
+            work.buffers.reserve(USUAL_BUFFERS);
         }
         work.ticket = ticket;
         Self { base, work }
@@ -143,11 +139,11 @@ impl Transaction {
 
     /// A context for looking only: it holds no log space, and what is changed in it shuts the volume down.
     pub fn reader(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Self {
-        Self::reader_on(&Base::new(target, cache))
+        Self::reader_on(&TransactionContext::new(target, cache))
     }
 
     /// The same on a CPU's base.
-    pub fn reader_on(base: &Arc<Base>) -> Self {
+    pub fn reader_on(base: &Arc<TransactionContext>) -> Self {
         Self::with(Arc::clone(base), None)
     }
 
@@ -158,7 +154,7 @@ impl Transaction {
     #[track_caller]
     pub fn read(
         &mut self,
-        at: impl Into<Segments>,
+        at: impl Into<BufferExtents>,
         rank: Rank,
         verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
     ) -> Result<BufferId, Error> {
@@ -176,7 +172,7 @@ impl Transaction {
     /// As [`read`](Self::read).
     pub fn try_read(
         &mut self,
-        at: impl Into<Segments>,
+        at: impl Into<BufferExtents>,
         rank: Rank,
         verify: impl FnOnce(&[u8]) -> Result<(), Damage>,
     ) -> Result<Option<BufferId>, Error> {
@@ -193,17 +189,17 @@ impl Transaction {
     /// # Errors
     /// [`Error::Damaged`] where the cache has a buffer of another length at this address that is in use.
     #[track_caller]
-    pub fn fresh(&mut self, at: impl Into<Segments>, rank: Rank) -> Result<BufferId, Error> {
+    pub fn fresh(&mut self, at: impl Into<BufferExtents>, rank: Rank) -> Result<BufferId, Error> {
         let at = at.into();
         let id = match self.joined(&at) {
             Some(id) => id,
             None => {
-                self.make_way(&at)?;
+                self.drop_stale_buffer(&at)?;
                 let guard = self.base.cache.lock(&at, rank)?;
                 self.join(guard)?
             }
         };
-        let edit = self.edit(id);
+        let edit = self.buffer_mut(id);
         let zeros = edit.guard.state() == State::Empty;
         edit.guard.change_rank(rank);
         edit.guard.reset(State::Valid);
@@ -215,11 +211,11 @@ impl Transaction {
     }
 
     /// Makes the cache forget a buffer of another shape whose block was freed, and is about to be another's.
-    fn make_way(&self, at: &Segments) -> Result<(), Error> {
-        if !self.base.cache.forget_freed(at) {
+    fn drop_stale_buffer(&self, at: &BufferExtents) -> Result<(), Error> {
+        if !self.base.cache.drop_stale(at) {
             self.base.target.force()?;
             // It is in use where it is still pinned: locking it says so.
-            let _ = self.base.cache.forget_freed(at);
+            let _ = self.base.cache.drop_stale(at);
         }
         Ok(())
     }
@@ -232,12 +228,12 @@ impl Transaction {
         let guard = match buffer.try_into_lock() {
             Ok(guard) => guard,
             Err(buffer) => {
-                let is = |edit: &Option<Edit>| {
+                let is = |edit: &Option<JoinedBuffer>| {
                     edit.as_ref().is_some_and(|edit| Arc::ptr_eq(edit.buffer(), &buffer))
                 };
                 if let Some(at) = self.work.buffers.iter().position(is) {
                     let id = BufferId(at as u32); // a transaction has some dozens
-                    return (self.edit(id).guard.state() == State::Valid).then_some(id);
+                    return (self.buffer_mut(id).guard.state() == State::Valid).then_some(id);
                 }
                 buffer.into_lock()
             }
@@ -248,9 +244,10 @@ impl Transaction {
         self.join(guard).ok()
     }
 
-    fn joined(&self, at: &Segments) -> Option<BufferId> {
+    fn joined(&self, at: &BufferExtents) -> Option<BufferId> {
         let daddr = at.daddr();
-        let is = |edit: &Option<Edit>| edit.as_ref().is_some_and(|edit| edit.buffer().daddr() == daddr);
+        let is =
+            |edit: &Option<JoinedBuffer>| edit.as_ref().is_some_and(|edit| edit.buffer().daddr() == daddr);
         self.work.buffers.iter().position(is).map(|at| BufferId(at as u32)) // a transaction has some dozens
     }
 
@@ -258,7 +255,7 @@ impl Transaction {
         // A change that was given up half way has shut the volume down before it let go of what it had changed: nobody
         // must take that for damage.
         self.base.target.check()?;
-        self.work.buffers.push(Some(Edit::new(guard)));
+        self.work.buffers.push(Some(JoinedBuffer::new(guard)));
         Ok(BufferId(self.work.buffers.len() as u32 - 1))
     }
 
@@ -268,7 +265,7 @@ impl Transaction {
     /// Where it was released: a handle must not be kept past that.
     #[inline]
     #[track_caller]
-    pub fn edit(&mut self, id: BufferId) -> &mut Edit {
+    pub fn buffer_mut(&mut self, id: BufferId) -> &mut JoinedBuffer {
         match self.work.buffers.get_mut(id.0 as usize) {
             Some(Some(edit)) => edit,
             _ => unreachable!("{id:?} is joined: its handle is not kept past a release or a roll"),
@@ -304,11 +301,11 @@ impl Transaction {
     /// The bytes of `range` in a joined buffer, to be changed and logged.
     ///
     /// # Panics
-    /// As [`edit`](Self::edit) and [`Edit::bytes_mut`].
+    /// As [`edit`](Self::edit) and [`JoinedBuffer::bytes_mut`].
     #[inline]
     #[track_caller]
     pub fn bytes_mut(&mut self, id: BufferId, range: Range<usize>) -> &mut [u8] {
-        self.edit(id).bytes_mut(range)
+        self.buffer_mut(id).bytes_mut(range)
     }
 
     /// Two joined buffers at once.
@@ -316,7 +313,7 @@ impl Transaction {
     /// # Panics
     /// As [`edit`](Self::edit), and where both are the same.
     #[track_caller]
-    pub fn pair(&mut self, first: BufferId, second: BufferId) -> (&mut Edit, &mut Edit) {
+    pub fn pair(&mut self, first: BufferId, second: BufferId) -> (&mut JoinedBuffer, &mut JoinedBuffer) {
         match self.work.buffers.get_disjoint_mut([first.0 as usize, second.0 as usize]) {
             Ok([Some(first), Some(second)]) => (first, second),
             _ => unreachable!("{first:?} and {second:?} are joined, and not the same"),
@@ -325,18 +322,18 @@ impl Transaction {
 
     /// The block was freed: the log tells recovery to replay nothing into it, and the buffer is not written.
     pub fn invalidate(&mut self, id: BufferId) {
-        self.edit(id).invalidate();
+        self.buffer_mut(id).invalidate();
     }
 
     /// The buffer's bytes are not logged, but written home before the log passes this transaction: for blocks that
     /// another item can make again.
     pub fn ordered(&mut self, id: BufferId) {
-        self.edit(id).order();
+        self.buffer_mut(id).order();
     }
 
     /// The buffer holds inodes: only their unlinked links are logged.
     pub fn inode_buffer(&mut self, id: BufferId) {
-        self.edit(id).guard.inodes = true;
+        self.buffer_mut(id).guard.inodes = true;
     }
 
     /// Unlocks a buffer that this transaction did not change; otherwise nothing happens.
@@ -377,12 +374,12 @@ impl Transaction {
 
     /// The buffer stays locked and joined when the transaction rolls.
     pub fn hold(&mut self, id: BufferId) {
-        self.edit(id).held = true;
+        self.buffer_mut(id).held = true;
     }
 
     /// Ends [`hold`](Self::hold): the next roll unlocks the buffer.
     pub fn unhold(&mut self, id: BufferId) {
-        self.edit(id).held = false;
+        self.buffer_mut(id).held = false;
     }
 
     /// Writes a block that is not logged (a value of an extended attribute) to its place at once: it is stable before
@@ -391,11 +388,11 @@ impl Transaction {
     /// # Errors
     /// [`Error::Device`].
     #[track_caller]
-    pub fn write_now(&mut self, at: Extent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write_now(&mut self, at: DiskExtent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
         self.base.target.check()?;
-        self.make_way(&at.into())?;
+        self.drop_stale_buffer(&at.into())?;
         self.base.cache.write_now(at, rank, bytes)?;
-        self.base.target.written_past_log();
+        self.base.target.note_unlogged_write();
         Ok(())
     }
 
@@ -406,7 +403,7 @@ impl Transaction {
 
     /// Logs an item that has no lock of its own, once.
     pub fn log_item(&mut self, item: Arc<dyn LogItem>, regions: Regions) {
-        self.work.items.push(Plain { item, regions: Some(regions) });
+        self.work.items.push(OneShotItem { item, regions: Some(regions) });
     }
 
     /// Blocks were freed that must not be used again before this is stable.
@@ -415,17 +412,17 @@ impl Transaction {
     }
 
     /// To be done after this transaction, in one of its own, even if the machine stops in between.
-    pub fn defer(&mut self, operation: Box<dyn Deferred>) {
+    pub fn defer(&mut self, operation: Box<dyn DeferredOperation>) {
         self.work.deferred.push(operation);
     }
 
     /// To be done at the commit, as an intent asks that is in the log already; its done item goes with it.
-    pub fn resume(&mut self, intent: Adopted, operations: Vec<Box<dyn Deferred>>) {
+    pub fn finish_intent(&mut self, intent: RecoveredIntent, operations: Vec<Box<dyn DeferredOperation>>) {
         self.work.resumed.push(intent.group(operations));
     }
 
     /// What an intent asks for that is in the log already was done in this transaction: its done item goes with it.
-    pub fn answer(&mut self, intent: Adopted, done: ItemType) {
+    pub fn log_done(&mut self, intent: RecoveredIntent, done: ItemType) {
         intent.done(self, done);
     }
 
@@ -435,7 +432,7 @@ impl Transaction {
 
     /// Whether something was changed.
     pub fn is_dirty(&self) -> bool {
-        !self.work.items.is_empty() || self.work.buffers.iter().flatten().any(Edit::is_dirty)
+        !self.work.items.is_empty() || self.work.buffers.iter().flatten().any(JoinedBuffer::is_dirty)
     }
 
     /// Ends a part of the change that worked on what is `locked`, and passes its outcome on. Where it failed and
@@ -519,12 +516,12 @@ impl Transaction {
     /// Commits; `again`: what stays locked too, though it did not change, if the log still needs an older record of it.
     fn write_out(&mut self, locked: &mut [&mut dyn Loggable], again: bool) -> Result<(), Error> {
         self.expect_whole()?;
-        let Work { ticket, items, buffers, busy, .. } = &mut *self.work;
+        let TransactionState { ticket, items, buffers, busy, .. } = &mut *self.work;
         let Some(ticket) = ticket else {
             debug_assert!(!self.is_dirty(), "a reader changed something");
             return Ok(());
         };
-        let commits = Commits { items, buffers, locked, again, busy };
+        let commits = TransactionItems { items, buffers, locked, again, busy };
         if commits.is_empty() {
             return Ok(());
         }

@@ -9,25 +9,27 @@ use format::metadata_header::HeaderLayout;
 use format::ondisk::{OnDisk, U16};
 use format::superblock::Superblock;
 
+use super::lsn_check::DiskState;
 use super::order;
-use super::replay::{At, Context, Failure, FirstPass, Outcome, Replay, Target};
+use super::replay::{
+    AtPlace, FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayTarget,
+};
 use super::split;
-use super::trust::Found;
-use crate::assemble::RawItem;
+use crate::assemble::RawLogItem;
 
 const NAME: &str = "buffer log item";
 
 /// A buffer.
 pub struct BufferReplay;
 
-impl Replay for BufferReplay {
-    fn order(&self, item: &RawItem<'_>) -> order::Place {
+impl ReplayItem for BufferReplay {
+    fn order(&self, item: &RawLogItem<'_>) -> order::ReplayOrder {
         // An item that cannot be decoded fails in any place.
         let flags = BufferFormat::parse(item.region(0)).map_or(0, |format| format.flags);
-        order::place(item.kind, flags)
+        order::order_of(item.kind, flags)
     }
 
-    fn first_pass(&self, item: &RawItem<'_>, state: &mut FirstPass) -> Result<(), Failure> {
+    fn first_pass(&self, item: &RawLogItem<'_>, state: &mut FirstPass) -> Result<(), ReplayFailure> {
         let format = BufferFormat::parse(item.region(0))?;
         if format.is_cancel() {
             state.cancelled.add(format.daddr, format.sectors);
@@ -35,24 +37,28 @@ impl Replay for BufferReplay {
         Ok(())
     }
 
-    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
+    fn second_pass(
+        &self,
+        item: &RawLogItem<'_>,
+        context: &mut ReplayContext<'_>,
+    ) -> Result<ReplayOutcome, ReplayFailure> {
         let format = BufferFormat::parse(item.region(0))?;
         if format.is_cancel() {
             context.cancelled.pass(format.daddr, format.sectors);
-            return Ok(Outcome::Replayed);
+            return Ok(ReplayOutcome::Replayed);
         }
         if context.cancelled.contains(format.daddr, format.sectors) {
-            return Ok(Outcome::Cancelled);
+            return Ok(ReplayOutcome::Cancelled);
         }
         if format.is_quota() {
-            return Ok(Outcome::Quota);
+            return Ok(ReplayOutcome::Quota);
         }
         let place = Place::daddr(format.daddr);
         if format.sectors == 0 {
-            return Err(Failure::Damage(place, Damage::new(NAME, "len", "at least 1 sector", 0)));
+            return Err(ReplayFailure::Damage(place, Damage::new(NAME, "len", "at least 1 sector", 0)));
         }
         if format.is_inode_buffer() {
-            return unlinked_links(item, &format, context).map(|()| Outcome::Replayed);
+            return unlinked_links(item, &format, context).map(|()| ReplayOutcome::Replayed);
         }
         replay(item, &format, context)
     }
@@ -60,16 +66,16 @@ impl Replay for BufferReplay {
 
 /// Replays a buffer as a whole.
 fn replay(
-    item: &RawItem<'_>,
+    item: &RawLogItem<'_>,
     format: &BufferFormat<'_>,
-    context: &mut Context<'_>,
-) -> Result<Outcome, Failure> {
+    context: &mut ReplayContext<'_>,
+) -> Result<ReplayOutcome, ReplayFailure> {
     let (daddr, place) = (format.daddr, Place::daddr(format.daddr));
     // The stamps of a piece are those of the whole block: by itself it cannot be judged.
     if !split::is_piece(format.kind(), format.bytes(), &context.geometry) {
-        let found = Found::block(context.buffers.get(daddr, format.bytes())?, &context.geometry, daddr);
-        if !context.judge(Target::Buffer(daddr), found).is_replayed() {
-            return Ok(Outcome::Newer);
+        let found = DiskState::block(context.buffers.get(daddr, format.bytes())?, &context.geometry, daddr);
+        if !context.judge(ReplayTarget::Buffer(daddr), found).is_replayed() {
+            return Ok(ReplayOutcome::Newer);
         }
     }
     let mut bytes = context.buffers.get(daddr, format.bytes())?.to_vec();
@@ -85,14 +91,14 @@ fn replay(
     if format.kind() == BufferKind::Superblock && daddr == Daddr(0) {
         superblock(&bytes, context).at(place)?;
     }
-    Ok(Outcome::Replayed)
+    Ok(ReplayOutcome::Replayed)
 }
 
 /// Calls `copy` with each piece of logged bytes and where in the buffer it belongs.
 ///
 /// A run of changed chunks is one region, or several where it crossed what the writer held in separate pages.
 fn for_each_piece<'a>(
-    item: &RawItem<'a>,
+    item: &RawLogItem<'a>,
     format: &BufferFormat<'_>,
     mut copy: impl FnMut(usize, &'a [u8]),
 ) -> Result<(), Damage> {
@@ -115,7 +121,7 @@ fn for_each_piece<'a>(
 }
 
 /// Gives a block its LSN and checksum.
-fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut Context<'_>) -> Result<(), Damage> {
+fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut ReplayContext<'_>) -> Result<(), Damage> {
     use BufferKind::{AttrRemote, Inodes, Untold};
     let (kind, lsn) = (format.kind(), context.lsn);
     match kind {
@@ -158,7 +164,7 @@ fn seal_inodes(bytes: &mut [u8], size: usize) -> Result<(), Damage> {
 }
 
 /// The volume's shape may have changed: it was grown.
-fn superblock(bytes: &[u8], context: &mut Context<'_>) -> Result<(), Damage> {
+fn superblock(bytes: &[u8], context: &mut ReplayContext<'_>) -> Result<(), Damage> {
     context.report.superblock_replayed = true;
     match Superblock::parse(bytes) {
         Ok(superblock) => {
@@ -171,10 +177,10 @@ fn superblock(bytes: &[u8], context: &mut Context<'_>) -> Result<(), Damage> {
 
 /// Replays the links of unlinked inodes: all else of an inode is logged as an inode.
 fn unlinked_links(
-    item: &RawItem<'_>,
+    item: &RawLogItem<'_>,
     format: &BufferFormat<'_>,
-    context: &mut Context<'_>,
-) -> Result<(), Failure> {
+    context: &mut ReplayContext<'_>,
+) -> Result<(), ReplayFailure> {
     const LINK: usize = std::mem::offset_of!(RawInode, next_unlinked);
     let size = context.geometry.inode_size as usize;
     let place = Place::daddr(format.daddr);
@@ -191,7 +197,7 @@ fn unlinked_links(
     for (start, link) in links {
         if link == [0; 4] {
             let damage = Damage::new(NAME, "next_unlinked", "an inode or all ones", 0);
-            return Err(Failure::Damage(place, damage));
+            return Err(ReplayFailure::Damage(place, damage));
         }
         let Some(slot) = bytes.get_mut(start..start + size) else { continue };
         // A checksum that was wrong stays wrong: this link must not make a damaged inode look whole.

@@ -1,10 +1,10 @@
 //! The target's blocks in memory while the log is replayed into them.
 //!
 //! # Invariants
-//! Buffers that are held never overlap: one that would is written back and dropped first, so that a block that changed
-//! its size between two items is never seen twice. What is written back is always a state between two items, and each
-//! block in it has the checksum and LSN of its last change; so a crash of an in-place recovery leaves what another
-//! recovery can start from.
+//! ReplayBuffers that are cached never overlap: one that would is written back and dropped first, so that a block that
+//! changed its size between two items is never seen twice. What is written back is always a state between two items,
+//! and each block in it has the checksum and LSN of its last change; so a crash of an in-place recovery leaves what
+//! another recovery can start from.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ const MAX_SECTORS: u64 = 256;
 
 /// One buffer.
 #[derive(Debug)]
-struct Held {
+struct CachedBlock {
     bytes: Vec<u8>,
     dirty: bool,
 }
 
 /// The blocks.
-pub struct Buffers<'a> {
+pub struct ReplayBuffers<'a> {
     target: &'a dyn Device,
-    held: BTreeMap<u64, Held>,
+    cached: BTreeMap<u64, CachedBlock>,
     bytes: usize,
-    most_bytes: usize,
+    max_bytes: usize,
     written: u64,
 }
 
-impl<'a> Buffers<'a> {
-    /// Over a device; about `most_bytes` are held before they are written.
-    pub fn new(target: &'a dyn Device, most_bytes: usize) -> Self {
-        Self { target, held: BTreeMap::new(), bytes: 0, most_bytes, written: 0 }
+impl<'a> ReplayBuffers<'a> {
+    /// Over a device; about `max_bytes` are cached before they are written.
+    pub fn new(target: &'a dyn Device, max_bytes: usize) -> Self {
+        Self { target, cached: BTreeMap::new(), bytes: 0, max_bytes, written: 0 }
     }
 
     /// A buffer of so many bytes, as it is now: whole sectors, at most 128 KiB.
@@ -44,43 +44,43 @@ impl<'a> Buffers<'a> {
 
     /// The same, to be changed. The caller leaves it sealed.
     pub fn get_mut(&mut self, daddr: Daddr, bytes: usize) -> Result<&mut [u8], DeviceError> {
-        let held = self.load(daddr, bytes)?;
-        held.dirty = true;
-        Ok(&mut held.bytes)
+        let cached = self.load(daddr, bytes)?;
+        cached.dirty = true;
+        Ok(&mut cached.bytes)
     }
 
-    fn load(&mut self, daddr: Daddr, bytes: usize) -> Result<&mut Held, DeviceError> {
+    fn load(&mut self, daddr: Daddr, bytes: usize) -> Result<&mut CachedBlock, DeviceError> {
         let at = daddr.get();
-        if self.held.get(&at).is_none_or(|held| held.bytes.len() != bytes) {
+        if self.cached.get(&at).is_none_or(|cached| cached.bytes.len() != bytes) {
             self.drop_overlapping(at, bytes)?;
-            if self.bytes.saturating_add(bytes) > self.most_bytes {
+            if self.bytes.saturating_add(bytes) > self.max_bytes {
                 self.write_back()?;
-                self.held.clear();
+                self.cached.clear();
                 self.bytes = 0;
             }
             let mut loaded = vec![0; bytes];
             self.target.read_at(at.saturating_mul(BLOCK_BYTES as u64), &mut loaded)?;
             self.bytes += bytes;
-            self.held.insert(at, Held { bytes: loaded, dirty: false });
+            self.cached.insert(at, CachedBlock { bytes: loaded, dirty: false });
         }
         // Present: either it was, or it was inserted above.
-        Ok(self.held.entry(at).or_insert_with(|| Held { bytes: vec![0; bytes], dirty: false }))
+        Ok(self.cached.entry(at).or_insert_with(|| CachedBlock { bytes: vec![0; bytes], dirty: false }))
     }
 
     /// Writes back and forgets what shares a sector with a range.
     fn drop_overlapping(&mut self, at: u64, bytes: usize) -> Result<(), DeviceError> {
         let end = at.saturating_add((bytes / BLOCK_BYTES) as u64);
         let overlapping: Vec<u64> = self
-            .held
+            .cached
             .range(at.saturating_sub(MAX_SECTORS)..end)
-            .filter(|(start, held)| **start + (held.bytes.len() / BLOCK_BYTES) as u64 > at)
+            .filter(|(start, cached)| **start + (cached.bytes.len() / BLOCK_BYTES) as u64 > at)
             .map(|(start, _)| *start)
             .collect();
         for start in overlapping {
-            let Some(held) = self.held.remove(&start) else { continue };
-            self.bytes -= held.bytes.len();
-            if held.dirty {
-                self.write(start, &held.bytes)?;
+            let Some(cached) = self.cached.remove(&start) else { continue };
+            self.bytes -= cached.bytes.len();
+            if cached.dirty {
+                self.write(start, &cached.bytes)?;
             }
         }
         Ok(())
@@ -94,9 +94,13 @@ impl<'a> Buffers<'a> {
 
     /// Writes every changed buffer, in the order of the disk. They stay in memory.
     pub fn write_back(&mut self) -> Result<(), DeviceError> {
-        for (at, held) in self.held.iter_mut().filter(|(_, held)| held.dirty) {
-            self.target.write_at(at.saturating_mul(BLOCK_BYTES as u64), &held.bytes, Durability::Buffered)?;
-            held.dirty = false;
+        for (at, cached) in self.cached.iter_mut().filter(|(_, cached)| cached.dirty) {
+            self.target.write_at(
+                at.saturating_mul(BLOCK_BYTES as u64),
+                &cached.bytes,
+                Durability::Buffered,
+            )?;
+            cached.dirty = false;
             self.written += 1;
         }
         Ok(())
@@ -108,9 +112,12 @@ impl<'a> Buffers<'a> {
     }
 }
 
-impl std::fmt::Debug for Buffers<'_> {
+impl std::fmt::Debug for ReplayBuffers<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Buffers").field("held", &self.held.len()).field("written", &self.written).finish()
+        f.debug_struct("ReplayBuffers")
+            .field("cached", &self.cached.len())
+            .field("written", &self.written)
+            .finish()
     }
 }
 
@@ -122,7 +129,7 @@ mod tests {
     #[test]
     fn a_buffer_of_another_size_sees_what_was_written_before() {
         let device = MemoryDevice::new(1 << 20);
-        let mut buffers = Buffers::new(&device, 1 << 16);
+        let mut buffers = ReplayBuffers::new(&device, 1 << 16);
         buffers.get_mut(Daddr(8), 4096).unwrap().fill(7);
         assert!(buffers.get(Daddr(0), 8192).unwrap()[4096..].iter().all(|byte| *byte == 7));
         buffers.get_mut(Daddr(15), 512).unwrap().fill(9);
@@ -136,7 +143,7 @@ mod tests {
     #[test]
     fn a_full_memory_is_written_and_read_again() {
         let device = MemoryDevice::new(1 << 20);
-        let mut buffers = Buffers::new(&device, 8192);
+        let mut buffers = ReplayBuffers::new(&device, 8192);
         for n in 0..16u8 {
             buffers.get_mut(Daddr(u64::from(n) * 8), 4096).unwrap().fill(n);
         }

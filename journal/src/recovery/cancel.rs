@@ -1,4 +1,4 @@
-//! Cancelled buffers: blocks that were freed while changes to them were still only in the log.
+//! CancelledBuffers buffers: blocks that were freed while changes to them were still only in the log.
 //!
 //! Nothing that was logged of such a buffer before its cancellation may be replayed: the blocks may long hold something
 //! else, even file data, which no log item tells of. The first pass counts the cancellations of each buffer; the
@@ -13,11 +13,11 @@ const MAX_SECTORS: u64 = (format::log::buffer::MAX_BYTES / format::log::BLOCK_BY
 
 /// Cancellations still ahead, by buffer: address and sectors.
 #[derive(Debug, Default)]
-pub struct Cancelled {
+pub struct CancelledBuffers {
     ahead: BTreeMap<(Daddr, u16), u32>,
 }
 
-impl Cancelled {
+impl CancelledBuffers {
     /// Counts a cancellation.
     pub fn add(&mut self, daddr: Daddr, sectors: u16) {
         *self.ahead.entry((daddr, sectors)).or_default() += 1;
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_cancelled_until_its_last_cancellation_is_passed() {
-        let mut cancelled = Cancelled::default();
+        let mut cancelled = CancelledBuffers::default();
         cancelled.add(Daddr(80), 8);
         cancelled.add(Daddr(80), 8);
         assert!(cancelled.contains(Daddr(80), 8));
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn overlaps_are_found_from_both_sides() {
-        let mut cancelled = Cancelled::default();
+        let mut cancelled = CancelledBuffers::default();
         cancelled.add(Daddr(100), 32);
         for (daddr, sectors, expected) in [
             (68, 32, false),

@@ -8,8 +8,8 @@ use format::ondisk::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::order;
-use super::replay::{At, Context, Failure, Outcome, Replay, Target};
-use crate::assemble::RawItem;
+use super::replay::{AtPlace, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayTarget};
+use crate::assemble::RawLogItem;
 
 /// Inode creation.
 pub struct InodeCreateReplay;
@@ -18,12 +18,16 @@ pub struct InodeCreateReplay;
 /// hint for which pieces of the run to hold together.
 const CLUSTER_BYTES: usize = 16 << 10;
 
-impl Replay for InodeCreateReplay {
-    fn order(&self, item: &RawItem<'_>) -> order::Place {
-        order::place(item.kind, 0)
+impl ReplayItem for InodeCreateReplay {
+    fn order(&self, item: &RawLogItem<'_>) -> order::ReplayOrder {
+        order::order_of(item.kind, 0)
     }
 
-    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
+    fn second_pass(
+        &self,
+        item: &RawLogItem<'_>,
+        context: &mut ReplayContext<'_>,
+    ) -> Result<ReplayOutcome, ReplayFailure> {
         let create = InodeCreate::parse(item.region(0))?;
         let place = Place::block(create.ag, create.block);
         create.verify(&context.geometry).at(place)?;
@@ -31,7 +35,7 @@ impl Replay for InodeCreateReplay {
         let start = geometry.ag_block_daddr(create.ag, create.block);
         let bytes = (create.blocks as usize) << geometry.block_log; // one chunk: at most 128 KiB
         if context.cancelled.touches(start, (bytes / 512) as u64) {
-            return Ok(Outcome::Cancelled);
+            return Ok(ReplayOutcome::Cancelled);
         }
         let Some(first) = geometry.first_ag_ino(create.block) else {
             let damage = format::Damage::new(
@@ -40,7 +44,7 @@ impl Replay for InodeCreateReplay {
                 "a block that can hold inodes",
                 create.block,
             );
-            return Err(Failure::Damage(place, damage));
+            return Err(ReplayFailure::Damage(place, damage));
         };
         let run = inodes(&create, first, context);
         let piece = CLUSTER_BYTES.max(context.geometry.block_size as usize);
@@ -49,12 +53,12 @@ impl Replay for InodeCreateReplay {
             let daddr = Daddr(start.get() + n * step / 512);
             context.buffers.get_mut(daddr, bytes.len())?.copy_from_slice(bytes);
         }
-        Ok(Outcome::Replayed)
+        Ok(ReplayOutcome::Replayed)
     }
 }
 
 /// The bytes of the run. What these inodes were before counts no more.
-fn inodes(create: &InodeCreate, first: AgIno, context: &mut Context<'_>) -> Vec<u8> {
+fn inodes(create: &InodeCreate, first: AgIno, context: &mut ReplayContext<'_>) -> Vec<u8> {
     let size = context.geometry.inode_size as usize;
     let mut run = vec![0; create.count as usize * size];
     for (n, slot) in (0u32..).zip(run.chunks_exact_mut(size)) {
@@ -72,7 +76,7 @@ fn inodes(create: &InodeCreate, first: AgIno, context: &mut Context<'_>) -> Vec<
             head.copy_from_slice(core.as_bytes());
         }
         format::checksum::store(slot, CRC_OFFSET);
-        context.made_new(Target::Inode(ino));
+        context.made_new(ReplayTarget::Inode(ino));
     }
     run
 }

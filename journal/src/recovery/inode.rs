@@ -7,21 +7,25 @@ use format::log::inode::{InodeFormat, RawLogInode, fields, root_to_disk};
 use format::ondisk::OnDisk;
 use zerocopy::IntoBytes;
 
+use super::lsn_check::DiskState;
 use super::owner;
-use super::replay::{At, Context, Failure, Outcome, Replay, Target};
-use super::trust::Found;
-use crate::assemble::RawItem;
+use super::replay::{AtPlace, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayTarget};
+use crate::assemble::RawLogItem;
 
 const NAME: &str = "inode log item";
 
 /// An inode.
 pub struct InodeReplay;
 
-impl Replay for InodeReplay {
-    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
+impl ReplayItem for InodeReplay {
+    fn second_pass(
+        &self,
+        item: &RawLogItem<'_>,
+        context: &mut ReplayContext<'_>,
+    ) -> Result<ReplayOutcome, ReplayFailure> {
         let format = InodeFormat::parse(item.region(0))?;
         if context.cancelled.contains(format.daddr, format.sectors) {
-            return Ok(Outcome::Cancelled);
+            return Ok(ReplayOutcome::Cancelled);
         }
         let place = Place::ino(format.ino);
         check_home(&format, context).at(place)?;
@@ -30,8 +34,8 @@ impl Replay for InodeReplay {
         if FileType::from_mode(mode) == Some(FileType::Directory) {
             context.split.add_directory(format.ino);
         }
-        let found = Found::inode(&slot, &context.geometry, format.ino);
-        let replayed = context.judge(Target::Inode(format.ino), found).is_replayed();
+        let found = DiskState::inode(&slot, &context.geometry, format.ino);
+        let replayed = context.judge(ReplayTarget::Inode(format.ino), found).is_replayed();
         if replayed {
             rebuild(&mut slot, item, &format, context.lsn).at(place)?;
             write_slot(&format, context, &slot)?;
@@ -40,12 +44,12 @@ impl Replay for InodeReplay {
         if format.fields & (fields::DATA_OWNER | fields::ATTR_OWNER) != 0 {
             owner::change(&slot, &format, context)?;
         }
-        Ok(if replayed { Outcome::Replayed } else { Outcome::Newer })
+        Ok(if replayed { ReplayOutcome::Replayed } else { ReplayOutcome::Newer })
     }
 }
 
 /// Checks that the item says of this inode that it lies where its number puts it.
-fn check_home(format: &InodeFormat, context: &Context<'_>) -> Result<(), Damage> {
+fn check_home(format: &InodeFormat, context: &ReplayContext<'_>) -> Result<(), Damage> {
     let geometry = &context.geometry;
     let home = geometry.split_ino(format.ino).map(|(ag, within)| {
         geometry.ag_block_offset(ag, geometry.ag_ino_block(within))
@@ -64,7 +68,7 @@ fn check_home(format: &InodeFormat, context: &Context<'_>) -> Result<(), Damage>
     ))
 }
 
-fn read_slot(format: &InodeFormat, context: &mut Context<'_>) -> Result<Vec<u8>, Failure> {
+fn read_slot(format: &InodeFormat, context: &mut ReplayContext<'_>) -> Result<Vec<u8>, ReplayFailure> {
     let size = context.geometry.inode_size as usize;
     let (start, bytes) = (format.offset as usize, usize::from(format.sectors) * 512);
     let buffer = context.buffers.get(format.daddr, bytes)?;
@@ -73,7 +77,11 @@ fn read_slot(format: &InodeFormat, context: &mut Context<'_>) -> Result<Vec<u8>,
     slot.map(<[u8]>::to_vec).ok_or_else(short).at(Place::ino(format.ino))
 }
 
-fn write_slot(format: &InodeFormat, context: &mut Context<'_>, slot: &[u8]) -> Result<(), Failure> {
+fn write_slot(
+    format: &InodeFormat,
+    context: &mut ReplayContext<'_>,
+    slot: &[u8],
+) -> Result<(), ReplayFailure> {
     let start = format.offset as usize;
     let buffer = context.buffers.get_mut(format.daddr, usize::from(format.sectors) * 512)?;
     if let Some(target) = buffer.get_mut(start..start + slot.len()) {
@@ -83,7 +91,7 @@ fn write_slot(format: &InodeFormat, context: &mut Context<'_>, slot: &[u8]) -> R
 }
 
 /// Makes the inode what the item says.
-fn rebuild(slot: &mut [u8], item: &RawItem<'_>, format: &InodeFormat, lsn: Lsn) -> Result<(), Damage> {
+fn rebuild(slot: &mut [u8], item: &RawLogItem<'_>, format: &InodeFormat, lsn: Lsn) -> Result<(), Damage> {
     let region = item.region(1);
     let logged =
         RawLogInode::view(region).ok_or_else(|| Damage::short(NAME, RawLogInode::SIZE, region.len()))?;

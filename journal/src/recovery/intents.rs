@@ -10,9 +10,9 @@ use format::log::exchange::ExchangeIntent;
 use format::log::intent::{self, CountTarget, FreeTarget, MapTarget};
 use format::log::item::ItemType;
 
-use super::replay::{Context, Failure, Outcome, Replay};
-use crate::assemble::RawItem;
-use crate::item;
+use super::replay::{ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome};
+use crate::assemble::RawLogItem;
+use crate::describe;
 
 /// An intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,12 +24,12 @@ pub struct Intent {
     /// What ties the done item to it.
     pub id: u64,
     /// What it would do.
-    pub body: Body,
+    pub body: IntentOperation,
 }
 
 /// What an intent would do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum IntentOperation {
     /// Free extents. They belong to no file any more.
     Free(Vec<FreeTarget>),
     /// Bring the reverse-mapping tree up to date. No file changes.
@@ -82,20 +82,27 @@ impl AttrChange {
 
 impl Intent {
     /// Decodes an intent; `None` for items that are none.
-    pub fn parse(item: &RawItem<'_>, lsn: Lsn) -> Result<Option<Self>, Damage> {
+    pub fn parse(item: &RawLogItem<'_>, lsn: Lsn) -> Result<Option<Self>, Damage> {
         let region = item.region(0);
         let (id, body) = match item.kind {
-            ItemType::Efi => intent::parse_free(region).map(|(id, list)| (id, Body::Free(list)))?,
-            ItemType::Rui => intent::parse_maps(region).map(|(id, list)| (id, Body::Rmap(list)))?,
-            ItemType::Cui => intent::parse_counts(region).map(|(id, list)| (id, Body::Refcount(list)))?,
-            ItemType::Bui => intent::parse_maps(region).map(|(id, list)| (id, Body::Bmap(list)))?,
+            ItemType::Efi => {
+                intent::parse_free(region).map(|(id, list)| (id, IntentOperation::Free(list)))?
+            }
+            ItemType::Rui => {
+                intent::parse_maps(region).map(|(id, list)| (id, IntentOperation::Rmap(list)))?
+            }
+            ItemType::Cui => {
+                intent::parse_counts(region).map(|(id, list)| (id, IntentOperation::Refcount(list)))?
+            }
+            ItemType::Bui => {
+                intent::parse_maps(region).map(|(id, list)| (id, IntentOperation::Bmap(list)))?
+            }
             ItemType::Attri => {
                 let attr = AttrIntent::parse(item.regions())?;
-                (attr.id, Body::Attr(Box::new(AttrChange::of(&attr))))
+                (attr.id, IntentOperation::Attr(Box::new(AttrChange::of(&attr))))
             }
-            ItemType::Xmi => {
-                ExchangeIntent::parse(region).map(|exchange| (exchange.id, Body::Exchange(exchange)))?
-            }
+            ItemType::Xmi => ExchangeIntent::parse(region)
+                .map(|exchange| (exchange.id, IntentOperation::Exchange(exchange)))?,
             _ => return Ok(None),
         };
         Ok(Some(Self { lsn, kind: item.kind, id, body }))
@@ -104,29 +111,29 @@ impl Intent {
     /// The files whose contents or attributes it could change.
     pub fn files_changed(&self) -> Vec<Ino> {
         match &self.body {
-            Body::Free(_) | Body::Rmap(_) | Body::Refcount(_) => Vec::new(),
-            Body::Bmap(maps) => maps.iter().map(|map| Ino(map.owner)).collect(),
-            Body::Attr(change) => vec![change.ino],
-            Body::Exchange(exchange) => exchange.files.to_vec(),
+            IntentOperation::Free(_) | IntentOperation::Rmap(_) | IntentOperation::Refcount(_) => Vec::new(),
+            IntentOperation::Bmap(maps) => maps.iter().map(|map| Ino(map.owner)).collect(),
+            IntentOperation::Attr(change) => vec![change.ino],
+            IntentOperation::Exchange(exchange) => exchange.files.to_vec(),
         }
     }
 }
 
 impl fmt::Display for Intent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        item::describe_intent(self).fmt(f)
+        describe::intent(self).fmt(f)
     }
 }
 
 /// Intents without a done item so far.
 #[derive(Debug, Default)]
-pub(super) struct Unanswered {
+pub(super) struct PendingIntents {
     /// With their place among all intents of the log.
     intents: BTreeMap<(ItemType, u64), (u64, Intent)>,
     seen: u64,
 }
 
-impl Unanswered {
+impl PendingIntents {
     fn insert(&mut self, intent: Intent) {
         self.intents.insert((intent.kind, intent.id), (self.seen, intent));
         self.seen += 1;
@@ -147,23 +154,31 @@ impl Unanswered {
 /// An intent.
 pub struct IntentReplay;
 
-impl Replay for IntentReplay {
-    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
-        let Some(intent) = Intent::parse(item, context.lsn)? else { return Ok(Outcome::Unsupported) };
+impl ReplayItem for IntentReplay {
+    fn second_pass(
+        &self,
+        item: &RawLogItem<'_>,
+        context: &mut ReplayContext<'_>,
+    ) -> Result<ReplayOutcome, ReplayFailure> {
+        let Some(intent) = Intent::parse(item, context.lsn)? else { return Ok(ReplayOutcome::Unsupported) };
         context.intents.insert(intent);
-        Ok(Outcome::Replayed)
+        Ok(ReplayOutcome::Replayed)
     }
 }
 
 /// A done item of any type.
 pub struct DoneReplay;
 
-impl Replay for DoneReplay {
-    fn second_pass(&self, item: &RawItem<'_>, context: &mut Context<'_>) -> Result<Outcome, Failure> {
-        let Some(kind) = item.kind.answers() else { return Ok(Outcome::Unsupported) };
+impl ReplayItem for DoneReplay {
+    fn second_pass(
+        &self,
+        item: &RawLogItem<'_>,
+        context: &mut ReplayContext<'_>,
+    ) -> Result<ReplayOutcome, ReplayFailure> {
+        let Some(kind) = item.kind.answers() else { return Ok(ReplayOutcome::Unsupported) };
         let id = intent::parse_done(item.region(0))?;
         // An intent before the tail is not known here, and needs not be.
         context.intents.answer(kind, id);
-        Ok(Outcome::Replayed)
+        Ok(ReplayOutcome::Replayed)
     }
 }

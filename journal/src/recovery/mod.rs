@@ -6,12 +6,12 @@
 //! | part | subject |
 //! |---|---|
 //! | [`recover`] | the two passes |
-//! | [`replay`] | [`Replay`], what a type of item does in each pass, and the [`Registry`] of types |
+//! | [`replay`] | [`ReplayItem`], what a type of item does in each pass, and the [`ReplayRegistry`] of types |
 //! | [`order`] | in which order the items of one transaction are replayed |
-//! | [`trust`] | when what lies on disk is newer than the log and stays |
+//! | [`lsn_check`] | when what lies on disk is newer than the log and stays |
 //! | [`cancel`] | buffers that were freed: what was logged of them before is not replayed |
 //! | [`buffers`] | the target's blocks in memory, written back together |
-//! | `buffer`, `inode`, `owner`, `icreate`, `intents`, `named` | the items, type by type |
+//! | `buffer`, `inode`, `owner`, `icreate`, `intents`, `quota` | the items, type by type |
 //! | `split` | directory blocks in several pieces |
 //! | [`report`] | what was done, what was not, and which files intents could still change |
 //!
@@ -30,27 +30,27 @@
 
 pub mod buffers;
 pub mod cancel;
+pub mod lsn_check;
 pub mod order;
 pub mod replay;
 pub mod report;
-pub mod trust;
 
 mod buffer;
 mod icreate;
 mod inode;
 mod intents;
-mod named;
 mod owner;
+mod quota;
 mod split;
 
 use block::Device;
 use format::superblock::Superblock;
 
-pub use intents::{AttrChange, Body, Intent};
-pub use replay::{Context, Failure, FirstPass, Outcome, Registry, Replay};
-pub use report::{Problem, Report, Tally};
+pub use intents::{AttrChange, Intent, IntentOperation};
+pub use replay::{FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayRegistry};
+pub use report::{RecoveryReport, ReplayCounts, ReplayProblem};
 
-use crate::assemble::Transaction;
+use crate::assemble::RecoveredTransaction;
 use crate::error::LogError;
 use crate::journal::Journal;
 
@@ -82,7 +82,7 @@ impl Default for Options {
 /// Replays a journal into `target` and flushes it. A clean journal changes nothing.
 ///
 /// `superblock` is the one that the journal was opened with. A log can change it (a volume that was grown): whoever
-/// goes on reading the target must read it again, as [`Report::superblock_replayed`] tells.
+/// goes on reading the target must read it again, as [`RecoveryReport::superblock_replayed`] tells.
 ///
 /// # Errors
 /// [`LogError::Device`]; [`LogError::Record`] and [`LogError::Transaction`] for a log that is malformed;
@@ -92,22 +92,22 @@ pub fn recover(
     journal: &Journal<'_>,
     superblock: &Superblock,
     target: &dyn Device,
-    registry: &Registry,
+    registry: &ReplayRegistry,
     options: &Options,
-) -> Result<Report, LogError> {
+) -> Result<RecoveryReport, LogError> {
     let mut first = FirstPass::default();
     for transaction in journal.transactions() {
         first_pass(&transaction?, registry, options, &mut first)?;
     }
-    let mut context = Context::new(superblock.geometry.clone(), journal.head(), first, target, options);
+    let mut context = ReplayContext::new(superblock.geometry.clone(), journal.head(), first, target, options);
     let mut transactions = journal.transactions();
     for transaction in &mut transactions {
         second_pass(&transaction?, registry, options, &mut context)?;
     }
     context.report.incomplete_transactions = transactions.incomplete();
     split::seal(&mut context).or_else(|failure| match failure {
-        Failure::Device(error) => Err(LogError::Device(error)),
-        Failure::Damage(..) => Ok(()), // reported as unsealed
+        ReplayFailure::Device(error) => Err(LogError::Device(error)),
+        ReplayFailure::Damage(..) => Ok(()), // reported as unsealed
     })?;
     context.buffers.write_back()?;
     if context.buffers.has_written() {
@@ -117,8 +117,8 @@ pub fn recover(
 }
 
 fn first_pass(
-    transaction: &Transaction,
-    registry: &Registry,
+    transaction: &RecoveredTransaction,
+    registry: &ReplayRegistry,
     options: &Options,
     state: &mut FirstPass,
 ) -> Result<(), LogError> {
@@ -134,30 +134,37 @@ fn first_pass(
 }
 
 fn second_pass(
-    transaction: &Transaction,
-    registry: &Registry,
+    transaction: &RecoveredTransaction,
+    registry: &ReplayRegistry,
     options: &Options,
-    context: &mut Context<'_>,
+    context: &mut ReplayContext<'_>,
 ) -> Result<(), LogError> {
     context.lsn = transaction.lsn;
     context.report.transactions += 1;
     let mut items: Vec<_> = transaction
         .items()
-        .map(|item| (registry.get(item.kind).map_or(order::Place::Items, |replay| replay.order(&item)), item))
+        .map(|item| {
+            (registry.get(item.kind).map_or(order::ReplayOrder::Items, |replay| replay.order(&item)), item)
+        })
         .collect();
     items.sort_by_key(|(place, _)| *place); // stable: the log's order within each place
     for (_, item) in items {
         let outcome = match registry.get(item.kind) {
             Some(replay) => replay.second_pass(&item, context),
-            None => Ok(Outcome::Unsupported),
+            None => Ok(ReplayOutcome::Unsupported),
         };
         match outcome {
             Ok(outcome) => context.report.tally(item.kind, outcome),
             Err(failure) => {
-                context.report.tally(item.kind, Outcome::Failed);
+                context.report.tally(item.kind, ReplayOutcome::Failed);
                 match (failure, options.on_damage) {
-                    (Failure::Damage(place, damage), OnDamage::Note) => {
-                        context.report.note(Problem { lsn: transaction.lsn, kind: item.kind, place, damage });
+                    (ReplayFailure::Damage(place, damage), OnDamage::Note) => {
+                        context.report.note(ReplayProblem {
+                            lsn: transaction.lsn,
+                            kind: item.kind,
+                            place,
+                            damage,
+                        });
                     }
                     (failure, _) => return Err(failure.into_error(transaction.lsn, item.kind)),
                 }

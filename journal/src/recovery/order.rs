@@ -13,7 +13,7 @@ use format::log::item::ItemType;
 
 /// When an item's turn comes within its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum ReplayOrder {
     /// Buffers, inode creation.
     Buffers,
     /// Inodes, quota, intents and their done items.
@@ -25,19 +25,19 @@ pub enum Place {
 }
 
 /// A row: the type, the flags that a buffer must have for it, and the place. The first that fits counts.
-pub const TABLE: &[(ItemType, u16, Place)] = &[
-    (ItemType::Buffer, flags::CANCEL, Place::Cancelled),
-    (ItemType::Buffer, flags::INODE_BUFFER, Place::InodeBuffers),
-    (ItemType::Buffer, 0, Place::Buffers),
-    (ItemType::InodeCreate, 0, Place::Buffers),
+pub const TABLE: &[(ItemType, u16, ReplayOrder)] = &[
+    (ItemType::Buffer, flags::CANCEL, ReplayOrder::Cancelled),
+    (ItemType::Buffer, flags::INODE_BUFFER, ReplayOrder::InodeBuffers),
+    (ItemType::Buffer, 0, ReplayOrder::Buffers),
+    (ItemType::InodeCreate, 0, ReplayOrder::Buffers),
 ];
 
 /// The place of an item of this type; `buffer_flags` are 0 for all but buffers. What the table does not name is second.
-pub fn place(kind: ItemType, buffer_flags: u16) -> Place {
+pub fn order_of(kind: ItemType, buffer_flags: u16) -> ReplayOrder {
     TABLE
         .iter()
         .find(|(row, flags, _)| *row == kind && buffer_flags & flags == *flags)
-        .map_or(Place::Items, |(_, _, place)| *place)
+        .map_or(ReplayOrder::Items, |(_, _, place)| *place)
 }
 
 #[cfg(test)]
@@ -46,13 +46,13 @@ mod tests {
 
     #[test]
     fn the_table_says_what_the_prose_says() {
-        assert_eq!(place(ItemType::Buffer, 0), Place::Buffers);
-        assert_eq!(place(ItemType::InodeCreate, 0), Place::Buffers);
-        assert_eq!(place(ItemType::Inode, 0), Place::Items);
-        assert_eq!(place(ItemType::Efd, 0), Place::Items);
-        assert_eq!(place(ItemType::Buffer, flags::INODE_BUFFER), Place::InodeBuffers);
-        assert_eq!(place(ItemType::Buffer, flags::INODE_BUFFER | flags::CANCEL), Place::Cancelled);
-        assert!(Place::Buffers < Place::Items && Place::Items < Place::InodeBuffers);
-        assert!(Place::InodeBuffers < Place::Cancelled);
+        assert_eq!(order_of(ItemType::Buffer, 0), ReplayOrder::Buffers);
+        assert_eq!(order_of(ItemType::InodeCreate, 0), ReplayOrder::Buffers);
+        assert_eq!(order_of(ItemType::Inode, 0), ReplayOrder::Items);
+        assert_eq!(order_of(ItemType::Efd, 0), ReplayOrder::Items);
+        assert_eq!(order_of(ItemType::Buffer, flags::INODE_BUFFER), ReplayOrder::InodeBuffers);
+        assert_eq!(order_of(ItemType::Buffer, flags::INODE_BUFFER | flags::CANCEL), ReplayOrder::Cancelled);
+        assert!(ReplayOrder::Buffers < ReplayOrder::Items && ReplayOrder::Items < ReplayOrder::InodeBuffers);
+        assert!(ReplayOrder::InodeBuffers < ReplayOrder::Cancelled);
     }
 }

@@ -12,10 +12,14 @@ use format::log::inode::{InodeFormat, fields};
 use format::metadata_header::HeaderLayout;
 use format::ondisk::{OnDisk, U64};
 
-use super::replay::{At, Context, Failure};
+use super::replay::{AtPlace, ReplayContext, ReplayFailure};
 
 /// Makes the inode the owner of the blocks of the forks that the item names.
-pub fn change(slot: &[u8], format: &InodeFormat, context: &mut Context<'_>) -> Result<(), Failure> {
+pub fn change(
+    slot: &[u8],
+    format: &InodeFormat,
+    context: &mut ReplayContext<'_>,
+) -> Result<(), ReplayFailure> {
     let geometry = context.geometry.clone();
     let inode = Dinode::verify(slot, &geometry, format.ino).at(Place::ino(format.ino))?;
     if inode.is_free() {
@@ -26,21 +30,22 @@ pub fn change(slot: &[u8], format: &InodeFormat, context: &mut Context<'_>) -> R
             continue;
         }
         if let Some(Fork::Btree(root)) = inode.fork(kind, &geometry).at(Place::ino(format.ino))? {
-            Walk { ino: format.ino, left: inode.core.nblocks.get(), context: &mut *context }.root(root)?;
+            OwnerChange { ino: format.ino, left: inode.core.nblocks.get(), context: &mut *context }
+                .root(root)?;
         }
     }
     Ok(())
 }
 
-struct Walk<'c, 'a> {
+struct OwnerChange<'c, 'a> {
     ino: Ino,
     /// How many blocks may still be visited.
     left: u64,
-    context: &'c mut Context<'a>,
+    context: &'c mut ReplayContext<'a>,
 }
 
-impl Walk<'_, '_> {
-    fn root(&mut self, root: BmapRootView<'_>) -> Result<(), Failure> {
+impl OwnerChange<'_, '_> {
+    fn root(&mut self, root: BmapRootView<'_>) -> Result<(), ReplayFailure> {
         let mut pending: Vec<(U64, u16)> = root.pointers.iter().map(|at| (*at, root.level - 1)).collect();
         // Depth first, so that what is pending is bounded by levels times the keys of a block.
         while let Some((pointer, level)) = pending.pop() {
@@ -53,7 +58,7 @@ impl Walk<'_, '_> {
     }
 
     /// Changes one block; gives its pointers.
-    fn block(&mut self, pointer: U64, level: u16) -> Result<Vec<U64>, Failure> {
+    fn block(&mut self, pointer: U64, level: u16) -> Result<Vec<U64>, ReplayFailure> {
         const NAME: &str = "extent map tree";
         let geometry = &self.context.geometry;
         let located: Option<(AgNumber, AgBlock)> =
@@ -61,7 +66,7 @@ impl Walk<'_, '_> {
         let Some((ag, block)) = located.filter(|_| self.left > 0 && u32::from(level) < MAX_LEVELS) else {
             let damage =
                 Damage::new(NAME, "ptr", "a block of the volume, and no more than the inode has", pointer);
-            return Err(Failure::Damage(Place::ino(self.ino), damage));
+            return Err(ReplayFailure::Damage(Place::ino(self.ino), damage));
         };
         self.left -= 1;
         let (daddr, size, place) = (
@@ -74,7 +79,7 @@ impl Walk<'_, '_> {
             *LongHeader::view(&bytes).ok_or_else(|| Damage::short(NAME, size, bytes.len())).at(place)?;
         if header.magic.get() != BmBt::MAGIC || header.level.get() != level {
             let damage = Damage::new(NAME, "level", level, header.level);
-            return Err(Failure::Damage(place, damage));
+            return Err(ReplayFailure::Damage(place, damage));
         }
         let pointers = match BtreeBlock::<BmBt>::body(&bytes, &self.context.geometry, &header).at(place)? {
             BtreeBlockBody::Leaf(_) => Vec::new(),

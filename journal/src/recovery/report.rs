@@ -8,14 +8,14 @@ use format::damage::{Damage, Place};
 use format::log::item::ItemType;
 
 use super::intents::Intent;
-use super::replay::{Outcome, Target};
+use super::replay::{ReplayOutcome, ReplayTarget};
 
 /// So many problems are kept; further ones are only counted.
 const MAX_PROBLEMS: usize = 1000;
 
 /// How many items of one type had which outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ReplayCounts {
     /// Replayed.
     pub replayed: u64,
     /// What lay on disk was newer.
@@ -30,7 +30,7 @@ pub struct Tally {
     pub failed: u64,
 }
 
-impl Tally {
+impl ReplayCounts {
     /// All of them.
     pub fn total(&self) -> u64 {
         self.replayed + self.newer + self.cancelled + self.quota + self.unsupported + self.failed
@@ -39,7 +39,7 @@ impl Tally {
 
 /// An item that could not be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ReplayProblem {
     /// Of its transaction.
     pub lsn: Lsn,
     /// Its type.
@@ -50,7 +50,7 @@ pub struct Problem {
     pub damage: Damage,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ReplayProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (cycle, block) = (self.lsn.cycle(), self.lsn.block());
         write!(f, "log record {cycle}:{block}, {} of {}: {}", self.kind.words(), self.place, self.damage)
@@ -59,13 +59,13 @@ impl fmt::Display for Problem {
 
 /// What recovery did.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct RecoveryReport {
     /// Complete transactions, all replayed.
     pub transactions: u64,
     /// Transactions whose commit is not in the log: as if they had never begun.
     pub incomplete_transactions: usize,
     /// What became of the items, by type.
-    pub items: BTreeMap<ItemType, Tally>,
+    pub items: BTreeMap<ItemType, ReplayCounts>,
     /// Intents without a done item: what Linux would still do at a mount.
     pub unfinished: Vec<Intent>,
     /// The first superblock was replayed: it must be read again. Its counters of free space and inodes are those of
@@ -73,34 +73,34 @@ pub struct Report {
     pub superblock_replayed: bool,
     /// Buffers and inodes whose checksum was wrong on disk when they were first met: torn, or left from an earlier use
     /// of the block. Their LSN was not believed.
-    pub not_believed: Vec<Target>,
+    pub not_believed: Vec<ReplayTarget>,
     /// Pieces of directory blocks that lie in several extents, whose other pieces could not be found: the block's
     /// checksum, which covers all of them, is left as it was. Address and sectors.
     pub unsealed: BTreeSet<(Daddr, u16)>,
     /// Which quotas are switched off in the log: bits as in `quota::OFF_FLAGS`.
     pub quotas_off: u32,
     /// Items that could not be replayed: the first thousand.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ReplayProblem>,
     /// How many could not be replayed.
     pub problems_total: u64,
 }
 
-impl Report {
+impl RecoveryReport {
     /// Counts an item.
-    pub fn tally(&mut self, kind: ItemType, outcome: Outcome) {
+    pub fn tally(&mut self, kind: ItemType, outcome: ReplayOutcome) {
         let tally = self.items.entry(kind).or_default();
         *match outcome {
-            Outcome::Replayed => &mut tally.replayed,
-            Outcome::Newer => &mut tally.newer,
-            Outcome::Cancelled => &mut tally.cancelled,
-            Outcome::Quota => &mut tally.quota,
-            Outcome::Unsupported => &mut tally.unsupported,
-            Outcome::Failed => &mut tally.failed,
+            ReplayOutcome::Replayed => &mut tally.replayed,
+            ReplayOutcome::Newer => &mut tally.newer,
+            ReplayOutcome::Cancelled => &mut tally.cancelled,
+            ReplayOutcome::Quota => &mut tally.quota,
+            ReplayOutcome::Unsupported => &mut tally.unsupported,
+            ReplayOutcome::Failed => &mut tally.failed,
         } += 1;
     }
 
     /// Keeps a problem.
-    pub fn note(&mut self, problem: Problem) {
+    pub fn note(&mut self, problem: ReplayProblem) {
         self.problems_total += 1;
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
@@ -109,7 +109,7 @@ impl Report {
 
     /// Items of all types.
     pub fn items_total(&self) -> u64 {
-        self.items.values().map(Tally::total).sum()
+        self.items.values().map(ReplayCounts::total).sum()
     }
 
     /// The files whose contents or attributes the unfinished intents could change.

@@ -20,11 +20,11 @@ use format::log::buffer::BufferKind;
 use format::metadata_header::HeaderLayout;
 use format::ondisk::{OnDisk, U64};
 
-use super::replay::{At, Context, Failure};
+use super::replay::{AtPlace, ReplayContext, ReplayFailure};
 
 /// What was replayed and not sealed, and where the rest of it may be told.
 #[derive(Debug, Default)]
-pub struct Split {
+pub struct SplitBlocks {
     /// Pieces, by address: sectors, and the last transaction.
     pieces: BTreeMap<Daddr, (u16, Lsn)>,
     /// Directories whose inodes are in the log.
@@ -43,7 +43,7 @@ pub fn is_piece(kind: BufferKind, bytes: usize, geometry: &Geometry) -> bool {
     }
 }
 
-impl Split {
+impl SplitBlocks {
     /// A piece was replayed.
     pub fn add_piece(&mut self, daddr: Daddr, sectors: u16, lsn: Lsn) {
         self.pieces.insert(daddr, (sectors, lsn));
@@ -56,17 +56,17 @@ impl Split {
 }
 
 /// Seals the blocks whose pieces were replayed. Those that cannot be found stay as they are, and are reported.
-pub fn seal(context: &mut Context<'_>) -> Result<(), Failure> {
-    let Split { mut pieces, directories } = std::mem::take(&mut context.split);
+pub fn seal(context: &mut ReplayContext<'_>) -> Result<(), ReplayFailure> {
+    let SplitBlocks { mut pieces, directories } = std::mem::take(&mut context.split);
     if pieces.is_empty() {
         return Ok(());
     }
     for ino in directories {
         match split_blocks(ino, context) {
             Ok(blocks) => seal_directory(ino, &blocks, &mut pieces, context)?,
-            Err(Failure::Device(error)) => return Err(Failure::Device(error)),
+            Err(ReplayFailure::Device(error)) => return Err(ReplayFailure::Device(error)),
             // Its pieces are left over, and reported as such.
-            Err(Failure::Damage(..)) => {}
+            Err(ReplayFailure::Damage(..)) => {}
         }
     }
     context.report.unsealed = pieces.into_iter().map(|(daddr, (sectors, _))| (daddr, sectors)).collect();
@@ -81,7 +81,7 @@ struct Piece {
 }
 
 /// The directory blocks that lie in several pieces, found as the extents go by in their order.
-struct Blocks<'g> {
+struct SplitBlockFinder<'g> {
     geometry: &'g Geometry,
     /// Complete ones.
     found: Vec<Vec<Piece>>,
@@ -91,7 +91,7 @@ struct Blocks<'g> {
     next: u64,
 }
 
-impl Blocks<'_> {
+impl SplitBlockFinder<'_> {
     /// Takes the next extent. Only its first and last blocks can be pieces: what lies between is whole.
     fn take(&mut self, raw: &RawExtent) -> Result<(), Damage> {
         let extent = Extent::decode(raw);
@@ -132,7 +132,7 @@ impl Blocks<'_> {
 }
 
 /// The split blocks of a directory, as the replayed inode tells.
-fn split_blocks(ino: Ino, context: &mut Context<'_>) -> Result<Vec<Vec<Piece>>, Failure> {
+fn split_blocks(ino: Ino, context: &mut ReplayContext<'_>) -> Result<Vec<Vec<Piece>>, ReplayFailure> {
     let geometry = context.geometry.clone();
     let place = Place::ino(ino);
     let outside = || Damage::new("inode", "ino", "an inode of the volume", ino);
@@ -142,7 +142,8 @@ fn split_blocks(ino: Ino, context: &mut Context<'_>) -> Result<Vec<Vec<Piece>>, 
     let slot = block.get(geometry.ino_offset_in_block(within)..).unwrap_or(&[]);
     let slot = slot.get(..geometry.inode_size as usize).unwrap_or(slot);
     let inode = Dinode::verify(slot, &geometry, ino).at(place)?;
-    let mut blocks = Blocks { geometry: &geometry, found: Vec::new(), open: (0, Vec::new()), next: 0 };
+    let mut blocks =
+        SplitBlockFinder { geometry: &geometry, found: Vec::new(), open: (0, Vec::new()), next: 0 };
     if inode.file_type() == Some(FileType::Directory) {
         match inode.fork(ForkKind::Data, &geometry).at(place)? {
             Some(Fork::Extents(raw)) => raw.iter().try_for_each(|raw| blocks.take(raw)).at(place)?,
@@ -159,9 +160,9 @@ fn split_blocks(ino: Ino, context: &mut Context<'_>) -> Result<Vec<Vec<Piece>>, 
 fn walk(
     ino: Ino,
     root: BmapRootView<'_>,
-    blocks: &mut Blocks<'_>,
-    context: &mut Context<'_>,
-) -> Result<(), Failure> {
+    blocks: &mut SplitBlockFinder<'_>,
+    context: &mut ReplayContext<'_>,
+) -> Result<(), ReplayFailure> {
     let geometry = blocks.geometry;
     let mut pending: Vec<(U64, u16)> = root.pointers.iter().rev().map(|at| (*at, root.level - 1)).collect();
     while let Some((pointer, level)) = pending.pop() {
@@ -172,7 +173,7 @@ fn walk(
         let identity = BtreeBlockIdentity { ag, block, ino: Some(ino) };
         match BtreeBlock::<BmBt>::verify(bytes, geometry, identity, level).at(place)?.body {
             BtreeBlockBody::Leaf([]) => {
-                return Err(Failure::Damage(
+                return Err(ReplayFailure::Damage(
                     place,
                     Damage::new("extent map tree", "numrecs", "at least 1", 0),
                 ));
@@ -190,8 +191,8 @@ fn seal_directory(
     ino: Ino,
     blocks: &[Vec<Piece>],
     pieces: &mut BTreeMap<Daddr, (u16, Lsn)>,
-    context: &mut Context<'_>,
-) -> Result<(), Failure> {
+    context: &mut ReplayContext<'_>,
+) -> Result<(), ReplayFailure> {
     for block in blocks {
         let replayed = block.iter().filter_map(|piece| pieces.get(&piece.daddr)).map(|(_, lsn)| *lsn).max();
         let Some(lsn) = replayed else { continue };
@@ -214,7 +215,7 @@ fn seal_directory(
 }
 
 /// Seals a block that says that it is this directory's and lies here.
-fn seal_block(ino: Ino, bytes: &mut [u8], block: &[Piece], lsn: Lsn, context: &Context<'_>) -> bool {
+fn seal_block(ino: Ino, bytes: &mut [u8], block: &[Piece], lsn: Lsn, context: &ReplayContext<'_>) -> bool {
     let (Some(stamp), Some(first)) = (HeaderLayout::of(bytes), block.first()) else { return false };
     let owner = match stamp.kind {
         BufferKind::DirBlock | BufferKind::DirData | BufferKind::DirFree => {

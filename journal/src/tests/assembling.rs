@@ -5,17 +5,17 @@ use format::log::operation::{LogOperation, client, flags};
 
 use super::items;
 use super::volume::TestVolume;
-use crate::assemble::{Assembler, Transaction};
-use crate::synth::{Op, cut};
+use crate::assemble::{RecoveredTransaction, TransactionAssembler};
+use crate::synth::{SyntheticOperation, cut};
 
-fn push(assembler: &mut Assembler, op: &Op) -> Option<Transaction> {
+fn push(assembler: &mut TransactionAssembler, op: &SyntheticOperation) -> Option<RecoveredTransaction> {
     let operation =
         LogOperation { offset: 0, tid: op.tid, client: client::TRANSACTION, flags: op.flags, data: &op.data };
     assembler.push(Lsn::new(1, 0), &operation).unwrap()
 }
 
 /// Bytes of all regions of all items.
-fn contents(transaction: &Transaction) -> Vec<Vec<Vec<u8>>> {
+fn contents(transaction: &RecoveredTransaction) -> Vec<Vec<Vec<u8>>> {
     transaction.items().map(|item| item.regions().map(<[u8]>::to_vec).collect()).collect()
 }
 
@@ -25,7 +25,7 @@ fn regions_may_be_cut_anywhere_the_header_too() {
     let items = [items::whole_block(800, 1), items::cancel(80, 8), items::block_chunk(800, 3, 9)];
     let operations = volume.writer().operations(&items);
     for room in 16..200 {
-        let mut assembler = Assembler::new(1 << 20);
+        let mut assembler = TransactionAssembler::new(1 << 20);
         let done: Vec<_> =
             cut(&operations, room).iter().flatten().filter_map(|op| push(&mut assembler, op)).collect();
         assert_eq!(done.len(), 1, "room {room}");
@@ -41,7 +41,7 @@ fn interleaved_transactions_come_in_the_order_of_their_commits() {
     let mut writer = volume.writer();
     let first = writer.operations(&[items::whole_block(800, 1)]);
     let second = writer.operations(&[items::cancel(80, 8)]);
-    let mut assembler = Assembler::new(1 << 20);
+    let mut assembler = TransactionAssembler::new(1 << 20);
     let order = first[..2].iter().chain(&second).chain(&first[2..]);
     let done: Vec<u32> = order.filter_map(|op| push(&mut assembler, op)).map(|done| done.tid).collect();
     assert_eq!(done, [2, 1]);
@@ -51,7 +51,7 @@ fn interleaved_transactions_come_in_the_order_of_their_commits() {
 fn what_began_before_the_tail_is_ignored_and_what_never_ended_is_dropped() {
     let volume = TestVolume::new(1024);
     let operations = volume.writer().operations(&[items::whole_block(800, 1)]);
-    let mut assembler = Assembler::new(1 << 20);
+    let mut assembler = TransactionAssembler::new(1 << 20);
     assert!(operations[1..].iter().all(|op| push(&mut assembler, op).is_none()));
     assert!(operations[..3].iter().all(|op| push(&mut assembler, op).is_none()));
     assert_eq!(assembler.open(), 1);
@@ -61,8 +61,8 @@ fn what_began_before_the_tail_is_ignored_and_what_never_ended_is_dropped() {
 fn malformed_transactions_are_errors() {
     let volume = TestVolume::new(1024);
     let good = volume.writer().operations(&[items::whole_block(800, 1)]);
-    let try_all = |operations: &[Op], most: u64| {
-        let mut assembler = Assembler::new(most);
+    let try_all = |operations: &[SyntheticOperation], most: u64| {
+        let mut assembler = TransactionAssembler::new(most);
         operations.iter().find_map(|op| {
             let operation = LogOperation {
                 offset: 0,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::items;
 use super::volume::TestVolume;
-use crate::recovery::{OnDamage, Options, Registry, recover};
+use crate::recovery::{OnDamage, Options, ReplayRegistry, recover};
 use format::log::inode::fields;
 use format::log::item::ItemType;
 
@@ -48,7 +48,7 @@ fn exercise(volume: TestVolume) {
     for transaction in journal.transactions() {
         let Ok(transaction) = transaction else { break };
         for item in transaction.items() {
-            let described = crate::item::describe(&item, transaction.lsn);
+            let described = crate::describe::item(&item, transaction.lsn);
             let _ = described
                 .map(|fields| fields.to_string().len() + serde_json::to_string(&fields).unwrap().len());
         }
@@ -56,7 +56,7 @@ fn exercise(volume: TestVolume) {
     for on_damage in [OnDamage::Note, OnDamage::Stop] {
         let target = OverlayDevice::new(device.clone());
         let options = Options { on_damage, memory_bytes: 64 << 10 };
-        let report = recover(&journal, &superblock, &target, &Registry::default(), &options);
+        let report = recover(&journal, &superblock, &target, &ReplayRegistry::default(), &options);
         let _ = report.map(|report| (report.files_concerned(), report.items_total()));
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::items;
 use super::volume::TestVolume;
 use crate::journal::State;
-use crate::locate::FLIGHT_BLOCKS;
+use crate::locate::MAX_INFLIGHT_BLOCKS;
 use crate::{Journal, LogError};
 
 fn transactions(journal: &Journal<'_>) -> usize {
@@ -352,7 +352,7 @@ fn damage_further_back_than_a_flight_is_an_error() {
     writer.unmount().unwrap();
     writer.tail = writer.head;
     let bad = writer.transaction(&[items::whole_block(800, 1)]).unwrap();
-    while writer.head.block() < bad.block() + FLIGHT_BLOCKS + 100 {
+    while writer.head.block() < bad.block() + MAX_INFLIGHT_BLOCKS + 100 {
         writer.transaction(&[items::whole_block(800, 2)]).unwrap();
     }
     volume

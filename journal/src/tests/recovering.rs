@@ -19,7 +19,9 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::items::{self, Item};
 use super::volume::{TestVolume, UUID, superblock};
 use crate::LogError;
-use crate::recovery::{Body, OnDamage, Options, Registry, Report, Tally, recover};
+use crate::recovery::{
+    IntentOperation, OnDamage, Options, RecoveryReport, ReplayCounts, ReplayRegistry, recover,
+};
 
 /// Writes these transactions into the log.
 fn logged(volume: &TestVolume, transactions: &[Vec<Item>]) -> Vec<Lsn> {
@@ -29,19 +31,19 @@ fn logged(volume: &TestVolume, transactions: &[Vec<Item>]) -> Vec<Lsn> {
     transactions.iter().map(|items| writer.transaction(items).unwrap()).collect()
 }
 
-fn try_recover(volume: &TestVolume, on_damage: OnDamage) -> Result<Report, LogError> {
+fn try_recover(volume: &TestVolume, on_damage: OnDamage) -> Result<RecoveryReport, LogError> {
     let journal = volume.open().unwrap();
     let options = Options { on_damage, ..Options::default() };
-    recover(&journal, &volume.superblock, &volume.device, &Registry::default(), &options)
+    recover(&journal, &volume.superblock, &volume.device, &ReplayRegistry::default(), &options)
 }
 
 /// Writes these transactions and replays them in place.
-fn replayed(volume: &TestVolume, transactions: &[Vec<Item>]) -> (Vec<Lsn>, Report) {
+fn replayed(volume: &TestVolume, transactions: &[Vec<Item>]) -> (Vec<Lsn>, RecoveryReport) {
     let lsns = logged(volume, transactions);
     (lsns, try_recover(volume, OnDamage::Stop).unwrap())
 }
 
-fn tally(report: &Report, kind: ItemType) -> Tally {
+fn tally(report: &RecoveryReport, kind: ItemType) -> ReplayCounts {
     report.items.get(&kind).copied().unwrap_or_default()
 }
 
@@ -95,7 +97,7 @@ fn a_run_may_be_split_over_regions() {
 
 #[test]
 fn only_a_block_that_is_believably_newer_stays() {
-    for (on_disk, spoilt_byte, stays) in [
+    for (on_disk, spoilt_byte, keeps_position) in [
         (Lsn::new(1, 17), None, true),
         (Lsn::new(1, 1), None, false),
         (Lsn(0), None, false),
@@ -125,9 +127,9 @@ fn only_a_block_that_is_believably_newer_stays() {
         }
         volume.write(800, &block);
         let report = try_recover(&volume, OnDamage::Stop).unwrap();
-        let expected = if stays { (9, Some(on_disk)) } else { (2, Some(lsns[1])) };
+        let expected = if keeps_position { (9, Some(on_disk)) } else { (2, Some(lsns[1])) };
         assert_eq!(look(&volume, 800, 5), expected, "{on_disk:?} {spoilt_byte:?}");
-        assert_eq!(tally(&report, ItemType::Buffer).newer, if stays { 2 } else { 0 });
+        assert_eq!(tally(&report, ItemType::Buffer).newer, if keeps_position { 2 } else { 0 });
         assert_eq!(report.not_believed.len(), usize::from(spoilt_byte.is_some()));
     }
 }
@@ -234,7 +236,10 @@ fn what_follows_the_creation_of_a_chunk_is_replayed_whatever_was_on_disk() {
     logged(&volume, &[change.clone(), vec![items::icreate(16, 64, 1)], change, filler.clone(), filler]);
     with_inodes(&volume, Lsn::new(1, 9));
     let report = try_recover(&volume, OnDamage::Stop).unwrap();
-    assert_eq!(tally(&report, ItemType::Inode), Tally { replayed: 1, newer: 1, ..Tally::default() });
+    assert_eq!(
+        tally(&report, ItemType::Inode),
+        ReplayCounts { replayed: 1, newer: 1, ..ReplayCounts::default() }
+    );
     assert_eq!(core(&volume, 140).size.get(), 2);
 }
 
@@ -398,7 +403,7 @@ fn intents_without_a_done_item_are_listed_with_their_files() {
     // In the order of the log, in which they must be finished.
     assert_eq!(left, [(ItemType::Efi, 1), (ItemType::Bui, 2), (ItemType::Rui, 2)]);
     assert_eq!(report.files_concerned().into_iter().collect::<Vec<_>>(), [Ino(131)]);
-    assert!(matches!(&report.unfinished[1].body, Body::Bmap(maps) if maps[0].offset.get() == 7));
+    assert!(matches!(&report.unfinished[1].body, IntentOperation::Bmap(maps) if maps[0].offset.get() == 7));
     assert_eq!(
         report.unfinished[1].to_string(),
         "type bui id 0x2 maps (operation unmap ino 131 start 0x1f4 offset 7 blocks 4 flags none)"
@@ -459,7 +464,7 @@ fn recovering_twice_gives_the_same_bytes_and_an_overlay_leaves_its_base() {
     let base: Arc<dyn Device> = Arc::new(untouched.device);
     let replayed = crate::replay_in_memory(&superblock, base.clone(), None).unwrap();
     assert!(whole(&replayed.device) == once, "the overlay differs from what was recovered in place");
-    let told = crate::listing::report(&replayed.report.unwrap()).to_string();
+    let told = crate::describe::report(&replayed.report.unwrap()).to_string();
     assert!(
         told.starts_with("transactions 4 incomplete_transactions 0 items (type inode replayed 1)"),
         "{told}"

@@ -4,7 +4,7 @@ use base::{FileBlock, FsBlock, Ino, Lsn};
 use format::log::exchange::ExchangeIntent;
 use format::log::intent::{CountTarget, FreeTarget, MapTarget};
 use format::log::item::ItemType;
-use journal::recovery::{Body, Intent};
+use journal::recovery::{Intent, IntentOperation};
 use read::Volume;
 
 use crate::damage::{self, Damaged};
@@ -93,11 +93,14 @@ impl Asked {
             flags: operation,
         };
         let (kind, body) = match self.kind % KINDS {
-            0 => (ItemType::Efi, Body::Free(vec![FreeTarget { start, blocks }])),
-            1 => (ItemType::Rui, Body::Rmap(vec![map(self.ino(3, damaged))])),
-            2 => (ItemType::Cui, Body::Refcount(vec![CountTarget { start, blocks, flags: self.flags & 7 }])),
-            3 => (ItemType::Bui, Body::Bmap(vec![map(self.ino(3, damaged))])),
-            _ => (ItemType::Xmi, Body::Exchange(self.exchange(damaged, id))),
+            0 => (ItemType::Efi, IntentOperation::Free(vec![FreeTarget { start, blocks }])),
+            1 => (ItemType::Rui, IntentOperation::Rmap(vec![map(self.ino(3, damaged))])),
+            2 => (
+                ItemType::Cui,
+                IntentOperation::Refcount(vec![CountTarget { start, blocks, flags: self.flags & 7 }]),
+            ),
+            3 => (ItemType::Bui, IntentOperation::Bmap(vec![map(self.ino(3, damaged))])),
+            _ => (ItemType::Xmi, IntentOperation::Exchange(self.exchange(damaged, id))),
         };
         Intent { lsn: Lsn::new(1, 0), kind, id, body }
     }

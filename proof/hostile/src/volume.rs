@@ -6,7 +6,7 @@ use base::{AgNumber, FileBlock, Ino};
 use dump::Request;
 use dump::request::{AgTree, At, File, QuotaKind, Target};
 use format::inode::{FileType, ForkKind};
-use journal::{Journal, listing};
+use journal::{Journal, describe};
 use read::{AclNames, ExtentWalk, Last, Metadata, Segments, Volume};
 
 use crate::damage::{self, Damaged};
@@ -81,7 +81,7 @@ pub fn volume_log(data: &[u8]) {
     let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
     journal(&volume, &damaged);
     let Ok(replayed) = journal::replay_in_memory(volume.superblock(), damaged.device, None) else { return };
-    let _ = replayed.report.as_ref().map(listing::report);
+    let _ = replayed.report.as_ref().map(describe::report);
     let Ok(volume) = Volume::open(replayed.device) else { return };
     read_inode(&volume, volume.root());
     for site in damaged.image.sites.iter().filter(|site| site.ino.is_some()).take(32) {
@@ -91,20 +91,20 @@ pub fn volume_log(data: &[u8]) {
 
 fn journal(volume: &Volume, damaged: &Damaged) {
     let Ok(journal) = Journal::open(volume.superblock(), &damaged.device, None) else { return };
-    listing::state(journal.state());
+    describe::state(journal.state());
     let most = journal.area().blocks() as usize;
     let mut records = 0;
     for record in journal.records().take(most + 1).flatten() {
-        listing::record(&record.header);
-        record.operations().flatten().for_each(|operation| drop(listing::operation(&operation)));
+        describe::record(&record.header);
+        record.operations().flatten().for_each(|operation| drop(describe::operation(&operation)));
         records += 1;
     }
     assert!(records <= most, "records without an end");
     for transaction in journal.transactions().take(4 * most).flatten() {
-        listing::transaction(&transaction);
+        describe::transaction(&transaction);
         for item in transaction.items() {
             assert_eq!(item.regions().count(), item.len());
-            let _ = journal::item::describe(&item, transaction.commit_lsn);
+            let _ = journal::describe::item(&item, transaction.commit_lsn);
         }
     }
 }

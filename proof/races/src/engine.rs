@@ -4,8 +4,8 @@
 pub mod context;
 #[path = "../../../journal/src/engine/grant.rs"]
 pub mod grant;
-#[path = "../../../journal/src/engine/halt.rs"]
-pub mod halt;
+#[path = "../../../journal/src/engine/shutdown.rs"]
+pub mod shutdown;
 #[path = "../../../journal/src/engine/sizes.rs"]
 pub mod sizes;
 

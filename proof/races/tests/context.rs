@@ -3,31 +3,32 @@
 
 use std::sync::Arc;
 
-use races::engine::context::{Context, Space};
-use races::engine::sizes::Sizes;
+use races::engine::context::{CilContext, CilSpace};
+use races::engine::sizes::LogSizes;
 use races::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use races::try_orders;
 use shuttle::thread;
 
 /// What a CPU's part of the list does with a commit of so many bytes.
-fn commit(sizes: &Sizes, context: &Context, space: &Space, untold: &mut i64, bytes: u64) -> u64 {
-    *untold += bytes as i64;
-    let is_over = space.with(untold) >= sizes.hard_limit() as i64;
-    bytes + context.pay(sizes, sizes.records(bytes), is_over)
+fn commit(sizes: &LogSizes, context: &CilContext, space: &CilSpace, unreported: &mut i64, bytes: u64) -> u64 {
+    *unreported += bytes as i64;
+    let is_over = space.with(unreported) >= sizes.hard_limit() as i64;
+    bytes + context.charge_overhead(sizes, sizes.records(bytes), is_over)
 }
 
 fn commits_cover_their_checkpoint(batch: i64, commits: &'static [u64]) {
     try_orders(move || {
         // 64 KiB until commits are held back: the smallest log.
-        let sizes = Sizes::new(512 << 10, 0, None).unwrap();
-        let shared = Arc::new((Context::new(&sizes, 2, batch, 1), Space::new(batch), AtomicU64::new(0)));
+        let sizes = LogSizes::new(512 << 10, 0, None).unwrap();
+        let shared =
+            Arc::new((CilContext::new(&sizes, 2, batch, 1), CilSpace::new(batch), AtomicU64::new(0)));
         let committing = [0, 1].map(|_| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (context, space, left) = &*shared;
-                let mut untold = 0;
+                let mut unreported = 0;
                 for bytes in commits {
-                    let paid = commit(&sizes, context, space, &mut untold, *bytes);
+                    let paid = commit(&sizes, context, space, &mut unreported, *bytes);
                     left.fetch_add(paid, SeqCst);
                 }
             })
@@ -61,11 +62,11 @@ fn that_are_told_late() {
 #[test]
 fn a_push_is_asked_for_once() {
     try_orders(|| {
-        let sizes = Sizes::new(512 << 10, 0, None).unwrap();
-        let context = Arc::new(Context::new(&sizes, 2, 4096, 1));
+        let sizes = LogSizes::new(512 << 10, 0, None).unwrap();
+        let context = Arc::new(CilContext::new(&sizes, 2, 4096, 1));
         let asking = [0, 1].map(|_| {
             let context = Arc::clone(&context);
-            thread::spawn(move || u32::from(context.ask()))
+            thread::spawn(move || u32::from(context.request_push()))
         });
         assert_eq!(asking.into_iter().map(|thread| thread.join().unwrap()).sum::<u32>(), 1);
     });

@@ -5,25 +5,25 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use races::engine::grant::{Grant, Pressure};
-use races::engine::halt::Halt;
+use races::engine::grant::{GrantHead, GrantPositions, TailPusher};
+use races::engine::shutdown::Shutdown;
 use races::percpu::pretend;
 use races::try_orders;
 use shuttle::thread;
 
 /// Nobody moves the tail when asked: the tests do.
-struct NoPressure;
+struct NoTailPusher;
 
-impl Pressure for NoPressure {
-    fn move_tail_to(&self, _: u64) {}
+impl TailPusher for NoTailPusher {
+    fn push_tail_to(&self, _: u64) {}
 }
 
 const UNIT: u32 = 512;
 /// Bytes that may be in use; an eighth of them is for transactions that roll.
 const LIMIT: u64 = 1000;
 
-fn grant(head: u64) -> Arc<Grant> {
-    Arc::new(Grant::new(LIMIT + 8 * u64::from(UNIT) + 4096, UNIT, (0, head)))
+fn grant(head: u64) -> Arc<GrantHead> {
+    Arc::new(GrantHead::new(LIMIT + 8 * u64::from(UNIT) + 4096, UNIT, GrantPositions { tail: 0, head }))
 }
 
 /// Bytes that the test's threads hold. Not one of the checker's atomics: it is no part of what is tried.
@@ -48,7 +48,7 @@ fn threads_share_the_log(needs: [u64; 2], rounds: u32) {
             thread::spawn(move || {
                 pretend(cpu);
                 for _ in 0..rounds {
-                    grant.reserve(need, &NoPressure).unwrap();
+                    grant.reserve(need, &NoTailPusher).unwrap();
                     held.take(need);
                     held.give(need);
                     grant.give_back(need);
@@ -58,7 +58,7 @@ fn threads_share_the_log(needs: [u64; 2], rounds: u32) {
         for thread in threads {
             thread.join().unwrap();
         }
-        grant.gather();
+        grant.drain_cpu_caches();
         assert_eq!(grant.head(), 0, "all came back");
     });
 }
@@ -84,7 +84,7 @@ fn a_new_tail_wakes_who_waits() {
         let grant = grant(900);
         let waiter = {
             let grant = Arc::clone(&grant);
-            thread::spawn(move || grant.reserve(300, &NoPressure).unwrap())
+            thread::spawn(move || grant.reserve(300, &NoTailPusher).unwrap())
         };
         grant.advance_tail(400);
         waiter.join().unwrap();
@@ -99,15 +99,15 @@ fn who_gathers_the_stocks_wakes_who_waits() {
     try_orders(|| {
         let grant = grant(0);
         // Some of what this leaves is in the stock of a CPU.
-        grant.reserve(10, &NoPressure).unwrap();
+        grant.reserve(10, &NoTailPusher).unwrap();
         grant.give_back(10);
         let gathers = {
             let grant = Arc::clone(&grant);
-            thread::spawn(move || grant.gather())
+            thread::spawn(move || grant.drain_cpu_caches())
         };
         let waiter = {
             let grant = Arc::clone(&grant);
-            thread::spawn(move || grant.reserve(870, &NoPressure).unwrap())
+            thread::spawn(move || grant.reserve(870, &NoTailPusher).unwrap())
         };
         gathers.join().unwrap();
         waiter.join().unwrap();
@@ -121,14 +121,14 @@ fn who_rolls_goes_first_and_never_beyond_the_log() {
         let rolling = {
             let grant = Arc::clone(&grant);
             thread::spawn(move || {
-                grant.reserve_rolling(300, &NoPressure).unwrap();
+                grant.regrant(300, &NoTailPusher).unwrap();
                 assert!(grant.head() <= grant.tail() + LIMIT, "it went on before there was room");
                 grant.give_back(300);
             })
         };
         let new = {
             let grant = Arc::clone(&grant);
-            thread::spawn(move || grant.reserve(200, &NoPressure).unwrap())
+            thread::spawn(move || grant.reserve(200, &NoTailPusher).unwrap())
         };
         grant.advance_tail(500);
         rolling.join().unwrap();
@@ -143,16 +143,12 @@ fn all_that_wait_learn_of_the_end() {
         let waiters = [0, 1].map(|cpu| {
             let grant = Arc::clone(&grant);
             thread::spawn(move || {
-                if cpu == 0 {
-                    grant.reserve(300, &NoPressure)
-                } else {
-                    grant.reserve_rolling(300, &NoPressure)
-                }
+                if cpu == 0 { grant.reserve(300, &NoTailPusher) } else { grant.regrant(300, &NoTailPusher) }
             })
         });
         grant.close();
         for waiter in waiters {
-            assert_eq!(waiter.join().unwrap(), Err(Halt::Closed));
+            assert_eq!(waiter.join().unwrap(), Err(Shutdown::Already));
         }
     });
 }

@@ -13,7 +13,7 @@ use format::log::attr::AttrOperation;
 use format::log::item::ItemType;
 use inode::InodeRef;
 use inode::attr::{Key, NewValue};
-use journal::engine::defer::Adopted;
+use journal::engine::RecoveredIntent;
 use journal::recovery::AttrChange;
 
 use crate::change::{Change, Locked};
@@ -45,7 +45,7 @@ impl Volume {
         &self,
         file: &InodeRef,
         change: &AttrChange,
-        adopted: Option<Adopted>,
+        adopted: Option<RecoveredIntent>,
     ) -> Result<()> {
         let generation = file.read().core().generation.get();
         if change.operation.is_parent() && generation != change.generation {
@@ -58,7 +58,7 @@ impl Volume {
         let value = self.value_bytes(&old, length).filter(|_| sets);
         let mut transaction = self.begin_attribute(change.ino, value)?;
         if let Some(adopted) = adopted {
-            transaction.tx.answer(adopted, ItemType::Attrd);
+            transaction.tx.log_done(adopted, ItemType::Attrd);
         }
         let mut state = file.lock();
         match change.operation {

@@ -241,7 +241,7 @@ impl File<'_> {
             let device = self.volume.device();
             device.read_at(self.place((piece.extent.start.get() + done).into()), &mut bytes)?;
             let written = device.write_at(self.place(claim.start()), &bytes, Durability::Buffered);
-            shared.target.written_past_log();
+            shared.target.note_unlogged_write();
             written?;
             let at = FileBlock(piece.extent.offset.get() + done);
             let written = vec![Written { at, count, claim: Some(claim) }];

@@ -15,8 +15,8 @@ use crate::btree::page::Shape;
 use crate::btree::{Cursor, Home, Kind, RawPointer, Root, Tree};
 use base::lock::Rank;
 use block::MemoryDevice;
-use journal::engine::unlogged::Unlogged;
-use journal::engine::{BufferCache, BufferId, CommitTarget, Error, Extent, LogReservation, Transaction};
+use journal::engine::NoJournal;
+use journal::engine::{BufferCache, BufferId, CommitTarget, DiskExtent, Error, LogReservation, Transaction};
 
 /// Blocks of 512 bytes: the smallest that a test volume may have, so that trees grow high soon.
 pub fn geometry() -> Geometry {
@@ -55,7 +55,7 @@ impl Bench {
     pub fn new() -> Self {
         let device = Arc::new(MemoryDevice::new(100_000 * 4096));
         let cache = Arc::new(BufferCache::new(device, 1 << 30));
-        Self { target: Arc::new(Unlogged::new(None)), cache }
+        Self { target: Arc::new(NoJournal::new(None)), cache }
     }
 
     pub fn begin(&self) -> Transaction {
@@ -236,6 +236,6 @@ pub fn daddr<K: Kind>(tree: &TestTree<K>, block: u64) -> Daddr {
 
 /// The buffer of a block of the test's tree.
 pub fn open<K: Kind>(tx: &mut Transaction, tree: &TestTree<K>, block: u64) -> BufferId {
-    let extent = Extent { daddr: daddr::<K>(tree, block), bytes: tree.geometry.block_size };
+    let extent = DiskExtent { daddr: daddr::<K>(tree, block), bytes: tree.geometry.block_size };
     tx.read(extent, Rank::Fork, |_| Ok(())).unwrap()
 }

@@ -15,7 +15,7 @@ use format::inode::{CRC_OFFSET, RawInode};
 use format::metadata_header::HeaderLayout;
 use format::ondisk::{U16, U32, U64};
 use format::superblock::RawSuperblock;
-use journal::engine::unlogged::Unlogged;
+use journal::engine::NoJournal;
 use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
 use zerocopy::FromBytes;
 
@@ -25,7 +25,7 @@ use crate::{AllocRequest, BlockReservation, Costs, Groups, Near, Owner};
 /// A volume under test.
 pub struct Bed {
     pub device: Arc<MemoryDevice>,
-    pub target: Arc<Unlogged>,
+    pub target: Arc<NoJournal>,
     pub cache: Arc<BufferCache>,
     pub groups: Arc<Groups>,
     /// Inodes that the test has allocated and not freed.
@@ -60,11 +60,11 @@ impl Bed {
     /// Opens a volume as after a mount.
     pub fn open(device: Arc<MemoryDevice>, geometry: Geometry, options: InodeOptions) -> Self {
         let cache = Arc::new(BufferCache::new(device.clone(), 256 << 20));
-        let nowhere: Arc<dyn CommitTarget> = Arc::new(Unlogged::new(None));
+        let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
         let mut reader = Transaction::reader(&nowhere, &cache);
         let groups = Arc::new(Groups::open_with(&mut reader, &geometry, &options).unwrap());
         drop(reader);
-        let target = Arc::new(Unlogged::new(Some(groups.clone())));
+        let target = Arc::new(NoJournal::new(Some(groups.clone())));
         let mut bed =
             Self { device, target, cache, groups, used: BTreeSet::new(), first: BTreeSet::new(), options };
         bed.first = bed.in_use();
@@ -226,7 +226,7 @@ impl Bed {
 
     /// Buffers of blocks that were freed and used again stay behind: others stand for them now.
     fn write_home(&self) {
-        self.target.write_home(&*self.device).unwrap();
+        self.target.write_back(&*self.device).unwrap();
     }
 
     fn findings(&self) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::lock::Rank;
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, CntBt};
-use journal::engine::Extent;
+use journal::engine::DiskExtent;
 
 use crate::group::Group;
 use crate::space::alloc::{Suits, Want};
@@ -267,7 +267,7 @@ fn is_free(volume: &Volume, group: &Arc<Group>) -> bool {
     let Some(open) = group.try_lock(&mut tx).unwrap() else { return false };
     let roots = [BnoBt::ROOT, CntBt::ROOT].map(|root| AgBlock(open.get(&tx, root)));
     roots.into_iter().all(|root| {
-        let at = Extent {
+        let at = DiskExtent {
             daddr: volume.geometry.ag_block_daddr(group.ag, root),
             bytes: volume.geometry.block_size,
         };

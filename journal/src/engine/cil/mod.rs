@@ -13,10 +13,11 @@
 //! stays in the shard where it is and only gets a new number; the push sorts by it.
 //!
 //! # The space of headers
-//! A checkpoint needs more of the log than its items' bytes ([`Sizes`]): a frame, and headers for each record. How many
-//! records the largest checkpoint takes is known beforehand. Each commit leaves the checkpoint the headers that its own
-//! bytes could need, until it has enough for the largest; then no more. A checkpoint may grow beyond the largest while
-//! commits are being held back: every commit that sees this pays for itself. Nobody ever sums up the shards for it.
+//! A checkpoint needs more of the log than its items' bytes ([`LogSizes`]): a frame, and headers for each record. How
+//! many records the largest checkpoint takes is known beforehand. Each commit leaves the checkpoint the headers that
+//! its own bytes could need, until it has enough for the largest; then no more. A checkpoint may grow beyond the
+//! largest while commits are being held back: every commit that sees this pays for itself. Nobody ever sums up the
+//! shards for it.
 //!
 //! # Invariants
 //! - A commit lies in one checkpoint as a whole. Of two commits to one item the later lies in the same checkpoint or a
@@ -39,36 +40,36 @@ use base::lock::{Mutex, Rank};
 use base::percpu;
 use crossbeam_utils::CachePadded;
 
-use self::context::{Context, Space};
-use self::progress::Progress;
-use super::commits::Commits;
-use super::halt::Halt;
-use super::item::{LogItem, Moment};
-use super::sizes::Sizes;
-use super::target::{BusyExtent, Ticket};
+use self::context::{CilContext, CilSpace};
+use self::progress::CheckpointProgress;
+use super::commit_target::{BusyExtent, Ticket};
+use super::item::{CommitPosition, LogItem};
+use super::shutdown::Shutdown;
+use super::sizes::LogSizes;
+use super::transaction_items::TransactionItems;
 
 /// Items of a commit are ordered by their place in it, which stands below the commit's number.
 const ITEM_BITS: u32 = 16;
 
 /// The list.
 pub struct Cil {
-    sizes: Sizes,
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    sizes: LogSizes,
+    shards: Box<[CachePadded<Mutex<CilShard>>]>,
     /// The number of the next commit.
     order: CachePadded<AtomicU64>,
-    space: Space,
+    space: CilSpace,
     pushing: Mutex<()>,
     /// Which checkpoint is where.
-    pub progress: Progress,
+    pub progress: CheckpointProgress,
 }
 
 /// One CPU's part.
-struct Shard {
-    context: Arc<Context>,
+struct CilShard {
+    context: Arc<CilContext>,
     items: Vec<Arc<dyn LogItem>>,
     busy: Vec<BusyExtent>,
-    /// Bytes not yet told.
-    untold: i64,
+    /// Bytes not yet reported.
+    unreported: i64,
     /// Bytes of items.
     bytes: i64,
     /// What commits left to the checkpoint.
@@ -100,7 +101,7 @@ impl Checkpoint {
 
 /// What a commit leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitResult {
     /// The checkpoint that it lies in.
     pub sequence: u64,
     /// The checkpoint is large enough to be pushed, and nobody has asked for it yet.
@@ -109,21 +110,21 @@ pub struct Committed {
 
 impl Cil {
     /// An empty list of so many shards, at least one.
-    pub fn new(sizes: Sizes, shards: usize) -> Self {
+    pub fn new(sizes: LogSizes, shards: usize) -> Self {
         let shards = shards.max(1);
         let batch = (sizes.push_limit() / (4 * shards as u64)).max(4096) as i64; // at most 8 MiB
-        let context = Arc::new(Context::new(&sizes, shards, batch, 1));
+        let context = Arc::new(CilContext::new(&sizes, shards, batch, 1));
         let shard = |n| {
             let rank = Rank::CilShard(u32::try_from(n).unwrap_or(u32::MAX));
-            CachePadded::new(Mutex::new(rank, Shard::new(Arc::clone(&context))))
+            CachePadded::new(Mutex::new(rank, CilShard::new(Arc::clone(&context))))
         };
         Self {
             sizes,
             shards: (0..shards).map(shard).collect(),
             order: CachePadded::new(AtomicU64::new(1)),
-            space: Space::new(batch),
+            space: CilSpace::new(batch),
             pushing: Mutex::new(Rank::Push, ()),
-            progress: Progress::new(1),
+            progress: CheckpointProgress::new(1),
         }
     }
 
@@ -140,7 +141,11 @@ impl Cil {
     ///
     /// # Errors
     /// Those of `Ticket::charge`; the volume must then be shut down.
-    pub fn insert(&self, ticket: &mut Ticket, mut commits: Commits<'_, '_>) -> Result<Committed, Halt> {
+    pub fn insert(
+        &self,
+        ticket: &mut Ticket,
+        mut commits: TransactionItems<'_, '_>,
+    ) -> Result<CommitResult, Shutdown> {
         let mut shard = self.local().lock();
         let shard = &mut *shard;
         let sequence = shard.context.sequence;
@@ -149,10 +154,10 @@ impl Cil {
         let (mut order, mut grown) = (first, 0);
         commits.for_each(|commit| {
             // The item is locked by the caller, and no push can pass this shard.
-            let made = commit.log(Moment { checkpoint: sequence, order });
+            let growth = commit.log(CommitPosition { checkpoint: sequence, order });
             order = last.min(order + 1);
-            grown += made.bytes;
-            if made.is_first {
+            grown += growth.bytes;
+            if growth.is_first {
                 let item = commit.item();
                 item.core().pin();
                 shard.items.push(item);
@@ -161,27 +166,27 @@ impl Cil {
         shard.busy.append(commits.busy);
         shard.commits += 1;
         shard.bytes += grown;
-        shard.untold += grown;
-        let space = self.space.with(&mut shard.untold);
+        shard.unreported += grown;
+        let space = self.space.with(&mut shard.unreported);
         let is_over = space >= self.sizes.hard_limit() as i64; // at most 64 MiB
-        let paid = shard.context.pay(&self.sizes, ticket.account.records, is_over)
+        let charged = shard.context.charge_overhead(&self.sizes, ticket.account.records, is_over)
             + u64::try_from(grown).unwrap_or(0);
-        ticket.charge(paid)?;
-        shard.reserved += paid;
+        ticket.charge(charged)?;
+        shard.reserved += charged;
         let is_large = space >= self.sizes.push_limit() as i64;
-        let push = is_large && shard.context.ask();
-        Ok(Committed { sequence, push })
+        let push = is_large && shard.context.request_push();
+        Ok(CommitResult { sequence, push })
     }
 
     /// The checkpoint that is being built, where it is so large that new changes should wait until it is pushed.
     #[inline]
     pub fn too_large(&self) -> Option<u64> {
-        if self.space.told() < self.sizes.hard_limit() as i64 {
+        if self.space.reported() < self.sizes.hard_limit() as i64 {
             return None;
         }
         // The number first: the size of an older checkpoint must not be taken for that of a newer one.
         let checkpoint = self.progress.current();
-        (self.space.told() >= self.sizes.hard_limit() as i64).then_some(checkpoint)
+        (self.space.reported() >= self.sizes.hard_limit() as i64).then_some(checkpoint)
     }
 
     /// How many commits there were.
@@ -189,13 +194,8 @@ impl Cil {
         self.order.load(Relaxed) - 1
     }
 
-    /// Whether nothing was committed since the last push.
-    pub fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.lock().is_empty())
-    }
-
     #[expect(clippy::indexing_slicing, reason = "a remainder of the length, which is not zero")]
-    fn local(&self) -> &Mutex<Shard> {
+    fn local(&self) -> &Mutex<CilShard> {
         match &*self.shards {
             [only] => only,
             shards => &shards[percpu::current() % shards.len()],
@@ -203,9 +203,17 @@ impl Cil {
     }
 }
 
-impl Shard {
-    fn new(context: Arc<Context>) -> Self {
-        Self { context, items: Vec::new(), busy: Vec::new(), untold: 0, bytes: 0, reserved: 0, commits: 0 }
+impl CilShard {
+    fn new(context: Arc<CilContext>) -> Self {
+        Self {
+            context,
+            items: Vec::new(),
+            busy: Vec::new(),
+            unreported: 0,
+            bytes: 0,
+            reserved: 0,
+            commits: 0,
+        }
     }
 
     fn is_empty(&self) -> bool {

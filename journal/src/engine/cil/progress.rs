@@ -8,14 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use base::lock::{Condvar, Mutex, Rank};
 
-use crate::engine::halt::Halt;
-
-/// Checkpoints that may be in flight before a log force lets others gather behind it.
-const CROWD: u64 = 2;
+use crate::engine::shutdown::Shutdown;
+use crate::engine::tuning::MAX_CHECKPOINTS_IN_FLIGHT;
 
 /// The numbers of checkpoints.
 #[derive(Debug)]
-pub struct Progress {
+pub struct CheckpointProgress {
     /// The one being built: all before it were pushed.
     current: AtomicU64,
     /// All up to this one are stable.
@@ -24,7 +22,7 @@ pub struct Progress {
     changed: Condvar,
 }
 
-impl Progress {
+impl CheckpointProgress {
     /// Nothing was pushed, and `first` is being built.
     pub fn new(first: u64) -> Self {
         Self {
@@ -66,28 +64,29 @@ impl Progress {
     /// Waits until a checkpoint is stable.
     ///
     /// # Errors
-    /// [`Halt::Closed`].
-    pub fn wait_stable(&self, sequence: u64) -> Result<(), Halt> {
+    /// [`Shutdown::Already`].
+    pub fn wait_stable(&self, sequence: u64) -> Result<(), Shutdown> {
         self.wait(|| self.stable() >= sequence)
     }
 
     /// Waits until a checkpoint is no longer being built.
     ///
     /// # Errors
-    /// [`Halt::Closed`].
-    pub fn wait_pushed(&self, sequence: u64) -> Result<(), Halt> {
+    /// [`Shutdown::Already`].
+    pub fn wait_pushed(&self, sequence: u64) -> Result<(), Shutdown> {
         self.wait(|| self.current() > sequence)
     }
 
-    /// Waits while so many checkpoints are in flight that another would come no sooner; those that want one gather.
+    /// Waits while so many checkpoints are in flight that another would come no sooner; those that want one
+    /// wait_for_batch.
     ///
     /// # Errors
-    /// [`Halt::Closed`].
-    pub fn gather(&self, sequence: u64) -> Result<(), Halt> {
-        self.wait(|| self.current() > sequence || self.current() - self.stable() <= CROWD)
+    /// [`Shutdown::Already`].
+    pub fn wait_for_batch(&self, sequence: u64) -> Result<(), Shutdown> {
+        self.wait(|| self.current() > sequence || self.current() - self.stable() <= MAX_CHECKPOINTS_IN_FLIGHT)
     }
 
-    fn wait(&self, is_so: impl Fn() -> bool) -> Result<(), Halt> {
+    fn wait(&self, is_so: impl Fn() -> bool) -> Result<(), Shutdown> {
         if is_so() {
             return Ok(());
         }
@@ -97,7 +96,7 @@ impl Progress {
                 return Ok(());
             }
             if *closed {
-                return Err(Halt::Closed);
+                return Err(Shutdown::Already);
             }
             self.changed.wait(&mut closed);
         }

@@ -8,8 +8,8 @@ use format::log::record::{MAGIC, RawRecordHeader, RecordHeader, seal};
 use format::ondisk::{OnDisk, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::engine::halt::Halt;
-use crate::engine::sizes::{LEAST_OPERATION, Sizes};
+use crate::engine::shutdown::Shutdown;
+use crate::engine::sizes::{LEAST_OPERATION, LogSizes};
 
 /// The version of records: the only one that v5 volumes have.
 const VERSION: u32 = 2;
@@ -17,7 +17,7 @@ const VERSION: u32 = 2;
 const FORMAT: u32 = 1;
 
 /// Room for one record, and the operations that are in it already.
-pub struct Buffer {
+pub struct Iclog {
     bytes: AlignedBuf,
     headers: usize,
     used: usize,
@@ -26,7 +26,7 @@ pub struct Buffer {
 
 /// What a record's header tells beside what is in it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct RecordPosition {
     /// Where it lies.
     pub lsn: Lsn,
     /// The oldest record still needed.
@@ -37,9 +37,9 @@ pub struct Place {
     pub to_end: u32,
 }
 
-impl Buffer {
+impl Iclog {
     /// An empty buffer.
-    pub fn new(sizes: &Sizes) -> Self {
+    pub fn new(sizes: &LogSizes) -> Self {
         Self {
             bytes: AlignedBuf::zeroed(sizes.buffer as usize),
             headers: sizes.headers as usize,
@@ -83,8 +83,13 @@ impl Buffer {
     /// more.
     ///
     /// # Errors
-    /// [`Halt::Because`] where the record contradicts itself: never, but for a bug.
-    pub fn seal(&mut self, sizes: &Sizes, uuid: [u8; 16], place: Place) -> Result<&[u8], Halt> {
+    /// [`Shutdown::Because`] where the record contradicts itself: never, but for a bug.
+    pub fn seal(
+        &mut self,
+        sizes: &LogSizes,
+        uuid: [u8; 16],
+        place: RecordPosition,
+    ) -> Result<&[u8], Shutdown> {
         let length = sizes.record(self.used);
         let mut raw = RawRecordHeader::new_zeroed();
         raw.magicno = U32::new(MAGIC);
@@ -108,7 +113,7 @@ impl Buffer {
         if let Some(first) = self.bytes.get_mut(..BLOCK_BYTES) {
             first.copy_from_slice(raw.as_bytes());
         }
-        let wrong = || Halt::Because(format!("the log record at {} contradicts itself", place.lsn));
+        let wrong = || Shutdown::Because(format!("the log record at {} contradicts itself", place.lsn));
         let header = RecordHeader::parse(&self.bytes, place.lsn.block()).map_err(|_| wrong())?;
         let record = self.bytes.get_mut(..length).ok_or_else(wrong)?;
         if seal(record, &header, place.to_end) { Ok(record) } else { Err(wrong()) }

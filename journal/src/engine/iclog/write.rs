@@ -4,16 +4,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use block::Durability;
 
-use super::buffer::{Buffer, Place};
-use super::{Host, Iclogs, Stage, State};
-use crate::engine::halt::Halt;
+use super::buffer::{Iclog, RecordPosition};
+use super::{IclogCallbacks, Iclogs, RecordState, State};
+use crate::engine::shutdown::Shutdown;
 
 const PANICKED: &str = "writing a record of the log panicked (this is a bug; the panic's message says where)";
 const NOT_COMPLETED: &str =
     "completing a checkpoint panicked (this is a bug; the panic's message says where)";
 
 /// A record that a thread has taken to write.
-struct Job {
+struct RecordWrite {
     position: u64,
     previous: u32,
     length: usize,
@@ -24,14 +24,14 @@ struct Job {
 
 impl Iclogs {
     /// What each writing thread does until the threads are stopped.
-    pub fn write_loop(&self, host: &dyn Host) {
+    pub fn write_loop(&self, host: &dyn IclogCallbacks) {
         while let Some(job) = self.next_job() {
             self.run(job, host);
         }
     }
 
     /// Writes what waits to be written, until nothing does.
-    pub fn write_waiting(&self, host: &dyn Host) {
+    pub fn write_waiting(&self, host: &dyn IclogCallbacks) {
         loop {
             let job = Self::take_job(&mut self.state.lock());
             let Some(job) = job else { return };
@@ -39,12 +39,12 @@ impl Iclogs {
         }
     }
 
-    fn run(&self, (job, mut buffer): (Job, Buffer), host: &dyn Host) {
-        // A panic must not leave the record in flight for ever.
+    fn run(&self, (job, mut buffer): (RecordWrite, Iclog), host: &dyn IclogCallbacks) {
+        // A panic must not leave the record in inflight for ever.
         let write = AssertUnwindSafe(|| self.write(&job, &mut buffer, host));
         let result = match job.closed {
-            true => Err(Halt::Closed),
-            false => catch_unwind(write).unwrap_or_else(|_| Err(Halt::Because(PANICKED.into()))),
+            true => Err(Shutdown::Already),
+            false => catch_unwind(write).unwrap_or_else(|_| Err(Shutdown::Because(PANICKED.into()))),
         };
         buffer.clear();
         let ok = result.is_ok();
@@ -58,37 +58,42 @@ impl Iclogs {
     }
 
     /// Waits for a record that can be written now; `None` when the threads should end.
-    fn next_job(&self) -> Option<(Job, Buffer)> {
+    fn next_job(&self) -> Option<(RecordWrite, Iclog)> {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = Self::take_job(&mut state) {
                 return Some(job);
             }
-            if state.stopping && state.flight.is_empty() {
+            if state.stopping && state.inflight.is_empty() {
                 return None;
             }
             self.work.wait(&mut state);
         }
     }
 
-    fn take_job(state: &mut State) -> Option<(Job, Buffer)> {
+    fn take_job(state: &mut State) -> Option<(RecordWrite, Iclog)> {
         let closed = state.closed;
-        let mut flight = state.flight.iter_mut().enumerate();
-        let (_, record) = flight.find(|(index, record)| {
-            record.stage == Stage::Ready && (closed || !record.durable || *index == 0)
+        let mut inflight = state.inflight.iter_mut().enumerate();
+        let (_, record) = inflight.find(|(index, record)| {
+            record.stage == RecordState::Ready && (closed || !record.durable || *index == 0)
         })?;
-        record.stage = Stage::Writing;
+        record.stage = RecordState::Writing;
         let buffer = record.buffer.take()?;
         let (position, previous, length) = (record.position, record.previous, record.length);
-        Some((Job { position, previous, length, durable: record.durable, closed }, buffer))
+        Some((RecordWrite { position, previous, length, durable: record.durable, closed }, buffer))
     }
 
-    fn write(&self, job: &Job, buffer: &mut Buffer, host: &dyn Host) -> Result<(), Halt> {
+    fn write(
+        &self,
+        job: &RecordWrite,
+        buffer: &mut Iclog,
+        host: &dyn IclogCallbacks,
+    ) -> Result<(), Shutdown> {
         if job.durable {
             self.flush(host)?;
         }
         let end = job.position + job.length as u64;
-        let reach = |state: &State| self.ring.position(state.stable_tail) + self.ring.bytes();
+        let reach = |state: &State| self.log_device.position(state.stable_tail) + self.log_device.bytes();
         let mut tail = {
             let state = self.state.lock();
             (end <= reach(&state)).then_some(state.stable_tail)
@@ -100,15 +105,16 @@ impl Iclogs {
             tail = (end <= reach(&state)).then_some(state.stable_tail);
         }
         let Some(tail) = tail else {
-            return Err(Halt::Because(
+            return Err(Shutdown::Because(
                 "the log's head met its tail: space was used that nobody reserved".into(),
             ));
         };
-        let to_end = self.ring.blocks_to_end(job.position);
-        let place = Place { lsn: self.ring.lsn(job.position), tail, previous: job.previous, to_end };
+        let to_end = self.log_device.blocks_to_end(job.position);
+        let place =
+            RecordPosition { lsn: self.log_device.lsn(job.position), tail, previous: job.previous, to_end };
         let bytes = buffer.seal(&self.sizes, self.uuid, place)?;
         let how = if job.durable { Durability::Fua } else { Durability::Buffered };
-        self.ring.write(job.position, bytes, how)?;
+        self.log_device.write(job.position, bytes, how)?;
         let mut state = self.state.lock();
         state.plain += u64::from(!job.durable);
         state.written.records += 1;
@@ -118,16 +124,16 @@ impl Iclogs {
 
     /// Makes stable, as far as they are not: the records written so far, and what was written home before the tail
     /// moved to where it is now.
-    fn flush(&self, host: &dyn Host) -> Result<(), Halt> {
+    fn flush(&self, host: &dyn IclogCallbacks) -> Result<(), Shutdown> {
         let tail = host.tail();
         let (plain, records, moved) = {
             let state = self.state.lock();
             (state.plain, state.plain > state.plain_flushed, tail > state.stable_tail)
         };
-        let always = (records && !self.has_own_device) || host.has_written_past_log();
+        let always = (records && !self.has_own_device) || host.has_unlogged_writes();
         let home = (moved || always) && host.flush_data(always)?;
         if records && self.has_own_device {
-            self.ring.flush()?;
+            self.log_device.flush()?;
         }
         let mut state = self.state.lock();
         // Only now: a commit record whose data another thread is still flushing flushes for itself.
@@ -138,28 +144,31 @@ impl Iclogs {
     }
 
     /// Notes that a record was written, and lets go of those at the front that are done.
-    fn land(&self, position: u64, buffer: Buffer, ok: bool) {
+    fn land(&self, position: u64, buffer: Iclog, ok: bool) {
         let mut state = self.state.lock();
-        if let Some(record) = state.flight.iter_mut().find(|record| record.position == position) {
-            record.stage = if ok { Stage::Done } else { Stage::Failed };
+        if let Some(record) = state.inflight.iter_mut().find(|record| record.position == position) {
+            record.stage = if ok { RecordState::Done } else { RecordState::Failed };
             record.buffer = Some(buffer);
         }
-        while state.flight.front().is_some_and(|front| matches!(front.stage, Stage::Done | Stage::Failed))
-            && let Some(record) = state.flight.pop_front()
+        while state
+            .inflight
+            .front()
+            .is_some_and(|front| matches!(front.stage, RecordState::Done | RecordState::Failed))
+            && let Some(record) = state.inflight.pop_front()
         {
             // After a failure nothing in the log behind it counts.
-            state.broken |= record.stage == Stage::Failed;
+            state.broken |= record.stage == RecordState::Failed;
             let ok = !state.broken;
             state.spare.extend(record.buffer);
             state.finished.extend(record.checkpoint.map(|checkpoint| (checkpoint, ok)));
         }
         drop(state);
-        self.landed.notify_all();
+        self.completed_io.notify_all();
         self.work.notify_all();
     }
 
     /// Completes checkpoints in the order of the log, unless another thread is at it: then it does these too.
-    fn finish(&self, host: &dyn Host) {
+    fn finish(&self, host: &dyn IclogCallbacks) {
         let mut state = self.state.lock();
         if state.finishing {
             return;
@@ -170,13 +179,13 @@ impl Iclogs {
             // A panic must not leave `finishing` set for ever.
             let complete = AssertUnwindSafe(|| host.completed(checkpoint, ok));
             if catch_unwind(complete).is_err() {
-                host.failed(Halt::Because(NOT_COMPLETED.into()));
+                host.failed(Shutdown::Because(NOT_COMPLETED.into()));
             }
             state = self.state.lock();
         }
         state.finishing = false;
         drop(state);
-        self.landed.notify_all();
+        self.completed_io.notify_all();
     }
 }
 
@@ -191,9 +200,10 @@ mod tests {
 
     use super::*;
     use crate::engine::cil::Checkpoint;
-    use crate::engine::iclog::fill;
-    use crate::engine::ring::Ring;
-    use crate::engine::sizes::Sizes;
+    use crate::engine::iclog::{IclogOptions, checkpoint_writer};
+    use crate::engine::log::LogBounds;
+    use crate::engine::log_device::LogDevice;
+    use crate::engine::sizes::LogSizes;
     use crate::tests::volume::superblock;
 
     /// A journal of which everything that was written home has been flushed.
@@ -204,12 +214,12 @@ mod tests {
         flushes: AtomicU64,
     }
 
-    impl Host for Idle {
+    impl IclogCallbacks for Idle {
         fn tail(&self) -> Lsn {
             self.tail
         }
 
-        fn flush_data(&self, always: bool) -> Result<bool, Halt> {
+        fn flush_data(&self, always: bool) -> Result<bool, Shutdown> {
             if always {
                 self.device.flush()?;
                 self.flushes.fetch_add(1, SeqCst);
@@ -217,24 +227,24 @@ mod tests {
             Ok(always)
         }
 
-        fn has_written_past_log(&self) -> bool {
+        fn has_unlogged_writes(&self) -> bool {
             false
         }
 
         fn completed(&self, _: Checkpoint, _: bool) {}
 
-        fn failed(&self, why: Halt) {
+        fn failed(&self, why: Shutdown) {
             panic!("{why}");
         }
     }
 
     fn submit(iclogs: &Iclogs, durable: bool) {
         let mut buffer = iclogs.acquire().unwrap();
-        fill::unmount(&mut buffer);
+        checkpoint_writer::unmount(&mut buffer);
         iclogs.submit(buffer, durable, None);
     }
 
-    fn take(iclogs: &Iclogs) -> (Job, Buffer) {
+    fn take(iclogs: &Iclogs) -> (RecordWrite, Iclog) {
         Iclogs::take_job(&mut iclogs.state.lock()).unwrap()
     }
 
@@ -245,10 +255,16 @@ mod tests {
         let device = Arc::new(HoldDevice::new(MemoryDevice::new(16 << 20)));
         let data: Arc<dyn Device> = device.clone();
         let (tail, head) = (Lsn::new(1, 10), Lsn::new(2, 6));
-        let ring = Ring::new(&superblock.geometry, &data, None, (tail, head)).unwrap();
-        let sizes = Sizes::new(ring.bytes(), 0, None).unwrap();
-        let next = ring.position(head);
-        let iclogs = Iclogs::new(ring, sizes, [0; 16], false, (tail, next), 8);
+        let log_device =
+            LogDevice::new(&superblock.geometry, &data, None, &LogBounds { head, tail, needed: tail })
+                .unwrap();
+        let sizes = LogSizes::new(log_device.bytes(), 0, None).unwrap();
+        let next = log_device.position(head);
+        let iclogs = Iclogs::new(
+            log_device,
+            sizes,
+            IclogOptions { uuid: [0; 16], has_own_device: false, stable_tail: tail, next, count: 8 },
+        );
         (device, iclogs)
     }
 
@@ -286,16 +302,16 @@ mod tests {
         failed: AtomicU64,
     }
 
-    impl Host for Panics {
+    impl IclogCallbacks for Panics {
         fn tail(&self) -> Lsn {
             Lsn::new(1, 10)
         }
 
-        fn flush_data(&self, always: bool) -> Result<bool, Halt> {
+        fn flush_data(&self, always: bool) -> Result<bool, Shutdown> {
             Ok(always)
         }
 
-        fn has_written_past_log(&self) -> bool {
+        fn has_unlogged_writes(&self) -> bool {
             false
         }
 
@@ -303,7 +319,7 @@ mod tests {
             panic!("a checkpoint");
         }
 
-        fn failed(&self, _: Halt) {
+        fn failed(&self, _: Shutdown) {
             self.failed.fetch_add(1, SeqCst);
         }
     }
@@ -316,7 +332,7 @@ mod tests {
         let host = Panics::default();
         for sequence in 1..=2 {
             let mut buffer = iclogs.acquire().unwrap();
-            fill::unmount(&mut buffer);
+            checkpoint_writer::unmount(&mut buffer);
             let checkpoint = Checkpoint { sequence, items: vec![], busy: vec![], start: None, commit: 0 };
             iclogs.submit(buffer, true, Some(checkpoint));
         }

@@ -22,52 +22,48 @@ use base::lock::Rank;
 use format::damage::Damage;
 use format::log::buffer::CHUNK_BYTES;
 
-use super::shared::Shared;
-use crate::engine::buffer::Extent;
-use crate::engine::target::{Base, CommitTarget, LogReservation};
+use super::shared::LogShared;
+use crate::engine::buffer::DiskExtent;
+use crate::engine::commit_target::{CommitTarget, LogReservation, TransactionContext};
 use crate::engine::transaction::Transaction;
+use crate::engine::tuning::{COVER_RECORDS, COVER_STEP};
 
 /// How long a log was idle, and what was done about it.
-struct Idle {
+struct IdleState {
     /// Commits when this was looked at last.
     commits: u64,
     /// Superblocks logged since anything else was.
     covers: u32,
 }
 
-/// Superblocks that cover a log.
-const COVERS: u32 = 2;
-/// The most that one step of covering waits for the one before.
-const STEP: Duration = Duration::from_millis(100);
-
-impl Shared {
+impl LogShared {
     /// What the thread does until it is stopped.
     pub fn background_loop(self: &Arc<Self>, interval: Duration) {
-        let mut idle = Idle { commits: 0, covers: COVERS };
+        let mut idle = IdleState { commits: 0, covers: COVER_RECORDS };
         let mut pause = interval;
-        while let Some(layer) = self.background.wait_rung(pause) {
+        while let Some(notified) = self.cil_notify.wait(pause) {
             if self.is_shut_down() {
                 pause = interval;
                 continue;
             }
-            if layer {
+            if notified {
                 // A push that fails has shut the volume down.
                 let _ = self.push(self.cil.progress.current());
             } else {
-                pause = if self.idle_step(&mut idle) { STEP.min(interval) } else { interval };
+                pause = if self.idle_step(&mut idle) { COVER_STEP.min(interval) } else { interval };
             }
         }
     }
 
     /// One step towards a log that is covered; whether another should follow soon.
-    fn idle_step(self: &Arc<Self>, idle: &mut Idle) -> bool {
+    fn idle_step(self: &Arc<Self>, idle: &mut IdleState) -> bool {
         let covering = self.covering.lock();
         if !*covering {
             return false;
         }
         let commits = self.cil.commits();
         if commits != idle.commits {
-            *idle = Idle { commits, covers: 0 };
+            *idle = IdleState { commits, covers: 0 };
             let _ = self.push(self.cil.progress.current());
             return true;
         }
@@ -75,10 +71,10 @@ impl Shared {
             return true;
         }
         if !self.ail.is_empty() {
-            self.want_home(self.ail.newest());
-            return idle.covers < COVERS;
+            self.request_push_to(self.ail.newest());
+            return idle.covers < COVER_RECORDS;
         }
-        if idle.covers >= COVERS || !self.log_superblock() {
+        if idle.covers >= COVER_RECORDS || !self.log_superblock() {
             return false;
         }
         idle.covers += 1;
@@ -92,8 +88,8 @@ impl Shared {
         let reservation = LogReservation { bytes: 1024, transactions: 1 };
         let Some(ticket) = self.try_ticket(reservation) else { return false };
         let target: Arc<dyn CommitTarget> = self.clone();
-        let mut tx = Transaction::with(Base::new(&target, &self.cache), Some(ticket));
-        let at = Extent { daddr: Daddr(0), bytes: self.geometry.sector_size };
+        let mut tx = Transaction::with(TransactionContext::new(&target, &self.cache), Some(ticket));
+        let at = DiskExtent { daddr: Daddr(0), bytes: self.geometry.sector_size };
         let is_superblock = |bytes: &[u8]| match bytes.get(..4) {
             Some(b"XFSB") => Ok(()),
             found => Err(Damage::new("superblock", "magicnum", "XFSB", format_args!("{found:?}"))),

@@ -4,123 +4,88 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-use base::lock::{Condvar, Mutex, Rank};
+use base::lock::{Mutex, Rank};
 use base::{AgBlock, AgNumber, Lsn};
 use block::Device;
 use format::Geometry;
 
-use super::crew::Crew;
-use super::pusher::BatchSize;
+use super::ail_push::BatchSize;
+use super::notify::Notify;
+use super::threads::LogThreads;
 use crate::engine::ail::Ail;
 use crate::engine::cache::BufferCache;
 use crate::engine::cil::{Checkpoint, Cil};
+use crate::engine::commit_target::{BusyExtent, BusyExtentHook};
 use crate::engine::error::Error;
-use crate::engine::grant::{Grant, Pressure};
-use crate::engine::halt::Halt;
-use crate::engine::iclog::{Host, Iclogs};
-use crate::engine::in_flight::InFlight;
-use crate::engine::item::{Stable, ahead};
-use crate::engine::stats::{Counters, Statistics};
-use crate::engine::target::{BusyExtent, StableHook};
+use crate::engine::grant::{GrantHead, TailPusher};
+use crate::engine::iclog::{IclogCallbacks, Iclogs};
+use crate::engine::inflight_writes::InflightWrites;
+use crate::engine::item::{AfterCommit, prefetch_next};
+use crate::engine::shutdown::Shutdown;
+use crate::engine::stats::{Counters, LogStatistics};
 
-/// The parts of a journal.
-pub struct Shared {
+/// What a journal is started with, beside its parts.
+pub struct LogParameters {
+    pub geometry: Geometry,
+    /// LSN of the next record.
+    pub head: Lsn,
+    /// Shards of the CIL.
+    pub shards: usize,
+    pub without_journal: bool,
+    pub hook: Option<Arc<dyn BusyExtentHook>>,
+}
+
+/// The parts of a journal, shared by its threads.
+pub struct LogShared {
     pub data: Arc<dyn Device>,
     pub cache: Arc<BufferCache>,
     pub geometry: Geometry,
-    pub grant: Grant,
+    pub grant: GrantHead,
     pub iclogs: Iclogs,
     pub cil: Cil,
     pub ail: Ail,
     pub counters: Counters,
     /// Checkpoints end without a record.
-    pub unrecorded: bool,
-    hook: Option<Arc<dyn StableHook>>,
+    pub without_journal: bool,
+    hook: Option<Arc<dyn BusyExtentHook>>,
     shut: AtomicBool,
     cause: OnceLock<Arc<str>>,
     /// Intents from before keep the tail where it is, until the one thread that works has answered them.
-    pub answering: AtomicBool,
+    pub recovering_intents: AtomicBool,
     /// The identifier of the next intent.
     pub next_intent: AtomicU64,
     /// How many batches were written home, and how many of these a flush has covered.
-    pub home_written: AtomicU64,
-    home_flushed: AtomicU64,
+    pub metadata_writes: AtomicU64,
+    metadata_writes_flushed: AtomicU64,
     /// How many blocks were written past the log, and how many of these a flush has covered.
-    pub past_log: AtomicU64,
-    past_log_flushed: AtomicU64,
+    pub unlogged_writes: AtomicU64,
+    unlogged_writes_flushed: AtomicU64,
     /// The tail should reach this position.
-    pub wanted_tail: AtomicU64,
+    pub push_target: AtomicU64,
     /// Wakes the thread that writes home.
-    pub home: Bell,
+    pub ail_notify: Notify,
     /// Held by who writes a batch of metadata back, until the device has ended it.
-    pub writing_back: Mutex<BatchSize>,
+    pub writeback: Mutex<BatchSize>,
     /// What that batch covers.
-    pub in_flight: InFlight,
+    pub in_flight: InflightWrites,
     /// Wakes the thread that pushes checkpoints.
-    pub background: Bell,
+    pub cil_notify: Notify,
     /// Whether an idle log is still to be covered: not when its unmount record is on its way, behind which nothing may
     /// be logged.
     pub covering: Mutex<bool>,
     /// The threads.
-    pub crew: Crew,
+    pub threads: LogThreads,
 }
 
-/// A thread waits for it to ring; it stays layer until somebody has come.
-#[derive(Debug)]
-pub struct Bell {
-    layer: Mutex<Rung>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Rung {
-    layer: bool,
-    stopping: bool,
-}
-
-impl Bell {
-    fn new() -> Self {
-        Self { layer: Mutex::new(Rank::Leaf, Rung::default()), changed: Condvar::new() }
-    }
-
-    /// Rings it.
-    pub fn ring(&self) {
-        self.layer.lock().layer = true;
-        self.changed.notify_one();
-    }
-
-    /// Waits until it was layer since the last time, or for `timeout`; whether it was layer. `None` when the thread
-    /// should end.
-    pub fn wait_rung(&self, timeout: std::time::Duration) -> Option<bool> {
-        let mut state = self.layer.lock();
-        if !state.layer && !state.stopping {
-            self.changed.wait_for(&mut state, timeout);
-        }
-        let layer = std::mem::take(&mut state.layer);
-        (!state.stopping).then_some(layer)
-    }
-
-    /// The same where it does not matter whether it was layer; `false` when the thread should end.
-    pub fn wait(&self, timeout: std::time::Duration) -> bool {
-        self.wait_rung(timeout).is_some()
-    }
-
-    /// Lets the thread end.
-    pub fn stop(&self) {
-        self.layer.lock().stopping = true;
-        self.changed.notify_one();
-    }
-}
-
-impl Shared {
+impl LogShared {
     pub fn new(
         data: Arc<dyn Device>,
         cache: Arc<BufferCache>,
-        grant: Grant,
+        grant: GrantHead,
         iclogs: Iclogs,
-        (shards, head, geometry): (usize, Lsn, Geometry),
-        hook: Option<Arc<dyn StableHook>>,
+        parameters: LogParameters,
     ) -> Self {
+        let LogParameters { geometry, head, shards, without_journal, hook } = parameters;
         let cil = Cil::new(*iclogs.sizes(), shards);
         Self {
             data,
@@ -131,24 +96,24 @@ impl Shared {
             cil,
             ail: Ail::new(head),
             counters: Counters::default(),
-            unrecorded: false,
+            without_journal,
             hook,
             shut: AtomicBool::new(false),
             cause: OnceLock::new(),
-            answering: AtomicBool::new(false),
+            recovering_intents: AtomicBool::new(false),
             // Unlike all from before: those began at an earlier head, and each takes more than a byte of the log.
             next_intent: AtomicU64::new(head.get() << 16),
-            home_written: AtomicU64::new(0),
-            home_flushed: AtomicU64::new(0),
-            past_log: AtomicU64::new(0),
-            past_log_flushed: AtomicU64::new(0),
-            wanted_tail: AtomicU64::new(0),
-            home: Bell::new(),
-            writing_back: Mutex::new(Rank::Writeback, BatchSize::default()),
-            in_flight: InFlight::default(),
-            background: Bell::new(),
+            metadata_writes: AtomicU64::new(0),
+            metadata_writes_flushed: AtomicU64::new(0),
+            unlogged_writes: AtomicU64::new(0),
+            unlogged_writes_flushed: AtomicU64::new(0),
+            push_target: AtomicU64::new(0),
+            ail_notify: Notify::new(),
+            writeback: Mutex::new(Rank::Writeback, BatchSize::default()),
+            in_flight: InflightWrites::default(),
+            cil_notify: Notify::new(),
             covering: Mutex::new(Rank::Volume, true),
-            crew: Crew::new(),
+            threads: LogThreads::new(),
         }
     }
 
@@ -171,8 +136,8 @@ impl Shared {
     }
 
     /// Shuts down where that is why a part stopped; gives what to tell the caller.
-    pub fn halt(&self, halt: Halt) -> Error {
-        if let Halt::Because(cause) = halt {
+    pub fn halt(&self, halt: Shutdown) -> Error {
+        if let Shutdown::Because(cause) = halt {
             self.shut_down(&cause);
         }
         self.closed()
@@ -186,24 +151,24 @@ impl Shared {
         self.grant.close();
         self.iclogs.close();
         self.cil.progress.close();
-        self.home.ring();
+        self.ail_notify.notify();
         self.ail.close();
         self.in_flight.close();
-        self.background.ring();
+        self.cil_notify.notify();
     }
 
     /// Lets all threads end once nothing is in flight.
     pub fn stop(&self) {
-        self.home.stop();
-        self.background.stop();
+        self.ail_notify.stop();
+        self.cil_notify.stop();
         self.iclogs.stop();
     }
 
     /// Pushes what was committed up to a checkpoint.
     pub fn push(&self, upto: u64) -> Result<(), Error> {
         self.check()?;
-        if self.unrecorded {
-            self.cil.end_unrecorded(upto, &self.iclogs, &self.grant, self);
+        if self.without_journal {
+            self.cil.complete_without_journal(upto, &self.iclogs, &self.grant, self);
             return Ok(());
         }
         self.cil.push(upto, &self.iclogs, &self.grant, self).map_err(|halt| self.halt(halt))
@@ -215,9 +180,9 @@ impl Shared {
         if progress.stable() >= checkpoint {
             return self.check();
         }
-        progress.gather(checkpoint).map_err(|halt| self.halt(halt))?;
+        progress.wait_for_batch(checkpoint).map_err(|halt| self.halt(halt))?;
         self.push(checkpoint)?;
-        self.help();
+        self.write_iclogs_inline();
         // Where nothing had been committed, the current checkpoint is still empty, and the one before is what counts.
         progress.wait_stable(checkpoint.min(progress.current() - 1)).map_err(|halt| self.halt(halt))
     }
@@ -225,19 +190,19 @@ impl Shared {
     /// Asks the background thread for a push.
     pub fn ask_for_push(&self, sequence: u64) {
         if self.cil.progress.current() <= sequence {
-            self.need_threads();
-            self.background.ring();
+            self.ensure_threads();
+            self.cil_notify.notify();
         }
     }
 
     /// Tells everybody who waits for space where the tail is now.
     pub fn tail_is(&self, tail: Lsn) {
-        self.grant.advance_tail(self.iclogs.ring().position(tail));
+        self.grant.advance_tail(self.iclogs.log_device().position(tail));
     }
 
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> LogStatistics {
         let written = self.iclogs.written();
-        Statistics {
+        LogStatistics {
             commits: self.cil.commits(),
             pushes: self.cil.progress.current() - 1,
             forces: Counters::get(&self.counters.forces),
@@ -245,14 +210,14 @@ impl Shared {
             bytes: written.bytes,
             flushes: written.flushes,
             ail_items: self.ail.len() as u64,
-            home_buffers: Counters::get(&self.counters.home_buffers),
+            written_buffers: Counters::get(&self.counters.written_buffers),
             space_waits: self.grant.waits(),
             throttled: Counters::get(&self.counters.throttled),
         }
     }
 }
 
-impl Shared {
+impl LogShared {
     /// Where an extent lies on the device, in bytes.
     fn place(&self, extent: &BusyExtent) -> Range<u64> {
         let geometry = &self.geometry;
@@ -267,85 +232,88 @@ impl Shared {
     /// Freed blocks may be used again.
     pub fn released(&self, extents: &[BusyExtent]) {
         if let (Some(hook), false) = (&self.hook, extents.is_empty()) {
-            hook.extents_stable(extents);
+            hook.clear_busy(extents);
         }
     }
 
     /// Makes stable what was written past the log, unless a record of the log has done so.
-    pub fn flush_past_log(&self) -> Result<(), Error> {
-        if self.has_written_past_log() {
+    pub fn flush_unlogged_writes(&self) -> Result<(), Error> {
+        if self.has_unlogged_writes() {
             self.flush_data(true).map_err(|halt| self.halt(halt))?;
         }
         Ok(())
     }
 }
 
-impl Host for Shared {
+impl IclogCallbacks for LogShared {
     fn tail(&self) -> Lsn {
         self.ail.tail()
     }
 
-    fn flush_data(&self, always: bool) -> Result<bool, Halt> {
+    fn flush_data(&self, always: bool) -> Result<bool, Shutdown> {
         // Counted by the pusher before the tail moves past what it wrote, so this count covers the caller's tail.
-        let written = self.home_written.load(SeqCst);
-        if !always && self.home_flushed.load(SeqCst) >= written {
+        let written = self.metadata_writes.load(SeqCst);
+        if !always && self.metadata_writes_flushed.load(SeqCst) >= written {
             return Ok(false);
         }
-        let past_log = self.past_log.load(SeqCst);
+        let unlogged_writes = self.unlogged_writes.load(SeqCst);
         self.data.flush()?;
-        self.home_flushed.fetch_max(written, SeqCst);
-        self.past_log_flushed.fetch_max(past_log, SeqCst);
+        self.metadata_writes_flushed.fetch_max(written, SeqCst);
+        self.unlogged_writes_flushed.fetch_max(unlogged_writes, SeqCst);
         Ok(true)
     }
 
-    fn has_written_past_log(&self) -> bool {
-        self.past_log_flushed.load(SeqCst) < self.past_log.load(SeqCst)
+    fn has_unlogged_writes(&self) -> bool {
+        self.unlogged_writes_flushed.load(SeqCst) < self.unlogged_writes.load(SeqCst)
     }
 
     fn completed(&self, checkpoint: Checkpoint, ok: bool) {
         let mut rest = checkpoint.items.iter();
         while let Some(item) = rest.next() {
-            ahead(rest.as_slice());
+            prefetch_next(rest.as_slice());
             item.core().unpin();
         }
         let (Some(start), true) = (checkpoint.start, ok) else { return };
-        let lsn = self.iclogs.ring().lsn(start);
+        let lsn = self.iclogs.log_device().lsn(start);
         let mut inserted = Vec::with_capacity(checkpoint.items.len());
         let mut unneeded = Vec::new();
         for item in checkpoint.items {
-            match item.stable(lsn) {
-                Stable::Insert => inserted.push(item),
-                Stable::Remove => unneeded.push(item),
-                Stable::Answer(intent) => unneeded.push(intent),
+            match item.committed(lsn) {
+                AfterCommit::Insert => inserted.push(item),
+                AfterCommit::Remove => unneeded.push(item),
+                AfterCommit::ReleaseIntent(intent) => unneeded.push(intent),
             }
         }
         // Before the list lets go of what was freed: who waits for the list waits for what is held back then.
         let usable = self.in_flight.hold_back(checkpoint.busy, |extent| self.place(extent));
-        let commit = self.iclogs.ring().lsn(checkpoint.commit);
+        let commit = self.iclogs.log_device().lsn(checkpoint.commit);
         self.tail_is(self.ail.complete(lsn, commit, &inserted, &unneeded));
         self.released(&usable);
         self.cil.progress.became_stable(checkpoint.sequence);
-        if self.grant.is_waited_for() {
-            self.home.ring();
+        if self.grant.has_waiters() {
+            self.ail_notify.notify();
         }
     }
 
-    fn failed(&self, why: Halt) {
+    fn failed(&self, why: Shutdown) {
         self.halt(why);
     }
 }
 
-impl Pressure for Shared {
-    fn move_tail_to(&self, position: u64) {
-        if self.wanted_tail.fetch_max(position, SeqCst) < position || self.grant.is_waited_for() {
-            self.need_threads();
-            self.home.ring();
+impl TailPusher for LogShared {
+    fn push_tail_to(&self, position: u64) {
+        if self.push_target.fetch_max(position, SeqCst) < position || self.grant.has_waiters() {
+            self.ensure_threads();
+            self.ail_notify.notify();
         }
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for LogShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("grant", &self.grant).field("cil", &self.cil).finish_non_exhaustive()
+        f.debug_struct("LogShared")
+            .field("grant", &self.grant)
+            .field("cil", &self.cil)
+            .finish_non_exhaustive()
     }
 }

@@ -5,13 +5,13 @@ use proptest::prelude::*;
 
 #[test]
 fn buffers_are_judged_against_the_stripe_unit_and_the_log() {
-    assert_eq!(Sizes::new(10 << 20, 0, None).unwrap().buffer, 32 << 10);
-    let striped = Sizes::new(10 << 20, 64 << 10, None).unwrap();
+    assert_eq!(LogSizes::new(10 << 20, 0, None).unwrap().buffer, 32 << 10);
+    let striped = LogSizes::new(10 << 20, 64 << 10, None).unwrap();
     assert_eq!((striped.buffer, striped.headers, striped.record(1)), (64 << 10, 1024, 64 << 10));
-    assert!(Sizes::new(10 << 20, 64 << 10, Some(32 << 10)).is_err());
-    assert!(Sizes::new(10 << 20, 0, Some(48 << 10)).is_err());
-    assert!(Sizes::new(100 << 10, 0, None).is_err());
-    assert_eq!(Sizes::new(10 << 20, 0, Some(256 << 10)).unwrap().headers, 8 * 512);
+    assert!(LogSizes::new(10 << 20, 64 << 10, Some(32 << 10)).is_err());
+    assert!(LogSizes::new(10 << 20, 0, Some(48 << 10)).is_err());
+    assert!(LogSizes::new(100 << 10, 0, None).is_err());
+    assert_eq!(LogSizes::new(10 << 20, 0, Some(256 << 10)).unwrap().headers, 8 * 512);
 }
 
 proptest! {
@@ -21,7 +21,7 @@ proptest! {
         shift in 0u32..4,
         unit in prop::sample::select(vec![0u32, 4096, 32 << 10]),
     ) {
-        let sizes = Sizes::new(64 << 20, unit, Some(32 << 10 << shift)).unwrap();
+        let sizes = LogSizes::new(64 << 20, unit, Some(32 << 10 << shift)).unwrap();
         let shares: u64 = transactions.iter().map(|t| t + sizes.records(*t) * sizes.per_record()).sum();
         prop_assert!(sizes.checkpoint(transactions.iter().sum()) <= sizes.fixed() + shares);
     }

@@ -15,7 +15,7 @@ use base::lock::Rank;
 use base::{AgBlock, AgNumber, Daddr};
 use block::{Device, FileDevice, OpenOptions};
 use format::superblock::Superblock;
-use journal::engine::{CommitTarget, Extent, Log, LogReservation, Options};
+use journal::engine::{CommitTarget, DiskExtent, Log, LogReservation, Options};
 
 use self::judges::Volume;
 
@@ -115,14 +115,14 @@ fn change(log: &Log, superblock: &Superblock, thread: u32, round: u32) {
     for (n, rank) in [(2, Rank::Agi as fn(u32) -> Rank), (1, Rank::Agf)] {
         for ag in (thread..geometry.ag_count()).step_by(2) {
             let start = geometry.fs_block_offset(geometry.fs_block(AgNumber(ag), AgBlock(0))).unwrap();
-            let at = Extent { daddr: Daddr((start + n * u64::from(sector)) / 512), bytes: sector };
+            let at = DiskExtent { daddr: Daddr((start + n * u64::from(sector)) / 512), bytes: sector };
             let id = tx.read(at, rank(ag), |_| Ok(())).unwrap();
             // Unchanged, and logged all the same.
             let _ = tx.bytes_mut(id, 0..sector as usize / (1 + round as usize % 2));
         }
     }
     if thread == 0 {
-        let id = tx.read(Extent { daddr: Daddr(0), bytes: sector }, Rank::Buffer, |_| Ok(())).unwrap();
+        let id = tx.read(DiskExtent { daddr: Daddr(0), bytes: sector }, Rank::Buffer, |_| Ok(())).unwrap();
         tx.bytes_mut(id, 108..120).copy_from_slice(format!("{round:<12}").as_bytes());
     }
     tx.commit(&mut []).unwrap();

@@ -40,7 +40,7 @@ fn compare(image: &Path) -> Vec<String> {
     let before = superblock(&device);
     let replayed = replay_in_memory(&before, device, external.as_deref()).unwrap();
     let report = replayed.report.unwrap_or_else(|| panic!("{name} is not dirty"));
-    println!("{name}: {}; {}", replayed.state, journal::listing::report(&report));
+    println!("{name}: {}; {}", replayed.state, journal::describe::report(&report));
     let geometry = superblock(&replayed.device).geometry;
     let comparison = blocks::Comparison {
         name: &name,

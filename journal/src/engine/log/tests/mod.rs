@@ -3,29 +3,29 @@
 //! | file | asks |
 //! |---|---|
 //! | `alone` | does a journal without threads do the same |
-//! | `answering` | are intents from before answered though the log is full |
+//! | `recovering_intents` | are intents from before answered though the log is full |
 //! | `basics` | is what was forced in the log; is a log that was unmounted clean; do records of all sizes come back |
 //! | `reservation` | is every byte of the log reserved, whatever is committed and however it is cut |
 //! | `churn` | many threads, a log kept nearly full: does space run out, does anybody hang |
-//! | `unrecorded` | does a journal that writes no records leave everything at home |
+//! | `without_journal` | does a journal that writes no records leave everything at home |
 //! | `in_flight` | do blocks that were freed wait for writes that are still on their way to them |
 //! | `reuse` | does an address that was freed take a block of another kind, whatever still has the old one |
 //! | `waiting` | does nobody wait for the device with locks that others want |
 //! | `faults` | what happens when the log or the data device fails |
 //! | `cuts` | is everything that was forced there after a power cut, whatever it left |
 
-mod alone;
-mod answering;
 mod basics;
 mod churn;
-mod cuts;
 mod faults;
-mod in_flight;
+mod inflight_writes;
+mod power_cuts;
+mod recovered_intents;
 mod reservation;
 mod reuse;
 mod unmounting;
-mod unrecorded;
 mod waiting;
+mod without_journal;
+mod without_threads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,11 +39,11 @@ use format::superblock::Superblock;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Log, Options};
-use crate::engine::buffer::Extent;
-use crate::engine::target::{CommitTarget, LogReservation};
+use crate::engine::buffer::DiskExtent;
+use crate::engine::commit_target::{CommitTarget, LogReservation};
 use crate::engine::transaction::Transaction;
 use crate::tests::volume::{UUID, superblock};
-use crate::{Journal, OnDamage, Registry, State, recover};
+use crate::{Journal, OnDamage, ReplayRegistry, State, recover};
 
 /// Bytes of a test's buffer.
 const BYTES: u32 = 4096;
@@ -87,7 +87,7 @@ fn state(superblock: &Superblock, device: &dyn Device) -> State {
 fn replay(superblock: &Superblock, device: &dyn Device) {
     let journal = Journal::open(superblock, device, None).unwrap();
     let options = crate::Options { on_damage: OnDamage::Stop, ..crate::Options::default() };
-    recover(&journal, superblock, device, &Registry::default(), &options).unwrap();
+    recover(&journal, superblock, device, &ReplayRegistry::default(), &options).unwrap();
 }
 
 /// No timer interferes.
@@ -95,8 +95,8 @@ fn options(shards: usize) -> Options {
     Options { shards: Some(shards), interval: Duration::from_secs(3600), ..Options::default() }
 }
 
-fn place(n: u64) -> Extent {
-    Extent { daddr: Daddr(n * 8), bytes: BYTES }
+fn place(n: u64) -> DiskExtent {
+    DiskExtent { daddr: Daddr(n * 8), bytes: BYTES }
 }
 
 /// Writes blocks 1 to `count` that look like leaves of a B+tree, each with counter 0.

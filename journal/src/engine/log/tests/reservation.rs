@@ -4,9 +4,9 @@ use base::Lsn;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::home::{Flush, WriteBatch};
-use crate::engine::item::{ItemCore, LogItem, Stable};
+use crate::engine::item::{AfterCommit, ItemCore, LogItem};
 use crate::engine::regions::Regions;
+use crate::engine::writeback::{DelwriQueue, PushResult};
 
 /// An item that is in the log and nowhere else.
 #[derive(Debug, Default)]
@@ -16,13 +16,13 @@ impl LogItem for Weight {
     fn core(&self) -> &ItemCore {
         &self.0
     }
-    fn stable(&self, _: Lsn) -> Stable {
-        Stable::Remove
+    fn committed(&self, _: Lsn) -> AfterCommit {
+        AfterCommit::Remove
     }
-    fn flush(self: Arc<Self>, _: &mut WriteBatch<'_>) -> Flush {
-        Flush::Clean
+    fn push(self: Arc<Self>, _: &mut DelwriQueue<'_>) -> PushResult {
+        PushResult::Clean
     }
-    fn written(&self, _: bool) {}
+    fn write_done(&self, _: bool) {}
 }
 
 /// One transaction: the lengths of its items' regions, and what follows it.

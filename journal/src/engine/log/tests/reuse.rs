@@ -13,8 +13,8 @@ use crate::engine::item::LogItem;
 const METADATA: std::ops::Range<u64> = 4096..8 << 20;
 
 /// Two blocks from block `n` on.
-fn pair(n: u64) -> Extent {
-    Extent { bytes: 2 * BYTES, ..place(n) }
+fn pair(n: u64) -> DiskExtent {
+    DiskExtent { bytes: 2 * BYTES, ..place(n) }
 }
 
 fn free(log: &Arc<Log>, n: u64) {
@@ -24,7 +24,7 @@ fn free(log: &Arc<Log>, n: u64) {
     tx.commit(&mut []).unwrap();
 }
 
-fn use_again(log: &Arc<Log>, at: Extent, byte: u8) {
+fn use_again(log: &Arc<Log>, at: DiskExtent, byte: u8) {
     let mut tx = log.begin(RESERVATION).unwrap();
     let id = tx.fresh(at, Rank::Buffer).unwrap();
     tx.bytes_mut(id, 0..at.bytes as usize).fill(byte);
@@ -146,7 +146,7 @@ fn an_empty_buffer_of_another_length_gives_way() {
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));
     let (cache, verify) = (log.buffers(), |_: &[u8]| Ok(()));
-    let look = |at: Extent| drop(cache.get(&at.into(), Rank::Buffer));
+    let look = |at: DiskExtent| drop(cache.get(&at.into(), Rank::Buffer));
     look(place(1));
     drop(cache.lock(&pair(1).into(), Rank::Buffer).unwrap());
     look(place(1));
@@ -154,7 +154,7 @@ fn an_empty_buffer_of_another_length_gives_way() {
     // What was read is in use, and another length is damage.
     assert!(cache.lock(&pair(1).into(), Rank::Buffer).is_err());
     look(pair(2));
-    assert!(cache.read_home(&place(2).into(), Rank::Buffer, || false, verify).unwrap());
+    assert!(cache.read_buffer(&place(2).into(), Rank::Buffer, || false, verify).unwrap());
     drop(cache.lock_read(&place(2).into(), Rank::Buffer, verify).unwrap());
     log.unmount().unwrap();
 }

@@ -7,10 +7,10 @@ use block::{Call, HoldDevice};
 use format::damage::Damage;
 
 use super::*;
-use crate::engine::buffer::Segments;
-use crate::engine::item::{Grown, ItemCore, LogItem, Moment};
+use crate::engine::buffer::BufferExtents;
+use crate::engine::item::{CommitPosition, ItemCore, LogItem, VectorGrowth};
 use crate::engine::transaction::Loggable;
-use crate::engine::{Error, Flush, WriteBatch};
+use crate::engine::{DelwriQueue, Error, PushResult};
 
 /// A test that would hang fails instead.
 const WATCHDOG: Duration = Duration::from_secs(120);
@@ -65,7 +65,7 @@ fn a_change_waits_for_a_large_checkpoint_before_it_begins() {
 struct Guest {
     core: ItemCore,
     cache: Arc<crate::engine::BufferCache>,
-    at: Extent,
+    at: DiskExtent,
     /// Its block was freed.
     homeless: AtomicBool,
 }
@@ -87,24 +87,24 @@ impl LogItem for Guest {
         &self.core
     }
 
-    fn flush(self: Arc<Self>, batch: &mut WriteBatch<'_>) -> Flush {
+    fn push(self: Arc<Self>, batch: &mut DelwriQueue<'_>) -> PushResult {
         if self.core.is_pinned() {
-            return Flush::Pinned;
+            return PushResult::Pinned;
         }
         // As `Inode::flush_homeless`.
         if self.homeless.load(SeqCst) {
             let pinned = self.cache.peek(self.at.daddr).is_some_and(|buffer| buffer.core().is_pinned());
-            return if pinned { Flush::Pinned } else { Flush::Clean };
+            return if pinned { PushResult::Pinned } else { PushResult::Clean };
         }
-        let buffer = self.cache.get(&Segments::from(self.at), Rank::Buffer);
+        let buffer = self.cache.get(&BufferExtents::from(self.at), Rank::Buffer);
         batch.edit(&buffer, self.clone(), |bytes| {
             bytes[COUNTER..COUNTER + 8].copy_from_slice(&77u64.to_be_bytes());
             true
         })
     }
 
-    fn read_home(&self) -> Result<bool, Error> {
-        let segments = Segments::from(self.at);
+    fn read_buffer(&self) -> Result<bool, Error> {
+        let segments = BufferExtents::from(self.at);
         let verify = |bytes: &[u8]| {
             let found = bytes.first_chunk().copied().unwrap_or_default();
             match found == BnoBt::MAGIC.to_be_bytes() {
@@ -112,10 +112,10 @@ impl LogItem for Guest {
                 false => Err(Damage::new("test block", "magic", BnoBt::MAGIC, u32::from_be_bytes(found))),
             }
         };
-        self.cache.read_home(&segments, Rank::Buffer, || self.homeless.load(SeqCst), verify)
+        self.cache.read_buffer(&segments, Rank::Buffer, || self.homeless.load(SeqCst), verify)
     }
 
-    fn written(&self, _: bool) {}
+    fn write_done(&self, _: bool) {}
 }
 
 struct Visit(Arc<Guest>, bool);
@@ -129,12 +129,12 @@ impl Loggable for Visit {
         self.1
     }
 
-    fn log(&mut self, at: Moment) -> Grown {
+    fn log(&mut self, at: CommitPosition) -> VectorGrowth {
         self.1 = false;
         self.0.core.log_regions(at, |regions| regions.push(&[1; 64]))
     }
 
-    fn any(&mut self) -> &mut dyn std::any::Any {
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
         unreachable!("nothing is deferred")
     }
 }
@@ -236,7 +236,7 @@ fn a_place_that_became_other_metadata_before_it_was_read_is_not_judged() {
     let volume = freed_before_the_read(|_, log| {
         log.force().unwrap();
         let mut tx = log.begin(RESERVATION).unwrap();
-        let id = tx.fresh(Extent { bytes: 2 * BYTES, ..place(4) }, Rank::Buffer).unwrap();
+        let id = tx.fresh(DiskExtent { bytes: 2 * BYTES, ..place(4) }, Rank::Buffer).unwrap();
         tx.bytes_mut(id, 0..2 * BYTES as usize).fill(5);
         tx.commit(&mut []).unwrap();
     });

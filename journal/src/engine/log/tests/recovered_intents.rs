@@ -1,21 +1,21 @@
 //! Intents that recovery found, in a log that is full of them.
 
 use super::*;
-use crate::engine::log::Ends;
+use crate::engine::log::LogBounds;
 use base::Lsn;
 use format::log::item::ItemType;
 
 const BLOCKS: u32 = 8192;
 
 /// A log that was gone around once, whose records from so many blocks ahead of the head on are still needed.
-fn nearly_full(volume: &Volume, room: u32) -> (Ends, Arc<Log>) {
+fn nearly_full(volume: &Volume, room: u32) -> (LogBounds, Arc<Log>) {
     let head = Journal::open(&volume.superblock, &*volume.device, None).unwrap().head();
     assert!(head.cycle() > 1);
     let needed = match head.block() + room {
         block if block < BLOCKS => Lsn::new(head.cycle() - 1, block),
         block => Lsn::new(head.cycle(), block - BLOCKS),
     };
-    let ends = Ends { head, tail: head, needed };
+    let ends = LogBounds { head, tail: head, needed };
     let log = Log::start(&volume.superblock, volume.device.clone(), None, ends, None, &options(1)).unwrap();
     (ends, log)
 }
@@ -36,24 +36,24 @@ fn the_oldest_intent_of_a_full_log_is_answered_or_refused_and_never_waits() {
     }
     log.unmount().unwrap();
     drop(log);
-    let (mut answered, mut refused) = (0, 0);
+    let (mut intents_finished, mut refused) = (0, 0);
     for room in (64..BLOCKS / 4).step_by(128) {
         let (ends, log) = nearly_full(&volume, room);
-        let intent = log.adopt(ends.needed, 7);
+        let intent = log.add_recovered_intent(ends.needed, 7);
         let mut tx = match log.begin(RESERVATION) {
             Ok(tx) => tx,
             Err(error) => {
                 assert!(error.to_string().contains("Linux"), "{error}");
-                assert_eq!(answered, 0, "there was space before, with {room} blocks fewer");
+                assert_eq!(intents_finished, 0, "there was space before, with {room} blocks fewer");
                 refused += 1;
                 continue;
             }
         };
-        answered += 1;
-        tx.answer(intent, ItemType::Efd);
+        intents_finished += 1;
+        tx.log_done(intent, ItemType::Efd);
         count_up(&mut tx, 1).unwrap();
         tx.commit(&mut []).unwrap();
-        log.answered();
+        log.intents_finished();
         // The tail has moved, so that these need not wait for ever either.
         for n in 1..=400 {
             bump(&log, n);
@@ -62,5 +62,5 @@ fn the_oldest_intent_of_a_full_log_is_answered_or_refused_and_never_waits() {
         assert!(matches!(volume.state(), State::Clean { .. }));
     }
     // Below an eighth of the log no new transaction begins in a running volume.
-    assert!(refused > 0 && answered > 10, "{refused} refused, {answered} answered");
+    assert!(refused > 0 && intents_finished > 10, "{refused} refused, {intents_finished} finished");
 }

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use base::Lsn;
 
-use super::shared::Shared;
-use crate::engine::commits::Commits;
+use super::shared::LogShared;
+use crate::engine::commit_target::{CommitTarget, LogReservation, Ticket};
 use crate::engine::error::Error;
 use crate::engine::stats::Counters;
-use crate::engine::target::{CommitTarget, LogReservation, Ticket};
+use crate::engine::transaction_items::TransactionItems;
 
-impl Shared {
+impl LogShared {
     /// An empty promise: a ticket whose space is not yet reserved.
     fn ticket(&self, reservation: LogReservation) -> Result<Ticket, Error> {
         let (sizes, largest) = (self.iclogs.sizes(), self.grant.largest());
@@ -39,33 +39,33 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl LogShared {
     /// While intents from before are answered, nobody but the caller can move the tail: so nobody is waited for. The
     /// whole log may be used, but for what the chain logs as it rolls.
     #[cold]
-    fn begin_answering(&self, ticket: Ticket) -> Result<Ticket, Error> {
+    fn begin_recovering(&self, ticket: Ticket) -> Result<Ticket, Error> {
         let held = ticket.held();
-        if self.grant.try_reserve_of_all(held, ticket.account.unit) {
+        if self.grant.try_reserve_whole_log(held, ticket.account.unit) {
             return Ok(ticket);
         }
         // What the last answers were needed for goes as soon as they are stable.
         self.force_to(self.cil.progress.current())?;
-        if self.grant.try_reserve_of_all(held, ticket.account.unit) {
+        if self.grant.try_reserve_whole_log(held, ticket.account.unit) {
             return Ok(ticket);
         }
         Err(Error::log(format!(
             "the log is full of operations that a power cut left unfinished, and of {} bytes none are left to finish \
              the first of them with: mount the volume with Linux once, or repair it",
-            self.iclogs.ring().bytes()
+            self.iclogs.log_device().bytes()
         )))
     }
 }
 
-impl CommitTarget for Shared {
+impl CommitTarget for LogShared {
     fn begin(&self, reservation: LogReservation) -> Result<Ticket, Error> {
         let ticket = self.ticket(reservation)?;
-        if self.answering.load(Ordering::Relaxed) {
-            return self.begin_answering(ticket);
+        if self.recovering_intents.load(Ordering::Relaxed) {
+            return self.begin_recovering(ticket);
         }
         if let Some(checkpoint) = self.cil.too_large() {
             self.hold_back(checkpoint)?;
@@ -84,12 +84,12 @@ impl CommitTarget for Shared {
             // What is left over goes into the new unit, so that the chain gives up no space that it needs.
             (over, true) => {
                 let need = ticket.account.unit.saturating_sub(over);
-                self.grant.reserve_rolling(need, self).map_err(|halt| self.halt(halt))
+                self.grant.regrant(need, self).map_err(|halt| self.halt(halt))
             }
         }
     }
 
-    fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error> {
+    fn commit(&self, ticket: &mut Ticket, commits: TransactionItems<'_, '_>) -> Result<(), Error> {
         self.check()?;
         let committed = self.cil.insert(ticket, commits).map_err(|halt| self.halt(halt))?;
         if committed.push {
@@ -102,15 +102,15 @@ impl CommitTarget for Shared {
         self.grant.give_back(ticket.held());
     }
 
-    fn written_past_log(&self) {
-        self.past_log.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    fn note_unlogged_write(&self) {
+        self.unlogged_writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
 
     fn force(&self) -> Result<(), Error> {
         self.force_to(self.cil.progress.current())
     }
 
-    fn release_freed(&self) -> Result<(), Error> {
+    fn flush_busy(&self) -> Result<(), Error> {
         CommitTarget::force(self)?;
         self.in_flight.wait_released();
         CommitTarget::check(self)
@@ -118,7 +118,7 @@ impl CommitTarget for Shared {
 
     fn is_near_tail(&self, lsn: Lsn) -> bool {
         let (head, half) = (self.grant.head(), self.grant.largest() / 2);
-        head > self.grant.tail() + half && self.iclogs.ring().position(lsn) + half < head
+        head > self.grant.tail() + half && self.iclogs.log_device().position(lsn) + half < head
     }
 
     fn intent_id(&self) -> u64 {
@@ -126,10 +126,10 @@ impl CommitTarget for Shared {
     }
 
     fn shut_down(&self, cause: &str) {
-        Shared::shut_down(self, cause);
+        LogShared::shut_down(self, cause);
     }
 
     fn check(&self) -> Result<(), Error> {
-        Shared::check(self)
+        LogShared::check(self)
     }
 }

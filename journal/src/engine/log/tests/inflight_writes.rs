@@ -11,14 +11,14 @@ use block::{Call, HoldDevice};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::engine::target::{BusyExtent, StableHook};
+use crate::engine::commit_target::{BusyExtent, BusyExtentHook};
 
 /// Notes which extents may be used again.
 #[derive(Debug, Default)]
 struct Freed(Mutex<Vec<BusyExtent>>);
 
-impl StableHook for Freed {
-    fn extents_stable(&self, extents: &[BusyExtent]) {
+impl BusyExtentHook for Freed {
+    fn clear_busy(&self, extents: &[BusyExtent]) {
         self.0.lock().extend_from_slice(extents);
     }
 }
@@ -39,7 +39,7 @@ impl Bench {
         make_blocks(&*volume.device, 20);
         let device = Arc::new(HoldDevice::new(volume.device.clone()));
         let freed = Arc::new(Freed::default());
-        let hook: Arc<dyn StableHook> = freed.clone();
+        let hook: Arc<dyn BusyExtentHook> = freed.clone();
         let log = Log::open(&volume.superblock, device.clone(), None, Some(hook), options).unwrap();
         Self { device, freed, log, volume }
     }
@@ -83,7 +83,7 @@ fn a_freed_block_is_busy_until_its_metadata_writeback_has_ended() {
             assert_eq!(bench.freed(), [12]);
             drop(hold);
             writeback.join().unwrap().unwrap();
-            log.release_freed().unwrap();
+            log.flush_busy().unwrap();
             assert_eq!(bench.freed(), [3, 4, 9, 12]);
         });
         log.unmount().unwrap();
@@ -106,7 +106,7 @@ fn who_waits_for_freed_blocks_waits_for_writes_in_flight() {
         hold.wait_for(1);
         bench.free([1]);
         let waits = scope.spawn(|| {
-            log.release_freed().unwrap();
+            log.flush_busy().unwrap();
             assert!(let_go.load(SeqCst), "the write has not ended");
             assert_eq!(bench.freed(), [1]);
         });
@@ -157,7 +157,7 @@ fn a_shutdown_wakes_who_waits_for_a_write_in_flight() {
         let writeback = scope.spawn(|| log.push_all());
         hold.wait_for(1);
         bench.free([1]);
-        let waits = scope.spawn(|| log.release_freed());
+        let waits = scope.spawn(|| log.flush_busy());
         CommitTarget::shut_down(&**log, "a test");
         assert!(waits.join().unwrap().is_err());
         drop(hold);

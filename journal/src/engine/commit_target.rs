@@ -7,9 +7,9 @@ use base::percpu::{self, PerCpu};
 use base::{FsBlock, Lsn};
 
 use super::cache::BufferCache;
-use super::commits::Commits;
 use super::error::Error;
-use super::ticket::Account;
+use super::ticket::TicketAccount;
+use super::transaction_items::TransactionItems;
 
 /// How much log space a change may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Ticket {
     /// Further transactions that are reserved already.
     pub rolls_left: u32,
     /// What the journal knows of it.
-    pub(super) account: Account,
+    pub(super) account: TicketAccount,
 }
 
 /// Blocks that a transaction freed: not to be used again until its checkpoint is stable and no write over them is in
@@ -44,36 +44,37 @@ pub struct BusyExtent {
 }
 
 /// Told when freed blocks may be used again.
-pub trait StableHook: Send + Sync + Debug {
+pub trait BusyExtentHook: Send + Sync + Debug {
     /// The checkpoint that freed these is stable, and no write over them is in flight.
-    fn extents_stable(&self, extents: &[BusyExtent]);
+    fn clear_busy(&self, extents: &[BusyExtent]);
 }
 
 /// What every transaction refers to. Transactions count their references to it, so there is one for each CPU.
 #[derive(Debug)]
-pub struct Base {
+pub struct TransactionContext {
     pub(super) target: Arc<dyn CommitTarget>,
     pub(super) cache: Arc<BufferCache>,
 }
 
-/// Where transactions of a volume begin: for each CPU a [`Base`], so that CPUs do not meet on its reference count.
+/// Where transactions of a volume begin: for each CPU a [`TransactionContext`], so that CPUs do not meet on its
+/// reference count.
 #[derive(Debug)]
-pub struct Bases(PerCpu<Arc<Base>>);
+pub struct TransactionContexts(PerCpu<Arc<TransactionContext>>);
 
-impl Bases {
+impl TransactionContexts {
     /// For transactions that commit to `target` and read through `cache`.
     pub fn new(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Self {
-        Self(PerCpu::new(percpu::available(), |_| Base::new(target, cache)))
+        Self(PerCpu::new(percpu::available(), |_| TransactionContext::new(target, cache)))
     }
 
     /// That of the current CPU.
     #[inline]
-    pub fn local(&self) -> &Arc<Base> {
+    pub fn local(&self) -> &Arc<TransactionContext> {
         self.0.local().1
     }
 }
 
-impl Base {
+impl TransactionContext {
     /// One base alone.
     pub fn new(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Arc<Self> {
         Arc::new(Self { target: Arc::clone(target), cache: Arc::clone(cache) })
@@ -99,13 +100,13 @@ pub trait CommitTarget: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`Error::ShutDown`].
-    fn commit(&self, ticket: &mut Ticket, commits: Commits<'_, '_>) -> Result<(), Error>;
+    fn commit(&self, ticket: &mut Ticket, commits: TransactionItems<'_, '_>) -> Result<(), Error>;
 
     /// Gives back what a chain did not use.
     fn end(&self, ticket: Ticket);
 
     /// Something was written past the log: no transaction that commits from now on becomes stable before it.
-    fn written_past_log(&self);
+    fn note_unlogged_write(&self);
 
     /// Makes everything stable that was committed so far. The caller holds no lock of rank `Group` or above.
     ///
@@ -118,7 +119,7 @@ pub trait CommitTarget: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`Error::ShutDown`].
-    fn release_freed(&self) -> Result<(), Error>;
+    fn flush_busy(&self) -> Result<(), Error>;
 
     /// Whether the record at `lsn` lies in the older half of a log that is at least half full: the tail will soon want
     /// to move past it.

@@ -6,7 +6,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 /// A value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum LogValue {
     /// A number, shown in decimal.
     Number(u64),
     /// A number, shown in hexadecimal: identifiers, masks.
@@ -20,38 +20,38 @@ pub enum Value {
     /// A name from the disk, which need not be UTF-8.
     Name(Vec<u8>),
     /// Several of a kind.
-    List(Vec<Fields>),
+    List(Vec<LogFields>),
 }
 
 /// Named values, in the order in which they are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields(Vec<(&'static str, Value)>);
+pub struct LogFields(Vec<(&'static str, LogValue)>);
 
-impl Fields {
+impl LogFields {
     /// No fields yet.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// One more field.
-    pub fn with(mut self, name: &'static str, value: Value) -> Self {
+    pub fn with(mut self, name: &'static str, value: LogValue) -> Self {
         self.0.push((name, value));
         self
     }
 
     /// One more number.
     pub fn number(self, name: &'static str, value: impl Into<u64>) -> Self {
-        self.with(name, Value::Number(value.into()))
+        self.with(name, LogValue::Number(value.into()))
     }
 
     /// One more number, shown in hexadecimal.
     pub fn hex(self, name: &'static str, value: impl Into<u64>) -> Self {
-        self.with(name, Value::Hex(value.into()))
+        self.with(name, LogValue::Hex(value.into()))
     }
 
     /// One more field of words.
     pub fn text(self, name: &'static str, value: impl Into<String>) -> Self {
-        self.with(name, Value::Text(value.into()))
+        self.with(name, LogValue::Text(value.into()))
     }
 
     /// The bits of a mask, by name; unknown ones show in the number.
@@ -64,21 +64,21 @@ impl Fields {
         let word = word.into();
         let names =
             known.iter().filter(|(bit, _)| word & (*bit).into() != 0).map(|(_, name)| *name).collect();
-        self.with(name, Value::Flags(names, word))
+        self.with(name, LogValue::Flags(names, word))
     }
 
     /// The fields by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &LogValue)> {
         self.0.iter().map(|(name, value)| (*name, value))
     }
 
     /// A field.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&LogValue> {
         self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for LogValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
@@ -100,7 +100,7 @@ impl fmt::Display for Value {
     }
 }
 
-impl fmt::Display for Fields {
+impl fmt::Display for LogFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (name, value)) in self.0.iter().enumerate() {
             let space = if n == 0 { "" } else { " " };
@@ -110,7 +110,7 @@ impl fmt::Display for Fields {
     }
 }
 
-impl Serialize for Value {
+impl Serialize for LogValue {
     /// Numbers are integers, flags lists of names, names strings or, where they are not UTF-8, `{"bytes": [...]}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -137,7 +137,7 @@ impl Serialize for Value {
     }
 }
 
-impl Serialize for Fields {
+impl Serialize for LogFields {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {
@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn people_and_programs_see_the_same_fields() {
-        let fields = Fields::new()
+        let fields = LogFields::new()
             .number("ino", 131u64)
             .hex("id", 0xffffu64)
             .flags("flags", 5u16, &[(1, "a"), (2, "b"), (4, "c")])
-            .with("name", Value::Name(b"x\xff".to_vec()))
-            .with("list", Value::List(vec![Fields::new().number("blocks", 1u32)]));
+            .with("name", LogValue::Name(b"x\xff".to_vec()))
+            .with("list", LogValue::List(vec![LogFields::new().number("blocks", 1u32)]));
         assert_eq!(fields.to_string(), r#"ino 131 id 0xffff flags a|c name "x\xff" list (blocks 1)"#);
         let json = serde_json::to_value(&fields).unwrap();
         assert_eq!(json["id"], 65535);

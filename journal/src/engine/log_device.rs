@@ -1,4 +1,4 @@
-//! The log's blocks as one endless line of bytes that is written around a ring.
+//! The log's blocks as one endless line of bytes that is written around a log_device.
 //!
 //! A *position* counts bytes from the start of the lap in which the oldest record lay when the volume was opened. It is
 //! what space is accounted in; a sequence number ([`Lsn`]) is what stands on disk for the position of a record.
@@ -18,16 +18,16 @@ use format::log::BLOCK_BYTES;
 use format::log::record::{MAGIC, MAX_BLOCKS, MAX_IN_FLIGHT, block_cycle, previous_cycle};
 
 use super::error::Error;
-use super::halt::Halt;
-use crate::area::LogArea;
+use super::log::LogBounds;
+use super::shutdown::Shutdown;
+use super::tuning::STAMP_BLOCKS;
+use crate::area::{LogArea, SCAN_BLOCKS};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Blocks that are looked at together.
-const LOOK: u32 = 128;
 
 /// Where records go.
 #[derive(Debug)]
-pub struct Ring {
+pub struct LogDevice {
     device: Arc<dyn Device>,
     /// First byte of the log on its device.
     start: u64,
@@ -36,7 +36,7 @@ pub struct Ring {
     first_cycle: u32,
 }
 
-impl Ring {
+impl LogDevice {
     /// The log of a volume whose next record goes to `head`, and whose records from `needed` on, up to a lap before,
     /// are still needed.
     ///
@@ -46,8 +46,9 @@ impl Ring {
         geometry: &Geometry,
         data: &Arc<dyn Device>,
         external: Option<&Arc<dyn Device>>,
-        (needed, head): (Lsn, Lsn),
+        bounds: &LogBounds,
     ) -> Result<Self, Error> {
+        let LogBounds { head, needed, .. } = *bounds;
         let area = LogArea::new(geometry, &**data, external.map(|device| &**device))?;
         let (start, blocks) = (area.start(), area.blocks());
         if head.cycle() == 0 || head.block() >= blocks {
@@ -65,7 +66,7 @@ impl Ring {
         Ok(Self { device, start, blocks, first_cycle: needed.cycle().clamp(1, head.cycle()) })
     }
 
-    /// Bytes of the ring.
+    /// Bytes of the log_device.
     pub fn bytes(&self) -> u64 {
         u64::from(self.blocks) * BLOCK
     }
@@ -109,7 +110,7 @@ impl Ring {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn write(&self, position: u64, bytes: &[u8], how: Durability) -> Result<(), Halt> {
+    pub fn write(&self, position: u64, bytes: &[u8], how: Durability) -> Result<(), Shutdown> {
         let at = position % self.bytes();
         let to_end = usize::try_from(self.bytes() - at).unwrap_or(usize::MAX);
         let (first, second) = bytes.split_at(to_end.min(bytes.len()));
@@ -124,27 +125,22 @@ impl Ring {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn flush(&self) -> Result<(), Halt> {
+    pub fn flush(&self) -> Result<(), Shutdown> {
         Ok(self.device.flush()?)
-    }
-
-    /// The device of the log.
-    pub fn device(&self) -> &Arc<dyn Device> {
-        &self.device
     }
 
     /// Overwrites what records that a power cut tore may have left ahead of the head: their blocks would carry the
     /// cycle of those that will be written there, and could later be taken for them. At most `room` blocks are: up to
     /// the tail of a log that was recovered, which would be recovered once more if the power failed now. Half of the
     /// log always stays: the last record is in it, and no more can be in flight (see
-    /// [`Sizes::new`](super::sizes::Sizes::new)).
+    /// [`LogSizes::new`](super::sizes::Sizes::new)).
     ///
     /// Nothing is written where all of these blocks are as they must be: so after each clean unmount. Whether anything
     /// was.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn clear_ahead(&self, head: u64, room: u32) -> Result<bool, Halt> {
+    pub fn clear_ahead(&self, head: u64, room: u32) -> Result<bool, Shutdown> {
         let ahead = (MAX_IN_FLIGHT * MAX_BLOCKS).min(self.blocks / 2).min(room);
         let position = |n: u32| head + u64::from(n) * BLOCK;
         let cycle_at = |n: u32| previous_cycle(self.lsn(position(n)).cycle());
@@ -166,10 +162,8 @@ impl Ring {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn complete(&self, head: Lsn) -> Result<(), Halt> {
-        /// Blocks that are written together.
-        const RUN: u32 = 2048;
-        let is_zero = |block: u32| -> Result<bool, Halt> {
+    pub fn complete(&self, head: Lsn) -> Result<(), Shutdown> {
+        let is_zero = |block: u32| -> Result<bool, Shutdown> {
             let mut bytes = vec![0; BLOCK_BYTES];
             self.device.read_at(self.start + u64::from(block) * BLOCK, &mut bytes)?;
             Ok(block_cycle(&bytes) == Some(0))
@@ -182,7 +176,7 @@ impl Ring {
                 // From the end on: what is cut off is a gap behind the head, and can be read.
                 let mut end = self.blocks;
                 while end > head.block() {
-                    let first = end.saturating_sub(RUN).max(head.block());
+                    let first = end.saturating_sub(STAMP_BLOCKS).max(head.block());
                     let at = self.start + u64::from(first) * BLOCK;
                     let run = block.repeat((end - first) as usize);
                     self.device.write_at(at, &run, Durability::Buffered)?;
@@ -201,11 +195,11 @@ impl Ring {
         from: u64,
         count: u32,
         cycle_at: impl Fn(u32) -> u32,
-    ) -> Result<Option<(u32, u32)>, Halt> {
-        let mut bytes = vec![0; LOOK.min(count) as usize * BLOCK_BYTES];
+    ) -> Result<Option<(u32, u32)>, Shutdown> {
+        let mut bytes = vec![0; SCAN_BLOCKS.min(count) as usize * BLOCK_BYTES];
         let mut found: Option<(u32, u32)> = None;
-        for start in (0..count).step_by(LOOK as usize) {
-            let length = LOOK.min(count - start) as usize * BLOCK_BYTES;
+        for start in (0..count).step_by(SCAN_BLOCKS as usize) {
+            let length = SCAN_BLOCKS.min(count - start) as usize * BLOCK_BYTES;
             let piece = bytes.get_mut(..length).unwrap_or(&mut []);
             self.read(from + u64::from(start) * BLOCK, piece)?;
             for (block, n) in piece.chunks_exact(BLOCK_BYTES).zip(start..) {
@@ -218,7 +212,7 @@ impl Ring {
     }
 
     /// Reads whole blocks at a position, across the physical end.
-    fn read(&self, position: u64, bytes: &mut [u8]) -> Result<(), Halt> {
+    fn read(&self, position: u64, bytes: &mut [u8]) -> Result<(), Shutdown> {
         let at = position % self.bytes();
         let to_end = usize::try_from(self.bytes() - at).unwrap_or(usize::MAX);
         let (first, second) = bytes.split_at_mut(to_end.min(bytes.len()));
@@ -235,20 +229,20 @@ mod tests {
     use super::*;
     use block::MemoryDevice;
 
-    fn ring(first_cycle: u32) -> Ring {
-        Ring { device: Arc::new(MemoryDevice::new(1 << 20)), start: 4096, blocks: 100, first_cycle }
+    fn ring(first_cycle: u32) -> LogDevice {
+        LogDevice { device: Arc::new(MemoryDevice::new(1 << 20)), start: 4096, blocks: 100, first_cycle }
     }
 
     #[test]
     fn positions_and_sequence_numbers_are_each_others_inverse_also_over_the_cycle_left_out() {
         for first in [1, 7, MAGIC - 2, MAGIC - 1, MAGIC + 1] {
-            let ring = ring(first);
+            let log_device = ring(first);
             for lap in 0..4 {
                 for block in [0, 1, 99] {
                     let position = (lap * 100 + block) * BLOCK;
-                    let lsn = ring.lsn(position);
+                    let lsn = log_device.lsn(position);
                     assert_ne!(lsn.cycle(), MAGIC);
-                    assert_eq!(ring.position(lsn), position, "{first} {lap} {block}");
+                    assert_eq!(log_device.position(lsn), position, "{first} {lap} {block}");
                 }
             }
         }
@@ -257,21 +251,21 @@ mod tests {
 
     #[test]
     fn writes_go_around_the_end() {
-        let ring = ring(1);
-        ring.write(299 * BLOCK, &[7; 1024], Durability::Buffered).unwrap();
+        let log_device = ring(1);
+        log_device.write(299 * BLOCK, &[7; 1024], Durability::Buffered).unwrap();
         let mut bytes = [0; 512];
         for block in [99, 0] {
-            ring.device.read_at(4096 + block * BLOCK, &mut bytes).unwrap();
+            log_device.device.read_at(4096 + block * BLOCK, &mut bytes).unwrap();
             assert_eq!(bytes, [7; 512]);
         }
-        assert_eq!(ring.blocks_to_end(299 * BLOCK), 1);
+        assert_eq!(log_device.blocks_to_end(299 * BLOCK), 1);
     }
 
     #[test]
     fn only_what_could_be_taken_for_a_record_to_come_is_overwritten() {
         let blocks = 2000u32;
         let device = Arc::new(MemoryDevice::new(1 << 21));
-        let ring = Ring { device: device.clone(), start: 4096, blocks, first_cycle: 3 };
+        let log_device = LogDevice { device: device.clone(), start: 4096, blocks, first_cycle: 3 };
         let put = |block: u32, cycle: u32| {
             let mut bytes = [7; BLOCK_BYTES];
             bytes[..4].copy_from_slice(&cycle.to_be_bytes());
@@ -285,17 +279,17 @@ mod tests {
         // The head lies at block 1500 of cycle 3: behind it, cycle 2 up to the end, and 3 from the beginning on.
         (0..1500).for_each(|block| put(block, 3));
         (1500..blocks).for_each(|block| put(block, 2));
-        let head = ring.position(Lsn::new(3, 1500));
-        assert!(!ring.clear_ahead(head, blocks).unwrap());
+        let head = log_device.position(Lsn::new(3, 1500));
+        assert!(!log_device.clear_ahead(head, blocks).unwrap());
         put(1700, 3);
         put(100, 4);
         put(400, 4);
-        assert!(ring.clear_ahead(head, 1000).unwrap());
+        assert!(log_device.clear_ahead(head, 1000).unwrap());
         assert_eq!([at(1699), at(1700), at(1999), at(0), at(400)], [(2, 7), (2, 0), (2, 0), (3, 0), (3, 0)]);
         assert_eq!([at(401), at(1499)], [(3, 7), (3, 7)]);
-        assert!(!ring.clear_ahead(head, blocks).unwrap());
+        assert!(!log_device.clear_ahead(head, blocks).unwrap());
         put(1600, 3);
-        assert!(!ring.clear_ahead(head, 100).unwrap(), "no further than there is room");
+        assert!(!log_device.clear_ahead(head, 100).unwrap(), "no further than there is room");
     }
 
     /// Records that were written into a log whose formatting had been interrupted were not found again.
@@ -304,7 +298,7 @@ mod tests {
         let blocks = 9000u32;
         let judge = |cycles: &[(u32, u32)], head: Lsn, expected: &[(u32, u32)]| {
             let device = Arc::new(MemoryDevice::new(8 << 20));
-            let ring = Ring { device: device.clone(), start: 4096, blocks, first_cycle: 1 };
+            let log_device = LogDevice { device: device.clone(), start: 4096, blocks, first_cycle: 1 };
             let at = |block: u32| 4096 + u64::from(block) * BLOCK;
             let runs = cycles.iter().zip(cycles.iter().skip(1).map(|(from, _)| *from).chain([blocks]));
             for (block, cycle) in
@@ -312,7 +306,7 @@ mod tests {
             {
                 device.write_at(at(block), &cycle.to_be_bytes(), Durability::Buffered).unwrap();
             }
-            ring.complete(head).unwrap();
+            log_device.complete(head).unwrap();
             let mut found: Vec<(u32, u32)> = Vec::new();
             for block in 0..blocks {
                 let mut bytes = [0; BLOCK_BYTES];

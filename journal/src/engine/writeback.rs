@@ -5,30 +5,26 @@
 //!   waited for, and held from the moment it is taken until its bytes are copied, so that several items (the inodes of
 //!   one cluster) bring their changes into the same write.
 //! - A transaction that wants the buffer waits for the copy, not for the device. What the device still has is known to
-//!   [`InFlight`], so that nobody uses the blocks for something else meanwhile.
+//!   [`InflightWrites`], so that nobody uses the blocks for something else meanwhile.
 //! - One batch is written at a time: whoever writes batches sees to that. So writes of one block never overtake each
 //!   other.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::{Daddr, Lsn};
 use block::{Device, DeviceError, Durability, WriteRequest};
 use rustc_hash::FxBuildHasher;
 
 use super::buffer::{Buffer, BufferGuard, State, settle};
-use super::in_flight::InFlight;
+use super::inflight_writes::InflightWrites;
 use super::item::LogItem;
-
-/// How often a write is tried before the volume is given up, and the first pause between.
-const ATTEMPTS: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
+use super::tuning::{FIRST_RETRY_PAUSE, WRITE_ATTEMPTS};
 
 /// What became of an item that should be written home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flush {
+pub enum PushResult {
     /// Its changes are in the batch.
     Queued,
     /// It waits for the log: force that, and come again.
@@ -38,14 +34,14 @@ pub enum Flush {
     /// There is nothing to be written: it can leave the active item list.
     Clean,
     /// It leaves the list by other ways: an intent waits for its done item.
-    Waits,
-    /// Its place on the disk was not read: [`LogItem::read_home`], and come again.
-    Unread,
+    AwaitingDone,
+    /// Its place on the disk was not read: [`LogItem::read_buffer`], and come again.
+    NotRead,
 }
 
 /// An item that a batch carries, and its place in the active item list when it was taken.
 #[derive(Debug)]
-pub struct Carried {
+pub struct QueuedItem {
     /// The item.
     pub item: Arc<dyn LogItem>,
     /// Where it was; if it has moved since, it was changed again and stays in the list.
@@ -54,16 +50,16 @@ pub struct Carried {
 
 /// Buffers that are written home together.
 #[derive(Default)]
-pub struct WriteBatch<'a> {
+pub struct DelwriQueue<'a> {
     guards: Vec<BufferGuard>,
     index: HashMap<Daddr, usize, FxBuildHasher>,
-    carried: Vec<Carried>,
+    carried: Vec<QueuedItem>,
     /// The buffer that was asked for last: inodes of one cluster come one behind the other.
     last: Option<(Daddr, usize)>,
     device: Option<&'a dyn Device>,
 }
 
-impl<'a> WriteBatch<'a> {
+impl<'a> DelwriQueue<'a> {
     /// An empty batch for `device`.
     pub fn new(device: &'a dyn Device) -> Self {
         Self { device: Some(device), ..Self::default() }
@@ -80,7 +76,7 @@ impl<'a> WriteBatch<'a> {
     }
 
     /// Takes a buffer whose bytes are as they must be written; `item` is what asked for it.
-    pub fn add(&mut self, buffer: &Arc<Buffer>, item: Arc<dyn LogItem>) -> Flush {
+    pub fn add(&mut self, buffer: &Arc<Buffer>, item: Arc<dyn LogItem>) -> PushResult {
         self.edit(buffer, item, |_| true)
     }
 
@@ -91,11 +87,11 @@ impl<'a> WriteBatch<'a> {
         buffer: &Arc<Buffer>,
         item: Arc<dyn LogItem>,
         edit: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Flush {
+    ) -> PushResult {
         let for_itself = std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer));
         let at = match self.position(buffer.daddr()) {
             // Its successor was taken: so it was dropped, as in `take`.
-            Some(at) if for_itself && !self.has(at, buffer) => return Flush::Clean,
+            Some(at) if for_itself && !self.has(at, buffer) => return PushResult::Clean,
             Some(at) => at,
             None => match self.take(buffer, for_itself) {
                 Ok(at) => at,
@@ -108,12 +104,12 @@ impl<'a> WriteBatch<'a> {
 
     /// The same for another item's buffer at an address, if the batch has it.
     #[inline]
-    pub fn edit_taken(
+    pub fn add_to_queued(
         &mut self,
         daddr: Daddr,
         item: impl FnOnce() -> Arc<dyn LogItem>,
         edit: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Option<Flush> {
+    ) -> Option<PushResult> {
         let at = self.position(daddr)?;
         Some(self.edit_at(at, Some(item()), edit))
     }
@@ -138,46 +134,46 @@ impl<'a> WriteBatch<'a> {
         at: usize,
         item: Option<Arc<dyn LogItem>>,
         edit: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Flush {
-        let Some(guard) = self.guards.get_mut(at) else { return Flush::Unread };
+    ) -> PushResult {
+        let Some(guard) = self.guards.get_mut(at) else { return PushResult::NotRead };
         if !edit(guard.bytes_mut()) {
-            return Flush::Clean;
+            return PushResult::Clean;
         }
         if let Some(item) = item {
             // Only inodes lie in others' buffers; each has a checksum of its own, and the whole has none.
             guard.inodes = true;
-            self.carried.push(Carried { lsn: item.core().lsn(), item });
+            self.carried.push(QueuedItem { lsn: item.core().lsn(), item });
         }
-        Flush::Queued
+        PushResult::Queued
     }
 
     /// Takes a buffer; `for_itself`: what asks is no inode in it.
-    fn take(&mut self, buffer: &Arc<Buffer>, for_itself: bool) -> Result<usize, Flush> {
-        let mut guard = buffer.try_lock().ok_or(Flush::Locked)?;
+    fn take(&mut self, buffer: &Arc<Buffer>, for_itself: bool) -> Result<usize, PushResult> {
+        let mut guard = buffer.try_lock().ok_or(PushResult::Locked)?;
         settle(&mut guard);
         // Under the lock nobody can pin it. One that was freed may be forgotten, with the inodes in it, only when the
         // log tells so: else the log could pass changes that recovery needs until then.
         if buffer.core().is_pinned() {
-            return Err(Flush::Pinned);
+            return Err(PushResult::Pinned);
         }
         match guard.state() {
             // Nothing of it changed: it was freed, and holds what somebody read or wrote past the log since.
-            State::Valid if for_itself && !guard.is_dirty() => return Err(Flush::Clean),
+            State::Valid if for_itself && !guard.is_dirty() => return Err(PushResult::Clean),
             State::Valid => {}
-            State::Stale => return Err(Flush::Clean),
+            State::Stale => return Err(PushResult::Clean),
             // It was dropped between two steps of a checkpoint that became stable, as it had nothing to be written.
-            State::Gone if for_itself => return Err(Flush::Clean),
+            State::Gone if for_itself => return Err(PushResult::Clean),
             // Its successor has to be asked for.
-            State::Gone => return Err(Flush::Locked),
+            State::Gone => return Err(PushResult::Locked),
             // Its contents were given up before they reached the disk.
-            State::Empty if for_itself => return Err(Flush::Clean),
-            State::Empty => return Err(Flush::Unread),
+            State::Empty if for_itself => return Err(PushResult::Clean),
+            State::Empty => return Err(PushResult::NotRead),
         }
         let at = self.guards.len();
         self.index.insert(buffer.daddr(), at);
         self.last = Some((buffer.daddr(), at));
         self.guards.push(guard);
-        self.carried.push(Carried { lsn: buffer.core().lsn(), item: buffer.clone() });
+        self.carried.push(QueuedItem { lsn: buffer.core().lsn(), item: buffer.clone() });
         Ok(at)
     }
 
@@ -185,7 +181,11 @@ impl<'a> WriteBatch<'a> {
     /// `stamp` is the LSN for buffers that are in no list themselves. Gives what was carried, to be told about its end.
     ///
     /// The caller [ends](InFlight::end) what is in flight when all that was carried knows of it.
-    pub fn write(mut self, stamp: Lsn, in_flight: &InFlight) -> (Vec<Carried>, Result<(), DeviceError>) {
+    pub fn write(
+        mut self,
+        stamp: Lsn,
+        in_flight: &InflightWrites,
+    ) -> (Vec<QueuedItem>, Result<(), DeviceError>) {
         self.guards.sort_unstable_by_key(|guard| guard.owner().daddr());
         let ranges = self.ranges();
         in_flight.begin(ascending(&ranges));
@@ -195,7 +195,7 @@ impl<'a> WriteBatch<'a> {
         for mut guard in self.guards.drain(..) {
             let lsn = guard.owner().core().lsn().unwrap_or(stamp);
             guard.begin_write(lsn);
-            guard.owner().take_off();
+            guard.owner().write_started();
             copy.extend_from_slice(guard.bytes());
         }
         let mut rest = &copy[..];
@@ -233,13 +233,13 @@ fn ascending(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
 
 /// Writes all runs as one batch; where that fails, each alone and with patience.
 fn write_runs(device: &dyn Device, runs: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
-    device.write_many(runs).or_else(|_| runs.iter().try_for_each(|run| insist(device, run)))
+    device.write_many(runs).or_else(|_| runs.iter().try_for_each(|run| write_with_retry(device, run)))
 }
 
 /// Writes one run, and tries again with growing pauses where it fails.
-pub(super) fn insist(device: &dyn Device, request: &WriteRequest<'_>) -> Result<(), DeviceError> {
-    let mut pause = FIRST_PAUSE;
-    for _ in 1..ATTEMPTS {
+pub(super) fn write_with_retry(device: &dyn Device, request: &WriteRequest<'_>) -> Result<(), DeviceError> {
+    let mut pause = FIRST_RETRY_PAUSE;
+    for _ in 1..WRITE_ATTEMPTS {
         if device.write_at(request.offset, request.buf, Durability::Buffered).is_ok() {
             return Ok(());
         }
@@ -251,7 +251,7 @@ pub(super) fn insist(device: &dyn Device, request: &WriteRequest<'_>) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::{Extent, Segments, State};
+    use super::super::buffer::{BufferExtents, DiskExtent, State};
     use super::super::cache::BufferCache;
     use super::*;
     use base::Daddr;
@@ -264,18 +264,18 @@ mod tests {
     fn a_buffer_that_was_dropped_has_nothing_to_be_written() {
         let device = Arc::new(MemoryDevice::new(1 << 20));
         let cache = BufferCache::new(device.clone(), 1 << 20);
-        let at = |bytes| Segments::from(Extent { daddr: Daddr(8), bytes });
+        let at = |bytes| BufferExtents::from(DiskExtent { daddr: Daddr(8), bytes });
         let mut guard = cache.lock(&at(4096), Rank::Buffer).unwrap();
         let buffer = Arc::clone(guard.owner());
         guard.reset(State::Stale);
         drop(guard);
         // The address is about to get a buffer of another shape.
-        assert!(cache.forget_freed(&at(8192)));
-        let mut batch = WriteBatch::new(&*device);
-        assert_eq!(buffer.clone().flush(&mut batch), Flush::Clean);
+        assert!(cache.drop_stale(&at(8192)));
+        let mut batch = DelwriQueue::new(&*device);
+        assert_eq!(buffer.clone().push(&mut batch), PushResult::Clean);
         assert!(batch.is_empty());
         // An inode in it is to be written with its successor.
         let other: Arc<dyn LogItem> = cache.lock(&at(8192), Rank::Buffer).unwrap().owner().clone();
-        assert_eq!(batch.edit(&buffer, other, |_| true), Flush::Locked);
+        assert_eq!(batch.edit(&buffer, other, |_| true), PushResult::Locked);
     }
 }

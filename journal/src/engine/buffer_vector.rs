@@ -4,18 +4,18 @@ use format::log::buffer::{CHUNK_BYTES, flags};
 use format::log::item::ItemType;
 use format::metadata_header::HeaderLayout;
 
-use super::buffer::{Extent, Segments};
-use super::chunks::Chunks;
+use super::buffer::{BufferExtents, DiskExtent};
+use super::chunk_bitmap::ChunkBitmap;
 
 /// A copy of those chunks of a buffer that the log will hold; the other bytes mean nothing.
 ///
 /// One piece of memory is kept for the whole buffer, so that a later commit of the same checkpoint copies only what it
 /// changed itself.
 #[derive(Debug)]
-pub struct BufferImage {
-    segments: Segments,
+pub struct BufferVector {
+    segments: BufferExtents,
     bytes: Box<[u8]>,
-    chunks: Chunks,
+    chunks: ChunkBitmap,
     /// What the buffer's magic says that it is.
     stamp: Option<&'static HeaderLayout>,
     /// As the log has them: with the kind of buffer above.
@@ -28,13 +28,13 @@ pub struct BufferImage {
 /// Bytes of the first region of an item before its map.
 const HEAD: usize = 20;
 
-impl BufferImage {
-    /// An image of nothing yet.
-    pub fn new(segments: &Segments) -> Self {
+impl BufferVector {
+    /// An buffer_vector of nothing yet.
+    pub fn new(segments: &BufferExtents) -> Self {
         Self {
             segments: segments.clone(),
             bytes: vec![0; segments.bytes()].into_boxed_slice(),
-            chunks: Chunks::NONE,
+            chunks: ChunkBitmap::NONE,
             stamp: None,
             flags: 0,
             count: 0,
@@ -42,23 +42,23 @@ impl BufferImage {
         }
     }
 
-    /// The image of a buffer that was freed: the log says so, and nothing of what it held.
-    pub fn cancelled(segments: &Segments) -> Self {
-        let mut image = Self {
+    /// The buffer_vector of a buffer that was freed: the log says so, and nothing of what it held.
+    pub fn cancelled(segments: &BufferExtents) -> Self {
+        let mut buffer_vector = Self {
             segments: segments.clone(),
             bytes: Box::default(),
-            chunks: Chunks::NONE,
+            chunks: ChunkBitmap::NONE,
             stamp: None,
             flags: flags::CANCEL,
             count: 0,
             total: 0,
         };
-        image.measure();
-        image
+        buffer_vector.measure();
+        buffer_vector
     }
 
     /// Copies `chunks` from the buffer. Of a buffer of `inodes` the log holds only the links of unlinked ones.
-    pub fn add(&mut self, from: &[u8], chunks: &Chunks, inodes: bool) {
+    pub fn add(&mut self, from: &[u8], chunks: &ChunkBitmap, inodes: bool) {
         copy(&mut self.bytes, from, chunks);
         if self.stamp.is_none_or(|stamp| !stamp.is_of(from)) {
             self.stamp = HeaderLayout::of(from);
@@ -117,7 +117,7 @@ impl BufferImage {
 
 /// Copies chunks, each by itself: most changes have one or two in a block.
 #[inline]
-fn copy(to: &mut [u8], from: &[u8], chunks: &Chunks) {
+fn copy(to: &mut [u8], from: &[u8], chunks: &ChunkBitmap) {
     let ((to, _), (from, _)) = (to.as_chunks_mut::<CHUNK_BYTES>(), from.as_chunks::<CHUNK_BYTES>());
     chunks.for_each(|chunk| {
         if let (Some(to), Some(from)) = (to.get_mut(chunk), from.get(chunk)) {
@@ -127,7 +127,10 @@ fn copy(to: &mut [u8], from: &[u8], chunks: &Chunks) {
 }
 
 /// Each segment with its own chunks.
-fn parts<'a>(segments: &'a Segments, chunks: &'a Chunks) -> impl Iterator<Item = (&'a Extent, Chunks)> {
+fn parts<'a>(
+    segments: &'a BufferExtents,
+    chunks: &'a ChunkBitmap,
+) -> impl Iterator<Item = (&'a DiskExtent, ChunkBitmap)> {
     let mut start = 0;
     segments.iter().map(move |segment| {
         let end = start + segment.bytes as usize / CHUNK_BYTES;
@@ -137,12 +140,12 @@ fn parts<'a>(segments: &'a Segments, chunks: &'a Chunks) -> impl Iterator<Item =
     })
 }
 
-fn map_words(segment: &Extent) -> usize {
+fn map_words(segment: &DiskExtent) -> usize {
     (segment.bytes as usize / CHUNK_BYTES).div_ceil(32)
 }
 
 /// A buffer item's first region.
-fn head(segment: &Extent, chunks: &Chunks, flags: u16) -> Vec<u8> {
+fn head(segment: &DiskExtent, chunks: &ChunkBitmap, flags: u16) -> Vec<u8> {
     let words = map_words(segment);
     let mut region = Vec::with_capacity(HEAD + words * 4);
     let regions = 1 + chunks.run_count() as u16; // at most 257

@@ -9,13 +9,13 @@ const WORDS: usize = MAX_BYTES / CHUNK_BYTES / 64;
 /// Some of the chunks of a buffer of up to 64 KiB. Nearly all buffers have at most 8 KiB, for which one word does: the
 /// others have memory of their own, from the first chunk behind that on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chunks {
+pub struct ChunkBitmap {
     first: u64,
     /// The words behind the first; only where one of them is not zero.
     more: Option<Box<[u64; WORDS - 1]>>,
 }
 
-impl Chunks {
+impl ChunkBitmap {
     /// None of them.
     pub const NONE: Self = Self { first: 0, more: None };
 
@@ -189,7 +189,7 @@ fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-impl BitOrAssign<&Self> for Chunks {
+impl BitOrAssign<&Self> for ChunkBitmap {
     #[inline]
     fn bitor_assign(&mut self, other: &Self) {
         self.first |= other.first;
@@ -213,10 +213,10 @@ mod tests {
             most in prop_oneof![Just(8192), Just(MAX_BYTES)],
             ranges in proptest::collection::vec((0..MAX_BYTES, 0usize..3000), 0..12),
         ) {
-            let (mut chunks, mut model) = (Chunks::NONE, BTreeSet::new());
+            let (mut chunks, mut model) = (ChunkBitmap::NONE, BTreeSet::new());
             for (start, len) in ranges {
                 let (start, end) = (start % most, (start % most + len).min(most));
-                chunks |= &Chunks::of(start..end);
+                chunks |= &ChunkBitmap::of(start..end);
                 model.extend((start..end).map(|byte| byte / CHUNK_BYTES));
             }
             let runs: Vec<_> = chunks.runs().collect();
@@ -224,8 +224,8 @@ mod tests {
             chunks.for_each(|chunk| visited.push(chunk));
             prop_assert_eq!(&visited, &model.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(chunks.run_count(), runs.len());
-            prop_assert!(chunks.contains(&chunks) && chunks.contains(&Chunks::NONE));
-            prop_assert_eq!(Chunks::of(0..5000).contains(&chunks), model.iter().all(|n| *n < 40));
+            prop_assert!(chunks.contains(&chunks) && chunks.contains(&ChunkBitmap::NONE));
+            prop_assert_eq!(ChunkBitmap::of(0..5000).contains(&chunks), model.iter().all(|n| *n < 40));
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
             prop_assert_eq!(runs.into_iter().flatten().collect::<BTreeSet<_>>(), model.clone());
             prop_assert_eq!(chunks.count(), model.len());

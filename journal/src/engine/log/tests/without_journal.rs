@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn unrecorded() -> Options {
-    Options { background: false, unrecorded: true, ..options(1) }
+fn without_journal() -> Options {
+    Options { background: false, without_journal: true, ..options(1) }
 }
 
 /// Blocks change again and again, within a checkpoint, across them, and after they were at home.
@@ -11,7 +11,7 @@ fn unrecorded() -> Options {
 fn everything_is_at_home_and_the_log_is_clean() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 100);
-    let log = volume.open(&unrecorded());
+    let log = volume.open(&without_journal());
     for round in 1..=50 {
         for n in 1..=100 {
             assert_eq!(bump(&log, n), round);
@@ -26,7 +26,7 @@ fn everything_is_at_home_and_the_log_is_clean() {
         }
     }
     assert_eq!((log.statistics().records, log.reserved()), (0, 0));
-    assert!(log.shared.is_alone());
+    assert!(log.shared.runs_inline());
     log.unmount().unwrap();
     assert!(matches!(volume.state(), State::Clean { discarded: None, .. }), "{:?}", volume.state());
     assert_eq!(on_disk(&*volume.device, 100), 50);
@@ -42,7 +42,7 @@ fn everything_is_at_home_and_the_log_is_clean() {
 fn more_than_the_log_holds_goes_through() {
     let volume = Volume::new(1024);
     make_blocks(&*volume.device, 200);
-    let log = volume.open(&unrecorded());
+    let log = volume.open(&without_journal());
     for round in 1..=25u64 {
         for n in 1..=200 {
             let mut tx = log.begin(RESERVATION).unwrap();

@@ -25,11 +25,11 @@ use std::ops::Range;
 
 use base::lock::{Condvar, Mutex, Rank};
 
-use super::target::BusyExtent;
+use super::commit_target::BusyExtent;
 
 /// The batch of metadata writes in flight.
 #[derive(Debug)]
-pub struct InFlight {
+pub struct InflightWrites {
     state: Mutex<State>,
     released: Condvar,
 }
@@ -47,13 +47,13 @@ struct State {
     closed: bool,
 }
 
-impl Default for InFlight {
+impl Default for InflightWrites {
     fn default() -> Self {
         Self { state: Mutex::new(Rank::Leaf, State::default()), released: Condvar::new() }
     }
 }
 
-impl InFlight {
+impl InflightWrites {
     /// A batch over these ranges, ascending and disjoint, is about to be written.
     pub fn begin(&self, ranges: Vec<Range<u64>>) {
         let mut state = self.state.lock();

@@ -21,7 +21,7 @@ fn a_short_visit_needs_no_thread() {
         }
         // What is left to others is done by who unmounts.
         log.unmount().unwrap();
-        assert!(log.shared.is_alone());
+        assert!(log.shared.runs_inline());
         assert!(matches!(volume.state(), State::Clean { discarded: None, .. }), "{:?}", volume.state());
         assert_eq!(on_disk(&*volume.device, 40), round * 2);
     }
@@ -47,7 +47,7 @@ fn much_work_starts_the_threads() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 200);
     let log = volume.open(&alone(2));
-    assert!(log.shared.is_alone());
+    assert!(log.shared.runs_inline());
     for round in 1..=10u64 {
         for n in 1..=200 {
             let mut tx = log.begin(RESERVATION).unwrap();
@@ -57,7 +57,7 @@ fn much_work_starts_the_threads() {
             tx.commit(&mut []).unwrap();
         }
     }
-    assert!(!log.shared.is_alone(), "ten laps of a full log");
+    assert!(!log.shared.runs_inline(), "ten laps of a full log");
     log.unmount().unwrap();
     assert_eq!(on_disk(&*volume.device, 200), 10);
 }

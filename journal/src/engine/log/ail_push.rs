@@ -23,30 +23,20 @@ use std::time::Duration;
 use base::Lsn;
 use base::prefetch::prefetch;
 
-use super::shared::Shared;
-use crate::engine::ail::Placed;
+use super::shared::LogShared;
+use crate::engine::ail::AilEntry;
 use crate::engine::buffer::{Buffer, settle};
 use crate::engine::error::Error;
-use crate::engine::home::{Flush, WriteBatch};
 use crate::engine::stats::Counters;
-
-/// Items of a batch.
-const BATCH_ITEMS: usize = 1024;
-/// How many items ahead memory is asked for: all of an inode, as all of it is copied.
-const AHEAD: usize = 4;
-/// Pause after a pass that could write nothing: doubled with each further one, up to the longest. A checkpoint that
-/// becomes stable while somebody waits for log space ends it.
-const PAUSE: Duration = Duration::from_millis(2);
-const PAUSE_MAX: Duration = Duration::from_millis(128);
-/// Pause where nothing is to be done.
-const IDLE: Duration = Duration::from_secs(3600);
+use crate::engine::tuning::{IDLE_PAUSE, MAX_STUCK_PAUSE, PREFETCH_COPIES, PUSH_ITEMS, STUCK_PAUSE};
+use crate::engine::writeback::{DelwriQueue, PushResult};
 
 /// A target beyond all items.
 const EVERYTHING: Lsn = Lsn(u64::MAX);
 
 /// What came of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+enum PushOutcome {
     /// Nothing lies before the target.
     Nothing,
     /// Something was written, or read so that the next pass can write it.
@@ -63,7 +53,7 @@ pub struct BatchSize(usize);
 
 impl Default for BatchSize {
     fn default() -> Self {
-        Self(BATCH_ITEMS)
+        Self(PUSH_ITEMS)
     }
 }
 
@@ -71,37 +61,37 @@ impl BatchSize {
     fn passed(&mut self, wrote: bool, read: bool) {
         self.0 = match read && !wrote {
             true => (self.0 / 4).max(1),
-            false => (self.0 * 2).min(BATCH_ITEMS),
+            false => (self.0 * 2).min(PUSH_ITEMS),
         };
     }
 }
 
-impl Shared {
+impl LogShared {
     /// What the thread does until it is stopped.
-    pub fn push_home_loop(&self) {
-        let (mut pause, mut stuck) = (IDLE, PAUSE);
-        while self.home.wait(pause) {
+    pub fn ail_push_loop(&self) {
+        let (mut pause, mut stuck) = (IDLE_PAUSE, STUCK_PAUSE);
+        while self.ail_notify.wait(pause).is_some() {
             pause = match self.is_shut_down() {
-                true => IDLE,
-                false => self.push_home(stuck),
+                true => IDLE_PAUSE,
+                false => self.ail_push(stuck),
             };
-            stuck = if pause == stuck { PAUSE_MAX.min(stuck * 2) } else { PAUSE };
+            stuck = if pause == stuck { MAX_STUCK_PAUSE.min(stuck * 2) } else { STUCK_PAUSE };
         }
     }
 
     /// Writes home as long as that is wanted and possible; gives how long to wait: `stuck` where nothing could be done.
-    fn push_home(&self, stuck: Duration) -> Duration {
+    fn ail_push(&self, stuck: Duration) -> Duration {
         let mut pass = self.pass(self.target());
-        if pass == Pass::Nothing && self.grant.is_waited_for() {
+        if pass == PushOutcome::Nothing && self.grant.has_waiters() {
             pass = self.pass(EVERYTHING);
         }
         match pass {
-            Pass::Wrote => Duration::ZERO,
-            Pass::Nothing if !self.grant.is_waited_for() => IDLE,
-            Pass::Stuck { pinned: false } if !self.grant.is_waited_for() => stuck,
+            PushOutcome::Wrote => Duration::ZERO,
+            PushOutcome::Nothing if !self.grant.has_waiters() => IDLE_PAUSE,
+            PushOutcome::Stuck { pinned: false } if !self.grant.has_waiters() => stuck,
             // What holds the space is not yet in the list, or was logged again: that must become stable first.
-            Pass::Nothing | Pass::Stuck { .. } => {
-                self.background.ring();
+            PushOutcome::Nothing | PushOutcome::Stuck { .. } => {
+                self.cil_notify.notify();
                 stuck
             }
         }
@@ -111,10 +101,10 @@ impl Shared {
     /// behind all that was there: so a steady load does not make this last longer.
     pub fn push_all(&self) -> Result<(), Error> {
         if let Some(newest) = self.ail.newest() {
-            while self.is_alone() && self.pass(newest) == Pass::Wrote {
+            while self.runs_inline() && self.pass(newest) == PushOutcome::Wrote {
                 self.check()?;
             }
-            self.want_home(Some(newest));
+            self.request_push_to(Some(newest));
             self.ail.wait_past(newest);
         }
         self.in_flight.wait_released();
@@ -137,39 +127,40 @@ impl Shared {
     }
 
     /// From now on what is in the list up to `newest` is written home.
-    pub fn want_home(&self, newest: Option<Lsn>) {
+    pub fn request_push_to(&self, newest: Option<Lsn>) {
         let Some(newest) = newest.filter(|newest| self.ail.reaches(*newest)) else { return };
-        self.wanted_tail.fetch_max(self.iclogs.ring().position(newest), SeqCst);
-        self.need_threads();
-        self.home.ring();
+        self.push_target.fetch_max(self.iclogs.log_device().position(newest), SeqCst);
+        self.ensure_threads();
+        self.ail_notify.notify();
     }
 
     /// Up to where items should be written home.
     fn target(&self) -> Lsn {
-        self.iclogs.ring().lsn(self.wanted_tail.load(SeqCst))
+        self.iclogs.log_device().lsn(self.push_target.load(SeqCst))
     }
 
-    fn pass(&self, target: Lsn) -> Pass {
-        let mut batch_size = self.writing_back.lock();
+    fn pass(&self, target: Lsn) -> PushOutcome {
+        let mut batch_size = self.writeback.lock();
         let items = self.ail.take(target, batch_size.0);
         if items.is_empty() {
-            return Pass::Nothing;
+            return PushOutcome::Nothing;
         }
-        let mut batch = WriteBatch::new(&*self.data);
+        let mut batch = DelwriQueue::new(&*self.data);
         let (mut pinned, mut clean, mut back, mut unread) = (false, Vec::new(), Vec::new(), Vec::new());
         let mut items = items.into_iter();
-        while let Some((item, lsn)) = items.next() {
-            if let Some((later, _)) = items.as_slice().get(AHEAD) {
-                prefetch(&**later);
+        while let Some(entry) = items.next() {
+            if let Some(next) = items.as_slice().get(PREFETCH_COPIES) {
+                prefetch(&*next.item);
             }
-            match Arc::clone(&item).flush(&mut batch) {
-                Flush::Queued => {}
-                Flush::Clean => clean.push((item, lsn)),
+            match Arc::clone(&entry.item).push(&mut batch) {
+                PushResult::Queued => {}
+                PushResult::Clean => clean.push(entry),
                 how => {
                     // An intent's done item may wait to be pushed.
-                    pinned |= matches!(how, Flush::Pinned | Flush::Waits) || item.core().is_pinned();
-                    let list = if how == Flush::Unread { &mut unread } else { &mut back };
-                    list.push((item, lsn));
+                    pinned |= matches!(how, PushResult::Pinned | PushResult::AwaitingDone)
+                        || entry.item.core().is_pinned();
+                    let list = if how == PushResult::NotRead { &mut unread } else { &mut back };
+                    list.push(entry);
                 }
             }
         }
@@ -178,26 +169,26 @@ impl Shared {
         self.ail.put_first(unread.iter().cloned());
         // What was given up half way can be in the batch, but only since the volume was shut down for it.
         if self.is_shut_down() {
-            return Pass::Nothing;
+            return PushOutcome::Nothing;
         }
         let writes = !batch.is_empty() || !clean.is_empty();
         if writes {
             self.write(batch, &clean);
         }
-        let has_read = self.read_homes(&unread);
+        let has_read = self.read_unread(&unread);
         batch_size.passed(writes, has_read);
-        if writes || has_read { Pass::Wrote } else { Pass::Stuck { pinned } }
+        if writes || has_read { PushOutcome::Wrote } else { PushOutcome::Stuck { pinned } }
     }
 
     /// Reads the places of items that could not be written for want of them. The batch is written and all its locks are
     /// free: a slow read keeps nobody waiting but who wants the same block. Whether any was read.
-    fn read_homes(&self, unread: &[Placed]) -> bool {
+    fn read_unread(&self, unread: &[AilEntry]) -> bool {
         let mut has_read = false;
-        for (item, _) in unread {
+        for AilEntry { item, .. } in unread {
             if self.is_shut_down() {
                 return false;
             }
-            match item.read_home() {
+            match item.read_buffer() {
                 Ok(read) => has_read |= read,
                 Err(error) => {
                     self.shut_down(&format!(
@@ -211,12 +202,12 @@ impl Shared {
     }
 
     /// Writes a batch; what it carried leaves the list, and so do `clean` items.
-    fn write(&self, batch: WriteBatch<'_>, clean: &[Placed]) {
-        Counters::add(&self.counters.home_buffers, batch.len() as u64);
+    fn write(&self, batch: DelwriQueue<'_>, clean: &[AilEntry]) {
+        Counters::add(&self.counters.written_buffers, batch.len() as u64);
         let (carried, result) = batch.write(self.ail.tail(), &self.in_flight);
-        self.home_written.fetch_add(1, SeqCst);
+        self.metadata_writes.fetch_add(1, SeqCst);
         for carried in &carried {
-            carried.item.written(result.is_ok());
+            carried.item.write_done(result.is_ok());
         }
         self.in_flight.end(|held| self.released(held));
         if let Err(error) = result {
@@ -226,7 +217,7 @@ impl Shared {
             return;
         }
         let written = carried.iter().filter_map(|carried| Some((&carried.item, carried.lsn?)));
-        let clean = clean.iter().map(|(item, lsn)| (item, *lsn));
+        let clean = clean.iter().map(|entry| (&entry.item, entry.lsn));
         self.tail_is(self.ail.remove(written.chain(clean)));
     }
 }

@@ -30,7 +30,7 @@ use base::{Daddr, Ino};
 
 /// What lies on disk where an item is to be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum DiskState {
     /// No block of any known kind.
     Nothing,
     /// Its checksum is wrong.
@@ -45,7 +45,7 @@ pub enum Found {
 
 /// How a believable LSN compares, and the other rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Row {
+pub enum LsnVerdict {
     /// No block of any known kind.
     Nothing,
     /// Its checksum is wrong.
@@ -63,17 +63,17 @@ pub enum Row {
 }
 
 /// The table: what was found, and whether the item is replayed.
-pub const TABLE: &[(Row, bool)] = &[
-    (Row::Nothing, true),
-    (Row::Torn, true),
-    (Row::Foreign, true),
-    (Row::Unstamped, true),
-    (Row::Future, true),
-    (Row::Newer, false),
-    (Row::NotNewer, true),
+pub const TABLE: &[(LsnVerdict, bool)] = &[
+    (LsnVerdict::Nothing, true),
+    (LsnVerdict::Torn, true),
+    (LsnVerdict::Foreign, true),
+    (LsnVerdict::Unstamped, true),
+    (LsnVerdict::Future, true),
+    (LsnVerdict::Newer, false),
+    (LsnVerdict::NotNewer, true),
 ];
 
-impl Found {
+impl DiskState {
     /// Looks at a buffer.
     pub fn block(bytes: &[u8], geometry: &Geometry, daddr: Daddr) -> Self {
         let Some(stamp) = HeaderLayout::of(bytes) else { return Self::Nothing };
@@ -105,20 +105,20 @@ impl Found {
     }
 
     /// The table's row for a transaction.
-    pub fn row(self, transaction: Lsn, head: Lsn) -> Row {
+    pub fn row(self, transaction: Lsn, head: Lsn) -> LsnVerdict {
         match self {
-            Self::Nothing => Row::Nothing,
-            Self::Torn => Row::Torn,
-            Self::Foreign => Row::Foreign,
-            Self::Unstamped => Row::Unstamped,
-            Self::Stamped(lsn) if lsn >= head => Row::Future,
-            Self::Stamped(lsn) if lsn > transaction => Row::Newer,
-            Self::Stamped(_) => Row::NotNewer,
+            Self::Nothing => LsnVerdict::Nothing,
+            Self::Torn => LsnVerdict::Torn,
+            Self::Foreign => LsnVerdict::Foreign,
+            Self::Unstamped => LsnVerdict::Unstamped,
+            Self::Stamped(lsn) if lsn >= head => LsnVerdict::Future,
+            Self::Stamped(lsn) if lsn > transaction => LsnVerdict::Newer,
+            Self::Stamped(_) => LsnVerdict::NotNewer,
         }
     }
 }
 
-impl Row {
+impl LsnVerdict {
     /// Whether the item is replayed.
     pub fn is_replayed(self) -> bool {
         TABLE.iter().find(|(row, _)| *row == self).is_none_or(|(_, replayed)| *replayed)
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn only_what_is_believably_newer_stays() {
         let (head, now) = (Lsn::new(5, 100), Lsn::new(5, 40));
-        let replayed = |found: Found| found.row(now, head).is_replayed();
-        for found in [Found::Nothing, Found::Torn, Found::Foreign, Found::Unstamped] {
+        let replayed = |found: DiskState| found.row(now, head).is_replayed();
+        for found in [DiskState::Nothing, DiskState::Torn, DiskState::Foreign, DiskState::Unstamped] {
             assert!(replayed(found), "{found:?}");
         }
         for (lsn, expected) in [
@@ -145,7 +145,7 @@ mod tests {
             (head, true),
             (Lsn::new(9, 0), true),
         ] {
-            assert_eq!(replayed(Found::Stamped(lsn)), expected, "{lsn:?}");
+            assert_eq!(replayed(DiskState::Stamped(lsn)), expected, "{lsn:?}");
         }
         assert_eq!(TABLE.iter().filter(|(_, replayed)| !replayed).count(), 1);
     }

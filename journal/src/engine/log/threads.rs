@@ -25,51 +25,51 @@ use base::lock::{Mutex, Rank};
 use base::thread::JoinHandle;
 
 use super::Options;
-use super::shared::Shared;
+use super::shared::LogShared;
 use crate::engine::error::Error;
 
 /// The threads.
-pub struct Crew {
+pub struct LogThreads {
     /// All of them run, or have run.
     started: AtomicBool,
-    leader: OnceLock<Leader>,
-    threads: Mutex<Threads>,
+    context: OnceLock<ThreadContext>,
+    threads: Mutex<ThreadHandles>,
 }
 
 /// What threads are started with.
-struct Leader {
-    shared: Weak<Shared>,
+struct ThreadContext {
+    shared: Weak<LogShared>,
     writers: usize,
     interval: Duration,
 }
 
 #[derive(Default)]
-struct Threads {
+struct ThreadHandles {
     handles: Vec<JoinHandle<()>>,
     /// None begins any more.
     over: bool,
 }
 
-impl Crew {
+impl LogThreads {
     pub fn new() -> Self {
-        let threads = Mutex::new(Rank::Leaf, Threads::default());
-        Self { started: AtomicBool::new(false), leader: OnceLock::new(), threads }
+        let threads = Mutex::new(Rank::Leaf, ThreadHandles::default());
+        Self { started: AtomicBool::new(false), context: OnceLock::new(), threads }
     }
 
     /// Tells what the threads belong to. Before anything else.
-    pub fn lead(&self, shared: &Arc<Shared>, options: &Options) {
-        let leader = Leader {
+    pub fn attach(&self, shared: &Arc<LogShared>, options: &Options) {
+        let context = ThreadContext {
             shared: Arc::downgrade(shared),
             writers: options.writers.max(1),
             interval: options.interval,
         };
-        let weak = leader.shared.clone();
+        let weak = context.shared.clone();
         // Nobody else sets it.
-        let _ = self.leader.set(leader);
+        let _ = self.context.set(context);
         if !options.background {
-            shared.iclogs.when_short(Box::new(move || {
+            shared.iclogs.set_exhausted_callback(Box::new(move || {
                 if let Some(shared) = weak.upgrade() {
-                    shared.need_threads();
+                    shared.ensure_threads();
                 }
             }));
         }
@@ -90,12 +90,12 @@ impl Crew {
     }
 }
 
-impl Threads {
+impl ThreadHandles {
     fn spawn(
         &mut self,
         name: &str,
-        shared: &Arc<Shared>,
-        run: impl FnOnce(&Arc<Shared>) + Send + 'static,
+        shared: &Arc<LogShared>,
+        run: impl FnOnce(&Arc<LogShared>) + Send + 'static,
     ) -> Result<(), Error> {
         let shared = Arc::clone(shared);
         let thread = base::thread::spawn(name, move || {
@@ -110,7 +110,7 @@ impl Threads {
 }
 
 /// Shuts the volume down when a thread panics that does the journal's work. Others would wait for that work for ever.
-pub(super) struct ShutDownOnPanic<'s>(pub &'s Shared);
+pub(super) struct ShutDownOnPanic<'s>(pub &'s LogShared);
 
 impl Drop for ShutDownOnPanic<'_> {
     fn drop(&mut self) {
@@ -122,27 +122,27 @@ impl Drop for ShutDownOnPanic<'_> {
     }
 }
 
-impl Shared {
+impl LogShared {
     /// Starts the threads, unless they run.
     pub fn start_threads(&self) -> Result<(), Error> {
-        let Some(leader) = self.crew.leader.get() else { return Ok(()) };
-        let Some(shared) = leader.shared.upgrade() else { return Ok(()) };
-        let mut threads = self.crew.threads.lock();
-        if threads.over || self.crew.started.swap(true, SeqCst) {
+        let Some(context) = self.threads.context.get() else { return Ok(()) };
+        let Some(shared) = context.shared.upgrade() else { return Ok(()) };
+        let mut threads = self.threads.threads.lock();
+        if threads.over || self.threads.started.swap(true, SeqCst) {
             return Ok(());
         }
-        let interval = leader.interval;
-        threads.spawn("xfs-log-push", &shared, |shared| shared.push_home_loop())?;
+        let interval = context.interval;
+        threads.spawn("xfs-log-push", &shared, |shared| shared.ail_push_loop())?;
         threads.spawn("xfs-cil-push", &shared, move |shared| shared.background_loop(interval))?;
-        for _ in 0..leader.writers {
+        for _ in 0..context.writers {
             threads.spawn("xfs-log-write", &shared, |shared| shared.iclogs.write_loop(&**shared))?;
         }
         Ok(())
     }
 
     /// Starts the threads where something is left to them. Without any the volume is shut down: it would wait for ever.
-    pub fn need_threads(&self) {
-        if !self.crew.started.load(SeqCst)
+    pub fn ensure_threads(&self) {
+        if !self.threads.started.load(SeqCst)
             && let Err(error) = self.start_threads()
         {
             self.shut_down(&error.to_string());
@@ -150,13 +150,13 @@ impl Shared {
     }
 
     /// Whether who waits must do the work.
-    pub fn is_alone(&self) -> bool {
-        !self.crew.started.load(SeqCst)
+    pub fn runs_inline(&self) -> bool {
+        !self.threads.started.load(SeqCst)
     }
 
     /// Writes the records that wait to be written, where no thread does.
-    pub fn help(&self) {
-        if self.is_alone() {
+    pub fn write_iclogs_inline(&self) {
+        if self.runs_inline() {
             let _guard = ShutDownOnPanic(self);
             self.iclogs.write_waiting(self);
         }

@@ -1,6 +1,6 @@
 //! A target without a journal: for tests of what stands on transactions.
 //!
-//! A commit is stable at once. Items are written home when [`Unlogged::write_home`] is told to, so that a checker can
+//! A commit is stable at once. Items are written home when [`NoJournal::write_back`] is told to, so that a checker can
 //! look at the device. What a transaction logs is measured against its reservation all the same.
 
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Lsn;
 use base::lock::{Mutex, Rank};
-use block::Device;
+use block::{Device, DeviceError};
 
-use super::commits::Commits;
+use super::commit_target::{BusyExtentHook, CommitTarget, LogReservation, Ticket};
 use super::error::Error;
-use super::home::{Flush, WriteBatch};
-use super::in_flight::InFlight;
-use super::item::{LogItem, Moment};
-use super::target::{CommitTarget, LogReservation, StableHook, Ticket};
-use super::ticket::Account;
+use super::inflight_writes::InflightWrites;
+use super::item::{CommitPosition, LogItem};
+use super::ticket::TicketAccount;
+use super::transaction_items::TransactionItems;
+use super::writeback::{DelwriQueue, PushResult};
 
 /// See the module.
 #[derive(Debug)]
-pub struct Unlogged {
+pub struct NoJournal {
     state: Mutex<State>,
-    hook: Option<Arc<dyn StableHook>>,
+    hook: Option<Arc<dyn BusyExtentHook>>,
     next_id: AtomicU64,
     next_checkpoint: AtomicU64,
     /// The most bytes that one transaction logged.
@@ -38,9 +38,9 @@ struct State {
 /// Of all commits: there is no log to have another.
 const LSN: Lsn = Lsn::new(1, 1);
 
-impl Unlogged {
+impl NoJournal {
     /// A target that tells `hook` of freed blocks.
-    pub fn new(hook: Option<Arc<dyn StableHook>>) -> Self {
+    pub fn new(hook: Option<Arc<dyn BusyExtentHook>>) -> Self {
         Self {
             state: Mutex::new(Rank::Ail, State::default()),
             hook,
@@ -59,27 +59,27 @@ impl Unlogged {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub fn write_home(&self, device: &dyn Device) -> Result<usize, Error> {
+    pub fn write_back(&self, device: &dyn Device) -> Result<usize, Error> {
         let items = std::mem::take(&mut self.state.lock().waiting);
-        let mut batch = WriteBatch::new(device);
+        let mut batch = DelwriQueue::new(device);
         let mut left = Vec::new();
         for item in items {
-            let mut flush = Arc::clone(&item).flush(&mut batch);
-            if flush == Flush::Unread && item.read_home()? {
-                flush = Arc::clone(&item).flush(&mut batch);
+            let mut flush = Arc::clone(&item).push(&mut batch);
+            if flush == PushResult::NotRead && item.read_buffer()? {
+                flush = Arc::clone(&item).push(&mut batch);
             }
             match flush {
-                Flush::Queued => {}
+                PushResult::Queued => {}
                 // An intent waits for its answer in a log, which there is none of.
-                Flush::Clean | Flush::Waits => item.core().set_lsn(None),
+                PushResult::Clean | PushResult::AwaitingDone => item.core().set_lsn(None),
                 _ => left.push(item),
             }
         }
         // What was freed may be used at once: nobody writes while this runs.
-        let (carried, result) = batch.write(LSN, &InFlight::default());
+        let (carried, result) = batch.write(LSN, &InflightWrites::default());
         for carried in carried {
             carried.item.core().set_lsn(None);
-            carried.item.written(result.is_ok());
+            carried.item.write_done(result.is_ok());
         }
         let count = left.len();
         self.state.lock().waiting.append(&mut left);
@@ -88,14 +88,14 @@ impl Unlogged {
     }
 }
 
-impl CommitTarget for Unlogged {
+impl CommitTarget for NoJournal {
     fn begin(&self, reservation: LogReservation) -> Result<Ticket, Error> {
         self.check()?;
         Ok(Ticket {
             reservation,
             left: reservation.bytes.into(),
             rolls_left: reservation.transactions.saturating_sub(1),
-            account: Account::default(),
+            account: TicketAccount::default(),
         })
     }
 
@@ -105,15 +105,15 @@ impl CommitTarget for Unlogged {
         Ok(())
     }
 
-    fn commit(&self, ticket: &mut Ticket, mut commits: Commits<'_, '_>) -> Result<(), Error> {
+    fn commit(&self, ticket: &mut Ticket, mut commits: TransactionItems<'_, '_>) -> Result<(), Error> {
         self.check()?;
         let mut bytes = 0;
         commits.for_each(|commit| {
             // Each commit is a checkpoint of its own.
             let checkpoint = self.next_checkpoint.fetch_add(1, Ordering::Relaxed);
-            commit.log(Moment { checkpoint, order: 0 });
-            let snapshot = commit.item().core().fetch(checkpoint);
-            bytes += snapshot.map_or(0, |(_, snapshot)| snapshot.bytes() as u64);
+            commit.log(CommitPosition { checkpoint, order: 0 });
+            let vector = commit.item().core().fetch(checkpoint);
+            bytes += vector.map_or(0, |(_, vector)| vector.bytes() as u64);
             let mut state = self.state.lock();
             let item = commit.item();
             if item.core().lsn().is_none() {
@@ -127,20 +127,20 @@ impl CommitTarget for Unlogged {
         }
         let busy = std::mem::take(commits.busy);
         if let (Some(hook), false) = (&self.hook, busy.is_empty()) {
-            hook.extents_stable(&busy);
+            hook.clear_busy(&busy);
         }
         self.check()
     }
 
     fn end(&self, _: Ticket) {}
 
-    fn written_past_log(&self) {}
+    fn note_unlogged_write(&self) {}
 
     fn force(&self) -> Result<(), Error> {
         self.check()
     }
 
-    fn release_freed(&self) -> Result<(), Error> {
+    fn flush_busy(&self) -> Result<(), Error> {
         self.check()
     }
 
@@ -161,5 +161,15 @@ impl CommitTarget for Unlogged {
             Some(cause) => Err(Error::ShutDown { cause: Arc::clone(cause) }),
             None => Ok(()),
         }
+    }
+}
+
+impl DelwriQueue<'_> {
+    /// Writes the queued buffers, without calling [`LogItem::write_done`].
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn submit_untracked(self, lsn: Lsn) -> Result<(), DeviceError> {
+        self.write(lsn, &InflightWrites::default()).1
     }
 }

@@ -8,29 +8,29 @@ use format::ondisk::{LeU32, U32};
 use zerocopy::IntoBytes;
 
 use super::Iclogs;
-use super::buffer::Buffer;
-use crate::engine::halt::Halt;
+use super::buffer::Iclog;
+use crate::engine::shutdown::Shutdown;
 
 /// The identifier in the operation of an unmount record: Linux writes this number.
 const UNMOUNT_TID: u32 = 0xb0c0_d0d0;
 
 /// Fills buffers with the operations of one transaction.
-pub struct Filler<'a> {
+pub struct CheckpointWriter<'a> {
     iclogs: &'a Iclogs,
     tid: u32,
-    buffer: Option<Buffer>,
+    buffer: Option<Iclog>,
     /// Where the transaction begins, once its first record has its place.
     start: Option<u64>,
     /// Bytes of log that its records take.
     cost: u64,
 }
 
-impl<'a> Filler<'a> {
+impl<'a> CheckpointWriter<'a> {
     /// Begins a transaction of so many regions.
     ///
     /// # Errors
-    /// [`Halt::Closed`].
-    pub fn begin(iclogs: &'a Iclogs, tid: u32, regions: usize) -> Result<Self, Halt> {
+    /// [`Shutdown::Already`].
+    pub fn begin(iclogs: &'a Iclogs, tid: u32, regions: usize) -> Result<Self, Shutdown> {
         let mut filler = Self { iclogs, tid, buffer: None, start: None, cost: 0 };
         filler.operation(flags::START, &[])?;
         let header = RawTransactionHeader {
@@ -46,24 +46,24 @@ impl<'a> Filler<'a> {
     /// Adds a region.
     ///
     /// # Errors
-    /// [`Halt::Closed`].
-    pub fn region(&mut self, data: &[u8]) -> Result<(), Halt> {
+    /// [`Shutdown::Already`].
+    pub fn region(&mut self, data: &[u8]) -> Result<(), Shutdown> {
         self.operation(0, data)
     }
 
     /// Ends the transaction with its commit record.
     ///
     /// # Errors
-    /// [`Halt::Closed`].
-    pub fn finish(mut self) -> Result<Filled, Halt> {
+    /// [`Shutdown::Already`].
+    pub fn finish(mut self) -> Result<WrittenCheckpoint, Shutdown> {
         self.operation(flags::COMMIT, &[])?;
-        let buffer = self.buffer.take().ok_or(Halt::Closed)?;
+        let buffer = self.buffer.take().ok_or(Shutdown::Already)?;
         let cost = self.cost + self.iclogs.sizes.record(buffer.used()) as u64;
-        Ok(Filled { last: buffer, start: self.start, cost })
+        Ok(WrittenCheckpoint { last: buffer, start: self.start, cost })
     }
 
     /// Adds an operation, in as many parts as it takes.
-    fn operation(&mut self, base_flags: u8, data: &[u8]) -> Result<(), Halt> {
+    fn operation(&mut self, base_flags: u8, data: &[u8]) -> Result<(), Shutdown> {
         let mut rest = data;
         let mut continued = 0;
         loop {
@@ -90,14 +90,14 @@ impl<'a> Filler<'a> {
         }
     }
 
-    fn submit(&mut self, buffer: Buffer) {
+    fn submit(&mut self, buffer: Iclog) {
         self.cost += self.iclogs.sizes.record(buffer.used()) as u64;
         let position = self.iclogs.submit(buffer, false, None);
         self.start.get_or_insert(position);
     }
 }
 
-impl Drop for Filler<'_> {
+impl Drop for CheckpointWriter<'_> {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             self.iclogs.give_back(buffer);
@@ -106,9 +106,9 @@ impl Drop for Filler<'_> {
 }
 
 /// A transaction whose records are in flight, but for the last.
-pub struct Filled {
+pub struct WrittenCheckpoint {
     /// The record with the commit, not yet submitted.
-    pub last: Buffer,
+    pub last: Iclog,
     /// Where the transaction begins; `None` where it has no record but the last.
     pub start: Option<u64>,
     /// Bytes of log that all its records take.
@@ -121,7 +121,7 @@ fn operation(tid: u32, client: u8, flags: u8, len: usize) -> RawOperation {
 }
 
 /// Fills a buffer with the operation that says that the volume was cleanly unmounted.
-pub fn unmount(buffer: &mut Buffer) {
+pub fn unmount(buffer: &mut Iclog) {
     let mut data = [0; 8];
     let [low, high] = UNMOUNT_MAGIC.to_le_bytes();
     (data[0], data[1]) = (low, high);

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use format::edit::BlockMut;
 
 use super::buffer::{Buffer, BufferGuard, State, settle};
-use super::chunks::Chunks;
-use super::image::BufferImage;
-use super::item::{Commit, Grown, LogItem, Moment, Snapshot};
+use super::buffer_vector::BufferVector;
+use super::chunk_bitmap::ChunkBitmap;
+use super::item::{CommitItem, CommitPosition, LogItem, LogVector, VectorGrowth};
 
 /// A locked buffer in a transaction.
-pub struct Edit {
+pub struct JoinedBuffer {
     pub(super) guard: BufferGuard,
-    changed: Chunks,
-    kind: Kind,
+    changed: ChunkBitmap,
+    change: BufferChange,
     /// It stays locked when the transaction rolls.
     pub(super) held: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum BufferChange {
     Normal,
     /// Freed by this transaction.
     Invalidated,
@@ -28,9 +28,9 @@ enum Kind {
     Ordered,
 }
 
-impl Edit {
+impl JoinedBuffer {
     pub(super) fn new(guard: BufferGuard) -> Self {
-        Self { guard, changed: Chunks::NONE, held: false, kind: Kind::Normal }
+        Self { guard, changed: ChunkBitmap::NONE, held: false, change: BufferChange::Normal }
     }
 
     /// The block's bytes.
@@ -71,30 +71,30 @@ impl Edit {
     /// Whether this transaction changed it.
     #[inline]
     pub(super) fn is_dirty(&self) -> bool {
-        self.kind != Kind::Normal || !self.changed.is_empty()
+        self.change != BufferChange::Normal || !self.changed.is_empty()
     }
 
     /// All that changed is committed, or means nothing any more.
     pub(super) fn forget_changes(&mut self) {
-        (self.changed, self.kind) = (Chunks::NONE, Kind::Normal);
+        (self.changed, self.change) = (ChunkBitmap::NONE, BufferChange::Normal);
     }
 
     /// See [`Transaction::invalidate`](super::Transaction::invalidate).
     pub(super) fn invalidate(&mut self) {
         self.guard.reset(State::Stale);
-        (self.changed, self.kind) = (Chunks::NONE, Kind::Invalidated);
+        (self.changed, self.change) = (ChunkBitmap::NONE, BufferChange::Invalidated);
     }
 
     /// See [`Transaction::ordered`](super::Transaction::ordered).
     pub(super) fn order(&mut self) {
         self.guard.ordered = true;
         // What it was made with is not in the log, but for the item that can make it again.
-        self.buffer().core().stay();
-        (self.changed, self.kind) = (Chunks::NONE, Kind::Ordered);
+        self.buffer().core().keep_position();
+        (self.changed, self.change) = (ChunkBitmap::NONE, BufferChange::Ordered);
     }
 }
 
-impl BlockMut for Edit {
+impl BlockMut for JoinedBuffer {
     #[inline]
     fn bytes(&self) -> &[u8] {
         self.bytes()
@@ -106,34 +106,34 @@ impl BlockMut for Edit {
     }
 }
 
-impl Commit for Edit {
+impl CommitItem for JoinedBuffer {
     fn item(&self) -> Arc<dyn LogItem> {
         self.guard.owner().clone()
     }
 
-    fn log(&mut self, at: Moment) -> Grown {
+    fn log(&mut self, at: CommitPosition) -> VectorGrowth {
         settle(&mut self.guard);
-        let Self { guard, changed, kind, .. } = self;
+        let Self { guard, changed, change, .. } = self;
         guard.note_changed(changed);
-        if *kind == Kind::Normal && !changed.is_empty() {
+        if *change == BufferChange::Normal && !changed.is_empty() {
             // A change brings even the buffer of a freed block to life.
             guard.set_state(State::Valid);
         }
-        guard.owner().core().log(at, |snapshot| match (kind, snapshot) {
-            (Kind::Normal, Some(Snapshot::Buffer(image))) if !image.is_cancel() => {
-                image.add(guard.bytes(), changed, guard.inodes);
+        guard.owner().core().log(at, |vector| match (change, vector) {
+            (BufferChange::Normal, Some(LogVector::Buffer(buffer_vector))) if !buffer_vector.is_cancel() => {
+                buffer_vector.add(guard.bytes(), changed, guard.inodes);
             }
-            (Kind::Normal, snapshot) => {
-                let mut image = Box::new(BufferImage::new(guard.owner().segments()));
-                image.add(guard.bytes(), &guard.unwritten(), guard.inodes);
-                *snapshot = Some(Snapshot::Buffer(image));
+            (BufferChange::Normal, vector) => {
+                let mut buffer_vector = Box::new(BufferVector::new(guard.owner().segments()));
+                buffer_vector.add(guard.bytes(), &guard.unwritten(), guard.inodes);
+                *vector = Some(LogVector::Buffer(buffer_vector));
             }
-            (Kind::Ordered, snapshot) => {
-                snapshot.get_or_insert(Snapshot::Ordered);
+            (BufferChange::Ordered, vector) => {
+                vector.get_or_insert(LogVector::Ordered);
             }
-            (Kind::Invalidated, snapshot) => {
-                let image = BufferImage::cancelled(guard.owner().segments());
-                *snapshot = Some(Snapshot::Buffer(Box::new(image)));
+            (BufferChange::Invalidated, vector) => {
+                let buffer_vector = BufferVector::cancelled(guard.owner().segments());
+                *vector = Some(LogVector::Buffer(Box::new(buffer_vector)));
             }
         })
     }

@@ -2,47 +2,47 @@
 
 use std::sync::Arc;
 
-use super::edit::Edit;
-use super::item::{Commit, Grown, LogItem, Moment};
+use super::commit_target::BusyExtent;
+use super::item::{CommitItem, CommitPosition, LogItem, VectorGrowth};
+use super::joined_buffer::JoinedBuffer;
 use super::regions::Regions;
-use super::target::BusyExtent;
 use super::transaction::Loggable;
 
 /// A lockless item that is logged once and has no home of its own.
 #[derive(Debug)]
-pub(super) struct Plain {
+pub(super) struct OneShotItem {
     pub item: Arc<dyn LogItem>,
     pub regions: Option<Regions>,
 }
 
-impl Commit for Plain {
+impl CommitItem for OneShotItem {
     fn item(&self) -> Arc<dyn LogItem> {
         Arc::clone(&self.item)
     }
 
-    fn log(&mut self, at: Moment) -> Grown {
+    fn log(&mut self, at: CommitPosition) -> VectorGrowth {
         let regions = self.regions.take().unwrap_or_default();
         self.item.core().log_regions(at, |into| *into = regions)
     }
 }
 
 /// A [`Loggable`] as one of the items of a commit.
-struct Locked<'a>(&'a mut dyn Loggable);
+struct LoggableItem<'a>(&'a mut dyn Loggable);
 
-impl Commit for Locked<'_> {
+impl CommitItem for LoggableItem<'_> {
     fn item(&self) -> Arc<dyn LogItem> {
         self.0.item()
     }
 
-    fn log(&mut self, at: Moment) -> Grown {
+    fn log(&mut self, at: CommitPosition) -> VectorGrowth {
         self.0.log(at)
     }
 }
 
 /// The items of a transaction, and what else goes with it.
-pub struct Commits<'a, 'b> {
-    pub(super) items: &'a mut [Plain],
-    pub(super) buffers: &'a mut [Option<Edit>],
+pub struct TransactionItems<'a, 'b> {
+    pub(super) items: &'a mut [OneShotItem],
+    pub(super) buffers: &'a mut [Option<JoinedBuffer>],
     pub(super) locked: &'a mut [&'b mut dyn Loggable],
     /// What stays locked goes along too, though it did not change, if the log still needs an older record of it.
     pub(super) again: bool,
@@ -50,7 +50,7 @@ pub struct Commits<'a, 'b> {
     pub busy: &'a mut Vec<BusyExtent>,
 }
 
-impl Commits<'_, '_> {
+impl TransactionItems<'_, '_> {
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         let again = self.again;
@@ -62,7 +62,7 @@ impl Commits<'_, '_> {
 
     /// Visits the items in the order in which the log should hold them.
     #[inline]
-    pub fn for_each(&mut self, mut visit: impl FnMut(&mut dyn Commit)) {
+    pub fn for_each(&mut self, mut visit: impl FnMut(&mut dyn CommitItem)) {
         let again = self.again;
         for item in self.items.iter_mut() {
             visit(item);
@@ -74,14 +74,14 @@ impl Commits<'_, '_> {
         }
         for locked in self.locked.iter_mut() {
             if is_locked_part(&**locked, again) {
-                visit(&mut Locked(&mut **locked));
+                visit(&mut LoggableItem(&mut **locked));
             }
         }
     }
 }
 
 #[inline]
-fn is_part(edit: &Edit, again: bool) -> bool {
+fn is_part(edit: &JoinedBuffer, again: bool) -> bool {
     edit.is_dirty() || (again && edit.held && edit.buffer().core().lsn().is_some())
 }
 

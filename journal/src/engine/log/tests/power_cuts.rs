@@ -1,7 +1,7 @@
 use block::{Cut, RecordDevice, Recording};
 
 use super::*;
-use crate::engine::log::Ends;
+use crate::engine::log::LogBounds;
 
 /// What was known to be stable at some moment of a run.
 struct Known {
@@ -37,7 +37,7 @@ fn record(volume: &Volume, seed: u64) -> (Recording, Vec<Known>) {
 fn check(volume: &Volume, before: &[u8], recording: &Recording, known: &[Known], cut: &Cut) {
     let device = MemoryDevice::from_bytes(before);
     recording.materialise(cut, &device).unwrap();
-    let ends = Ends::of(
+    let ends = LogBounds::of(
         &Journal::open(&volume.superblock, &device, None).unwrap_or_else(|e| panic!("{cut:?}: {e}")),
     );
     replay(&volume.superblock, &device);
