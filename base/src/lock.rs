@@ -46,7 +46,7 @@ pub enum Rank {
     /// A file's map and what is written by it: shared by who reads or writes by the map, alone for who changes it.
     /// Several: by inode number, or tried.
     Layout,
-    /// One file's metadata. Several: parents before children, else by number.
+    /// One file's metadata. Several: by inode number, or tried.
     Inode,
     /// A block of one file: of a directory, an extent map, a symlink. Only who holds the file's own lock waits for it,
     /// so it can be part of no circle, and it is taken and held in any order: a directory's block before or behind an

@@ -1,4 +1,4 @@
-//! The log as a ring of 512-byte blocks on some device.
+//! The log as a ring of 512-byte blocks on a device.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use format::log::BLOCK_BYTES;
 
 use crate::error::LogError;
 
-/// No log is larger: block numbers and lengths within one then fit 32 bits with room to spare.
+/// Largest log: block numbers and lengths within it fit into 32 bits.
 const MAX_BYTES: u64 = 1 << 31;
 /// Log blocks that one read of a scan takes: 64 KiB.
 pub const SCAN_BLOCKS: u32 = 128;
 
-/// The ring.
+/// The ring of log blocks.
 ///
 /// # Invariants
-/// There is at least one block, and every block lies within the device.
+/// It has at least one block, and every block lies within the device.
 pub struct LogArea<'a> {
     device: &'a dyn Device,
     start: u64,
@@ -30,7 +30,7 @@ impl fmt::Debug for LogArea<'_> {
 }
 
 impl<'a> LogArea<'a> {
-    /// The log of a volume: inside of `data`, or at the start of `external`.
+    /// The log of a volume: within `data`, or at the start of `external`.
     ///
     /// # Errors
     /// [`LogError::NoLogDevice`], [`LogError::Size`].
@@ -51,32 +51,32 @@ impl<'a> LogArea<'a> {
         Ok(Self { device, start, blocks: (bytes / BLOCK_BYTES as u64) as u32 }) // at most 2^22, by MAX_BYTES
     }
 
-    /// Where the ring begins on its device, in bytes.
+    /// Offset of the ring on its device, in bytes.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Blocks of the ring.
+    /// Number of blocks.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// The block that lies `count` further on; `count` is at most the ring's length.
+    /// The block `count` blocks after `block`; `count` is at most the ring's length.
     pub fn advance(&self, block: u32, count: u32) -> u32 {
         (block + count) % self.blocks
     }
 
-    /// The block that lies `count` further back; `count` is at most the ring's length.
+    /// The block `count` blocks before `block`; `count` is at most the ring's length.
     pub fn back(&self, block: u32, count: u32) -> u32 {
         (block + self.blocks - count) % self.blocks
     }
 
-    /// How many blocks lie from `from` up to `to`, which is not counted; 0 where they are the same.
+    /// Blocks from `from` up to, but not including, `to`; 0 if they are equal.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         (to + self.blocks - from) % self.blocks
     }
 
-    /// Fills `buf`, whole blocks and at most the ring, from `block` on, across the physical end.
+    /// Reads whole blocks, at most the ring, from `block` on, around the physical end.
     pub fn read(&self, block: u32, buf: &mut [u8]) -> Result<(), LogError> {
         let to_end = (self.blocks - block) as usize * BLOCK_BYTES;
         let (first, second) = buf.split_at_mut(to_end.min(buf.len()));
@@ -94,7 +94,7 @@ impl<'a> LogArea<'a> {
         Ok(bytes)
     }
 
-    /// Writes the first block of a record, one sector, and makes it stable.
+    /// Writes the first block of a record and flushes it.
     pub(crate) fn write_header(&self, block: u32, record: &[u8]) -> Result<(), LogError> {
         let at = self.start + u64::from(block) * BLOCK_BYTES as u64;
         let header = record.get(..BLOCK_BYTES).unwrap_or(record);
@@ -102,7 +102,7 @@ impl<'a> LogArea<'a> {
         Ok(self.device.flush()?)
     }
 
-    /// The cycle that a block carries.
+    /// The cycle of a block.
     pub fn cycle(&self, block: u32) -> Result<u32, LogError> {
         let mut bytes = [0; BLOCK_BYTES];
         self.read(block, &mut bytes)?;

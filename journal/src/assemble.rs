@@ -1,9 +1,8 @@
-//! Putting transactions together from the operations that records cut them into.
+//! Reassembling transactions from the operations in log records.
 //!
 //! # Invariants
-//! What is held at a time is bounded by the log: bytes by those of the active log (with eight more for each region,
-//! which took twelve for its header), open transactions by `MAX_OPEN`. A transaction whose commit is missing is
-//! dropped.
+//! Memory is bounded by the log: bytes by those of the active log (plus eight for each region, whose header took
+//! twelve), open transactions by `MAX_OPEN`. A transaction without a commit operation is dropped.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,36 +18,36 @@ use crate::area::LogArea;
 use crate::error::LogError;
 use crate::record::{LogRecord, LogRecords};
 
-/// Most transactions that may be open at once. Writers have a handful; old ones had one for each of their processors.
+/// Most transactions open at once. Writers have a handful; old ones had one per CPU.
 const MAX_OPEN: usize = 1 << 16;
 const NAME: &str = "log transaction";
 
-/// A complete transaction.
+/// A complete transaction read from the log.
 #[derive(Clone, Debug)]
 pub struct RecoveredTransaction {
-    /// Its identifier, unique only while it is open.
+    /// Identifier, unique while the transaction is open.
     pub tid: u32,
-    /// Where it starts: the sequence number that its changes get.
+    /// LSN of its first record, which its changes get.
     pub lsn: Lsn,
-    /// The record that holds its commit.
+    /// LSN of the record with its commit operation.
     pub commit_lsn: Lsn,
-    /// Its type: 40, a checkpoint, since Linux logs with delay.
+    /// Transaction type: 40, a checkpoint, since Linux has delayed logging.
     pub kind: u32,
-    /// How many regions its header promises: since Linux logs with delay, regions and not items are counted.
+    /// Number of regions in its header: with delayed logging, regions are counted and not items.
     pub promised_regions: u32,
     bytes: Vec<u8>,
     regions: Vec<Region>,
     items: Vec<ItemSpan>,
 }
 
-/// Where a region lies in the transaction's bytes.
+/// Range of a region in the transaction's bytes.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     start: u32,
     end: u32,
 }
 
-/// An item: some of the regions.
+/// Regions of an item.
 #[derive(Clone, Copy, Debug)]
 struct ItemSpan {
     kind: ItemType,
@@ -57,27 +56,27 @@ struct ItemSpan {
     promised: u16,
 }
 
-/// One item of a transaction: a type and its regions, not yet decoded.
+/// A log item of a transaction: a type and its regions, not decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct RawLogItem<'a> {
-    /// Its type.
+    /// Log item type.
     pub kind: ItemType,
     bytes: &'a [u8],
     regions: &'a [Region],
 }
 
 impl<'a> RawLogItem<'a> {
-    /// How many regions it has: at least one.
+    /// Number of regions, at least one.
     pub fn len(&self) -> usize {
         self.regions.len()
     }
 
-    /// Never: the first region is what makes an item.
+    /// Always false: an item has at least one region.
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
     }
 
-    /// A region; empty where there is none.
+    /// Region `n`; empty if there is none.
     pub fn region(&self, n: usize) -> &'a [u8] {
         self.regions.get(n).and_then(|region| self.bytes.get(region.range())).unwrap_or(&[])
     }
@@ -96,7 +95,7 @@ impl Region {
 }
 
 impl RecoveredTransaction {
-    /// Its items, in the order of the log.
+    /// The items in log order.
     pub fn items(&self) -> impl ExactSizeIterator<Item = RawLogItem<'_>> {
         self.items.iter().map(|span| {
             let first = span.first as usize;
@@ -123,7 +122,7 @@ impl RecoveredTransaction {
         }
     }
 
-    /// Whether the header, which is the first region, is still incomplete.
+    /// Whether the header, which is the first region, is incomplete.
     fn in_header(&self) -> bool {
         self.items.is_empty() && self.bytes.len() < RawTransactionHeader::SIZE
     }
@@ -162,7 +161,7 @@ impl RecoveredTransaction {
             .ok_or_else(|| Damage::new(NAME, "flags", "a region that can be continued", "no region yet"))
     }
 
-    /// The header can itself be cut anywhere.
+    /// Adds to the header, which can be split anywhere.
     fn add_to_header(&mut self, data: &[u8]) -> Result<(), Damage> {
         self.bytes.extend_from_slice(data);
         let have = self.bytes.len();
@@ -201,7 +200,7 @@ impl RecoveredTransaction {
     }
 }
 
-/// Transactions in the making.
+/// Transactions that are not complete yet.
 #[derive(Debug)]
 pub struct TransactionAssembler {
     open: HashMap<u32, RecoveredTransaction>,
@@ -210,19 +209,19 @@ pub struct TransactionAssembler {
 }
 
 impl TransactionAssembler {
-    /// For a log of so many bytes.
+    /// For a log of `log_bytes`.
     pub fn new(log_bytes: u64) -> Self {
         Self { open: HashMap::new(), bytes: 0, most_bytes: log_bytes }
     }
 
-    /// Transactions that were begun and not committed.
+    /// Number of transactions without a commit so far.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Takes one operation of a record; gives the transaction that it completes.
+    /// Takes one operation of a record; returns the transaction that it completes.
     ///
-    /// Operations of a transaction whose start lies before the tail are ignored: its items had reached their places.
+    /// Operations of a transaction that starts before the tail are ignored: its changes are in place.
     pub fn push(
         &mut self,
         lsn: Lsn,
@@ -237,7 +236,7 @@ impl TransactionAssembler {
                 "more"
             );
             let old = self.open.insert(operation.tid, RecoveredTransaction::start(operation.tid, lsn));
-            // A writer that came up after a crash may reuse the identifier of one that was never committed.
+            // After a crash, a writer may reuse the identifier of a transaction that was never committed.
             self.bytes -= old.map_or(0, |old| old.bytes.len() as u64);
             return Ok(None);
         }
@@ -267,7 +266,7 @@ impl TransactionAssembler {
     }
 }
 
-/// Walks the complete transactions of some records, in the order of their commits. Ends after the first error.
+/// Iterates over the complete transactions of some records, in the order of their commits. Ends after the first error.
 #[derive(Debug)]
 pub struct RecoveredTransactions<'a> {
     records: LogRecords<'a>,
@@ -276,13 +275,13 @@ pub struct RecoveredTransactions<'a> {
 }
 
 impl<'a> RecoveredTransactions<'a> {
-    /// The transactions of records of this log.
+    /// The transactions in `records` of this log.
     pub fn new(records: LogRecords<'a>, area: &LogArea<'_>) -> Self {
         let log_bytes = u64::from(area.blocks()) * format::log::BLOCK_BYTES as u64;
         Self { records, assembler: TransactionAssembler::new(log_bytes), ready: Vec::new().into_iter() }
     }
 
-    /// Transactions begun and not committed in the records walked so far.
+    /// Number of transactions without a commit in the records read so far.
     pub fn incomplete(&self) -> usize {
         self.assembler.open()
     }

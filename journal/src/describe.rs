@@ -144,10 +144,10 @@ pub fn report(report: &RecoveryReport) -> LogFields {
         .with("problems", LogValue::List(problems.collect()))
 }
 
-/// Describes an item: `type`, then what is particular to it.
+/// Describes a log item: `type`, then fields of that type.
 ///
 /// # Errors
-/// The item is malformed: which field, what it should be, what it is.
+/// The item is malformed.
 pub fn item(item: &RawLogItem<'_>, lsn: base::Lsn) -> Result<LogFields, Damage> {
     let region = item.region(0);
     let fields = LogFields::new().text("type", item.kind.name());
@@ -257,7 +257,7 @@ fn describe_map(
 ) -> LogFields {
     let fields =
         LogFields::new().text("operation", operation(target.operation()).unwrap_or("unknown operation"));
-    // Metadata has negative owners; an inode has not.
+    // Metadata has negative owners, inodes have not.
     let fields = match target.owner as i64 {
         metadata @ owner::OWNER_COW..=owner::OWNER_NULL => fields.with("owner", LogValue::Signed(metadata)),
         _ => fields.number("ino", target.owner),

@@ -1,4 +1,4 @@
-//! Why a journal cannot be read or replayed.
+//! Errors of reading and replaying a journal.
 
 use std::fmt;
 
@@ -8,73 +8,73 @@ use block::DeviceError;
 use format::damage::{Damage, Place};
 use format::log::item::ItemType;
 
-/// What stops the reading of a journal. Log blocks are 512 bytes, counted from the start of the log.
+/// Why a journal cannot be read or replayed. Log blocks are 512 bytes, counted from the start of the log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LogError {
     /// A read or a write failed.
     Device(DeviceError),
-    /// The log lies on a device of its own, which was not given.
+    /// The log lies on another device, which was not given.
     NoLogDevice,
-    /// The log does not fit its device, or is larger than any log can be.
+    /// The log does not fit its device, or exceeds the largest size.
     Size {
-        /// Bytes of the log, as the superblock says.
+        /// Bytes of the log according to the superblock.
         bytes: u64,
-        /// Bytes that the device has from the log's start on, or the largest log.
+        /// Bytes of the device from the log's start on, or the largest size.
         room: u64,
-        /// The device.
+        /// Description of the device.
         device: String,
     },
-    /// Head and tail cannot be found: the cycle numbers make no sense, or no record near the head can be read.
+    /// Head and tail cannot be found: the cycle numbers are inconsistent, or no record near the head is readable.
     NoHead {
-        /// The block where the search ended.
+        /// Block where the search ended.
         block: u32,
-        /// What was wrong there.
+        /// Damage of that block.
         damage: Damage,
     },
-    /// The superblock was written after what is the log's end now: the log was zeroed, or is another one.
+    /// The superblock is newer than the end of the log: the log was zeroed, or belongs to another volume.
     Lost {
-        /// The sequence number of the superblock.
+        /// LSN of the superblock.
         lsn: Lsn,
-        /// Where the next record would be written.
+        /// LSN of the next record.
         head: Lsn,
     },
     /// A record between tail and head is damaged, further back than a power cut can tear.
     Record {
-        /// Where it lies.
+        /// Block of the record.
         block: u32,
-        /// What is wrong.
+        /// Damage of the record.
         damage: Damage,
     },
-    /// The records were written for another volume, or by a machine of the other byte order.
+    /// The log was written for another volume, or by a machine of the other byte order.
     Writer {
-        /// Where the record lies.
+        /// Block of the record.
         block: u32,
-        /// What is wrong.
+        /// The mismatch.
         damage: Damage,
     },
-    /// A transaction is malformed though its records are whole.
+    /// A transaction is malformed although its records are intact.
     Transaction {
-        /// Of the record.
+        /// LSN of its record.
         lsn: Lsn,
-        /// What is wrong.
+        /// The damage.
         damage: Damage,
     },
-    /// An item could not be replayed, and the caller asked to stop at the first such.
+    /// An item could not be replayed, and the caller chose to stop then.
     Item {
-        /// Of the transaction.
+        /// LSN of its transaction.
         lsn: Lsn,
-        /// The item's type.
+        /// Type of the item.
         kind: ItemType,
-        /// What it concerns.
+        /// Location of the metadata.
         place: Place,
-        /// What is wrong.
+        /// The damage.
         damage: Damage,
     },
 }
 
 impl LogError {
-    /// The errno that a system call would have returned.
+    /// The errno of a system call that fails with this error.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Device(error) => error.errno(),
@@ -141,5 +141,5 @@ impl fmt::Display for LogError {
     }
 }
 
-/// The message tells all causes, so there is none below it.
+/// The message contains all causes, so there is no source.
 impl std::error::Error for LogError {}

@@ -1,60 +1,60 @@
-//! What an item says, as a list of named values: one list that is printed for a person and serialised for a program.
+//! Lists of named values, printed for people and serialised for programs.
 
 use std::fmt;
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-/// A value of a field.
+/// Value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogValue {
-    /// A number, shown in decimal.
+    /// Printed in decimal.
     Number(u64),
-    /// A number, shown in hexadecimal: identifiers, masks.
+    /// Printed in hexadecimal: identifiers, masks.
     Hex(u64),
     /// A signed number.
     Signed(i64),
-    /// Words.
+    /// Text.
     Text(String),
-    /// Names of bits, and the number they make.
+    /// Names of set bits, and the number.
     Flags(Vec<&'static str>, u64),
     /// A name from the disk, which need not be UTF-8.
     Name(Vec<u8>),
-    /// Several of a kind.
+    /// Several lists of fields.
     List(Vec<LogFields>),
 }
 
-/// Named values, in the order in which they are shown.
+/// Named values in display order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFields(Vec<(&'static str, LogValue)>);
 
 impl LogFields {
-    /// No fields yet.
+    /// No fields.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more field.
+    /// Adds a field.
     pub fn with(mut self, name: &'static str, value: LogValue) -> Self {
         self.0.push((name, value));
         self
     }
 
-    /// One more number.
+    /// Adds a number.
     pub fn number(self, name: &'static str, value: impl Into<u64>) -> Self {
         self.with(name, LogValue::Number(value.into()))
     }
 
-    /// One more number, shown in hexadecimal.
+    /// Adds a number printed in hexadecimal.
     pub fn hex(self, name: &'static str, value: impl Into<u64>) -> Self {
         self.with(name, LogValue::Hex(value.into()))
     }
 
-    /// One more field of words.
+    /// Adds a text.
     pub fn text(self, name: &'static str, value: impl Into<String>) -> Self {
         self.with(name, LogValue::Text(value.into()))
     }
 
-    /// The bits of a mask, by name; unknown ones show in the number.
+    /// Adds the named bits of a mask; unknown bits appear only in the number.
     pub fn flags<T: Copy + Into<u64>>(
         self,
         name: &'static str,
@@ -67,12 +67,12 @@ impl LogFields {
         self.with(name, LogValue::Flags(names, word))
     }
 
-    /// The fields by name.
+    /// Iterates over names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &LogValue)> {
         self.0.iter().map(|(name, value)| (*name, value))
     }
 
-    /// A field.
+    /// The value of a field.
     pub fn get(&self, name: &str) -> Option<&LogValue> {
         self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
@@ -111,7 +111,7 @@ impl fmt::Display for LogFields {
 }
 
 impl Serialize for LogValue {
-    /// Numbers are integers, flags lists of names, names strings or, where they are not UTF-8, `{"bytes": [...]}`.
+    /// Numbers are integers, flags are lists of names, names are strings or, if not UTF-8, `{"bytes": [...]}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Number(number) | Self::Hex(number) => serializer.serialize_u64(*number),

@@ -1,20 +1,20 @@
-//! Finding the head: where the next record would be written, and so which record is the last whole one.
+//! Locating the head of the log: where the next record will be written, and so which record is the last complete one.
 //!
-//! Every block carries the cycle in which it was written. Behind the head lies cycle *n*, from the head on *n - 1* (or
-//! zero, in a log that was never filled), so a binary search finds an edge between the two. But a writer has up to
-//! eight records in flight, and a power cut leaves any of their sectors old. So the edge is only a hint, good to within
-//! the longest flight. The flight before it is read whole, and judged by this table:
+//! Every block carries the cycle in which it was written: cycle *n* before the head, and *n - 1* from the head on (or
+//! zero, in a log that was never filled). So a binary search finds an edge between the two. But a writer has up to eight
+//! records in flight, and a power cut can leave any of their sectors old. So the edge is only a hint, accurate to within
+//! the longest flight. The flight before the edge is read completely and judged by this table:
 //!
-//! | what lies in the flight | what it means |
+//! | content of the flight | meaning |
 //! |---|---|
 //! | a block of the older cycle before the edge | it was never written: the head is at most there |
-//! | a record that is not whole: it reaches over the head, or has a wrong checksum | torn: the head is where it starts |
-//! | whole records behind a torn one | written out of order: discarded with it, unless their tail lies behind it |
-//! | no whole record at all | damage that no power cut makes: [`LogError::NoHead`] |
-//! | a record further back than a flight that is not whole | damage too, found by the walk from the tail |
+//! | an incomplete record: it reaches past the head, or its checksum is wrong | torn: the head is where it starts |
+//! | complete records behind a torn one | written out of order: discarded with it, unless their tail lies behind it |
+//! | no complete record | damage that no power cut causes: [`LogError::NoHead`] |
+//! | an incomplete record further back than a flight | damage too, found by iterating from the tail |
 //!
-//! A torn sector keeps its old cycle, so a record that carries its cycle throughout and yet has a wrong checksum was
-//! not torn at sectors. Linux discards it all the same, and so does this; [`DiscardedRecords`] tells.
+//! A torn sector keeps its old cycle, so a record that carries its cycle throughout but has a wrong checksum is not torn
+//! at sectors. Linux discards it nevertheless, and so does this module; [`DiscardedRecords`] reports it.
 
 use base::Lsn;
 use format::damage::Damage;
@@ -25,35 +25,35 @@ use crate::area::{LogArea, SCAN_BLOCKS};
 use crate::error::LogError;
 use crate::record::LogRecord;
 
-/// Blocks before the head in which the records are verified first.
+/// Blocks before the head in which records are verified first.
 const FIRST_REACH: u32 = 512;
 
-/// Blocks that may be in flight at once.
+/// Largest number of blocks in flight.
 pub const MAX_INFLIGHT_BLOCKS: u32 = MAX_IN_FLIGHT * MAX_BLOCKS;
 
-/// What was found at the end of a log.
+/// The end of a log.
 #[derive(Debug)]
 pub struct LogEnd {
-    /// Where the next record would be written, and the cycle it would carry.
+    /// LSN of the next record.
     pub head: Lsn,
-    /// The last whole record; `None` in a log that was never written.
+    /// The last complete record; `None` in a log that was never written.
     pub last: Option<LogRecord>,
-    /// Records behind the last whole one.
+    /// Records behind the last complete one.
     pub discarded: Option<DiscardedRecords>,
 }
 
 /// Records behind the head that a power cut left incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscardedRecords {
-    /// Where the first of them lies.
+    /// Block of the first one.
     pub block: u32,
-    /// How many there are, whole ones that follow it included.
+    /// Number of records, including complete ones that follow.
     pub records: u32,
-    /// What is wrong with the first.
+    /// Damage of the first one.
     pub damage: Damage,
 }
 
-/// Finds the head.
+/// Locates the head.
 ///
 /// # Errors
 /// [`LogError::Device`], [`LogError::NoHead`].
@@ -62,7 +62,7 @@ pub fn locate(area: &LogArea<'_>) -> Result<LogEnd, LogError> {
         return Ok(LogEnd { head: Lsn::new(1, 0), last: None, discarded: None });
     };
     let mut flight = InflightWindow::read(area, &edge)?;
-    // Mostly the last records tell: what lies further back is read only where they do not.
+    // Usually the last records are enough: earlier ones are read only if they are not.
     let mut reach = FIRST_REACH;
     let (entries, chosen) = loop {
         let is_all = flight.look_back(area, reach)?;
@@ -98,7 +98,7 @@ pub fn locate(area: &LogArea<'_>) -> Result<LogEnd, LogError> {
     Ok(LogEnd { head: behind(area, &record), last: Some(record), discarded })
 }
 
-/// The sequence number of the place behind a record.
+/// LSN of the position behind a record.
 fn behind(area: &LogArea<'_>, last: &LogRecord) -> Lsn {
     let LogRecord { header, .. } = last;
     let block = area.advance(header.lsn.block(), header.blocks());
@@ -109,23 +109,23 @@ fn behind(area: &LogArea<'_>, last: &LogRecord) -> Lsn {
 
 /// An edge between two cycles.
 struct CycleEdge {
-    /// The first block of the older cycle; the ring's length where every block has the same.
+    /// The first block of the older cycle; the ring's length if every block has the same.
     block: u32,
-    /// The cycle before it.
+    /// The cycle before the edge.
     newer: u32,
-    /// The cycle from it to the physical end; 0 in a log that was never filled.
+    /// The cycle from the edge to the physical end; 0 in a log that was never filled.
     older: u32,
-    /// Blocks behind it that carry no cycle at all, before the older one begins.
+    /// Blocks without a cycle behind the edge, before the older cycle begins.
     gap: u32,
 }
 
 impl CycleEdge {
-    /// Searches the edge; `None` in a log that was never written.
+    /// Finds the edge; `None` in a log that was never written.
     fn find(area: &LogArea<'_>) -> Result<Option<Self>, LogError> {
         let end = area.blocks() - 1;
         let (first, last) = (area.cycle(0)?, area.cycle(end)?);
         match (first, last) {
-            // Linux looks at the first block alone. An older log may lie behind it, where zeroing was interrupted.
+            // Linux reads only the first block. An older log may lie behind it if zeroing was interrupted.
             (0, _) => return Ok(None),
             _ if first == last => {
                 return Ok(Some(Self { block: area.blocks(), newer: first, older: last, gap: 0 }));
@@ -136,14 +136,14 @@ impl CycleEdge {
         Self::at(area, high, last)
     }
 
-    /// The edge that a run of `last`, from `high` to the physical end, makes with what lies before it.
+    /// The edge between the run of `last`, from `high` to the physical end, and the block before it.
     ///
-    /// | before it | it is |
+    /// | cycle before the run | edge |
     /// |---|---|
-    /// | the next cycle | the edge |
-    /// | anything in a log that was never filled | the edge, but for [an interrupted formatting](Self::unfilled) |
-    /// | the cycle before, or none with the run's own before that | a block in flight that was never written: the edge |
-    /// | none, with the next cycle before that | the gap behind the one record of a log that xfs_repair formatted |
+    /// | the next cycle | here |
+    /// | any, in a log that was never filled | here, except after [an interrupted formatting](Self::unfilled) |
+    /// | the previous cycle, or none, preceded by the run's own | at a block in flight that was never written |
+    /// | none, preceded by the next cycle | at the gap behind the single record of a log formatted by xfs_repair |
     fn at(area: &LogArea<'_>, high: u32, last: u32) -> Result<Option<Self>, LogError> {
         let before = area.cycle(high - 1)?;
         if last == 0 {
@@ -166,9 +166,9 @@ impl CycleEdge {
 
     /// The edge before zeros that reach from `high` to the physical end, behind blocks of the cycle `before`.
     ///
-    /// `xfs_repair` formats a log by one record of a new cycle, zeros of up to a record's length, and then blocks of
-    /// the cycle before up to the physical end. Where that was interrupted, the rest is zero, too. As in Linux, zeros
-    /// within a flight before the edge count as blocks that were never written: the head is behind the one record.
+    /// `xfs_repair` formats a log with one record of a new cycle, zeros of up to a record's length, and blocks of the
+    /// previous cycle up to the physical end. If that is interrupted, the rest is zero too. As in Linux, zeros within a
+    /// flight before the edge count as blocks that were never written: the head is behind the single record.
     fn unfilled(area: &LogArea<'_>, high: u32, before: u32) -> Result<Self, LogError> {
         let edge = |block, newer| Self { block, newer, older: 0, gap: 0 };
         let newer = record::next_cycle(before);
@@ -176,7 +176,7 @@ impl CycleEdge {
             return Ok(edge(high, before));
         }
         let filled = run_start(area, 0, high - 1, before)?;
-        // Without a gap it is a lap that ends with a lost sector.
+        // Without a gap, a cycle ends here with a lost sector.
         if high - filled >= MAX_INFLIGHT_BLOCKS || area.cycle(filled - 1)? != 0 {
             return Ok(edge(high, before));
         }
@@ -189,8 +189,8 @@ fn no_head(block: u32, expected: String, found: u32) -> LogError {
     LogError::NoHead { block, damage: Damage::new("log block", "cycle", expected, found) }
 }
 
-/// Where the run of blocks with a cycle begins that reaches up to `end`; block `start` has another. There may be other
-/// runs of it before, which a binary search need not find.
+/// The start of the run of blocks with a cycle that reaches to `end`; block `start` has another cycle. Earlier runs of
+/// the same cycle need not be found by a binary search.
 fn run_start(area: &LogArea<'_>, start: u32, end: u32, cycle: u32) -> Result<u32, LogError> {
     let (mut low, mut high) = (start, end);
     while high - low > 1 {
@@ -200,30 +200,30 @@ fn run_start(area: &LogArea<'_>, start: u32, end: u32, cycle: u32) -> Result<u32
     Ok(high)
 }
 
-/// The blocks before an edge that may have been in flight. All of them are looked at, and the last of them are kept.
+/// The blocks before an edge that may have been in flight. All are scanned, and the last ones are kept in memory.
 struct InflightWindow {
-    /// The first block.
+    /// First block.
     start: u32,
-    /// Blocks of it.
+    /// Number of blocks.
     length: u32,
-    /// Blocks from `start` up to the physical end, where the flight crosses it; else 0. They carry the older cycle.
+    /// Blocks from `start` to the physical end if the window crosses it, else 0. They carry the older cycle.
     before_wrap: u32,
     newer: u32,
     older: u32,
-    /// Blocks at the beginning that lie behind the edge in a gap.
+    /// Blocks at the beginning that lie in a gap behind the edge.
     gap: u32,
-    /// From where to where it holds what was written in order.
+    /// The part that was written in order.
     written: (u32, u32),
-    /// Blocks that are not kept.
+    /// Number of leading blocks that are not kept.
     dropped: u32,
-    /// The others.
+    /// The kept blocks.
     bytes: Vec<u8>,
 }
 
 impl InflightWindow {
     fn read(area: &LogArea<'_>, edge: &CycleEdge) -> Result<Self, LogError> {
         let reach = MAX_INFLIGHT_BLOCKS.min(area.blocks());
-        // In its first lap nothing older lies behind the physical end.
+        // In its first cycle the log has nothing older behind the physical end.
         let length = if edge.older == 0 { reach.min(edge.block) } else { reach };
         let start = area.back(edge.block % area.blocks(), length);
         let before_wrap = length.saturating_sub(edge.block);
@@ -239,11 +239,11 @@ impl InflightWindow {
         if offset < self.before_wrap { self.older } else { self.newer }
     }
 
-    /// From where to where the flight holds what was written in order: from behind what was written over the edge, up
-    /// to the first block that was not written.
+    /// The part of the window that was written in order: from behind the blocks written past the edge up to the first block
+    /// that was not written.
     ///
-    /// Blocks over the edge show only in a ring so small that the flight reaches around it: they carry one cycle more
-    /// than what is expected there, or lie in the gap that xfs_repair leaves.
+    /// Blocks written past the edge appear only in a ring so small that the window reaches around it: they carry the next
+    /// cycle, or lie in the gap that xfs_repair leaves.
     fn look_through(&self, area: &LogArea<'_>) -> Result<(u32, u32), LogError> {
         let (mut start, mut hole) = (0, None);
         let mut piece = vec![0; SCAN_BLOCKS.min(self.length) as usize * BLOCK_BYTES];
@@ -263,7 +263,7 @@ impl InflightWindow {
         Ok((start, hole.unwrap_or(self.length)))
     }
 
-    /// Keeps so many blocks before the end of what was written in order, and what lies behind; whether that is all.
+    /// Keeps `reach` blocks before the end of the part written in order, and all behind it; returns whether that is all.
     fn look_back(&mut self, area: &LogArea<'_>, reach: u32) -> Result<bool, LogError> {
         let (start, end) = self.written;
         self.dropped = end.saturating_sub(reach).max(start).min(self.length);
@@ -271,13 +271,13 @@ impl InflightWindow {
         Ok(self.dropped == start)
     }
 
-    /// The blocks from an offset on, which are kept.
+    /// The kept blocks from an offset on.
     fn ahead(&self, offset: u32) -> &[u8] {
         self.bytes.get(offset.saturating_sub(self.dropped) as usize * BLOCK_BYTES..).unwrap_or(&[])
     }
 
-    /// What lies in the kept part, from the first record that starts there on. A block within a record never looks
-    /// like the first of one: its first word is a cycle. So these entries are the same however much is kept.
+    /// The entries of the kept part, from the first record that starts there. A block within a record never looks like a
+    /// header, as its first word is a cycle. So the entries do not depend on how much is kept.
     fn entries(&self, area: &LogArea<'_>) -> Vec<WindowEntry> {
         let (mut next, end) = self.written;
         let mut entries: Vec<WindowEntry> = Vec::new();
@@ -312,8 +312,8 @@ impl InflightWindow {
     }
 }
 
-/// How many blocks a record's tail lies before it: 0 where it is its own, the ring's length where it is the same block
-/// one cycle earlier.
+/// Distance in blocks from a record back to its tail: 0 if it is its own tail, the ring's length if the tail is the same
+/// block one cycle earlier.
 pub fn tail_distance(area: &LogArea<'_>, lsn: Lsn, tail: Lsn) -> Result<u32, Damage> {
     let distance = area.distance(tail.block() % area.blocks(), lsn.block() % area.blocks());
     let same_lap = tail.cycle() == lsn.cycle() && tail.block() <= lsn.block();
@@ -330,21 +330,21 @@ pub fn tail_distance(area: &LogArea<'_>, lsn: Lsn, tail: Lsn) -> Result<u32, Dam
     }
 }
 
-/// A record of the flight, or a place where one should be.
+/// A record in the window, or a place where one should start.
 struct WindowEntry {
-    /// Blocks from the flight's start.
+    /// Blocks from the start of the window.
     offset: u32,
     state: Result<WholeRecord, Damage>,
 }
 
-/// A whole record.
+/// A complete record.
 struct WholeRecord {
     blocks: u32,
-    /// Where its tail lies, in blocks from the flight's start; 0 where that is before the flight.
+    /// Offset of its tail in blocks from the start of the window; 0 if it lies before the window.
     tail_offset: u32,
 }
 
-/// The last whole record whose way back to its tail is whole too, as far as the flight shows it.
+/// The last complete record whose predecessors back to its tail are complete too, as far as the window shows them.
 fn choose(entries: &[WindowEntry]) -> Option<usize> {
     let mut candidates = entries;
     loop {

@@ -1,4 +1,4 @@
-//! What a reader does with a dirty log: replay it in memory, and read on from there.
+//! Reading a volume with a dirty log: replay in memory.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::error::LogError;
 use crate::journal::{Journal, State};
 use crate::recovery::{OnDamage, Options, RecoveryReport, ReplayRegistry, recover};
 
-/// A volume as it will be after its log was replayed.
+/// A volume as it is after log replay.
 pub struct Replayed {
-    /// Reads show the replayed volume. The device itself where there was nothing to replay.
+    /// The replayed volume; the device itself if there was nothing to replay.
     pub device: Arc<dyn Device>,
-    /// What the log was.
+    /// State of the log.
     pub state: State,
-    /// What recovery did; `None` where there was nothing to replay.
+    /// The recovery report; `None` if there was nothing to replay.
     pub report: Option<RecoveryReport>,
 }
 
@@ -28,12 +28,12 @@ impl std::fmt::Debug for Replayed {
     }
 }
 
-/// Opens the journal of the volume on `data` and replays it into a copy-on-write overlay where it is dirty. Nothing is
-/// written to either device. Items that cannot be replayed are noted in the report, and the rest is replayed all the
-/// same. The superblock must be read again from the result.
+/// Opens the journal of the volume on `data` and, if it is dirty, replays it into a copy-on-write overlay. Writes to
+/// neither device. Items that cannot be replayed are recorded in the report, and the rest is replayed nevertheless. The
+/// caller must read the superblock again from the result.
 ///
-/// After a dirty log the superblock's counters of free blocks and inodes are not those of the volume, replayed or not:
-/// writers keep them lazily. Linux sums them up from the AG headers when it mounts; so must who shows them.
+/// After a dirty log, the superblock's counters of free blocks and inodes are wrong, replayed or not, as they are
+/// updated lazily. Linux recomputes them from the AG headers at mount; so must a reader that shows them.
 ///
 /// # Errors
 /// Those of [`Journal::open`]; [`LogError::Transaction`]; [`LogError::Device`].

@@ -1,4 +1,4 @@
-//! One record, read and verified; and the walk from one to the next.
+//! Log records: reading, verifying, iterating.
 
 use format::damage::Damage;
 use format::log::BLOCK_BYTES;
@@ -8,16 +8,16 @@ use format::log::record::{MAX_BLOCKS, RecordHeader};
 use crate::area::LogArea;
 use crate::error::LogError;
 
-/// A whole record: its checksum was right, and its data is as the writer had it before the cycles were stamped.
+/// A complete record with a correct checksum, its data restored to the state before the cycles were stamped.
 #[derive(Clone, Debug)]
 pub struct LogRecord {
-    /// Its header.
+    /// The record header.
     pub header: RecordHeader,
     bytes: Vec<u8>,
 }
 
 impl LogRecord {
-    /// Checks the record at the start of `bytes`, which lie at log block `at`, without a copy of it.
+    /// Checks the record at the start of `bytes`, read from log block `at`, without copying it.
     pub fn check(bytes: &[u8], at: u32) -> Result<RecordHeader, Damage> {
         let header = RecordHeader::parse(bytes, at)?;
         let length = header.blocks() as usize * BLOCK_BYTES;
@@ -26,7 +26,7 @@ impl LogRecord {
         Ok(header)
     }
 
-    /// Verifies the record at the start of `bytes`, which lie at log block `at`.
+    /// Verifies and copies the record at the start of `bytes`, read from log block `at`.
     pub fn verify(bytes: &[u8], at: u32) -> Result<Self, Damage> {
         let header = Self::check(bytes, at)?;
         let length = header.blocks() as usize * BLOCK_BYTES;
@@ -35,33 +35,33 @@ impl LogRecord {
         Ok(Self { header, bytes })
     }
 
-    /// The data: operations, and behind them padding.
+    /// The data: operations, then padding.
     pub fn data(&self) -> &[u8] {
         let start = self.header.header_blocks as usize * BLOCK_BYTES;
         self.bytes.get(start..start + self.header.len as usize).unwrap_or(&[])
     }
 
-    /// Its operations.
+    /// The operations.
     pub fn operations(&self) -> LogOperations<'_> {
         LogOperations::new(self.data(), self.header.operations)
     }
 
-    /// Whether it says that the volume was cleanly unmounted: its only operation does.
+    /// Whether it is an unmount record: it has a single unmount operation.
     pub fn is_unmount(&self) -> bool {
         self.header.operations == 1
             && matches!(self.operations().next(), Some(Ok(operation)) if operation.has(flags::UNMOUNT))
     }
 }
 
-/// Walks records from a tail up to a head. Ends after the first error.
+/// Iterates over the records from a tail to a head. Ends after the first error.
 #[derive(Debug)]
 pub struct LogRecords<'a> {
     area: &'a LogArea<'a>,
     at: u32,
     left: u32,
-    /// Blocks that were read at once: many short records, or one of the longest.
+    /// Blocks read at once: many short records, or one of the longest.
     window: Vec<u8>,
-    /// Bytes of it that lie behind: the rest begins at `at`.
+    /// Bytes of the window before `at`.
     passed: usize,
 }
 
@@ -71,7 +71,7 @@ impl<'a> LogRecords<'a> {
         Self { area, at: tail, left: length.min(area.blocks()), window: Vec::new(), passed: 0 }
     }
 
-    /// Ends the walk.
+    /// Ends the iteration.
     pub fn stop(&mut self) {
         self.left = 0;
     }
@@ -79,7 +79,7 @@ impl<'a> LogRecords<'a> {
     fn step(&mut self) -> Result<LogRecord, LogError> {
         let at = self.at;
         let record = self.read()?.map_err(|damage| LogError::Record { block: at, damage })?;
-        // Every record has at least its header, so the walk always moves on.
+        // Every record has at least its header, so the iteration always advances.
         let blocks = record.header.blocks();
         self.at = self.area.advance(at, blocks);
         self.left = self.left.saturating_sub(blocks);
@@ -87,7 +87,7 @@ impl<'a> LogRecords<'a> {
         Ok(record)
     }
 
-    /// Verifies the record at hand, of which as many blocks may be read as are left.
+    /// Verifies the next record, of which at most the remaining blocks are read.
     fn read(&mut self) -> Result<Result<LogRecord, Damage>, LogError> {
         let most = self.left.min(MAX_BLOCKS);
         if self.ahead().is_empty() {
@@ -107,7 +107,7 @@ impl<'a> LogRecords<'a> {
         Ok(LogRecord::verify(self.ahead(), self.at))
     }
 
-    /// What was read and lies ahead.
+    /// The rest of the window.
     fn ahead(&self) -> &[u8] {
         self.window.get(self.passed..).unwrap_or(&[])
     }

@@ -1,7 +1,7 @@
-//! Another UUID in a log that is clean.
+//! Changing the UUID in a clean log.
 //!
-//! Every record names the volume that it belongs to. Who looks for the end of a clean log reads its last record alone,
-//! so that one has to change when the volume's UUID does; the next one carries the new UUID anyway.
+//! Every record contains the UUID of its volume. The search for the head of a clean log verifies only the last record,
+//! so that one changes with the volume's UUID. The next record will carry the new UUID anyway.
 
 use block::Device;
 use format::damage::Damage;
@@ -12,11 +12,11 @@ use crate::area::LogArea;
 use crate::error::LogError;
 use crate::locate::locate;
 
-/// Puts a UUID into the last record of a clean log, and makes that stable; all zeros for none, with which every reader
-/// takes the record for its own. A log that was never written stays as it is.
+/// Writes a UUID into the last record of a clean log and flushes it. Zeros stand for no UUID, which every reader
+/// accepts. A log that was never written stays unchanged.
 ///
 /// # Errors
-/// [`LogError::Record`] where the log is not clean; as [`Journal::open`](crate::Journal::open).
+/// [`LogError::Record`] if the log is not clean; those of [`Journal::open`](crate::Journal::open).
 pub fn restamp(
     superblock: &Superblock,
     data: &dyn Device,

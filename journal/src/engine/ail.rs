@@ -1,18 +1,18 @@
-//! The active item list: what is in the log and not yet at home, by the place in the log that still tells of it.
+//! The active item list (AIL): items that are in the stable log and not written back, by LSN.
 //!
-//! Items of one checkpoint share its sequence number and so a *bucket*. An item that is logged again goes to a newer
-//! bucket; its entry in the old one stays behind, is no longer counted, and is dropped when somebody comes by. So a
-//! checkpoint's items, however many, are inserted under one short lock.
+//! Items of one checkpoint share its LSN and so a *bucket*. An item that is logged again moves to a newer bucket. Its
+//! entry in the old one stays behind uncounted, and is dropped when a scan meets it. So the items of a checkpoint,
+//! however many, are inserted under one short lock.
 //!
 //! # Invariants
-//! - An item's own sequence number says in which bucket it is counted; it only grows, and changes only under the lock.
-//! - No bucket without a counted item is kept. The first one's number is the tail.
-//! - An item of which not all is in the log ([`keep_position`](super::item::ItemCore)) keeps its place though it is
-//!   logged again, and goes to the newer one when it was written home: else the log could pass what recovery needs.
+//! - An item's own LSN names the bucket in which it is counted. It only grows, and changes only under the lock.
+//! - No bucket without a counted item is kept. The LSN of the first one is the tail.
+//! - An item that is not completely logged ([`keep_position`](super::item::ItemCore)) keeps its LSN when it is logged
+//!   again, and moves to the newer one after writeback: otherwise the tail could pass what recovery needs.
 //! - While the list is empty, the tail is the last commit record.
 //!
 //! # Locking
-//! One mutex of rank `Ail`. Items are flushed and told of their fate without it.
+//! One mutex of rank `Ail`. It is not held while items are pushed or their writes complete.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,11 +29,11 @@ pub struct AilEntry {
     pub lsn: Lsn,
 }
 
-/// The list.
+/// The active item list.
 #[derive(Debug)]
 pub struct Ail {
     state: Mutex<State>,
-    /// The first bucket went, and somebody waits for that.
+    /// The first bucket was removed; notified if a thread waits for that.
     moved: Condvar,
 }
 
@@ -41,11 +41,11 @@ struct State {
     buckets: BTreeMap<Lsn, Bucket>,
     /// Items counted in all buckets.
     live: usize,
-    /// The last commit record that is stable.
+    /// The last stable commit record.
     last_commit: Lsn,
     /// Threads that wait for the tail to move.
     waiting: usize,
-    /// Nothing is written any more.
+    /// The volume is shut down.
     closed: bool,
 }
 
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    /// No longer counts an item in its bucket.
+    /// Stops counting an item in its bucket.
     fn leave(&mut self, lsn: Lsn) {
         self.live -= 1;
         if let Some(bucket) = self.buckets.get_mut(&lsn) {
@@ -91,13 +91,13 @@ impl State {
 }
 
 impl Ail {
-    /// An empty list of a log whose next record goes to `head`.
+    /// The empty list of a log whose next record gets LSN `head`.
     pub fn new(head: Lsn) -> Self {
         let state = State { buckets: BTreeMap::new(), live: 0, last_commit: head, waiting: 0, closed: false };
         Self { state: Mutex::new(Rank::Ail, state), moved: Condvar::new() }
     }
 
-    /// Puts an item in that the log held before this list began: an intent that recovery found.
+    /// Inserts an intent that recovery found in the log.
     pub fn add_recovered_intent(&self, item: Arc<dyn LogItem>, lsn: Lsn) {
         let mut state = self.state.lock();
         item.core().set_lsn(Some(lsn));
@@ -107,20 +107,20 @@ impl Ail {
         state.live += 1;
     }
 
-    /// Lets all items go. Nothing is written home any more.
+    /// Drops all items. Nothing is written back after this.
     pub fn forget(&self) {
         let mut state = self.state.lock();
         state.live = 0;
         let buckets = std::mem::take(&mut state.buckets);
         drop(state);
-        // The last of them may take locks as it goes.
+        // Dropping the last reference to an item may take locks.
         drop(buckets);
     }
 
-    /// A checkpoint became stable: puts items where it starts, and takes out those that it made unnecessary. Gives the
+    /// A checkpoint became stable: inserts its items at its start, and removes those that it made unneeded. Returns the
     /// tail.
     ///
-    /// An item may be answered by the checkpoint that brings it in: so the one comes before the other.
+    /// Insertion comes first: an intent may be finished by the same checkpoint.
     pub fn complete(
         &self,
         start: Lsn,
@@ -136,7 +136,7 @@ impl Ail {
             prefetch_next(rest.as_slice());
             let core = item.core();
             if let Some(old) = core.lsn() {
-                // Checkpoints without records all have one place.
+                // Without a journal, all checkpoints have the same LSN.
                 if old == start {
                     core.relogged_at(start);
                     continue;
@@ -164,7 +164,7 @@ impl Ail {
         self.tell(&state)
     }
 
-    /// Wakes who waits for the tail to move, and gives it.
+    /// Wakes threads that wait for the tail to move; returns the tail.
     fn tell(&self, state: &State) -> Lsn {
         if state.waiting > 0 {
             self.moved.notify_all();
@@ -172,8 +172,8 @@ impl Ail {
         state.tail()
     }
 
-    /// Waits until nothing is left in the list up to and at `lsn`, or it is closed. What was in the list then is at
-    /// home, or was logged again, and is in the list behind.
+    /// Waits until no item is left up to and including `lsn`, or the list is closed. The items that were there are written
+    /// back, or were logged again and are in a later bucket.
     pub fn wait_past(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         state.waiting += 1;
@@ -183,26 +183,26 @@ impl Ail {
         state.waiting -= 1;
     }
 
-    /// Whether something is in the list up to and at `lsn`.
+    /// Whether an item is in the list up to and including `lsn`.
     pub fn reaches(&self, lsn: Lsn) -> bool {
         self.state.lock().buckets.first_key_value().is_some_and(|(first, _)| *first <= lsn)
     }
 
-    /// Nobody waits any more: nothing is written from now on.
+    /// Wakes all waiting threads: nothing is written back any more.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.moved.notify_all();
     }
 
-    /// Removes items, each unless it was logged again since it was at this place; gives the tail.
+    /// Removes items, except those that were logged again since they were taken; returns the tail.
     pub fn remove<'a>(&self, items: impl Iterator<Item = (&'a Arc<dyn LogItem>, Lsn)>) -> Lsn {
         let mut state = self.state.lock();
         state.drop_items(items);
         self.tell(&state)
     }
 
-    /// Takes up to `most` items out, the oldest first, to be flushed: those up to `target`. They are still counted, and
-    /// the caller must [`put_back`](Self::put_back) those that it does not [`remove`](Self::remove).
+    /// Takes up to `most` items up to `target`, the oldest first. They stay counted: the caller must
+    /// [`put_back`](Self::put_back) those that it does not [`remove`](Self::remove).
     pub fn take(&self, target: Lsn, most: usize) -> Vec<AilEntry> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
@@ -221,7 +221,7 @@ impl Ail {
         taken
     }
 
-    /// Puts back items that were not flushed.
+    /// Puts back items that were not written.
     pub fn put_back(&self, items: impl Iterator<Item = AilEntry>) {
         let mut state = self.state.lock();
         for AilEntry { item, lsn } in items {
@@ -233,7 +233,7 @@ impl Ail {
         }
     }
 
-    /// Puts back items, in order, that are the first to be taken again.
+    /// Puts back items, in order, so that they are the first to be taken again.
     pub fn put_first(&self, items: impl DoubleEndedIterator<Item = AilEntry>) {
         let mut state = self.state.lock();
         for AilEntry { item, lsn } in items.rev() {
@@ -250,17 +250,17 @@ impl Ail {
         self.state.lock().tail()
     }
 
-    /// The newest place that an item has; `None` while the list is empty.
+    /// LSN of the newest item; `None` while the list is empty.
     pub fn newest(&self) -> Option<Lsn> {
         self.state.lock().buckets.last_key_value().map(|(lsn, _)| *lsn)
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.state.lock().live
     }
 
-    /// Whether everything in the log is at home.
+    /// Whether everything in the log is written back.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,15 +1,14 @@
-//! A metadata block in memory.
+//! A metadata buffer: one block, or several that are cached as one, in memory.
 //!
 //! # Invariants
-//! - The bytes are those of the disk, as they are or as they will be; LSN and checksum are set on the way home.
-//! - `changed` are the chunks that changed since the last write home began, `in_flight` those that such a write
-//!   carries. Each new checkpoint's buffer_vector covers both, because it may let the log pass the checkpoints before
-//!   it.
-//! - A buffer that left the cache is marked so under its lock: whoever then locks it looks for its successor.
+//! - The bytes are those of the disk, present or future; LSN and checksum are set when the buffer is written back.
+//! - `changed` are the chunks changed since the last writeback began, `in_flight` those that this write contains. The log
+//!   vector of each new checkpoint covers both, because it may let the tail pass the earlier checkpoints.
+//! - A buffer that left the cache is marked so under its lock: a thread that locks it later looks up its successor.
 //!
 //! # Locking
-//! [`Content`] is behind the buffer's lock, of the rank that fits what the block is. A transaction holds it from the
-//! first read to its commit; the pusher of the active item list only tries it.
+//! [`Content`] is protected by the buffer's lock, whose rank depends on the block. A transaction holds it from the first
+//! read to its commit; the AIL pusher only tries it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -25,31 +24,31 @@ use super::chunk_bitmap::ChunkBitmap;
 use super::item::{AfterCommit, ItemCore, LogItem};
 use super::writeback::{DelwriQueue, PushResult};
 
-/// A run of disk.
+/// A range of the data device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DiskExtent {
-    /// Where it begins.
+    /// Start address.
     pub daddr: Daddr,
-    /// Bytes, a multiple of 512.
+    /// Length in bytes, a multiple of 512.
     pub bytes: u32,
 }
 
-/// Where the bytes of a buffer lie: one extent, or, for a directory block of several file system blocks, several.
+/// The extents of a buffer: one or, for a directory block of several file system blocks, several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferExtents(SmallVec<[DiskExtent; 1]>);
 
 impl BufferExtents {
-    /// Several extents, in the order of the buffer's bytes; `None` for none at all.
+    /// Extents in the order of the buffer's bytes; `None` if there are none.
     pub fn new(extents: &[DiskExtent]) -> Option<Self> {
         (!extents.is_empty()).then(|| Self(extents.into()))
     }
 
-    /// Bytes of all together.
+    /// Length of all extents in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|extent| extent.bytes as usize).sum()
     }
 
-    /// The address by which the buffer is known.
+    /// Address of the first extent, by which the buffer is cached.
     pub fn daddr(&self) -> Daddr {
         self.0.first().map_or(Daddr(0), |extent| extent.daddr)
     }
@@ -68,53 +67,53 @@ impl Deref for BufferExtents {
     }
 }
 
-/// A metadata block in memory, shared by the cache, transactions and the log.
+/// A metadata buffer, shared by the cache, transactions and the log.
 pub struct Buffer {
     segments: BufferExtents,
     core: ItemCore,
     content: Mutex<Content>,
-    /// Used since the cache last looked for what it can drop.
+    /// It was used since the cache last scanned for buffers to drop.
     used: AtomicBool,
-    /// How the last write home ended, until somebody who has the lock takes note.
+    /// Result of the last write, until a thread that holds the lock settles it.
     write_result: AtomicU8,
-    /// A write home is on its way, be the block freed meanwhile or not.
+    /// A write is in flight, even if the block was freed meanwhile.
     writing: AtomicBool,
 }
 
-/// Nothing is to be noted.
+/// No result to settle.
 const SETTLED: u8 = 0;
 const SUCCEEDED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The proof that a thread holds a buffer's lock.
+/// Guard of a buffer's lock.
 pub type BufferGuard = OwnedGuard<Buffer, Content>;
 
-/// What a buffer's lock protects.
+/// State protected by a buffer's lock.
 pub struct Content {
     bytes: Box<[u8]>,
     changed: ChunkBitmap,
     in_flight: ChunkBitmap,
     state: State,
-    /// Holds inodes: the log has only their unlinked links, and each has a checksum of its own.
+    /// It contains inodes: only their unlinked-list pointers are logged, and each inode has its own checksum.
     pub(super) inodes: bool,
-    /// Must be written home though nothing of it is in the log.
+    /// It must be written back although nothing of it is in the log.
     pub(super) ordered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing was read yet: the bytes are zeros.
+    /// Not read yet: the bytes are zeros.
     Empty,
     /// The bytes are the block's.
     Valid,
-    /// The block was freed: the bytes mean nothing and are not written.
+    /// The block was freed: the bytes are meaningless and not written.
     Stale,
     /// No longer in the cache.
     Gone,
 }
 
 impl Buffer {
-    /// A buffer that nothing was read into.
+    /// A buffer that is not read yet.
     pub(super) fn new(segments: BufferExtents, rank: Rank) -> Self {
         let content = Content {
             bytes: vec![0; segments.bytes()].into_boxed_slice(),
@@ -134,12 +133,12 @@ impl Buffer {
         }
     }
 
-    /// Where it lies.
+    /// The buffer's extents.
     pub fn segments(&self) -> &BufferExtents {
         &self.segments
     }
 
-    /// The address by which it is known.
+    /// Address of the buffer.
     pub fn daddr(&self) -> Daddr {
         self.segments.daddr()
     }
@@ -150,22 +149,22 @@ impl Buffer {
         OwnedGuard::lock(Arc::clone(self), |buffer| &buffer.content)
     }
 
-    /// Waits for the lock, and keeps the buffer for it.
+    /// Waits for the lock; the guard owns the reference.
     pub(super) fn into_lock(self: Arc<Self>) -> BufferGuard {
         OwnedGuard::lock(self, |buffer| &buffer.content)
     }
 
-    /// Takes the lock if nobody has it, and keeps the buffer for it; or gives the buffer back.
+    /// Takes the lock if it is free; the guard owns the reference, which is returned otherwise.
     pub(super) fn try_into_lock(self: Arc<Self>) -> Result<BufferGuard, Arc<Self>> {
         OwnedGuard::try_lock_in_order(self, |buffer| &buffer.content)
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(self: &Arc<Self>) -> Option<BufferGuard> {
         OwnedGuard::try_lock(Arc::clone(self), |buffer| &buffer.content)
     }
 
-    /// Notes that the buffer is in use; a store only if it was not noted yet.
+    /// Marks the buffer as used; stores only if it is not marked yet.
     #[inline]
     pub(super) fn touch(&self) {
         if !self.used.load(Ordering::Relaxed) {
@@ -173,12 +172,12 @@ impl Buffer {
         }
     }
 
-    /// A write home takes off; it lands with [`LogItem::written`].
+    /// A write begins; it ends with [`LogItem::write_done`].
     pub(super) fn write_started(&self) {
         self.writing.store(true, Ordering::Release);
     }
 
-    /// Whether a write home is on its way.
+    /// Whether a write is in flight.
     pub(super) fn is_being_written(&self) -> bool {
         self.writing.load(Ordering::Acquire)
     }
@@ -195,16 +194,16 @@ impl Buffer {
         }
     }
 
-    /// Whether it was used since the last call.
+    /// Clears the mark of use; returns whether it was set.
     pub(super) fn forget_use(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Takes note of how the last write home ended.
+/// Applies the result of the last write.
 ///
-/// [`LogItem::written`] does so itself where it gets the lock. It must not wait for it: a transaction may hold it and
-/// wait for log space, which only comes when the writing goes on.
+/// [`LogItem::write_done`] does so itself if it gets the lock. It must not wait for it: a transaction may hold it and
+/// wait for log space, which only comes when writeback continues.
 pub(super) fn settle(guard: &mut BufferGuard) {
     if guard.owner().write_result.load(Ordering::Acquire) != SETTLED {
         let buffer = Arc::clone(guard.owner());
@@ -232,32 +231,31 @@ impl Content {
         self.state = state;
     }
 
-    /// Whether something of it is not home yet.
+    /// Whether it has changes that are not written back.
     pub fn is_dirty(&self) -> bool {
         self.ordered || !self.changed.is_empty() || !self.in_flight.is_empty()
     }
 
-    /// Chunks changed, by a transaction that is being committed.
+    /// Adds chunks changed by a transaction that is being committed.
     pub(super) fn note_changed(&mut self, chunks: &ChunkBitmap) {
         self.changed |= chunks;
     }
 
-    /// What a new checkpoint's buffer_vector must cover, after [`settle`].
+    /// The chunks that a new checkpoint's log vector must cover, after [`settle`].
     pub(super) fn unwritten(&self) -> ChunkBitmap {
         let mut all = self.changed.clone();
         all |= &self.in_flight;
         all
     }
 
-    /// The block is new, or was freed: what changed before counts no more.
+    /// The block is new, or was freed: earlier changes are obsolete.
     pub(super) fn reset(&mut self, state: State) {
         (self.changed, self.in_flight) = (ChunkBitmap::NONE, ChunkBitmap::NONE);
         (self.inodes, self.ordered) = (false, false);
         self.state = state;
     }
 
-    /// A write home begins: stamps LSN and checksum into the bytes, which the caller copies. To be ended by
-    /// [`LogItem::written`] of the buffer.
+    /// A write begins: sets LSN and checksum in the bytes, which the caller copies. It ends with [`LogItem::write_done`].
     pub(super) fn begin_write(&mut self, lsn: Lsn) {
         let changed = std::mem::replace(&mut self.changed, ChunkBitmap::NONE);
         self.in_flight |= &changed;
@@ -275,7 +273,7 @@ impl LogItem for Buffer {
         &self.core
     }
 
-    /// A freed buffer has nothing to be written, unless it came to life again, which pins it again.
+    /// A freed buffer has nothing to write, unless a later change revived it, which pinned it again.
     fn committed(&self, _: Lsn) -> AfterCommit {
         let freed = !self.core.is_pinned()
             && self

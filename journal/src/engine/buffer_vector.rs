@@ -1,4 +1,4 @@
-//! What a checkpoint holds of a buffer: the chunks that changed, copied when they were committed.
+//! The log vector of a buffer: its changed chunks, copied when they were committed.
 
 use format::log::buffer::{CHUNK_BYTES, flags};
 use format::log::item::ItemType;
@@ -7,29 +7,28 @@ use format::metadata_header::HeaderLayout;
 use super::buffer::{BufferExtents, DiskExtent};
 use super::chunk_bitmap::ChunkBitmap;
 
-/// A copy of those chunks of a buffer that the log will hold; the other bytes mean nothing.
+/// A copy of the chunks of a buffer that will be logged; the other bytes are undefined.
 ///
-/// One piece of memory is kept for the whole buffer, so that a later commit of the same checkpoint copies only what it
-/// changed itself.
+/// It has memory for the whole buffer, so that a later commit to the same checkpoint copies only its own changes.
 #[derive(Debug)]
 pub struct BufferVector {
     segments: BufferExtents,
     bytes: Box<[u8]>,
     chunks: ChunkBitmap,
-    /// What the buffer's magic says that it is.
+    /// Type of the block, by its magic number.
     stamp: Option<&'static HeaderLayout>,
-    /// As the log has them: with the kind of buffer above.
+    /// Flags of the log format, with the type of buffer.
     flags: u16,
-    /// Kept beside the chunks as both are asked for at each commit.
+    /// Number of regions. Cached like `total`, as each commit needs both.
     count: usize,
     total: usize,
 }
 
-/// Bytes of the first region of an item before its map.
+/// Bytes of the first region before its bitmap.
 const HEAD: usize = 20;
 
 impl BufferVector {
-    /// An buffer_vector of nothing yet.
+    /// A vector without chunks.
     pub fn new(segments: &BufferExtents) -> Self {
         Self {
             segments: segments.clone(),
@@ -42,7 +41,7 @@ impl BufferVector {
         }
     }
 
-    /// The buffer_vector of a buffer that was freed: the log says so, and nothing of what it held.
+    /// The vector of a freed buffer: only the cancellation is logged.
     pub fn cancelled(segments: &BufferExtents) -> Self {
         let mut buffer_vector = Self {
             segments: segments.clone(),
@@ -57,7 +56,7 @@ impl BufferVector {
         buffer_vector
     }
 
-    /// Copies `chunks` from the buffer. Of a buffer of `inodes` the log holds only the links of unlinked ones.
+    /// Copies `chunks` from the buffer. Of a buffer of `inodes` only their unlinked-list pointers are logged.
     pub fn add(&mut self, from: &[u8], chunks: &ChunkBitmap, inodes: bool) {
         copy(&mut self.bytes, from, chunks);
         if self.stamp.is_none_or(|stamp| !stamp.is_of(from)) {
@@ -71,17 +70,17 @@ impl BufferVector {
         }
     }
 
-    /// Whether the buffer was freed.
+    /// Whether it is a cancellation.
     pub fn is_cancel(&self) -> bool {
         self.flags & flags::CANCEL != 0
     }
 
-    /// Regions of the item.
+    /// Number of regions.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Bytes of all regions together.
+    /// Bytes of all regions.
     pub fn bytes(&self) -> usize {
         self.total
     }
@@ -101,7 +100,7 @@ impl BufferVector {
         }
     }
 
-    /// Gives the regions: for each segment the format and then the runs of chunks.
+    /// Calls `give` with the regions: for each extent the format, then the runs of chunks.
     pub fn for_each(&self, give: &mut dyn FnMut(&[u8])) {
         let mut start = 0;
         for (segment, chunks) in parts(&self.segments, &self.chunks) {
@@ -115,7 +114,7 @@ impl BufferVector {
     }
 }
 
-/// Copies chunks, each by itself: most changes have one or two in a block.
+/// Copies chunks one by one: most changes touch one or two of a block.
 #[inline]
 fn copy(to: &mut [u8], from: &[u8], chunks: &ChunkBitmap) {
     let ((to, _), (from, _)) = (to.as_chunks_mut::<CHUNK_BYTES>(), from.as_chunks::<CHUNK_BYTES>());
@@ -126,7 +125,7 @@ fn copy(to: &mut [u8], from: &[u8], chunks: &ChunkBitmap) {
     });
 }
 
-/// Each segment with its own chunks.
+/// Each extent with its chunks.
 fn parts<'a>(
     segments: &'a BufferExtents,
     chunks: &'a ChunkBitmap,
@@ -144,7 +143,7 @@ fn map_words(segment: &DiskExtent) -> usize {
     (segment.bytes as usize / CHUNK_BYTES).div_ceil(32)
 }
 
-/// A buffer item's first region.
+/// The first region of a buffer log item.
 fn head(segment: &DiskExtent, chunks: &ChunkBitmap, flags: u16) -> Vec<u8> {
     let words = map_words(segment);
     let mut region = Vec::with_capacity(HEAD + words * 4);

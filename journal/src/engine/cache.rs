@@ -1,13 +1,13 @@
-//! Every metadata block that is in memory, by its disk address.
+//! The metadata buffer cache: all metadata buffers in memory, by disk address.
 //!
 //! # Invariants
-//! - An address has one buffer at a time. One that is dropped is marked `Gone` under its lock first; whoever finds it
-//!   so looks again. One that holds nothing gives way to one of another length.
-//! - Only clean, unpinned buffers that nobody holds the lock of are dropped. Whoever brings a new one in beyond the
-//!   budget looks for such.
+//! - An address has one buffer at a time. A buffer that is dropped is first marked `Gone` under its lock; a thread that
+//!   finds it so looks it up again. A buffer without contents gives way to one of another length.
+//! - Only clean, unpinned buffers whose lock is free are dropped. A thread that adds a buffer beyond the budget looks
+//!   for buffers to drop.
 //!
 //! # Locking
-//! A lookup takes no lock and stores to nothing but the buffer's own reference count.
+//! A lookup takes no lock and writes only the buffer's reference count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,15 +24,15 @@ use super::item::LogItem;
 use super::writeback::write_with_retry;
 use format::damage::{Damage, Place};
 
-/// The cache of one volume's metadata blocks.
+/// The metadata buffer cache of one volume.
 pub struct BufferCache {
     device: Arc<dyn Device>,
     index: HashIndex<u64, Arc<Buffer>, FxBuildHasher>,
-    /// Bytes of all buffers that were made and not dropped: approximate, for the budget.
+    /// Bytes of all buffers; approximate, for the budget.
     bytes: AtomicUsize,
     budget: usize,
-    /// A new buffer beyond so many bytes looks for others to drop. Above the budget where a look found too few: so the
-    /// looks at all buffers are paid for by the buffers that came in between.
+    /// A buffer added beyond this many bytes triggers a scan for buffers to drop. It exceeds the budget if the last scan
+    /// found too few: so the cost of scans is spread over the buffers added in between.
     limit: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for BufferCache {
 }
 
 impl BufferCache {
-    /// An empty cache that shrinks when its buffers pass `budget` bytes.
+    /// An empty cache that shrinks when its buffers exceed `budget` bytes.
     pub fn new(device: Arc<dyn Device>, budget: usize) -> Self {
         Self {
             device,
@@ -54,12 +54,12 @@ impl BufferCache {
         }
     }
 
-    /// The device below.
+    /// The data device.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// The buffer for these segments, read or not; a new one gets `rank`.
+    /// The buffer of these extents, read or not; a new one gets `rank`.
     pub fn get(&self, segments: &BufferExtents, rank: Rank) -> Arc<Buffer> {
         let key = segments.daddr().get();
         if let Some(buffer) = self.index.peek_with(&key, |_, buffer| Arc::clone(buffer)) {
@@ -76,16 +76,16 @@ impl BufferCache {
         Arc::clone(entry.get())
     }
 
-    /// The buffer at this address, if there is one in memory.
+    /// The buffer at this address if it is in memory.
     pub fn peek(&self, daddr: Daddr) -> Option<Arc<Buffer>> {
         self.index.peek_with(&daddr.get(), |_, buffer| Arc::clone(buffer))
     }
 
-    /// Locks the buffer for these segments, as [`BufferCache::get`], and fills it if nothing was read yet.
+    /// Locks the buffer of these extents, and reads it if it has no contents yet.
     ///
     /// # Errors
-    /// [`Error::Device`], and [`Error::Damaged`] where `verify` refuses what was read, or the cache has a buffer of
-    /// another length at this address (two structures claim the same block).
+    /// [`Error::Device`]; [`Error::Damaged`] if `verify` rejects what was read, or the cache has a buffer of another length
+    /// at this address (two structures claim the same block).
     #[track_caller]
     pub fn lock_read(
         &self,
@@ -97,10 +97,10 @@ impl BufferCache {
         self.fill(guard, verify)
     }
 
-    /// The same if nobody holds the lock.
+    /// Like [`lock_read`](Self::lock_read), but returns `None` if another thread holds the lock.
     ///
     /// # Errors
-    /// As [`lock_read`](Self::lock_read).
+    /// Those of [`lock_read`](Self::lock_read).
     pub fn try_lock_read(
         &self,
         segments: &BufferExtents,
@@ -115,12 +115,12 @@ impl BufferCache {
         }
     }
 
-    /// Reads the buffer at an item's place, for [`LogItem::read_buffer`]: `false` where somebody holds its lock, which
-    /// is only tried. Where `is_freed` says, under that lock, that the block is the item's no more, nothing is read or
-    /// judged: another structure, or a file's data, may lie there.
+    /// Reads the buffer that an item is written back to, for [`LogItem::read_buffer`]. Returns `false` if another thread
+    /// holds its lock, which is only tried. If `is_freed` returns true under that lock, the item no longer owns the block
+    /// and nothing is read or verified: the block may contain another structure, or file data.
     ///
     /// # Errors
-    /// As [`lock_read`](Self::lock_read).
+    /// Those of [`lock_read`](Self::lock_read).
     pub fn read_buffer(
         &self,
         segments: &BufferExtents,
@@ -139,10 +139,10 @@ impl BufferCache {
         }
     }
 
-    /// Locks the buffer for these segments, whatever it holds.
+    /// Locks the buffer of these extents, whatever its state.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the cache has a buffer of another length at this address.
+    /// [`Error::Damaged`] if the cache has a buffer of another length at this address.
     #[track_caller]
     pub fn lock(&self, segments: &BufferExtents, rank: Rank) -> Result<BufferGuard, Error> {
         loop {
@@ -152,8 +152,8 @@ impl BufferCache {
         }
     }
 
-    /// The buffer that was found at an address, if it is the one for these segments. `None` where it left the cache, or
-    /// leaves it now: one of another length that holds nothing. Then the address is looked up again.
+    /// Returns the locked buffer if it is the one of these extents; `None` if it left the cache, or leaves it now because
+    /// it has another length and no contents. The address is then looked up again.
     ///
     /// # Errors
     /// [`Error::Damaged`]: two structures claim one block with different lengths.
@@ -162,7 +162,7 @@ impl BufferCache {
         match guard.state() {
             State::Gone => Ok(None),
             _ if buffer.segments() == segments => Ok(Some(guard)),
-            // Somebody looked for a block that was freed meanwhile.
+            // Another thread looked up a block that was freed meanwhile.
             State::Empty if !is_needed(&buffer, &guard) => {
                 self.remove(&buffer, guard);
                 Ok(None)
@@ -179,8 +179,8 @@ impl BufferCache {
         }
     }
 
-    /// Reads what is not in memory. The buffer of a freed block stays so, whatever was read: the block may have a new
-    /// owner, over which it must not be written.
+    /// Reads a buffer without contents. The buffer of a freed block keeps that state whatever was read: the block may have
+    /// a new owner, over which it must not be written.
     fn fill(
         &self,
         mut guard: BufferGuard,
@@ -219,11 +219,11 @@ impl BufferCache {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Drops buffers that are clean and were not used since the last call, until the rest is well within the budget.
-    /// Takes no lock but by trying: it may be called with any held.
+    /// Drops buffers that are clean and were not used since the last scan, until the rest is well below the budget. Only
+    /// tries locks, so it may be called with any lock held.
     #[cold]
     pub fn shrink(&self) {
-        // Meanwhile others do not begin the same.
+        // Keeps other threads from starting a scan meanwhile.
         self.limit.store(usize::MAX, Ordering::Relaxed);
         let mut doomed = Vec::new();
         self.index.iter_sync(|_, buffer| {
@@ -242,7 +242,7 @@ impl BufferCache {
         self.limit.store(next, Ordering::Relaxed);
     }
 
-    /// Drops one buffer if it is clean and nobody holds it.
+    /// Drops a buffer if it is clean and its lock is free.
     fn drop_buffer(&self, buffer: &Arc<Buffer>) {
         if let Some(guard) = buffer.try_lock() {
             self.drop_locked(buffer, guard);
@@ -263,11 +263,11 @@ impl BufferCache {
         self.bytes.fetch_sub(buffer.segments().bytes(), Ordering::Relaxed);
     }
 
-    /// Writes a block that is not logged to its place at once, and keeps it as one that was read. It was allocated as
-    /// one for data: so no write over what lay there before is in flight.
+    /// Writes an unlogged block to its place at once, and caches it. It was allocated like a data block, so no write over
+    /// its former contents is in flight.
     ///
     /// # Errors
-    /// [`Error::Device`], and as [`lock`](Self::lock).
+    /// [`Error::Device`], and those of [`lock`](Self::lock).
     #[track_caller]
     pub(super) fn write_now(&self, at: DiskExtent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
         let mut guard = self.lock(&BufferExtents::from(at), rank)?;
@@ -282,12 +282,12 @@ impl BufferCache {
         Ok(())
     }
 
-    /// Drops a buffer of another shape that begins at the same address and whose block was freed: the address is about
-    /// to get a new one. `false` where the freeing is not stable: until the log tells of the cancellation, the new
-    /// buffer must not be logged, as both would be told by the same address. Force the log, and call again.
+    /// Drops a buffer with other extents that begins at the same address and whose block was freed, because the address
+    /// gets a new buffer. Returns `false` if the freeing is not stable: the new buffer must not be logged before the log
+    /// contains the cancellation, as both have the same address. Force the log and call again.
     ///
-    /// The old buffer lives on as a log item until the journal and the device let go of it. Who has it locked looks at
-    /// a file that is gone, by its number, and waits for nothing.
+    /// The old buffer lives on as a log item until the journal and the device release it. A thread that has it locked is
+    /// reading a removed file by its inode number, and waits for nothing.
     #[must_use]
     pub(super) fn drop_stale(&self, segments: &BufferExtents) -> bool {
         let key = segments.daddr().get();
@@ -308,7 +308,7 @@ impl BufferCache {
     }
 }
 
-/// Whether something of a locked buffer is not home yet, or a write of it is in flight.
+/// Whether a locked buffer has changes that are not written back, or a write of it is in flight.
 fn is_needed(buffer: &Buffer, guard: &BufferGuard) -> bool {
     let core = buffer.core();
     guard.is_dirty() || core.is_pinned() || core.lsn().is_some() || buffer.is_being_written()

@@ -1,4 +1,4 @@
-//! A set of the 128-byte chunks of a buffer: what the log calls its data map.
+//! A bitmap of the 128-byte chunks of a buffer: the data map of a buffer log item.
 
 use std::ops::{BitOrAssign, Range};
 
@@ -6,27 +6,27 @@ use format::log::buffer::{CHUNK_BYTES, MAX_BYTES};
 
 const WORDS: usize = MAX_BYTES / CHUNK_BYTES / 64;
 
-/// Some of the chunks of a buffer of up to 64 KiB. Nearly all buffers have at most 8 KiB, for which one word does: the
-/// others have memory of their own, from the first chunk behind that on.
+/// Chunks of a buffer of up to 64 KiB. Nearly all buffers have at most 8 KiB, for which one word is enough; larger ones
+/// allocate the other words when a chunk behind the first word is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkBitmap {
     first: u64,
-    /// The words behind the first; only where one of them is not zero.
+    /// The words behind the first; allocated only if one of them is not zero.
     more: Option<Box<[u64; WORDS - 1]>>,
 }
 
 impl ChunkBitmap {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Self = Self { first: 0, more: None };
 
-    /// Every chunk that the bytes of `range` touch. What lies past the largest buffer is left out.
+    /// The chunks that the bytes of `range` touch. Bytes past the largest buffer are ignored.
     pub fn of(range: Range<usize>) -> Self {
         let mut chunks = Self::NONE;
         chunks.add(range);
         chunks
     }
 
-    /// Adds every chunk that the bytes of `range` touch.
+    /// Adds the chunks that the bytes of `range` touch.
     #[inline]
     pub fn add(&mut self, range: Range<usize>) {
         let end = range.end.min(MAX_BYTES);
@@ -50,14 +50,14 @@ impl ChunkBitmap {
         }
     }
 
-    /// A word by its number, which is below `WORDS`.
+    /// Word `n`, which is below `WORDS`.
     fn word_mut(&mut self, n: usize) -> &mut u64 {
         let Some(n) = n.checked_sub(1) else { return &mut self.first };
         let more = self.more.get_or_insert_default();
         more.get_mut(n).unwrap_or(&mut self.first)
     }
 
-    /// All words, as far as any is not zero.
+    /// All allocated words.
     #[inline]
     fn used(&self) -> impl Iterator<Item = u64> {
         let more = self.more.as_ref().map_or(&[][..], |more| &more[..]);
@@ -72,19 +72,19 @@ impl ChunkBitmap {
         }
     }
 
-    /// Whether there are none.
+    /// Whether no chunk is set.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.first == 0 && self.more.is_none()
     }
 
-    /// The only word, as in all buffers of up to 8 KiB.
+    /// The first word if it is the only one, as for all buffers of up to 8 KiB.
     #[inline]
     fn only(&self) -> Option<u64> {
         self.more.is_none().then_some(self.first)
     }
 
-    /// How many there are.
+    /// Number of chunks.
     #[inline]
     pub fn count(&self) -> usize {
         match self.only() {
@@ -93,7 +93,7 @@ impl ChunkBitmap {
         }
     }
 
-    /// How many unbroken runs they form.
+    /// Number of contiguous runs.
     #[inline]
     pub fn run_count(&self) -> usize {
         if let Some(word) = self.only() {
@@ -101,14 +101,14 @@ impl ChunkBitmap {
         }
         let (mut runs, mut before) = (0, 0);
         for word in self.used() {
-            // A run begins where the chunk before is not in the set.
+            // A run begins where the previous chunk is not set.
             runs += (word & !(word << 1 | before)).count_ones() as usize;
             before = word >> 63;
         }
         runs
     }
 
-    /// Whether all of `other` are in it.
+    /// Whether all chunks of `other` are set.
     #[inline]
     pub fn contains(&self, other: &Self) -> bool {
         let first = other.first & !self.first == 0;
@@ -117,7 +117,7 @@ impl ChunkBitmap {
                 || other.used().zip(0..).all(|(more, n)| more & !self.word(n).unwrap_or(0) == 0))
     }
 
-    /// The first chunk from `at` on that is in the set, and the first behind that which is not.
+    /// The first run at or after chunk `at`.
     #[inline]
     fn next_run(&self, at: usize) -> Option<Range<usize>> {
         let mut n = at / 64;
@@ -136,7 +136,7 @@ impl ChunkBitmap {
         Some(start..n * 64 + filled.trailing_ones() as usize)
     }
 
-    /// The unbroken runs, as ranges of chunks, in order.
+    /// The contiguous runs in order, as ranges of chunks.
     #[inline]
     pub fn runs(&self) -> impl Iterator<Item = Range<usize>> {
         let mut at = 0;
@@ -147,7 +147,7 @@ impl ChunkBitmap {
         })
     }
 
-    /// The unbroken runs as ranges of bytes, the last cut at `length`.
+    /// The contiguous runs as ranges of bytes, the last one cut at `length`.
     pub fn byte_runs(&self, length: usize) -> impl Iterator<Item = Range<usize>> {
         self.runs().map(move |run| run.start * CHUNK_BYTES..(run.end * CHUNK_BYTES).min(length))
     }
@@ -167,7 +167,7 @@ impl ChunkBitmap {
         }
     }
 
-    /// Those of the chunks from `range` on, counted from its start: the part that one segment of a buffer has.
+    /// The chunks within `range`, numbered from its start: the part of one extent of the buffer.
     pub fn part(&self, range: Range<usize>) -> Self {
         let mut part = Self::NONE;
         for run in self.runs() {
@@ -179,7 +179,7 @@ impl ChunkBitmap {
         part
     }
 
-    /// The first `words` 32-bit words, as the log has them.
+    /// The first `words` 32-bit words, in the order of the log format.
     pub fn words(&self, words: usize) -> impl Iterator<Item = u32> {
         (0..WORDS).flat_map(|n| halves(self.word(n).unwrap_or(0))).take(words)
     }

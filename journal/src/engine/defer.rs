@@ -1,16 +1,16 @@
-//! What must follow a change in transactions of its own.
+//! Deferred operations: work that follows a change in transactions of its own.
 //!
-//! A change may free an extent, which changes the free-space trees of a group whose lock must not be taken now. So it
-//! is *deferred*: the change's own transaction logs an intent; a later transaction does the work and logs a done item.
-//! If the machine stops in between, recovery finds an intent without its done item, and does the work.
+//! A change may free an extent, which changes the free-space trees of an AG whose lock must not be taken now. So the
+//! freeing is *deferred*: the change's own transaction logs an intent; a later transaction does the work and logs a done
+//! item. If the machine stops in between, recovery finds an intent without its done item, and does the work.
 //!
 //! # Invariants
-//! - An intent and what caused it are in one transaction; a done item and the work are in one.
-//! - An intent stays in the active item list until its done item is stable, so the log never passes it.
-//! - An intent whose chain may have to wait for log space does not keep the tail: it is answered and logged anew.
-//! - Operations are done in the order in which they were deferred; what an operation defers itself comes next.
-//! - Recovery knows no order but that of the log: an extent is freed after its mapping was removed. So where an intent
-//!   is logged anew, all that stand behind it are, too, and unanswered ones are done at once, without being moved.
+//! - An intent and its cause are in one transaction; a done item and the work are in one.
+//! - An intent stays in the AIL until its done item is stable, so the tail never passes it.
+//! - An intent whose chain may have to wait for log space does not hold the tail back: it is done and logged anew.
+//! - Operations are done in the order in which they were deferred; those that an operation defers come next.
+//! - Recovery knows only the order of the log: an extent is freed after its mapping was removed. So when an intent is
+//!   logged anew, all after it are too; operations without an intent in the log are done at once, without being moved.
 
 use std::sync::Arc;
 
@@ -25,37 +25,37 @@ use super::transaction::{Loggable, Transaction};
 use super::tuning::INTENT_OPERATIONS;
 use super::writeback::{DelwriQueue, PushResult};
 
-/// One operation on one extent that is to be done later.
+/// One operation on one extent that is done later.
 pub trait DeferredOperation: Send {
-    /// The type of its intent. Operations of one type share intents of up to [`Self::batch`].
+    /// Type of its intent. Operations of one type share intents of up to [`Self::batch`].
     fn intent(&self) -> ItemType;
 
-    /// The type of its done item.
+    /// Type of its done item.
     fn done(&self) -> ItemType;
 
-    /// How many such operations one intent may list.
+    /// How many operations one intent may list.
     fn batch(&self) -> usize {
         INTENT_OPERATIONS
     }
 
-    /// Whether the intent says how many operations it lists. Where it is always one, these bytes may have to be zero.
+    /// Whether the intent contains the number of its operations. If it is always one, these bytes may have to be zero.
     fn is_counted(&self) -> bool {
         true
     }
 
-    /// Appends the operation as the intent lists it.
+    /// Appends the operation in the format of the intent.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Whether the done item lists the operations again, as those of extent frees do.
+    /// Whether the done item lists the operations again, as that of an extent free does.
     fn done_lists(&self) -> bool {
         false
     }
 
-    /// Does the work, or a part of it. `locked` is what whoever commits the chain has locked: an operation on an inode
-    /// finds it there, and what it changes of it is logged with its work.
+    /// Does the work, or a part of it. `locked` are the items that the committing thread has locked: an operation on an
+    /// inode finds it there, and its changes are logged with the work.
     ///
     /// # Errors
-    /// Whatever it meets; the volume is then shut down.
+    /// Any error shuts the volume down.
     fn perform(
         &mut self,
         transaction: &mut Transaction,
@@ -63,12 +63,12 @@ pub trait DeferredOperation: Send {
     ) -> Result<DeferredProgress, Error>;
 }
 
-/// How far an operation came.
+/// How far an operation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeferredProgress {
-    /// It is done.
+    /// It is finished.
     Done,
-    /// It now stands for what remains, and wants to go on in the next transaction.
+    /// It now represents the remaining work, and continues in the next transaction.
     Again,
 }
 
@@ -91,7 +91,7 @@ impl LogItem for IntentItem {
     fn write_done(&self, _: bool) {}
 }
 
-/// A done item: when it is stable, the intent is answered.
+/// A done item: when it is stable, its intent leaves the AIL.
 #[derive(Debug)]
 struct DoneItem {
     core: ItemCore,
@@ -123,7 +123,7 @@ pub(super) struct PendingOperations {
     intent: Option<Arc<IntentItem>>,
 }
 
-/// An intent that recovery found in the log, and that is to be answered.
+/// An intent that recovery found in the log and that must be finished.
 #[derive(Debug)]
 pub struct RecoveredIntent(Arc<IntentItem>);
 
@@ -136,28 +136,28 @@ impl RecoveredIntent {
         self.0.clone()
     }
 
-    /// Logs that what the intent asks for is done by this very transaction.
+    /// Logs its done item in this transaction, which does the work.
     pub(super) fn done(self, tx: &mut Transaction, kind: ItemType) {
         let regions = regions(kind, self.0.id, &[], false);
         let intent = Mutex::new(Rank::Leaf, Some(self.0));
         tx.log_item(Arc::new(DoneItem { core: ItemCore::default(), intent }), regions);
     }
 
-    /// The intent with what it asks for.
+    /// The intent with its operations.
     pub(super) fn group(self, operations: Vec<Box<dyn DeferredOperation>>) -> PendingOperations {
         PendingOperations { operations, intent: Some(self.0) }
     }
 }
 
-/// Commits the transaction's change and does everything that was deferred. On return the last transaction of the chain
-/// is open: with the last done item, not yet committed.
+/// Commits the transaction's change and does all deferred operations. On return the last transaction of the chain is
+/// open: it contains the last done item and is not committed.
 pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
     if tx.work.deferred.is_empty() && tx.work.resumed.is_empty() {
         return Ok(());
     }
     let mut groups: Vec<PendingOperations> = std::mem::take(&mut tx.work.resumed);
     loop {
-        // What the last operation deferred comes before the rest.
+        // Operations deferred by the last operation come before the rest.
         let fresh = group(std::mem::take(&mut tx.work.deferred));
         groups.splice(0..0, fresh);
         if groups.is_empty() {
@@ -166,7 +166,7 @@ pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> 
         for group in groups.iter_mut().filter(|group| group.intent.is_none()) {
             group.intent = log_intent(tx, &group.operations);
         }
-        // What recovery found needs no transaction before its own.
+        // A recovered intent needs no transaction before its own.
         if tx.has_changes(locked) {
             if tx.reserves_next() && groups.iter().any(|group| is_near_tail(tx, group)) {
                 log_anew(tx, &mut groups);
@@ -181,7 +181,7 @@ pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> 
     }
 }
 
-/// Puts operations that may share an intent together, in their order.
+/// Groups operations that may share an intent, in their order.
 fn group(operations: Vec<Box<dyn DeferredOperation>>) -> Vec<PendingOperations> {
     let mut groups: Vec<PendingOperations> = Vec::new();
     for operation in operations {
@@ -198,7 +198,7 @@ fn group(operations: Vec<Box<dyn DeferredOperation>>) -> Vec<PendingOperations> 
     groups
 }
 
-/// Does the operations of a group; gives what remains of it.
+/// Does the operations of a group; returns the rest.
 fn perform(
     tx: &mut Transaction,
     group: PendingOperations,
@@ -208,7 +208,7 @@ fn perform(
     let mut operations = group.operations.into_iter();
     while let Some(mut operation) = operations.next() {
         if operation.perform(tx, locked)? == DeferredProgress::Again {
-            // The old intent is answered; what remains gets a new one, in the same transaction.
+            // The old intent is done; the rest gets a new one, in the same transaction.
             let operations = std::iter::once(operation).chain(operations).collect();
             return Ok(Some(PendingOperations { operations, intent: None }));
         }
@@ -216,12 +216,12 @@ fn perform(
     Ok(None)
 }
 
-/// Whether its intent lies near the log's tail: a chain that waits for log space must not be what keeps the tail there.
+/// Whether its intent lies near the log's tail: a chain that waits for log space must not hold the tail there.
 fn is_near_tail(tx: &Transaction, group: &PendingOperations) -> bool {
     group.intent.as_ref().and_then(|intent| intent.core.lsn()).is_some_and(|lsn| tx.is_near_tail(lsn))
 }
 
-/// Answers the intents and logs them anew, in their order.
+/// Logs done items and new intents for all groups, in their order.
 fn log_anew(tx: &mut Transaction, groups: &mut [PendingOperations]) {
     for group in groups {
         answer(tx, group);
@@ -229,7 +229,7 @@ fn log_anew(tx: &mut Transaction, groups: &mut [PendingOperations]) {
     }
 }
 
-/// Answers a group's intent, though nothing of it was done: it is to get another.
+/// Logs the done item of a group whose work is not done: it gets another intent.
 fn answer(tx: &mut Transaction, group: &mut PendingOperations) {
     log_done(tx, group);
     group.intent = None;
@@ -251,7 +251,7 @@ fn log_done(tx: &mut Transaction, group: &PendingOperations) {
     }
 }
 
-/// The one region of an intent or of a done item.
+/// The single region of an intent or done item.
 fn regions(kind: ItemType, id: u64, operations: &[Box<dyn DeferredOperation>], lists: bool) -> Regions {
     let counted = lists && operations.first().is_some_and(|first| first.is_counted());
     let count = if counted { operations.len() as u32 } else { 0 }; // at most a batch

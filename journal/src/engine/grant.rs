@@ -1,30 +1,30 @@
-//! The grant head: how much of the log is spoken for.
+//! The grant head: accounting of log space.
 //!
-//! One number, the *head*, is the position that the log would have if every reservation had been written. Reserving
-//! moves it forward by compare-and-swap, giving back moves it back; the *tail* is the position of the oldest record
-//! that is still needed. Between them lies what is in use. Only where that is the whole log does anybody wait.
+//! The *head* is one number: the position that the log would reach if every reservation were written. Reserving moves
+//! it forward by compare-and-swap, releasing moves it back. The *tail* is the position of the oldest record that is
+//! still needed. The space between them is in use. A thread waits only if that is the whole log.
 //!
-//! | who | may use | waits |
+//! | caller | may use | waits |
 //! |---|---|---|
-//! | a new transaction | the log but for a margin | before it holds anything, in order of arrival, behind all that roll |
-//! | a transaction that rolls | the whole log | holding locks: its next reservation is taken at once, over the limit if need be, and it waits until the tail has made the head legal again |
+//! | a new transaction | the log minus a margin | before it takes any lock, in order of arrival, behind all that roll |
+//! | a transaction that rolls | the whole log | holding locks: its next reservation is taken at once, over the limit if need be, and it waits until the tail has caught up |
 //!
-//! Each CPU keeps a *stock*: space that the head has passed and nobody holds. A transaction usually begins with space
-//! from the stock of its CPU and gives back what it did not use there, so that CPUs do not meet on the head. As soon as
-//! somebody waits, all cpu_caches go back.
+//! Each CPU has a *cache* of log space that the head has passed and no transaction holds. A transaction usually reserves
+//! from the cache of its CPU and returns there what it did not use, so that CPUs do not contend for the head. As soon
+//! as a thread waits, all caches are drained.
 //!
-//! A transaction that rolls never gives up the claim on its unit, so those that came later cannot take the space that
-//! it needs to go on: what it waits for is only that the tail moves, and the tail does, because whoever rolls logs the
-//! items that it holds again and so moves them away from the tail. The margin is the room for these.
+//! A transaction that rolls never gives up the claim on its unit, so later ones cannot take the space that it needs to
+//! continue. It waits only for the tail to move, and the tail moves: the transaction has logged the items that it holds
+//! again, away from the tail. The margin is the space for these.
 //!
 //! # Invariants
-//! `tail <= written <= head`, where *written* is what the log's buffers have taken; nothing is reserved beyond
-//! `tail + limit` but by transactions that roll and wait.
+//! `tail <= written <= head`, where *written* is what the iclogs have taken. Nothing is reserved beyond `tail + limit`
+//! except by transactions that roll and wait.
 //!
 //! # Locking
-//! The queue of waiters has rank `GrantHead`; nothing is taken under it. No wake-up is lost: a waiter first counts
-//! itself in `waiting`, then tries again, then sleeps; whoever frees space first frees it, then looks at `waiting`. All
-//! four steps are sequentially consistent, so one of the two sees the other.
+//! The queue of waiters has rank `Grant`; no lock is taken under it. No wake-up is lost: a waiter counts itself in
+//! `waiting`, tries again, then sleeps; a thread that frees space frees it, then reads `waiting`. All four steps are
+//! sequentially consistent, so one of the two sees the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,9 +36,9 @@ use crossbeam_utils::CachePadded;
 
 use super::shutdown::Shutdown;
 
-/// How a thread asks for the tail to move. Called without locks; must not wait.
+/// Asks for the tail to move. Called without locks; must not wait.
 pub trait TailPusher: Send + Sync {
-    /// The tail should reach `position`, as far as that is possible.
+    /// The tail should reach `position`, as far as possible.
     fn push_tail_to(&self, position: u64);
 }
 
@@ -59,12 +59,12 @@ pub struct GrantHead {
     closed: AtomicBool,
     /// Bytes that may be in use.
     limit: u64,
-    /// Bytes of it that new transactions leave free.
+    /// Bytes of `limit` that new transactions leave free.
     margin: u64,
     queue: Mutex<Queue>,
-    /// Space that is reserved for nobody yet, on each CPU: most transactions begin and end with it.
+    /// Space that no transaction holds, per CPU.
     cpu_caches: PerCpu<AtomicU64>,
-    /// Bytes of a full cache.
+    /// Largest size of a CPU's cache in bytes.
     cpu_cache_bytes: u64,
     waits: AtomicU64,
 }
@@ -83,9 +83,9 @@ struct Waiter {
 }
 
 impl GrantHead {
-    /// A log of `bytes` with its tail and its head at these positions.
+    /// The accounting of a log of `bytes`.
     pub fn new(bytes: u64, unit: u32, positions: GrantPositions) -> Self {
-        // Head and tail never meet in a full log, and there is always room for the unmount record.
+        // Head and tail never meet in a full log, and the unmount record always fits.
         let limit = bytes.saturating_sub(8 * u64::from(unit) + 4096);
         Self {
             head: CachePadded::new(AtomicU64::new(positions.head)),
@@ -101,32 +101,32 @@ impl GrantHead {
         }
     }
 
-    /// Most bytes that one reservation can have.
+    /// Largest possible reservation in bytes.
     pub fn largest(&self) -> u64 {
         self.limit - self.margin
     }
 
-    /// The head's position.
+    /// Position of the head.
     pub fn head(&self) -> u64 {
         self.head.load(SeqCst)
     }
 
-    /// The tail's position.
+    /// Position of the tail.
     pub fn tail(&self) -> u64 {
         self.tail.load(SeqCst)
     }
 
-    /// How often a thread had to wait.
+    /// How often a thread waited.
     pub fn waits(&self) -> u64 {
         self.waits.load(SeqCst)
     }
 
-    /// Whether somebody waits now.
+    /// Whether a thread waits now.
     pub fn has_waiters(&self) -> bool {
         self.waiting.load(SeqCst) != 0
     }
 
-    /// The position that the tail should have so that a quarter of the log is free, or what waits can be granted.
+    /// The tail position at which a quarter of the log is free, or the waiting reservation fits.
     pub fn push_target(&self, need: u64) -> u64 {
         (self.head() + need.max(self.limit / 4) + self.margin).saturating_sub(self.limit)
     }
@@ -134,7 +134,7 @@ impl GrantHead {
     /// Reserves `bytes` for a new transaction.
     ///
     /// # Errors
-    /// [`Shutdown::Already`]; [`Shutdown::Because`] where it is more than [`largest`](Self::largest).
+    /// [`Shutdown::Already`]; [`Shutdown::Because`] if it exceeds [`largest`](Self::largest).
     #[inline]
     pub fn reserve(&self, bytes: u64, pressure: &dyn TailPusher) -> Result<(), Shutdown> {
         if self.closed.load(SeqCst) {
@@ -156,7 +156,7 @@ impl GrantHead {
         self.wait(bytes, pressure)
     }
 
-    /// Reserves `bytes` if there is space: from this CPU's stock, which is filled up on the way, or from the log.
+    /// Reserves `bytes` if there is space: from this CPU's cache, which is refilled on the way, or from the log.
     pub fn try_reserve(&self, bytes: u64) -> bool {
         let (_, cache) = self.cpu_caches.local();
         if cache.fetch_update(SeqCst, SeqCst, |have| have.checked_sub(bytes)).is_ok() {
@@ -170,23 +170,23 @@ impl GrantHead {
         self.take(bytes, self.largest())
     }
 
-    /// Reserves `bytes` of the whole log, as a transaction that rolls may, if so many more are left for its rolling.
+    /// Reserves `bytes` of the whole log, like a transaction that rolls, if `more` bytes stay free for its rolling.
     pub fn try_reserve_whole_log(&self, bytes: u64, more: u64) -> bool {
         self.drain_cpu_caches();
         self.take(bytes, self.limit.saturating_sub(more))
     }
 
-    /// Puts space into this CPU's stock, unless somebody waits for it.
+    /// Puts space into this CPU's cache, unless a thread waits for it.
     fn put_in_cpu_cache(&self, bytes: u64) {
         self.cpu_caches.local().1.fetch_add(bytes, SeqCst);
-        // First the stock, then a look at who waits: whoever waits first counts itself, then gathers the cpu_caches.
+        // The cache first, then `waiting`: a waiter counts itself first and then drains the caches.
         self.wake();
     }
 
-    /// Gives all cpu_caches back to the log.
+    /// Returns the space of all caches to the log.
     pub fn drain_cpu_caches(&self) {
         self.empty_cpu_caches();
-        // Between the two steps, what was in the cpu_caches is nobody's: a thread that has come to wait did not see it.
+        // A thread that began to wait between the two steps has seen the space neither in a cache nor in the log.
         self.wake();
     }
 
@@ -195,10 +195,10 @@ impl GrantHead {
         self.head.fetch_sub(found, SeqCst);
     }
 
-    /// Reserves `bytes` for a transaction that rolls; the space is taken at once, and then waited for.
+    /// Reserves `bytes` for a transaction that rolls: takes the space at once, then waits for it.
     ///
     /// # Errors
-    /// [`Shutdown::Already`]; the space is taken all the same.
+    /// [`Shutdown::Already`]; the space is taken nevertheless.
     pub fn regrant(&self, bytes: u64, pressure: &dyn TailPusher) -> Result<(), Shutdown> {
         let head = self.head.fetch_add(bytes, SeqCst) + bytes;
         if self.closed.load(SeqCst) {
@@ -210,7 +210,7 @@ impl GrantHead {
         self.wait(0, pressure)
     }
 
-    /// Gives back what was reserved and not used.
+    /// Releases unused reserved space.
     #[inline]
     pub fn give_back(&self, bytes: u64) {
         if bytes == 0 {
@@ -232,7 +232,7 @@ impl GrantHead {
         }
     }
 
-    /// Refuses everybody from now on and wakes all that wait.
+    /// Fails all later reservations and wakes all waiting threads.
     pub fn close(&self) {
         self.closed.store(true, SeqCst);
         let queue = self.queue.lock();
@@ -247,7 +247,7 @@ impl GrantHead {
         self.head.fetch_update(SeqCst, SeqCst, fits).is_ok()
     }
 
-    /// Waits until the queue has served `bytes`; 0 means to wait for the head to be legal.
+    /// Waits until the queue has granted `need` bytes; 0 waits for the head to be within the limit.
     #[cold]
     fn wait(&self, need: u64, pressure: &dyn TailPusher) -> Result<(), Shutdown> {
         self.waits.fetch_add(1, SeqCst);
@@ -267,7 +267,7 @@ impl GrantHead {
             drop(queue);
             pressure.push_tail_to(self.push_target(need));
             queue = self.queue.lock();
-            // Space may have come while the lock was free: then `granted` is set, or the queue was served without us.
+            // Space may have become free while the lock was released: then `granted` is set, or the queue was served without us.
             if !waiter.granted.load(SeqCst) && !self.closed.load(SeqCst) {
                 waiter.wake.wait(&mut queue);
             }
@@ -282,7 +282,7 @@ impl GrantHead {
         }
     }
 
-    /// Grants what can be granted, in order: first all that roll, then the new ones.
+    /// Grants waiting reservations in order: first transactions that roll, then new ones.
     #[cold]
     fn serve(&self, queue: &mut Queue) {
         self.empty_cpu_caches();

@@ -1,11 +1,10 @@
-//! Metadata writes in flight, and the freed blocks that wait for them.
+//! Metadata writes in flight, and freed blocks that wait for them.
 //!
-//! A buffer is unlocked when its bytes have been copied, before they are written. So its block can be freed, and the
-//! freeing become stable, while the device still has the old bytes. If the block were used for something else, the old
-//! write could land on the new contents. A write that was given to the device and has not returned still owns its
-//! blocks.
+//! A buffer is unlocked when its bytes are copied, before they are written. So its block can be freed, and the freeing
+//! become stable, while a write of the old bytes is in flight. If the block were reused, the old write could overwrite
+//! its new contents. A write in flight still owns its blocks.
 //!
-//! | blocks that were freed | can be used again |
+//! | freed blocks | can be reused |
 //! |---|---|
 //! | no write over them is in flight | when the freeing is stable |
 //! | a write over them is in flight | when the freeing is stable and the write has ended |
@@ -13,13 +12,13 @@
 //! Metadata may reuse busy blocks at once: its own writeback comes in a later batch, and there is one batch at a time.
 //!
 //! # Invariants
-//! - The ranges of a batch are known here before its first buffer is unlocked. A freeing commits after that, so when
-//!   its checkpoint is stable it finds every write that carries the old contents. A later batch cannot carry them: the
-//!   buffer is stale.
+//! - The ranges of a batch are recorded here before its first buffer is unlocked. A freeing commits after that, so when
+//!   its checkpoint is stable it finds every write of the old contents. A later batch cannot contain them: the buffer is
+//!   stale.
 //! - One batch is in flight at a time.
 //!
 //! # Locking
-//! One mutex of rank `Leaf`, taken by the writeback and by whoever completes a checkpoint, never by a commit.
+//! One mutex of rank `Leaf`, taken by writeback and by the thread that completes a checkpoint, never by a commit.
 
 use std::ops::Range;
 
@@ -36,13 +35,13 @@ pub struct InflightWrites {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes of the device, ascending and disjoint.
+    /// Byte ranges of the device, ascending and disjoint.
     ranges: Vec<Range<u64>>,
-    /// What was freed of them, and is stable.
+    /// Freed blocks within them whose freeing is stable.
     held: Vec<BusyExtent>,
-    /// Batches that have ended.
+    /// Number of ended batches.
     batches: u64,
-    /// Freed blocks of the last batch are just being released.
+    /// The freed blocks of the last batch are being released.
     releasing: bool,
     closed: bool,
 }
@@ -54,15 +53,15 @@ impl Default for InflightWrites {
 }
 
 impl InflightWrites {
-    /// A batch over these ranges, ascending and disjoint, is about to be written.
+    /// Records the ranges of a batch, ascending and disjoint, before it is written.
     pub fn begin(&self, ranges: Vec<Range<u64>>) {
         let mut state = self.state.lock();
         debug_assert!(state.ranges.is_empty(), "one batch at a time");
         state.ranges = ranges;
     }
 
-    /// The freeing of these extents is stable, and `place` tells where they lie on the device. Gives those that can be
-    /// used again at once; the others come with the end of the batch.
+    /// The freeing of these extents is stable; `place` returns their byte ranges. Returns the extents that can be reused at
+    /// once; the others are released at the end of the batch.
     pub fn hold_back(
         &self,
         mut extents: Vec<BusyExtent>,
@@ -79,7 +78,7 @@ impl InflightWrites {
         extents
     }
 
-    /// The device has ended the batch, well or not. Hands `release` the extents that waited for it.
+    /// The device has ended the batch, successfully or not. Calls `release` with the extents that waited for it.
     pub fn end(&self, release: impl FnOnce(&[BusyExtent])) {
         let mut state = self.state.lock();
         state.ranges = Vec::new();
@@ -105,14 +104,14 @@ impl InflightWrites {
         }
     }
 
-    /// Nobody waits any more: the volume is shut down.
+    /// Wakes all waiting threads: the volume is shut down.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.released.notify_all();
     }
 }
 
-/// Whether one of the ranges, which ascend, has bytes in common with `with`.
+/// Whether one of the ascending ranges overlaps `with`.
 fn touches(ranges: &[Range<u64>], with: &Range<u64>) -> bool {
     let first = ranges.partition_point(|range| range.end <= with.start);
     ranges.get(first).is_some_and(|range| range.start < with.end)

@@ -1,15 +1,15 @@
-//! What all log items share, and what a commit leaves of one for the log.
+//! The part common to all log items, and their log vectors.
 //!
 //! # Invariants
-//! - A commit never waits for a push to end. An item keeps up to two snapshots: that of the checkpoint being built, and
-//!   that of the one before it, if its push has not fetched it yet. A third cannot be needed: a push fetches all its
-//!   snapshots before the next checkpoint is closed.
-//! - An item is pinned once for each checkpoint that it is part of and that is not stable.
+//! - A commit never waits for a push to end. An item keeps up to two log vectors: that of the checkpoint being built, and
+//!   that of the previous one if its push has not taken it yet. A third is never needed: a push takes all its vectors
+//!   before the next checkpoint is closed.
+//! - An item is pinned once for each checkpoint that contains it and is not stable.
 //!
 //! # Locking
-//! [`ItemCore`]'s slots have rank `ItemSlot`: a commit holds it while it formats, a push while it takes a snapshot out,
-//! so they meet at most once in a checkpoint, for that long. What is formatted is protected by the item's own lock (a
-//! buffer's, an inode's), which the committing transaction holds.
+//! The slots of [`ItemCore`] have rank `ItemSlot`. A commit holds them while it formats, a push while it takes a vector:
+//! they meet at most once per checkpoint. The data that is formatted is protected by the item's own lock (a buffer's, an
+//! inode's), which the committing transaction holds.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use super::sizes::logged;
 use super::tuning::PREFETCH_ITEMS;
 use super::writeback::{DelwriQueue, PushResult};
 
-/// Something that is logged as a whole and written home later: a buffer, an inode, an intent.
+/// A log item, which is logged and later written back: a buffer, an inode, an intent.
 pub trait LogItem: Send + Sync + Debug {
-    /// The part that is the same for all.
+    /// The common part.
     fn core(&self) -> &ItemCore;
 
-    /// The checkpoint at `lsn` that holds this item is stable: where to go now. Called after unpinning.
+    /// The checkpoint at `lsn` that contains this item is stable. Called after unpinning.
     fn committed(&self, lsn: Lsn) -> AfterCommit {
         let _ = lsn;
         AfterCommit::Insert
     }
 
-    /// Puts what the item changed into its buffer at home, and that buffer into `batch`. Never waits for a lock.
+    /// Copies the item's changes into its buffer and queues the buffer for writeback. Never waits for a lock.
     fn push(self: Arc<Self>, batch: &mut DelwriQueue<'_>) -> PushResult;
 
-    /// Reads the buffer at the item's place, for who was told [`PushResult::NotRead`]; `false` where somebody has its
-    /// lock, which is only tried. Nothing is read where the place was freed: the item is to be flushed again. Called
+    /// Reads the buffer that the item is written back to, after [`PushResult::NotRead`]. Returns `false` if another thread
+    /// holds its lock, which is only tried. Reads nothing if the block was freed: the item is then pushed again. Called
     /// without locks.
     ///
     /// # Errors
@@ -50,16 +50,16 @@ pub trait LogItem: Send + Sync + Debug {
         Ok(false)
     }
 
-    /// The buffer with the item's changes was written home, or, if not `ok`, was not.
+    /// The write of the buffer with the item's changes has ended, with success if `ok`.
     ///
     /// # Locking
-    /// Never waits for a lock that a transaction holds: that one may wait for log space, which comes only when this
-    /// returns.
+    /// Never waits for a lock that a transaction may hold: the transaction may wait for log space, which comes only after
+    /// this returns.
     fn write_done(&self, ok: bool);
 }
 
-/// For who visits items in a row, of which `rest` are still to come: asks for the memory of a later one. Most items of
-/// a checkpoint were last changed on another CPU, long before.
+/// Prefetches a later item of a loop, of which `rest` are to come. Most items of a checkpoint were last changed on
+/// another CPU, long ago.
 #[inline]
 pub(super) fn prefetch_next(rest: &[Arc<dyn LogItem>]) {
     if let Some(item) = rest.get(PREFETCH_ITEMS) {
@@ -67,25 +67,25 @@ pub(super) fn prefetch_next(rest: &[Arc<dyn LogItem>]) {
     }
 }
 
-/// Where an item goes when its checkpoint is stable.
+/// What happens to an item when its checkpoint is stable.
 #[derive(Debug)]
 pub enum AfterCommit {
-    /// Into the active item list: it has to be written home.
+    /// It is inserted into the AIL: it must be written back.
     Insert,
-    /// Nowhere, and out of the active item list if it is there: nothing of it is needed any more.
+    /// It is not inserted, and leaves the AIL if it is there: it is no longer needed.
     Remove,
-    /// Nowhere; and this other item leaves the active item list: a done item answers its intent.
+    /// It is not inserted, and this intent leaves the AIL: the item is its done item.
     ReleaseIntent(Arc<dyn LogItem>),
 }
 
-/// The part of every log item that the journal works with.
+/// The part of a log item that the journal uses.
 #[derive(Debug)]
 pub struct ItemCore {
     pins: AtomicU32,
     lsn: AtomicU64,
-    /// Its place in the log stays, though it is logged again, until it was written home.
+    /// It keeps its LSN when it is logged again, until it is written back.
     keeps_position: AtomicBool,
-    /// Where it was logged again meanwhile; 0 for nowhere.
+    /// LSN at which it was logged again meanwhile; 0 for none.
     later: AtomicU64,
     /// The last checkpoint that it was logged in; 0 for none.
     logged_in: AtomicU64,
@@ -95,18 +95,18 @@ pub struct ItemCore {
 #[derive(Debug, Default)]
 struct Slots {
     current: Option<PendingVector>,
-    /// Rarely there: a push takes all snapshots at once.
+    /// Rarely used: a push takes all vectors at once.
     previous: Option<Box<PendingVector>>,
 }
 
 #[derive(Debug)]
 struct PendingVector {
     checkpoint: u64,
-    /// Where the last commit of it stands among all commits.
+    /// Order number of its last commit.
     order: u64,
-    /// Bytes that the snapshot takes of the log.
+    /// Bytes of log that the vector takes.
     logged: u64,
-    /// Absent only while it is made.
+    /// `None` only while it is being made.
     vector: Option<LogVector>,
 }
 
@@ -124,11 +124,11 @@ impl Default for ItemCore {
 }
 
 impl ItemCore {
-    /// Has `format` bring the checkpoint's snapshot up to date, or, where it is `None`, make it. A snapshot of an
-    /// earlier checkpoint waits beside it for its push.
+    /// Calls `format` to update the checkpoint's log vector or, if it is `None`, to create it. The vector of an earlier
+    /// checkpoint waits beside it for its push.
     ///
     /// # Locking
-    /// The caller holds the item's own lock. Only the push of the checkpoint before can meet this on the slots.
+    /// The caller holds the item's own lock. Only the push of the previous checkpoint can contend for the slots.
     pub fn log(&self, at: CommitPosition, format: impl FnOnce(&mut Option<LogVector>)) -> VectorGrowth {
         let CommitPosition { checkpoint, order } = at;
         let mut slots = self.slots.lock();
@@ -152,7 +152,7 @@ impl ItemCore {
         VectorGrowth { bytes: logged as i64 - before as i64, is_first } // far below 2^63
     }
 
-    /// The same for an item that is logged as regions: `format` gets those that the checkpoint holds, or none.
+    /// Like [`log`](Self::log), for an item that is logged as regions: `format` gets those of the checkpoint, or none.
     pub fn log_regions(&self, at: CommitPosition, format: impl FnOnce(&mut Regions)) -> VectorGrowth {
         self.log(at, |vector| match vector {
             Some(LogVector::Regions(regions)) => format(regions),
@@ -164,7 +164,7 @@ impl ItemCore {
         })
     }
 
-    /// Fetches the snapshot of `checkpoint` for its push, with its place among all commits.
+    /// Takes the vector of `checkpoint` for its push, with its order number.
     pub fn fetch(&self, checkpoint: u64) -> Option<(u64, LogVector)> {
         let mut slots = self.slots.lock();
         let is_it = |pending: &PendingVector| pending.checkpoint == checkpoint;
@@ -178,13 +178,13 @@ impl ItemCore {
         Some((pending.order, pending.vector?))
     }
 
-    /// From now on the item must be written home before the log may pass its place, though it is logged again: not all
-    /// of it is in the log.
+    /// From now on the item must be written back before the tail may pass its LSN, even if it is logged again: not all of it
+    /// is in the log.
     pub(super) fn keep_position(&self) {
         self.keeps_position.store(true, Ordering::Release);
     }
 
-    /// Whether it must keep its place; if so, notes that it was logged again at `lsn`.
+    /// Whether it must keep its LSN; if so, records that it was logged again at `lsn`.
     pub(super) fn keeps_position_at(&self, lsn: Lsn) -> bool {
         let keeps_position = self.keeps_position.load(Ordering::Acquire);
         if keeps_position {
@@ -193,82 +193,81 @@ impl ItemCore {
         keeps_position
     }
 
-    /// It was logged again at the place where it is: that is a later one, as far as a write home is concerned that is
-    /// under way.
+    /// It was logged again at its present LSN. For a write in flight that counts as a later one.
     pub(super) fn relogged_at(&self, lsn: Lsn) {
         self.later.store(lsn.get(), Ordering::Release);
     }
 
-    /// It leaves its place: gives the later one that it noted, if any.
+    /// It leaves its bucket: returns the later LSN that was recorded, if any.
     pub(super) fn leave(&self) -> Option<Lsn> {
         self.keeps_position.store(false, Ordering::Release);
         let later = self.later.swap(0, Ordering::AcqRel);
         (later != 0).then_some(Lsn(later))
     }
 
-    /// The last checkpoint that it was logged in: when that is stable, so are all of its changes. 0 where it was not
-    /// logged since it came to memory.
+    /// The last checkpoint that it was logged in: when that is stable, all its changes are. 0 if it was not logged since it
+    /// was read.
     pub fn logged_in(&self) -> u64 {
         self.logged_in.load(Ordering::Relaxed)
     }
 
-    /// One more checkpoint that is not stable holds the item.
+    /// One more checkpoint that is not stable contains the item.
     pub fn pin(&self) {
         self.pins.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One less; whether that was the last.
+    /// One less; returns whether that was the last.
     pub fn unpin(&self) -> bool {
         self.pins.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether some change of the item is not in the stable log: it must not be written home.
+    /// Whether a change of the item is not in the stable log: it must not be written back.
     pub fn is_pinned(&self) -> bool {
         self.pins.load(Ordering::Acquire) != 0
     }
 
-    /// The item's place in the active item list; `None` where it is not in it.
+    /// LSN of the item in the AIL; `None` if it is not there.
     pub fn lsn(&self) -> Option<Lsn> {
         Some(self.lsn.load(Ordering::Acquire)).filter(|lsn| *lsn != 0).map(Lsn)
     }
 
-    /// Moves the item within the active item list, under that list's lock.
+    /// Sets the LSN, under the lock of the AIL.
     pub fn set_lsn(&self, lsn: Option<Lsn>) {
         self.lsn.store(lsn.map_or(0, Lsn::get), Ordering::Release);
     }
 }
 
-/// Where a commit stands.
+/// Position of an item's commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitPosition {
     /// The checkpoint that it is part of.
     pub checkpoint: u64,
-    /// Its number among all commits, and the item's within it.
+    /// Order number: that of the commit, and the item's index within it.
     pub order: u64,
 }
 
-/// What a commit made of an item's part of the checkpoint.
+/// Change of an item's log vector by a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VectorGrowth {
-    /// By how many bytes of the log the checkpoint grew, or shrank.
+    /// Bytes of log by which the checkpoint grew, or shrank.
     pub bytes: i64,
-    /// Whether the item is new in it.
+    /// Whether the item is new in the checkpoint.
     pub is_first: bool,
 }
 
 /// What a checkpoint will write of an item.
 #[derive(Debug)]
 pub enum LogVector {
-    /// Regions, ready for the log.
+    /// Regions.
     Regions(Regions),
     /// Chunks of a buffer.
     Buffer(Box<BufferVector>),
-    /// Nothing: the item is only written home before the log passes this checkpoint.
+    /// Nothing: the item is only written back before the tail passes this checkpoint.
     Ordered,
 }
 
 impl LogVector {
-    /// Regions that the log will hold.
+    /// Number of regions.
     pub fn count(&self) -> usize {
         match self {
             Self::Regions(regions) => regions.count(),
@@ -277,12 +276,12 @@ impl LogVector {
         }
     }
 
-    /// Bytes that it takes of the log, with the headers of its regions.
+    /// Bytes of log that it takes, with the headers of its regions.
     pub fn logged(&self) -> u64 {
         logged(self.bytes(), self.count())
     }
 
-    /// Bytes of all regions together.
+    /// Bytes of all regions.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Regions(regions) => regions.len(),
@@ -291,7 +290,7 @@ impl LogVector {
         }
     }
 
-    /// Asks for its memory, which is about to be visited.
+    /// Prefetches its memory.
     #[inline]
     pub fn prefetch(&self) {
         match self {
@@ -301,7 +300,7 @@ impl LogVector {
         }
     }
 
-    /// Gives each region in turn: as many and as long as [`count`](Self::count) and [`bytes`](Self::bytes) say.
+    /// Calls `give` with each region: as many and as long as [`count`](Self::count) and [`bytes`](Self::bytes) return.
     pub fn for_each(&self, mut give: impl FnMut(&[u8])) {
         match self {
             Self::Regions(regions) => regions.iter().for_each(give),
@@ -313,11 +312,11 @@ impl LogVector {
 
 /// One item of a transaction that is being committed.
 pub trait CommitItem {
-    /// The item.
+    /// The log item.
     fn item(&self) -> Arc<dyn LogItem>;
 
-    /// Brings up to date what the checkpoint holds of it, by [`ItemCore::log`]; or, in a new checkpoint, puts in
-    /// everything that has changed and is not stable at home.
+    /// Updates the item's log vector of the checkpoint, by [`ItemCore::log`]; in a new checkpoint, logs all changes that are
+    /// not written back.
     fn log(&mut self, at: CommitPosition) -> VectorGrowth;
 }
 

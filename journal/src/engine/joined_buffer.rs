@@ -1,4 +1,4 @@
-//! A locked buffer in a transaction: what of it changed, and what a commit takes of that.
+//! A buffer joined to a transaction: its changes, and what a commit logs of them (buf log item in Linux).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::buffer_vector::BufferVector;
 use super::chunk_bitmap::ChunkBitmap;
 use super::item::{CommitItem, CommitPosition, LogItem, LogVector, VectorGrowth};
 
-/// A locked buffer in a transaction.
+/// A locked buffer joined to a transaction.
 pub struct JoinedBuffer {
     pub(super) guard: BufferGuard,
     changed: ChunkBitmap,
@@ -24,7 +24,7 @@ enum BufferChange {
     Normal,
     /// Freed by this transaction.
     Invalidated,
-    /// Written home only.
+    /// Not logged, only written back.
     Ordered,
 }
 
@@ -42,7 +42,7 @@ impl JoinedBuffer {
     /// The bytes of `range`, to be changed and logged.
     ///
     /// # Panics
-    /// Where the range lies outside of the buffer, as slicing does: the caller knows the length.
+    /// If the range lies outside the buffer, like slicing: the caller knows the length.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "as documented")]
     pub fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
@@ -50,13 +50,13 @@ impl JoinedBuffer {
         &mut self.guard.bytes_mut()[range]
     }
 
-    /// The whole of the bytes, to be changed where [`log`](Self::log) was or will be told.
+    /// All bytes, to be changed. The caller also calls [`log`](Self::log) with the changed ranges.
     #[inline]
     pub fn all_mut(&mut self) -> &mut [u8] {
         self.guard.bytes_mut()
     }
 
-    /// Notes that the bytes of `range` changed.
+    /// Marks the bytes of `range` as changed.
     #[inline]
     pub fn log(&mut self, range: Range<usize>) {
         self.changed.add(range);
@@ -74,7 +74,7 @@ impl JoinedBuffer {
         self.change != BufferChange::Normal || !self.changed.is_empty()
     }
 
-    /// All that changed is committed, or means nothing any more.
+    /// Forgets the changes: they are committed or obsolete.
     pub(super) fn forget_changes(&mut self) {
         (self.changed, self.change) = (ChunkBitmap::NONE, BufferChange::Normal);
     }
@@ -88,7 +88,7 @@ impl JoinedBuffer {
     /// See [`Transaction::ordered`](super::Transaction::ordered).
     pub(super) fn order(&mut self) {
         self.guard.ordered = true;
-        // What it was made with is not in the log, but for the item that can make it again.
+        // Its contents are not in the log, except for the item that can recreate them.
         self.buffer().core().keep_position();
         (self.changed, self.change) = (ChunkBitmap::NONE, BufferChange::Ordered);
     }
@@ -116,7 +116,7 @@ impl CommitItem for JoinedBuffer {
         let Self { guard, changed, change, .. } = self;
         guard.note_changed(changed);
         if *change == BufferChange::Normal && !changed.is_empty() {
-            // A change brings even the buffer of a freed block to life.
+            // A change revives even the buffer of a freed block.
             guard.set_state(State::Valid);
         }
         guard.owner().core().log(at, |vector| match (change, vector) {

@@ -2,20 +2,21 @@
 //!
 //! | part | does |
 //! |---|---|
-//! | [`Log`] | what transactions use: reserve, commit, roll, force |
-//! | [`Options`] | sizes and numbers of things |
-//! | `target` | what transactions call |
-//! | `shared` | what the threads of the journal share; shutting down |
-//! | `pusher` | the thread that moves the tail: writes home what the log holds longest |
-//! | `background` | the thread that pushes checkpoints that became large, or old |
-//! | `crew` | the threads themselves, and who does their work while there are none |
+//! | [`Log`] | the interface of transactions and of the volume: reserve, commit, force, unmount |
+//! | [`Options`] | sizes and numbers of parts |
+//! | `commit_target` | reserving and committing |
+//! | `shared` | state shared by the journal's threads; shutdown |
+//! | `ail_push` | the thread that moves the tail: metadata writeback of the oldest items |
+//! | `background` | the thread that pushes large or old checkpoints and covers an idle log |
+//! | `threads` | starting and joining the threads; their work while there are none |
+//! | `notify` | waking a thread |
 //!
 //! # Invariants
-//! - After a shutdown nothing is written any more, and nobody waits: every call returns [`Error::ShutDown`].
-//! - The threads end with the last reference to the [`Log`], or at unmounting.
+//! - After a shutdown nothing is written and no thread waits: every call returns [`Error::ShutDown`].
+//! - The threads end with the last reference to the [`Log`], or at unmount.
 //!
 //! # Locking
-//! None of its own over any call of the parts.
+//! No lock of this module is held across a call of its parts.
 
 mod ail_push;
 mod background;
@@ -50,27 +51,27 @@ use super::transaction_items::TransactionItems;
 use super::tuning::PUSH_INTERVAL;
 use crate::{Journal, State};
 
-/// How large and how many.
+/// Sizes and numbers of the journal's parts.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Shards of the committed item list; `None`: one for each CPU. One alone is how it was before Linux 6.0.
+    /// Shards of the committed item list; `None`: one for each CPU. Linux before 6.0 had a single list.
     pub shards: Option<usize>,
-    /// Log buffers: 2 to 8.
+    /// Number of iclogs, 2 to 8.
     pub buffers: usize,
-    /// Bytes of each; `None`: 32 KiB, or the log's stripe unit if that is more.
+    /// Bytes of an iclog; `None`: 32 KiB, or the log stripe unit if that is larger.
     pub buffer_bytes: Option<u32>,
-    /// Threads that write them.
+    /// Number of threads that write iclogs.
     pub writers: usize,
-    /// After so long without a push what was committed is pushed, and an idle log is covered.
+    /// Age at which committed changes are pushed and an idle log is covered.
     pub interval: Duration,
-    /// The threads run from the beginning. Without, whoever waits for the log does their work, and they begin when
-    /// somebody needs them who cannot: for who opens a volume, does little and closes it. Nothing is pushed for its age
-    /// until then.
+    /// Start the threads when the log is opened. Otherwise the thread that waits for the log does their work, and they
+    /// start when a thread needs them that cannot: for a volume that is opened, changed a little and closed. Until then
+    /// nothing is pushed because of its age.
     pub background: bool,
-    /// What changes is not recorded in the log: it is stable when it is at home, and after a power cut the volume is no
-    /// volume. For one that nobody sees before it is unmounted, which still ends the log with its one record.
+    /// Write no log records: a change is stable when it is written back, and after a crash the volume is unusable. For a
+    /// volume that is not used before it is unmounted. The unmount record is still written.
     pub without_journal: bool,
-    /// Bytes of metadata blocks that are kept in memory, beyond those that must be.
+    /// Size limit of the metadata buffer cache in bytes. Buffers that are needed are kept beyond it.
     pub cache_bytes: usize,
 }
 
@@ -89,26 +90,25 @@ impl Default for Options {
     }
 }
 
-/// What the log on the disk tells of.
+/// Head and tail of the log on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
-    /// Where the next record goes.
+    /// LSN of the next record.
     pub head: Lsn,
-    /// The oldest record that a recovery would read; the head, where the log is clean.
+    /// The oldest record that recovery would read; the head if the log is clean.
     pub tail: Lsn,
-    /// The oldest record that is still needed: that of the oldest intent that nobody has answered; the head, where
-    /// there is none.
+    /// The oldest record that is still needed: that of the oldest unfinished intent; the head if there is none.
     pub needed: Lsn,
 }
 
 impl LogBounds {
-    /// Those of a log that was opened, before or after its recovery.
+    /// The bounds of an opened log, before or after its recovery.
     pub fn of(journal: &Journal<'_>) -> Self {
         let tail = journal.dirty().map_or(journal.head(), |dirty| dirty.tail);
         Self { head: journal.head(), tail, needed: journal.head() }
     }
 
-    /// The same where recovery left these intents unanswered: their records stay until they are.
+    /// These bounds when recovery left these intents unfinished: their records are needed until they are finished.
     #[must_use]
     pub fn keeping(self, intents: impl Iterator<Item = Lsn>) -> Self {
         Self { needed: intents.min().unwrap_or(self.head), ..self }
@@ -119,15 +119,15 @@ impl LogBounds {
 #[derive(Debug)]
 pub struct Log {
     shared: Arc<LogShared>,
-    /// They refer to `shared` alone, so that the threads end though transactions were left open.
+    /// They refer to `shared` alone, so that the threads end even if transactions were left open.
     contexts: TransactionContexts,
 }
 
 impl Log {
-    /// Starts the journal of a volume whose log is clean, or was recovered.
+    /// Starts the journal of a volume whose log is clean.
     ///
     /// # Errors
-    /// Those of [`Journal::open`]; [`Error::Log`] where the log is dirty, or the options do not fit it.
+    /// Those of [`Journal::open`]; [`Error::Log`] if the log is dirty, or the options do not fit it.
     pub fn open(
         superblock: &Superblock,
         data: Arc<dyn Device>,
@@ -146,10 +146,10 @@ impl Log {
         Self::start(superblock, data, external, bounds, hook, options)
     }
 
-    /// Starts the journal of a log that is clean, or everything in which was recovered and is stable at home.
+    /// Starts the journal of a log that is clean, or whose recovery is complete and flushed.
     ///
     /// # Errors
-    /// [`Error::Log`] where the options do not fit the log; those of the device.
+    /// [`Error::Log`] if the options do not fit the log; device errors.
     pub fn start(
         superblock: &Superblock,
         data: Arc<dyn Device>,
@@ -206,10 +206,10 @@ impl Log {
         Ok(log)
     }
 
-    /// Keeps an intent's record in the log until a transaction that [resumes](Transaction::resume) it has answered it:
-    /// one that recovery found unanswered, and for which [`LogBounds::keeping`] made room. To be called before the
-    /// first transaction. Until [`Log::intents_finished`], one thread alone begins transactions, and what the log has
-    /// no space for is an error: it would wait for itself.
+    /// Keeps the record of an unfinished intent, which recovery found, until a transaction that
+    /// [finishes](Transaction::finish_intent) it is stable. [`LogBounds::keeping`] must have included it. Call this before
+    /// the first transaction. Until [`Log::intents_finished`], only one thread begins transactions, and a lack of log space
+    /// is an error: that thread would wait for itself.
     pub fn add_recovered_intent(&self, lsn: Lsn, id: u64) -> RecoveredIntent {
         self.shared.recovering_intents.store(true, Relaxed);
         let adopted = RecoveredIntent::new(id);
@@ -217,31 +217,31 @@ impl Log {
         adopted
     }
 
-    /// All intents that were adopted are answered.
+    /// All recovered intents are finished.
     pub fn intents_finished(&self) {
         self.shared.recovering_intents.store(false, Relaxed);
     }
 
-    /// Begins a transaction: waits for log space. The caller holds no lock that the tail may wait for.
+    /// Begins a transaction; waits for log space. The caller holds no lock that moving the tail may need.
     ///
     /// # Errors
-    /// As [`CommitTarget::begin`].
+    /// See [`CommitTarget::begin`].
     pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
         Transaction::begin_on(self.contexts.local(), reservation)
     }
 
-    /// Where transactions begin.
+    /// The contexts that transactions begin with.
     pub fn contexts(&self) -> &TransactionContexts {
         &self.contexts
     }
 
-    /// The metadata blocks in memory.
+    /// The metadata buffer cache.
     pub fn buffers(&self) -> &Arc<BufferCache> {
         &self.shared.cache
     }
 
-    /// Makes everything stable that was committed so far. It says nothing of what was written past the log, such as the
-    /// contents of files: whoever wrote that flushes the device first.
+    /// Makes all committed changes stable. This does not cover writes outside the log, such as file data: the caller
+    /// flushes the device for those first.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
@@ -249,7 +249,7 @@ impl Log {
         self.force_to(self.shared.cil.progress.current())
     }
 
-    /// Makes everything stable up to and with a checkpoint. Threads that ask at the same time share one push.
+    /// Makes all checkpoints up to and including `checkpoint` stable. Concurrent callers share one push.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
@@ -257,8 +257,8 @@ impl Log {
         self.shared.force_to(checkpoint)
     }
 
-    /// Makes everything stable that was committed so far, and returns when what that freed can be used again: no write
-    /// over it is in flight.
+    /// Makes all committed changes stable and waits until the blocks that they freed can be reused: no metadata write over
+    /// them is in flight.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
@@ -266,27 +266,26 @@ impl Log {
         CommitTarget::flush_busy(&*self.shared)
     }
 
-    /// The same as [`force`](Self::force), and everything that was written past the log, whether a change refers to it
-    /// or not.
+    /// Makes all committed changes and all writes outside the log stable.
     ///
     /// # Errors
-    /// As [`force`](Self::force).
+    /// [`Error::ShutDown`].
     pub fn force_all(&self) -> Result<(), Error> {
         self.force_all_to(self.shared.cil.progress.current())
     }
 
-    /// The same up to a checkpoint: for who knows the last one that [logged](super::ItemCore::logged_in) what must be
-    /// stable. What others changed since is not pushed for it.
+    /// Like [`force_all`](Self::force_all), but only up to `checkpoint`, the last one that
+    /// [logged](super::ItemCore::logged_in) what must be stable. Later changes are not pushed.
     ///
     /// # Errors
-    /// As [`force`](Self::force).
+    /// [`Error::ShutDown`].
     pub fn force_all_to(&self, checkpoint: u64) -> Result<(), Error> {
         self.shared.note_unlogged_write();
         self.force_to(checkpoint)?;
         self.shared.flush_unlogged_writes()
     }
 
-    /// The last checkpoint that is stable.
+    /// The last stable checkpoint.
     pub fn stable(&self) -> u64 {
         self.shared.cil.progress.stable()
     }
@@ -296,12 +295,12 @@ impl Log {
         self.shared.is_shut_down()
     }
 
-    /// Why it was; `None` while it works.
+    /// The cause of the shutdown; `None` before one.
     pub fn shut_down_cause(&self) -> Option<Arc<str>> {
         self.shared.cause()
     }
 
-    /// Writes home everything that the log holds, and waits for it.
+    /// Writes back all metadata that the log holds.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
@@ -310,19 +309,19 @@ impl Log {
         self.shared.push_all()
     }
 
-    /// Returns when all that was committed of one buffer, which nobody changes now, is in its place on the device.
+    /// Writes back all committed changes of one buffer, which no other thread changes meanwhile.
     ///
     /// # Errors
-    /// As [`push_all`](Self::push_all).
+    /// [`Error::ShutDown`].
     pub fn push_buffer(&self, buffer: &Arc<Buffer>) -> Result<(), Error> {
         self.force()?;
         self.shared.push_buffer(buffer)
     }
 
-    /// Writes everything home and marks the log as clean. No transaction is open or will be opened. Ends the threads.
+    /// Writes back all metadata, marks the log clean and ends the threads. No transaction is open or will be opened.
     ///
     /// # Errors
-    /// [`Error::ShutDown`]; the log is then left as it is, for recovery.
+    /// [`Error::ShutDown`]; the log is then left for recovery.
     pub fn unmount(&self) -> Result<(), Error> {
         *self.shared.covering.lock() = false;
         let result = self.empty().and_then(|()| self.write_unmount_record());
@@ -330,21 +329,20 @@ impl Log {
         result
     }
 
-    /// Ends as a power cut would: nothing more is written than what is under way, and recovery finds the rest. What was
-    /// to be written is let go, and with it whatever of that refers to this log. After [`Log::unmount`] nothing is left
-    /// to end.
+    /// Ends like a power cut: only writes already in flight complete, and recovery finds the rest. Drops all items, and with
+    /// them their references to this log. Does nothing after [`Log::unmount`].
     pub fn abandon(&self) {
-        self.shared.shut_down("it was closed");
+        self.shared.shut_down("the log was closed without an unmount");
         self.stop();
         self.shared.cil.forget();
         self.shared.ail.forget();
     }
 
-    /// Writes home until nothing is left to be written. Nobody changes anything meanwhile.
+    /// Writes back until the AIL is empty. No change is made meanwhile.
     fn empty(&self) -> Result<(), Error> {
         self.push_all()?;
         while !self.shared.ail.is_empty() {
-            // What kept its place, though it was logged again, has come to the newer one.
+            // An item that kept its LSN although it was logged again has moved to the newer LSN.
             self.shared.push_all()?;
         }
         Ok(())
@@ -355,7 +353,7 @@ impl Log {
         self.shared.write_iclogs_inline();
         iclogs.drain();
         self.shared.data.flush()?;
-        let mut buffer = iclogs.acquire().map_err(|halt| self.shared.halt(halt))?;
+        let mut buffer = iclogs.acquire().map_err(|shutdown| self.shared.fail(shutdown))?;
         checkpoint_writer::unmount(&mut buffer);
         iclogs.submit(buffer, true, None);
         self.shared.write_iclogs_inline();
@@ -369,17 +367,17 @@ impl Log {
         self.shared.threads.join();
     }
 
-    /// What was done so far.
+    /// The journal's counters.
     pub fn statistics(&self) -> LogStatistics {
         self.shared.statistics()
     }
 
-    /// Bytes of log that are spoken for: reserved, or still needed.
+    /// Bytes of log space in use: reserved, or still needed.
     pub fn used(&self) -> u64 {
         self.shared.grant.head().saturating_sub(self.shared.grant.tail())
     }
 
-    /// Bytes that are reserved and not written: none while no transaction is open and nothing waits to be pushed.
+    /// Bytes reserved and not written: 0 while no transaction is open and nothing waits to be pushed.
     pub fn reserved(&self) -> u64 {
         self.shared.grant.drain_cpu_caches();
         self.shared.grant.head().saturating_sub(self.shared.iclogs.next())
@@ -433,7 +431,7 @@ impl CommitTarget for Log {
 }
 
 impl Drop for Log {
-    /// Without [`Log::unmount`]: what is in flight is still written, nothing else is. Recovery finds the rest.
+    /// Without [`Log::unmount`]: only writes in flight complete, and recovery finds the rest.
     fn drop(&mut self) {
         self.stop();
     }

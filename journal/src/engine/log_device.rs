@@ -1,13 +1,14 @@
-//! The log's blocks as one endless line of bytes that is written around a log_device.
+//! The log device: the log's blocks as an endless sequence of bytes, written around a ring.
 //!
-//! A *position* counts bytes from the start of the lap in which the oldest record lay when the volume was opened. It is
-//! what space is accounted in; a sequence number ([`Lsn`]) is what stands on disk for the position of a record.
+//! A *position* counts bytes from the start of the cycle that contained the oldest record when the volume was opened.
+//! Log space is accounted in positions. An [`Lsn`] is the position of a record as it is stored on disk.
 //!
 //! # Invariants
-//! Records lie at multiples of [`BLOCK_BYTES`], and nobody writes behind the tail's position plus the ring's length.
+//! Records lie at multiples of [`BLOCK_BYTES`], and nothing is written at or behind the tail's position plus the length
+//! of the ring.
 //!
 //! # Locking
-//! None: nothing changes after opening.
+//! None: it does not change after opening.
 
 use std::sync::Arc;
 
@@ -25,23 +26,22 @@ use crate::area::{LogArea, SCAN_BLOCKS};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Where records go.
+/// The blocks of a running log.
 #[derive(Debug)]
 pub struct LogDevice {
     device: Arc<dyn Device>,
-    /// First byte of the log on its device.
+    /// Offset of the log on its device, in bytes.
     start: u64,
     blocks: u32,
-    /// The cycle of position 0.
+    /// Cycle of position 0.
     first_cycle: u32,
 }
 
 impl LogDevice {
-    /// The log of a volume whose next record goes to `head`, and whose records from `needed` on, up to a lap before,
-    /// are still needed.
+    /// The log of a volume that continues at `bounds.head`, and whose records from `bounds.needed` on are still needed.
     ///
     /// # Errors
-    /// Those of [`LogArea::new`], and [`Error::Log`] where `head` is no place in the log.
+    /// Those of [`LogArea::new`], and [`Error::Log`] if the head lies outside the log.
     pub fn new(
         geometry: &Geometry,
         data: &Arc<dyn Device>,
@@ -66,24 +66,24 @@ impl LogDevice {
         Ok(Self { device, start, blocks, first_cycle: needed.cycle().clamp(1, head.cycle()) })
     }
 
-    /// Bytes of the log_device.
+    /// Length of the ring in bytes.
     pub fn bytes(&self) -> u64 {
         u64::from(self.blocks) * BLOCK
     }
 
-    /// What stands on disk for a position.
+    /// LSN of a position.
     pub fn lsn(&self, position: u64) -> Lsn {
         let block = position / BLOCK;
         let (lap, block) = (block / u64::from(self.blocks), block % u64::from(self.blocks));
         let first = u64::from(self.first_cycle);
         let magic = u64::from(MAGIC);
         let cycle = first + lap;
-        // The one cycle that would look like a header is left out.
+        // The one cycle number that looks like a record header is skipped.
         let cycle = if first < magic && cycle >= magic { cycle + 1 } else { cycle };
         Lsn::new(cycle as u32, block as u32)
     }
 
-    /// The position of what [`lsn`](Self::lsn) gave; 0 for anything that was written before the volume was opened.
+    /// Position of an LSN; 0 for a record written before the cycle of position 0.
     pub fn position(&self, lsn: Lsn) -> u64 {
         let (first, cycle, magic) = (self.first_cycle, lsn.cycle(), MAGIC);
         let skipped = u32::from(first < magic && cycle > magic);
@@ -95,21 +95,21 @@ impl LogDevice {
         }
     }
 
-    /// How many blocks lie from the head up to a tail of the lap before; all, where they are the same.
+    /// Blocks from the head to a tail in the previous cycle; the whole ring if they are equal.
     pub fn room(&self, head: Lsn, tail: Lsn) -> u32 {
         let room = (tail.block() % self.blocks + self.blocks - head.block()) % self.blocks;
         if room == 0 { self.blocks } else { room }
     }
 
-    /// How many blocks lie from a position up to the physical end.
+    /// Blocks from a position to the physical end of the log.
     pub fn blocks_to_end(&self, position: u64) -> u32 {
         self.blocks - self.lsn(position).block()
     }
 
-    /// Writes whole blocks at a position, across the physical end.
+    /// Writes whole blocks at a position, around the physical end.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The device's.
     pub fn write(&self, position: u64, bytes: &[u8], how: Durability) -> Result<(), Shutdown> {
         let at = position % self.bytes();
         let to_end = usize::try_from(self.bytes() - at).unwrap_or(usize::MAX);
@@ -121,25 +121,23 @@ impl LogDevice {
         Ok(())
     }
 
-    /// Makes all records that were written stable.
+    /// Makes all written records stable.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The device's.
     pub fn flush(&self) -> Result<(), Shutdown> {
         Ok(self.device.flush()?)
     }
 
-    /// Overwrites what records that a power cut tore may have left ahead of the head: their blocks would carry the
-    /// cycle of those that will be written there, and could later be taken for them. At most `room` blocks are: up to
-    /// the tail of a log that was recovered, which would be recovered once more if the power failed now. Half of the
-    /// log always stays: the last record is in it, and no more can be in flight (see
-    /// [`LogSizes::new`](super::sizes::Sizes::new)).
+    /// Overwrites blocks ahead of the head that torn records of an earlier mount may have left: they carry the cycle of the
+    /// records that will be written there, and could later be mistaken for them. At most `room` blocks are overwritten: up
+    /// to the tail of a recovered log, which would be replayed again after a power cut now. Half of the log always stays:
+    /// it contains the last record, and no more can be in flight (see [`LogSizes::new`](super::sizes::LogSizes::new)).
     ///
-    /// Nothing is written where all of these blocks are as they must be: so after each clean unmount. Whether anything
-    /// was.
+    /// Returns whether anything was written. Nothing is if all blocks carry the right cycle, as after a clean unmount.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The device's.
     pub fn clear_ahead(&self, head: u64, room: u32) -> Result<bool, Shutdown> {
         let ahead = (MAX_IN_FLIGHT * MAX_BLOCKS).min(self.blocks / 2).min(room);
         let position = |n: u32| head + u64::from(n) * BLOCK;
@@ -155,13 +153,12 @@ impl LogDevice {
         Ok(true)
     }
 
-    /// Completes what was interrupted: zeroing, which left an older log behind its first blocks, or a formatting by
-    /// `xfs_repair`, which left the end zero. Records that are written now would not be found behind what is there: the
-    /// cycle must drop once, from the head on up to the physical end. Nothing is written to any other log. This one is
-    /// clean: nothing in it is needed.
+    /// Completes an interrupted formatting: zeroing, which left an older log behind its first blocks, or `xfs_repair`, which
+    /// left the end zero. The head could not be found behind such blocks: the cycle must drop exactly once, at the head.
+    /// Writes nothing to any other log. The log is clean, so nothing in it is needed.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The device's.
     pub fn complete(&self, head: Lsn) -> Result<(), Shutdown> {
         let is_zero = |block: u32| -> Result<bool, Shutdown> {
             let mut bytes = vec![0; BLOCK_BYTES];
@@ -173,7 +170,7 @@ impl LogDevice {
             (false, true) if head.cycle() > 1 => {
                 let mut block = [0; BLOCK_BYTES];
                 block[..4].copy_from_slice(&previous_cycle(head.cycle()).to_be_bytes());
-                // From the end on: what is cut off is a gap behind the head, and can be read.
+                // Backwards from the end: if this is interrupted, the rest is a gap behind the head, which can be read.
                 let mut end = self.blocks;
                 while end > head.block() {
                     let first = end.saturating_sub(STAMP_BLOCKS).max(head.block());
@@ -189,7 +186,7 @@ impl LogDevice {
         Ok(self.device.flush()?)
     }
 
-    /// Of `count` blocks from a position on, the first and the last that do not carry the cycle they should.
+    /// Of `count` blocks at a position, the first and the last that do not carry the expected cycle.
     fn unlike(
         &self,
         from: u64,
@@ -211,7 +208,7 @@ impl LogDevice {
         Ok(found)
     }
 
-    /// Reads whole blocks at a position, across the physical end.
+    /// Reads whole blocks at a position, around the physical end.
     fn read(&self, position: u64, bytes: &mut [u8]) -> Result<(), Shutdown> {
         let at = position % self.bytes();
         let to_end = usize::try_from(self.bytes() - at).unwrap_or(usize::MAX);
@@ -276,7 +273,7 @@ mod tests {
             device.read_at(4096 + u64::from(block) * BLOCK, &mut bytes).unwrap();
             (block_cycle(&bytes).unwrap(), bytes[BLOCK_BYTES - 1])
         };
-        // The head lies at block 1500 of cycle 3: behind it, cycle 2 up to the end, and 3 from the beginning on.
+        // The head is at block 1500 of cycle 3: behind it lies cycle 2 up to the physical end, and before it cycle 3.
         (0..1500).for_each(|block| put(block, 3));
         (1500..blocks).for_each(|block| put(block, 2));
         let head = log_device.position(Lsn::new(3, 1500));
@@ -292,7 +289,7 @@ mod tests {
         assert!(!log_device.clear_ahead(head, 100).unwrap(), "no further than there is room");
     }
 
-    /// Records that were written into a log whose formatting had been interrupted were not found again.
+    /// Records written into a log whose formatting had been interrupted were not found again.
     #[test]
     fn what_was_interrupted_is_completed_and_nothing_else_is_touched() {
         let blocks = 9000u32;

@@ -1,7 +1,7 @@
-//! A target without a journal: for tests of what stands on transactions.
+//! A commit target without a journal, for tests of upper layers.
 //!
-//! A commit is stable at once. Items are written home when [`NoJournal::write_back`] is told to, so that a checker can
-//! look at the device. What a transaction logs is measured against its reservation all the same.
+//! A commit is stable at once. Items are written back by [`NoJournal::write_back`], so that a checker can read the
+//! device. Nevertheless what a transaction logs is compared with its reservation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub struct NoJournal {
     hook: Option<Arc<dyn BusyExtentHook>>,
     next_id: AtomicU64,
     next_checkpoint: AtomicU64,
-    /// The most bytes that one transaction logged.
+    /// Most bytes that one transaction logged.
     most_bytes: AtomicU64,
 }
 
@@ -35,11 +35,11 @@ struct State {
     shut_down: Option<Arc<str>>,
 }
 
-/// Of all commits: there is no log to have another.
+/// LSN of all commits.
 const LSN: Lsn = Lsn::new(1, 1);
 
 impl NoJournal {
-    /// A target that tells `hook` of freed blocks.
+    /// A target that reports freed blocks to `hook`.
     pub fn new(hook: Option<Arc<dyn BusyExtentHook>>) -> Self {
         Self {
             state: Mutex::new(Rank::Ail, State::default()),
@@ -50,12 +50,12 @@ impl NoJournal {
         }
     }
 
-    /// The most bytes that one transaction logged: what a reservation must cover.
+    /// Most bytes that one transaction logged: what a reservation must cover.
     pub fn most_bytes(&self) -> u64 {
         self.most_bytes.load(Ordering::Relaxed)
     }
 
-    /// Writes everything home that was committed; how many items could not be, because somebody holds their locks.
+    /// Writes back all committed changes; returns the number of items that could not be, because their locks are held.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -70,12 +70,12 @@ impl NoJournal {
             }
             match flush {
                 PushResult::Queued => {}
-                // An intent waits for its answer in a log, which there is none of.
+                // An intent waits for its done item in a log, and there is none.
                 PushResult::Clean | PushResult::AwaitingDone => item.core().set_lsn(None),
                 _ => left.push(item),
             }
         }
-        // What was freed may be used at once: nobody writes while this runs.
+        // Freed blocks may be reused at once: nothing else is written meanwhile.
         let (carried, result) = batch.write(LSN, &InflightWrites::default());
         for carried in carried {
             carried.item.core().set_lsn(None);

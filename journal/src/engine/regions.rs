@@ -1,19 +1,18 @@
-//! A log item as the regions that go into the log.
+//! A log item as the regions that are written to the log.
 
 use smallvec::SmallVec;
 
-/// The regions of one item, one after the other in one piece of memory.
+/// The regions of one log item, stored contiguously.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Regions {
     bytes: Vec<u8>,
-    /// Where each region ends.
+    /// End offset of each region.
     ends: SmallVec<[u32; 4]>,
 }
 
 impl Regions {
-    /// Begins anew with regions that end at `ends`, each a multiple of four bytes long, and gives their bytes to be
-    /// written: zeros, or what regions of the same item held there before. Further regions follow, of about `more`
-    /// bytes.
+    /// Starts again with regions that end at `ends`, each a multiple of four bytes long. Returns their bytes for writing:
+    /// zeros, or what earlier regions of the item contained. About `more` bytes of further regions will follow.
     #[inline]
     pub fn begin(&mut self, ends: &[usize], more: usize) -> &mut [u8] {
         debug_assert!(ends.iter().all(|end| end.is_multiple_of(4)));
@@ -31,8 +30,7 @@ impl Regions {
         self.push_with(|bytes| bytes.extend_from_slice(region));
     }
 
-    /// Adds a region that `write` appends. The region is padded with zeros to a multiple of four bytes, which the log
-    /// wants of all of them.
+    /// Adds a region that `write` appends. It is padded with zeros to a multiple of four bytes, as the log requires.
     #[inline]
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
@@ -40,19 +38,19 @@ impl Regions {
         self.ends.push(self.bytes.len() as u32); // items are far smaller than 4 GiB
     }
 
-    /// How many regions there are.
+    /// Number of regions.
     #[inline]
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Bytes of all regions together.
+    /// Bytes of all regions.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes of all regions, one behind the other.
+    /// The bytes of all regions, contiguous.
     #[inline]
     pub fn all(&self) -> &[u8] {
         &self.bytes
@@ -63,7 +61,7 @@ impl Regions {
         self.ends.is_empty()
     }
 
-    /// Gives each region in turn.
+    /// Iterates over the regions.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
         self.ends.iter().map(move |end| {

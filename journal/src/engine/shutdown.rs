@@ -1,15 +1,15 @@
-//! Why the journal cannot go on.
+//! Why the journal stopped.
 
 use std::fmt;
 
 use block::DeviceError;
 
-/// What stops a part of the journal. Whoever meets it shuts the volume down, or finds it shut down.
+/// Why a part of the journal cannot continue. The caller shuts the volume down, if it is not shut down already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// The volume was shut down; the journal knows why.
+    /// The volume is shut down already; the journal knows the cause.
     Already,
-    /// A reason to shut it down.
+    /// The cause of a new shutdown.
     Because(String),
 }
 

@@ -1,6 +1,6 @@
-//! What writing to the log costs beside the data itself.
+//! Log space that a checkpoint takes, including headers and padding.
 //!
-//! A checkpoint begins a record of its own and ends one. So what it takes of the log follows from its data alone:
+//! A checkpoint begins with a new record and ends its last one. So its log space follows from its data alone:
 //!
 //! | part | bytes |
 //! |---|---|
@@ -11,9 +11,8 @@
 //!
 //! # Invariants
 //! For any transactions, [`LogSizes::checkpoint`] of the sum of their bytes is at most the sum of their
-//! [`LogSizes::unit`]s. So if every commit of a checkpoint leaves it what its share of records costs, and one of them
-//! [`LogSizes::fixed`], then the checkpoint fits in what it was left. The checkpoint's exact cost is compared when it
-//! is written.
+//! [`LogSizes::unit`]s. So if every commit of a checkpoint pays for its share of records, and one of them
+//! [`LogSizes::fixed`], the checkpoint fits into its reservation. Its exact cost is checked when it is written.
 
 use format::log::BLOCK_BYTES;
 use format::log::item::RawTransactionHeader;
@@ -23,21 +22,21 @@ use format::ondisk::OnDisk;
 
 use super::error::Error;
 
-/// Start, transaction header and commit of a checkpoint.
+/// Start, transaction header and commit operations of a checkpoint.
 pub const FRAME_BYTES: u64 = (3 * RawOperation::SIZE + RawTransactionHeader::SIZE) as u64;
-/// No operation begins where less than its header and one word of data have room.
+/// No operation begins if less than its header and one word of data fit.
 pub const LEAST_OPERATION: usize = RawOperation::SIZE + 4;
-/// What a record may cost beside its header blocks: the end where no operation fits, and the header of a continuation.
+/// Cost of a record beside its header blocks: an end where no operation fits, and the header of a continuation.
 const SEAM_BYTES: u64 = (LEAST_OPERATION - 1 + RawOperation::SIZE) as u64;
-/// Smallest log buffer.
+/// Size of the smallest iclog.
 const LEAST_BUFFER: u32 = 32 << 10;
 
-/// The sizes of one volume's log.
+/// Sizes of one volume's log, iclogs and records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSizes {
     /// Bytes of the log.
     pub log: u64,
-    /// Bytes of an in-core log buffer: the longest record.
+    /// Bytes of an iclog: the longest record.
     pub buffer: u32,
     /// Bytes of a record's headers.
     pub headers: u32,
@@ -46,11 +45,11 @@ pub struct LogSizes {
 }
 
 impl LogSizes {
-    /// `buffer` as the user asks, or `None` for the usual; `stripe_unit` in bytes, 0 for none.
+    /// `buffer` is the requested size of an iclog, `None` for the default; `stripe_unit` is in bytes, 0 for none.
     ///
     /// # Errors
-    /// [`Error::Log`] where a buffer is no power of two from 32 KiB to 256 KiB or no multiple of the stripe unit,
-    /// or where the log is too small for eight buffers.
+    /// [`Error::Log`] if an iclog is no power of two from 32 KiB to 256 KiB, or no multiple of the stripe unit,
+    /// or if the log is too small for eight iclogs.
     pub fn new(log: u64, stripe_unit: u32, buffer: Option<u32>) -> Result<Self, Error> {
         let invalid = |why: String| Err(Error::log(why));
         let unit = stripe_unit.max(BLOCK_BYTES as u32);
@@ -75,62 +74,62 @@ impl LogSizes {
         Ok(Self { log, buffer, headers, unit })
     }
 
-    /// Bytes of data that a record has room for.
+    /// Bytes of data that fit into a record.
     pub fn room(&self) -> usize {
         (self.buffer - self.headers) as usize
     }
 
-    /// Bytes of a record with so much data.
+    /// Bytes of a record with `data` bytes.
     pub fn record(&self, data: usize) -> usize {
         (self.headers as usize + data).next_multiple_of(self.unit as usize)
     }
 
-    /// What the first commit of a checkpoint leaves to it beside its share of records.
+    /// What the first commit of a checkpoint pays beside its share of records.
     pub fn fixed(&self) -> u64 {
         FRAME_BYTES + u64::from(self.unit)
     }
 
-    /// What each record costs at most beside its data.
+    /// Largest cost of a record beside its data.
     pub fn per_record(&self) -> u64 {
         u64::from(self.headers) + SEAM_BYTES
     }
 
-    /// How many records so much data takes at most, with the frame of a checkpoint.
+    /// Largest number of records for `bytes` of data and the frame of a checkpoint.
     #[inline]
     pub fn records(&self, bytes: u64) -> u64 {
         let (all, room) = (bytes + FRAME_BYTES, self.room() as u64 - SEAM_BYTES);
-        // Most transactions take one, which is told without a division.
+        // Most transactions take one, which needs no division.
         if all <= room { 1 } else { all.div_ceil(room) }
     }
 
-    /// What a transaction that logs at most `bytes`, operation headers included, reserves.
+    /// Reservation of a transaction that logs at most `bytes`, operation headers included.
     pub fn unit(&self, bytes: u64) -> u64 {
         self.with_records(bytes, self.records(bytes))
     }
 
-    /// The same where it is known how many records that takes.
+    /// [`unit`](Self::unit) for a known number of records.
     #[inline]
     pub fn with_records(&self, bytes: u64, records: u64) -> u64 {
         bytes + self.fixed() + records * self.per_record()
     }
 
-    /// What a checkpoint of so many bytes, operation headers included, takes at most.
+    /// Largest log space of a checkpoint of `bytes`, operation headers included.
     pub fn checkpoint(&self, bytes: u64) -> u64 {
         self.unit(bytes)
     }
 
-    /// From how many bytes on a checkpoint is pushed in the background: an eighth of the log, at most 32 MiB.
+    /// Size at which a checkpoint is pushed in the background: an eighth of the log, at most 32 MiB.
     pub fn push_limit(&self) -> u64 {
         (self.log / 8).min(32 << 20)
     }
 
-    /// From how many bytes on commits wait for a push to begin.
+    /// Size at which new changes wait for a push to begin.
     pub fn hard_limit(&self) -> u64 {
         2 * self.push_limit()
     }
 }
 
-/// Bytes that a snapshot of so many regions takes: itself, and the headers of its operations.
+/// Bytes of a log vector with `regions` regions and their operation headers.
 pub fn logged(bytes: usize, regions: usize) -> u64 {
     (bytes + regions * RawOperation::SIZE) as u64
 }

@@ -1,33 +1,33 @@
-//! What the journal has done, in numbers.
+//! Counters of the journal.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counters of one volume's journal since it was opened, and some of its present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStatistics {
-    /// Transactions committed.
+    /// Committed transactions.
     pub commits: u64,
-    /// Checkpoints pushed.
+    /// Pushed checkpoints.
     pub pushes: u64,
-    /// Log forces asked for.
+    /// Log forces.
     pub forces: u64,
-    /// Records written.
+    /// Log records written.
     pub records: u64,
-    /// Bytes of them.
+    /// Bytes of log records written.
     pub bytes: u64,
-    /// Flushes for the log's sake.
+    /// Flushes issued for the log.
     pub flushes: u64,
-    /// Items in the AIL now.
+    /// Items in the AIL.
     pub ail_items: u64,
-    /// Buffers written home.
+    /// Metadata buffers written back.
     pub written_buffers: u64,
     /// How often a thread waited for log space.
     pub space_waits: u64,
-    /// How often a change was held back before it began because the checkpoint was too large.
+    /// How often a transaction waited before it began because the checkpoint was too large.
     pub throttled: u64,
 }
 
-/// Those that nobody else counts.
+/// Counters that no other part keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub forces: AtomicU64,

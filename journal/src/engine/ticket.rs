@@ -1,25 +1,24 @@
-//! What a transaction has reserved of the log, as the journal accounts for it.
+//! Tickets: the log space that a transaction has reserved.
 //!
 //! # Invariants
-//! A ticket never goes below zero: `Ticket::charge` refuses, and the volume is shut down, because what a transaction
-//! logs beyond its reservation might not fit into the log.
+//! A ticket never goes below zero: `Ticket::charge` fails, and the volume is shut down, because what a transaction logs
+//! beyond its reservation might not fit into the log.
 
 use super::commit_target::{LogReservation, Ticket};
 use super::shutdown::Shutdown;
 use super::sizes::LogSizes;
 
-/// What the journal keeps of a ticket beside what is left of it.
+/// The journal's accounting of a ticket.
 #[derive(Debug, Default)]
 pub(super) struct TicketAccount {
-    /// All that one transaction of the chain reserves.
+    /// Reservation of one transaction of the chain.
     pub unit: u64,
-    /// The records that one transaction's bytes may need, of which it pays the headers.
+    /// Records that one transaction's bytes may need, whose headers it pays.
     pub records: u64,
 }
 
-/// Bytes that a transaction logs at most, with the headers of its operations: twelve for each region. A buffer has one
-/// region for each two chunks of 128 bytes at most; an inode four in some hundred bytes; small items of one region are
-/// few.
+/// Adds the headers of operations, twelve bytes for each region. A buffer has at most one region for two chunks of 128
+/// bytes, an inode four in some hundred bytes; small items with one region are few.
 fn with_headers(bytes: u32) -> u64 {
     u64::from(bytes) + u64::from(bytes) / 8 + 1024
 }
@@ -34,17 +33,16 @@ impl Ticket {
         Self { reservation, left: unit, rolls_left: count.max(1) - 1, account }
     }
 
-    /// All that the ticket holds.
+    /// Bytes that the ticket holds.
     pub(super) fn held(&self) -> u64 {
         self.left + u64::from(self.rolls_left) * self.account.unit
     }
 
-    /// Takes `bytes` for the log.
+    /// Takes `bytes` of the current transaction's reservation.
     pub(super) fn charge(&mut self, bytes: u64) -> Result<(), Shutdown> {
         let Some(left) = self.left.checked_sub(bytes) else {
             return Err(Shutdown::Because(format!(
-                "a transaction takes {bytes} bytes of the log and has {} left of the {} that it reserved for {} bytes \
-                 of items",
+                "a transaction takes {bytes} bytes of the log, with {} left of the {} reserved for {} bytes of items (this is a bug)",
                 self.left, self.account.unit, self.reservation.bytes
             )));
         };
@@ -52,7 +50,7 @@ impl Ticket {
         Ok(())
     }
 
-    /// Begins the next transaction of the chain. Gives what the last one left over, and whether a new unit has to be
+    /// Begins the next transaction of the chain. Returns what the last one left over, and whether a new unit must be
     /// reserved.
     pub(super) fn next(&mut self) -> (u64, bool) {
         let over = std::mem::replace(&mut self.left, self.account.unit);

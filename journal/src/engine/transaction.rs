@@ -1,11 +1,11 @@
-//! One change of a volume: what it reads, locks and modifies, and how it ends.
+//! Transactions: what one change reads, locks and modifies, and how it ends.
 //!
 //! # Invariants
 //! - A buffer is locked from the moment it joins until the transaction ends (or rolls, unless it is held).
-//! - Bytes change only through [`JoinedBuffer::bytes_mut`], which notes the chunks; nothing else of a buffer is logged.
-//! - A transaction ends by a commit; or, if it changed nothing, by being dropped. One that changed something and is
+//! - Bytes change only through [`JoinedBuffer`], which records the chunks; nothing else of a buffer is logged.
+//! - A transaction ends with a commit or, if it changed nothing, by being dropped. One that changed something and is
 //!   dropped shuts the volume down.
-//! - One of which a part failed after something had been changed is never committed ([`Transaction::settle`]).
+//! - A transaction in which an operation failed after a modification is never committed ([`Transaction::settle`]).
 //!
 //! # Locking
 //! See `docs/locking.md`. Buffers are unlocked when their changes are in the committed item list, not when they are
@@ -38,16 +38,15 @@ use super::tuning::{MAX_RECYCLED_CAPACITY, USUAL_BUFFERS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferId(u32);
 
-/// Something else than a buffer that a transaction logs and whose lock the caller holds: an inode.
+/// A log item other than a buffer, whose lock the caller holds: an inode.
 pub trait Loggable {
-    /// The item.
+    /// The log item.
     fn item(&self) -> Arc<dyn LogItem>;
     /// Whether it changed since the last commit.
     fn is_dirty(&self) -> bool;
-    /// Logs everything of it that changed and is not stable at home, by
-    /// [`ItemCore::log_regions`](super::item::ItemCore::log_regions).
+    /// Logs all its changes that are not written back, by
     fn log(&mut self, at: CommitPosition) -> VectorGrowth;
-    /// The same as what it is: deferred operations find what they work on among all that is locked.
+    /// For downcasting: deferred operations look for their inode among the locked items.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -58,25 +57,25 @@ thread_local! {
 /// One change of a volume. See the module.
 pub struct Transaction {
     base: Arc<TransactionContext>,
-    /// In memory that the thread's next transaction begins with.
+    /// Recycled: the thread's next transaction reuses the memory.
     pub(super) work: Recycled<TransactionState>,
 }
 
-/// What a transaction has done so far.
+/// The state of a transaction.
 #[derive(Default)]
 pub(super) struct TransactionState {
     ticket: Option<Ticket>,
-    /// One that was unlocked early leaves its place empty.
+    /// `None` for a buffer that was released early.
     buffers: Vec<Option<JoinedBuffer>>,
     items: Vec<OneShotItem>,
     busy: Vec<BusyExtent>,
     pub(super) deferred: Vec<Box<dyn DeferredOperation>>,
     pub(super) resumed: Vec<PendingOperations>,
-    /// How often buffers were let go that the caller has not named.
+    /// Incremented when buffers are released that the caller has not named.
     epoch: u32,
-    /// An earlier transaction of the chain was committed: what follows must be committed too.
+    /// An earlier transaction of the chain was committed: the rest must be committed too.
     pub(super) rolled: bool,
-    /// A part of the change failed half way: nothing of it may be committed.
+    /// An operation failed after a modification: nothing may be committed.
     failed: bool,
 }
 
@@ -105,10 +104,10 @@ impl Recycle for TransactionState {
 }
 
 impl Transaction {
-    /// Begins a change: waits for log space.
+    /// Begins a transaction; waits for log space.
     ///
     /// # Errors
-    /// As [`CommitTarget::begin`].
+    /// See [`CommitTarget::begin`].
     pub fn begin(
         target: &Arc<dyn CommitTarget>,
         cache: &Arc<BufferCache>,
@@ -117,17 +116,17 @@ impl Transaction {
         Self::begin_on(&TransactionContext::new(target, cache), reservation)
     }
 
-    /// The same without an allocation, and without a reference count that all CPUs share: see
-    /// [`TransactionContexts`](super::commit_target::Bases).
+    /// Begins a transaction without an allocation, and without a reference count shared by all CPUs: see
+    /// [`TransactionContexts`](super::commit_target::TransactionContexts).
     ///
     /// # Errors
-    /// As [`CommitTarget::begin`].
+    /// See [`CommitTarget::begin`].
     pub fn begin_on(base: &Arc<TransactionContext>, reservation: LogReservation) -> Result<Self, Error> {
         let ticket = base.target.begin(reservation)?;
         Ok(Self::with(Arc::clone(base), Some(ticket)))
     }
 
-    /// A change whose log space is reserved already.
+    /// A transaction whose log space is already reserved.
     pub(super) fn with(base: Arc<TransactionContext>, ticket: Option<Ticket>) -> Self {
         let mut work = Recycled::<TransactionState>::new();
         if work.buffers.capacity() == 0 {
@@ -137,17 +136,17 @@ impl Transaction {
         Self { base, work }
     }
 
-    /// A context for looking only: it holds no log space, and what is changed in it shuts the volume down.
+    /// A read-only transaction: it reserves no log space, and a modification shuts the volume down.
     pub fn reader(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Self {
         Self::reader_on(&TransactionContext::new(target, cache))
     }
 
-    /// The same on a CPU's base.
+    /// A read-only transaction with a CPU's context.
     pub fn reader_on(base: &Arc<TransactionContext>) -> Self {
         Self::with(Arc::clone(base), None)
     }
 
-    /// Locks and joins a buffer; reads it if it was not in memory, and verifies what was read.
+    /// Locks a buffer and joins it; reads and verifies it if it is not in memory.
     ///
     /// # Errors
     /// [`Error::Device`], [`Error::Damaged`].
@@ -166,10 +165,10 @@ impl Transaction {
         self.join(guard)
     }
 
-    /// The same if nobody else holds the lock.
+    /// Like [`read`](Self::read), but returns `None` if another thread holds the lock.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     pub fn try_read(
         &mut self,
         at: impl Into<BufferExtents>,
@@ -184,10 +183,10 @@ impl Transaction {
         guard.map(|guard| self.join(guard)).transpose()
     }
 
-    /// Locks and joins the buffer of a block that was just allocated: all zeros, whatever lay there.
+    /// Locks and joins the buffer of a newly allocated block: all zeros, whatever the block contains.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the cache has a buffer of another length at this address that is in use.
+    /// [`Error::Damaged`] if the cache has a buffer of another length in use at this address.
     #[track_caller]
     pub fn fresh(&mut self, at: impl Into<BufferExtents>, rank: Rank) -> Result<BufferId, Error> {
         let at = at.into();
@@ -210,21 +209,21 @@ impl Transaction {
         Ok(id)
     }
 
-    /// Makes the cache forget a buffer of another shape whose block was freed, and is about to be another's.
+    /// Drops a buffer of other extents whose block was freed and now gets a new owner.
     fn drop_stale_buffer(&self, at: &BufferExtents) -> Result<(), Error> {
         if !self.base.cache.drop_stale(at) {
             self.base.target.force()?;
-            // It is in use where it is still pinned: locking it says so.
+            // If it is still pinned it is in use: locking it reports that.
             let _ = self.base.cache.drop_stale(at);
         }
         Ok(())
     }
 
-    /// Locks and joins a buffer that the caller has had before, without a look into the cache. `None` where it is not
-    /// the block's any more, or holds nothing: then [`read`](Self::read) finds what does.
+    /// Locks and joins a buffer that the caller used before, without a cache lookup. Returns `None` if it is no longer the
+    /// block's buffer, or has no contents: then call [`read`](Self::read).
     pub fn rejoin(&mut self, buffer: Arc<Buffer>) -> Option<BufferId> {
         buffer.touch();
-        // One that this transaction has joined is locked, and nearly all others are free.
+        // If this transaction has joined it, it is locked; nearly all others are free.
         let guard = match buffer.try_into_lock() {
             Ok(guard) => guard,
             Err(buffer) => {
@@ -252,17 +251,17 @@ impl Transaction {
     }
 
     fn join(&mut self, guard: BufferGuard) -> Result<BufferId, Error> {
-        // A change that was given up half way has shut the volume down before it let go of what it had changed: nobody
-        // must take that for damage.
+        // A failed transaction shuts the volume down before it unlocks what it changed: its changes must not be reported as
+        // damage.
         self.base.target.check()?;
         self.work.buffers.push(Some(JoinedBuffer::new(guard)));
         Ok(BufferId(self.work.buffers.len() as u32 - 1))
     }
 
-    /// A joined buffer, to look at or to change.
+    /// A joined buffer, for reading or changing.
     ///
     /// # Panics
-    /// Where it was released: a handle must not be kept past that.
+    /// If the buffer was released: its handle must not be used after that.
     #[inline]
     #[track_caller]
     pub fn buffer_mut(&mut self, id: BufferId) -> &mut JoinedBuffer {
@@ -275,7 +274,7 @@ impl Transaction {
     /// The bytes of a joined buffer.
     ///
     /// # Panics
-    /// As [`edit`](Self::edit).
+    /// If the buffer was released.
     #[inline]
     #[track_caller]
     pub fn bytes(&self, id: BufferId) -> &[u8] {
@@ -285,10 +284,10 @@ impl Transaction {
         }
     }
 
-    /// A joined buffer itself.
+    /// The buffer itself.
     ///
     /// # Panics
-    /// As [`edit`](Self::edit).
+    /// If it was released.
     #[inline]
     #[track_caller]
     pub fn buffer(&self, id: BufferId) -> &Arc<Buffer> {
@@ -301,7 +300,7 @@ impl Transaction {
     /// The bytes of `range` in a joined buffer, to be changed and logged.
     ///
     /// # Panics
-    /// As [`edit`](Self::edit) and [`JoinedBuffer::bytes_mut`].
+    /// If the buffer was released, or the range lies outside it.
     #[inline]
     #[track_caller]
     pub fn bytes_mut(&mut self, id: BufferId, range: Range<usize>) -> &mut [u8] {
@@ -311,7 +310,7 @@ impl Transaction {
     /// Two joined buffers at once.
     ///
     /// # Panics
-    /// As [`edit`](Self::edit), and where both are the same.
+    /// If one was released, or both are the same.
     #[track_caller]
     pub fn pair(&mut self, first: BufferId, second: BufferId) -> (&mut JoinedBuffer, &mut JoinedBuffer) {
         match self.work.buffers.get_disjoint_mut([first.0 as usize, second.0 as usize]) {
@@ -320,23 +319,23 @@ impl Transaction {
         }
     }
 
-    /// The block was freed: the log tells recovery to replay nothing into it, and the buffer is not written.
+    /// The block is freed: recovery must not replay earlier changes of it, and the buffer is not written back.
     pub fn invalidate(&mut self, id: BufferId) {
         self.buffer_mut(id).invalidate();
     }
 
-    /// The buffer's bytes are not logged, but written home before the log passes this transaction: for blocks that
-    /// another item can make again.
+    /// The buffer is not logged, but written back before the log's tail passes this transaction: for blocks that another log
+    /// item can recreate.
     pub fn ordered(&mut self, id: BufferId) {
         self.buffer_mut(id).order();
     }
 
-    /// The buffer holds inodes: only their unlinked links are logged.
+    /// The buffer contains inodes: only their unlinked-list pointers are logged.
     pub fn inode_buffer(&mut self, id: BufferId) {
         self.buffer_mut(id).guard.inodes = true;
     }
 
-    /// Unlocks a buffer that this transaction did not change; otherwise nothing happens.
+    /// Unlocks a buffer if this transaction did not change it.
     pub fn release(&mut self, id: BufferId) {
         if let Some(place) = self.work.buffers.get_mut(id.0 as usize)
             && place.as_ref().is_some_and(|edit| !edit.is_dirty())
@@ -345,8 +344,8 @@ impl Transaction {
         }
     }
 
-    /// The same for every buffer that was joined from `first` on, up to `end` where it is given. Their handles must
-    /// then not be used.
+    /// Unlocks the unchanged buffers that joined from `first` on, up to `end` if given. Their handles must not be used after
+    /// that.
     pub fn release_joined(&mut self, first: BufferId, end: Option<BufferId>) {
         let joined = self.work.buffers.iter_mut().take(end.map_or(usize::MAX, |end| end.0 as usize));
         for place in joined.skip(first.0 as usize) {
@@ -356,7 +355,7 @@ impl Transaction {
         }
     }
 
-    /// Unlocks every buffer that this transaction did not change, so that locks of lower ranks may be waited for.
+    /// Unlocks all unchanged buffers, so that the thread may wait for locks of lower ranks.
     pub fn release_clean(&mut self) {
         self.work.epoch += 1;
         for place in &mut self.work.buffers {
@@ -366,24 +365,24 @@ impl Transaction {
         }
     }
 
-    /// Changes when buffers were let go that the caller has not named: by [`roll`](Self::roll) and
-    /// [`release_clean`](Self::release_clean). Handles from before must then not be used.
+    /// Changes when buffers are released that the caller has not named: by [`roll`](Self::roll) and
+    /// [`release_clean`](Self::release_clean). Earlier handles must not be used after that.
     pub fn epoch(&self) -> u32 {
         self.work.epoch
     }
 
-    /// The buffer stays locked and joined when the transaction rolls.
+    /// Keeps the buffer locked and joined when the transaction rolls.
     pub fn hold(&mut self, id: BufferId) {
         self.buffer_mut(id).held = true;
     }
 
-    /// Ends [`hold`](Self::hold): the next roll unlocks the buffer.
+    /// Reverts [`hold`](Self::hold): the next roll unlocks the buffer.
     pub fn unhold(&mut self, id: BufferId) {
         self.buffer_mut(id).held = false;
     }
 
-    /// Writes a block that is not logged (a value of an extended attribute) to its place at once: it is stable before
-    /// this transaction is. The block was allocated as one for data, and nothing refers to it yet.
+    /// Writes an unlogged block (an extended attribute's value) to its place at once; it is stable before this transaction.
+    /// The block was allocated like a data block, and nothing refers to it yet.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -396,32 +395,32 @@ impl Transaction {
         Ok(())
     }
 
-    /// How many buffers are joined: what the change has touched so far.
+    /// Number of joined buffers.
     pub fn buffers(&self) -> usize {
         self.work.buffers.iter().flatten().count()
     }
 
-    /// Logs an item that has no lock of its own, once.
+    /// Logs an item that has no lock and is logged once.
     pub fn log_item(&mut self, item: Arc<dyn LogItem>, regions: Regions) {
         self.work.items.push(OneShotItem { item, regions: Some(regions) });
     }
 
-    /// Blocks were freed that must not be used again before this is stable.
+    /// Records freed blocks, which must not be reused before this transaction is stable.
     pub fn busy(&mut self, extent: BusyExtent) {
         self.work.busy.push(extent);
     }
 
-    /// To be done after this transaction, in one of its own, even if the machine stops in between.
+    /// Adds an operation that is done in a later transaction of the chain, even if the machine stops in between.
     pub fn defer(&mut self, operation: Box<dyn DeferredOperation>) {
         self.work.deferred.push(operation);
     }
 
-    /// To be done at the commit, as an intent asks that is in the log already; its done item goes with it.
+    /// Does the operations of a recovered intent at the commit, and logs its done item with them.
     pub fn finish_intent(&mut self, intent: RecoveredIntent, operations: Vec<Box<dyn DeferredOperation>>) {
         self.work.resumed.push(intent.group(operations));
     }
 
-    /// What an intent asks for that is in the log already was done in this transaction: its done item goes with it.
+    /// Logs the done item of a recovered intent whose work is part of this transaction.
     pub fn log_done(&mut self, intent: RecoveredIntent, done: ItemType) {
         intent.done(self, done);
     }
@@ -435,12 +434,11 @@ impl Transaction {
         !self.work.items.is_empty() || self.work.buffers.iter().flatten().any(JoinedBuffer::is_dirty)
     }
 
-    /// Ends a part of the change that worked on what is `locked`, and passes its outcome on. Where it failed and
-    /// something has been changed, the change is over: no commit takes it any more, and it shuts the volume down when
-    /// it is dropped.
+    /// Passes on the result of an operation on `locked`. If it failed after a modification, the transaction is marked as
+    /// failed: it cannot be committed, and shuts the volume down when it is dropped.
     ///
     /// # Errors
-    /// That of the part.
+    /// That of the operation.
     pub fn settle<T, E>(&mut self, part: Result<T, E>, locked: &dyn Loggable) -> Result<T, E> {
         if part.is_err() && (self.is_dirty() || locked.is_dirty() || !self.work.deferred.is_empty()) {
             self.work.failed = true;
@@ -453,10 +451,10 @@ impl Transaction {
         self.is_dirty() || !self.work.busy.is_empty() || locked.iter().any(|locked| locked.is_dirty())
     }
 
-    /// Commits what there is and goes on as the next transaction of the chain. Buffers that are not held are unlocked.
+    /// Commits all changes and continues as the next transaction of the chain. Unlocks buffers that are not held.
     ///
-    /// What stays locked is logged again where the next transaction may have to wait for log space: so that it is not
-    /// what keeps the log's tail where it is.
+    /// If the next transaction may have to wait for log space, what stays locked is logged again, so that it does not hold
+    /// the log's tail back.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
@@ -477,11 +475,11 @@ impl Transaction {
         }
     }
 
-    /// Commits the change, with everything that was deferred. What `locked` changed is part of it; the caller keeps
+    /// Commits the transaction with all deferred operations. Changes of the `locked` items are part of it; the caller keeps
     /// these locks until this returns.
     ///
     /// # Errors
-    /// [`Error::ShutDown`], and what deferred operations met: the volume is then shut down, too.
+    /// [`Error::ShutDown`], and errors of deferred operations, after which the volume is shut down too.
     pub fn commit(mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
         let done = defer::finish(&mut self, locked).and_then(|()| self.write_out(locked, false));
         match &done {
@@ -499,21 +497,21 @@ impl Transaction {
         self.work.ticket.as_ref().is_some_and(|ticket| ticket.rolls_left == 0)
     }
 
-    /// Whether a record at `lsn` lies so near to the tail that whoever may wait for log space should not need it.
+    /// Whether `lsn` is so near to the tail that a transaction that may wait for log space should not depend on it.
     pub(super) fn is_near_tail(&self, lsn: Lsn) -> bool {
         self.base.target.is_near_tail(lsn)
     }
 
-    /// Refuses to commit what failed half way.
+    /// Refuses to commit a failed transaction.
     fn expect_whole(&self) -> Result<(), Error> {
-        debug_assert!(!self.work.failed, "a change that failed half way was to be committed");
+        debug_assert!(!self.work.failed, "a failed transaction must not be committed");
         if !self.work.failed {
             return Ok(());
         }
-        Err(Error::ShutDown { cause: "a change failed half way".into() })
+        Err(Error::ShutDown { cause: "a transaction failed after a modification".into() })
     }
 
-    /// Commits; `again`: what stays locked too, though it did not change, if the log still needs an older record of it.
+    /// Commits. With `again`, unchanged items that stay locked are logged too if the log still needs their older record.
     fn write_out(&mut self, locked: &mut [&mut dyn Loggable], again: bool) -> Result<(), Error> {
         self.expect_whole()?;
         let TransactionState { ticket, items, buffers, busy, .. } = &mut *self.work;
@@ -534,7 +532,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if (self.work.rolled && !self.work.deferred.is_empty()) || self.is_dirty() {
-            self.base.target.shut_down("a change was given up half way");
+            self.base.target.shut_down("a transaction was dropped after a modification");
         }
         self.work.buffers.clear();
         if let Some(ticket) = self.work.ticket.take() {

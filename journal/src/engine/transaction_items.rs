@@ -1,4 +1,4 @@
-//! What one transaction commits: its items, visited where they lie, once.
+//! The log items that one transaction commits.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::joined_buffer::JoinedBuffer;
 use super::regions::Regions;
 use super::transaction::Loggable;
 
-/// A lockless item that is logged once and has no home of its own.
+/// An item without a lock that is logged once and not written back.
 #[derive(Debug)]
 pub(super) struct OneShotItem {
     pub item: Arc<dyn LogItem>,
@@ -26,7 +26,7 @@ impl CommitItem for OneShotItem {
     }
 }
 
-/// A [`Loggable`] as one of the items of a commit.
+/// A [`Loggable`] as an item of a commit.
 struct LoggableItem<'a>(&'a mut dyn Loggable);
 
 impl CommitItem for LoggableItem<'_> {
@@ -39,14 +39,14 @@ impl CommitItem for LoggableItem<'_> {
     }
 }
 
-/// The items of a transaction, and what else goes with it.
+/// The items of a transaction, and the blocks that it freed.
 pub struct TransactionItems<'a, 'b> {
     pub(super) items: &'a mut [OneShotItem],
     pub(super) buffers: &'a mut [Option<JoinedBuffer>],
     pub(super) locked: &'a mut [&'b mut dyn Loggable],
-    /// What stays locked goes along too, though it did not change, if the log still needs an older record of it.
+    /// Unchanged items that stay locked are logged too if the log still needs an older record of them.
     pub(super) again: bool,
-    /// Blocks that it freed; taken out by the target.
+    /// Blocks that it freed; taken by the target.
     pub busy: &'a mut Vec<BusyExtent>,
 }
 
@@ -60,7 +60,7 @@ impl TransactionItems<'_, '_> {
             && !self.locked.iter().any(|locked| is_locked_part(&**locked, again))
     }
 
-    /// Visits the items in the order in which the log should hold them.
+    /// Visits the items in log order.
     #[inline]
     pub fn for_each(&mut self, mut visit: impl FnMut(&mut dyn CommitItem)) {
         let again = self.again;

@@ -1,13 +1,12 @@
-//! Writing buffers to their place, many at once, in the order of the disk.
+//! Metadata writeback: writing buffers to their place, many at once, in disk order.
 //!
 //! # Invariants
-//! - A buffer is taken only if it is not pinned: every change in it is in the stable log. Its lock is tried, never
-//!   waited for, and held from the moment it is taken until its bytes are copied, so that several items (the inodes of
-//!   one cluster) bring their changes into the same write.
-//! - A transaction that wants the buffer waits for the copy, not for the device. What the device still has is known to
-//!   [`InflightWrites`], so that nobody uses the blocks for something else meanwhile.
-//! - One batch is written at a time: whoever writes batches sees to that. So writes of one block never overtake each
-//!   other.
+//! - A buffer is queued only if it is not pinned: all its changes are in the stable log. Its lock is tried, never waited
+//!   for, and held from then until its bytes are copied, so that several items (the inodes of one cluster) put their
+//!   changes into the same write.
+//! - A transaction that needs the buffer waits for the copy, not for the device. [`InflightWrites`] knows the writes in
+//!   flight, so that their blocks are not reused meanwhile.
+//! - One batch is written at a time: the caller ensures that. So writes of one block never overtake each other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,66 +21,66 @@ use super::inflight_writes::InflightWrites;
 use super::item::LogItem;
 use super::tuning::{FIRST_RETRY_PAUSE, WRITE_ATTEMPTS};
 
-/// What became of an item that should be written home.
+/// Result of pushing an item to writeback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushResult {
-    /// Its changes are in the batch.
+    /// Its changes are in the queue.
     Queued,
-    /// It waits for the log: force that, and come again.
+    /// It waits for the log: force that and try again.
     Pinned,
-    /// Somebody holds a lock: come again.
+    /// A lock is held by another thread: try again.
     Locked,
-    /// There is nothing to be written: it can leave the active item list.
+    /// There is nothing to write: it can leave the AIL.
     Clean,
-    /// It leaves the list by other ways: an intent waits for its done item.
+    /// It leaves the AIL by other means: an intent waits for its done item.
     AwaitingDone,
-    /// Its place on the disk was not read: [`LogItem::read_buffer`], and come again.
+    /// Its buffer was not read: call [`LogItem::read_buffer`] and try again.
     NotRead,
 }
 
-/// An item that a batch carries, and its place in the active item list when it was taken.
+/// An item with changes in the queue, and its LSN at that time.
 #[derive(Debug)]
 pub struct QueuedItem {
-    /// The item.
+    /// The log item.
     pub item: Arc<dyn LogItem>,
-    /// Where it was; if it has moved since, it was changed again and stays in the list.
+    /// If its LSN has changed since, it was logged again and stays in the AIL.
     pub lsn: Option<Lsn>,
 }
 
-/// Buffers that are written home together.
+/// Buffers that are written back together (delwri queue in Linux).
 #[derive(Default)]
 pub struct DelwriQueue<'a> {
     guards: Vec<BufferGuard>,
     index: HashMap<Daddr, usize, FxBuildHasher>,
     carried: Vec<QueuedItem>,
-    /// The buffer that was asked for last: inodes of one cluster come one behind the other.
+    /// The buffer of the last lookup: inodes of one cluster usually come in a row.
     last: Option<(Daddr, usize)>,
     device: Option<&'a dyn Device>,
 }
 
 impl<'a> DelwriQueue<'a> {
-    /// An empty batch for `device`.
+    /// An empty queue for `device`.
     pub fn new(device: &'a dyn Device) -> Self {
         Self { device: Some(device), ..Self::default() }
     }
 
-    /// Whether it holds nothing.
+    /// Whether it contains no buffer.
     pub fn is_empty(&self) -> bool {
         self.guards.is_empty()
     }
 
-    /// How many buffers it holds.
+    /// Number of buffers.
     pub fn len(&self) -> usize {
         self.guards.len()
     }
 
-    /// Takes a buffer whose bytes are as they must be written; `item` is what asked for it.
+    /// Queues a buffer whose bytes are ready to be written; `item` is the log item that is pushed.
     pub fn add(&mut self, buffer: &Arc<Buffer>, item: Arc<dyn LogItem>) -> PushResult {
         self.edit(buffer, item, |_| true)
     }
 
-    /// Takes a buffer and lets `edit` bring the changes of `item` into its bytes first. Where `edit` says `false`, it
-    /// changed nothing and there was nothing to write.
+    /// Queues a buffer after `edit` has put the changes of `item` into its bytes. If `edit` returns `false`, it changed
+    /// nothing and there is nothing to write.
     pub fn edit(
         &mut self,
         buffer: &Arc<Buffer>,
@@ -90,7 +89,7 @@ impl<'a> DelwriQueue<'a> {
     ) -> PushResult {
         let for_itself = std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer));
         let at = match self.position(buffer.daddr()) {
-            // Its successor was taken: so it was dropped, as in `take`.
+            // The buffer's successor is queued: so this one was dropped, as in `take`.
             Some(at) if for_itself && !self.has(at, buffer) => return PushResult::Clean,
             Some(at) => at,
             None => match self.take(buffer, for_itself) {
@@ -98,11 +97,11 @@ impl<'a> DelwriQueue<'a> {
                 Err(flush) => return flush,
             },
         };
-        // The buffer itself was carried when it was taken.
+        // The buffer itself became a queued item in `take`.
         self.edit_at(at, (!for_itself).then_some(item), edit)
     }
 
-    /// The same for another item's buffer at an address, if the batch has it.
+    /// Puts an item's changes into the buffer at an address, if that is queued already.
     #[inline]
     pub fn add_to_queued(
         &mut self,
@@ -140,32 +139,32 @@ impl<'a> DelwriQueue<'a> {
             return PushResult::Clean;
         }
         if let Some(item) = item {
-            // Only inodes lie in others' buffers; each has a checksum of its own, and the whole has none.
+            // Only inodes lie in other items' buffers; each has a checksum of its own, and the buffer has none.
             guard.inodes = true;
             self.carried.push(QueuedItem { lsn: item.core().lsn(), item });
         }
         PushResult::Queued
     }
 
-    /// Takes a buffer; `for_itself`: what asks is no inode in it.
+    /// Locks and queues a buffer. `for_itself`: the pushed item is the buffer, not an inode in it.
     fn take(&mut self, buffer: &Arc<Buffer>, for_itself: bool) -> Result<usize, PushResult> {
         let mut guard = buffer.try_lock().ok_or(PushResult::Locked)?;
         settle(&mut guard);
-        // Under the lock nobody can pin it. One that was freed may be forgotten, with the inodes in it, only when the
-        // log tells so: else the log could pass changes that recovery needs until then.
+        // Under the lock it cannot be pinned. A freed buffer, with the inodes in it, may be forgotten only when the freeing is
+        // in the stable log: otherwise the tail could pass changes that recovery needs until then.
         if buffer.core().is_pinned() {
             return Err(PushResult::Pinned);
         }
         match guard.state() {
-            // Nothing of it changed: it was freed, and holds what somebody read or wrote past the log since.
+            // Unchanged: it was freed, and contains what was read or written outside the log since.
             State::Valid if for_itself && !guard.is_dirty() => return Err(PushResult::Clean),
             State::Valid => {}
             State::Stale => return Err(PushResult::Clean),
-            // It was dropped between two steps of a checkpoint that became stable, as it had nothing to be written.
+            // It was dropped between two steps of a checkpoint that became stable, as it had nothing to write.
             State::Gone if for_itself => return Err(PushResult::Clean),
-            // Its successor has to be asked for.
+            // Its successor must be looked up.
             State::Gone => return Err(PushResult::Locked),
-            // Its contents were given up before they reached the disk.
+            // Its contents were dropped before they reached the disk.
             State::Empty if for_itself => return Err(PushResult::Clean),
             State::Empty => return Err(PushResult::NotRead),
         }
@@ -177,10 +176,11 @@ impl<'a> DelwriQueue<'a> {
         Ok(at)
     }
 
-    /// Copies all buffers, unlocks them, and writes the copies in the order of the disk, with neighbours in one write.
-    /// `stamp` is the LSN for buffers that are in no list themselves. Gives what was carried, to be told about its end.
+    /// Copies all buffers, unlocks them, and writes the copies in disk order, adjacent ones in one write. `stamp` is the LSN
+    /// of buffers that are not in the AIL themselves. Returns the queued items, whose [`LogItem::write_done`] the caller
+    /// calls.
     ///
-    /// The caller [ends](InFlight::end) what is in flight when all that was carried knows of it.
+    /// After that the caller ends the batch in `in_flight`.
     pub fn write(
         mut self,
         stamp: Lsn,
@@ -189,7 +189,7 @@ impl<'a> DelwriQueue<'a> {
         self.guards.sort_unstable_by_key(|guard| guard.owner().daddr());
         let ranges = self.ranges();
         in_flight.begin(ascending(&ranges));
-        // All in one piece, so that nothing is copied twice.
+        // Contiguous, so that nothing is copied twice.
         let bytes = self.guards.iter().map(|guard| guard.bytes().len()).sum();
         let mut copy: Vec<u8> = Vec::with_capacity(bytes);
         for mut guard in self.guards.drain(..) {
@@ -209,7 +209,7 @@ impl<'a> DelwriQueue<'a> {
         (self.carried, result)
     }
 
-    /// Where the bytes of all buffers go, one behind the other; neighbours are one range.
+    /// The byte ranges of all buffers in queue order; adjacent ones are merged.
     fn ranges(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for segment in self.guards.iter().flat_map(|guard| guard.owner().segments().iter()) {
@@ -224,19 +224,19 @@ impl<'a> DelwriQueue<'a> {
     }
 }
 
-/// The same ranges ascending: those of a directory block in several pieces can lie anywhere.
+/// The ranges in ascending order: the extents of a directory block can lie anywhere.
 fn ascending(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut ranges = ranges.to_vec();
     ranges.sort_unstable_by_key(|range| range.start);
     ranges
 }
 
-/// Writes all runs as one batch; where that fails, each alone and with patience.
+/// Writes all runs as one batch; if that fails, each alone with retries.
 fn write_runs(device: &dyn Device, runs: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
     device.write_many(runs).or_else(|_| runs.iter().try_for_each(|run| write_with_retry(device, run)))
 }
 
-/// Writes one run, and tries again with growing pauses where it fails.
+/// Writes one run, and retries with growing pauses if it fails.
 pub(super) fn write_with_retry(device: &dyn Device, request: &WriteRequest<'_>) -> Result<(), DeviceError> {
     let mut pause = FIRST_RETRY_PAUSE;
     for _ in 1..WRITE_ATTEMPTS {
@@ -258,8 +258,8 @@ mod tests {
     use base::lock::Rank;
     use block::MemoryDevice;
 
-    /// A freed block's buffer was dropped just when the checkpoint that freed it became stable, and came into the
-    /// active item list all the same: the thread that writes home tried it for ever, and unmounting never ended.
+    /// A freed block's buffer was dropped just when the checkpoint that freed it became stable, and was inserted into the
+    /// AIL nevertheless: the writeback thread tried it for ever, and unmounting never ended.
     #[test]
     fn a_buffer_that_was_dropped_has_nothing_to_be_written() {
         let device = Arc::new(MemoryDevice::new(1 << 20));
@@ -269,12 +269,12 @@ mod tests {
         let buffer = Arc::clone(guard.owner());
         guard.reset(State::Stale);
         drop(guard);
-        // The address is about to get a buffer of another shape.
+        // The address is about to get a buffer with another length.
         assert!(cache.drop_stale(&at(8192)));
         let mut batch = DelwriQueue::new(&*device);
         assert_eq!(buffer.clone().push(&mut batch), PushResult::Clean);
         assert!(batch.is_empty());
-        // An inode in it is to be written with its successor.
+        // An inode in it is written with its successor.
         let other: Arc<dyn LogItem> = cache.lock(&at(8192), Rank::Buffer).unwrap().owner().clone();
         assert_eq!(batch.edit(&buffer, other, |_| true), PushResult::Locked);
     }

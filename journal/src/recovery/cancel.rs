@@ -1,17 +1,17 @@
-//! CancelledBuffers buffers: blocks that were freed while changes to them were still only in the log.
+//! Cancelled buffers: blocks that were freed while changes to them were only in the log.
 //!
-//! Nothing that was logged of such a buffer before its cancellation may be replayed: the blocks may long hold something
-//! else, even file data, which no log item tells of. The first pass counts the cancellations of each buffer; the
-//! second takes one off at each that it meets, and whatever comes after the last is replayed again.
+//! What was logged of such a buffer before its cancellation must not be replayed: the blocks may contain something else
+//! by now, even file data, which is not logged. The first pass counts the cancellations of each buffer. The second
+//! removes one at each that it meets; what comes after the last is replayed again.
 
 use std::collections::BTreeMap;
 
 use base::Daddr;
 
-/// No buffer is longer, so that a search for overlaps need not look further back.
+/// Length of the longest buffer, which bounds the search for overlaps.
 const MAX_SECTORS: u64 = (format::log::buffer::MAX_BYTES / format::log::BLOCK_BYTES) as u64;
 
-/// Cancellations still ahead, by buffer: address and sectors.
+/// Remaining cancellations by buffer: address and sectors.
 #[derive(Debug, Default)]
 pub struct CancelledBuffers {
     ahead: BTreeMap<(Daddr, u16), u32>,
@@ -23,7 +23,7 @@ impl CancelledBuffers {
         *self.ahead.entry((daddr, sectors)).or_default() += 1;
     }
 
-    /// A cancellation was met.
+    /// The second pass has reached a cancellation.
     pub fn pass(&mut self, daddr: Daddr, sectors: u16) {
         if let Some(count) = self.ahead.get_mut(&(daddr, sectors)) {
             *count -= 1;
@@ -33,12 +33,12 @@ impl CancelledBuffers {
         }
     }
 
-    /// Whether this very buffer is cancelled further on.
+    /// Whether a cancellation of this buffer remains.
     pub fn contains(&self, daddr: Daddr, sectors: u16) -> bool {
         self.ahead.contains_key(&(daddr, sectors))
     }
 
-    /// Whether any buffer that shares a sector with this range is cancelled further on.
+    /// Whether a cancellation of any buffer that overlaps this range remains.
     pub fn touches(&self, daddr: Daddr, sectors: u64) -> bool {
         let (start, end) = (daddr.get(), daddr.get().saturating_add(sectors));
         self.ahead
@@ -46,7 +46,7 @@ impl CancelledBuffers {
             .any(|((at, sectors), _)| at.get() + u64::from(*sectors) > start)
     }
 
-    /// Buffers with cancellations ahead.
+    /// Number of buffers with remaining cancellations.
     pub fn len(&self) -> usize {
         self.ahead.len()
     }

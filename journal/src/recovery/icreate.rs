@@ -1,4 +1,4 @@
-//! Inode creation: a run of inodes comes to life, all free.
+//! Inode creation: a run of free inodes is initialised.
 
 use base::{AgIno, Daddr};
 use format::damage::Place;
@@ -11,11 +11,11 @@ use super::order;
 use super::replay::{AtPlace, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayTarget};
 use crate::assemble::RawLogItem;
 
-/// Inode creation.
+/// Replay of inode creation.
 pub struct InodeCreateReplay;
 
-/// Bytes of a buffer of inodes as Linux reads them for the smallest inodes; larger ones have larger buffers. Only a
-/// hint for which pieces of the run to hold together.
+/// Bytes of an inode buffer as Linux reads it for the smallest inodes; larger inodes have larger buffers. Only a hint
+/// which parts of the run to cache together.
 const CLUSTER_BYTES: usize = 16 << 10;
 
 impl ReplayItem for InodeCreateReplay {
@@ -57,7 +57,7 @@ impl ReplayItem for InodeCreateReplay {
     }
 }
 
-/// The bytes of the run. What these inodes were before counts no more.
+/// The bytes of the run. Earlier contents of these inodes are obsolete.
 fn inodes(create: &InodeCreate, first: AgIno, context: &mut ReplayContext<'_>) -> Vec<u8> {
     let size = context.geometry.inode_size as usize;
     let mut run = vec![0; create.count as usize * size];

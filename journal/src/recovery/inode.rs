@@ -1,4 +1,4 @@
-//! Inodes: the core is replaced, forks where they were logged, and the whole is stamped and sealed.
+//! Inodes: the core is replaced, and forks that were logged; then LSN and checksum are set.
 
 use base::{Ino, Lsn};
 use format::damage::{Damage, Place};
@@ -14,7 +14,7 @@ use crate::assemble::RawLogItem;
 
 const NAME: &str = "inode log item";
 
-/// An inode.
+/// Replay of an inode.
 pub struct InodeReplay;
 
 impl ReplayItem for InodeReplay {
@@ -40,7 +40,7 @@ impl ReplayItem for InodeReplay {
             rebuild(&mut slot, item, &format, context.lsn).at(place)?;
             write_slot(&format, context, &slot)?;
         }
-        // The inode may be newer, but the blocks of its trees each for themselves need not be.
+        // The inode may be newer, but the blocks of its trees need not be.
         if format.fields & (fields::DATA_OWNER | fields::ATTR_OWNER) != 0 {
             owner::change(&slot, &format, context)?;
         }
@@ -48,7 +48,7 @@ impl ReplayItem for InodeReplay {
     }
 }
 
-/// Checks that the item says of this inode that it lies where its number puts it.
+/// Checks that the item's address is that of its inode number.
 fn check_home(format: &InodeFormat, context: &ReplayContext<'_>) -> Result<(), Damage> {
     let geometry = &context.geometry;
     let home = geometry.split_ino(format.ino).map(|(ag, within)| {
@@ -90,7 +90,7 @@ fn write_slot(
     Ok(())
 }
 
-/// Makes the inode what the item says.
+/// Applies the item to the inode.
 fn rebuild(slot: &mut [u8], item: &RawLogItem<'_>, format: &InodeFormat, lsn: Lsn) -> Result<(), Damage> {
     let region = item.region(1);
     let logged =
@@ -124,7 +124,7 @@ fn rebuild(slot: &mut [u8], item: &RawLogItem<'_>, format: &InodeFormat, lsn: Ls
     Ok(())
 }
 
-/// Checks of a logged core what decides where bytes go. Whether the file makes sense is for whoever reads it.
+/// Checks the fields of a logged core that determine where bytes go. Readers verify the rest.
 fn check_logged(logged: &RawLogInode, ino: Ino, size: usize) -> Result<(), Damage> {
     const CORE: &str = "logged inode core";
     let room = (size - RawInode::SIZE) / 8;
@@ -144,7 +144,7 @@ fn put_fork(fork: &mut [u8], logged: &[u8], is_root: bool) -> Result<(), Damage>
     if is_root { root_to_disk(logged, fork) } else { put(fork, logged) }
 }
 
-/// The log pads what it holds to four bytes; the fork has room for the padding, as its areas are padded to eight.
+/// The log pads data to four bytes; the padding fits, as a fork's area is padded to eight.
 fn put(fork: &mut [u8], logged: &[u8]) -> Result<(), Damage> {
     let room = fork.len();
     let target = fork.get_mut(..logged.len());

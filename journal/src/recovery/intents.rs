@@ -1,4 +1,4 @@
-//! Intents and their done items. An intent whose done item never comes is what a mount by Linux would still do.
+//! Intents and their done items. An intent without a done item is work that a mount by Linux would finish.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,24 +17,24 @@ use crate::describe;
 /// An intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// Of its transaction.
+    /// LSN of its transaction.
     pub lsn: Lsn,
-    /// Its type.
+    /// Log item type.
     pub kind: ItemType,
-    /// What ties the done item to it.
+    /// Identifier that its done item repeats.
     pub id: u64,
-    /// What it would do.
+    /// The work.
     pub body: IntentOperation,
 }
 
-/// What an intent would do.
+/// The work of an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IntentOperation {
-    /// Free extents. They belong to no file any more.
+    /// Free extents, which no longer belong to a file.
     Free(Vec<FreeTarget>),
-    /// Bring the reverse-mapping tree up to date. No file changes.
+    /// Update the reverse-mapping tree. No file changes.
     Rmap(Vec<MapTarget>),
-    /// Bring the reference-count tree up to date. No file changes.
+    /// Update the reference-count tree. No file changes.
     Refcount(Vec<CountTarget>),
     /// Change a file's extent map.
     Bmap(Vec<MapTarget>),
@@ -44,24 +44,24 @@ pub enum IntentOperation {
     Exchange(ExchangeIntent),
 }
 
-/// A change of one attribute, as [`AttrIntent`] has it.
+/// A change of one attribute, from [`AttrIntent`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttrChange {
-    /// The inode.
+    /// Inode number.
     pub ino: Ino,
-    /// Its generation, for parent pointers.
+    /// Inode generation, for parent pointers.
     pub generation: u32,
-    /// What to do.
+    /// Operation.
     pub operation: AttrOperation,
-    /// Bits of the namespace.
+    /// Namespace bits.
     pub namespace: u32,
-    /// The attribute's name, without its namespace's prefix.
+    /// Attribute name, without the prefix of its namespace.
     pub name: Vec<u8>,
-    /// Its value.
+    /// Value.
     pub value: Vec<u8>,
-    /// The name that a parent pointer gets.
+    /// New name of a parent pointer.
     pub new_name: Vec<u8>,
-    /// The value that a parent pointer gets.
+    /// New value of a parent pointer.
     pub new_value: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ impl AttrChange {
 }
 
 impl Intent {
-    /// Decodes an intent; `None` for items that are none.
+    /// Decodes an intent; `None` for other items.
     pub fn parse(item: &RawLogItem<'_>, lsn: Lsn) -> Result<Option<Self>, Damage> {
         let region = item.region(0);
         let (id, body) = match item.kind {
@@ -108,7 +108,7 @@ impl Intent {
         Ok(Some(Self { lsn, kind: item.kind, id, body }))
     }
 
-    /// The files whose contents or attributes it could change.
+    /// The files whose data or attributes it could change.
     pub fn files_changed(&self) -> Vec<Ino> {
         match &self.body {
             IntentOperation::Free(_) | IntentOperation::Rmap(_) | IntentOperation::Refcount(_) => Vec::new(),
@@ -128,7 +128,7 @@ impl fmt::Display for Intent {
 /// Intents without a done item so far.
 #[derive(Debug, Default)]
 pub(super) struct PendingIntents {
-    /// With their place among all intents of the log.
+    /// With their index among all intents of the log.
     intents: BTreeMap<(ItemType, u64), (u64, Intent)>,
     seen: u64,
 }
@@ -143,7 +143,7 @@ impl PendingIntents {
         self.intents.remove(&(kind, id));
     }
 
-    /// Those that are left, in the order of the log.
+    /// The remaining intents, in log order.
     pub fn in_order(self) -> Vec<Intent> {
         let mut intents: Vec<_> = self.intents.into_values().collect();
         intents.sort_unstable_by_key(|(place, _)| *place);
@@ -151,7 +151,7 @@ impl PendingIntents {
     }
 }
 
-/// An intent.
+/// Replay of an intent.
 pub struct IntentReplay;
 
 impl ReplayItem for IntentReplay {
@@ -166,7 +166,7 @@ impl ReplayItem for IntentReplay {
     }
 }
 
-/// A done item of any type.
+/// Replay of a done item of any type.
 pub struct DoneReplay;
 
 impl ReplayItem for DoneReplay {
@@ -177,7 +177,7 @@ impl ReplayItem for DoneReplay {
     ) -> Result<ReplayOutcome, ReplayFailure> {
         let Some(kind) = item.kind.answers() else { return Ok(ReplayOutcome::Unsupported) };
         let id = intent::parse_done(item.region(0))?;
-        // An intent before the tail is not known here, and needs not be.
+        // Intents before the tail are not known here and not needed.
         context.intents.answer(kind, id);
         Ok(ReplayOutcome::Replayed)
     }

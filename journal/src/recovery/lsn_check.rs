@@ -1,25 +1,26 @@
-//! When what lies on disk is newer than the log, and stays.
+//! When metadata on disk is newer than the log, and stays.
 //!
-//! A block that was written after a transaction committed already holds its change, and perhaps later ones whose parts
-//! the log tells one by one. Putting the older change over it would be undone by the later ones in the end, but not if
-//! the block meanwhile became something else. So each block carries the LSN of its last change, and is compared:
+//! A block that was written back after a transaction committed already contains its change, and perhaps later ones that
+//! the log contains as separate changes. Replaying an older change over it would be corrected by the later ones, but not
+//! if the block has become something else meanwhile. So each block carries the LSN of its last change, which is
+//! compared:
 //!
-//! | what lies on disk | replayed? | because |
+//! | on disk | replayed? | reason |
 //! |---|---|---|
-//! | no block of any known kind | yes | there is nothing to lose |
-//! | its checksum is wrong | yes | it was torn, or never was a block: its LSN is noise |
-//! | it belongs to another volume, or says that it lies elsewhere | yes | it is left over from before |
-//! | it has no LSN | yes | it was not written since it was made |
-//! | its LSN lies at or behind the log's head | yes | that has not happened yet: the log was once reset |
-//! | its LSN is larger than the transaction's | **no** | it is newer |
-//! | its LSN is the transaction's, or smaller | yes | it is older, or may be |
+//! | no known metadata block | yes | nothing is lost |
+//! | a wrong checksum | yes | it is torn, or is no metadata block: its LSN is meaningless |
+//! | a block of another volume or of another address | yes | it is left from an earlier use |
+//! | no LSN | yes | it was not written since it was created |
+//! | an LSN at or behind the log's head | yes | it lies in the future: the log was reset once |
+//! | an LSN larger than the transaction's | **no** | it is newer |
+//! | the transaction's LSN, or a smaller one | yes | it is older, or may be |
 //!
-//! *May be*: several transactions can start in one record, and then have the same LSN. A block that was written between
-//! two of them must still get the second.
+//! *May be*: several transactions can start in one record and then have the same LSN. A block that was written between
+//! two of them must still get the second change.
 //!
-//! # What is compared
-//! What lay there when recovery first met it. Transactions are replayed in the order of their commits, in which old
-//! writers did not always start them; so what recovery itself stamped decides nothing.
+//! # The compared state
+//! It is that of the block when recovery first met it. Transactions are replayed in the order of their commits, in which
+//! old writers did not always start them; so LSNs written by recovery itself do not count.
 
 use base::Lsn;
 use format::Geometry;
@@ -28,41 +29,41 @@ use format::metadata_header::HeaderLayout;
 
 use base::{Daddr, Ino};
 
-/// What lies on disk where an item is to be replayed.
+/// The metadata on disk where an item is to be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskState {
-    /// No block of any known kind.
+    /// No known metadata block.
     Nothing,
-    /// Its checksum is wrong.
+    /// Wrong checksum.
     Torn,
-    /// It belongs to another volume, or lies elsewhere.
+    /// Belongs to another volume or another address.
     Foreign,
-    /// It has no LSN.
+    /// No LSN.
     Unstamped,
-    /// It has one, that can be believed.
+    /// A valid LSN.
     Stamped(Lsn),
 }
 
-/// How a believable LSN compares, and the other rows of the table.
+/// The rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LsnVerdict {
-    /// No block of any known kind.
+    /// No known metadata block.
     Nothing,
-    /// Its checksum is wrong.
+    /// Wrong checksum.
     Torn,
-    /// It belongs to another volume, or lies elsewhere.
+    /// Belongs to another volume or another address.
     Foreign,
-    /// It has no LSN.
+    /// No LSN.
     Unstamped,
-    /// Its LSN lies at or behind the log's head.
+    /// LSN at or behind the log's head.
     Future,
-    /// Its LSN is larger than the transaction's.
+    /// LSN larger than the transaction's.
     Newer,
-    /// Its LSN is the transaction's, or smaller.
+    /// The transaction's LSN, or a smaller one.
     NotNewer,
 }
 
-/// The table: what was found, and whether the item is replayed.
+/// The table: row, and whether the item is replayed.
 pub const TABLE: &[(LsnVerdict, bool)] = &[
     (LsnVerdict::Nothing, true),
     (LsnVerdict::Torn, true),
@@ -74,7 +75,7 @@ pub const TABLE: &[(LsnVerdict, bool)] = &[
 ];
 
 impl DiskState {
-    /// Looks at a buffer.
+    /// The state of a buffer.
     pub fn block(bytes: &[u8], geometry: &Geometry, daddr: Daddr) -> Self {
         let Some(stamp) = HeaderLayout::of(bytes) else { return Self::Nothing };
         if !stamp.checksum_holds(bytes) {
@@ -86,7 +87,7 @@ impl DiskState {
         stamp.lsn(bytes).map_or(Self::Unstamped, Self::Stamped)
     }
 
-    /// Looks at an inode's slot.
+    /// The state of an inode.
     pub fn inode(slot: &[u8], geometry: &Geometry, ino: Ino) -> Self {
         let magic = |core: &RawInode| core.magic.get() == format::inode::MAGIC;
         let Some(view) = Dinode::view(slot, geometry).filter(|inode| magic(inode.core)) else {
@@ -104,7 +105,7 @@ impl DiskState {
         }
     }
 
-    /// The table's row for a transaction.
+    /// The row for a transaction.
     pub fn row(self, transaction: Lsn, head: Lsn) -> LsnVerdict {
         match self {
             Self::Nothing => LsnVerdict::Nothing,

@@ -1,32 +1,32 @@
-//! Recovery: what the journal promised is put in its place.
+//! Recovery: replaying the log.
 //!
-//! The target is a device: a copy-on-write overlay, so that an image can be read as it will be after a mount, or the
-//! volume itself. Recovery writes the same either way.
+//! The target is a device: a copy-on-write overlay, to read an image as it is after a mount, or the volume itself.
+//! Recovery writes the same to either.
 //!
 //! | part | subject |
 //! |---|---|
 //! | [`recover`] | the two passes |
-//! | [`replay`] | [`ReplayItem`], what a type of item does in each pass, and the [`ReplayRegistry`] of types |
-//! | [`order`] | in which order the items of one transaction are replayed |
-//! | [`lsn_check`] | when what lies on disk is newer than the log and stays |
-//! | [`cancel`] | buffers that were freed: what was logged of them before is not replayed |
+//! | [`replay`] | [`ReplayItem`], what an item type does in each pass, and the [`ReplayRegistry`] of types |
+//! | [`order`] | the replay order of the items of one transaction |
+//! | [`lsn_check`] | when metadata on disk is newer than the log and stays |
+//! | [`cancel`] | freed buffers, whose earlier changes are not replayed |
 //! | [`buffers`] | the target's blocks in memory, written back together |
-//! | `buffer`, `inode`, `owner`, `icreate`, `intents`, `quota` | the items, type by type |
-//! | `split` | directory blocks in several pieces |
+//! | `buffer`, `inode`, `owner`, `icreate`, `intents`, `quota` | the item types |
+//! | `split` | directory blocks in several extents |
 //! | [`report`] | what was done, what was not, and which files intents could still change |
 //!
 //! # The passes
 //! The first pass only collects which buffers are cancelled. The second replays the complete transactions, in the order
-//! of their commits and each in the order of [`order::TABLE`]. It stamps what it changes with the transaction's LSN.
+//! of their commits and each in the order of [`order::TABLE`]. Changed blocks get the transaction's LSN.
 //!
-//! # What recovery does not do here
-//! It finishes no intent, frees no unlinked inode and recounts nothing: that takes allocators. All of it is reported.
-//! It does not touch the log either, so a second recovery finds the same log and ends in the same state.
+//! # What recovery leaves
+//! It finishes no intent, frees no unlinked inode and recomputes no counter: that needs allocators. All of it is
+//! reported. It does not change the log, so a second recovery finds the same log and ends in the same state.
 //!
 //! # Invariants
-//! The log's own damage stops recovery before the first write, because [`Journal::open`] verified every record.
-//! Memory is bounded by the active log: one transaction at a time, a few words for each buffer and inode it names, the
-//! unfinished intents, and [`Options::memory_bytes`] of blocks.
+//! Damage of the log stops recovery before the first write, because [`Journal::open`] verified every record. Memory is
+//! bounded by the active log: one transaction at a time, a few words for each of its buffers and inodes, the unfinished
+//! intents, and [`Options::memory_bytes`] of blocks.
 
 pub mod buffers;
 pub mod cancel;
@@ -57,19 +57,19 @@ use crate::journal::Journal;
 /// What to do with an item that cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnDamage {
-    /// Stop there with [`LogError::Item`]: for the volume itself, which should then be looked at by hand.
+    /// Stop with [`LogError::Item`]: for the volume itself, which must then be examined.
     #[default]
     Stop,
-    /// Note it in the report and go on with the next item: for a reader, who wants what can be had.
+    /// Record it in the report and continue: for a reader, which shows what is readable.
     Note,
 }
 
-/// How to recover.
+/// Recovery options.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What to do with an item that cannot be replayed.
     pub on_damage: OnDamage,
-    /// Blocks of the target are held in memory up to about so many bytes before they are written.
+    /// Approximate limit of the target's blocks in memory, in bytes; beyond it they are written.
     pub memory_bytes: usize,
 }
 
@@ -81,13 +81,12 @@ impl Default for Options {
 
 /// Replays a journal into `target` and flushes it. A clean journal changes nothing.
 ///
-/// `superblock` is the one that the journal was opened with. A log can change it (a volume that was grown): whoever
-/// goes on reading the target must read it again, as [`RecoveryReport::superblock_replayed`] tells.
+/// `superblock` is the one with which the journal was opened. The log can change it if the volume was grown: then
+/// [`RecoveryReport::superblock_replayed`] is set, and the caller must read it again.
 ///
 /// # Errors
-/// [`LogError::Device`]; [`LogError::Record`] and [`LogError::Transaction`] for a log that is malformed;
-/// [`LogError::Item`] under [`OnDamage::Stop`]. The target then holds some of the changes: recovering it again, once
-/// the cause is gone, is safe.
+/// [`LogError::Device`]; [`LogError::Record`] and [`LogError::Transaction`] for a malformed log; [`LogError::Item`]
+/// with [`OnDamage::Stop`]. The target then contains some of the changes. It is safe to recover it again.
 pub fn recover(
     journal: &Journal<'_>,
     superblock: &Superblock,
@@ -125,7 +124,7 @@ fn first_pass(
     for item in transaction.items() {
         let Some(replay) = registry.get(item.kind) else { continue };
         let noted = replay.first_pass(&item, state);
-        // The second pass meets the same item, and notes it.
+        // The second pass meets the same item, and records it.
         if let (Err(failure), OnDamage::Stop) = (noted, options.on_damage) {
             return Err(failure.into_error(transaction.lsn, item.kind));
         }

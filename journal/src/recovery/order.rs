@@ -1,30 +1,30 @@
-//! In which order the items of one transaction are replayed. They lie in the log in the order in which they joined the
-//! transaction; what depends on what is told by their type.
+//! Replay order of the items of one transaction. The log has them in the order in which they joined the transaction;
+//! their dependencies follow from their types.
 //!
-//! | place | items | because |
+//! | order | items | reason |
 //! |---|---|---|
-//! | first | buffers, inode creation | inodes are replayed into blocks that these bring to life |
-//! | second | inodes, quota, intents and their done items | they stand on whole blocks, and may rely on cancellations still known |
-//! | third | buffers of inodes | they set only the links of unlinked inodes, in inodes that must be up to date by then |
-//! | last | cancelled buffers | they end the cancellation that the items before were judged by |
+//! | first | buffers, inode creation | inodes are replayed into blocks that these initialise |
+//! | second | inodes, quota, intents and done items | they need complete blocks, and the remaining cancellations |
+//! | third | buffers of inodes | they set only the unlinked-list pointers, in inodes that must be up to date by then |
+//! | last | cancelled buffers | they end the cancellation that applies to the items before them |
 
 use format::log::buffer::flags;
 use format::log::item::ItemType;
 
-/// When an item's turn comes within its transaction.
+/// Position of an item in the replay order of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReplayOrder {
     /// Buffers, inode creation.
     Buffers,
-    /// Inodes, quota, intents and their done items.
+    /// Inodes, quota, intents and done items.
     Items,
-    /// Links of unlinked inodes.
+    /// Unlinked-list pointers.
     InodeBuffers,
     /// Cancelled buffers.
     Cancelled,
 }
 
-/// A row: the type, the flags that a buffer must have for it, and the place. The first that fits counts.
+/// Columns: item type, required buffer flags, order. The first matching row counts.
 pub const TABLE: &[(ItemType, u16, ReplayOrder)] = &[
     (ItemType::Buffer, flags::CANCEL, ReplayOrder::Cancelled),
     (ItemType::Buffer, flags::INODE_BUFFER, ReplayOrder::InodeBuffers),
@@ -32,7 +32,7 @@ pub const TABLE: &[(ItemType, u16, ReplayOrder)] = &[
     (ItemType::InodeCreate, 0, ReplayOrder::Buffers),
 ];
 
-/// The place of an item of this type; `buffer_flags` are 0 for all but buffers. What the table does not name is second.
+/// The order of an item type; `buffer_flags` is 0 for other items than buffers. Types not in the table are second.
 pub fn order_of(kind: ItemType, buffer_flags: u16) -> ReplayOrder {
     TABLE
         .iter()

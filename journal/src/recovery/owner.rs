@@ -1,8 +1,8 @@
-//! A fork that changed hands: an old way of exchanging two files' contents moves the root of a tree from one inode to
-//! the other, and the blocks below must then say that they belong to the new one.
+//! Changing the owner of a fork's tree: an old way of exchanging the data of two files moves the root of a tree to the
+//! other inode, and the blocks of the tree must then have the new owner.
 //!
-//! They are not logged for that: the walk is part of the replay. It ends whatever the disk says, as levels must fall
-//! strictly, siblings are not followed, and no more blocks are visited than the inode claims.
+//! These blocks are not logged: replay walks the tree. The walk ends whatever the disk contains, as levels must fall
+//! strictly, siblings are not followed, and no more blocks are visited than the inode has.
 
 use base::{AgBlock, AgNumber, Ino};
 use format::btree::{BmBt, Btree, BtreeBlock, BtreeBlockBody, LongHeader, MAX_LEVELS};
@@ -14,7 +14,7 @@ use format::ondisk::{OnDisk, U64};
 
 use super::replay::{AtPlace, ReplayContext, ReplayFailure};
 
-/// Makes the inode the owner of the blocks of the forks that the item names.
+/// Makes the inode the owner of the tree blocks of the forks that the item names.
 pub fn change(
     slot: &[u8],
     format: &InodeFormat,
@@ -39,7 +39,7 @@ pub fn change(
 
 struct OwnerChange<'c, 'a> {
     ino: Ino,
-    /// How many blocks may still be visited.
+    /// Blocks that may still be visited.
     left: u64,
     context: &'c mut ReplayContext<'a>,
 }
@@ -47,7 +47,7 @@ struct OwnerChange<'c, 'a> {
 impl OwnerChange<'_, '_> {
     fn root(&mut self, root: BmapRootView<'_>) -> Result<(), ReplayFailure> {
         let mut pending: Vec<(U64, u16)> = root.pointers.iter().map(|at| (*at, root.level - 1)).collect();
-        // Depth first, so that what is pending is bounded by levels times the keys of a block.
+        // Depth first, so that the pending pointers are bounded by levels times the pointers of a block.
         while let Some((pointer, level)) = pending.pop() {
             let below = self.block(pointer, level)?;
             if let Some(level) = level.checked_sub(1) {
@@ -57,7 +57,7 @@ impl OwnerChange<'_, '_> {
         Ok(())
     }
 
-    /// Changes one block; gives its pointers.
+    /// Changes the owner of one block; returns its pointers.
     fn block(&mut self, pointer: U64, level: u16) -> Result<Vec<U64>, ReplayFailure> {
         const NAME: &str = "extent map tree";
         let geometry = &self.context.geometry;
@@ -90,7 +90,7 @@ impl OwnerChange<'_, '_> {
             if let Some(owner) = bytes.get_mut(OWNER..OWNER + 8) {
                 owner.copy_from_slice(&self.ino.get().to_be_bytes());
             }
-            // The LSN stays: only the owner is new.
+            // The LSN stays: only the owner changes.
             if let Some(stamp) = HeaderLayout::of(&bytes) {
                 stamp.seal(&mut bytes, base::Lsn(header.lsn.get()));
             }

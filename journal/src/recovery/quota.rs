@@ -1,11 +1,11 @@
-//! Items that are quota and left out: quota, which Linux recounts where it is in use.
+//! Quota items, which are not replayed: Linux recomputes quota if it is enabled.
 
 use format::log::quota::parse_off;
 
 use super::replay::{FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome};
 use crate::assemble::RawLogItem;
 
-/// A quota record.
+/// Replay of a quota record.
 pub struct DquotReplay;
 
 impl ReplayItem for DquotReplay {
@@ -18,7 +18,7 @@ impl ReplayItem for DquotReplay {
     }
 }
 
-/// Quota switched off.
+/// Replay of switching quota off.
 pub struct QuotaOffReplay;
 
 impl ReplayItem for QuotaOffReplay {

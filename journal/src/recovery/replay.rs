@@ -1,4 +1,4 @@
-//! What a type of item does in each pass, and the registry of types. Upper layers register theirs here.
+//! The interface of item types in each pass, and the registry of types, to which upper layers may add theirs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,19 +20,19 @@ use super::{Options, buffer, icreate, inode, intents, quota};
 use crate::assemble::RawLogItem;
 use crate::error::LogError;
 
-/// What one type of item does when a log is replayed.
+/// Replay of one log item type.
 pub trait ReplayItem: Sync {
-    /// When its turn comes within its transaction.
+    /// Position in the replay order of a transaction.
     fn order(&self, item: &RawLogItem<'_>) -> order::ReplayOrder {
         order::order_of(item.kind, 0)
     }
 
-    /// What it leaves behind in the first pass.
+    /// Collects state in the first pass.
     fn first_pass(&self, _item: &RawLogItem<'_>, _state: &mut FirstPass) -> Result<(), ReplayFailure> {
         Ok(())
     }
 
-    /// Replays it.
+    /// Replays the item.
     fn second_pass(
         &self,
         item: &RawLogItem<'_>,
@@ -40,18 +40,18 @@ pub trait ReplayItem: Sync {
     ) -> Result<ReplayOutcome, ReplayFailure>;
 }
 
-/// What became of an item.
+/// Result of replaying an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplayOutcome {
-    /// It was replayed, or (intents, cancellations) did what it is there for.
+    /// It was replayed; an intent or cancellation was processed.
     Replayed,
-    /// What lies on disk is newer.
+    /// The metadata on disk is newer.
     Newer,
-    /// Its buffer was freed later on.
+    /// Its buffer was freed later.
     Cancelled,
-    /// Quota, which Linux recounts: quota and left out.
+    /// Quota, which Linux recomputes.
     Quota,
-    /// No recovery for its type.
+    /// The type is not supported.
     Unsupported,
     /// It is damaged: see the report's problems.
     Failed,
@@ -62,12 +62,12 @@ pub enum ReplayOutcome {
 pub enum ReplayFailure {
     /// A read or a write failed.
     Device(DeviceError),
-    /// The item, or what it meets on disk, is damaged.
+    /// The item, or the metadata on disk, is damaged.
     Damage(Place, Damage),
 }
 
 impl ReplayFailure {
-    /// The same as an error of the whole recovery.
+    /// Converts to an error of the whole recovery.
     pub fn into_error(self, lsn: Lsn, kind: ItemType) -> LogError {
         match self {
             Self::Device(error) => LogError::Device(error),
@@ -88,7 +88,7 @@ impl From<Damage> for ReplayFailure {
     }
 }
 
-/// Says where a damage lies.
+/// Adds a location to damage.
 pub(super) trait AtPlace<T> {
     /// AtPlace a place.
     fn at(self, place: Place) -> Result<T, ReplayFailure>;
@@ -100,16 +100,16 @@ impl<T> AtPlace<T> for Result<T, Damage> {
     }
 }
 
-/// What the first pass collects.
+/// State collected by the first pass.
 #[derive(Debug, Default)]
 pub struct FirstPass {
-    /// ReplayBuffers that are cancelled somewhere in the log.
+    /// Buffers that are cancelled somewhere in the log.
     pub cancelled: CancelledBuffers,
-    /// Which quotas are switched off somewhere in the log: bits as in `quota::OFF_FLAGS`.
+    /// Quotas that are switched off somewhere in the log: bits of `quota::OFF_FLAGS`.
     pub quotas_off: u32,
 }
 
-/// What was judged once and stays: a buffer or an inode.
+/// A buffer or inode that is compared with the log once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplayTarget {
     /// A buffer, by its address.
@@ -118,29 +118,29 @@ pub enum ReplayTarget {
     Inode(Ino),
 }
 
-/// The second pass.
+/// State of the second pass.
 #[derive(Debug)]
 pub struct ReplayContext<'a> {
-    /// The volume's shape, as the last replayed superblock says.
+    /// The volume's geometry, by the last replayed superblock.
     pub geometry: Geometry,
-    /// Where the log ends.
+    /// LSN of the log's head.
     pub head: Lsn,
-    /// Of the transaction at hand.
+    /// LSN of the current transaction.
     pub lsn: Lsn,
     /// The target's blocks.
     pub buffers: ReplayBuffers<'a>,
-    /// Cancellations still ahead.
+    /// Remaining cancellations.
     pub cancelled: CancelledBuffers,
     /// Intents without a done item so far.
     pub(super) intents: PendingIntents,
-    /// What was done so far.
+    /// The report so far.
     pub report: RecoveryReport,
     pub(super) split: SplitBlocks,
     found: HashMap<ReplayTarget, DiskState>,
 }
 
 impl<'a> ReplayContext<'a> {
-    /// AtPlace the beginning of the second pass.
+    /// The state at the beginning of the second pass.
     pub fn new(
         geometry: Geometry,
         head: Lsn,
@@ -161,7 +161,7 @@ impl<'a> ReplayContext<'a> {
         }
     }
 
-    /// Judges by the table of [`super::lsn_check`], by what `target` was when it was first met; `now` is what it is
+    /// Looks `target` up in the table of [`super::lsn_check`], by its state when it was first met; `now` is its present state.
     /// now.
     pub fn judge(&mut self, target: ReplayTarget, now: DiskState) -> LsnVerdict {
         let report = &mut self.report;
@@ -174,19 +174,18 @@ impl<'a> ReplayContext<'a> {
         found.row(self.lsn, self.head)
     }
 
-    /// Forgets what `target` was: from here on it is new.
+    /// Marks `target` as new: its earlier state is obsolete.
     pub fn made_new(&mut self, target: ReplayTarget) {
         self.found.insert(target, DiskState::Unstamped);
     }
 
-    /// The report, with the intents that were never done, in the order of the log: an extent is freed only after its
-    /// reverse mapping was removed.
+    /// The report, with the unfinished intents in log order: an extent is freed only after its reverse mapping is removed.
     pub fn into_report(self) -> RecoveryReport {
         RecoveryReport { unfinished: self.intents.in_order(), ..self.report }
     }
 }
 
-/// Which types are replayed, and how.
+/// The item types that are replayed.
 #[derive(Clone)]
 pub struct ReplayRegistry {
     types: BTreeMap<ItemType, &'static dyn ReplayItem>,
@@ -198,7 +197,7 @@ impl fmt::Debug for ReplayRegistry {
     }
 }
 
-/// What this crate replays. A type that is in no table is unsupported.
+/// The item types of this crate. Other types are unsupported.
 const STANDARD: &[(ItemType, &dyn ReplayItem)] = &[
     (ItemType::Buffer, &buffer::BufferReplay),
     (ItemType::Inode, &inode::InodeReplay),
@@ -220,19 +219,19 @@ const STANDARD: &[(ItemType, &dyn ReplayItem)] = &[
 ];
 
 impl Default for ReplayRegistry {
-    /// All that this crate replays.
+    /// All item types of this crate.
     fn default() -> Self {
         Self { types: STANDARD.iter().copied().collect() }
     }
 }
 
 impl ReplayRegistry {
-    /// Replays items of a type by `replay` from now on.
+    /// Registers a type.
     pub fn register(&mut self, kind: ItemType, replay: &'static dyn ReplayItem) {
         self.types.insert(kind, replay);
     }
 
-    /// How items of a type are replayed.
+    /// The replay of a type.
     pub fn get(&self, kind: ItemType) -> Option<&'static dyn ReplayItem> {
         self.types.get(&kind).copied()
     }

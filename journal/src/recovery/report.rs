@@ -1,4 +1,4 @@
-//! What recovery did, and what it left.
+//! The recovery report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,28 +10,28 @@ use format::log::item::ItemType;
 use super::intents::Intent;
 use super::replay::{ReplayOutcome, ReplayTarget};
 
-/// So many problems are kept; further ones are only counted.
+/// Number of problems that are kept; further ones are only counted.
 const MAX_PROBLEMS: usize = 1000;
 
-/// How many items of one type had which outcome.
+/// Number of items of one type by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayCounts {
     /// Replayed.
     pub replayed: u64,
-    /// What lay on disk was newer.
+    /// Newer on disk.
     pub newer: u64,
-    /// The buffer was freed later on.
+    /// Buffer freed later.
     pub cancelled: u64,
-    /// Quota: left out.
+    /// Quota: not replayed.
     pub quota: u64,
-    /// No recovery for the type.
+    /// Unsupported type.
     pub unsupported: u64,
     /// Damaged.
     pub failed: u64,
 }
 
 impl ReplayCounts {
-    /// All of them.
+    /// Number of all items.
     pub fn total(&self) -> u64 {
         self.replayed + self.newer + self.cancelled + self.quota + self.unsupported + self.failed
     }
@@ -40,13 +40,13 @@ impl ReplayCounts {
 /// An item that could not be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayProblem {
-    /// Of its transaction.
+    /// LSN of its transaction.
     pub lsn: Lsn,
-    /// Its type.
+    /// Log item type.
     pub kind: ItemType,
-    /// What it concerns.
+    /// Location of the metadata.
     pub place: Place,
-    /// What is wrong.
+    /// The damage.
     pub damage: Damage,
 }
 
@@ -62,26 +62,26 @@ impl fmt::Display for ReplayProblem {
 pub struct RecoveryReport {
     /// Complete transactions, all replayed.
     pub transactions: u64,
-    /// Transactions whose commit is not in the log: as if they had never begun.
+    /// Transactions without a commit record, which are ignored.
     pub incomplete_transactions: usize,
-    /// What became of the items, by type.
+    /// Outcomes of the items by type.
     pub items: BTreeMap<ItemType, ReplayCounts>,
-    /// Intents without a done item: what Linux would still do at a mount.
+    /// Intents without a done item, which Linux would finish at mount.
     pub unfinished: Vec<Intent>,
-    /// The first superblock was replayed: it must be read again. Its counters of free space and inodes are those of
-    /// some moment; Linux sums them up anew from the AG headers when it mounts a volume after a crash.
+    /// The first superblock was replayed: it must be read again. Its counters of free space and inodes are outdated; Linux
+    /// recomputes them from the AG headers when it mounts a volume after a crash.
     pub superblock_replayed: bool,
-    /// Buffers and inodes whose checksum was wrong on disk when they were first met: torn, or left from an earlier use
-    /// of the block. Their LSN was not believed.
+    /// Buffers and inodes whose checksum was wrong when they were first met: torn, or left from an earlier use of the block.
+    /// Their LSN was ignored.
     pub not_believed: Vec<ReplayTarget>,
-    /// Pieces of directory blocks that lie in several extents, whose other pieces could not be found: the block's
-    /// checksum, which covers all of them, is left as it was. Address and sectors.
+    /// Pieces of directory blocks in several extents whose other pieces were not found: the block's checksum, which covers
+    /// all of them, is unchanged. Address and sectors.
     pub unsealed: BTreeSet<(Daddr, u16)>,
-    /// Which quotas are switched off in the log: bits as in `quota::OFF_FLAGS`.
+    /// Quotas that are switched off in the log: bits of `quota::OFF_FLAGS`.
     pub quotas_off: u32,
     /// Items that could not be replayed: the first thousand.
     pub problems: Vec<ReplayProblem>,
-    /// How many could not be replayed.
+    /// Number of items that could not be replayed.
     pub problems_total: u64,
 }
 
@@ -99,7 +99,7 @@ impl RecoveryReport {
         } += 1;
     }
 
-    /// Keeps a problem.
+    /// Records a problem.
     pub fn note(&mut self, problem: ReplayProblem) {
         self.problems_total += 1;
         if self.problems.len() < MAX_PROBLEMS {
@@ -107,12 +107,12 @@ impl RecoveryReport {
         }
     }
 
-    /// Items of all types.
+    /// Number of items of all types.
     pub fn items_total(&self) -> u64 {
         self.items.values().map(ReplayCounts::total).sum()
     }
 
-    /// The files whose contents or attributes the unfinished intents could change.
+    /// The files whose data or attributes the unfinished intents could change.
     pub fn files_concerned(&self) -> BTreeSet<Ino> {
         self.unfinished.iter().flat_map(Intent::files_changed).collect()
     }

@@ -1,10 +1,10 @@
-//! Directory blocks in several pieces. A directory block can be larger than a file system block, and where space is
-//! scattered it lies in several extents. Each extent is then logged as a buffer of its own, but the checksum, in the
-//! header of the first, covers all of them.
+//! Directory blocks in several extents. A directory block can be larger than a file system block, and in fragmented
+//! space it lies in several extents. Each extent is logged as a buffer of its own, but the checksum, in the header of
+//! the first, covers all of them.
 //!
-//! So the pieces are replayed unsealed, and sealed when all transactions are replayed: whoever changed a directory's
-//! block logged its inode too, and the inode's extents tell which pieces make a block. (Linux 6.18 does not mount such
-//! a volume: its recovery takes each piece for a whole block, and fails.)
+//! So the pieces are replayed without a checksum, which is set when all transactions are replayed: a change of a
+//! directory block also logs its inode, whose extents show which pieces form a block. (Linux 6.18 does not mount such a
+//! volume: its recovery takes each piece for a complete block, and fails.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,22 +22,22 @@ use format::ondisk::{OnDisk, U64};
 
 use super::replay::{AtPlace, ReplayContext, ReplayFailure};
 
-/// What was replayed and not sealed, and where the rest of it may be told.
+/// Pieces without a checksum, and directories that may contain them.
 #[derive(Debug, Default)]
 pub struct SplitBlocks {
-    /// Pieces, by address: sectors, and the last transaction.
+    /// Pieces by address: sectors, and LSN of the last transaction.
     pieces: BTreeMap<Daddr, (u16, Lsn)>,
     /// Directories whose inodes are in the log.
     directories: BTreeSet<Ino>,
 }
 
-/// Whether a buffer of this kind and size is only a piece of a directory block.
+/// Whether a buffer of this type and size is only a piece of a directory block.
 pub fn is_piece(kind: BufferKind, bytes: usize, geometry: &Geometry) -> bool {
     use BufferKind::{DaNode, DirBlock, DirData, DirFree, DirLeaf1, DirLeafN};
     let (block, dir_block) = (geometry.block_size as usize, geometry.dir_block_size as usize);
     match kind {
         DirBlock | DirData | DirFree | DirLeaf1 | DirLeafN => bytes < dir_block,
-        // A node of attributes has the size of a block.
+        // A node of an attribute tree has the size of a file system block.
         DaNode => bytes < dir_block && bytes != block,
         _ => false,
     }
@@ -55,7 +55,7 @@ impl SplitBlocks {
     }
 }
 
-/// Seals the blocks whose pieces were replayed. Those that cannot be found stay as they are, and are reported.
+/// Seals the blocks whose pieces were replayed. Blocks that are not found stay unsealed, and are reported.
 pub fn seal(context: &mut ReplayContext<'_>) -> Result<(), ReplayFailure> {
     let SplitBlocks { mut pieces, directories } = std::mem::take(&mut context.split);
     if pieces.is_empty() {
@@ -65,7 +65,7 @@ pub fn seal(context: &mut ReplayContext<'_>) -> Result<(), ReplayFailure> {
         match split_blocks(ino, context) {
             Ok(blocks) => seal_directory(ino, &blocks, &mut pieces, context)?,
             Err(ReplayFailure::Device(error)) => return Err(ReplayFailure::Device(error)),
-            // Its pieces are left over, and reported as such.
+            // Its pieces remain, and are reported.
             Err(ReplayFailure::Damage(..)) => {}
         }
     }
@@ -73,26 +73,26 @@ pub fn seal(context: &mut ReplayContext<'_>) -> Result<(), ReplayFailure> {
     Ok(())
 }
 
-/// One piece of a directory block, as the directory's extents tell.
+/// One piece of a directory block, from the directory's extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     daddr: Daddr,
     bytes: usize,
 }
 
-/// The directory blocks that lie in several pieces, found as the extents go by in their order.
+/// Finds the directory blocks in several pieces in the sequence of extents.
 struct SplitBlockFinder<'g> {
     geometry: &'g Geometry,
-    /// Complete ones.
+    /// Complete blocks.
     found: Vec<Vec<Piece>>,
-    /// The one at hand: its number, and what is known of it.
+    /// The current block: its number, and its pieces so far.
     open: (u64, Vec<Piece>),
-    /// Where the next extent may begin.
+    /// Lowest offset of the next extent.
     next: u64,
 }
 
 impl SplitBlockFinder<'_> {
-    /// Takes the next extent. Only its first and last blocks can be pieces: what lies between is whole.
+    /// Takes the next extent. Only its first and last blocks can be pieces.
     fn take(&mut self, raw: &RawExtent) -> Result<(), Damage> {
         let extent = Extent::decode(raw);
         extent.verify(self.geometry)?;
@@ -131,7 +131,7 @@ impl SplitBlockFinder<'_> {
     }
 }
 
-/// The split blocks of a directory, as the replayed inode tells.
+/// The directory blocks in several pieces, by the replayed inode.
 fn split_blocks(ino: Ino, context: &mut ReplayContext<'_>) -> Result<Vec<Vec<Piece>>, ReplayFailure> {
     let geometry = context.geometry.clone();
     let place = Place::ino(ino);
@@ -155,8 +155,8 @@ fn split_blocks(ino: Ino, context: &mut ReplayContext<'_>) -> Result<Vec<Vec<Pie
     Ok(blocks.found)
 }
 
-/// Walks a fork's tree in the order of its keys. It ends whatever the disk says: levels fall strictly, and the extents
-/// of a leaf that was seen before would not lie behind the last.
+/// Walks a fork's tree in key order. It ends whatever the disk contains: levels fall strictly, and the extents of a leaf
+/// that was visited before do not lie behind the last.
 fn walk(
     ino: Ino,
     root: BmapRootView<'_>,
@@ -214,7 +214,7 @@ fn seal_directory(
     Ok(())
 }
 
-/// Seals a block that says that it is this directory's and lies here.
+/// Seals a block whose header names this directory and this address.
 fn seal_block(ino: Ino, bytes: &mut [u8], block: &[Piece], lsn: Lsn, context: &ReplayContext<'_>) -> bool {
     let (Some(stamp), Some(first)) = (HeaderLayout::of(bytes), block.first()) else { return false };
     let owner = match stamp.kind {

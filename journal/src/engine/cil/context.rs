@@ -1,30 +1,30 @@
-//! What the shards share of the checkpoint that is being built: what commits still owe it, and how large it is.
+//! State that the shards share about the checkpoint being built: reserved header space, and its size.
 //!
 //! # Locking
-//! None: these are counters of which each may be read late. What must hold all the same is that the checkpoint is left
-//! at least what it takes of the log; `proof/races` tries all orders.
+//! None: these are counters, each of which may be read late. Nevertheless the checkpoint must get at least the log space
+//! that it takes; `proof/races` tries all orders.
 
 use base::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 
 use crate::engine::sizes::LogSizes;
 
-/// What the shards share of the checkpoint that is being built. Written only until the checkpoint is covered.
+/// State of the checkpoint being built. Written only until its header space is covered.
 pub struct CilContext {
-    /// The checkpoint's number.
+    /// Sequence number of the checkpoint.
     pub sequence: u64,
-    /// The frame is charged.
+    /// Some commit has paid for the frame.
     frame_charged: AtomicBool,
-    /// Records whose headers are not yet charged, up to those of the largest checkpoint.
+    /// Records of the largest checkpoint whose headers are not paid for yet.
     headers_left: AtomicI64,
-    /// A push in the background was push_requested for.
+    /// A background push was requested.
     push_requested: AtomicBool,
 }
 
 impl CilContext {
-    /// Of the next checkpoint, to which nobody has left anything yet.
+    /// The next checkpoint, for which nothing is reserved yet.
     pub fn new(sizes: &LogSizes, shards: usize, batch: i64, sequence: u64) -> Self {
-        // Until all shards have reported of it, a checkpoint can be larger than the limit by a batch for each.
+        // Until all shards have reported, a checkpoint can exceed the limit by one batch per shard.
         let largest = sizes.hard_limit() + shards as u64 * batch.unsigned_abs();
         Self {
             sequence,
@@ -34,14 +34,14 @@ impl CilContext {
         }
     }
 
-    /// What a commit, whose bytes may need so many records, leaves to the checkpoint beside its bytes.
+    /// The log space that a commit gives to the checkpoint beside its own bytes, which may need `records` records.
     pub fn charge_overhead(&self, sizes: &LogSizes, records: u64, is_over: bool) -> u64 {
         let mut charged = 0;
         if !self.frame_charged.load(Relaxed) && !self.frame_charged.swap(true, Relaxed) {
             charged += sizes.fixed();
         }
-        // What commits charge_overhead beyond the largest checkpoint covers their own bytes alone: one that was not
-        // held back may still be on its way here.
+        // Beyond the size of the largest checkpoint, a commit pays only for its own bytes: another commit that was not
+        // throttled may still be on its way here.
         if is_over {
             charged += records * sizes.per_record();
         } else if self.headers_left.load(Relaxed) > 0 {
@@ -51,27 +51,26 @@ impl CilContext {
         charged
     }
 
-    /// Asks for a push in the background: whether nobody did so before.
+    /// Requests a background push; returns whether this is the first request.
     pub fn request_push(&self) -> bool {
         !self.push_requested.load(Relaxed) && !self.push_requested.swap(true, Relaxed)
     }
 }
 
-/// Bytes of the current checkpoint, as far as shards have reported.
+/// Size of the current checkpoint, as far as shards have reported it.
 pub struct CilSpace {
     reported: CachePadded<AtomicI64>,
-    /// A shard tells its bytes when they are so many.
+    /// A shard reports its bytes when it has this many.
     pub batch: i64,
 }
 
 impl CilSpace {
-    /// Of an empty checkpoint.
+    /// The size of an empty checkpoint.
     pub fn new(batch: i64) -> Self {
         Self { reported: CachePadded::new(AtomicI64::new(0)), batch }
     }
 
-    /// How large the checkpoint is, as far as a shard can know that has not reported of `unreported` bytes; tells if it
-    /// must.
+    /// The size as seen by a shard with this many unreported bytes, which are reported if necessary.
     pub fn with(&self, unreported: &mut i64) -> i64 {
         if unreported.abs() < self.batch {
             return self.reported.load(Relaxed) + *unreported;
@@ -80,12 +79,12 @@ impl CilSpace {
         self.reported.fetch_add(more, Relaxed) + more
     }
 
-    /// How large the checkpoint is, but for what shards have not reported.
+    /// The reported size.
     pub fn reported(&self) -> i64 {
         self.reported.load(Relaxed)
     }
 
-    /// A new checkpoint begins. The caller holds all shards.
+    /// Begins a new checkpoint. The caller holds all shards.
     pub fn restart(&self) {
         self.reported.store(0, Relaxed);
     }

@@ -1,33 +1,32 @@
-//! The committed item list: what transactions have changed since the last checkpoint was pushed to the log.
+//! The committed item list (CIL): what transactions changed since the last checkpoint was pushed to the log.
 //!
 //! | part | does |
 //! |---|---|
 //! | [`Cil`] | commits into the list |
-//! | `context` | what the CPUs' parts share: what is still owed for headers, how large the checkpoint is |
-//! | [`progress`] | which checkpoint is being built, was pushed, is stable; and who waits for it |
-//! | [`push`] | swaps the list out and writes it to the log |
+//! | `context` | state that the shards share: reserved header space, size of the checkpoint |
+//! | [`progress`] | which checkpoint is being built, pushed, stable; waiting for it |
+//! | [`push`] | detaches the list and writes it to the log |
 //!
-//! Each CPU has a *shard* of its own: a list of items, one of busy extents, the space they need and the reservation
-//! they brought. A commit takes the shard of its CPU and nothing else that is shared, but a number from one counter:
-//! the order of commits, which the item keeps beside its snapshot. An item that is logged again within a checkpoint
-//! stays in the shard where it is and only gets a new number; the push sorts by it.
+//! Each CPU has a *shard*: a list of items, a list of busy extents, the space that they need and the reservation that
+//! they brought. A commit takes the lock of its CPU's shard and nothing else that is shared, except a number from one
+//! counter: the order of commits, which the item stores with its log vector. An item that is logged again within a
+//! checkpoint stays in its shard and only gets a new number; the push sorts by it.
 //!
-//! # The space of headers
-//! A checkpoint needs more of the log than its items' bytes ([`LogSizes`]): a frame, and headers for each record. How
-//! many records the largest checkpoint takes is known beforehand. Each commit leaves the checkpoint the headers that
-//! its own bytes could need, until it has enough for the largest; then no more. A checkpoint may grow beyond the
-//! largest while commits are being held back: every commit that sees this pays for itself. Nobody ever sums up the
-//! shards for it.
+//! # Space of record headers
+//! A checkpoint needs more log space than its items' bytes ([`LogSizes`]): a frame, and headers of each record. The
+//! number of records of the largest checkpoint is known beforehand. Each commit gives the checkpoint the headers that
+//! its own bytes could need, until there is enough for the largest one. A checkpoint may grow beyond that while commits
+//! are throttled: then every commit pays for itself. The shards are never summed up for this.
 //!
 //! # Invariants
-//! - A commit lies in one checkpoint as a whole. Of two commits to one item the later lies in the same checkpoint or a
-//!   later one.
-//! - An item is pinned once for each checkpoint that holds a snapshot of it and is not stable.
-//! - What a checkpoint was left is at least what it takes of the log: compared at every push.
+//! - A commit is part of one checkpoint as a whole. Of two commits to one item, the later is in the same or a later
+//!   checkpoint.
+//! - An item is pinned once for each checkpoint that contains a log vector of it and is not stable.
+//! - A checkpoint reserves at least the log space that it takes: checked at every push.
 //!
 //! # Locking
-//! `CilShard`, then `ItemSlot`. A push takes all shards, ascending, for as long as it takes to swap their lists.
-//! [`Cil::push`] itself is one at a time, under `Push`; commits never take that.
+//! `CilShard`, then `ItemSlot`. A push takes all shards, ascending, while it detaches their lists. One [`Cil::push`]
+//! runs at a time, under `Push`; commits never take that.
 
 mod context;
 pub mod progress;
@@ -48,68 +47,68 @@ use super::shutdown::Shutdown;
 use super::sizes::LogSizes;
 use super::transaction_items::TransactionItems;
 
-/// Items of a commit are ordered by their place in it, which stands below the commit's number.
+/// The low bits of an order number: the item's index within its commit.
 const ITEM_BITS: u32 = 16;
 
-/// The list.
+/// The committed item list.
 pub struct Cil {
     sizes: LogSizes,
     shards: Box<[CachePadded<Mutex<CilShard>>]>,
-    /// The number of the next commit.
+    /// Order number of the next commit.
     order: CachePadded<AtomicU64>,
     space: CilSpace,
     pushing: Mutex<()>,
-    /// Which checkpoint is where.
+    /// State of all checkpoints.
     pub progress: CheckpointProgress,
 }
 
-/// One CPU's part.
+/// One CPU's part of the list.
 struct CilShard {
     context: Arc<CilContext>,
     items: Vec<Arc<dyn LogItem>>,
     busy: Vec<BusyExtent>,
-    /// Bytes not yet reported.
+    /// Bytes not reported to `CilSpace`.
     unreported: i64,
     /// Bytes of items.
     bytes: i64,
-    /// What commits left to the checkpoint.
+    /// Log space reserved for the checkpoint.
     reserved: u64,
     commits: u64,
 }
 
-/// A checkpoint on its way: what is to be done when it is stable.
+/// A pushed checkpoint: what must be done when it is stable.
 pub struct Checkpoint {
-    /// Its number.
+    /// Sequence number.
     pub sequence: u64,
-    /// Its items, in the order of the log.
+    /// Items in log order.
     pub items: Vec<Arc<dyn LogItem>>,
-    /// What was freed in it.
+    /// Blocks freed in it.
     pub busy: Vec<BusyExtent>,
-    /// Position of its first record, once that has one.
+    /// Position of the first record, once it is known.
     pub start: Option<u64>,
-    /// Position of its last record, likewise.
+    /// Position of the last record, once it is known.
     pub commit: u64,
 }
 
 impl Checkpoint {
-    /// With the place of its last record.
+    /// Sets the position of the last record.
     #[must_use]
     pub fn placed(self, commit: u64) -> Self {
         Self { start: self.start.or(Some(commit)), commit, ..self }
     }
 }
 
-/// What a commit leads to.
+/// Result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitResult {
-    /// The checkpoint that it lies in.
+    /// The checkpoint that contains it.
     pub sequence: u64,
-    /// The checkpoint is large enough to be pushed, and nobody has asked for it yet.
+    /// The checkpoint is large enough to be pushed, and no push was requested yet.
     pub push: bool,
 }
 
 impl Cil {
-    /// An empty list of so many shards, at least one.
+    /// An empty list with this many shards, at least one.
     pub fn new(sizes: LogSizes, shards: usize) -> Self {
         let shards = shards.max(1);
         let batch = (sizes.push_limit() / (4 * shards as u64)).max(4096) as i64; // at most 8 MiB
@@ -128,19 +127,19 @@ impl Cil {
         }
     }
 
-    /// Lets all items go. Nothing is pushed any more.
+    /// Drops all items. Nothing is pushed after this.
     pub fn forget(&self) {
         for shard in &self.shards {
             let items = std::mem::take(&mut shard.lock().items);
-            // The last of them may take locks as it goes.
+            // Dropping the last reference to an item may take locks.
             drop(items);
         }
     }
 
-    /// Commits: formats the items, which the caller has locked, into this CPU's shard. The busy extents are taken.
+    /// Commits: formats the items, which the caller has locked, into this CPU's shard. Takes the busy extents.
     ///
     /// # Errors
-    /// Those of `Ticket::charge`; the volume must then be shut down.
+    /// Those of `Ticket::charge`; the caller must then shut the volume down.
     pub fn insert(
         &self,
         ticket: &mut Ticket,
@@ -153,7 +152,7 @@ impl Cil {
         let last = first | ((1 << ITEM_BITS) - 1);
         let (mut order, mut grown) = (first, 0);
         commits.for_each(|commit| {
-            // The item is locked by the caller, and no push can pass this shard.
+            // The caller holds the item's lock, and no push can pass this shard.
             let growth = commit.log(CommitPosition { checkpoint: sequence, order });
             order = last.min(order + 1);
             grown += growth.bytes;
@@ -178,18 +177,18 @@ impl Cil {
         Ok(CommitResult { sequence, push })
     }
 
-    /// The checkpoint that is being built, where it is so large that new changes should wait until it is pushed.
+    /// The checkpoint being built, if it is so large that new changes must wait for its push.
     #[inline]
     pub fn too_large(&self) -> Option<u64> {
         if self.space.reported() < self.sizes.hard_limit() as i64 {
             return None;
         }
-        // The number first: the size of an older checkpoint must not be taken for that of a newer one.
+        // Read the number first: the size of an older checkpoint must not be taken for that of a newer one.
         let checkpoint = self.progress.current();
         (self.space.reported() >= self.sizes.hard_limit() as i64).then_some(checkpoint)
     }
 
-    /// How many commits there were.
+    /// Number of commits.
     pub fn commits(&self) -> u64 {
         self.order.load(Relaxed) - 1
     }

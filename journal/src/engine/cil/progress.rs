@@ -1,8 +1,8 @@
-//! Which checkpoint is being built, which were pushed, which are stable.
+//! Which checkpoint is being built, which are pushed, which are stable.
 //!
 //! # Locking
-//! One mutex of rank `Checkpoint`, with one condition for all that wait. The numbers are also kept as atomics, so that
-//! whoever need not wait takes no lock.
+//! One mutex of rank `Checkpoint`, with one condition for all waiting threads. The numbers are also atomics, so that a
+//! thread that need not wait takes no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -11,10 +11,10 @@ use base::lock::{Condvar, Mutex, Rank};
 use crate::engine::shutdown::Shutdown;
 use crate::engine::tuning::MAX_CHECKPOINTS_IN_FLIGHT;
 
-/// The numbers of checkpoints.
+/// Sequence numbers of the checkpoints.
 #[derive(Debug)]
 pub struct CheckpointProgress {
-    /// The one being built: all before it were pushed.
+    /// The one being built: all before it are pushed.
     current: AtomicU64,
     /// All up to this one are stable.
     stable: AtomicU64,
@@ -23,7 +23,7 @@ pub struct CheckpointProgress {
 }
 
 impl CheckpointProgress {
-    /// Nothing was pushed, and `first` is being built.
+    /// Nothing is pushed, and `first` is being built.
     pub fn new(first: u64) -> Self {
         Self {
             current: AtomicU64::new(first),
@@ -33,12 +33,12 @@ impl CheckpointProgress {
         }
     }
 
-    /// The checkpoint that is being built.
+    /// The checkpoint being built.
     pub fn current(&self) -> u64 {
         self.current.load(SeqCst)
     }
 
-    /// The last checkpoint that is stable, as are all before it.
+    /// The last stable checkpoint; all before it are stable too.
     pub fn stable(&self) -> u64 {
         self.stable.load(SeqCst)
     }
@@ -77,8 +77,7 @@ impl CheckpointProgress {
         self.wait(|| self.current() > sequence)
     }
 
-    /// Waits while so many checkpoints are in flight that another would come no sooner; those that want one
-    /// wait_for_batch.
+    /// Waits while so many checkpoints are in flight that another one would not be stable any sooner.
     ///
     /// # Errors
     /// [`Shutdown::Already`].
@@ -102,7 +101,7 @@ impl CheckpointProgress {
         }
     }
 
-    /// The lock is taken between the change and the wake-up, so that nobody can miss both.
+    /// Takes the lock between the change and the notification, so that no waiting thread misses both.
     fn wake(&self) {
         drop(self.closed.lock());
         self.changed.notify_all();

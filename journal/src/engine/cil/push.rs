@@ -1,10 +1,10 @@
-//! Pushing: from the shards' lists to records in the log's buffers.
+//! Pushing: from the shards' lists to records in iclogs.
 //!
 //! | step | under | meanwhile |
 //! |---|---|---|
-//! | swap the lists out, number the next checkpoint | all shards | commits wait for some microseconds |
-//! | take the snapshots out of the items | each item's slots | commits run, into the next checkpoint; one that meets an item not yet emptied uses its other slot |
-//! | sort, compare with the reservation, checkpoint_writer records | `Push` alone | commits run, records are written |
+//! | detach the lists, number the next checkpoint | all shards | commits wait for some microseconds |
+//! | take the log vectors out of the items | each item's slots | commits run, into the next checkpoint; a commit of an item that still has its vector uses the other slot |
+//! | sort, compare with the reservation, fill iclogs | `Push` alone | commits run, records are written |
 //! | wait for the disk | nothing | the next push begins |
 
 use std::sync::Arc;
@@ -29,18 +29,18 @@ struct DetachedList {
 }
 
 impl Cil {
-    /// Pushes the current checkpoint unless it is later than `upto`, or empty. When it returns, the records are on
-    /// their way, and nothing that was committed before the call to a checkpoint up to `upto` is left behind.
+    /// Pushes the current checkpoint unless it is later than `upto`, or empty. On return its records are submitted, and
+    /// no earlier commit to a checkpoint up to `upto` is left behind.
     ///
     /// # Errors
-    /// [`Shutdown::Already`]; [`Shutdown::Because`] where the checkpoint needs more than was reserved for it: the
-    /// volume must then be shut down.
+    /// [`Shutdown::Already`]; [`Shutdown::Because`] if the checkpoint needs more log space than it reserved: the caller
+    /// must then shut the volume down.
     pub fn push(
         &self,
         upto: u64,
         iclogs: &Iclogs,
         grant: &GrantHead,
-        host: &dyn IclogCallbacks,
+        callbacks: &dyn IclogCallbacks,
     ) -> Result<(), Shutdown> {
         let _alone = self.pushing.lock();
         if self.progress.current() > upto {
@@ -58,20 +58,19 @@ impl Cil {
                 Ok(())
             }
             Err(error) => {
-                host.completed(checkpoint, false);
+                callbacks.completed(checkpoint, false);
                 Err(error)
             }
         }
     }
 
-    /// The same without records: what was committed counts as stable at once, as if it stood where the next record
-    /// goes.
+    /// Completes the checkpoint without records: its changes count as stable at once, at the position of the next record.
     pub fn complete_without_journal(
         &self,
         upto: u64,
         iclogs: &Iclogs,
         grant: &GrantHead,
-        host: &dyn IclogCallbacks,
+        callbacks: &dyn IclogCallbacks,
     ) {
         let alone = self.pushing.lock();
         if self.progress.current() > upto {
@@ -82,12 +81,12 @@ impl Cil {
         let (_, checkpoint) = swapped.take_vectors();
         grant.give_back(reserved);
         let checkpoint = checkpoint.placed(iclogs.next());
-        // Groups in which blocks were freed are locked next, and they come before this lock.
+        // Completion locks AGs in which blocks were freed, and those locks come before this one.
         drop(alone);
-        host.completed(checkpoint, true);
+        callbacks.completed(checkpoint, true);
     }
 
-    /// Takes all lists and begins the next checkpoint; `None` where nothing was committed.
+    /// Detaches all lists and begins the next checkpoint; `None` if nothing was committed.
     fn swap(&self) -> Option<DetachedList> {
         let mut shards: Vec<_> = self.shards.iter().map(|shard| shard.lock()).collect();
         if shards.iter().all(|shard| shard.is_empty()) {
@@ -105,7 +104,7 @@ impl Cil {
             swapped.reserved += old.reserved;
         }
         self.space.restart();
-        // Whoever commits after this sees the new number, and whoever waits for the old one sees it pushed.
+        // Later commits see the new number, and threads that wait for the old one see it pushed.
         self.progress.pushed(sequence);
         Some(swapped)
     }
@@ -152,11 +151,11 @@ impl Cil {
 }
 
 impl DetachedList {
-    /// Empties the items' slots; gives the snapshots in the order of their commits.
+    /// Empties the items' slots; returns the log vectors in the order of their commits.
     fn take_vectors(self) -> (Vec<LogVector>, Checkpoint) {
         let sequence = self.sequence;
         let mut fetched = Vec::with_capacity(self.items.len());
-        // What is sorted is small: the order, and where the item lies.
+        // Sorts small keys: the order number and the index of the item.
         let mut order = Vec::with_capacity(self.items.len());
         let mut rest = self.items.into_iter();
         while let Some(item) = rest.next() {
@@ -167,7 +166,7 @@ impl DetachedList {
             order.push((place, fetched.len()));
             fetched.push(vector.map(|vector| (vector, item)));
         }
-        // AfterCommit, as it lies in long runs that are sorted already.
+        // A stable sort, as the keys consist of long sorted runs.
         order.sort();
         let (mut vectors, mut items) = (Vec::with_capacity(order.len()), Vec::with_capacity(order.len()));
         for (_, at) in order {

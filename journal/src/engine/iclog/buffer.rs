@@ -1,4 +1,4 @@
-//! One in-core log buffer.
+//! One in-core log buffer (iclog).
 
 use base::Lsn;
 use block::AlignedBuf;
@@ -11,12 +11,12 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::engine::shutdown::Shutdown;
 use crate::engine::sizes::{LEAST_OPERATION, LogSizes};
 
-/// The version of records: the only one that v5 volumes have.
+/// Log version 2: the only one of v5 volumes.
 const VERSION: u32 = 2;
 /// Little-endian Linux.
 const FORMAT: u32 = 1;
 
-/// Room for one record, and the operations that are in it already.
+/// One record in memory, with the operations added so far.
 pub struct Iclog {
     bytes: AlignedBuf,
     headers: usize,
@@ -24,21 +24,21 @@ pub struct Iclog {
     operations: u32,
 }
 
-/// What a record's header tells beside what is in it.
+/// What a record header contains beside the data's description.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordPosition {
-    /// Where it lies.
+    /// LSN of the record.
     pub lsn: Lsn,
     /// The oldest record still needed.
     pub tail: Lsn,
-    /// Block of the record before.
+    /// Block of the previous record.
     pub previous: u32,
-    /// Blocks from it up to the physical end of the log.
+    /// Blocks from the record to the physical end of the log.
     pub to_end: u32,
 }
 
 impl Iclog {
-    /// An empty buffer.
+    /// An empty iclog.
     pub fn new(sizes: &LogSizes) -> Self {
         Self {
             bytes: AlignedBuf::zeroed(sizes.buffer as usize),
@@ -53,19 +53,19 @@ impl Iclog {
         self.used
     }
 
-    /// Forgets its operations.
+    /// Removes all operations.
     pub fn clear(&mut self) {
         (self.used, self.operations) = (0, 0);
     }
 
-    /// How much of `data` fits into another operation; `None` where none should begin here.
+    /// How much of `data` fits into another operation; `None` if no operation should begin here.
     pub fn room_for(&self, data: usize) -> Option<usize> {
         let left = self.bytes.len() - self.headers - self.used;
         (left >= (RawOperation::SIZE + data).min(LEAST_OPERATION))
             .then(|| data.min(left - RawOperation::SIZE))
     }
 
-    /// Adds an operation, which must have room.
+    /// Adds an operation, for which there must be space.
     pub fn put(&mut self, operation: &RawOperation, data: &[u8]) {
         let start = self.headers + self.used;
         let room = self.bytes.get_mut(start..start + RawOperation::SIZE + data.len());
@@ -79,11 +79,10 @@ impl Iclog {
         self.operations += 1;
     }
 
-    /// Makes the record ready for the disk: header, cycle stamps and checksum. It cannot be read as operations any
-    /// more.
+    /// Completes the record: header, cycle stamps and checksum. Its operations cannot be read after that.
     ///
     /// # Errors
-    /// [`Shutdown::Because`] where the record contradicts itself: never, but for a bug.
+    /// [`Shutdown::Because`] if the record is inconsistent, which is a bug.
     pub fn seal(
         &mut self,
         sizes: &LogSizes,
@@ -113,7 +112,8 @@ impl Iclog {
         if let Some(first) = self.bytes.get_mut(..BLOCK_BYTES) {
             first.copy_from_slice(raw.as_bytes());
         }
-        let wrong = || Shutdown::Because(format!("the log record at {} contradicts itself", place.lsn));
+        let wrong =
+            || Shutdown::Because(format!("the log record at {} is inconsistent (this is a bug)", place.lsn));
         let header = RecordHeader::parse(&self.bytes, place.lsn.block()).map_err(|_| wrong())?;
         let record = self.bytes.get_mut(..length).ok_or_else(wrong)?;
         if seal(record, &header, place.to_end) { Ok(record) } else { Err(wrong()) }

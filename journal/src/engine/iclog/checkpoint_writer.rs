@@ -1,6 +1,6 @@
-//! Cutting a checkpoint into operations and records.
+//! Writing a checkpoint as operations and records.
 //!
-//! What does not fit into a record continues in the next; a region is cut anywhere.
+//! An operation that does not fit into a record continues in the next; a region is split anywhere.
 
 use format::log::item::{CHECKPOINT, RawTransactionHeader, TRANSACTION_MAGIC};
 use format::log::operation::{RawOperation, UNMOUNT_MAGIC, client, flags};
@@ -11,22 +11,22 @@ use super::Iclogs;
 use super::buffer::Iclog;
 use crate::engine::shutdown::Shutdown;
 
-/// The identifier in the operation of an unmount record: Linux writes this number.
+/// Transaction identifier of an unmount record, as in Linux.
 const UNMOUNT_TID: u32 = 0xb0c0_d0d0;
 
-/// Fills buffers with the operations of one transaction.
+/// Fills iclogs with the operations of one checkpoint.
 pub struct CheckpointWriter<'a> {
     iclogs: &'a Iclogs,
     tid: u32,
     buffer: Option<Iclog>,
-    /// Where the transaction begins, once its first record has its place.
+    /// Position of the first record, once it is submitted.
     start: Option<u64>,
     /// Bytes of log that its records take.
     cost: u64,
 }
 
 impl<'a> CheckpointWriter<'a> {
-    /// Begins a transaction of so many regions.
+    /// Begins a checkpoint with this number of regions.
     ///
     /// # Errors
     /// [`Shutdown::Already`].
@@ -51,7 +51,7 @@ impl<'a> CheckpointWriter<'a> {
         self.operation(0, data)
     }
 
-    /// Ends the transaction with its commit record.
+    /// Ends the checkpoint with its commit record.
     ///
     /// # Errors
     /// [`Shutdown::Already`].
@@ -62,7 +62,7 @@ impl<'a> CheckpointWriter<'a> {
         Ok(WrittenCheckpoint { last: buffer, start: self.start, cost })
     }
 
-    /// Adds an operation, in as many parts as it takes.
+    /// Adds an operation, split over as many records as needed.
     fn operation(&mut self, base_flags: u8, data: &[u8]) -> Result<(), Shutdown> {
         let mut rest = data;
         let mut continued = 0;
@@ -105,11 +105,11 @@ impl Drop for CheckpointWriter<'_> {
     }
 }
 
-/// A transaction whose records are in flight, but for the last.
+/// A checkpoint whose records are submitted, except for the last.
 pub struct WrittenCheckpoint {
-    /// The record with the commit, not yet submitted.
+    /// The record with the commit operation, not yet submitted.
     pub last: Iclog,
-    /// Where the transaction begins; `None` where it has no record but the last.
+    /// Position of the first record; `None` if that is `last`.
     pub start: Option<u64>,
     /// Bytes of log that all its records take.
     pub cost: u64,
@@ -120,7 +120,7 @@ fn operation(tid: u32, client: u8, flags: u8, len: usize) -> RawOperation {
     RawOperation { tid: U32::new(tid), len: U32::new(len as u32), clientid: client, flags, res2: [0; 2] }
 }
 
-/// Fills a buffer with the operation that says that the volume was cleanly unmounted.
+/// Fills an iclog with an unmount operation.
 pub fn unmount(buffer: &mut Iclog) {
     let mut data = [0; 8];
     let [low, high] = UNMOUNT_MAGIC.to_le_bytes();

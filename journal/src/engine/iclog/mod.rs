@@ -1,29 +1,29 @@
-//! In-core log buffers: records on their way to the disk.
+//! In-core log buffers (iclogs): records on their way to the disk.
 //!
 //! | part | does |
 //! |---|---|
-//! | [`buffer`] | one buffer: operations go in, a sealed record comes out |
-//! | [`checkpoint_writer`] | cuts a checkpoint into operations and records |
-//! | [`Iclogs`] | the buffers in inflight, in the order of the log |
-//! | [`mod@write`] | the threads that write them |
+//! | `buffer` | one iclog: operations go in, a sealed record comes out |
+//! | `checkpoint_writer` | splits a checkpoint into operations and records |
+//! | [`Iclogs`] | the iclogs in flight, in log order |
+//! | `write` | the threads that write them |
 //!
-//! A buffer goes round: *spare*, filled by the thread that pushes, *ready* (from then on it has its place in the log),
-//! *writing*, *done*, and spare again once all before it are done too. So at most as many records are in inflight as
-//! there are buffers, which is what whoever looks for the head after a power cut relies on.
+//! States of an iclog: *spare*; filled by the thread that pushes; *ready*, when it has its position in the log;
+//! *writing*; *done*; and spare again once all before it are done. So no more records are in flight than there are
+//! iclogs, which the search for the head after a power cut relies on.
 //!
 //! | record | written | waits for |
 //! |---|---|---|
-//! | data | plainly, several at once | nothing |
-//! | commit, unmount | after a flush that covers the checkpoint's data and what was written home before the tail moved, with forced unit access | all records before it |
+//! | data | without FUA, several at once | nothing |
+//! | commit, unmount | with FUA, after a flush that covers the checkpoint's data and all metadata written back before the tail moved | all records before it |
 //!
 //! # Invariants
-//! - A record tells a tail that was flushed: everything before it is at home, and stable there.
-//! - Nothing is written over blocks behind such a tail.
-//! - Checkpoints complete in the order of the log. After the first failed write none completes any more.
+//! - The tail in a record was flushed: all changes before it are written back and stable.
+//! - No block behind such a tail is overwritten.
+//! - Checkpoints complete in log order. After the first failed write none completes.
 //!
 //! # Locking
-//! One mutex of rank `Iclog` over the state, held for a few instructions. Nothing is written, sealed or completed
-//! under it. One thread at a time completes checkpoints; others leave theirs to it.
+//! One mutex of rank `Iclog` protects the state, for a few instructions. No record is written, sealed or completed under
+//! it. One thread at a time completes checkpoints; others leave theirs to it.
 
 pub mod buffer;
 pub mod checkpoint_writer;
@@ -41,14 +41,14 @@ use super::log_device::LogDevice;
 use super::shutdown::Shutdown;
 use super::sizes::LogSizes;
 
-/// What the buffers need of the journal around them. Nothing of it is called under a lock.
+/// What iclogs need of the journal. Called without locks.
 pub trait IclogCallbacks: Send + Sync {
-    /// The oldest record still needed, now.
+    /// The oldest record still needed.
     fn tail(&self) -> Lsn;
-    /// Makes everything stable that was written home; `always`: also where nothing was since the last time, because
-    /// the log lies on the same device. Whether it had to flush.
+    /// Flushes the data device if metadata was written back since the last flush, or if `always`, because the log lies on
+    /// the same device. Returns whether it flushed.
     fn flush_data(&self, always: bool) -> Result<bool, Shutdown>;
-    /// Whether something was written past the log that no flush has covered: it must be stable before the next commit.
+    /// Whether a write outside the log is not flushed: it must be stable before the next commit record.
     fn has_unlogged_writes(&self) -> bool;
     /// A checkpoint is stable (`ok`), or never will be.
     fn completed(&self, checkpoint: Checkpoint, ok: bool);
@@ -75,49 +75,49 @@ pub struct Iclogs {
     uuid: [u8; 16],
     has_own_device: bool,
     state: Mutex<State>,
-    /// A buffer became spare, or the inflight is empty.
+    /// An iclog became spare, or nothing is in flight.
     completed_io: Condvar,
-    /// There may be something to write.
+    /// There may be a record to write.
     work: Condvar,
-    /// Called by who needs a buffer before it waits for one.
+    /// Called by a thread before it waits for a spare iclog.
     exhausted: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct State {
     spare: Vec<Iclog>,
-    /// Buffers that there may be beside these and those in inflight: each is made when it is first needed.
+    /// Iclogs that are not allocated yet; each is allocated when it is first needed.
     unmade: usize,
     inflight: VecDeque<InflightRecord>,
-    /// Where the next record goes.
+    /// Position of the next record.
     next: u64,
     /// Block of the last record.
     previous: u32,
     /// The newest tail that was flushed.
     stable_tail: Lsn,
-    /// Data records that were written, and how many of these a flush has covered that has returned.
+    /// Data records written, and how many of them a completed flush has covered.
     plain: u64,
     plain_flushed: u64,
     /// Checkpoints whose records are all done.
     finished: VecDeque<(Checkpoint, bool)>,
-    /// A record could not be written: none behind it counts.
+    /// A record could not be written: no record after it counts.
     broken: bool,
-    /// Somebody completes them.
+    /// A thread is completing checkpoints.
     finishing: bool,
     /// The volume is shut down: nothing more is written.
     closed: bool,
-    /// The threads should end.
+    /// The threads must end.
     stopping: bool,
     written: LogIoCounts,
 }
 
-/// What was written so far.
+/// Log I/O so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogIoCounts {
     /// Records.
     pub records: u64,
-    /// Bytes of them, with headers and padding.
+    /// Bytes of records, with headers and padding.
     pub bytes: u64,
-    /// Flushes of either device for the log's sake.
+    /// Flushes of either device for the log.
     pub flushes: u64,
 }
 
@@ -129,7 +129,7 @@ enum RecordState {
     Failed,
 }
 
-/// A record in inflight.
+/// A record in flight.
 struct InflightRecord {
     position: u64,
     previous: u32,
@@ -137,7 +137,7 @@ struct InflightRecord {
     /// A commit or unmount record: stable when written, and all before it too.
     durable: bool,
     stage: RecordState,
-    /// Away while it is written.
+    /// `None` while it is written.
     buffer: Option<Iclog>,
     checkpoint: Option<Checkpoint>,
 }
@@ -167,13 +167,13 @@ impl Iclogs {
         Self { log_device, sizes, uuid, has_own_device, state, completed_io, work, exhausted }
     }
 
-    /// What is to be called, without a lock of the buffers, before anybody waits for one. Once.
+    /// Sets a callback that is called, without a lock of the iclogs, before a thread waits for a spare iclog. Once.
     pub fn set_exhausted_callback(&self, call: Box<dyn Fn() + Send + Sync>) {
-        // Nobody else sets it.
+        // It is set only here.
         let _ = self.exhausted.set(call);
     }
 
-    /// The ring that they are written to.
+    /// The log device.
     pub fn log_device(&self) -> &LogDevice {
         &self.log_device
     }
@@ -183,17 +183,17 @@ impl Iclogs {
         &self.sizes
     }
 
-    /// What was written so far.
+    /// Log I/O so far.
     pub fn written(&self) -> LogIoCounts {
         self.state.lock().written
     }
 
-    /// Where the next record goes.
+    /// Position of the next record.
     pub fn next(&self) -> u64 {
         self.state.lock().next
     }
 
-    /// A spare buffer; waits for one.
+    /// Returns a spare iclog; waits for one.
     ///
     /// # Errors
     /// [`Shutdown::Already`].
@@ -223,15 +223,15 @@ impl Iclogs {
         }
     }
 
-    /// Takes a buffer back unwritten.
+    /// Returns an iclog without writing it.
     pub fn give_back(&self, mut buffer: Iclog) {
         buffer.clear();
         self.state.lock().spare.push(buffer);
     }
 
-    /// Gives a filled buffer its place in the log and has it written. The caller is the only one that submits.
+    /// Assigns the next position in the log to a filled iclog and queues it for writing. Only one thread submits at a time.
     ///
-    /// A `durable` record is written when all before it are stable. With it goes the checkpoint that it completes.
+    /// A `durable` record is written when all before it are stable. `checkpoint` is the one that it completes.
     pub fn submit(&self, buffer: Iclog, durable: bool, checkpoint: Option<Checkpoint>) -> u64 {
         let length = self.sizes.record(buffer.used());
         let mut state = self.state.lock();
@@ -255,7 +255,7 @@ impl Iclogs {
         position
     }
 
-    /// Waits until nothing is in inflight and all checkpoints are completed.
+    /// Waits until nothing is in flight and all checkpoints are completed.
     pub fn drain(&self) {
         let mut state = self.state.lock();
         while !state.inflight.is_empty() || !state.finished.is_empty() || state.finishing {
@@ -263,14 +263,14 @@ impl Iclogs {
         }
     }
 
-    /// Nothing more is written; what is in inflight fails.
+    /// Stops all writing; records in flight fail.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.completed_io.notify_all();
         self.work.notify_all();
     }
 
-    /// Ends the threads once nothing is in inflight.
+    /// Ends the threads once nothing is in flight.
     pub fn stop(&self) {
         self.state.lock().stopping = true;
         self.work.notify_all();

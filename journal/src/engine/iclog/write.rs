@@ -1,4 +1,4 @@
-//! The threads that write records, and what follows when one is on the disk.
+//! The threads that write iclogs, and completion of the records.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,30 +18,30 @@ struct RecordWrite {
     previous: u32,
     length: usize,
     durable: bool,
-    /// Whether to fail it without writing.
+    /// Fail it without writing.
     closed: bool,
 }
 
 impl Iclogs {
-    /// What each writing thread does until the threads are stopped.
-    pub fn write_loop(&self, host: &dyn IclogCallbacks) {
+    /// The main loop of a writing thread; returns when the threads are stopped.
+    pub fn write_loop(&self, callbacks: &dyn IclogCallbacks) {
         while let Some(job) = self.next_job() {
-            self.run(job, host);
+            self.run(job, callbacks);
         }
     }
 
-    /// Writes what waits to be written, until nothing does.
-    pub fn write_waiting(&self, host: &dyn IclogCallbacks) {
+    /// Writes the waiting records until there are none.
+    pub fn write_waiting(&self, callbacks: &dyn IclogCallbacks) {
         loop {
             let job = Self::take_job(&mut self.state.lock());
             let Some(job) = job else { return };
-            self.run(job, host);
+            self.run(job, callbacks);
         }
     }
 
-    fn run(&self, (job, mut buffer): (RecordWrite, Iclog), host: &dyn IclogCallbacks) {
-        // A panic must not leave the record in inflight for ever.
-        let write = AssertUnwindSafe(|| self.write(&job, &mut buffer, host));
+    fn run(&self, (job, mut buffer): (RecordWrite, Iclog), callbacks: &dyn IclogCallbacks) {
+        // A panic must not leave the record in flight for ever.
+        let write = AssertUnwindSafe(|| self.write(&job, &mut buffer, callbacks));
         let result = match job.closed {
             true => Err(Shutdown::Already),
             false => catch_unwind(write).unwrap_or_else(|_| Err(Shutdown::Because(PANICKED.into()))),
@@ -51,13 +51,13 @@ impl Iclogs {
         if let Err(error) = result
             && !job.closed
         {
-            host.failed(error);
+            callbacks.failed(error);
         }
         self.land(job.position, buffer, ok);
-        self.finish(host);
+        self.finish(callbacks);
     }
 
-    /// Waits for a record that can be written now; `None` when the threads should end.
+    /// Waits for a record that can be written now; `None` when the thread must end.
     fn next_job(&self) -> Option<(RecordWrite, Iclog)> {
         let mut state = self.state.lock();
         loop {
@@ -87,10 +87,10 @@ impl Iclogs {
         &self,
         job: &RecordWrite,
         buffer: &mut Iclog,
-        host: &dyn IclogCallbacks,
+        callbacks: &dyn IclogCallbacks,
     ) -> Result<(), Shutdown> {
         if job.durable {
-            self.flush(host)?;
+            self.flush(callbacks)?;
         }
         let end = job.position + job.length as u64;
         let reach = |state: &State| self.log_device.position(state.stable_tail) + self.log_device.bytes();
@@ -99,14 +99,14 @@ impl Iclogs {
             (end <= reach(&state)).then_some(state.stable_tail)
         };
         if tail.is_none() {
-            // The space ahead was freed by what was written home, but that is not yet stable there.
-            self.flush(host)?;
+            // The space ahead was freed by metadata writeback that is not flushed yet.
+            self.flush(callbacks)?;
             let state = self.state.lock();
             tail = (end <= reach(&state)).then_some(state.stable_tail);
         }
         let Some(tail) = tail else {
             return Err(Shutdown::Because(
-                "the log's head met its tail: space was used that nobody reserved".into(),
+                "the head of the log reached its tail: a record was written without a reservation (this is a bug)".into(),
             ));
         };
         let to_end = self.log_device.blocks_to_end(job.position);
@@ -122,16 +122,16 @@ impl Iclogs {
         Ok(())
     }
 
-    /// Makes stable, as far as they are not: the records written so far, and what was written home before the tail
-    /// moved to where it is now.
-    fn flush(&self, host: &dyn IclogCallbacks) -> Result<(), Shutdown> {
-        let tail = host.tail();
+    /// Makes stable, unless they are: the records written so far, and the metadata written back before the tail moved to its
+    /// present position.
+    fn flush(&self, callbacks: &dyn IclogCallbacks) -> Result<(), Shutdown> {
+        let tail = callbacks.tail();
         let (plain, records, moved) = {
             let state = self.state.lock();
             (state.plain, state.plain > state.plain_flushed, tail > state.stable_tail)
         };
-        let always = (records && !self.has_own_device) || host.has_unlogged_writes();
-        let home = (moved || always) && host.flush_data(always)?;
+        let always = (records && !self.has_own_device) || callbacks.has_unlogged_writes();
+        let home = (moved || always) && callbacks.flush_data(always)?;
         if records && self.has_own_device {
             self.log_device.flush()?;
         }
@@ -143,7 +143,7 @@ impl Iclogs {
         Ok(())
     }
 
-    /// Notes that a record was written, and lets go of those at the front that are done.
+    /// Records the end of a write, and removes the completed records at the front.
     fn land(&self, position: u64, buffer: Iclog, ok: bool) {
         let mut state = self.state.lock();
         if let Some(record) = state.inflight.iter_mut().find(|record| record.position == position) {
@@ -156,7 +156,7 @@ impl Iclogs {
             .is_some_and(|front| matches!(front.stage, RecordState::Done | RecordState::Failed))
             && let Some(record) = state.inflight.pop_front()
         {
-            // After a failure nothing in the log behind it counts.
+            // After a failure no later record counts.
             state.broken |= record.stage == RecordState::Failed;
             let ok = !state.broken;
             state.spare.extend(record.buffer);
@@ -167,8 +167,8 @@ impl Iclogs {
         self.work.notify_all();
     }
 
-    /// Completes checkpoints in the order of the log, unless another thread is at it: then it does these too.
-    fn finish(&self, host: &dyn IclogCallbacks) {
+    /// Completes checkpoints in log order. If another thread is doing so, it completes these too.
+    fn finish(&self, callbacks: &dyn IclogCallbacks) {
         let mut state = self.state.lock();
         if state.finishing {
             return;
@@ -177,9 +177,9 @@ impl Iclogs {
             state.finishing = true;
             drop(state);
             // A panic must not leave `finishing` set for ever.
-            let complete = AssertUnwindSafe(|| host.completed(checkpoint, ok));
+            let complete = AssertUnwindSafe(|| callbacks.completed(checkpoint, ok));
             if catch_unwind(complete).is_err() {
-                host.failed(Shutdown::Because(NOT_COMPLETED.into()));
+                callbacks.failed(Shutdown::Because(NOT_COMPLETED.into()));
             }
             state = self.state.lock();
         }
@@ -206,11 +206,11 @@ mod tests {
     use crate::engine::sizes::LogSizes;
     use crate::tests::volume::superblock;
 
-    /// A journal of which everything that was written home has been flushed.
+    /// A journal whose metadata writes are all flushed.
     struct Idle {
         device: Arc<HoldDevice<MemoryDevice>>,
         tail: Lsn,
-        /// Flushes that have returned.
+        /// Completed flushes.
         flushes: AtomicU64,
     }
 
@@ -268,33 +268,37 @@ mod tests {
         (device, iclogs)
     }
 
-    /// A data record that needed the tail flushed the device, and by that took the note that another one had been
-    /// written. The commit record behind that one took it for stable while the flush was still under way, and was
-    /// written for good: after a power cut there was a commit without its data.
+    /// A data record that needed the tail flushed the device, and thereby cleared the note that another one had been
+    /// written. The commit record after that one took it for stable while the flush was still running, and was written with
+    /// FUA: after a power cut there was a commit without its data.
     #[test]
     fn a_commit_record_waits_for_a_flush_that_covers_its_data() {
         let (device, iclogs) = two_records_before_the_tail();
-        let host = Idle { device: device.clone(), tail: Lsn::new(1, 100), flushes: AtomicU64::new(0) };
-        // The data and the commit of one checkpoint. The next has no room yet.
+        let callbacks = Idle { device: device.clone(), tail: Lsn::new(1, 100), flushes: AtomicU64::new(0) };
+        // Data and commit of one checkpoint. The next one has no space yet.
         submit(&iclogs, false);
         submit(&iclogs, true);
         submit(&iclogs, false);
         let (job, mut buffer) = take(&iclogs);
-        iclogs.write(&job, &mut buffer, &host).unwrap();
+        iclogs.write(&job, &mut buffer, &callbacks).unwrap();
         std::thread::scope(|scope| {
             let hold = device.hold(Call::Flush, &[], 1);
-            let next = scope.spawn(|| iclogs.run(take(&iclogs), &host));
+            let next = scope.spawn(|| iclogs.run(take(&iclogs), &callbacks));
             hold.wait_for(1);
-            // It was written, and now it lands.
+            // It was written; now its write completes.
             iclogs.land(job.position, buffer, true);
             let commit = take(&iclogs);
             assert!(commit.0.durable);
-            iclogs.run(commit, &host);
-            assert_eq!(host.flushes.load(SeqCst), 1, "the data was flushed before the commit was written");
+            iclogs.run(commit, &callbacks);
+            assert_eq!(
+                callbacks.flushes.load(SeqCst),
+                1,
+                "the data was flushed before the commit was written"
+            );
             drop(hold);
             next.join().unwrap();
         });
-        assert_eq!((iclogs.written().records, host.flushes.load(SeqCst)), (3, 2));
+        assert_eq!((iclogs.written().records, callbacks.flushes.load(SeqCst)), (3, 2));
     }
     /// A journal whose checkpoints cannot be completed.
     #[derive(Default)]
@@ -324,21 +328,21 @@ mod tests {
         }
     }
 
-    /// A panic while a checkpoint was completed ended the thread, and left the note that a thread completes
-    /// checkpoints: the next ones were never completed, and unmounting waited for them for ever.
+    /// A panic while a checkpoint was completed ended the thread and left `finishing` set: the next checkpoints were never
+    /// completed, and the unmount waited for them for ever.
     #[test]
     fn a_panic_in_a_completion_shuts_down_and_does_not_hang() {
         let (_, iclogs) = two_records_before_the_tail();
-        let host = Panics::default();
+        let callbacks = Panics::default();
         for sequence in 1..=2 {
             let mut buffer = iclogs.acquire().unwrap();
             checkpoint_writer::unmount(&mut buffer);
             let checkpoint = Checkpoint { sequence, items: vec![], busy: vec![], start: None, commit: 0 };
             iclogs.submit(buffer, true, Some(checkpoint));
         }
-        let panicked = catch_unwind(AssertUnwindSafe(|| iclogs.write_waiting(&host))).is_err();
+        let panicked = catch_unwind(AssertUnwindSafe(|| iclogs.write_waiting(&callbacks))).is_err();
         assert!(!panicked, "the thread goes on");
         iclogs.drain();
-        assert_eq!(host.failed.load(SeqCst), 2);
+        assert_eq!(callbacks.failed.load(SeqCst), 2);
     }
 }

@@ -1,20 +1,20 @@
-//! The thread that moves the tail: it writes home what the log holds longest.
+//! The thread that moves the tail by writing back the oldest items of the AIL (`xfsaild` in Linux).
 //!
-//! | what an item says | then |
+//! | result of pushing an item | action |
 //! |---|---|
-//! | it is in the batch | it leaves the list when it is written, unless it was logged again meanwhile |
-//! | it is pinned | the checkpoint that holds it is pushed, and the item tried again |
-//! | it is locked | it is tried again |
-//! | it is clean | it leaves the list |
-//! | its place was not read | the place is read when the batch is written, and the item tried again |
-//! | it waits: an intent | it leaves the list when its done item is stable |
+//! | queued for writeback | it leaves the AIL when it is written, unless it was logged again meanwhile |
+//! | pinned | the checkpoint that contains it is pushed, and the item tried again |
+//! | locked | it is tried again |
+//! | clean | it leaves the AIL |
+//! | its buffer was not read | the buffer is read after the batch is written, and the item tried again |
+//! | an intent | it leaves the AIL when its done item is stable |
 //!
-//! An item whose owner waits for log space while it has it locked cannot be flushed; but it was logged again before the
-//! wait, so a push moves it away from the tail.
+//! An item whose owner holds its lock and waits for log space cannot be pushed. But the owner logged it again before
+//! waiting, so a push of the CIL moves it away from the tail.
 //!
 //! # Locking
-//! One pass at a time, under `Writeback`. No other lock is held over a transfer; who waits for a pass holds no lock but
-//! that of the volume as a whole.
+//! One pass at a time, under `Writeback`. No other lock is held during device I/O. A thread that waits for a pass holds
+//! at most the lock of rank `Volume`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -34,20 +34,20 @@ use crate::engine::writeback::{DelwriQueue, PushResult};
 /// A target beyond all items.
 const EVERYTHING: Lsn = Lsn(u64::MAX);
 
-/// What came of one pass.
+/// Result of one writeback pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PushOutcome {
-    /// Nothing lies before the target.
+    /// No item lies before the target.
     Nothing,
     /// Something was written, or read so that the next pass can write it.
     Wrote,
-    /// Nothing could be written; `pinned`: because a checkpoint has it.
+    /// Nothing could be written; `pinned`: because a checkpoint contains it.
     Stuck { pinned: bool },
 }
 
-/// How many items a pass takes. A block that must be read before it can be written is written by the next pass. If the
-/// buffer cache is smaller than what a pass reads, the first blocks may have been evicted by then. So a pass that reads
-/// and writes nothing makes the next one smaller, down to one item. Items whose blocks were read are taken first.
+/// How many items a pass takes. A buffer that must be read before it is written is written by the next pass. If the
+/// buffer cache is smaller than what one pass reads, the first buffers may be evicted by then. So a pass that reads and
+/// writes nothing makes the next one smaller, down to one item. Items whose buffers were read are taken first.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchSize(usize);
 
@@ -67,7 +67,7 @@ impl BatchSize {
 }
 
 impl LogShared {
-    /// What the thread does until it is stopped.
+    /// The thread's main loop; returns when it is stopped.
     pub fn ail_push_loop(&self) {
         let (mut pause, mut stuck) = (IDLE_PAUSE, STUCK_PAUSE);
         while self.ail_notify.wait(pause).is_some() {
@@ -79,7 +79,7 @@ impl LogShared {
         }
     }
 
-    /// Writes home as long as that is wanted and possible; gives how long to wait: `stuck` where nothing could be done.
+    /// Runs a pass; returns how long to wait for the next one: `stuck` if nothing could be written.
     fn ail_push(&self, stuck: Duration) -> Duration {
         let mut pass = self.pass(self.target());
         if pass == PushOutcome::Nothing && self.grant.has_waiters() {
@@ -89,7 +89,7 @@ impl LogShared {
             PushOutcome::Wrote => Duration::ZERO,
             PushOutcome::Nothing if !self.grant.has_waiters() => IDLE_PAUSE,
             PushOutcome::Stuck { pinned: false } if !self.grant.has_waiters() => stuck,
-            // What holds the space is not yet in the list, or was logged again: that must become stable first.
+            // The items that hold the space are not yet in the AIL, or were logged again: that must become stable first.
             PushOutcome::Nothing | PushOutcome::Stuck { .. } => {
                 self.cil_notify.notify();
                 stuck
@@ -97,8 +97,8 @@ impl LogShared {
         }
     }
 
-    /// Writes home what is in the list, and waits for it. What is logged again meanwhile may be left in the list,
-    /// behind all that was there: so a steady load does not make this last longer.
+    /// Writes back all items of the AIL and waits for it. An item that is logged again meanwhile may stay, behind all that
+    /// were there: so a steady load does not prolong this.
     pub fn push_all(&self) -> Result<(), Error> {
         if let Some(newest) = self.ail.newest() {
             while self.runs_inline() && self.pass(newest) == PushOutcome::Wrote {
@@ -111,7 +111,7 @@ impl LogShared {
         self.check()
     }
 
-    /// Writes home what changed in one buffer, and waits for it; nobody keeps changing it meanwhile.
+    /// Writes back all changes of one buffer and waits for it. No other thread keeps changing the buffer.
     pub fn push_buffer(&self, buffer: &Arc<Buffer>) -> Result<(), Error> {
         loop {
             self.push_all()?;
@@ -121,12 +121,12 @@ impl LogShared {
                 return Ok(());
             }
             drop(content);
-            // It was logged again meanwhile, as it is, to cover an idle log.
+            // It was logged again unchanged, to cover an idle log.
             self.force_to(self.cil.progress.current())?;
         }
     }
 
-    /// From now on what is in the list up to `newest` is written home.
+    /// Requests writeback of all items up to `newest`.
     pub fn request_push_to(&self, newest: Option<Lsn>) {
         let Some(newest) = newest.filter(|newest| self.ail.reaches(*newest)) else { return };
         self.push_target.fetch_max(self.iclogs.log_device().position(newest), SeqCst);
@@ -134,7 +134,7 @@ impl LogShared {
         self.ail_notify.notify();
     }
 
-    /// Up to where items should be written home.
+    /// The LSN up to which items should be written back.
     fn target(&self) -> Lsn {
         self.iclogs.log_device().lsn(self.push_target.load(SeqCst))
     }
@@ -156,7 +156,7 @@ impl LogShared {
                 PushResult::Queued => {}
                 PushResult::Clean => clean.push(entry),
                 how => {
-                    // An intent's done item may wait to be pushed.
+                    // The done item of an intent may wait to be pushed.
                     pinned |= matches!(how, PushResult::Pinned | PushResult::AwaitingDone)
                         || entry.item.core().is_pinned();
                     let list = if how == PushResult::NotRead { &mut unread } else { &mut back };
@@ -165,9 +165,9 @@ impl LogShared {
             }
         }
         self.ail.put_back(back.into_iter());
-        // As long as what is read for them now is in memory.
+        // The buffers that are read for them below are still in the cache then.
         self.ail.put_first(unread.iter().cloned());
-        // What was given up half way can be in the batch, but only since the volume was shut down for it.
+        // The queue can contain changes of a failed transaction, but only after that has shut the volume down.
         if self.is_shut_down() {
             return PushOutcome::Nothing;
         }
@@ -180,8 +180,8 @@ impl LogShared {
         if writes || has_read { PushOutcome::Wrote } else { PushOutcome::Stuck { pinned } }
     }
 
-    /// Reads the places of items that could not be written for want of them. The batch is written and all its locks are
-    /// free: a slow read keeps nobody waiting but who wants the same block. Whether any was read.
+    /// Reads the buffers of items that could not be written without them; returns whether any was read. The batch is
+    /// written and all its locks are released, so a slow read delays only threads that need the same buffer.
     fn read_unread(&self, unread: &[AilEntry]) -> bool {
         let mut has_read = false;
         for AilEntry { item, .. } in unread {
@@ -201,7 +201,7 @@ impl LogShared {
         has_read
     }
 
-    /// Writes a batch; what it carried leaves the list, and so do `clean` items.
+    /// Writes a batch. Its items leave the AIL, and so do the `clean` items.
     fn write(&self, batch: DelwriQueue<'_>, clean: &[AilEntry]) {
         Counters::add(&self.counters.written_buffers, batch.len() as u64);
         let (carried, result) = batch.write(self.ail.tail(), &self.in_flight);

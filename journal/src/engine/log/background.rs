@@ -1,18 +1,18 @@
-//! The thread that pushes checkpoints which became large, or old, and covers a log in which nothing happens.
+//! The thread that pushes large or old checkpoints, and covers an idle log.
 //!
-//! Everything can be at home and the log's last record still tell of an older tail: then a recovery would do again what
-//! is done. So an idle log is *covered*: two checkpoints are written that log a part of the superblock as it is. The
-//! first tells that everything before is at home, the second that the first is.
+//! When all metadata is written back, the last record of the log can still contain an older tail: recovery would then
+//! replay changes that are in place. So an idle log is *covered* by two checkpoints, each of which logs a part of the
+//! superblock unchanged. The first records that everything before it is written back, the second that the first is.
 //!
-//! | an idle log | then |
+//! | an idle log | action |
 //! |---|---|
-//! | something was committed and not pushed | it is pushed |
-//! | something is not at home | it is written home |
-//! | everything is at home, and it is not covered | a superblock is logged |
+//! | has changes that are committed and not pushed | push them |
+//! | has items that are not written back | request metadata writeback |
+//! | is fully written back and not covered | log a superblock |
 //!
 //! # Invariants
-//! The thread waits for no log space and for no lock that a transaction may hold: those wait for its pushes. Nothing is
-//! logged once an unmount has begun, as its record must be the last: the lock `covering` is held over each step.
+//! The thread waits neither for log space nor for a lock that a transaction may hold: transactions wait for its pushes.
+//! Nothing is logged once an unmount has begun, as the unmount record must be the last. So each step holds `covering`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,16 +28,16 @@ use crate::engine::commit_target::{CommitTarget, LogReservation, TransactionCont
 use crate::engine::transaction::Transaction;
 use crate::engine::tuning::{COVER_RECORDS, COVER_STEP};
 
-/// How long a log was idle, and what was done about it.
+/// What an idle log has been through.
 struct IdleState {
-    /// Commits when this was looked at last.
+    /// Number of commits at the last step.
     commits: u64,
-    /// Superblocks logged since anything else was.
+    /// Superblocks logged since the last other commit.
     covers: u32,
 }
 
 impl LogShared {
-    /// What the thread does until it is stopped.
+    /// The thread's main loop; returns when it is stopped.
     pub fn background_loop(self: &Arc<Self>, interval: Duration) {
         let mut idle = IdleState { commits: 0, covers: COVER_RECORDS };
         let mut pause = interval;
@@ -55,7 +55,7 @@ impl LogShared {
         }
     }
 
-    /// One step towards a log that is covered; whether another should follow soon.
+    /// Takes one step towards a covered log; returns whether another one should follow soon.
     fn idle_step(self: &Arc<Self>, idle: &mut IdleState) -> bool {
         let covering = self.covering.lock();
         if !*covering {
@@ -83,7 +83,7 @@ impl LogShared {
         true
     }
 
-    /// Commits the beginning of the superblock as it is; `false` where that is not possible now.
+    /// Commits the beginning of the superblock unchanged; returns `false` if that is not possible now.
     fn log_superblock(self: &Arc<Self>) -> bool {
         let reservation = LogReservation { bytes: 1024, transactions: 1 };
         let Some(ticket) = self.try_ticket(reservation) else { return false };

@@ -1,4 +1,4 @@
-//! What transactions call.
+//! Reserving and committing: what transactions call.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::engine::stats::Counters;
 use crate::engine::transaction_items::TransactionItems;
 
 impl LogShared {
-    /// An empty promise: a ticket whose space is not yet reserved.
+    /// A ticket whose space is not reserved yet.
     fn ticket(&self, reservation: LogReservation) -> Result<Ticket, Error> {
         let (sizes, largest) = (self.iclogs.sizes(), self.grant.largest());
         let mut ticket = Ticket::of_log(sizes, reservation, reservation.transactions);
@@ -30,32 +30,32 @@ impl LogShared {
         self.ticket(reservation).ok().filter(|ticket| self.grant.try_reserve(ticket.held()))
     }
 
-    /// Waits while the checkpoint that is being built is too large: before a change holds anything that others want.
+    /// Waits until a checkpoint that is too large has been pushed. The caller holds no lock that other threads want.
     #[cold]
     fn hold_back(&self, checkpoint: u64) -> Result<(), Error> {
         Counters::add(&self.counters.throttled, 1);
         self.ask_for_push(checkpoint);
-        self.cil.progress.wait_pushed(checkpoint).map_err(|halt| self.halt(halt))
+        self.cil.progress.wait_pushed(checkpoint).map_err(|shutdown| self.fail(shutdown))
     }
 }
 
 impl LogShared {
-    /// While intents from before are answered, nobody but the caller can move the tail: so nobody is waited for. The
-    /// whole log may be used, but for what the chain logs as it rolls.
+    /// Reserves space while recovered intents are finished. Only the caller can move the tail, so it must not wait. It may
+    /// use the whole log except for the space that its chain needs to roll.
     #[cold]
     fn begin_recovering(&self, ticket: Ticket) -> Result<Ticket, Error> {
         let held = ticket.held();
         if self.grant.try_reserve_whole_log(held, ticket.account.unit) {
             return Ok(ticket);
         }
-        // What the last answers were needed for goes as soon as they are stable.
+        // Records of intents that are finished are no longer needed once that is stable.
         self.force_to(self.cil.progress.current())?;
         if self.grant.try_reserve_whole_log(held, ticket.account.unit) {
             return Ok(ticket);
         }
         Err(Error::log(format!(
-            "the log is full of operations that a power cut left unfinished, and of {} bytes none are left to finish \
-             the first of them with: mount the volume with Linux once, or repair it",
+            "the log of {} bytes is full of operations that a crash interrupted, and has no space to finish the first one \
+             (mount the volume with Linux once, or repair it)",
             self.iclogs.log_device().bytes()
         )))
     }
@@ -70,28 +70,28 @@ impl CommitTarget for LogShared {
         if let Some(checkpoint) = self.cil.too_large() {
             self.hold_back(checkpoint)?;
         }
-        self.grant.reserve(ticket.held(), self).map_err(|halt| self.halt(halt))?;
+        self.grant.reserve(ticket.held(), self).map_err(|shutdown| self.fail(shutdown))?;
         Ok(ticket)
     }
 
-    /// The caller has logged every item whose lock it keeps: so none of them holds the tail where it is.
+    /// The caller has logged every item whose lock it keeps, so none of them holds the tail back.
     fn roll(&self, ticket: &mut Ticket) -> Result<(), Error> {
         match ticket.next() {
             (over, false) => {
                 self.grant.give_back(over);
                 self.check()
             }
-            // What is left over goes into the new unit, so that the chain gives up no space that it needs.
+            // What is left over counts towards the new unit: the chain releases no space that it needs.
             (over, true) => {
                 let need = ticket.account.unit.saturating_sub(over);
-                self.grant.regrant(need, self).map_err(|halt| self.halt(halt))
+                self.grant.regrant(need, self).map_err(|shutdown| self.fail(shutdown))
             }
         }
     }
 
     fn commit(&self, ticket: &mut Ticket, commits: TransactionItems<'_, '_>) -> Result<(), Error> {
         self.check()?;
-        let committed = self.cil.insert(ticket, commits).map_err(|halt| self.halt(halt))?;
+        let committed = self.cil.insert(ticket, commits).map_err(|shutdown| self.fail(shutdown))?;
         if committed.push {
             self.ask_for_push(committed.sequence);
         }

@@ -1,4 +1,4 @@
-//! What the threads of the journal share.
+//! State shared by the journal's threads, and shutdown.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -45,33 +45,32 @@ pub struct LogShared {
     pub cil: Cil,
     pub ail: Ail,
     pub counters: Counters,
-    /// Checkpoints end without a record.
+    /// Checkpoints complete without a log record.
     pub without_journal: bool,
     hook: Option<Arc<dyn BusyExtentHook>>,
     shut: AtomicBool,
     cause: OnceLock<Arc<str>>,
-    /// Intents from before keep the tail where it is, until the one thread that works has answered them.
+    /// Recovered intents hold the tail back until the only running thread has finished them.
     pub recovering_intents: AtomicBool,
     /// The identifier of the next intent.
     pub next_intent: AtomicU64,
-    /// How many batches were written home, and how many of these a flush has covered.
+    /// Number of metadata writeback batches, and how many of them a flush has covered.
     pub metadata_writes: AtomicU64,
     metadata_writes_flushed: AtomicU64,
-    /// How many blocks were written past the log, and how many of these a flush has covered.
+    /// Number of blocks written outside the log, and how many of them a flush has covered.
     pub unlogged_writes: AtomicU64,
     unlogged_writes_flushed: AtomicU64,
-    /// The tail should reach this position.
+    /// Position that the tail should reach.
     pub push_target: AtomicU64,
-    /// Wakes the thread that writes home.
+    /// Wakes the metadata writeback thread.
     pub ail_notify: Notify,
-    /// Held by who writes a batch of metadata back, until the device has ended it.
+    /// Held during one batch of metadata writeback, until the device has completed it.
     pub writeback: Mutex<BatchSize>,
-    /// What that batch covers.
+    /// The writes of that batch.
     pub in_flight: InflightWrites,
     /// Wakes the thread that pushes checkpoints.
     pub cil_notify: Notify,
-    /// Whether an idle log is still to be covered: not when its unmount record is on its way, behind which nothing may
-    /// be logged.
+    /// Whether an idle log is still covered: not after an unmount has begun, as the unmount record must be the last.
     pub covering: Mutex<bool>,
     /// The threads.
     pub threads: LogThreads,
@@ -101,7 +100,7 @@ impl LogShared {
             shut: AtomicBool::new(false),
             cause: OnceLock::new(),
             recovering_intents: AtomicBool::new(false),
-            // Unlike all from before: those began at an earlier head, and each takes more than a byte of the log.
+            // Differs from all earlier identifiers: those started at an earlier head, and each takes more than a byte of the log.
             next_intent: AtomicU64::new(head.get() << 16),
             metadata_writes: AtomicU64::new(0),
             metadata_writes_flushed: AtomicU64::new(0),
@@ -125,7 +124,7 @@ impl LogShared {
         if self.is_shut_down() { Err(self.closed()) } else { Ok(()) }
     }
 
-    /// Why it was shut down.
+    /// The cause of the shutdown.
     pub fn cause(&self) -> Option<Arc<str>> {
         self.cause.get().filter(|_| self.is_shut_down()).cloned()
     }
@@ -135,17 +134,17 @@ impl LogShared {
         Error::ShutDown { cause: cause.unwrap_or_else(|| "it is being shut down".into()) }
     }
 
-    /// Shuts down where that is why a part stopped; gives what to tell the caller.
-    pub fn halt(&self, halt: Shutdown) -> Error {
-        if let Shutdown::Because(cause) = halt {
+    /// Shuts down if `shutdown` has a new cause; returns the error for the caller.
+    pub fn fail(&self, shutdown: Shutdown) -> Error {
+        if let Shutdown::Because(cause) = shutdown {
             self.shut_down(&cause);
         }
         self.closed()
     }
 
-    /// Ends all writing and wakes whoever waits for anything.
+    /// Stops all writing and wakes all waiting threads.
     pub fn shut_down(&self, cause: &str) {
-        // Only the first cause is one; what follows from it is not.
+        // The first cause is kept: later errors follow from it.
         self.cause.get_or_init(|| cause.into());
         self.shut.store(true, SeqCst);
         self.grant.close();
@@ -164,14 +163,14 @@ impl LogShared {
         self.iclogs.stop();
     }
 
-    /// Pushes what was committed up to a checkpoint.
+    /// Pushes all changes committed up to a checkpoint.
     pub fn push(&self, upto: u64) -> Result<(), Error> {
         self.check()?;
         if self.without_journal {
             self.cil.complete_without_journal(upto, &self.iclogs, &self.grant, self);
             return Ok(());
         }
-        self.cil.push(upto, &self.iclogs, &self.grant, self).map_err(|halt| self.halt(halt))
+        self.cil.push(upto, &self.iclogs, &self.grant, self).map_err(|shutdown| self.fail(shutdown))
     }
 
     pub fn force_to(&self, checkpoint: u64) -> Result<(), Error> {
@@ -180,14 +179,14 @@ impl LogShared {
         if progress.stable() >= checkpoint {
             return self.check();
         }
-        progress.wait_for_batch(checkpoint).map_err(|halt| self.halt(halt))?;
+        progress.wait_for_batch(checkpoint).map_err(|shutdown| self.fail(shutdown))?;
         self.push(checkpoint)?;
         self.write_iclogs_inline();
-        // Where nothing had been committed, the current checkpoint is still empty, and the one before is what counts.
-        progress.wait_stable(checkpoint.min(progress.current() - 1)).map_err(|halt| self.halt(halt))
+        // If nothing was committed, the current checkpoint is empty and the one before counts.
+        progress.wait_stable(checkpoint.min(progress.current() - 1)).map_err(|shutdown| self.fail(shutdown))
     }
 
-    /// Asks the background thread for a push.
+    /// Asks the background thread to push a checkpoint.
     pub fn ask_for_push(&self, sequence: u64) {
         if self.cil.progress.current() <= sequence {
             self.ensure_threads();
@@ -195,7 +194,7 @@ impl LogShared {
         }
     }
 
-    /// Tells everybody who waits for space where the tail is now.
+    /// Publishes the new tail to threads that wait for log space.
     pub fn tail_is(&self, tail: Lsn) {
         self.grant.advance_tail(self.iclogs.log_device().position(tail));
     }
@@ -218,28 +217,28 @@ impl LogShared {
 }
 
 impl LogShared {
-    /// Where an extent lies on the device, in bytes.
+    /// Byte range of an extent on the data device.
     fn place(&self, extent: &BusyExtent) -> Range<u64> {
         let geometry = &self.geometry;
         let start = extent.start.get();
-        // Of a group that the volume has: a group is no longer than a number of 32 bits tells.
+        // Of an AG of the volume, which has less than 2^32 blocks.
         let ag = AgNumber((start >> geometry.ag_block_log) as u32);
         let block = AgBlock((start & ((1 << geometry.ag_block_log) - 1)) as u32);
         let offset = geometry.ag_block_offset(ag, block);
         offset..offset + (u64::from(extent.blocks) << geometry.block_log)
     }
 
-    /// Freed blocks may be used again.
+    /// Reports freed blocks that can be reused.
     pub fn released(&self, extents: &[BusyExtent]) {
         if let (Some(hook), false) = (&self.hook, extents.is_empty()) {
             hook.clear_busy(extents);
         }
     }
 
-    /// Makes stable what was written past the log, unless a record of the log has done so.
+    /// Flushes writes outside the log, unless a log record has done so.
     pub fn flush_unlogged_writes(&self) -> Result<(), Error> {
         if self.has_unlogged_writes() {
-            self.flush_data(true).map_err(|halt| self.halt(halt))?;
+            self.flush_data(true).map_err(|shutdown| self.fail(shutdown))?;
         }
         Ok(())
     }
@@ -251,7 +250,7 @@ impl IclogCallbacks for LogShared {
     }
 
     fn flush_data(&self, always: bool) -> Result<bool, Shutdown> {
-        // Counted by the pusher before the tail moves past what it wrote, so this count covers the caller's tail.
+        // The writeback thread counts before the tail moves past its writes, so this count covers the caller's tail.
         let written = self.metadata_writes.load(SeqCst);
         if !always && self.metadata_writes_flushed.load(SeqCst) >= written {
             return Ok(false);
@@ -284,7 +283,7 @@ impl IclogCallbacks for LogShared {
                 AfterCommit::ReleaseIntent(intent) => unneeded.push(intent),
             }
         }
-        // Before the list lets go of what was freed: who waits for the list waits for what is held back then.
+        // Before the items leave the AIL: a thread that waits for the AIL also waits for extents held back then.
         let usable = self.in_flight.hold_back(checkpoint.busy, |extent| self.place(extent));
         let commit = self.iclogs.log_device().lsn(checkpoint.commit);
         self.tail_is(self.ail.complete(lsn, commit, &inserted, &unneeded));
@@ -296,7 +295,7 @@ impl IclogCallbacks for LogShared {
     }
 
     fn failed(&self, why: Shutdown) {
-        self.halt(why);
+        self.fail(why);
     }
 }
 

@@ -1,21 +1,21 @@
-//! The journal's threads, and who does their work while there are none.
+//! The journal's threads, and their work while they do not run.
 //!
 //! | thread | until it runs, its work is done by |
 //! |---|---|
-//! | writes records | whoever forces the log or unmounts |
-//! | writes home | whoever unmounts |
-//! | pushes checkpoints | whoever forces the log |
+//! | writes iclogs | the thread that forces the log or unmounts |
+//! | metadata writeback | the thread that unmounts |
+//! | pushes checkpoints | the thread that forces the log |
 //!
-//! Whoever needs something else of them, and may hold locks, starts them all: a checkpoint that became large, a log
-//! that is full, a push that has no buffer left.
+//! A thread that needs other work of them, and may hold locks, starts them all: when a checkpoint became large, the log
+//! is full, or a push has no iclog left.
 //!
 //! # Invariants
-//! Who helps goes on until there is nothing to write. So what another thread left to it is never forgotten: that one
-//! saw a record being written in front of its own. A panic of whoever does this work shuts the volume down, which wakes
-//! all that wait for it.
+//! A thread that writes iclogs inline continues until there is nothing to write. So a record is never left behind by a
+//! thread that saw an earlier record being written. A panic during this work shuts the volume down, which wakes all
+//! waiting threads.
 //!
 //! # Locking
-//! One mutex of rank `Leaf` around the handles; threads begin under it, and nobody waits for them under it.
+//! One mutex of rank `Leaf` protects the handles. Threads are started under it; no thread waits for another under it.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -28,15 +28,15 @@ use super::Options;
 use super::shared::LogShared;
 use crate::engine::error::Error;
 
-/// The threads.
+/// The background threads of a journal.
 pub struct LogThreads {
-    /// All of them run, or have run.
+    /// All threads run, or have run.
     started: AtomicBool,
     context: OnceLock<ThreadContext>,
     threads: Mutex<ThreadHandles>,
 }
 
-/// What threads are started with.
+/// What the threads are started with.
 struct ThreadContext {
     shared: Weak<LogShared>,
     writers: usize,
@@ -46,7 +46,7 @@ struct ThreadContext {
 #[derive(Default)]
 struct ThreadHandles {
     handles: Vec<JoinHandle<()>>,
-    /// None begins any more.
+    /// No thread is started any more.
     over: bool,
 }
 
@@ -56,7 +56,7 @@ impl LogThreads {
         Self { started: AtomicBool::new(false), context: OnceLock::new(), threads }
     }
 
-    /// Tells what the threads belong to. Before anything else.
+    /// Sets what the threads belong to. Called once, before anything else.
     pub fn attach(&self, shared: &Arc<LogShared>, options: &Options) {
         let context = ThreadContext {
             shared: Arc::downgrade(shared),
@@ -64,7 +64,7 @@ impl LogThreads {
             interval: options.interval,
         };
         let weak = context.shared.clone();
-        // Nobody else sets it.
+        // It is set only here.
         let _ = self.context.set(context);
         if !options.background {
             shared.iclogs.set_exhausted_callback(Box::new(move || {
@@ -75,7 +75,7 @@ impl LogThreads {
         }
     }
 
-    /// Waits until all have ended. None begins any more.
+    /// Waits until all threads have ended. None is started any more.
     pub fn join(&self) {
         let mut threads = self.threads.lock();
         threads.over = true;
@@ -83,7 +83,7 @@ impl LogThreads {
         drop(threads);
         for thread in handles {
             if !thread.is_current() {
-                // A thread that panicked has said so itself.
+                // A thread that panicked has printed its message.
                 let _ = thread.join();
             }
         }
@@ -103,13 +103,13 @@ impl ThreadHandles {
             run(&shared);
         });
         let thread =
-            thread.map_err(|error| Error::log(format!("no thread for the log can be started: {error}")))?;
+            thread.map_err(|error| Error::log(format!("cannot start a thread of the log: {error}")))?;
         self.handles.push(thread);
         Ok(())
     }
 }
 
-/// Shuts the volume down when a thread panics that does the journal's work. Others would wait for that work for ever.
+/// Shuts the volume down when a thread panics during the journal's work: others would wait for that work for ever.
 pub(super) struct ShutDownOnPanic<'s>(pub &'s LogShared);
 
 impl Drop for ShutDownOnPanic<'_> {
@@ -123,7 +123,7 @@ impl Drop for ShutDownOnPanic<'_> {
 }
 
 impl LogShared {
-    /// Starts the threads, unless they run.
+    /// Starts the threads unless they run.
     pub fn start_threads(&self) -> Result<(), Error> {
         let Some(context) = self.threads.context.get() else { return Ok(()) };
         let Some(shared) = context.shared.upgrade() else { return Ok(()) };
@@ -140,7 +140,7 @@ impl LogShared {
         Ok(())
     }
 
-    /// Starts the threads where something is left to them. Without any the volume is shut down: it would wait for ever.
+    /// Starts the threads because work is left to them. If that fails, shuts the volume down: it would wait for ever.
     pub fn ensure_threads(&self) {
         if !self.threads.started.load(SeqCst)
             && let Err(error) = self.start_threads()
@@ -149,12 +149,12 @@ impl LogShared {
         }
     }
 
-    /// Whether who waits must do the work.
+    /// Whether the waiting thread must do the work of the background threads.
     pub fn runs_inline(&self) -> bool {
         !self.threads.started.load(SeqCst)
     }
 
-    /// Writes the records that wait to be written, where no thread does.
+    /// Writes the waiting iclogs if no background thread does.
     pub fn write_iclogs_inline(&self) {
         if self.runs_inline() {
             let _guard = ShutDownOnPanic(self);
