@@ -44,9 +44,9 @@ impl<'a> LogArea<'a> {
             None => (external.ok_or(LogError::NoLogDevice)?, 0),
         };
         let bytes = u64::from(geometry.log_blocks) << geometry.block_log;
-        let room = device.size().saturating_sub(start).min(MAX_BYTES);
-        if bytes > room || bytes < BLOCK_BYTES as u64 {
-            return Err(LogError::Size { bytes, room, device: device.describe() });
+        let available = device.size().saturating_sub(start).min(MAX_BYTES);
+        if bytes > available || bytes < BLOCK_BYTES as u64 {
+            return Err(LogError::Size { bytes, available, device: device.describe() });
         }
         Ok(Self { device, start, blocks: (bytes / BLOCK_BYTES as u64) as u32 }) // at most 2^22, by MAX_BYTES
     }

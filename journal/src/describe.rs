@@ -23,7 +23,7 @@ use crate::journal::{Dirty, State};
 use crate::locate::DiscardedRecords;
 use crate::recovery::{Intent, IntentOperation, RecoveryReport, ReplayCounts};
 
-/// A sequence number as people write it: cycle and block.
+/// An LSN in text form: cycle and block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LsnText(pub Lsn);
 
@@ -37,7 +37,7 @@ fn lsn(fields: LogFields, name: &'static str, lsn: Lsn) -> LogFields {
     fields.text(name, LsnText(lsn).to_string())
 }
 
-/// A record.
+/// Describes a record.
 pub fn record(header: &RecordHeader) -> LogFields {
     let fields = lsn(lsn(LogFields::new(), "lsn", header.lsn), "tail_lsn", header.tail_lsn);
     fields
@@ -49,7 +49,7 @@ pub fn record(header: &RecordHeader) -> LogFields {
         .text("uuid", UuidText(header.uuid).to_string())
 }
 
-/// An operation of a record.
+/// Describes an operation of a record.
 pub fn operation(operation: &LogOperation<'_>) -> LogFields {
     LogFields::new()
         .number("offset", operation.offset)
@@ -58,7 +58,7 @@ pub fn operation(operation: &LogOperation<'_>) -> LogFields {
         .flags("flags", operation.flags, flags::ALL)
 }
 
-/// A complete transaction.
+/// Describes a complete transaction.
 pub fn transaction(transaction: &RecoveredTransaction) -> LogFields {
     let fields = lsn(LogFields::new(), "lsn", transaction.lsn);
     lsn(fields, "commit_lsn", transaction.commit_lsn)
@@ -67,7 +67,7 @@ pub fn transaction(transaction: &RecoveredTransaction) -> LogFields {
         .number("bytes", transaction.bytes() as u64)
 }
 
-/// What state a log is in.
+/// Describes the state of a log.
 pub fn state(state: &State) -> LogFields {
     match state {
         State::Clean { head, discarded } => {
@@ -113,7 +113,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What recovery did.
+/// Describes a recovery.
 pub fn report(report: &RecoveryReport) -> LogFields {
     let items = report.items.iter().map(|(kind, tally)| {
         let ReplayCounts { replayed, newer, cancelled, quota, unsupported, failed } = *tally;
@@ -125,7 +125,7 @@ pub fn report(report: &RecoveryReport) -> LogFields {
             ("unsupported", unsupported),
             ("failed", failed),
         ];
-        // Most are zero: what happened is what is said.
+        // Most counts are zero and are left out.
         let counts = counts.into_iter().filter(|(_, count)| *count > 0);
         counts.fold(LogFields::new().text("type", kind.name()), |fields, (name, count)| {
             fields.number(name, count)

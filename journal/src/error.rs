@@ -21,7 +21,7 @@ pub enum LogError {
         /// Bytes of the log according to the superblock.
         bytes: u64,
         /// Bytes of the device from the log's start on, or the largest size.
-        room: u64,
+        available: u64,
         /// Description of the device.
         device: String,
     },
@@ -90,7 +90,7 @@ impl From<DeviceError> for LogError {
     }
 }
 
-const READ_AS_IT_LIES: &str = "read the volume as it lies with --no-replay";
+const NO_REPLAY_HINT: &str = "--no-replay reads the volume without replay";
 
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,40 +99,37 @@ impl fmt::Display for LogError {
             Self::NoLogDevice => {
                 f.write_str("the volume's log lies on another device (name it with --log-device)")
             }
-            Self::Size { bytes, room, device } => write!(
+            Self::Size { bytes, available, device } => write!(
                 f,
-                "{device}: the log should have {bytes} bytes, but there is room for {room} (is it the right device?)"
+                "{device}: the log has {bytes} bytes, but only {available} are available (check that this is the log device)"
             ),
             Self::NoHead { block, damage } => {
-                write!(f, "log block {block:#x}: {damage}: head and tail cannot be found ({READ_AS_IT_LIES})")
+                write!(f, "log block {block:#x}: {damage}: head and tail cannot be found ({NO_REPLAY_HINT})")
             }
             Self::Lost { lsn, head } => write!(
                 f,
-                "the superblock is of {}:{} in a log that ends at {}:{}: the log was zeroed, or is another volume's \
-                 (xfs_repair makes a new one; {READ_AS_IT_LIES})",
+                "the superblock has LSN {}:{}, but the log ends at {}:{}: the log was zeroed, or belongs to another volume \
+                 (xfs_repair creates a new log; {NO_REPLAY_HINT})",
                 lsn.cycle(),
                 lsn.block(),
                 head.cycle(),
                 head.block()
             ),
             Self::Record { block, damage } => {
-                write!(f, "log block {block:#x}: {damage} (the log is damaged; {READ_AS_IT_LIES})")
+                write!(f, "log block {block:#x}: {damage} (the log is damaged; {NO_REPLAY_HINT})")
             }
             Self::Writer { block, damage } => {
-                write!(
-                    f,
-                    "log block {block:#x}: {damage} (the log cannot be replayed here; {READ_AS_IT_LIES})"
-                )
+                write!(f, "log block {block:#x}: {damage} (this machine cannot replay it; {NO_REPLAY_HINT})")
             }
             Self::Transaction { lsn, damage } => write!(
                 f,
-                "log record {}:{}: {damage} (the log is damaged; {READ_AS_IT_LIES})",
+                "log record {}:{}: {damage} (the log is damaged; {NO_REPLAY_HINT})",
                 lsn.cycle(),
                 lsn.block()
             ),
             Self::Item { lsn, kind, place, damage } => write!(
                 f,
-                "log record {}:{}, {} of {place}: {damage} (it was not replayed; {READ_AS_IT_LIES})",
+                "log record {}:{}, {} of {place}: {damage} (it was not replayed; {NO_REPLAY_HINT})",
                 lsn.cycle(),
                 lsn.block(),
                 kind.words()

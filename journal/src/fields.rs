@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_and_programs_see_the_same_fields() {
+    fn fields_are_printed_and_serialised() {
         let fields = LogFields::new()
             .number("ino", 131u64)
             .hex("id", 0xffffu64)

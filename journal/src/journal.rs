@@ -14,53 +14,53 @@ use crate::error::LogError;
 use crate::locate::{self, DiscardedRecords, MAX_INFLIGHT_BLOCKS};
 use crate::record::{LogRecord, LogRecords};
 
-/// An open journal. It borrows the devices and reads them again for each walk, so that it holds no memory.
+/// An open journal. It borrows the devices and reads them again for each iteration, so it holds no memory.
 #[derive(Debug)]
 pub struct Journal<'a> {
     area: LogArea<'a>,
     state: State,
 }
 
-/// What recovery would find.
+/// State of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The volume was cleanly unmounted, or never mounted: nothing to replay.
+    /// The volume was unmounted cleanly, or never mounted: nothing to replay.
     Clean {
-        /// Where the next record would be written.
+        /// LSN of the next record.
         head: Lsn,
         /// Incomplete records behind the head.
         discarded: Option<DiscardedRecords>,
     },
-    /// Changes that may not be in place yet.
+    /// Changes that may not be in place.
     Dirty(Dirty),
 }
 
-/// The part of a dirty log that counts.
+/// The active part of a dirty log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dirty {
-    /// Where the next record would be written.
+    /// LSN of the next record.
     pub head: Lsn,
     /// The oldest record that is still needed.
     pub tail: Lsn,
     /// Blocks of 512 bytes from tail to head.
     pub blocks: u32,
-    /// LogRecords from tail to head.
+    /// Records from tail to head.
     pub records: u32,
-    /// Operations in them.
+    /// Operations in these records.
     pub operations: u64,
-    /// Transactions that are complete: what will be replayed.
+    /// Complete transactions: those that will be replayed.
     pub transactions: u32,
     /// Incomplete records behind the head.
     pub discarded: Option<DiscardedRecords>,
-    /// The tail that the last record tells of, where the blocks there were overwritten already by records that are
-    /// discarded. What they held had reached its place.
+    /// The tail in the last record, if records that are discarded have overwritten the blocks there. The changes that they
+    /// contained are in place.
     pub overwritten_tail: Option<Lsn>,
 }
 
 impl<'a> Journal<'a> {
-    /// Finds head and tail, and where the log is dirty verifies every record between them.
+    /// Locates head and tail; verifies every record between them if the log is dirty.
     ///
-    /// `data` is the device of the volume, `external` that of the log where the superblock says that it has its own.
+    /// `data` is the device of the volume, `external` that of the log if the superblock says that it has its own.
     ///
     /// # Errors
     /// [`LogError::NoLogDevice`], [`LogError::Size`], [`LogError::NoHead`], [`LogError::Lost`], [`LogError::Record`],
@@ -74,7 +74,7 @@ impl<'a> Journal<'a> {
         let located = locate::locate(&area)?;
         let (head, discarded) = (located.head, located.discarded);
         let lsn = Lsn(superblock.raw.lsn.get());
-        // What comes now would seem older than what it changes, and would not be replayed.
+        // A new record would look older than the metadata that it changes, and would not be replayed.
         if lsn > head && lsn != Lsn(u64::MAX) {
             return Err(LogError::Lost { lsn, head });
         }
@@ -90,12 +90,12 @@ impl<'a> Journal<'a> {
         Ok(Self { area, state })
     }
 
-    /// Whether there is something to replay.
+    /// State of the log.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The part that counts, where the log is dirty.
+    /// The active part, if the log is dirty.
     pub fn dirty(&self) -> Option<&Dirty> {
         match &self.state {
             State::Dirty(dirty) => Some(dirty),
@@ -103,7 +103,7 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Where the next record would be written, and the cycle it would carry.
+    /// LSN of the next record.
     pub fn head(&self) -> Lsn {
         match &self.state {
             State::Clean { head, .. } => *head,
@@ -111,12 +111,12 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// The ring of blocks.
+    /// The ring of log blocks.
     pub fn area(&self) -> &LogArea<'a> {
         &self.area
     }
 
-    /// The records from tail to head; none where the log is clean.
+    /// The records from tail to head; none if the log is clean.
     pub fn records(&self) -> LogRecords<'_> {
         let (tail, blocks) = self.dirty().map_or((0, 0), |dirty| (dirty.tail.block(), dirty.blocks));
         LogRecords::new(&self.area, tail, blocks)
@@ -128,7 +128,7 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// The walk that verifies a dirty log before anybody relies on it.
+/// Verification of a dirty log, before anything relies on it.
 struct Active<'a> {
     area: &'a LogArea<'a>,
     head: Lsn,
@@ -136,7 +136,7 @@ struct Active<'a> {
 }
 
 impl Active<'_> {
-    /// Verifies all records from the last one's tail on.
+    /// Verifies all records from the tail of the last one on.
     fn verify(&self, last: &RecordHeader) -> Result<Dirty, LogError> {
         let at_last = |damage| LogError::Record { block: last.lsn.block(), damage };
         let distance = locate::tail_distance(self.area, last.lsn, last.tail_lsn).map_err(at_last)?;
@@ -177,7 +177,7 @@ impl Active<'_> {
         Ok(())
     }
 
-    /// The cycle of a block that was written before the head.
+    /// The cycle of a block written before the head.
     fn cycle_of(&self, block: u32) -> u32 {
         let newer = self.head.cycle();
         if block < self.head.block() { newer } else { previous_cycle(newer) }
@@ -185,8 +185,8 @@ impl Active<'_> {
 
     /// The first record behind a tail whose blocks were overwritten by records in flight, and its distance to the head.
     ///
-    /// That is possible only right behind the head, and shows by the newer cycle there. The space was reused, so all
-    /// that it held had reached its place; but no whole record with the newer tail was written yet.
+    /// The blocks are right behind the head and have the newer cycle. Their space was reused, so their changes are in
+    /// place; but no complete record with the newer tail was written yet.
     fn tail_behind_overwritten(&self, tail: u32, blocks: u32) -> Result<Option<(Lsn, u32)>, LogError> {
         let ahead = self.area.distance(self.head.block(), tail);
         let reach = MAX_INFLIGHT_BLOCKS.saturating_sub(ahead).min(blocks);

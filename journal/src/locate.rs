@@ -324,7 +324,7 @@ pub fn tail_distance(area: &LogArea<'_>, lsn: Lsn, tail: Lsn) -> Result<u32, Dam
         _ => Err(Damage::new(
             "log record header",
             "tail_lsn",
-            format_args!("within one lap before {}:{}", lsn.cycle(), lsn.block()),
+            format_args!("at most one cycle before {}:{}", lsn.cycle(), lsn.block()),
             format_args!("{}:{}", tail.cycle(), tail.block()),
         )),
     }

@@ -1,5 +1,5 @@
-//! Writes logs, so that tests can make any that a writer or a power cut could leave. A simple writer on purpose: one
-//! record at a time, no buffering; the engine's will be another.
+//! A writer of logs for tests: any log that a writer or a power cut could leave. It is simple on purpose: one record at a
+//! time, no buffering; the engine has another writer.
 
 use base::Lsn;
 use block::{Device, DeviceError, Durability};
@@ -11,12 +11,12 @@ use format::ondisk::{OnDisk, U16, U32, U64};
 use format::superblock::{self, RawSuperblock};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The UUID of the volume that [`superblock`] describes.
+/// UUID of the volume that [`superblock`] describes.
 pub const UUID: [u8; 16] = *b"xebec-log-tests!";
-/// The first file system block of its log.
+/// First file system block of its log.
 pub const LOG_START: u32 = 2048;
 
-/// A superblock with this many file system blocks, a log of so many, and directory blocks of 4 KiB times two to this.
+/// A superblock with this many file system blocks and log blocks, and directory blocks of `4096 << dir_block_log` bytes.
 pub fn superblock(blocks: u32, log_blocks: u32, dir_block_log: u8) -> [u8; 512] {
     let mut raw = RawSuperblock::new_zeroed();
     raw.magicnum = U32::new(superblock::MAGIC);
@@ -40,28 +40,28 @@ pub fn superblock(blocks: u32, log_blocks: u32, dir_block_log: u8) -> [u8; 512] 
     sector
 }
 
-/// One operation to write.
+/// An operation to write.
 #[derive(Clone, Debug)]
 pub struct SyntheticOperation {
-    /// The transaction.
+    /// Transaction identifier.
     pub tid: u32,
-    /// See `operation::flags`.
+    /// Bits of `operation::flags`.
     pub flags: u8,
     /// The region, or a part of it.
     pub data: Vec<u8>,
 }
 
-/// A writer of records into a ring of blocks.
+/// Writes records into a ring of blocks.
 pub struct LogWriter<'a> {
     device: &'a dyn Device,
     start: u64,
     blocks: u32,
     uuid: [u8; 16],
-    /// Where the next record goes.
+    /// LSN of the next record.
     pub head: Lsn,
-    /// What records tell as their tail.
+    /// Tail that records contain.
     pub tail: Lsn,
-    /// Size of log buffers in bytes: it bounds a record with its headers.
+    /// Size of iclogs in bytes, which bounds a record with its headers.
     pub buffer_bytes: u32,
     /// Records are padded to a multiple of this.
     pub stripe_bytes: u32,
@@ -70,7 +70,7 @@ pub struct LogWriter<'a> {
 }
 
 impl<'a> LogWriter<'a> {
-    /// A writer for `blocks` log blocks at byte `start`, which are zero. Nothing is written yet.
+    /// A writer for `blocks` zeroed log blocks at byte `start`. Writes nothing yet.
     pub fn new(device: &'a dyn Device, start: u64, blocks: u32, uuid: [u8; 16]) -> Self {
         let head = Lsn::new(1, 0);
         let (buffer_bytes, stripe_bytes) = (32 << 10, BLOCK_BYTES as u32);
@@ -88,8 +88,8 @@ impl<'a> LogWriter<'a> {
         }
     }
 
-    /// Makes the ring look as if it had been written up to `block` in the lap of `cycle`, at least 2, and puts the head
-    /// there. No record is left in it.
+    /// Makes the ring look as if it had been written up to `block` in `cycle`, at least 2, and moves the head there. It
+    /// contains no record.
     pub fn fill(&mut self, cycle: u32, block: u32) -> Result<(), DeviceError> {
         for at in 0..self.blocks {
             let mut bytes = [0; BLOCK_BYTES];
@@ -104,7 +104,7 @@ impl<'a> LogWriter<'a> {
         Ok(())
     }
 
-    /// Writes one record of these operations; gives its sequence number. The caller keeps it within the log's buffers.
+    /// Writes a record of these operations; returns its LSN. The caller keeps it within the size of an iclog.
     pub fn record(&mut self, operations: &[SyntheticOperation]) -> Result<Lsn, DeviceError> {
         let mut data = Vec::new();
         for op in operations {
@@ -157,7 +157,7 @@ impl<'a> LogWriter<'a> {
         Ok(lsn)
     }
 
-    /// Writes whole blocks, across the physical end.
+    /// Writes whole blocks, around the physical end.
     pub fn put(&self, block: u32, bytes: &[u8]) -> Result<(), DeviceError> {
         let to_end = (self.blocks - block) as usize * BLOCK_BYTES;
         let (first, second) = bytes.split_at(to_end.min(bytes.len()));
@@ -182,18 +182,19 @@ impl<'a> LogWriter<'a> {
         operations
     }
 
-    /// Writes a transaction with these items, cut into as many records as it takes; gives where it starts.
+    /// Writes a transaction with these items in as many records as needed; returns its start.
     pub fn transaction(&mut self, items: &[Vec<Vec<u8>>]) -> Result<Lsn, DeviceError> {
         let operations = self.operations(items);
-        let room = (self.buffer_bytes as usize - self.header_blocks() as usize * BLOCK_BYTES).min(250 << 10);
+        let record_bytes =
+            (self.buffer_bytes as usize - self.header_blocks() as usize * BLOCK_BYTES).min(250 << 10);
         let start = self.head;
-        for record in cut(&operations, room) {
+        for record in split_records(&operations, record_bytes) {
             self.record(&record)?;
         }
         Ok(start)
     }
 
-    /// Writes the record that says that the volume was cleanly unmounted.
+    /// Writes an unmount record.
     pub fn unmount(&mut self) -> Result<Lsn, DeviceError> {
         let mut data = UNMOUNT_MAGIC.to_le_bytes().to_vec();
         data.resize(8, 0);
@@ -201,17 +202,17 @@ impl<'a> LogWriter<'a> {
     }
 }
 
-/// Cuts operations into records with at most `room` bytes of data each; regions that do not fit are continued.
-pub fn cut(operations: &[SyntheticOperation], room: usize) -> Vec<Vec<SyntheticOperation>> {
+/// Splits operations into records with at most `record_bytes` bytes of data each; regions that do not fit are continued.
+pub fn split_records(operations: &[SyntheticOperation], record_bytes: usize) -> Vec<Vec<SyntheticOperation>> {
     let mut records = vec![Vec::new()];
-    let mut left = room;
+    let mut left = record_bytes;
     for op in operations {
         let mut rest = op.data.as_slice();
         let mut started = false;
         loop {
             if left < RawOperation::SIZE + rest.len().min(4) {
                 records.push(Vec::new());
-                left = room;
+                left = record_bytes;
             }
             let take = rest.len().min(left - RawOperation::SIZE);
             let (part, behind) = rest.split_at(take);

@@ -161,11 +161,11 @@ impl Ail {
                 state.drop_items(std::iter::once((item, lsn)));
             }
         }
-        self.tell(&state)
+        self.notify_moved(&state)
     }
 
     /// Wakes threads that wait for the tail to move; returns the tail.
-    fn tell(&self, state: &State) -> Lsn {
+    fn notify_moved(&self, state: &State) -> Lsn {
         if state.waiting > 0 {
             self.moved.notify_all();
         }
@@ -198,7 +198,7 @@ impl Ail {
     pub fn remove<'a>(&self, items: impl Iterator<Item = (&'a Arc<dyn LogItem>, Lsn)>) -> Lsn {
         let mut state = self.state.lock();
         state.drop_items(items);
-        self.tell(&state)
+        self.notify_moved(&state)
     }
 
     /// Takes up to `most` items up to `target`, the oldest first. They stay counted: the caller must

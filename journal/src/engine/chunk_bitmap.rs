@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_set_of_numbers(
+        fn behaves_like_a_set_of_numbers(
             most in prop_oneof![Just(8192), Just(MAX_BYTES)],
             ranges in proptest::collection::vec((0..MAX_BYTES, 0usize..3000), 0..12),
         ) {

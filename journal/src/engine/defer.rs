@@ -175,7 +175,7 @@ pub(super) fn finish(tx: &mut Transaction, locked: &mut [&mut dyn Loggable]) -> 
         }
         let group = groups.remove(0);
         if let Some(rest) = perform(tx, group, locked)? {
-            groups.iter_mut().for_each(|group| answer(tx, group));
+            groups.iter_mut().for_each(|group| log_done_and_clear(tx, group));
             groups.insert(0, rest);
         }
     }
@@ -224,13 +224,13 @@ fn is_near_tail(tx: &Transaction, group: &PendingOperations) -> bool {
 /// Logs done items and new intents for all groups, in their order.
 fn log_anew(tx: &mut Transaction, groups: &mut [PendingOperations]) {
     for group in groups {
-        answer(tx, group);
+        log_done_and_clear(tx, group);
         group.intent = log_intent(tx, &group.operations);
     }
 }
 
 /// Logs the done item of a group whose work is not done: it gets another intent.
-fn answer(tx: &mut Transaction, group: &mut PendingOperations) {
+fn log_done_and_clear(tx: &mut Transaction, group: &mut PendingOperations) {
     log_done(tx, group);
     group.intent = None;
 }

@@ -135,7 +135,7 @@ impl ItemCore {
         let Slots { current, previous } = &mut *slots;
         let is_first = current.as_ref().is_none_or(|pending| pending.checkpoint != checkpoint);
         if is_first {
-            debug_assert!(current.is_none() || previous.is_none(), "a push left a snapshot behind");
+            debug_assert!(current.is_none() || previous.is_none(), "a push left a log vector behind");
             if let Some(older) = current.replace(PendingVector { checkpoint, order, logged: 0, vector: None })
             {
                 *previous = Some(Box::new(older));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn relogging_in_a_new_checkpoint_leaves_the_old_snapshot_to_its_push() {
+    fn relogging_in_a_new_checkpoint_leaves_the_old_vector_to_its_push() {
         let core = ItemCore::default();
         let log = |checkpoint, order, value| {
             let mut before = None;
@@ -350,11 +350,7 @@ mod tests {
         };
         assert_eq!(log(7, 1, 1), (None, true));
         assert_eq!(log(7, 2, 2), (Some(1), false));
-        assert_eq!(
-            log(8, 3, 3),
-            (None, true),
-            "the snapshot of another checkpoint is not brought up to date"
-        );
+        assert_eq!(log(8, 3, 3), (None, true), "the vector of another checkpoint is not updated");
         assert_eq!(core.fetch(7).map(|(order, found)| (order, byte(&found))), Some((2, 2)));
         assert!(core.fetch(7).is_none());
         assert_eq!(log(8, 4, 4), (Some(3), false));

@@ -166,7 +166,7 @@ impl Log {
         if bounds.tail == bounds.head {
             log_device.complete(bounds.head).map_err(stop)?;
         }
-        if log_device.clear_ahead(head, log_device.room(bounds.head, bounds.tail)).map_err(stop)? {
+        if log_device.clear_ahead(head, log_device.blocks_until(bounds.head, bounds.tail)).map_err(stop)? {
             log_device.flush().map_err(stop)?;
         }
         let positions = GrantPositions { tail: log_device.position(bounds.needed), head };

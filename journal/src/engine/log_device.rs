@@ -96,9 +96,9 @@ impl LogDevice {
     }
 
     /// Blocks from the head to a tail in the previous cycle; the whole ring if they are equal.
-    pub fn room(&self, head: Lsn, tail: Lsn) -> u32 {
-        let room = (tail.block() % self.blocks + self.blocks - head.block()) % self.blocks;
-        if room == 0 { self.blocks } else { room }
+    pub fn blocks_until(&self, head: Lsn, tail: Lsn) -> u32 {
+        let limit = (tail.block() % self.blocks + self.blocks - head.block()) % self.blocks;
+        if limit == 0 { self.blocks } else { limit }
     }
 
     /// Blocks from a position to the physical end of the log.
@@ -130,7 +130,7 @@ impl LogDevice {
     }
 
     /// Overwrites blocks ahead of the head that torn records of an earlier mount may have left: they carry the cycle of the
-    /// records that will be written there, and could later be mistaken for them. At most `room` blocks are overwritten: up
+    /// records that will be written there, and could later be mistaken for them. At most `limit` blocks are overwritten: up
     /// to the tail of a recovered log, which would be replayed again after a power cut now. Half of the log always stays:
     /// it contains the last record, and no more can be in flight (see [`LogSizes::new`](super::sizes::LogSizes::new)).
     ///
@@ -138,8 +138,8 @@ impl LogDevice {
     ///
     /// # Errors
     /// The device's.
-    pub fn clear_ahead(&self, head: u64, room: u32) -> Result<bool, Shutdown> {
-        let ahead = (MAX_IN_FLIGHT * MAX_BLOCKS).min(self.blocks / 2).min(room);
+    pub fn clear_ahead(&self, head: u64, limit: u32) -> Result<bool, Shutdown> {
+        let ahead = (MAX_IN_FLIGHT * MAX_BLOCKS).min(self.blocks / 2).min(limit);
         let position = |n: u32| head + u64::from(n) * BLOCK;
         let cycle_at = |n: u32| previous_cycle(self.lsn(position(n)).cycle());
         let Some((first, last)) = self.unlike(head, ahead, cycle_at)? else { return Ok(false) };
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_and_sequence_numbers_are_each_others_inverse_also_over_the_cycle_left_out() {
+    fn positions_and_lsns_are_inverse_across_the_skipped_cycle() {
         for first in [1, 7, MAGIC - 2, MAGIC - 1, MAGIC + 1] {
             let log_device = ring(first);
             for lap in 0..4 {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_go_around_the_end() {
+    fn writes_wrap_around_the_end() {
         let log_device = ring(1);
         log_device.write(299 * BLOCK, &[7; 1024], Durability::Buffered).unwrap();
         let mut bytes = [0; 512];
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_could_be_taken_for_a_record_to_come_is_overwritten() {
+    fn only_blocks_that_look_like_later_records_are_overwritten() {
         let blocks = 2000u32;
         let device = Arc::new(MemoryDevice::new(1 << 21));
         let log_device = LogDevice { device: device.clone(), start: 4096, blocks, first_cycle: 3 };
@@ -286,12 +286,12 @@ mod tests {
         assert_eq!([at(401), at(1499)], [(3, 7), (3, 7)]);
         assert!(!log_device.clear_ahead(head, blocks).unwrap());
         put(1600, 3);
-        assert!(!log_device.clear_ahead(head, 100).unwrap(), "no further than there is room");
+        assert!(!log_device.clear_ahead(head, 100).unwrap(), "no further than the limit");
     }
 
     /// Records written into a log whose formatting had been interrupted were not found again.
     #[test]
-    fn what_was_interrupted_is_completed_and_nothing_else_is_touched() {
+    fn interrupted_formatting_is_completed_and_nothing_else_is_written() {
         let blocks = 9000u32;
         let judge = |cycles: &[(u32, u32)], head: Lsn, expected: &[(u32, u32)]| {
             let device = Arc::new(MemoryDevice::new(8 << 20));

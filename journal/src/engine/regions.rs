@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_come_back_padded_and_in_order() {
+    fn regions_are_returned_padded_and_in_order() {
         let mut regions = Regions::default();
         regions.begin(&[4, 8], 0).copy_from_slice(b"headcore");
         regions.push(b"format ");

@@ -75,7 +75,7 @@ impl LogSizes {
     }
 
     /// Bytes of data that fit into a record.
-    pub fn room(&self) -> usize {
+    pub fn data_bytes(&self) -> usize {
         (self.buffer - self.headers) as usize
     }
 
@@ -97,9 +97,9 @@ impl LogSizes {
     /// Largest number of records for `bytes` of data and the frame of a checkpoint.
     #[inline]
     pub fn records(&self, bytes: u64) -> u64 {
-        let (all, room) = (bytes + FRAME_BYTES, self.room() as u64 - SEAM_BYTES);
+        let (all, per_record) = (bytes + FRAME_BYTES, self.data_bytes() as u64 - SEAM_BYTES);
         // Most transactions take one, which needs no division.
-        if all <= room { 1 } else { all.div_ceil(room) }
+        if all <= per_record { 1 } else { all.div_ceil(per_record) }
     }
 
     /// Reservation of a transaction that logs at most `bytes`, operation headers included.

@@ -1,4 +1,4 @@
-//! Transactions over a memory device, with a target that has no journal.
+//! Transactions on a memory device, with a commit target without a journal.
 
 mod sizes;
 
@@ -29,7 +29,7 @@ struct Bench {
     target: Arc<dyn CommitTarget>,
 }
 
-/// Of the cache: four blocks.
+/// Budget of the cache: four blocks.
 const BUDGET: usize = 16 << 10;
 
 const RESERVATION: LogReservation = LogReservation { bytes: 64 << 10, transactions: 2 };
@@ -62,7 +62,7 @@ fn good(_: &[u8]) -> Result<(), Damage> {
 }
 
 #[test]
-fn a_change_reaches_its_place_sealed_and_only_then() {
+fn a_change_is_written_back_sealed() {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let id = tx.fresh(block(3), Rank::Buffer).unwrap();
@@ -77,7 +77,7 @@ fn a_change_reaches_its_place_sealed_and_only_then() {
 }
 
 #[test]
-fn what_is_read_is_verified_once() {
+fn a_buffer_is_verified_once() {
     let bench = Bench::new();
     bench.device.write_at(8 * 512, b"good", Durability::Buffered).unwrap();
     let refuse = |_: &[u8]| Err(Damage::new("block", "magic", "good", "bad"));
@@ -92,7 +92,7 @@ fn what_is_read_is_verified_once() {
 }
 
 #[test]
-fn a_lock_lasts_until_the_commit_and_a_held_one_past_a_roll() {
+fn a_held_buffer_stays_locked_over_a_roll() {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let held = tx.read(block(1), Rank::Buffer, good).unwrap();
@@ -110,7 +110,7 @@ fn a_lock_lasts_until_the_commit_and_a_held_one_past_a_roll() {
 }
 
 #[test]
-fn a_change_that_is_given_up_shuts_the_volume_down() {
+fn dropping_a_changed_transaction_shuts_the_volume_down() {
     let bench = Bench::new();
     let mut tx = bench.begin();
     tx.read(block(1), Rank::Buffer, good).unwrap();
@@ -124,9 +124,9 @@ fn a_change_that_is_given_up_shuts_the_volume_down() {
     assert!(Transaction::begin(&bench.target, &bench.cache, RESERVATION).is_err());
 }
 
-/// A thread met a block that another had left half changed when its device failed, and told of damage.
+/// A thread met a block that another one had left half changed when its device failed, and reported damage.
 #[test]
-fn what_a_failed_change_left_is_not_seen() {
+fn changes_of_a_failed_transaction_are_not_read() {
     let bench = Bench::new();
     let mut given_up = bench.begin();
     let id = given_up.read(block(3), Rank::Buffer, good).unwrap();
@@ -138,10 +138,10 @@ fn what_a_failed_change_left_is_not_seen() {
     assert!(matches!(waiting.fresh(block(4), Rank::Buffer), Err(Error::ShutDown { .. })));
 }
 
-/// With blocks of 16 KiB a cluster of inodes is as large as a directory's block. One that was freed and became such a
-/// block kept the rank that its lock had had, and a debug build saw the AGI locked out of order behind it.
+/// With blocks of 16 KiB, an inode cluster is as large as a directory block. A cluster that was freed and became such a
+/// block kept the rank of its lock, and a debug build saw the AGI locked out of order behind it.
 #[test]
-fn a_block_that_is_used_anew_has_the_rank_of_its_new_use() {
+fn a_fresh_block_has_the_rank_of_its_new_use() {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let id = tx.fresh(block(5), Rank::Buffer).unwrap();
@@ -158,7 +158,7 @@ fn a_block_that_is_used_anew_has_the_rank_of_its_new_use() {
 }
 
 #[test]
-fn a_freed_block_is_not_written_and_comes_back_empty() {
+fn a_freed_block_is_not_written_back_and_is_reused_empty() {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let id = tx.fresh(block(5), Rank::Buffer).unwrap();
@@ -187,7 +187,7 @@ fn the_cache_drops_clean_buffers_only() {
     tx.commit(&mut []).unwrap();
     for n in 1..200 {
         bench.begin().read(block(n), Rank::Buffer, good).unwrap();
-        // The budget, an eighth of it more for a look that found none, and the new one.
+        // The budget, an eighth of it for a scan that found none, and the new buffer.
         assert!(bench.cache.bytes() <= BUDGET + BUDGET / 8 + 2 * 4096, "{n}: {}", bench.cache.bytes());
     }
     let mut tx = bench.begin();
@@ -195,7 +195,7 @@ fn the_cache_drops_clean_buffers_only() {
     assert_eq!(tx.bytes(id)[0], 1);
 }
 
-/// Notes when it is performed, and may defer others or need several turns.
+/// Records when it is performed; may defer another operation or need several calls.
 struct Noted {
     name: &'static str,
     turns: u32,
@@ -236,7 +236,7 @@ impl DeferredOperation for Noted {
 }
 
 #[test]
-fn deferred_operations_run_in_order_and_what_they_defer_comes_next() {
+fn deferred_operations_run_in_order_and_nested_ones_next() {
     let bench = Bench::new();
     let notes = Arc::new(Mutex::new(Vec::new()));
     let noted = |name, turns, then: Option<Noted>| Noted {
@@ -256,8 +256,8 @@ fn deferred_operations_run_in_order_and_what_they_defer_comes_next() {
     assert_eq!(*notes.lock(), ["first", "second", "of first", "second", "second", "third"]);
 }
 
-/// A log of intents and done items alone, as recovery reads it: after each commit, the operations that it would find
-/// unanswered, in their order.
+/// A log of intents and done items only, as recovery reads it: after each commit, the operations without a done item, in
+/// order.
 #[derive(Debug)]
 struct Intents {
     inner: NoJournal,
@@ -317,10 +317,10 @@ impl CommitTarget for Intents {
     }
 }
 
-/// A mapping was to be removed and its extent then freed. The removal met a lock and was logged anew, behind the free;
-/// after a crash the extent was freed first, with its mapping, and the mapping was missed.
+/// A mapping was to be removed and its extent then freed. The removal met a lock and was logged anew, behind the free.
+/// After a crash the extent was freed first, with its mapping, and the removal found none.
 #[test]
-fn what_is_logged_anew_stays_before_what_must_come_after_it() {
+fn intents_logged_anew_keep_their_order() {
     let bench = Bench::new();
     let intents = Arc::new(Intents {
         inner: NoJournal::new(None),

@@ -261,7 +261,7 @@ mod tests {
     /// A freed block's buffer was dropped just when the checkpoint that freed it became stable, and was inserted into the
     /// AIL nevertheless: the writeback thread tried it for ever, and unmounting never ended.
     #[test]
-    fn a_buffer_that_was_dropped_has_nothing_to_be_written() {
+    fn a_dropped_buffer_has_nothing_to_write() {
         let device = Arc::new(MemoryDevice::new(1 << 20));
         let cache = BufferCache::new(device.clone(), 1 << 20);
         let at = |bytes| BufferExtents::from(DiskExtent { daddr: Daddr(8), bytes });

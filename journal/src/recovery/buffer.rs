@@ -1,4 +1,4 @@
-//! Buffers: changed bytes go where they belong, then the block gets its LSN and checksum.
+//! Buffers: logged bytes are copied to their place, then the block gets its LSN and checksum.
 
 use base::Daddr;
 use format::Damage;
@@ -19,12 +19,12 @@ use crate::assemble::RawLogItem;
 
 const NAME: &str = "buffer log item";
 
-/// A buffer.
+/// Replay of a buffer.
 pub struct BufferReplay;
 
 impl ReplayItem for BufferReplay {
     fn order(&self, item: &RawLogItem<'_>) -> order::ReplayOrder {
-        // An item that cannot be decoded fails in any place.
+        // An item that cannot be decoded fails in any order.
         let flags = BufferFormat::parse(item.region(0)).map_or(0, |format| format.flags);
         order::order_of(item.kind, flags)
     }
@@ -64,14 +64,14 @@ impl ReplayItem for BufferReplay {
     }
 }
 
-/// Replays a buffer as a whole.
+/// Replays a complete buffer.
 fn replay(
     item: &RawLogItem<'_>,
     format: &BufferFormat<'_>,
     context: &mut ReplayContext<'_>,
 ) -> Result<ReplayOutcome, ReplayFailure> {
     let (daddr, place) = (format.daddr, Place::daddr(format.daddr));
-    // The stamps of a piece are those of the whole block: by itself it cannot be judged.
+    // The header of a piece describes the whole block: the piece alone cannot be compared.
     if !split::is_piece(format.kind(), format.bytes(), &context.geometry) {
         let found = DiskState::block(context.buffers.get(daddr, format.bytes())?, &context.geometry, daddr);
         if !context.judge(ReplayTarget::Buffer(daddr), found).is_replayed() {
@@ -94,9 +94,9 @@ fn replay(
     Ok(ReplayOutcome::Replayed)
 }
 
-/// Calls `copy` with each piece of logged bytes and where in the buffer it belongs.
+/// Calls `copy` with the logged bytes of each region and their offset in the buffer.
 ///
-/// A run of changed chunks is one region, or several where it crossed what the writer held in separate pages.
+/// A run of changed chunks is one region, or several if it crossed separate pages of the writer.
 fn for_each_piece<'a>(
     item: &RawLogItem<'a>,
     format: &BufferFormat<'_>,
@@ -120,14 +120,14 @@ fn for_each_piece<'a>(
     Ok(())
 }
 
-/// Gives a block its LSN and checksum.
+/// Sets the LSN and checksum of a block.
 fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut ReplayContext<'_>) -> Result<(), Damage> {
     use BufferKind::{AttrRemote, Inodes, Untold};
     let (kind, lsn) = (format.kind(), context.lsn);
     match kind {
         Inodes => return seal_inodes(bytes, context.geometry.inode_size as usize),
         AttrRemote => {
-            // Each block of a value has a header of its own.
+            // Each block of an attribute value has its own header.
             let sealed = bytes.chunks_mut(context.geometry.block_size as usize).all(|block| {
                 HeaderLayout::of(block).is_some_and(|stamp| stamp.kind == kind && stamp.seal(block, lsn))
             });
@@ -153,7 +153,7 @@ fn wrong_magic(kind: BufferKind) -> Damage {
     Damage::new(NAME, "magic", format_args!("that of a {}", kind.words()), "another, after replay")
 }
 
-/// A buffer of new inodes, logged as a whole by old writers: each inode is sealed by itself.
+/// Seals a buffer of new inodes, which old writers logged completely: each inode has its own checksum.
 fn seal_inodes(bytes: &mut [u8], size: usize) -> Result<(), Damage> {
     for slot in bytes.chunks_exact_mut(size) {
         if U16::view(slot).is_some_and(|magic| magic.get() == INODE_MAGIC) {
@@ -163,7 +163,7 @@ fn seal_inodes(bytes: &mut [u8], size: usize) -> Result<(), Damage> {
     Ok(())
 }
 
-/// The volume's shape may have changed: it was grown.
+/// The volume may have been grown: takes over the new geometry.
 fn superblock(bytes: &[u8], context: &mut ReplayContext<'_>) -> Result<(), Damage> {
     context.report.superblock_replayed = true;
     match Superblock::parse(bytes) {
@@ -175,7 +175,7 @@ fn superblock(bytes: &[u8], context: &mut ReplayContext<'_>) -> Result<(), Damag
     }
 }
 
-/// Replays the links of unlinked inodes: all else of an inode is logged as an inode.
+/// Replays unlinked-list pointers: everything else of an inode is logged by the inode item.
 fn unlinked_links(
     item: &RawLogItem<'_>,
     format: &BufferFormat<'_>,
@@ -186,7 +186,7 @@ fn unlinked_links(
     let place = Place::daddr(format.daddr);
     let mut links = Vec::new();
     for_each_piece(item, format, |at, piece| {
-        // The slots that this piece touches; a link never crosses a chunk of 128 bytes.
+        // The inodes in these bytes; a pointer never crosses a chunk of 128 bytes.
         for slot in at / size..=(at + piece.len()) / size {
             let link = (slot * size + LINK).checked_sub(at).and_then(|from| piece.get(from..from + 4));
             links.extend(link.map(|link| (slot * size, link)));
@@ -200,7 +200,7 @@ fn unlinked_links(
             return Err(ReplayFailure::Damage(place, damage));
         }
         let Some(slot) = bytes.get_mut(start..start + size) else { continue };
-        // A checksum that was wrong stays wrong: this link must not make a damaged inode look whole.
+        // A wrong checksum stays wrong: the pointer must not make a damaged inode look intact.
         let was_whole = format::checksum::verify("inode", slot, CRC_OFFSET).is_ok();
         if let Some(field) = slot.get_mut(LINK..LINK + 4) {
             field.copy_from_slice(link);

@@ -1,10 +1,9 @@
-//! The target's blocks in memory while the log is replayed into them.
+//! The target's blocks in memory during replay.
 //!
 //! # Invariants
-//! ReplayBuffers that are cached never overlap: one that would is written back and dropped first, so that a block that
-//! changed its size between two items is never seen twice. What is written back is always a state between two items,
-//! and each block in it has the checksum and LSN of its last change; so a crash of an in-place recovery leaves what
-//! another recovery can start from.
+//! Cached buffers never overlap: one that would is written back and dropped first, so that a block whose size changed
+//! between two items is never cached twice. What is written back is always a state between two items, with the checksum
+//! and LSN of each block's last change. So after a crash of an in-place recovery, another recovery can start from it.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +11,17 @@ use base::Daddr;
 use block::{Device, DeviceError, Durability};
 use format::log::BLOCK_BYTES;
 
-/// No buffer is longer: what an inode chunk of the largest inodes takes.
+/// Length of the longest buffer: an inode chunk of the largest inodes.
 const MAX_SECTORS: u64 = 256;
 
-/// One buffer.
+/// One cached buffer.
 #[derive(Debug)]
 struct CachedBlock {
     bytes: Vec<u8>,
     dirty: bool,
 }
 
-/// The blocks.
+/// The target's blocks in memory.
 pub struct ReplayBuffers<'a> {
     target: &'a dyn Device,
     cached: BTreeMap<u64, CachedBlock>,
@@ -32,17 +31,17 @@ pub struct ReplayBuffers<'a> {
 }
 
 impl<'a> ReplayBuffers<'a> {
-    /// Over a device; about `max_bytes` are cached before they are written.
+    /// Caches blocks of `target`; about `max_bytes` are cached before they are written.
     pub fn new(target: &'a dyn Device, max_bytes: usize) -> Self {
         Self { target, cached: BTreeMap::new(), bytes: 0, max_bytes, written: 0 }
     }
 
-    /// A buffer of so many bytes, as it is now: whole sectors, at most 128 KiB.
+    /// Returns a buffer: whole sectors, at most 128 KiB.
     pub fn get(&mut self, daddr: Daddr, bytes: usize) -> Result<&[u8], DeviceError> {
         Ok(&self.load(daddr, bytes)?.bytes)
     }
 
-    /// The same, to be changed. The caller leaves it sealed.
+    /// Returns a buffer for changing. The caller leaves it sealed.
     pub fn get_mut(&mut self, daddr: Daddr, bytes: usize) -> Result<&mut [u8], DeviceError> {
         let cached = self.load(daddr, bytes)?;
         cached.dirty = true;
@@ -63,7 +62,7 @@ impl<'a> ReplayBuffers<'a> {
             self.bytes += bytes;
             self.cached.insert(at, CachedBlock { bytes: loaded, dirty: false });
         }
-        // Present: either it was, or it was inserted above.
+        // It is present: it was, or it was inserted above.
         Ok(self.cached.entry(at).or_insert_with(|| CachedBlock { bytes: vec![0; bytes], dirty: false }))
     }
 
@@ -127,7 +126,7 @@ mod tests {
     use block::MemoryDevice;
 
     #[test]
-    fn a_buffer_of_another_size_sees_what_was_written_before() {
+    fn a_buffer_of_another_size_contains_earlier_changes() {
         let device = MemoryDevice::new(1 << 20);
         let mut buffers = ReplayBuffers::new(&device, 1 << 16);
         buffers.get_mut(Daddr(8), 4096).unwrap().fill(7);
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_memory_is_written_and_read_again() {
+    fn a_full_cache_is_written_and_read_again() {
         let device = MemoryDevice::new(1 << 20);
         let mut buffers = ReplayBuffers::new(&device, 8192);
         for n in 0..16u8 {

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_cancelled_until_its_last_cancellation_is_passed() {
+    fn a_buffer_is_cancelled_up_to_its_last_cancellation() {
         let mut cancelled = CancelledBuffers::default();
         cancelled.add(Daddr(80), 8);
         cancelled.add(Daddr(80), 8);

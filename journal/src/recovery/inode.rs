@@ -28,7 +28,7 @@ impl ReplayItem for InodeReplay {
             return Ok(ReplayOutcome::Cancelled);
         }
         let place = Place::ino(format.ino);
-        check_home(&format, context).at(place)?;
+        check_address(&format, context).at(place)?;
         let mut slot = read_slot(&format, context)?;
         let mode = RawLogInode::view(item.region(1)).map_or(0, |core| core.mode.get());
         if FileType::from_mode(mode) == Some(FileType::Directory) {
@@ -49,17 +49,19 @@ impl ReplayItem for InodeReplay {
 }
 
 /// Checks that the item's address is that of its inode number.
-fn check_home(format: &InodeFormat, context: &ReplayContext<'_>) -> Result<(), Damage> {
+fn check_address(format: &InodeFormat, context: &ReplayContext<'_>) -> Result<(), Damage> {
     let geometry = &context.geometry;
-    let home = geometry.split_ino(format.ino).map(|(ag, within)| {
+    let expected_offset = geometry.split_ino(format.ino).map(|(ag, within)| {
         geometry.ag_block_offset(ag, geometry.ag_ino_block(within))
             + geometry.ino_offset_in_block(within) as u64
     });
-    let told = format.daddr.checked_bytes().and_then(|bytes| bytes.checked_add(format.offset.into()));
-    if home.is_some() && home == told {
+    let logged_offset =
+        format.daddr.checked_bytes().and_then(|bytes| bytes.checked_add(format.offset.into()));
+    if expected_offset.is_some() && expected_offset == logged_offset {
         return Ok(());
     }
-    let expected = home.map_or("an inode of this volume".to_string(), |home| format!("byte {home}"));
+    let expected = expected_offset
+        .map_or("an inode of this volume".to_string(), |expected_offset| format!("byte {expected_offset}"));
     Err(Damage::new(
         NAME,
         "blkno",

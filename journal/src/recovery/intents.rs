@@ -139,7 +139,7 @@ impl PendingIntents {
         self.seen += 1;
     }
 
-    fn answer(&mut self, kind: ItemType, id: u64) {
+    fn remove(&mut self, kind: ItemType, id: u64) {
         self.intents.remove(&(kind, id));
     }
 
@@ -178,7 +178,7 @@ impl ReplayItem for DoneReplay {
         let Some(kind) = item.kind.answers() else { return Ok(ReplayOutcome::Unsupported) };
         let id = intent::parse_done(item.region(0))?;
         // Intents before the tail are not known here and not needed.
-        context.intents.answer(kind, id);
+        context.intents.remove(kind, id);
         Ok(ReplayOutcome::Replayed)
     }
 }

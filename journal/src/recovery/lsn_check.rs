@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_believably_newer_stays() {
+    fn only_valid_newer_lsns_stay() {
         let (head, now) = (Lsn::new(5, 100), Lsn::new(5, 40));
         let replayed = |found: DiskState| found.row(now, head).is_replayed();
         for found in [DiskState::Nothing, DiskState::Torn, DiskState::Foreign, DiskState::Unstamped] {

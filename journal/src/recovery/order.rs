@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_says_what_the_prose_says() {
+    fn the_table_matches_the_documentation() {
         assert_eq!(order_of(ItemType::Buffer, 0), ReplayOrder::Buffers);
         assert_eq!(order_of(ItemType::InodeCreate, 0), ReplayOrder::Buffers);
         assert_eq!(order_of(ItemType::Inode, 0), ReplayOrder::Items);

@@ -1,4 +1,4 @@
-//! Transactions from operations.
+//! Reassembling transactions from operations.
 
 use base::Lsn;
 use format::log::operation::{LogOperation, client, flags};
@@ -6,7 +6,7 @@ use format::log::operation::{LogOperation, client, flags};
 use super::items;
 use super::volume::TestVolume;
 use crate::assemble::{RecoveredTransaction, TransactionAssembler};
-use crate::synth::{SyntheticOperation, cut};
+use crate::synth::{SyntheticOperation, split_records};
 
 fn push(assembler: &mut TransactionAssembler, op: &SyntheticOperation) -> Option<RecoveredTransaction> {
     let operation =
@@ -14,20 +14,23 @@ fn push(assembler: &mut TransactionAssembler, op: &SyntheticOperation) -> Option
     assembler.push(Lsn::new(1, 0), &operation).unwrap()
 }
 
-/// Bytes of all regions of all items.
+/// The regions of all items.
 fn contents(transaction: &RecoveredTransaction) -> Vec<Vec<Vec<u8>>> {
     transaction.items().map(|item| item.regions().map(<[u8]>::to_vec).collect()).collect()
 }
 
 #[test]
-fn regions_may_be_cut_anywhere_the_header_too() {
+fn regions_and_the_header_can_be_split_anywhere() {
     let volume = TestVolume::new(1024);
     let items = [items::whole_block(800, 1), items::cancel(80, 8), items::block_chunk(800, 3, 9)];
     let operations = volume.writer().operations(&items);
     for room in 16..200 {
         let mut assembler = TransactionAssembler::new(1 << 20);
-        let done: Vec<_> =
-            cut(&operations, room).iter().flatten().filter_map(|op| push(&mut assembler, op)).collect();
+        let done: Vec<_> = split_records(&operations, room)
+            .iter()
+            .flatten()
+            .filter_map(|op| push(&mut assembler, op))
+            .collect();
         assert_eq!(done.len(), 1, "room {room}");
         assert_eq!(contents(&done[0]), items, "room {room}");
         assert_eq!(assembler.open(), 0);
@@ -36,7 +39,7 @@ fn regions_may_be_cut_anywhere_the_header_too() {
 }
 
 #[test]
-fn interleaved_transactions_come_in_the_order_of_their_commits() {
+fn interleaved_transactions_are_returned_in_commit_order() {
     let volume = TestVolume::new(1024);
     let mut writer = volume.writer();
     let first = writer.operations(&[items::whole_block(800, 1)]);
@@ -48,7 +51,7 @@ fn interleaved_transactions_come_in_the_order_of_their_commits() {
 }
 
 #[test]
-fn what_began_before_the_tail_is_ignored_and_what_never_ended_is_dropped() {
+fn transactions_before_the_tail_and_without_a_commit_are_ignored() {
     let volume = TestVolume::new(1024);
     let operations = volume.writer().operations(&[items::whole_block(800, 1)]);
     let mut assembler = TransactionAssembler::new(1 << 20);
@@ -58,7 +61,7 @@ fn what_began_before_the_tail_is_ignored_and_what_never_ended_is_dropped() {
 }
 
 #[test]
-fn malformed_transactions_are_errors() {
+fn malformed_transactions_are_rejected() {
     let volume = TestVolume::new(1024);
     let good = volume.writer().operations(&[items::whole_block(800, 1)]);
     let try_all = |operations: &[SyntheticOperation], most: u64| {

@@ -1,4 +1,4 @@
-//! Damaged logs: whatever bits are flipped, opening, listing and replaying end with an answer.
+//! Damaged logs: whatever bits are flipped, opening, listing and replaying return.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn exercise(volume: TestVolume) {
 }
 
 #[test]
-fn the_sample_itself_is_whole() {
+fn the_undamaged_sample_is_replayed() {
     let volume = sample();
     assert!(volume.open().unwrap().dirty().is_some());
     exercise(volume);
@@ -71,9 +71,9 @@ fn the_sample_itself_is_whole() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Checksums are taken out of some records, so that what lies in them gets past the first gate.
+    /// Checksums are removed from some records, so that their contents pass the first check.
     #[test]
-    fn flipped_bits_do_no_harm(
+    fn flipped_bits_are_handled(
         flips in prop::collection::vec((0u32..1024 * 512, 0u8..8), 1..8),
         near_records in any::<bool>(),
     ) {
@@ -98,9 +98,9 @@ proptest! {
         exercise(volume);
     }
 
-    /// Cycles that never follow each other, everywhere: the search ends with an answer.
+    /// Arbitrary cycle numbers: the search for the head returns.
     #[test]
-    fn any_cycles_at_all(cycles in prop::collection::vec(0u32..4, 2..64), header in any::<prop::sample::Index>()) {
+    fn arbitrary_cycles_are_handled(cycles in prop::collection::vec(0u32..4, 2..64), header in any::<prop::sample::Index>()) {
         let volume = TestVolume::new(64);
         let writer = volume.writer();
         for (block, cycle) in (0..64).zip(cycles.iter().cycle()) {
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_no_log(bytes in prop::collection::vec(any::<u8>(), 1024), cycle in 0u32..4) {
+    fn random_blocks_are_handled(bytes in prop::collection::vec(any::<u8>(), 1024), cycle in 0u32..4) {
         let volume = TestVolume::new(1024);
         let writer = volume.writer();
         for block in 0..1024 {

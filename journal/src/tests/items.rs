@@ -1,4 +1,4 @@
-//! Log items as bytes: each a list of regions.
+//! Log items as bytes: each is a list of regions.
 
 use base::Lsn;
 use format::btree::{BnoBt, Btree, ShortHeader};
@@ -14,7 +14,7 @@ use super::volume::UUID;
 
 pub type Item = Vec<Vec<u8>>;
 
-/// The changed chunks of a buffer: number of the chunk, and its 128 bytes (or several chunks in one).
+/// The changed chunks of a buffer: index of the chunk, and its 128 bytes (or several chunks in one).
 pub fn buffer(
     daddr: u64,
     sectors: u16,
@@ -60,7 +60,7 @@ pub fn block(daddr: u64, fill: u8, lsn: Lsn) -> Vec<u8> {
     block
 }
 
-/// The whole of such a block as an item.
+/// A complete such block as an item.
 pub fn whole_block(daddr: u64, fill: u8) -> Item {
     buffer(daddr, 8, BufferKind::Btree, 0, &[(0, block(daddr, fill, Lsn(0)))])
 }
@@ -70,7 +70,7 @@ pub fn block_chunk(daddr: u64, chunk: usize, fill: u8) -> Item {
     buffer(daddr, 8, BufferKind::Btree, 0, &[(chunk, vec![fill; 128])])
 }
 
-/// A core as it is logged: a regular file with extents.
+/// A logged inode core: a regular file with extents.
 pub fn log_core(ino: u64, size: u64) -> RawLogInode {
     RawLogInode {
         magic: LeU16::new(MAGIC),
@@ -106,7 +106,7 @@ pub fn inode(core: &RawLogInode, more_fields: u32, forks: &[Vec<u8>]) -> Item {
     regions
 }
 
-/// A free inode as it lies on disk, sealed.
+/// A free inode on disk, sealed.
 pub fn free_slot(ino: u64, lsn: Lsn) -> Vec<u8> {
     let core = RawInode {
         magic: format::ondisk::U16::new(MAGIC),
@@ -133,7 +133,7 @@ pub fn icreate(block: u32, count: u32, generation: u32) -> Item {
     vec![bytes]
 }
 
-/// An intent or done item over extents, each given as its bytes.
+/// An intent or done item with extents, each given as bytes.
 pub fn intent(kind: ItemType, id: u64, extents: &[Vec<u8>]) -> Item {
     let mut bytes = kind.code().to_le_bytes().to_vec();
     bytes.extend(1u16.to_le_bytes());

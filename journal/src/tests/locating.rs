@@ -1,4 +1,4 @@
-//! Head and tail.
+//! Locating head and tail.
 
 use base::Lsn;
 use block::{Device, Durability, MemoryDevice};
@@ -15,7 +15,7 @@ fn transactions(journal: &Journal<'_>) -> usize {
 }
 
 #[test]
-fn a_log_that_was_never_written_and_a_fresh_one_are_clean() {
+fn an_empty_and_a_new_log_are_clean() {
     let volume = TestVolume::new(4096);
     assert!(matches!(volume.open().unwrap().state(), State::Clean { .. }));
     volume.writer().unmount().unwrap();
@@ -29,7 +29,7 @@ fn a_log_that_was_never_written_and_a_fresh_one_are_clean() {
 }
 
 #[test]
-fn a_dirty_log_shows_its_tail_records_and_transactions() {
+fn a_dirty_log_has_tail_records_and_transactions() {
     let volume = TestVolume::new(4096);
     let mut writer = volume.writer();
     writer.unmount().unwrap();
@@ -45,8 +45,7 @@ fn a_dirty_log_shows_its_tail_records_and_transactions() {
     assert!(volume.open().unwrap().dirty().is_none());
 }
 
-/// `xfs_repair -L` writes one record, leaves what follows it zero up to 256 KiB, and fills the rest with the cycle
-/// before.
+/// `xfs_repair -L` writes one record, leaves up to 256 KiB behind it zero, and fills the rest with the previous cycle.
 #[test]
 fn a_log_that_xfs_repair_formatted_is_clean() {
     for gap in [3, 512, 4095] {
@@ -60,8 +59,8 @@ fn a_log_that_xfs_repair_formatted_is_clean() {
     }
 }
 
-/// The same, interrupted: what is not filled yet is zero. Zeros in the last flight count, as in Linux, which mounts
-/// such a volume; it was refused here, as no record lies in what was filled.
+/// The same formatting, interrupted: the rest is zero. Zeros in the last flight count, as in Linux, which mounts such a
+/// volume; here it was refused, as there is no record in the filled part.
 #[test]
 fn a_log_that_xfs_repair_formatted_in_part_is_clean() {
     for (gap, end) in [(3, 4), (3, 2000), (512, 513), (512, 1000), (512, 4607), (512, 512)] {
@@ -79,8 +78,8 @@ fn a_log_that_xfs_repair_formatted_in_part_is_clean() {
     }
 }
 
-/// Zeroing that was interrupted leaves an older log behind its first blocks. Linux looks at the first block alone, and
-/// mounts a volume that is not newer than an empty log.
+/// Interrupted zeroing leaves an older log behind its first blocks. Linux reads only the first block, and mounts a volume
+/// that is not newer than an empty log.
 #[test]
 fn a_log_that_begins_with_zeros_is_empty() {
     for zeros in [1, 64, 8191] {
@@ -94,10 +93,10 @@ fn a_log_that_begins_with_zeros_is_empty() {
     }
 }
 
-/// A volume whose log is gone was changed all the same: what was logged then carried older numbers than the metadata
-/// that it changed, and recovery would have left it out. Linux refuses it ("Metadata has LSN ahead of current LSN").
+/// A volume without its log was changed: new records had smaller LSNs than the metadata that they changed, and recovery
+/// would have skipped them. Linux refuses it ("Metadata has LSN ahead of current LSN").
 #[test]
-fn a_log_that_was_lost_is_told_by_the_superblock() {
+fn a_lost_log_is_detected_by_the_superblock() {
     let mut volume = TestVolume::new(4096);
     volume.writer().unmount().unwrap();
     let head = volume.open().unwrap().head();
@@ -115,7 +114,7 @@ fn a_log_that_was_lost_is_told_by_the_superblock() {
 }
 
 #[test]
-fn a_mount_that_only_began_leaves_an_unfinished_record_behind_a_clean_log() {
+fn an_incomplete_record_behind_a_clean_log_is_discarded() {
     let volume = TestVolume::new(16384);
     let mut writer = volume.writer();
     writer.unmount().unwrap();
@@ -133,7 +132,7 @@ fn a_mount_that_only_began_leaves_an_unfinished_record_behind_a_clean_log() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Any number of laps, any sizes of records and buffers: the head is where the writer stopped.
+    /// Any number of cycles, any sizes of records and buffers: the head is where the writer stopped.
     #[test]
     fn the_head_is_where_the_writer_stopped(
         log_blocks in prop::sample::select(vec![1024u32, 4096, 16384]),
@@ -154,7 +153,7 @@ proptest! {
                 let chunk: Vec<_> = (0..*size).map(block).collect();
                 let from = starts.len().saturating_sub(keep as usize);
                 writer.tail = starts.get(from).copied().unwrap_or(writer.head);
-                // What lies between tail and head must fit the ring.
+                // The active part must fit into the ring.
                 let laps_behind = writer.head.cycle() - writer.tail.cycle();
                 let used = laps_behind * log_blocks + writer.head.block() - writer.tail.block();
                 if used + 400 > log_blocks {
@@ -176,7 +175,7 @@ proptest! {
         prop_assert_eq!(dirty.discarded, None);
     }
 
-    /// A power cut: of the last records in flight any sectors are old. What is whole and in order stays, no more.
+    /// A power cut leaves any sectors of the last records in flight old. Only complete records in order remain.
     #[test]
     fn after_a_power_cut_the_log_ends_before_the_first_torn_record(
         log_blocks in prop::sample::select(vec![1024u32, 4096, 10240]),
@@ -223,10 +222,10 @@ proptest! {
     }
 }
 
-/// Each single sector of the records in flight is lost once, at every place of small rings in their first laps, and at
-/// the physical end of a ring larger than a flight: also those sectors that the binary search looks at.
+/// Each sector of the records in flight is lost once, at every position of small rings in their first cycles, and at the
+/// physical end of a ring larger than a flight: also the sectors that the binary search reads.
 #[test]
-fn any_one_lost_sector_ends_the_log_before_its_record() {
+fn a_lost_sector_ends_the_log_before_its_record() {
     for (log_blocks, fill, steps) in [(128u32, None, 40), (136, None, 40), (8192, Some(60), 5)] {
         for before in 0..steps {
             let volume = TestVolume::new(log_blocks);
@@ -264,7 +263,7 @@ fn any_one_lost_sector_ends_the_log_before_its_record() {
 }
 
 /// Found by the property above: the ring was smaller than a flight, the last record crossed its physical end, and one
-/// sector of it was lost. The sectors behind the lost one were taken for the lost one, and no record was found at all.
+/// sector of it was lost. The sectors behind it were taken for the lost one, and no record was found.
 #[test]
 fn a_lost_sector_of_a_record_across_the_end_of_a_small_ring() {
     for (before, size, lost) in [(37, 4, 19), (56, 2, 13)] {
@@ -286,8 +285,8 @@ fn a_lost_sector_of_a_record_across_the_end_of_a_small_ring() {
     }
 }
 
-/// Found by the same property: in its first lap the ring has zeros, and the lost sector left one of them where the
-/// flight, which reached around the ring, was taken to begin.
+/// Found by the same property: in its first cycle the ring has zeros, and the lost sector left one of them where the
+/// flight, which reached around the ring, was assumed to begin.
 #[test]
 fn a_lost_sector_in_the_first_lap_of_a_small_ring_whose_flight_went_around() {
     let volume = TestVolume::new(1024);
@@ -310,7 +309,7 @@ fn a_lost_sector_in_the_first_lap_of_a_small_ring_whose_flight_went_around() {
 }
 
 #[test]
-fn a_misordered_write_whose_tail_lies_behind_the_torn_record_stands() {
+fn a_misordered_record_whose_tail_lies_behind_the_torn_one_is_kept() {
     let volume = TestVolume::new(16384);
     let mut writer = volume.writer();
     writer.unmount().unwrap();
@@ -326,7 +325,7 @@ fn a_misordered_write_whose_tail_lies_behind_the_torn_record_stands() {
 }
 
 #[test]
-fn a_wrong_checksum_in_the_last_flight_ends_the_log_and_is_told() {
+fn a_wrong_checksum_in_the_last_flight_ends_the_log_and_is_reported() {
     let volume = TestVolume::new(16384);
     let mut writer = volume.writer();
     writer.unmount().unwrap();
@@ -365,10 +364,10 @@ fn damage_further_back_than_a_flight_is_an_error() {
     }
 }
 
-/// In flight, records may overwrite what no stable record has yet released: the tail in memory is newer. When all of
-/// them are lost but some of their sectors, the last whole record points to a tail that is gone.
+/// Records in flight may overwrite blocks that no stable record has released yet: the tail in memory is newer. If only
+/// some of their sectors are written, the last complete record has a tail that is gone.
 #[test]
-fn a_tail_that_was_overwritten_in_flight_moves_to_the_next_record() {
+fn a_tail_overwritten_in_flight_moves_to_the_next_record() {
     let volume = TestVolume::new(1024);
     let mut writer = volume.writer();
     writer.unmount().unwrap();
@@ -378,7 +377,7 @@ fn a_tail_that_was_overwritten_in_flight_moves_to_the_next_record() {
         writer.tail = records.get(kept).copied().unwrap_or(writer.head);
         records.push(writer.transaction(&[items::whole_block(800, 1)]).unwrap());
     }
-    // The second lap comes close to the tail, then reaches over it while nothing of that becomes whole.
+    // The second cycle comes close to the tail, then reaches past it with incomplete records.
     let tail = records[4];
     writer.tail = tail;
     while writer.head.block() + 20 < tail.block() {
@@ -400,13 +399,13 @@ fn a_tail_that_was_overwritten_in_flight_moves_to_the_next_record() {
 }
 
 #[test]
-fn logs_of_others_are_refused_by_name() {
+fn logs_of_other_volumes_and_byte_orders_are_refused() {
     for (offset, bytes, field) in [(304, vec![9; 16], "fs_uuid"), (300, vec![0, 0, 0, 2], "fmt")] {
         let volume = TestVolume::new(1024);
         let mut writer = volume.writer();
         writer.transaction(&[items::whole_block(800, 1)]).unwrap();
         volume.device.write_at(volume.log_offset() + offset, &bytes, Durability::Buffered).unwrap();
-        // Without a checksum, so that it is this check that speaks.
+        // Without a checksum, so that this check fails.
         volume.device.write_at(volume.log_offset() + 32, &[0; 4], Durability::Buffered).unwrap();
         match volume.open() {
             Err(LogError::Writer { damage, .. }) => assert_eq!(damage.field(), field),
@@ -416,13 +415,13 @@ fn logs_of_others_are_refused_by_name() {
 }
 
 #[test]
-fn an_external_log_must_be_given_and_fit() {
+fn an_external_log_must_be_given_and_large_enough() {
     let mut volume = TestVolume::new(1024);
     volume.superblock.geometry.log_start = None;
     assert!(matches!(volume.open(), Err(LogError::NoLogDevice)));
     let small = MemoryDevice::new(1000);
     let open = |device| Journal::open(&volume.superblock, &volume.device, Some(device));
-    assert!(matches!(open(&small), Err(LogError::Size { room: 1000, .. })));
+    assert!(matches!(open(&small), Err(LogError::Size { available: 1000, .. })));
     let external = MemoryDevice::new(1024 * 512);
     crate::synth::LogWriter::new(&external, 0, 1024, super::volume::UUID)
         .transaction(&[items::whole_block(800, 1)])

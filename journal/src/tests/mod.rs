@@ -1,13 +1,13 @@
-//! Tests of whole logs, on a small volume in memory.
+//! Tests of complete logs, on a small volume in memory.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `volume` | the volume: a superblock, and a log that [`crate::synth`] writes |
+//! | `volume` | the volume: a superblock, and a log written by [`crate::synth`] |
 //! | `items` | log items as bytes |
-//! | `locating` | head and tail: laps, torn and misordered writes, damage |
-//! | `assembling` | transactions cut and interleaved |
-//! | `recovering` | what each type of item does, and what stays |
-//! | `hostile` | flipped bits: nothing panics, loops, or takes memory without bound |
+//! | `locating` | head and tail: wrap-around, torn and misordered writes, damage |
+//! | `assembling` | transactions that are split and interleaved |
+//! | `recovering` | replay of each item type, and what stays |
+//! | `hostile` | flipped bits: no panic, endless loop or unbounded memory |
 
 mod assembling;
 mod hostile;

@@ -1,4 +1,4 @@
-//! What each type of item does, and what stays as it lies.
+//! Replay of each item type, and what stays as it is on disk.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn tally(report: &RecoveryReport, kind: ItemType) -> ReplayCounts {
     report.items.get(&kind).copied().unwrap_or_default()
 }
 
-/// A block's fill at a chunk, and its LSN. It must be sealed.
+/// The fill byte of a block at a chunk, and its LSN. The block must be sealed.
 fn look(volume: &TestVolume, daddr: u64, chunk: usize) -> (u8, Option<Lsn>) {
     let block = volume.read(daddr, 4096);
     let stamp = HeaderLayout::of(&block).unwrap();
@@ -55,13 +55,13 @@ fn look(volume: &TestVolume, daddr: u64, chunk: usize) -> (u8, Option<Lsn>) {
     (block[chunk * 128 + 127], stamp.lsn(&block))
 }
 
-/// The chunk of inodes 128 to 191, all free.
+/// Writes the chunk of inodes 128 to 191, all free.
 fn with_inodes(volume: &TestVolume, lsn: Lsn) {
     let chunk: Vec<u8> = (128..192).flat_map(|ino| items::free_slot(ino, lsn)).collect();
     volume.write(128, &chunk);
 }
 
-/// An inode's slot. It must be sealed and say that it is this inode.
+/// The bytes of an inode, which must be sealed and identify itself as this inode.
 fn slot(volume: &TestVolume, ino: u64) -> Vec<u8> {
     let slot = volume.read(128 + (ino - 128), 512);
     Dinode::identify(&slot, &volume.superblock.geometry, Ino(ino)).unwrap();
@@ -73,7 +73,7 @@ fn core(volume: &TestVolume, ino: u64) -> RawInode {
 }
 
 #[test]
-fn buffers_get_their_bytes_the_transactions_lsn_and_a_checksum() {
+fn replayed_buffers_get_lsn_and_checksum() {
     let volume = TestVolume::new(1024);
     let chunk = |chunk, fill| vec![items::block_chunk(800, chunk, fill)];
     let (lsns, report) = replayed(&volume, &[vec![items::whole_block(800, 1)], chunk(5, 2), chunk(6, 3)]);
@@ -96,7 +96,7 @@ fn a_run_may_be_split_over_regions() {
 }
 
 #[test]
-fn only_a_block_that_is_believably_newer_stays() {
+fn only_blocks_with_a_valid_newer_lsn_stay() {
     for (on_disk, spoilt_byte, keeps_position) in [
         (Lsn::new(1, 17), None, true),
         (Lsn::new(1, 1), None, false),
@@ -134,8 +134,8 @@ fn only_a_block_that_is_believably_newer_stays() {
     }
 }
 
-/// Two transactions that start in one record have the same LSN. A block that was written between them carries it, and
-/// must still get the second.
+/// Two transactions that start in one record have the same LSN. A block written between them carries it, and must still
+/// get the second change.
 #[test]
 fn a_block_with_the_transactions_own_lsn_is_replayed() {
     let volume = TestVolume::new(1024);
@@ -146,7 +146,7 @@ fn a_block_with_the_transactions_own_lsn_is_replayed() {
 }
 
 #[test]
-fn what_was_logged_of_a_buffer_before_it_was_freed_is_not_replayed() {
+fn changes_before_a_cancellation_are_not_replayed() {
     let volume = TestVolume::new(1024);
     let chunk = |fill| vec![items::block_chunk(800, 5, fill)];
     let free = vec![items::cancel(800, 8)];
@@ -162,18 +162,18 @@ fn what_was_logged_of_a_buffer_before_it_was_freed_is_not_replayed() {
 }
 
 #[test]
-fn a_cancellation_counts_before_anything_in_its_transaction_and_ends_after_all_of_it() {
+fn a_cancellation_covers_its_whole_transaction() {
     let volume = TestVolume::new(1024);
     replayed(&volume, &[vec![items::cancel(800, 8), items::whole_block(800, 1)]]);
     assert_eq!(volume.read(800, 4096), [0; 4096]);
 }
 
 #[test]
-fn new_inodes_come_first_then_inodes_then_links_of_unlinked_ones() {
+fn inode_creation_inodes_and_unlinked_pointers_are_replayed_in_this_order() {
     let volume = TestVolume::new(1024);
     let mut link = vec![0xff; 128];
     link[96..100].copy_from_slice(&5u32.to_be_bytes());
-    // In the log's order each would destroy what the one before it did.
+    // In log order, each would destroy what the previous one did.
     let (lsns, _) = replayed(
         &volume,
         &[vec![
@@ -191,7 +191,7 @@ fn new_inodes_come_first_then_inodes_then_links_of_unlinked_ones() {
 }
 
 #[test]
-fn an_inode_keeps_its_link_and_what_was_not_logged_of_its_forks() {
+fn an_inode_keeps_its_unlinked_pointer_and_unlogged_forks() {
     let volume = TestVolume::new(1024);
     with_inodes(&volume, Lsn(0));
     let (lsns, _) = replayed(
@@ -208,7 +208,7 @@ fn an_inode_keeps_its_link_and_what_was_not_logged_of_its_forks() {
 }
 
 #[test]
-fn an_inode_that_is_newer_on_disk_stays_but_not_one_whose_checksum_is_wrong() {
+fn a_newer_inode_stays_unless_its_checksum_is_wrong() {
     for spoilt in [false, true] {
         let volume = TestVolume::new(1024);
         let filler = vec![items::cancel(80, 8)];
@@ -226,10 +226,10 @@ fn an_inode_that_is_newer_on_disk_stays_but_not_one_whose_checksum_is_wrong() {
     }
 }
 
-/// An inode was freed with its chunk, the chunk made anew, and all of that written: newer than the log's first items.
-/// The chunk's creation takes that back, so that all that follows it in the log must be replayed.
+/// An inode was freed with its chunk, the chunk created anew, and all of that written back: newer than the log's first
+/// items. Replaying the chunk's creation reverts that, so all later items must be replayed.
 #[test]
-fn what_follows_the_creation_of_a_chunk_is_replayed_whatever_was_on_disk() {
+fn items_after_a_chunk_creation_are_always_replayed() {
     let volume = TestVolume::new(1024);
     let change = vec![items::inode(&items::log_core(140, 2), 0, &[])];
     let filler = vec![items::cancel(80, 8)];
@@ -244,7 +244,7 @@ fn what_follows_the_creation_of_a_chunk_is_replayed_whatever_was_on_disk() {
 }
 
 #[test]
-fn inodes_and_chunks_of_a_freed_buffer_are_left_alone() {
+fn inodes_and_chunks_of_a_cancelled_buffer_are_not_replayed() {
     let volume = TestVolume::new(1024);
     let change = vec![items::inode(&items::log_core(140, 2), 0, &[])];
     let (_, report) =
@@ -255,7 +255,7 @@ fn inodes_and_chunks_of_a_freed_buffer_are_left_alone() {
 }
 
 #[test]
-fn a_link_does_not_make_a_damaged_inode_look_whole() {
+fn an_unlinked_pointer_does_not_reseal_a_damaged_inode() {
     let volume = TestVolume::new(1024);
     with_inodes(&volume, Lsn(0));
     volume.write(131, &[0x55; 7]);
@@ -274,7 +274,7 @@ fn a_link_does_not_make_a_damaged_inode_look_whole() {
 }
 
 #[test]
-fn a_tree_whose_root_moved_to_another_inode_gets_its_new_owner() {
+fn a_tree_moved_to_another_inode_gets_its_new_owner() {
     let volume = TestVolume::new(1024);
     with_inodes(&volume, Lsn(0));
     let long = |level: u16, count: u16, daddr: u64| LongHeader {
@@ -316,9 +316,9 @@ fn a_tree_whose_root_moved_to_another_inode_gets_its_new_owner() {
     assert!(inode.fork(ForkKind::Data, &volume.superblock.geometry).is_ok());
 }
 
-/// Linux 6.18 takes each piece for a whole block, and then refuses to mount.
+/// Linux 6.18 takes each piece for a complete block, and then refuses to mount.
 #[test]
-fn a_directory_block_in_two_extents_is_sealed_as_one() {
+fn a_directory_block_in_two_extents_is_sealed_as_one_block() {
     const DADDRS: [u64; 2] = [8 * 300, 8 * 310];
     for pieces in [&[0, 1][..], &[0], &[1]] {
         let volume = TestVolume::with_dir_blocks(1024, 1);
@@ -359,7 +359,7 @@ fn a_directory_block_in_two_extents_is_sealed_as_one() {
 }
 
 #[test]
-fn a_piece_of_a_directory_block_whose_directory_is_not_known_is_reported() {
+fn a_piece_of_an_unknown_directory_block_is_reported() {
     let volume = TestVolume::with_dir_blocks(1024, 1);
     let piece = items::buffer(8 * 300, 8, BufferKind::DirData, 0, &[(5, vec![9; 128])]);
     let (_, report) = replayed(&volume, &[vec![piece]]);
@@ -367,13 +367,13 @@ fn a_piece_of_a_directory_block_whose_directory_is_not_known_is_reported() {
 }
 
 #[test]
-fn a_grown_superblock_counts_for_what_follows_it() {
+fn later_items_use_the_geometry_of_a_replayed_superblock() {
     let volume = TestVolume::new(1024);
     let grown = superblock(4096 + 100, 128, 0);
     let image = items::buffer(0, 1, BufferKind::Superblock, 0, &[(0, grown.to_vec())]);
     let mut created = items::icreate(16, 64, 1);
     created[0][4..8].copy_from_slice(&1u32.to_be_bytes());
-    // The new AG lies behind the device of this test: the item gets as far as the read.
+    // The new AG lies behind the end of this test's device: replay reaches the read.
     let lsns = logged(&volume, &[vec![image], vec![created]]);
     assert!(matches!(try_recover(&volume, OnDamage::Note), Err(LogError::Device(_))), "{lsns:?}");
     let volume = TestVolume::new(1024);
@@ -400,7 +400,7 @@ fn intents_without_a_done_item_are_listed_with_their_files() {
         ],
     );
     let left: Vec<_> = report.unfinished.iter().map(|intent| (intent.kind, intent.id)).collect();
-    // In the order of the log, in which they must be finished.
+    // In log order, in which they must be finished.
     assert_eq!(left, [(ItemType::Efi, 1), (ItemType::Bui, 2), (ItemType::Rui, 2)]);
     assert_eq!(report.files_concerned().into_iter().collect::<Vec<_>>(), [Ino(131)]);
     assert!(matches!(&report.unfinished[1].body, IntentOperation::Bmap(maps) if maps[0].offset.get() == 7));
@@ -411,7 +411,7 @@ fn intents_without_a_done_item_are_listed_with_their_files() {
 }
 
 #[test]
-fn quota_is_named_and_left_out_and_realtime_is_not_supported() {
+fn quota_is_skipped_and_realtime_is_unsupported() {
     let volume = TestVolume::new(1024);
     let mut dquot = ItemType::Dquot.code().to_le_bytes().to_vec();
     dquot.extend(1u16.to_le_bytes());
@@ -422,7 +422,7 @@ fn quota_is_named_and_left_out_and_realtime_is_not_supported() {
 }
 
 #[test]
-fn an_item_that_cannot_be_replayed_stops_or_is_noted() {
+fn an_item_that_cannot_be_replayed_stops_recovery_or_is_reported() {
     let items = [vec![items::inode(&items::log_core(140, 2), 0, &[])], vec![items::whole_block(800, 1)]];
     let volume = TestVolume::new(1024);
     let lsns = logged(&volume, &items);
@@ -439,7 +439,7 @@ fn an_item_that_cannot_be_replayed_stops_or_is_noted() {
 }
 
 #[test]
-fn recovering_twice_gives_the_same_bytes_and_an_overlay_leaves_its_base() {
+fn recovery_is_idempotent_and_an_overlay_leaves_its_base() {
     let build = || {
         let volume = TestVolume::new(1024);
         with_inodes(&volume, Lsn(0));
@@ -473,9 +473,9 @@ fn recovering_twice_gives_the_same_bytes_and_an_overlay_leaves_its_base() {
     assert!(whole(&base) == before, "the base was written");
 }
 
-/// A second recovery begins where a first one was cut off: some of its blocks reached the disk, in any selection.
+/// A second recovery starts where a first one was cut off: any selection of its blocks reached the disk.
 #[test]
-fn a_recovery_that_was_cut_off_can_be_repeated() {
+fn an_interrupted_recovery_can_be_repeated() {
     let build = || {
         let volume = TestVolume::new(1024);
         with_inodes(&volume, Lsn(0));

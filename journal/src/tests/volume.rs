@@ -1,4 +1,4 @@
-//! A volume of 16 MiB with one AG, whose log can be written at will.
+//! A volume of 16 MiB with one AG and a writable log.
 
 use block::{Device, Durability, MemoryDevice};
 use format::superblock::Superblock;
@@ -17,12 +17,12 @@ pub struct TestVolume {
 }
 
 impl TestVolume {
-    /// A volume with a zeroed log of so many 512-byte blocks: a multiple of 8, at most 16,384.
+    /// A volume with a zeroed log of this many 512-byte blocks: a multiple of 8, at most 16,384.
     pub fn new(log_blocks: u32) -> Self {
         Self::with_dir_blocks(log_blocks, 0)
     }
 
-    /// The same with larger directory blocks: 4 KiB times two to this.
+    /// A volume with directory blocks of `4096 << dir_block_log` bytes.
     pub fn with_dir_blocks(log_blocks: u32, dir_block_log: u8) -> Self {
         let device = MemoryDevice::new(BYTES);
         let sector = superblock(4096, log_blocks / 8, dir_block_log);
@@ -30,12 +30,12 @@ impl TestVolume {
         Self { device, superblock: Superblock::parse(&sector).unwrap(), log_blocks }
     }
 
-    /// A writer into its log.
+    /// A writer of its log.
     pub fn writer(&self) -> LogWriter<'_> {
         LogWriter::new(&self.device, self.log_offset(), self.log_blocks, UUID)
     }
 
-    /// The log's first byte.
+    /// Offset of the log in bytes.
     pub fn log_offset(&self) -> u64 {
         u64::from(LOG_START) * 4096
     }

@@ -1,4 +1,4 @@
-//! The journal's parts.
+//! The journal's parts, built from the product's source files.
 
 #[path = "../../../journal/src/engine/cil/context.rs"]
 pub mod context;
@@ -11,15 +11,15 @@ pub mod sizes;
 
 /// The journal's error, as far as its sizes need it.
 pub mod error {
-    /// Why a log's sizes are impossible.
+    /// Why the sizes of a log are invalid.
     #[derive(Debug)]
     pub enum Error {
-        /// In words.
+        /// A message.
         Log(String),
     }
 
     impl Error {
-        /// With the reason in words.
+        /// An error with this message.
         pub fn log(why: String) -> Self {
             Self::Log(why)
         }

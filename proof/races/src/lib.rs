@@ -1,26 +1,25 @@
-//! The parts of Xebec without locks, in every order of their threads' steps.
+//! Model checking of the lock-free parts of Xebec: tests run in every order of their threads' steps.
 //!
-//! The source files are those of the product, built once more here over the model checker's threads, atomics and locks
-//! in place of `base`'s. The checker runs a test again and again, each time with another order of steps
-//! ([`try_orders`]). Where one fails, it prints a schedule that replays it.
+//! The source files are those of the product, built again with the model checker's threads, atomics and locks in place
+//! of `base`'s. The checker runs a test again and again, each time with another order of steps ([`try_orders`]). If one
+//! fails, it prints a schedule that replays it.
 //!
-//! | part | what is tried | file of the product |
+//! | part | property | file of the product |
 //! |---|---|---|
-//! | [`appended::Appended`] | who sees the length of a list sees its entries; of two who append one gives way | `base/src/appended.rs` |
-//! | [`lock::Taken`] | one thread at a time has a brief lock | `base/src/lock/taken.rs` |
-//! | [`percpu::Counter`] | what is granted was there; what is there can be taken | `base/src/percpu/counter.rs` |
-//! | [`engine::grant`] | the log is never promised twice; nobody sleeps while there is room | `journal/src/engine/grant.rs` |
-//! | [`engine::context`] | a checkpoint is left what it takes of the log | `journal/src/engine/cil/context.rs` |
+//! | [`appended::Appended`] | a reader that sees the length of a list sees its entries; of two concurrent appends one fails | `base/src/appended.rs` |
+//! | [`lock::Taken`] | one thread at a time holds a brief lock | `base/src/lock/taken.rs` |
+//! | [`percpu::Counter`] | nothing is granted twice; what is there can be taken | `base/src/percpu/counter.rs` |
+//! | [`engine::grant`] | log space is never granted twice; no thread sleeps while there is space | `journal/src/engine/grant.rs` |
+//! | [`engine::context`] | a checkpoint reserves the log space that it takes | `journal/src/engine/cil/context.rs` |
 //!
 //! # Limits
-//! Steps interleave, but memory is sequentially consistent: what a weaker order of loads could do is argued where the
-//! atomics are.
+//! Steps interleave, but memory is sequentially consistent. Weaker memory orders are justified where the atomics are.
 #![forbid(unsafe_code)]
 
 use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
-// The sources name their shared parts so.
+// The name by which the product's sources import their shared parts.
 extern crate self as base;
 
 #[path = "../../../base/src/appended.rs"]
@@ -36,15 +35,15 @@ pub mod sync {
     pub use shuttle::thread::yield_now;
 }
 
-/// Runs a test in thousands of orders of its threads' steps: the first ones of all that there are, which a small test
-/// has no more of; some at random; and some in which threads are interrupted rarely, at places that matter.
+/// Runs a test in thousands of orders of its threads' steps: the first ones in depth-first order, which are all orders
+/// of a small test; random ones; and some in which threads are preempted rarely, at places that matter.
 pub fn try_orders(test: impl Fn() + Send + Sync + Clone + 'static) {
     run(Box::new(DfsScheduler::new(Some(EACH), false)), test.clone());
     try_fair_orders(test);
 }
 
-/// The same without the first ones of all, where threads wait for each other without sleep: in some of those one waits
-/// for ever.
+/// Like [`try_orders`], without the depth-first orders: when threads spin for each other, one of them waits for ever in
+/// some of those.
 pub fn try_fair_orders(test: impl Fn() + Send + Sync + Clone + 'static) {
     const SEED: u64 = 1;
     const INTERRUPTIONS: usize = 3;
@@ -52,7 +51,7 @@ pub fn try_fair_orders(test: impl Fn() + Send + Sync + Clone + 'static) {
     run(Box::new(PctScheduler::new_from_seed(SEED, INTERRUPTIONS, EACH)), test);
 }
 
-/// Orders that each scheduler tries.
+/// Number of orders for each scheduler.
 const EACH: usize = 4000;
 
 fn run(scheduler: Box<dyn Scheduler + Send>, test: impl Fn() + Send + Sync + 'static) {

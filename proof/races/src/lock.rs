@@ -1,4 +1,4 @@
-//! `base`'s locks as the model checker has them: without ranks.
+//! `base`'s locks on the model checker's, without ranks.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,12 +9,12 @@ mod taken;
 
 pub use taken::Taken;
 
-/// The ranks that the sources name.
+/// The ranks that the sources use.
 #[derive(Clone, Copy, Debug)]
 pub enum Rank {
     /// Threads that wait for log space.
     Grant,
-    /// Held for a few instructions.
+    /// State under which no lock is taken.
     Leaf,
 }
 
@@ -23,7 +23,7 @@ pub enum Rank {
 pub struct Mutex<T>(sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A mutex that is free.
+    /// A free mutex.
     pub fn new(_: Rank, value: T) -> Self {
         Self(sync::Mutex::new(value))
     }
@@ -31,14 +31,14 @@ impl<T> Mutex<T> {
     /// Waits for the lock.
     ///
     /// # Panics
-    /// Where a thread panicked with it: the test has failed already.
+    /// If a thread panicked while it held the lock: the test has failed already.
     #[expect(clippy::unwrap_used, reason = "as documented")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().unwrap()))
     }
 }
 
-/// The proof that a thread holds a [`Mutex`]. Empty only while a condition is waited for.
+/// Guard of a [`Mutex`]. Empty only during [`Condvar::wait`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
 
@@ -57,27 +57,27 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition.
+/// A condition variable.
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// With nobody waiting.
+    /// A condition variable without waiting threads.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives the lock back, waits to be woken, and takes the lock again.
+    /// Releases the lock, waits for a notification, and takes the lock again.
     ///
     /// # Panics
-    /// As [`Mutex::lock`].
+    /// If a thread panicked while it held the lock.
     #[expect(clippy::unwrap_used, reason = "as documented")]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let inner = guard.0.take().unwrap();
         guard.0 = Some(self.0.wait(inner).unwrap());
     }
 
-    /// Wakes one waiter.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }

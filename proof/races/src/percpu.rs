@@ -1,4 +1,4 @@
-//! `base`'s state for each CPU, on CPUs that a test tells.
+//! `base`'s per-CPU state, on CPUs that a test chooses.
 
 use std::cell::Cell;
 
@@ -7,14 +7,14 @@ mod counter;
 
 pub use counter::Counter;
 
-/// CPUs of the model.
+/// Number of CPUs in the model.
 const CPUS: usize = 2;
 
 shuttle::thread_local! {
     static CPU: Cell<usize> = Cell::new(0);
 }
 
-/// How many CPUs there are.
+/// Number of CPUs.
 pub fn available() -> usize {
     CPUS
 }
@@ -24,24 +24,24 @@ pub fn pretend(cpu: usize) {
     CPU.with(|current| current.set(cpu));
 }
 
-/// One `T` for each CPU.
+/// One `T` per CPU.
 #[derive(Debug)]
 pub struct PerCpu<T>(Vec<T>);
 
 impl<T> PerCpu<T> {
-    /// `slots` values.
+    /// Creates `slots` values.
     pub fn new(slots: usize, value: impl FnMut(usize) -> T) -> Self {
         Self((0..slots).map(value).collect())
     }
 
-    /// The slot of the current CPU: its number and its value.
+    /// Number and value of the current CPU's slot.
     #[expect(clippy::indexing_slicing, reason = "a remainder of the length, which is not zero")]
     pub fn local(&self) -> (usize, &T) {
         let slot = CPU.with(Cell::get) % self.0.len();
         (slot, &self.0[slot])
     }
 
-    /// Every value, by slot.
+    /// All values, by slot.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter()
     }

@@ -1,4 +1,4 @@
-//! A list that grows while others read it.
+//! A list that grows while other threads read it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use races::try_orders;
 use shuttle::thread;
 
 #[test]
-fn what_the_length_counts_is_there() {
+fn entries_within_the_length_are_visible() {
     try_orders(|| {
         let list = Arc::new(Appended::new(vec![0].into_boxed_slice()));
         let writer = thread::spawn({
@@ -26,7 +26,7 @@ fn what_the_length_counts_is_there() {
 }
 
 #[test]
-fn of_two_who_append_at_once_each_is_in_the_list_or_knows_that_it_is_not() {
+fn a_concurrent_append_succeeds_or_fails() {
     try_orders(|| {
         let list = Arc::new(Appended::new(Box::new([])));
         let other = thread::spawn({

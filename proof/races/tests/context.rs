@@ -1,4 +1,4 @@
-//! A checkpoint is left at least what it takes of the log, however its commits meet.
+//! A checkpoint reserves at least the log space that it takes, whatever the order of its commits.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use races::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use races::try_orders;
 use shuttle::thread;
 
-/// What a CPU's part of the list does with a commit of so many bytes.
+/// What a CPU's shard does with a commit of `bytes`.
 fn commit(sizes: &LogSizes, context: &CilContext, space: &CilSpace, unreported: &mut i64, bytes: u64) -> u64 {
     *unreported += bytes as i64;
     let is_over = space.with(unreported) >= sizes.hard_limit() as i64;
@@ -18,7 +18,7 @@ fn commit(sizes: &LogSizes, context: &CilContext, space: &CilSpace, unreported: 
 
 fn commits_cover_their_checkpoint(batch: i64, commits: &'static [u64]) {
     try_orders(move || {
-        // 64 KiB until commits are held back: the smallest log.
+        // Commits are throttled at 64 KiB: the smallest log.
         let sizes = LogSizes::new(512 << 10, 0, None).unwrap();
         let shared =
             Arc::new((CilContext::new(&sizes, 2, batch, 1), CilSpace::new(batch), AtomicU64::new(0)));
@@ -43,24 +43,24 @@ fn commits_cover_their_checkpoint(batch: i64, commits: &'static [u64]) {
 }
 
 #[test]
-fn of_few_commits() {
+fn a_few_commits_cover_their_checkpoint() {
     commits_cover_their_checkpoint(4096, &[100]);
 }
 
-/// A commit saw that the checkpoint was not too large yet, and was overtaken by two that were beyond the largest. These
-/// paid, as they must, but were counted as if for the largest; so the first one found it covered, and paid nothing.
+/// A commit saw that the checkpoint was not too large yet, and was overtaken by two that exceeded the largest one. These
+/// paid, as they must, but were counted as part of the largest; so the first one found it covered, and paid nothing.
 #[test]
-fn that_grow_beyond_what_the_largest_was_thought_to_be() {
+fn commits_beyond_the_largest_checkpoint_cover_it() {
     commits_cover_their_checkpoint(4096, &[40_000, 60_000]);
 }
 
 #[test]
-fn that_are_told_late() {
+fn commits_reported_late_cover_their_checkpoint() {
     commits_cover_their_checkpoint(100_000, &[60_000, 60_000]);
 }
 
 #[test]
-fn a_push_is_asked_for_once() {
+fn a_push_is_requested_once() {
     try_orders(|| {
         let sizes = LogSizes::new(512 << 10, 0, None).unwrap();
         let context = Arc::new(CilContext::new(&sizes, 2, 4096, 1));

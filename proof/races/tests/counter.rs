@@ -1,4 +1,4 @@
-//! What a counter grants was there, and the last of it can be taken from anywhere.
+//! A counter grants only what it has, and any CPU can take the rest.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use races::try_orders;
 use shuttle::thread;
 
 #[test]
-fn nothing_is_granted_twice_and_nothing_is_lost() {
+fn counts_are_neither_granted_twice_nor_lost() {
     try_orders(|| {
         let counter = Arc::new(Counter::new(5));
         let takes = |cpu: usize, counter: Arc<Counter>| {
@@ -22,7 +22,7 @@ fn nothing_is_granted_twice_and_nothing_is_lost() {
         };
         let others = [0, 1].map(|cpu| thread::spawn(takes(cpu, Arc::clone(&counter))));
         let taken: u64 = others.into_iter().map(|other| other.join().unwrap()).sum();
-        // One thread always finds three of five; both do where the first gave one back before.
+        // One thread always finds three of five; both do if the first one added one before.
         assert!(taken >= 1);
         assert_eq!(counter.sum(), 5 - 2 * taken);
         pretend(0);
@@ -31,10 +31,10 @@ fn nothing_is_granted_twice_and_nothing_is_lost() {
     });
 }
 
-/// One CPU fetched a batch from the common part, and before it had put that into its own, another looked for the rest
-/// in all parts and found too little: a volume with a thousand free blocks said that it was full.
+/// One CPU took a batch from the common part. Before it had put that into its own, another CPU looked for the rest in
+/// all parts and found too little: a volume with a thousand free blocks reported that it was full.
 #[test]
-fn what_is_on_its_way_between_two_parts_is_not_missed() {
+fn a_count_moving_between_two_parts_is_found() {
     try_orders(|| {
         let counter = Arc::new(Counter::new(1030));
         let takes = |cpu: usize, count: u64, counter: Arc<Counter>| {

@@ -1,5 +1,5 @@
-//! The log is never promised twice, and nobody sleeps while there is room: the checker ends a run in which all threads
-//! sleep.
+//! Log space is never granted twice, and no thread sleeps while there is space: the checker fails a run in which all
+//! threads sleep.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use races::percpu::pretend;
 use races::try_orders;
 use shuttle::thread;
 
-/// Nobody moves the tail when asked: the tests do.
+/// Ignores requests to move the tail: the tests move it.
 struct NoTailPusher;
 
 impl TailPusher for NoTailPusher {
@@ -19,14 +19,14 @@ impl TailPusher for NoTailPusher {
 }
 
 const UNIT: u32 = 512;
-/// Bytes that may be in use; an eighth of them is for transactions that roll.
+/// Bytes that may be in use; an eighth of them is reserved for transactions that roll.
 const LIMIT: u64 = 1000;
 
 fn grant(head: u64) -> Arc<GrantHead> {
     Arc::new(GrantHead::new(LIMIT + 8 * u64::from(UNIT) + 4096, UNIT, GrantPositions { tail: 0, head }))
 }
 
-/// Bytes that the test's threads hold. Not one of the checker's atomics: it is no part of what is tried.
+/// Bytes that the test's threads hold. It is not an atomic of the checker, as it is not part of the model.
 #[derive(Default)]
 struct Held(AtomicU64);
 
@@ -64,22 +64,22 @@ fn threads_share_the_log(needs: [u64; 2], rounds: u32) {
 }
 
 #[test]
-fn two_that_do_not_fit_together_take_turns() {
+fn two_reservations_that_do_not_fit_together_are_granted_in_turn() {
     threads_share_the_log([600, 600], 1);
 }
 
 #[test]
-fn stocks_go_back_to_whom_they_lack() {
+fn cached_space_is_returned_to_a_waiting_thread() {
     threads_share_the_log([10, 870], 1);
 }
 
 #[test]
-fn many_rounds() {
+fn repeated_reservations_are_granted() {
     threads_share_the_log([500, 400], 2);
 }
 
 #[test]
-fn a_new_tail_wakes_who_waits() {
+fn a_new_tail_wakes_waiting_threads() {
     try_orders(|| {
         let grant = grant(900);
         let waiter = {
@@ -92,13 +92,13 @@ fn a_new_tail_wakes_who_waits() {
     });
 }
 
-/// Who gathers the stocks holds their space for a moment: a thread that came to wait in it found neither stocks nor a
-/// lower head, and nobody woke it afterwards.
+/// A thread that drains the caches holds their space for a moment. A thread that began to wait meanwhile found neither
+/// cached space nor a lower head, and was not woken afterwards.
 #[test]
-fn who_gathers_the_stocks_wakes_who_waits() {
+fn draining_the_caches_wakes_waiting_threads() {
     try_orders(|| {
         let grant = grant(0);
-        // Some of what this leaves is in the stock of a CPU.
+        // This leaves some space in the cache of a CPU.
         grant.reserve(10, &NoTailPusher).unwrap();
         grant.give_back(10);
         let gathers = {
@@ -115,7 +115,7 @@ fn who_gathers_the_stocks_wakes_who_waits() {
 }
 
 #[test]
-fn who_rolls_goes_first_and_never_beyond_the_log() {
+fn rolling_transactions_are_granted_first_and_within_the_log() {
     try_orders(|| {
         let grant = grant(800);
         let rolling = {
@@ -137,7 +137,7 @@ fn who_rolls_goes_first_and_never_beyond_the_log() {
 }
 
 #[test]
-fn all_that_wait_learn_of_the_end() {
+fn a_shutdown_wakes_all_waiting_threads() {
     try_orders(|| {
         let grant = grant(900);
         let waiters = [0, 1].map(|cpu| {

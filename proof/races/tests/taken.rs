@@ -1,4 +1,4 @@
-//! A lock that nobody sleeps for.
+//! A lock whose waiters spin.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use shuttle::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use shuttle::thread;
 
 #[test]
-fn one_thread_at_a_time_has_it_and_each_gets_it() {
+fn one_thread_at_a_time_holds_the_lock() {
     try_fair_orders(|| {
         let shared = Arc::new((Taken::new(), AtomicUsize::new(0)));
         let turn = |(taken, inside): &(Taken, AtomicUsize)| {

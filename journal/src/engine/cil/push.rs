@@ -161,7 +161,7 @@ impl DetachedList {
         while let Some(item) = rest.next() {
             prefetch_next(rest.as_slice());
             let vector = item.core().fetch(sequence);
-            debug_assert!(vector.is_some(), "an item in the list has a snapshot");
+            debug_assert!(vector.is_some(), "an item in the list has a log vector");
             let (place, vector) = vector.map_or((0, None), |(place, vector)| (place, Some(vector)));
             order.push((place, fetched.len()));
             fetched.push(vector.map(|vector| (vector, item)));

@@ -70,7 +70,7 @@ impl Iclog {
         let start = self.headers + self.used;
         let room = self.bytes.get_mut(start..start + RawOperation::SIZE + data.len());
         let Some((head, body)) = room.and_then(|room| room.split_at_mut_checked(RawOperation::SIZE)) else {
-            debug_assert!(false, "an operation of {} bytes where it has no room", data.len());
+            debug_assert!(false, "no space for an operation of {} bytes", data.len());
             return;
         };
         head.copy_from_slice(operation.as_bytes());

@@ -131,7 +131,7 @@ impl Iclogs {
             (state.plain, state.plain > state.plain_flushed, tail > state.stable_tail)
         };
         let always = (records && !self.has_own_device) || callbacks.has_unlogged_writes();
-        let home = (moved || always) && callbacks.flush_data(always)?;
+        let flushed_data = (moved || always) && callbacks.flush_data(always)?;
         if records && self.has_own_device {
             self.log_device.flush()?;
         }
@@ -139,7 +139,7 @@ impl Iclogs {
         // Only now: a commit record whose data another thread is still flushing flushes for itself.
         state.plain_flushed = state.plain_flushed.max(plain);
         state.stable_tail = state.stable_tail.max(tail);
-        state.written.flushes += u64::from(home) + u64::from(records && self.has_own_device);
+        state.written.flushes += u64::from(flushed_data) + u64::from(records && self.has_own_device);
         Ok(())
     }
 

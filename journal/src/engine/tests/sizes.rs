@@ -4,7 +4,7 @@ use super::super::sizes::*;
 use proptest::prelude::*;
 
 #[test]
-fn buffers_are_judged_against_the_stripe_unit_and_the_log() {
+fn iclog_sizes_are_checked_against_stripe_unit_and_log() {
     assert_eq!(LogSizes::new(10 << 20, 0, None).unwrap().buffer, 32 << 10);
     let striped = LogSizes::new(10 << 20, 64 << 10, None).unwrap();
     assert_eq!((striped.buffer, striped.headers, striped.record(1)), (64 << 10, 1024, 64 << 10));
@@ -16,7 +16,7 @@ fn buffers_are_judged_against_the_stripe_unit_and_the_log() {
 
 proptest! {
     #[test]
-    fn shares_of_transactions_cover_their_checkpoint(
+    fn reservations_of_transactions_cover_their_checkpoint(
         transactions in prop::collection::vec(0u64..100_000, 1..40),
         shift in 0u32..4,
         unit in prop::sample::select(vec![0u32, 4096, 32 << 10]),

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_was_forced_is_in_the_log_and_recovery_brings_it_home() {
+fn forced_changes_are_recovered() {
     for shards in [1, 3] {
         let volume = Volume::new(8192);
         make_blocks(&*volume.device, 10);
@@ -22,7 +22,7 @@ fn what_was_forced_is_in_the_log_and_recovery_brings_it_home() {
 }
 
 #[test]
-fn an_unmounted_log_is_clean_and_is_continued() {
+fn an_unmounted_log_is_clean_and_can_be_continued() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 5);
     for round in 1..=40 {
@@ -40,7 +40,7 @@ fn an_unmounted_log_is_clean_and_is_continued() {
 }
 
 #[test]
-fn a_force_with_nothing_to_do_returns_and_a_second_force_writes_nothing() {
+fn a_force_without_changes_writes_nothing() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 1);
     let log = volume.open(&options(1));
@@ -52,10 +52,10 @@ fn a_force_with_nothing_to_do_returns_and_a_second_force_writes_nothing() {
     assert_eq!((log.statistics().records, log.statistics().pushes), (1, 1));
 }
 
-/// Writers on a nearly full volume were told `EIO`: all that was free waited for its freeing to become stable, and
-/// their forces did nothing, as the log did not pass them on from the trait by which it is asked.
+/// Writers on a nearly full volume got `EIO`: all free blocks waited for their freeing to become stable, and a log force
+/// through the trait did nothing, because the log did not forward it.
 #[test]
-fn a_force_through_the_trait_makes_stable_what_was_committed() {
+fn a_force_through_the_trait_makes_commits_stable() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 1);
     let log = volume.open(&options(1));
@@ -66,7 +66,7 @@ fn a_force_through_the_trait_makes_stable_what_was_committed() {
 }
 
 #[test]
-fn checkpoints_of_many_records_are_read_back_with_buffers_of_any_size() {
+fn checkpoints_of_many_records_are_read_back_with_any_iclog_size() {
     for buffer_bytes in [32 << 10, 64 << 10, 256 << 10] {
         let volume = Volume::new(16384);
         make_blocks(&*volume.device, 400);
@@ -92,7 +92,7 @@ fn checkpoints_of_many_records_are_read_back_with_buffers_of_any_size() {
 }
 
 #[test]
-fn a_transaction_that_the_log_can_never_hold_is_refused() {
+fn a_transaction_larger_than_the_log_is_refused() {
     let volume = Volume::new(2048);
     let log = volume.open(&options(1));
     let refused = log.begin(LogReservation { bytes: 4 << 20, transactions: 1 });
@@ -101,7 +101,7 @@ fn a_transaction_that_the_log_can_never_hold_is_refused() {
 }
 
 #[test]
-fn a_reservation_that_is_too_small_shuts_the_volume_down_and_says_why() {
+fn an_exceeded_reservation_shuts_the_volume_down() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 8);
     let log = volume.open(&options(1));
@@ -119,14 +119,14 @@ fn a_reservation_that_is_too_small_shuts_the_volume_down_and_says_why() {
 }
 
 #[test]
-fn an_idle_log_comes_home_and_is_covered() {
+fn an_idle_log_is_written_back_and_covered() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 5);
     let log = volume.open(&Options { interval: Duration::from_millis(5), ..options(1) });
     for n in 1..=5 {
         bump(&log, n);
     }
-    // The workload and two superblocks; then nothing more.
+    // The workload and two superblocks; nothing after that.
     while log.statistics().pushes < 3 || log.statistics().ail_items > 0 {
         std::thread::sleep(Duration::from_millis(1));
     }

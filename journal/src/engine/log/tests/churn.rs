@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// A generator of small random numbers, so that a run can be repeated.
+/// A generator of small random numbers with a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -13,10 +13,10 @@ impl Dice {
     }
 }
 
-/// What the threads of a run do together.
+/// The state that the threads of a run share.
 struct Churn {
     blocks: u64,
-    /// What each block's counter must be.
+    /// The expected counter of each block.
     counts: Vec<AtomicU64>,
 }
 
@@ -51,7 +51,7 @@ impl Churn {
         }
     }
 
-    /// Lets threads that come and go work for so long; the CPU that they say they run on changes too.
+    /// Runs threads that start and end for this duration, on changing CPUs.
     fn run(&self, log: &Arc<Log>, duration: Duration, seed: u64) {
         let end = Instant::now() + duration;
         std::thread::scope(|scope| {
@@ -100,23 +100,23 @@ fn churn(log_blocks: u32, shards: usize, duration: Duration, seed: u64) {
     }
 }
 
-/// How long each churn runs: XEBEC_CHURN_SECONDS, or short.
+/// Duration of each test: XEBEC_CHURN_SECONDS, or 3 seconds.
 fn duration() -> Duration {
     let asked = std::env::var("XEBEC_CHURN_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs_f64(asked.unwrap_or(3.0))
 }
 
 #[test]
-fn no_ticket_runs_out_and_nobody_hangs_in_a_log_that_is_nearly_full() {
+fn a_nearly_full_log_makes_progress() {
     churn(2048, 5, duration(), 1);
 }
 
 #[test]
-fn nor_in_a_large_log_with_many_shards() {
+fn a_large_log_with_many_shards_makes_progress() {
     churn(16384, 8, duration(), 2);
 }
 
 #[test]
-fn nor_with_one_shard() {
+fn a_log_with_one_shard_makes_progress() {
     churn(4096, 1, duration(), 3);
 }

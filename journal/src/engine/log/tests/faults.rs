@@ -2,7 +2,7 @@ use block::{Fault, FaultDevice, Operation, When};
 
 use super::*;
 
-/// Works until something fails; then nothing may hang, and what was forced before must be there.
+/// Works until an operation fails; then no thread may hang, and what was forced before must be there.
 fn fail_with(fault: impl Fn(u64) -> Fault, moments: std::ops::Range<u64>) {
     for moment in moments {
         let volume = Volume::new(2048);
@@ -12,12 +12,12 @@ fn fail_with(fault: impl Fn(u64) -> Fault, moments: std::ops::Range<u64>) {
         device.set_faults([fault(moment)]);
         let mut forced = [0; 21];
         let failed = std::thread::scope(|scope| {
-            // Others wait for log space, for forces, for the list to become empty, while it happens.
+            // Other threads wait for log space, forces and an empty AIL meanwhile.
             for thread in 0..3 {
                 let log = &log;
                 scope.spawn(move || work(log, 1 + thread * 5, &mut [0; 21]).is_err());
             }
-            // Once may be too little: a thread that runs ahead of the others does not fill the log.
+            // One round may be too little: a thread that runs ahead of the others does not fill the log.
             (0..20).any(|_| work(&log, 16, &mut forced).is_err())
         });
         assert!(failed, "moment {moment}: the device fails for good");
@@ -75,8 +75,8 @@ impl Device for Panics {
     }
 }
 
-/// A thread of the journal that panicked left all others waiting for it: for a record to be written, for the log's
-/// tail to move.
+/// When a thread of the journal panicked, all others waited for it: for a record to be written, for the log's tail to
+/// move.
 #[test]
 fn a_thread_that_panics_shuts_the_volume_down() {
     let log_area = 8 << 20..9 << 20;
@@ -92,7 +92,7 @@ fn a_thread_that_panics_shuts_the_volume_down() {
         std::thread::scope(|scope| {
             let run = |first| {
                 let log = &log;
-                // Without threads, whoever forces the log is the one that panics.
+                // Without threads, the thread that forces the log panics.
                 move || {
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(log, first, &mut [0; 21])))
                 }
@@ -106,7 +106,7 @@ fn a_thread_that_panics_shuts_the_volume_down() {
     }
 }
 
-/// Changes five blocks again and again and forces each time; gives up with the first error.
+/// Changes five blocks again and again and forces each change; ends with the first error.
 fn work(log: &Arc<Log>, first: u64, forced: &mut [u64; 21]) -> Result<(), crate::engine::Error> {
     for round in 0..400 {
         for n in first..first + 5 {
@@ -134,12 +134,12 @@ fn a_flush_that_fails_shuts_the_volume_down() {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_shuts_the_volume_down() {
+fn failing_metadata_writeback_shuts_the_volume_down() {
     fail_with(|n| Fault::io_error(Operation::Write, When::From(n * 5)).within(0..8 << 20), 0..6);
 }
 
 #[test]
-fn a_write_that_fails_once_is_tried_again() {
+fn a_failed_write_is_retried() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 20);
     let device = Arc::new(FaultDevice::new(volume.device.clone(), []));

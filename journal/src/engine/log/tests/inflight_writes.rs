@@ -1,8 +1,8 @@
-//! Writes that the device has not ended yet.
+//! Writes in flight.
 //!
-//! The story: metadata is written back after its buffer is unlocked. A directory's blocks were on their way to the disk
-//! when the directory was removed; the checkpoint that freed them became stable, their blocks became a file's, were
-//! written and synced, and then the old write landed on them. Synced data was lost without a word.
+//! The bug: metadata is written back after its buffer is unlocked. A directory's blocks were in flight when the directory
+//! was removed. The checkpoint that freed them became stable, their blocks were allocated to a file, written and synced,
+//! and then the old write overwrote them. Synced data was lost silently.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::engine::commit_target::{BusyExtent, BusyExtentHook};
 
-/// Notes which extents may be used again.
+/// Records which extents can be reused.
 #[derive(Debug, Default)]
 struct Freed(Mutex<Vec<BusyExtent>>);
 
@@ -23,7 +23,7 @@ impl BusyExtentHook for Freed {
     }
 }
 
-/// All but the log, and the superblock in front.
+/// The data device without the log and the superblock.
 const METADATA: std::ops::Range<u64> = 4096..8 << 20;
 
 struct Bench {
@@ -44,7 +44,7 @@ impl Bench {
         Self { device, freed, log, volume }
     }
 
-    /// Frees blocks, and makes that stable.
+    /// Frees blocks and makes that stable.
     fn free(&self, blocks: impl IntoIterator<Item = u64>) {
         let mut tx = self.log.begin(RESERVATION).unwrap();
         for n in blocks {
@@ -76,7 +76,7 @@ fn a_freed_block_is_busy_until_its_metadata_writeback_has_ended() {
             let hold = bench.device.hold(Call::Write, &[METADATA], 1);
             let writeback = scope.spawn(|| log.push_all());
             hold.wait_for(1);
-            // Blocks 3 and 9 are on their way; 12 is not.
+            // Blocks 3 and 9 are in flight; 12 is not.
             bench.free([3, 9, 12]);
             assert_eq!(bench.freed(), [12]);
             bench.free([4]);
@@ -91,10 +91,10 @@ fn a_freed_block_is_busy_until_its_metadata_writeback_has_ended() {
     }
 }
 
-/// A writer that found no space forced the log and looked again; what waits for the device to end a write does not
-/// come by that, and the writer was told `ENOSPC`.
+/// A writer that found no space forced the log and retried. Blocks that wait for a write in flight do not become free by
+/// that, and the writer got `ENOSPC`.
 #[test]
-fn who_waits_for_freed_blocks_waits_for_writes_in_flight() {
+fn flushing_busy_extents_waits_for_writes_in_flight() {
     let bench = Bench::new(&options(2));
     let log = &bench.log;
     bump(log, 1);
@@ -118,7 +118,7 @@ fn who_waits_for_freed_blocks_waits_for_writes_in_flight() {
     log.unmount().unwrap();
 }
 
-/// Passes of two threads wrote the same block at once, and the older write could land last.
+/// Passes of two threads wrote the same block at once, and the older write could complete last.
 #[test]
 fn writes_of_one_block_never_overtake_each_other() {
     let bench = Bench::new(&Options { background: false, ..options(2) });
@@ -135,7 +135,7 @@ fn writes_of_one_block_never_overtake_each_other() {
             log.push_all().unwrap();
             assert_eq!(on_disk(&*bench.volume.device, 1), 2);
         });
-        // Whatever the second one does meanwhile.
+        // Gives the second thread a chance to run.
         std::thread::yield_now();
         drop(hold);
         first.join().unwrap().unwrap();
@@ -146,7 +146,7 @@ fn writes_of_one_block_never_overtake_each_other() {
 }
 
 #[test]
-fn a_shutdown_wakes_who_waits_for_a_write_in_flight() {
+fn a_shutdown_wakes_threads_that_wait_for_a_write_in_flight() {
     let bench = Bench::new(&options(2));
     let log = &bench.log;
     bump(log, 1);

@@ -1,18 +1,19 @@
-//! The journal over memory devices: what it writes, our own reader reads.
+//! The journal on memory devices: what it writes, the reader of this crate reads.
 //!
-//! | file | asks |
+//! | file | subject |
 //! |---|---|
-//! | `alone` | does a journal without threads do the same |
-//! | `recovering_intents` | are intents from before answered though the log is full |
-//! | `basics` | is what was forced in the log; is a log that was unmounted clean; do records of all sizes come back |
-//! | `reservation` | is every byte of the log reserved, whatever is committed and however it is cut |
-//! | `churn` | many threads, a log kept nearly full: does space run out, does anybody hang |
-//! | `without_journal` | does a journal that writes no records leave everything at home |
-//! | `in_flight` | do blocks that were freed wait for writes that are still on their way to them |
-//! | `reuse` | does an address that was freed take a block of another kind, whatever still has the old one |
-//! | `waiting` | does nobody wait for the device with locks that others want |
-//! | `faults` | what happens when the log or the data device fails |
-//! | `cuts` | is everything that was forced there after a power cut, whatever it left |
+//! | `without_threads` | a journal without background threads |
+//! | `recovered_intents` | intents found by recovery are finished even in a full log |
+//! | `basics` | forced changes are in the log; an unmounted log is clean; records of all sizes are read back |
+//! | `reservation` | every byte of the log is reserved, whatever is committed |
+//! | `churn` | many threads in a nearly full log: no ticket runs out, no thread hangs |
+//! | `without_journal` | everything is written back without log records |
+//! | `inflight_writes` | freed blocks wait for writes in flight |
+//! | `reuse` | a freed address can get another kind of block, whatever still refers to the old one |
+//! | `waiting` | no thread waits for the device with locks that others want |
+//! | `faults` | failures of the log or data device |
+//! | `power_cuts` | everything forced is there after a power cut |
+//! | `unmounting` | the unmount record is the last |
 
 mod basics;
 mod churn;
@@ -47,18 +48,18 @@ use crate::{Journal, OnDamage, ReplayRegistry, State, recover};
 
 /// Bytes of a test's buffer.
 const BYTES: u32 = 4096;
-/// Where its counter stands: behind the header.
+/// Offset of its counter, behind the header.
 const COUNTER: usize = 512;
 const RESERVATION: LogReservation = LogReservation { bytes: 16 << 10, transactions: 2 };
 
-/// A volume of 16 MiB whose blocks are made to look like B+tree blocks, so that they are stamped and verified.
+/// A volume of 16 MiB whose blocks look like B+tree blocks, so that they are stamped and verified.
 struct Volume {
     device: Arc<MemoryDevice>,
     superblock: Superblock,
 }
 
 impl Volume {
-    /// With a log of so many blocks of 512 bytes, all zero.
+    /// A log with this many blocks of 512 bytes, all zero.
     fn new(log_blocks: u32) -> Self {
         let device = Arc::new(MemoryDevice::new(16 << 20));
         let sector = superblock(4096, log_blocks / 8, 0);
@@ -90,7 +91,7 @@ fn replay(superblock: &Superblock, device: &dyn Device) {
     recover(&journal, superblock, device, &ReplayRegistry::default(), &options).unwrap();
 }
 
-/// No timer interferes.
+/// Options without timers.
 fn options(shards: usize) -> Options {
     Options { shards: Some(shards), interval: Duration::from_secs(3600), ..Options::default() }
 }
@@ -113,7 +114,7 @@ fn make_blocks(device: &dyn Device, count: u64) {
     }
 }
 
-/// Adds one to the counter of a block; gives the new value.
+/// Increments the counter of a block; returns the new value.
 fn count_up(tx: &mut Transaction, n: u64) -> Result<u64, crate::engine::Error> {
     let id = tx.read(place(n), Rank::Buffer, |_| Ok(()))?;
     let bytes = tx.bytes_mut(id, COUNTER..COUNTER + 8);
@@ -122,7 +123,7 @@ fn count_up(tx: &mut Transaction, n: u64) -> Result<u64, crate::engine::Error> {
     Ok(value)
 }
 
-/// Adds one to the counter of a block, in a transaction of its own.
+/// Increments the counter of a block in its own transaction.
 fn bump(log: &Arc<Log>, n: u64) -> u64 {
     let mut tx = log.begin(RESERVATION).unwrap();
     let value = count_up(&mut tx, n).unwrap();
@@ -130,7 +131,7 @@ fn bump(log: &Arc<Log>, n: u64) -> u64 {
     value
 }
 
-/// The counter of a block as it lies on the device.
+/// The counter of a block on the device.
 fn on_disk(device: &dyn Device, n: u64) -> u64 {
     let mut bytes = [0; 8];
     device.read_at(n * u64::from(BYTES) + COUNTER as u64, &mut bytes).unwrap();

@@ -3,13 +3,13 @@ use block::{Cut, RecordDevice, Recording};
 use super::*;
 use crate::engine::log::LogBounds;
 
-/// What was known to be stable at some moment of a run.
+/// State known to be stable at some moment of a run.
 struct Known {
     moment: usize,
     counts: Vec<u64>,
 }
 
-/// Runs a history on a recording device: what happened, and what was known to be stable when.
+/// Runs a workload on a recording device: the recording, and what was known to be stable when.
 fn record(volume: &Volume, seed: u64) -> (Recording, Vec<Known>) {
     let device = Arc::new(RecordDevice::new(volume.device.clone()));
     let log = volume.open_on(device.clone(), &options(2));
@@ -33,7 +33,7 @@ fn record(volume: &Volume, seed: u64) -> (Recording, Vec<Known>) {
     (Arc::try_unwrap(device).ok().map(RecordDevice::into_recording).unwrap(), known)
 }
 
-/// Builds what a power cut left, recovers, and compares with what was known.
+/// Builds the device after a power cut, recovers it, and compares it with what was stable.
 fn check(volume: &Volume, before: &[u8], recording: &Recording, known: &[Known], cut: &Cut) {
     let device = MemoryDevice::from_bytes(before);
     recording.materialise(cut, &device).unwrap();
@@ -46,7 +46,7 @@ fn check(volume: &Volume, before: &[u8], recording: &Recording, known: &[Known],
         let found = on_disk(&device, n);
         assert!(found >= stable.counts[n as usize], "cut {cut:?}: block {n} has {found}");
     }
-    // The log can be continued: the state after recovery is one to work on.
+    // The log can be continued after recovery.
     let device: Arc<dyn Device> = Arc::new(device);
     let log = Log::start(&volume.superblock, device.clone(), None, ends, None, &options(1)).unwrap();
     bump(&log, 1);
@@ -56,11 +56,11 @@ fn check(volume: &Volume, before: &[u8], recording: &Recording, known: &[Known],
 }
 
 #[test]
-fn whatever_a_power_cut_leaves_everything_forced_is_recovered() {
+fn forced_changes_are_recovered_after_any_power_cut() {
     for seed in 1..=2 {
         let volume = Volume::new(2048);
         make_blocks(&*volume.device, 30);
-        // As mkfs does, so that there is a record that no power cut tears.
+        // Like mkfs, so that there is a record that no power cut tears.
         volume.open(&options(1)).unmount().unwrap();
         let mut before = vec![0; 16 << 20];
         volume.device.read_at(0, &mut before).unwrap();

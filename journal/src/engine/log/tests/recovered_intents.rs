@@ -1,4 +1,4 @@
-//! Intents that recovery found, in a log that is full of them.
+//! Finishing intents that recovery found, in a full log.
 
 use super::*;
 use crate::engine::log::LogBounds;
@@ -7,7 +7,7 @@ use format::log::item::ItemType;
 
 const BLOCKS: u32 = 8192;
 
-/// A log that was gone around once, whose records from so many blocks ahead of the head on are still needed.
+/// A log that was filled once, whose records from `room` blocks ahead of the head on are still needed.
 fn nearly_full(volume: &Volume, room: u32) -> (LogBounds, Arc<Log>) {
     let head = Journal::open(&volume.superblock, &*volume.device, None).unwrap().head();
     assert!(head.cycle() > 1);
@@ -20,14 +20,14 @@ fn nearly_full(volume: &Volume, room: u32) -> (LogBounds, Arc<Log>) {
     (ends, log)
 }
 
-/// Whoever answers the oldest intent of a full log waited for the tail to move, which only the answer could do: a
-/// volume that was cut off with a full log could not be opened.
+/// The thread that finished the oldest intent of a full log waited for the tail to move, which required that intent to be
+/// finished: a volume that was cut off with a full log could not be opened.
 #[test]
-fn the_oldest_intent_of_a_full_log_is_answered_or_refused_and_never_waits() {
+fn finishing_the_oldest_intent_of_a_full_log_never_waits() {
     let volume = Volume::new(BLOCKS);
     make_blocks(&*volume.device, 400);
     let log = volume.open(&options(1));
-    // Around the log once.
+    // Once around the log.
     while log.statistics().bytes < u64::from(BLOCKS) * 512 * 9 / 8 {
         for n in 1..=400 {
             bump(&log, n);
@@ -61,6 +61,6 @@ fn the_oldest_intent_of_a_full_log_is_answered_or_refused_and_never_waits() {
         log.unmount().unwrap();
         assert!(matches!(volume.state(), State::Clean { .. }));
     }
-    // Below an eighth of the log no new transaction begins in a running volume.
+    // In a running volume, no new transaction begins below an eighth of the log.
     assert!(refused > 0 && intents_finished > 10, "{refused} refused, {intents_finished} finished");
 }

@@ -8,7 +8,7 @@ use crate::engine::item::{AfterCommit, ItemCore, LogItem};
 use crate::engine::regions::Regions;
 use crate::engine::writeback::{DelwriQueue, PushResult};
 
-/// An item that is in the log and nowhere else.
+/// An item that is only logged.
 #[derive(Debug, Default)]
 struct Weight(ItemCore);
 
@@ -25,7 +25,7 @@ impl LogItem for Weight {
     fn write_done(&self, _: bool) {}
 }
 
-/// One transaction: the lengths of its items' regions, and what follows it.
+/// One transaction: the lengths of its items' regions, its CPU, and whether a force follows.
 #[derive(Clone, Debug)]
 struct Step {
     items: Vec<Vec<u16>>,
@@ -43,13 +43,13 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// A reservation that just covers the items: as bytes of items, and not less than what headers are allowed for.
+/// A reservation that just covers the items, in bytes of items.
 fn reservation(step: &Step) -> LogReservation {
     let bytes: u32 = step.items.iter().flatten().map(|len| u32::from(*len).next_multiple_of(4)).sum();
     LogReservation { bytes, transactions: 1 }
 }
 
-/// Commits all steps; gives what was left reserved at the end, or why the volume was shut down.
+/// Commits all steps; returns what is reserved at the end, or why the volume was shut down.
 fn run(steps: &[Step], buffer_bytes: u32, shards: usize) -> Result<u64, String> {
     let volume = Volume::new(16384);
     let log = volume.open(&Options { buffer_bytes: Some(buffer_bytes), ..options(shards) });
@@ -76,10 +76,10 @@ fn run(steps: &[Step], buffer_bytes: u32, shards: usize) -> Result<u64, String> 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The journal itself compares, at each commit and each push, what is taken with what was reserved, and shuts down
-    /// where it is too little. At the end nothing is reserved: what was taken and not needed was given back.
+    /// The journal compares, at each commit and each push, what is taken with what was reserved, and shuts down if it is too
+    /// little. At the end nothing is reserved: what was not needed was released.
     #[test]
-    fn tickets_cover_their_transactions_and_these_their_checkpoints(
+    fn reservations_cover_transactions_and_checkpoints(
         steps in prop::collection::vec(step(), 1..120),
         shift in 0u32..4,
         shards in 1usize..5,

@@ -1,9 +1,9 @@
-//! Addresses that were freed and are used for another kind of block.
+//! Freed addresses that are reused for another kind of block.
 //!
-//! The story: on a slow device, threads that made files with attributes and removed them shut the volume down within a
-//! second. A block was freed and used again with another length while the old buffer was still pinned by a checkpoint,
-//! on its way to the disk, or in the active item list; the cache took that for two structures that claim one block.
-//! With the same length the buffer kept the rank of its first use, and debug builds panicked.
+//! The bug: on a slow device, threads that created and removed files with attributes shut the volume down within a
+//! second. A block was freed and reused with another length while the old buffer was still pinned by a checkpoint, in
+//! flight, or in the AIL; the cache took that for two structures that claim one block. With the same length, the buffer
+//! kept the rank of its first use, and debug builds panicked.
 
 use block::{Call, HoldDevice};
 
@@ -38,7 +38,7 @@ fn byte(device: &dyn Device, n: u64) -> u8 {
 }
 
 #[test]
-fn a_block_whose_freeing_is_not_stable_becomes_one_of_another_length() {
+fn a_block_whose_freeing_is_not_stable_is_reused_with_another_length() {
     for cut in [false, true] {
         let volume = Volume::new(4096);
         make_blocks(&*volume.device, 4);
@@ -46,7 +46,7 @@ fn a_block_whose_freeing_is_not_stable_becomes_one_of_another_length() {
         bump(&log, 1);
         free(&log, 1);
         use_again(&log, pair(1), 5);
-        // And back, within what was one checkpoint.
+        // And back, within the same checkpoint.
         let mut tx = log.begin(RESERVATION).unwrap();
         let id = tx.read(pair(1), Rank::Buffer, |_| Ok(())).unwrap();
         tx.invalidate(id);
@@ -66,7 +66,7 @@ fn a_block_whose_freeing_is_not_stable_becomes_one_of_another_length() {
 }
 
 #[test]
-fn a_block_on_its_way_to_the_disk_becomes_one_of_another_length() {
+fn a_block_in_flight_is_reused_with_another_length() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
     let device = Arc::new(HoldDevice::new(volume.device.clone()));
@@ -88,13 +88,13 @@ fn a_block_on_its_way_to_the_disk_becomes_one_of_another_length() {
 }
 
 #[test]
-fn a_block_that_is_still_listed_becomes_one_of_another_length() {
+fn a_block_in_the_ail_is_reused_with_another_length() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));
     bump(&log, 1);
     free(&log, 1);
-    // Somebody looks at it just when its freeing becomes stable.
+    // Another thread holds the lock just when the freeing becomes stable.
     let buffer = log.buffers().peek(place(1).daddr).unwrap();
     let looks = buffer.lock();
     log.force().unwrap();
@@ -106,7 +106,7 @@ fn a_block_that_is_still_listed_becomes_one_of_another_length() {
 }
 
 #[test]
-fn a_block_of_another_kind_has_another_rank() {
+fn a_reused_block_has_the_rank_of_its_new_use() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));
@@ -115,16 +115,16 @@ fn a_block_of_another_kind_has_another_rank() {
     let mut tx = log.begin(RESERVATION).unwrap();
     let id = tx.fresh(place(1), Rank::Fork).unwrap();
     tx.bytes_mut(id, 0..BYTES as usize).fill(6);
-    // A block of a file is held while an AGF is waited for.
+    // A block of a file is locked while an AGF is waited for.
     tx.read(place(2), Rank::Agf(0), |_| Ok(())).unwrap();
     tx.commit(&mut []).unwrap();
     log.unmount().unwrap();
     assert_eq!(byte(&*volume.device, 1), 6);
 }
 
-/// A buffer that is in use at a new block's address is damage still: two structures claim one block.
+/// A buffer in use at a new block's address is still damage: two structures claim one block.
 #[test]
-fn a_block_in_use_is_not_taken_over() {
+fn a_block_in_use_cannot_be_reused() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));
@@ -136,12 +136,11 @@ fn a_block_in_use_is_not_taken_over() {
     log.unmount().unwrap();
 }
 
-/// A block was freed and about to be used again with another length. The cache had dropped the old buffer; before the
-/// new one came in, the writeback of an inode of the removed cluster looked the old one up, which put an empty buffer
-/// of the old length there. The new owner took it for another structure that claims the block, and the volume shut
-/// down.
+/// A block was freed and about to be reused with another length. The cache had dropped the old buffer. Before the new one
+/// was added, the writeback of an inode of the removed cluster looked the old one up, which added an empty buffer of the
+/// old length. The new owner took it for another structure that claims the block, and the volume shut down.
 #[test]
-fn an_empty_buffer_of_another_length_gives_way() {
+fn an_empty_buffer_of_another_length_is_replaced() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));
@@ -160,10 +159,10 @@ fn an_empty_buffer_of_another_length_gives_way() {
 }
 
 /// A thread with an old inode number read a cluster between the commit that freed it and the end of that commit's
-/// checkpoint. The cancelled buffer became valid again, went into the active item list, and was written over the next
-/// owner of the block.
+/// checkpoint. The cancelled buffer became valid again, was inserted into the AIL, and was written over the next owner
+/// of the block.
 #[test]
-fn a_freed_block_that_somebody_reads_is_not_written() {
+fn a_freed_block_that_is_read_is_not_written_back() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));
@@ -179,11 +178,11 @@ fn a_freed_block_that_somebody_reads_is_not_written() {
     assert_eq!(byte(&*volume.device, 1), 9);
 }
 
-/// The buffer of a freed block went into the active item list, as its lock was held when the freeing became stable.
-/// The value of an extended attribute was written to the block and removed, which cancels nothing, and the block became
-/// a file's. Then writeback wrote the old value over the file's data.
+/// The buffer of a freed block was inserted into the AIL, as its lock was held when the freeing became stable. The value
+/// of an extended attribute was written to the block and removed, which cancels nothing, and the block was allocated to a
+/// file. Then writeback wrote the old value over the file's data.
 #[test]
-fn a_value_that_was_removed_is_not_written() {
+fn a_removed_value_is_not_written_back() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));
@@ -203,9 +202,9 @@ fn a_value_that_was_removed_is_not_written() {
     assert_eq!(byte(&*volume.device, 1), 9);
 }
 
-/// A change of a block whose buffer is that of a freed one is not lost: it is in the log, and is written.
+/// A change in the buffer of a freed block is not lost: it is logged and written back.
 #[test]
-fn a_change_brings_the_buffer_of_a_freed_block_to_life() {
+fn a_change_revives_the_buffer_of_a_freed_block() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));

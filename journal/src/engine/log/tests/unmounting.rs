@@ -1,12 +1,12 @@
 //! The last record of a log.
 //!
-//! The story: a mount that had been idle for a while ended on a busy machine with a log that was dirty, by one
-//! superblock behind the unmount record. The thread that covers an idle log had seen a commit, that of the superblock's
-//! counters, and covered it, while the unmount was about to stop the threads.
+//! The bug: an idle mount ended on a busy machine with a dirty log, because of one superblock behind the unmount record.
+//! The thread that covers an idle log had seen a commit, that of the superblock's counters, and covered it while the
+//! unmount was about to stop the threads.
 
 use super::*;
 
-/// A device that takes its time: whoever waits for it gives others time, too.
+/// A slow device: a thread that waits for it lets others run.
 struct Slow(Arc<dyn Device>);
 
 impl Device for Slow {
@@ -51,7 +51,7 @@ fn nothing_follows_an_unmount_record() {
         for n in 1..=5 {
             bump(&log, n);
         }
-        // Time for the thread to begin, and at different places of its round.
+        // Time for the thread to start, and to reach different steps of its loop.
         std::thread::sleep(Duration::from_millis(round));
         log.unmount().unwrap();
         drop(log);

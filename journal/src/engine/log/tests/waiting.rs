@@ -1,4 +1,4 @@
-//! Who waits, and with which locks.
+//! Which threads wait, and with which locks.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc;
@@ -25,8 +25,8 @@ fn change(log: &Arc<Log>, n: u64) {
     tx.commit(&mut []).unwrap();
 }
 
-/// Who committed into a checkpoint that was too large waited for its push within the commit, while the caller still had
-/// its inodes locked: one slow log device, and everybody waited for these.
+/// A thread that committed into a checkpoint that was too large waited for its push within the commit, while the caller
+/// still held its inodes locked: with one slow log device, all threads waited for these.
 #[test]
 fn a_change_waits_for_a_large_checkpoint_before_it_begins() {
     let volume = Volume::new(8192);
@@ -51,7 +51,7 @@ fn a_change_waits_for_a_large_checkpoint_before_it_begins() {
             assert!(!others.is_finished(), "a log that writes nothing takes no more");
             base::thread::sleep(Duration::from_millis(1));
         }
-        // What has begun is not held back any more, though nothing of the log is written.
+        // What has begun is not throttled any more, although nothing of the log is written.
         go.send(()).unwrap();
         assert_eq!(ended.recv_timeout(WATCHDOG), Ok(true));
         drop(hold);
@@ -71,7 +71,7 @@ struct Guest {
 }
 
 impl Guest {
-    /// One in block `n` whose change is stable.
+    /// A guest in block `n` whose change is stable.
     fn visit(log: &Arc<Log>, n: u64) -> Arc<Self> {
         let (core, cache) = (ItemCore::default(), Arc::clone(log.buffers()));
         let guest = Arc::new(Self { core, cache, at: place(n), homeless: AtomicBool::new(false) });
@@ -91,7 +91,7 @@ impl LogItem for Guest {
         if self.core.is_pinned() {
             return PushResult::Pinned;
         }
-        // As `Inode::flush_homeless`.
+        // Like `Inode::flush_homeless`.
         if self.homeless.load(SeqCst) {
             let pinned = self.cache.peek(self.at.daddr).is_some_and(|buffer| buffer.core().is_pinned());
             return if pinned { PushResult::Pinned } else { PushResult::Clean };
@@ -139,10 +139,10 @@ impl Loggable for Visit {
     }
 }
 
-/// The thread that writes home read a cluster while it had an inode and all buffers of its batch locked: whoever wanted
+/// The writeback thread read a cluster while it held an inode and all buffers of its batch locked: threads that wanted
 /// one of these waited for a slow read of something else.
 #[test]
-fn a_slow_read_of_one_place_keeps_no_other_locked() {
+fn a_slow_read_keeps_no_other_buffer_locked() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 5);
     let device = Arc::new(HoldDevice::new(volume.device.clone()));
@@ -168,7 +168,7 @@ fn a_slow_read_of_one_place_keeps_no_other_locked() {
 }
 
 /// Writeback meets an item in block 4, which is not in memory. Before it reads the block, the block is freed and `then`
-/// is done. Gives what is left of the volume after an unmount.
+/// runs. Returns the volume after an unmount.
 fn freed_before_the_read(then: impl FnOnce(&MemoryDevice, &Arc<Log>)) -> Volume {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 5);
@@ -177,7 +177,7 @@ fn freed_before_the_read(then: impl FnOnce(&MemoryDevice, &Arc<Log>)) -> Volume 
     bump(&log, 1);
     let guest = Guest::visit(&log, 4);
     std::thread::scope(|scope| {
-        // Block 4 is read when block 1 was written.
+        // Block 4 is read after block 1 is written.
         let hold = device.hold(Call::Write, &[HOME], 1);
         let writeback = scope.spawn(|| log.push_all());
         hold.wait_for(1);
@@ -191,7 +191,7 @@ fn freed_before_the_read(then: impl FnOnce(&MemoryDevice, &Arc<Log>)) -> Volume 
         writeback.join().unwrap().unwrap();
     });
     log.force().unwrap();
-    // Unless it is metadata, the block is a file's now.
+    // Unless it is metadata, the block belongs to a file now.
     if log.buffers().peek(place(4).daddr).is_none_or(|buffer| *buffer.segments() == place(4).into()) {
         write_data(&volume.device);
     }
@@ -210,18 +210,18 @@ fn block_4(volume: &Volume) -> Vec<u8> {
     bytes
 }
 
-/// An inode chunk was removed after writeback had looked at one of its inodes, and before it read the inode's cluster.
-/// The cancelled buffer became valid again, and was written over the next owner of the block.
+/// An inode chunk was removed after writeback had examined one of its inodes, and before it read the inode's cluster. The
+/// cancelled buffer became valid again, and was written over the next owner of the block.
 #[test]
-fn a_place_that_was_freed_before_it_was_read_is_not_written() {
+fn a_block_freed_before_its_read_is_not_written_back() {
     let volume = freed_before_the_read(|_, _| {});
     assert!(block_4(&volume) == [9; BYTES as usize]);
 }
 
-/// The same, but the freeing was stable and a file had written the block before it was read: its data was verified as
-/// an inode cluster, and the volume was shut down.
+/// Here the freeing was stable and a file had written the block before it was read: its data was verified as an inode
+/// cluster, and the volume was shut down.
 #[test]
-fn a_place_that_became_data_before_it_was_read_is_not_verified() {
+fn a_block_that_became_data_before_its_read_is_not_verified() {
     let volume = freed_before_the_read(|device, log| {
         log.force().unwrap();
         write_data(device);
@@ -229,10 +229,10 @@ fn a_place_that_became_data_before_it_was_read_is_not_verified() {
     assert!(block_4(&volume) == [9; BYTES as usize]);
 }
 
-/// The same, but the block had become metadata of another length: that was taken for two structures that claim one
-/// block, and the volume was shut down.
+/// Here the block had become metadata of another length: that was taken for two structures that claim one block, and the
+/// volume was shut down.
 #[test]
-fn a_place_that_became_other_metadata_before_it_was_read_is_not_judged() {
+fn a_block_that_became_other_metadata_before_its_read_is_not_verified() {
     let volume = freed_before_the_read(|_, log| {
         log.force().unwrap();
         let mut tx = log.begin(RESERVATION).unwrap();

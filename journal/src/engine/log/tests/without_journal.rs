@@ -1,4 +1,4 @@
-//! A journal that records nothing: for a volume that nobody sees before it is whole.
+//! A journal without log records: for a volume that is not used before it is complete.
 
 use super::*;
 
@@ -6,9 +6,9 @@ fn without_journal() -> Options {
     Options { background: false, without_journal: true, ..options(1) }
 }
 
-/// Blocks change again and again, within a checkpoint, across them, and after they were at home.
+/// Blocks change again and again, within a checkpoint, across checkpoints, and after they were written back.
 #[test]
-fn everything_is_at_home_and_the_log_is_clean() {
+fn everything_is_written_back_and_the_log_is_clean() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 100);
     let log = volume.open(&without_journal());
@@ -30,16 +30,16 @@ fn everything_is_at_home_and_the_log_is_clean() {
     log.unmount().unwrap();
     assert!(matches!(volume.state(), State::Clean { discarded: None, .. }), "{:?}", volume.state());
     assert_eq!(on_disk(&*volume.device, 100), 50);
-    // The next journal takes it from there.
+    // The next journal continues from there.
     let log = volume.open(&options(2));
     assert_eq!(bump(&log, 1), 51);
     log.unmount().unwrap();
     assert_eq!(on_disk(&*volume.device, 1), 51);
 }
 
-/// Forty times the log's size, in checkpoints that nobody asked for.
+/// Forty times the log's size, in checkpoints that no thread forces.
 #[test]
-fn more_than_the_log_holds_goes_through() {
+fn changes_larger_than_the_log_are_written_back() {
     let volume = Volume::new(1024);
     make_blocks(&*volume.device, 200);
     let log = volume.open(&without_journal());

@@ -1,4 +1,4 @@
-//! A journal without threads: whoever waits does their work, and they begin when somebody needs them who cannot.
+//! A journal without threads: the thread that waits does their work, and they start when a thread needs them that cannot.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn alone(shards: usize) -> Options {
 }
 
 #[test]
-fn a_short_visit_needs_no_thread() {
+fn a_short_mount_needs_no_thread() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 40);
     for round in 1..=5 {
@@ -19,7 +19,7 @@ fn a_short_visit_needs_no_thread() {
         for n in 1..=40 {
             bump(&log, n);
         }
-        // What is left to others is done by who unmounts.
+        // The unmount does the work of the background threads.
         log.unmount().unwrap();
         assert!(log.shared.runs_inline());
         assert!(matches!(volume.state(), State::Clean { discarded: None, .. }), "{:?}", volume.state());
@@ -28,7 +28,7 @@ fn a_short_visit_needs_no_thread() {
 }
 
 #[test]
-fn a_power_cut_leaves_what_was_forced() {
+fn a_power_cut_preserves_forced_changes() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 3);
     let log = volume.open(&alone(1));
@@ -41,9 +41,9 @@ fn a_power_cut_leaves_what_was_forced() {
     assert_eq!([on_disk(&*volume.device, 1), on_disk(&*volume.device, 2)], [1, 0]);
 }
 
-/// A push that runs out of buffers, and changes that run out of log, cannot help themselves.
+/// A push without spare iclogs and transactions without log space cannot do the work themselves.
 #[test]
-fn much_work_starts_the_threads() {
+fn a_full_log_starts_the_threads() {
     let volume = Volume::new(2048);
     make_blocks(&*volume.device, 200);
     let log = volume.open(&alone(2));
@@ -63,7 +63,7 @@ fn much_work_starts_the_threads() {
 }
 
 #[test]
-fn threads_that_force_at_the_same_time_help_each_other() {
+fn concurrent_forces_without_threads_complete() {
     let volume = Volume::new(8192);
     make_blocks(&*volume.device, 4);
     let log = volume.open(&alone(4));
