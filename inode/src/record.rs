@@ -9,7 +9,7 @@ use format::inode::{ForkKind, RawInode, flags2};
 use format::log::inode::{RawInodeFormat, RawLogInode, fields};
 use format::log::item::ItemType;
 use format::ondisk::{LeU16, LeU32, LeU64, OnDisk, U16, U32, U64};
-use journal::engine::Regions;
+use journal::engine::LogRegions;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::cluster::Place;
@@ -29,7 +29,7 @@ const PADDING: usize = 8;
 
 /// Writes the item's regions: what `changed` says and what of it still exists in the forks' present form. Every field
 /// is written, as `out` may hold an earlier record of the inode.
-pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut Regions) {
+pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut LogRegions) {
     // Of most inodes nothing but the core changed.
     let forks = changed & !fields::CORE != 0;
     let (data, dsize) = if forks { fork_field(state, ForkKind::Data, changed) } else { (0, 0) };
@@ -109,7 +109,7 @@ fn root_room(area: &[u8]) -> usize {
     area.len().saturating_sub(BmapRoot::SIZE) / (BmapKey::SIZE + 8)
 }
 
-fn push_fork(state: &InodeState, kind: ForkKind, out: &mut Regions) {
+fn push_fork(state: &InodeState, kind: ForkKind, out: &mut LogRegions) {
     let area = state.area(kind);
     if state.form(kind) == Some(Form::Btree) {
         return push_root(state, area, out);
@@ -118,7 +118,7 @@ fn push_fork(state: &InodeState, kind: ForkKind, out: &mut Regions) {
 }
 
 /// A root is logged as a whole block: with a long header, and pointers right behind the keys.
-fn push_root(state: &InodeState, area: &[u8], out: &mut Regions) {
+fn push_root(state: &InodeState, area: &[u8], out: &mut LogRegions) {
     let (count, room) = (root_entries(area), root_room(area));
     let keys_at = BmapRoot::SIZE;
     let pointers_at = keys_at + room * BmapKey::SIZE;

@@ -36,18 +36,18 @@ pub struct RecoveredTransaction {
     /// Number of regions in its header: with delayed logging, regions are counted and not items.
     pub promised_regions: u32,
     bytes: Vec<u8>,
-    regions: Vec<Region>,
+    regions: Vec<RegionRange>,
     items: Vec<ItemSpan>,
 }
 
 /// Range of a region in the transaction's bytes.
 #[derive(Clone, Copy, Debug)]
-struct Region {
+struct RegionRange {
     start: u32,
     end: u32,
 }
 
-/// Regions of an item.
+/// LogRegions of an item.
 #[derive(Clone, Copy, Debug)]
 struct ItemSpan {
     kind: ItemType,
@@ -62,7 +62,7 @@ pub struct RawLogItem<'a> {
     /// Log item type.
     pub kind: ItemType,
     bytes: &'a [u8],
-    regions: &'a [Region],
+    regions: &'a [RegionRange],
 }
 
 impl<'a> RawLogItem<'a> {
@@ -76,7 +76,7 @@ impl<'a> RawLogItem<'a> {
         self.regions.is_empty()
     }
 
-    /// Region `n`; empty if there is none.
+    /// RegionRange `n`; empty if there is none.
     pub fn region(&self, n: usize) -> &'a [u8] {
         self.regions.get(n).and_then(|region| self.bytes.get(region.range())).unwrap_or(&[])
     }
@@ -88,7 +88,7 @@ impl<'a> RawLogItem<'a> {
     }
 }
 
-impl Region {
+impl RegionRange {
     fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
@@ -138,7 +138,7 @@ impl RecoveredTransaction {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(data);
         let region = self.regions.len() as u32; // below the bytes, which are below 2^31
-        self.regions.push(Region { start: start as u32, end: self.bytes.len() as u32 });
+        self.regions.push(RegionRange { start: start as u32, end: self.bytes.len() as u32 });
         match self.items.last_mut() {
             Some(span) if span.count < span.promised => span.count += 1,
             _ => {

@@ -13,7 +13,9 @@ use base::{AgBlock, AgIno};
 use format::btree::{FinoBt, InoBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::{Damage, ensure};
-use journal::engine::{DelwriQueue, DiskExtent, Error, ItemCore, LogItem, PushResult, Regions, Transaction};
+use journal::engine::{
+    DelwriQueue, DiskExtent, Error, ItemCore, LogItem, LogRegions, PushResult, Transaction,
+};
 use zerocopy::IntoBytes;
 
 use super::agi::Agi;
@@ -152,7 +154,7 @@ impl Groups {
     fn create_inodes(&self, tx: &mut Transaction, agi: Agi, run: Run) -> Result<(), Error> {
         let (geometry, shape) = (self.geometry(), self.inodes().shape());
         let generation = self.inodes().random.next_u32();
-        let mut regions = Regions::default();
+        let mut regions = LogRegions::default();
         regions.push(create_item(geometry, agi.ag, run.block, run.blocks, generation).as_bytes());
         tx.log_item(Arc::new(Creation::default()), regions);
         for cluster in shape.clusters(run.block, run.blocks) {

@@ -38,7 +38,7 @@ pub struct Ail {
 }
 
 struct State {
-    buckets: BTreeMap<Lsn, Bucket>,
+    buckets: BTreeMap<Lsn, AilBucket>,
     /// Items counted in all buckets.
     live: usize,
     /// The last stable commit record.
@@ -50,7 +50,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Bucket {
+struct AilBucket {
     /// In the order of the checkpoint; some have left.
     items: VecDeque<Arc<dyn LogItem>>,
     live: usize,

@@ -7,7 +7,7 @@
 //! - A buffer that left the cache is marked so under its lock: a thread that locks it later looks up its successor.
 //!
 //! # Locking
-//! [`Content`] is protected by the buffer's lock, whose rank depends on the block. A transaction holds it from the first
+//! [`BufferContent`] is protected by the buffer's lock, whose rank depends on the block. A transaction holds it from the first
 //! read to its commit; the AIL pusher only tries it.
 
 use std::fmt;
@@ -71,7 +71,7 @@ impl Deref for BufferExtents {
 pub struct Buffer {
     segments: BufferExtents,
     core: ItemCore,
-    content: Mutex<Content>,
+    content: Mutex<BufferContent>,
     /// It was used since the cache last scanned for buffers to drop.
     used: AtomicBool,
     /// Result of the last write, until a thread that holds the lock settles it.
@@ -86,10 +86,10 @@ const SUCCEEDED: u8 = 1;
 const FAILED: u8 = 2;
 
 /// Guard of a buffer's lock.
-pub type BufferGuard = OwnedGuard<Buffer, Content>;
+pub type BufferGuard = OwnedGuard<Buffer, BufferContent>;
 
 /// State protected by a buffer's lock.
-pub struct Content {
+pub struct BufferContent {
     bytes: Box<[u8]>,
     changed: ChunkBitmap,
     in_flight: ChunkBitmap,
@@ -115,7 +115,7 @@ pub(super) enum State {
 impl Buffer {
     /// A buffer that is not read yet.
     pub(super) fn new(segments: BufferExtents, rank: Rank) -> Self {
-        let content = Content {
+        let content = BufferContent {
             bytes: vec![0; segments.bytes()].into_boxed_slice(),
             changed: ChunkBitmap::NONE,
             in_flight: ChunkBitmap::NONE,
@@ -183,7 +183,7 @@ impl Buffer {
     }
 
     /// See [`settle`].
-    fn settle(&self, content: &mut Content) {
+    fn settle(&self, content: &mut BufferContent) {
         if self.write_result.load(Ordering::Acquire) == SETTLED {
             return;
         }
@@ -211,7 +211,7 @@ pub(super) fn settle(guard: &mut BufferGuard) {
     }
 }
 
-impl Content {
+impl BufferContent {
     /// The block's bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

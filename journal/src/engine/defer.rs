@@ -20,7 +20,7 @@ use format::log::item::ItemType;
 
 use super::error::Error;
 use super::item::{AfterCommit, ItemCore, LogItem};
-use super::regions::Regions;
+use super::regions::LogRegions;
 use super::transaction::{Loggable, Transaction};
 use super::tuning::INTENT_OPERATIONS;
 use super::writeback::{DelwriQueue, PushResult};
@@ -252,10 +252,10 @@ fn log_done(tx: &mut Transaction, group: &PendingOperations) {
 }
 
 /// The single region of an intent or done item.
-fn regions(kind: ItemType, id: u64, operations: &[Box<dyn DeferredOperation>], lists: bool) -> Regions {
+fn regions(kind: ItemType, id: u64, operations: &[Box<dyn DeferredOperation>], lists: bool) -> LogRegions {
     let counted = lists && operations.first().is_some_and(|first| first.is_counted());
     let count = if counted { operations.len() as u32 } else { 0 }; // at most a batch
-    let mut regions = Regions::default();
+    let mut regions = LogRegions::default();
     regions.push_with(|out| {
         out.extend_from_slice(&kind.code().to_le_bytes());
         out.extend_from_slice(&1u16.to_le_bytes());

@@ -61,7 +61,7 @@ pub struct GrantHead {
     limit: u64,
     /// Bytes of `limit` that new transactions leave free.
     margin: u64,
-    queue: Mutex<Queue>,
+    queue: Mutex<WaitQueue>,
     /// Space that no transaction holds, per CPU.
     cpu_caches: PerCpu<AtomicU64>,
     /// Largest size of a CPU's cache in bytes.
@@ -70,7 +70,7 @@ pub struct GrantHead {
 }
 
 #[derive(Default)]
-struct Queue {
+struct WaitQueue {
     rolling: VecDeque<Arc<Waiter>>,
     new: VecDeque<Arc<Waiter>>,
 }
@@ -94,7 +94,7 @@ impl GrantHead {
             closed: AtomicBool::new(false),
             limit,
             margin: limit / 8,
-            queue: Mutex::new(Rank::Grant, Queue::default()),
+            queue: Mutex::new(Rank::Grant, WaitQueue::default()),
             cpu_caches: PerCpu::new(percpu::available(), |_| AtomicU64::new(0)),
             cpu_cache_bytes: (limit / 16 / percpu::available() as u64).min(1 << 20),
             waits: AtomicU64::new(0),
@@ -284,7 +284,7 @@ impl GrantHead {
 
     /// Grants waiting reservations in order: first transactions that roll, then new ones.
     #[cold]
-    fn serve(&self, queue: &mut Queue) {
+    fn serve(&self, queue: &mut WaitQueue) {
         self.empty_cpu_caches();
         while let Some(first) = queue.rolling.front() {
             if self.head() > self.tail() + self.limit {

@@ -21,7 +21,7 @@ use base::prefetch::prefetch;
 
 use super::buffer_vector::BufferVector;
 use super::error::Error;
-use super::regions::Regions;
+use super::regions::LogRegions;
 use super::sizes::logged;
 use super::tuning::PREFETCH_ITEMS;
 use super::writeback::{DelwriQueue, PushResult};
@@ -153,11 +153,11 @@ impl ItemCore {
     }
 
     /// Like [`log`](Self::log), for an item that is logged as regions: `format` gets those of the checkpoint, or none.
-    pub fn log_regions(&self, at: CommitPosition, format: impl FnOnce(&mut Regions)) -> VectorGrowth {
+    pub fn log_regions(&self, at: CommitPosition, format: impl FnOnce(&mut LogRegions)) -> VectorGrowth {
         self.log(at, |vector| match vector {
             Some(LogVector::Regions(regions)) => format(regions),
             _ => {
-                let mut regions = Regions::default();
+                let mut regions = LogRegions::default();
                 format(&mut regions);
                 *vector = Some(LogVector::Regions(regions));
             }
@@ -258,8 +258,8 @@ pub struct VectorGrowth {
 /// What a checkpoint will write of an item.
 #[derive(Debug)]
 pub enum LogVector {
-    /// Regions.
-    Regions(Regions),
+    /// LogRegions.
+    Regions(LogRegions),
     /// Chunks of a buffer.
     Buffer(Box<BufferVector>),
     /// Nothing: the item is only written back before the tail passes this checkpoint.
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     fn vector(byte: u8) -> LogVector {
-        let mut regions = Regions::default();
+        let mut regions = LogRegions::default();
         regions.push(&[byte; 4]);
         LogVector::Regions(regions)
     }

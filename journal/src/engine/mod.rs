@@ -77,7 +77,7 @@ pub use joined_buffer::JoinedBuffer;
 pub use log::{Log, LogBounds, Options};
 #[cfg(any(test, feature = "no-journal"))]
 pub use no_journal::NoJournal;
-pub use regions::Regions;
+pub use regions::LogRegions;
 pub use stats::LogStatistics;
 pub use transaction::{BufferId, Loggable, Transaction};
 pub use transaction_items::TransactionItems;

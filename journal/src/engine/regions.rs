@@ -4,13 +4,13 @@ use smallvec::SmallVec;
 
 /// The regions of one log item, stored contiguously.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Regions {
+pub struct LogRegions {
     bytes: Vec<u8>,
     /// End offset of each region.
     ends: SmallVec<[u32; 4]>,
 }
 
-impl Regions {
+impl LogRegions {
     /// Starts again with regions that end at `ends`, each a multiple of four bytes long. Returns their bytes for writing:
     /// zeros, or what earlier regions of the item contained. About `more` bytes of further regions will follow.
     #[inline]
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn regions_are_returned_padded_and_in_order() {
-        let mut regions = Regions::default();
+        let mut regions = LogRegions::default();
         regions.begin(&[4, 8], 0).copy_from_slice(b"headcore");
         regions.push(b"format ");
         regions.push(b"");

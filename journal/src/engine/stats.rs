@@ -1,8 +1,8 @@
-//! Counters of the journal.
+//! LogCounters of the journal.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters of one volume's journal since it was opened, and some of its present state.
+/// LogCounters of one volume's journal since it was opened, and some of its present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStatistics {
     /// Committed transactions.
@@ -27,15 +27,15 @@ pub struct LogStatistics {
     pub throttled: u64,
 }
 
-/// Counters that no other part keeps.
+/// LogCounters that no other part keeps.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct LogCounters {
     pub forces: AtomicU64,
     pub written_buffers: AtomicU64,
     pub throttled: AtomicU64,
 }
 
-impl Counters {
+impl LogCounters {
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Relaxed);
     }

@@ -30,7 +30,7 @@ use super::defer::{self, DeferredOperation, PendingOperations, RecoveredIntent};
 use super::error::Error;
 use super::item::{CommitPosition, LogItem, VectorGrowth};
 use super::joined_buffer::JoinedBuffer;
-use super::regions::Regions;
+use super::regions::LogRegions;
 use super::transaction_items::{OneShotItem, TransactionItems};
 use super::tuning::{MAX_RECYCLED_CAPACITY, USUAL_BUFFERS};
 
@@ -401,7 +401,7 @@ impl Transaction {
     }
 
     /// Logs an item that has no lock and is logged once.
-    pub fn log_item(&mut self, item: Arc<dyn LogItem>, regions: Regions) {
+    pub fn log_item(&mut self, item: Arc<dyn LogItem>, regions: LogRegions) {
         self.work.items.push(OneShotItem { item, regions: Some(regions) });
     }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::commit_target::BusyExtent;
 use super::item::{CommitItem, CommitPosition, LogItem, VectorGrowth};
 use super::joined_buffer::JoinedBuffer;
-use super::regions::Regions;
+use super::regions::LogRegions;
 use super::transaction::Loggable;
 
 /// An item without a lock that is logged once and not written back.
 #[derive(Debug)]
 pub(super) struct OneShotItem {
     pub item: Arc<dyn LogItem>,
-    pub regions: Option<Regions>,
+    pub regions: Option<LogRegions>,
 }
 
 impl CommitItem for OneShotItem {

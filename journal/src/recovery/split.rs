@@ -75,7 +75,7 @@ pub fn seal(context: &mut ReplayContext<'_>) -> Result<(), ReplayFailure> {
 
 /// One piece of a directory block, from the directory's extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct BlockPiece {
     daddr: Daddr,
     bytes: usize,
 }
@@ -84,9 +84,9 @@ struct Piece {
 struct SplitBlockFinder<'g> {
     geometry: &'g Geometry,
     /// Complete blocks.
-    found: Vec<Vec<Piece>>,
+    found: Vec<Vec<BlockPiece>>,
     /// The current block: its number, and its pieces so far.
-    open: (u64, Vec<Piece>),
+    open: (u64, Vec<BlockPiece>),
     /// Lowest offset of the next extent.
     next: u64,
 }
@@ -111,8 +111,10 @@ impl SplitBlockFinder<'_> {
         for (from, to) in [(start, head_end), (tail_start, end)] {
             let at = FsBlock(extent.start.get() + (from - start));
             let Some(at) = self.geometry.fs_block_offset(at).filter(|_| from < to) else { continue };
-            let piece =
-                Piece { daddr: Daddr(at >> 9), bytes: ((to - from) as usize) << self.geometry.block_log };
+            let piece = BlockPiece {
+                daddr: Daddr(at >> 9),
+                bytes: ((to - from) as usize) << self.geometry.block_log,
+            };
             if self.open.0 != from / per_block {
                 self.close();
                 self.open.0 = from / per_block;
@@ -132,7 +134,7 @@ impl SplitBlockFinder<'_> {
 }
 
 /// The directory blocks in several pieces, by the replayed inode.
-fn split_blocks(ino: Ino, context: &mut ReplayContext<'_>) -> Result<Vec<Vec<Piece>>, ReplayFailure> {
+fn split_blocks(ino: Ino, context: &mut ReplayContext<'_>) -> Result<Vec<Vec<BlockPiece>>, ReplayFailure> {
     let geometry = context.geometry.clone();
     let place = Place::ino(ino);
     let outside = || Damage::new("inode", "ino", "an inode of the volume", ino);
@@ -189,7 +191,7 @@ fn walk(
 /// Seals the blocks of one directory that have a replayed piece.
 fn seal_directory(
     ino: Ino,
-    blocks: &[Vec<Piece>],
+    blocks: &[Vec<BlockPiece>],
     pieces: &mut BTreeMap<Daddr, (u16, Lsn)>,
     context: &mut ReplayContext<'_>,
 ) -> Result<(), ReplayFailure> {
@@ -215,7 +217,13 @@ fn seal_directory(
 }
 
 /// Seals a block whose header names this directory and this address.
-fn seal_block(ino: Ino, bytes: &mut [u8], block: &[Piece], lsn: Lsn, context: &ReplayContext<'_>) -> bool {
+fn seal_block(
+    ino: Ino,
+    bytes: &mut [u8],
+    block: &[BlockPiece],
+    lsn: Lsn,
+    context: &ReplayContext<'_>,
+) -> bool {
     let (Some(stamp), Some(first)) = (HeaderLayout::of(bytes), block.first()) else { return false };
     let owner = match stamp.kind {
         BufferKind::DirBlock | BufferKind::DirData | BufferKind::DirFree => {

@@ -27,7 +27,7 @@ use super::shared::LogShared;
 use crate::engine::ail::AilEntry;
 use crate::engine::buffer::{Buffer, settle};
 use crate::engine::error::Error;
-use crate::engine::stats::Counters;
+use crate::engine::stats::LogCounters;
 use crate::engine::tuning::{IDLE_PAUSE, MAX_STUCK_PAUSE, PREFETCH_COPIES, PUSH_ITEMS, STUCK_PAUSE};
 use crate::engine::writeback::{DelwriQueue, PushResult};
 
@@ -203,7 +203,7 @@ impl LogShared {
 
     /// Writes a batch. Its items leave the AIL, and so do the `clean` items.
     fn write(&self, batch: DelwriQueue<'_>, clean: &[AilEntry]) {
-        Counters::add(&self.counters.written_buffers, batch.len() as u64);
+        LogCounters::add(&self.counters.written_buffers, batch.len() as u64);
         let (carried, result) = batch.write(self.ail.tail(), &self.in_flight);
         self.metadata_writes.fetch_add(1, SeqCst);
         for carried in &carried {

@@ -7,7 +7,7 @@ use base::Lsn;
 use super::shared::LogShared;
 use crate::engine::commit_target::{CommitTarget, LogReservation, Ticket};
 use crate::engine::error::Error;
-use crate::engine::stats::Counters;
+use crate::engine::stats::LogCounters;
 use crate::engine::transaction_items::TransactionItems;
 
 impl LogShared {
@@ -33,7 +33,7 @@ impl LogShared {
     /// Waits until a checkpoint that is too large has been pushed. The caller holds no lock that other threads want.
     #[cold]
     fn hold_back(&self, checkpoint: u64) -> Result<(), Error> {
-        Counters::add(&self.counters.throttled, 1);
+        LogCounters::add(&self.counters.throttled, 1);
         self.ask_for_push(checkpoint);
         self.cil.progress.wait_pushed(checkpoint).map_err(|shutdown| self.fail(shutdown))
     }

@@ -22,7 +22,7 @@ use crate::engine::iclog::{IclogCallbacks, Iclogs};
 use crate::engine::inflight_writes::InflightWrites;
 use crate::engine::item::{AfterCommit, prefetch_next};
 use crate::engine::shutdown::Shutdown;
-use crate::engine::stats::{Counters, LogStatistics};
+use crate::engine::stats::{LogCounters, LogStatistics};
 
 /// What a journal is started with, beside its parts.
 pub struct LogParameters {
@@ -44,7 +44,7 @@ pub struct LogShared {
     pub iclogs: Iclogs,
     pub cil: Cil,
     pub ail: Ail,
-    pub counters: Counters,
+    pub counters: LogCounters,
     /// Checkpoints complete without a log record.
     pub without_journal: bool,
     hook: Option<Arc<dyn BusyExtentHook>>,
@@ -94,7 +94,7 @@ impl LogShared {
             iclogs,
             cil,
             ail: Ail::new(head),
-            counters: Counters::default(),
+            counters: LogCounters::default(),
             without_journal,
             hook,
             shut: AtomicBool::new(false),
@@ -174,7 +174,7 @@ impl LogShared {
     }
 
     pub fn force_to(&self, checkpoint: u64) -> Result<(), Error> {
-        Counters::add(&self.counters.forces, 1);
+        LogCounters::add(&self.counters.forces, 1);
         let progress = &self.cil.progress;
         if progress.stable() >= checkpoint {
             return self.check();
@@ -204,14 +204,14 @@ impl LogShared {
         LogStatistics {
             commits: self.cil.commits(),
             pushes: self.cil.progress.current() - 1,
-            forces: Counters::get(&self.counters.forces),
+            forces: LogCounters::get(&self.counters.forces),
             records: written.records,
             bytes: written.bytes,
             flushes: written.flushes,
             ail_items: self.ail.len() as u64,
-            written_buffers: Counters::get(&self.counters.written_buffers),
+            written_buffers: LogCounters::get(&self.counters.written_buffers),
             space_waits: self.grant.waits(),
-            throttled: Counters::get(&self.counters.throttled),
+            throttled: LogCounters::get(&self.counters.throttled),
         }
     }
 }

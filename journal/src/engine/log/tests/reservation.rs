@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::item::{AfterCommit, ItemCore, LogItem};
-use crate::engine::regions::Regions;
+use crate::engine::regions::LogRegions;
 use crate::engine::writeback::{DelwriQueue, PushResult};
 
 /// An item that is only logged.
@@ -57,7 +57,7 @@ fn run(steps: &[Step], buffer_bytes: u32, shards: usize) -> Result<u64, String> 
         base::percpu::pretend(Some(step.cpu));
         let mut tx = log.begin(reservation(step)).map_err(|error| error.to_string())?;
         for (n, item) in (0u16..).zip(&step.items) {
-            let mut regions = Regions::default();
+            let mut regions = LogRegions::default();
             for len in item {
                 regions.push(&vec![n as u8; usize::from(*len)]);
             }
