@@ -52,8 +52,8 @@ pub struct Dirty {
     pub transactions: u32,
     /// Incomplete records behind the head.
     pub discarded: Option<DiscardedRecords>,
-    /// The tail in the last record, if records that are discarded have overwritten the blocks there. The changes that they
-    /// contained are in place.
+    /// The tail in the last record, if records that are discarded have overwritten the blocks there. The changes that
+    /// they contained are in place.
     pub overwritten_tail: Option<Lsn>,
 }
 

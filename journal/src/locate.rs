@@ -1,9 +1,9 @@
 //! Locating the head of the log: where the next record will be written, and so which record is the last complete one.
 //!
 //! Every block carries the cycle in which it was written: cycle *n* before the head, and *n - 1* from the head on (or
-//! zero, in a log that was never filled). So a binary search finds an edge between the two. But a writer has up to eight
-//! records in flight, and a power cut can leave any of their sectors old. So the edge is only a hint, accurate to within
-//! the longest flight. The flight before the edge is read completely and judged by this table:
+//! zero, in a log that was never filled). So a binary search finds an edge between the two. But a writer has up to
+//! eight records in flight, and a power cut can leave any of their sectors old. So the edge is only a hint, accurate to
+//! within the longest flight. The flight before the edge is read completely and judged by this table:
 //!
 //! | content of the flight | meaning |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | no complete record | damage that no power cut causes: [`LogError::NoHead`] |
 //! | an incomplete record further back than a flight | damage too, found by iterating from the tail |
 //!
-//! A torn sector keeps its old cycle, so a record that carries its cycle throughout but has a wrong checksum is not torn
-//! at sectors. Linux discards it nevertheless, and so does this module; [`DiscardedRecords`] reports it.
+//! A torn sector keeps its old cycle, so a record that carries its cycle throughout but has a wrong checksum is not
+//! torn at sectors. Linux discards it nevertheless, and so does this module; [`DiscardedRecords`] reports it.
 
 use base::Lsn;
 use format::damage::Damage;
@@ -239,11 +239,11 @@ impl InflightWindow {
         if offset < self.before_wrap { self.older } else { self.newer }
     }
 
-    /// The part of the window that was written in order: from behind the blocks written past the edge up to the first block
-    /// that was not written.
+    /// The part of the window that was written in order: from behind the blocks written past the edge up to the first
+    /// block that was not written.
     ///
-    /// Blocks written past the edge appear only in a ring so small that the window reaches around it: they carry the next
-    /// cycle, or lie in the gap that xfs_repair leaves.
+    /// Blocks written past the edge appear only in a ring so small that the window reaches around it: they carry the
+    /// next cycle, or lie in the gap that xfs_repair leaves.
     fn look_through(&self, area: &LogArea<'_>) -> Result<(u32, u32), LogError> {
         let (mut start, mut hole) = (0, None);
         let mut piece = vec![0; SCAN_BLOCKS.min(self.length) as usize * BLOCK_BYTES];
@@ -263,7 +263,8 @@ impl InflightWindow {
         Ok((start, hole.unwrap_or(self.length)))
     }
 
-    /// Keeps `reach` blocks before the end of the part written in order, and all behind it; returns whether that is all.
+    /// Keeps `reach` blocks before the end of the part written in order, and all behind it; returns whether that is
+    /// all.
     fn look_back(&mut self, area: &LogArea<'_>, reach: u32) -> Result<bool, LogError> {
         let (start, end) = self.written;
         self.dropped = end.saturating_sub(reach).max(start).min(self.length);
@@ -276,8 +277,8 @@ impl InflightWindow {
         self.bytes.get(offset.saturating_sub(self.dropped) as usize * BLOCK_BYTES..).unwrap_or(&[])
     }
 
-    /// The entries of the kept part, from the first record that starts there. A block within a record never looks like a
-    /// header, as its first word is a cycle. So the entries do not depend on how much is kept.
+    /// The entries of the kept part, from the first record that starts there. A block within a record never looks like
+    /// a header, as its first word is a cycle. So the entries do not depend on how much is kept.
     fn entries(&self, area: &LogArea<'_>) -> Vec<WindowEntry> {
         let (mut next, end) = self.written;
         let mut entries: Vec<WindowEntry> = Vec::new();
@@ -312,8 +313,8 @@ impl InflightWindow {
     }
 }
 
-/// Distance in blocks from a record back to its tail: 0 if it is its own tail, the ring's length if the tail is the same
-/// block one cycle earlier.
+/// Distance in blocks from a record back to its tail: 0 if it is its own tail, the ring's length if the tail is the
+/// same block one cycle earlier.
 pub fn tail_distance(area: &LogArea<'_>, lsn: Lsn, tail: Lsn) -> Result<u32, Damage> {
     let distance = area.distance(tail.block() % area.blocks(), lsn.block() % area.blocks());
     let same_lap = tail.cycle() == lsn.cycle() && tail.block() <= lsn.block();

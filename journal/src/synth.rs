@@ -1,5 +1,5 @@
-//! A writer of logs for tests: any log that a writer or a power cut could leave. It is simple on purpose: one record at a
-//! time, no buffering; the engine has another writer.
+//! A writer of logs for tests: any log that a writer or a power cut could leave. It is simple on purpose: one record at
+//! a time, no buffering; the engine has another writer.
 
 use base::Lsn;
 use block::{Device, DeviceError, Durability};
@@ -16,7 +16,8 @@ pub const UUID: [u8; 16] = *b"xebec-log-tests!";
 /// First file system block of its log.
 pub const LOG_START: u32 = 2048;
 
-/// A superblock with this many file system blocks and log blocks, and directory blocks of `4096 << dir_block_log` bytes.
+/// A superblock with this many file system blocks and log blocks, and directory blocks of `4096 << dir_block_log`
+/// bytes.
 pub fn superblock(blocks: u32, log_blocks: u32, dir_block_log: u8) -> [u8; 512] {
     let mut raw = RawSuperblock::new_zeroed();
     raw.magicnum = U32::new(superblock::MAGIC);
@@ -202,7 +203,8 @@ impl<'a> LogWriter<'a> {
     }
 }
 
-/// Splits operations into records with at most `record_bytes` bytes of data each; regions that do not fit are continued.
+/// Splits operations into records with at most `record_bytes` bytes of data each; regions that do not fit are
+/// continued.
 pub fn split_records(operations: &[SyntheticOperation], record_bytes: usize) -> Vec<Vec<SyntheticOperation>> {
     let mut records = vec![Vec::new()];
     let mut left = record_bytes;

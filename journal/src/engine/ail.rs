@@ -172,8 +172,8 @@ impl Ail {
         state.tail()
     }
 
-    /// Waits until no item is left up to and including `lsn`, or the list is closed. The items that were there are written
-    /// back, or were logged again and are in a later bucket.
+    /// Waits until no item is left up to and including `lsn`, or the list is closed. The items that were there are
+    /// written back, or were logged again and are in a later bucket.
     pub fn wait_past(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         state.waiting += 1;

@@ -2,13 +2,13 @@
 //!
 //! # Invariants
 //! - The bytes are those of the disk, present or future; LSN and checksum are set when the buffer is written back.
-//! - `changed` are the chunks changed since the last writeback began, `in_flight` those that this write contains. The log
-//!   vector of each new checkpoint covers both, because it may let the tail pass the earlier checkpoints.
+//! - `changed` are the chunks changed since the last writeback began, `in_flight` those that this write contains. The
+//!   log vector of each new checkpoint covers both, because it may let the tail pass the earlier checkpoints.
 //! - A buffer that left the cache is marked so under its lock: a thread that locks it later looks up its successor.
 //!
 //! # Locking
-//! [`BufferContent`] is protected by the buffer's lock, whose rank depends on the block. A transaction holds it from the first
-//! read to its commit; the AIL pusher only tries it.
+//! [`BufferContent`] is protected by the buffer's lock, whose rank depends on the block. A transaction holds it from
+//! the first read to its commit; the AIL pusher only tries it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -255,7 +255,8 @@ impl BufferContent {
         self.state = state;
     }
 
-    /// A write begins: sets LSN and checksum in the bytes, which the caller copies. It ends with [`LogItem::write_done`].
+    /// A write begins: sets LSN and checksum in the bytes, which the caller copies. It ends with
+    /// [`LogItem::write_done`].
     pub(super) fn begin_write(&mut self, lsn: Lsn) {
         let changed = std::mem::replace(&mut self.changed, ChunkBitmap::NONE);
         self.in_flight |= &changed;

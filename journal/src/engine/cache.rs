@@ -31,8 +31,8 @@ pub struct BufferCache {
     /// Bytes of all buffers; approximate, for the budget.
     bytes: AtomicUsize,
     budget: usize,
-    /// A buffer added beyond this many bytes triggers a scan for buffers to drop. It exceeds the budget if the last scan
-    /// found too few: so the cost of scans is spread over the buffers added in between.
+    /// A buffer added beyond this many bytes triggers a scan for buffers to drop. It exceeds the budget if the last
+    /// scan found too few: so the cost of scans is spread over the buffers added in between.
     limit: AtomicUsize,
 }
 
@@ -84,8 +84,8 @@ impl BufferCache {
     /// Locks the buffer of these extents, and reads it if it has no contents yet.
     ///
     /// # Errors
-    /// [`Error::Device`]; [`Error::Damaged`] if `verify` rejects what was read, or the cache has a buffer of another length
-    /// at this address (two structures claim the same block).
+    /// [`Error::Device`]; [`Error::Damaged`] if `verify` rejects what was read, or the cache has a buffer of another
+    /// length at this address (two structures claim the same block).
     #[track_caller]
     pub fn lock_read(
         &self,
@@ -115,9 +115,9 @@ impl BufferCache {
         }
     }
 
-    /// Reads the buffer that an item is written back to, for [`LogItem::read_buffer`]. Returns `false` if another thread
-    /// holds its lock, which is only tried. If `is_freed` returns true under that lock, the item no longer owns the block
-    /// and nothing is read or verified: the block may contain another structure, or file data.
+    /// Reads the buffer that an item is written back to, for [`LogItem::read_buffer`]. Returns `false` if another
+    /// thread holds its lock, which is only tried. If `is_freed` returns true under that lock, the item no longer owns
+    /// the block and nothing is read or verified: the block may contain another structure, or file data.
     ///
     /// # Errors
     /// Those of [`lock_read`](Self::lock_read).
@@ -152,8 +152,8 @@ impl BufferCache {
         }
     }
 
-    /// Returns the locked buffer if it is the one of these extents; `None` if it left the cache, or leaves it now because
-    /// it has another length and no contents. The address is then looked up again.
+    /// Returns the locked buffer if it is the one of these extents; `None` if it left the cache, or leaves it now
+    /// because it has another length and no contents. The address is then looked up again.
     ///
     /// # Errors
     /// [`Error::Damaged`]: two structures claim one block with different lengths.
@@ -179,8 +179,8 @@ impl BufferCache {
         }
     }
 
-    /// Reads a buffer without contents. The buffer of a freed block keeps that state whatever was read: the block may have
-    /// a new owner, over which it must not be written.
+    /// Reads a buffer without contents. The buffer of a freed block keeps that state whatever was read: the block may
+    /// have a new owner, over which it must not be written.
     fn fill(
         &self,
         mut guard: BufferGuard,
@@ -219,8 +219,8 @@ impl BufferCache {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Drops buffers that are clean and were not used since the last scan, until the rest is well below the budget. Only
-    /// tries locks, so it may be called with any lock held.
+    /// Drops buffers that are clean and were not used since the last scan, until the rest is well below the budget.
+    /// Only tries locks, so it may be called with any lock held.
     #[cold]
     pub fn shrink(&self) {
         // Keeps other threads from starting a scan meanwhile.
@@ -263,8 +263,8 @@ impl BufferCache {
         self.bytes.fetch_sub(buffer.segments().bytes(), Ordering::Relaxed);
     }
 
-    /// Writes an unlogged block to its place at once, and caches it. It was allocated like a data block, so no write over
-    /// its former contents is in flight.
+    /// Writes an unlogged block to its place at once, and caches it. It was allocated like a data block, so no write
+    /// over its former contents is in flight.
     ///
     /// # Errors
     /// [`Error::Device`], and those of [`lock`](Self::lock).
@@ -283,11 +283,11 @@ impl BufferCache {
     }
 
     /// Drops a buffer with other extents that begins at the same address and whose block was freed, because the address
-    /// gets a new buffer. Returns `false` if the freeing is not stable: the new buffer must not be logged before the log
-    /// contains the cancellation, as both have the same address. Force the log and call again.
+    /// gets a new buffer. Returns `false` if the freeing is not stable: the new buffer must not be logged before the
+    /// log contains the cancellation, as both have the same address. Force the log and call again.
     ///
-    /// The old buffer lives on as a log item until the journal and the device release it. A thread that has it locked is
-    /// reading a removed file by its inode number, and waits for nothing.
+    /// The old buffer lives on as a log item until the journal and the device release it. A thread that has it locked
+    /// is reading a removed file by its inode number, and waits for nothing.
     #[must_use]
     pub(super) fn drop_stale(&self, segments: &BufferExtents) -> bool {
         let key = segments.daddr().get();

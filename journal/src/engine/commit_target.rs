@@ -33,8 +33,8 @@ pub struct Ticket {
     pub(super) account: TicketAccount,
 }
 
-/// Blocks that a transaction freed. They must not be reused before its checkpoint is stable and no write over them is in
-/// flight.
+/// Blocks that a transaction freed. They must not be reused before its checkpoint is stable and no write over them is
+/// in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyExtent {
     /// First block.
@@ -113,8 +113,8 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// [`Error::ShutDown`].
     fn force(&self) -> Result<(), Error>;
 
-    /// Forces the log and waits until the blocks freed by then can be reused: no write over them is in flight. Called by a
-    /// thread that needs a free block.
+    /// Forces the log and waits until the blocks freed by then can be reused: no write over them is in flight. Called
+    /// by a thread that needs a free block.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
@@ -123,7 +123,8 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// Whether `lsn` lies in the older half of a log that is at least half full: the tail will soon have to pass it.
     fn is_near_tail(&self, lsn: Lsn) -> bool;
 
-    /// A number that ties a done item to its intent. It is unique among the intents of this mount and those left in the log.
+    /// A number that ties a done item to its intent. It is unique among the intents of this mount and those left in the
+    /// log.
     fn intent_id(&self) -> u64;
 
     /// Stops all writing: the volume is no longer consistent in memory.

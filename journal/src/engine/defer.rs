@@ -1,16 +1,17 @@
 //! Deferred operations: work that follows a change in transactions of its own.
 //!
 //! A change may free an extent, which changes the free-space trees of an AG whose lock must not be taken now. So the
-//! freeing is *deferred*: the change's own transaction logs an intent; a later transaction does the work and logs a done
-//! item. If the machine stops in between, recovery finds an intent without its done item, and does the work.
+//! freeing is *deferred*: the change's own transaction logs an intent; a later transaction does the work and logs a
+//! done item. If the machine stops in between, recovery finds an intent without its done item, and does the work.
 //!
 //! # Invariants
 //! - An intent and its cause are in one transaction; a done item and the work are in one.
 //! - An intent stays in the AIL until its done item is stable, so the tail never passes it.
-//! - An intent whose chain may have to wait for log space does not hold the tail back: it is done and logged anew.
+//! - An intent whose chain may have to wait for log space does not hold the tail back: a done item and a new
+//!   intent are logged for it.
 //! - Operations are done in the order in which they were deferred; those that an operation defers come next.
 //! - Recovery knows only the order of the log: an extent is freed after its mapping was removed. So when an intent is
-//!   logged anew, all after it are too; operations without an intent in the log are done at once, without being moved.
+//!   logged anew, all after it are too; recovered intents are finished at once, without being moved.
 
 use std::sync::Arc;
 

@@ -9,9 +9,9 @@
 //! | a new transaction | the log minus a margin | before it takes any lock, in order of arrival, behind all that roll |
 //! | a transaction that rolls | the whole log | holding locks: its next reservation is taken at once, over the limit if need be, and it waits until the tail has caught up |
 //!
-//! Each CPU has a *cache* of log space that the head has passed and no transaction holds. A transaction usually reserves
-//! from the cache of its CPU and returns there what it did not use, so that CPUs do not contend for the head. As soon
-//! as a thread waits, all caches are drained.
+//! Each CPU has a *cache* of log space that the head has passed and no transaction holds. A transaction usually
+//! reserves from the cache of its CPU and returns there what it did not use, so that CPUs do not contend for the head.
+//! As soon as a thread waits, all caches are drained.
 //!
 //! A transaction that rolls never gives up the claim on its unit, so later ones cannot take the space that it needs to
 //! continue. It waits only for the tail to move, and the tail moves: the transaction has logged the items that it holds
@@ -267,7 +267,8 @@ impl GrantHead {
             drop(queue);
             pressure.push_tail_to(self.push_target(need));
             queue = self.queue.lock();
-            // Space may have become free while the lock was released: then `granted` is set, or the queue was served without us.
+            // Space may have become free while the lock was released: then `granted` is set, or the queue was served
+            // without us.
             if !waiter.granted.load(SeqCst) && !self.closed.load(SeqCst) {
                 waiter.wake.wait(&mut queue);
             }

@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //! - The ranges of a batch are recorded here before its first buffer is unlocked. A freeing commits after that, so when
-//!   its checkpoint is stable it finds every write of the old contents. A later batch cannot contain them: the buffer is
-//!   stale.
+//!   its checkpoint is stable it finds every write of the old contents. A later batch cannot contain them: the buffer
+//!   is stale.
 //! - One batch is in flight at a time.
 //!
 //! # Locking
@@ -60,8 +60,8 @@ impl InflightWrites {
         state.ranges = ranges;
     }
 
-    /// The freeing of these extents is stable; `place` returns their byte ranges. Returns the extents that can be reused at
-    /// once; the others are released at the end of the batch.
+    /// The freeing of these extents is stable; `place` returns their byte ranges. Returns the extents that can be
+    /// reused at once; the others are released at the end of the batch.
     pub fn hold_back(
         &self,
         mut extents: Vec<BusyExtent>,

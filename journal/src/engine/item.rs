@@ -1,15 +1,15 @@
 //! The part common to all log items, and their log vectors.
 //!
 //! # Invariants
-//! - A commit never waits for a push to end. An item keeps up to two log vectors: that of the checkpoint being built, and
-//!   that of the previous one if its push has not taken it yet. A third is never needed: a push takes all its vectors
-//!   before the next checkpoint is closed.
+//! - A commit never waits for a push to end. An item keeps up to two log vectors: that of the checkpoint being built,
+//!   and that of the previous one if its push has not taken it yet. A third is never needed: a push takes all its
+//!   vectors before the next checkpoint is closed.
 //! - An item is pinned once for each checkpoint that contains it and is not stable.
 //!
 //! # Locking
-//! The slots of [`ItemCore`] have rank `ItemSlot`. A commit holds them while it formats, a push while it takes a vector:
-//! they meet at most once per checkpoint. The data that is formatted is protected by the item's own lock (a buffer's, an
-//! inode's), which the committing transaction holds.
+//! The slots of [`ItemCore`] have rank `ItemSlot`. A commit holds them while it formats, a push while it takes a
+//! vector: they meet at most once per checkpoint. The data that is formatted is protected by the item's own lock (a
+//! buffer's, an inode's), which the committing transaction holds.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -40,9 +40,9 @@ pub trait LogItem: Send + Sync + Debug {
     /// Copies the item's changes into its buffer and queues the buffer for writeback. Never waits for a lock.
     fn push(self: Arc<Self>, batch: &mut DelwriQueue<'_>) -> PushResult;
 
-    /// Reads the buffer that the item is written back to, after [`PushResult::NotRead`]. Returns `false` if another thread
-    /// holds its lock, which is only tried. Reads nothing if the block was freed: the item is then pushed again. Called
-    /// without locks.
+    /// Reads the buffer that the item is written back to, after [`PushResult::NotRead`]. Returns `false` if another
+    /// thread holds its lock, which is only tried. Reads nothing if the block was freed: the item is then pushed again.
+    /// Called without locks.
     ///
     /// # Errors
     /// [`Error::Device`]; damage.
@@ -53,8 +53,8 @@ pub trait LogItem: Send + Sync + Debug {
     /// The write of the buffer with the item's changes has ended, with success if `ok`.
     ///
     /// # Locking
-    /// Never waits for a lock that a transaction may hold: the transaction may wait for log space, which comes only after
-    /// this returns.
+    /// Never waits for a lock that a transaction may hold: the transaction may wait for log space, which comes only
+    /// after this returns.
     fn write_done(&self, ok: bool);
 }
 
@@ -178,8 +178,8 @@ impl ItemCore {
         Some((pending.order, pending.vector?))
     }
 
-    /// From now on the item must be written back before the tail may pass its LSN, even if it is logged again: not all of it
-    /// is in the log.
+    /// From now on the item must be written back before the tail may pass its LSN, even if it is logged again: not all
+    /// of it is in the log.
     pub(super) fn keep_position(&self) {
         self.keeps_position.store(true, Ordering::Release);
     }
@@ -205,8 +205,8 @@ impl ItemCore {
         (later != 0).then_some(Lsn(later))
     }
 
-    /// The last checkpoint that it was logged in: when that is stable, all its changes are. 0 if it was not logged since it
-    /// was read.
+    /// The last checkpoint that it was logged in: when that is stable, all its changes are. 0 if it was not logged
+    /// since it was read.
     pub fn logged_in(&self) -> u64 {
         self.logged_in.load(Ordering::Relaxed)
     }
@@ -315,8 +315,8 @@ pub trait CommitItem {
     /// The log item.
     fn item(&self) -> Arc<dyn LogItem>;
 
-    /// Updates the item's log vector of the checkpoint, by [`ItemCore::log`]; in a new checkpoint, logs all changes that are
-    /// not written back.
+    /// Updates the item's log vector of the checkpoint, by [`ItemCore::log`]; in a new checkpoint, logs all changes
+    /// that are not written back.
     fn log(&mut self, at: CommitPosition) -> VectorGrowth;
 }
 

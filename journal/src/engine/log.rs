@@ -68,8 +68,8 @@ pub struct Options {
     /// start when a thread needs them that cannot: for a volume that is opened, changed a little and closed. Until then
     /// nothing is pushed because of its age.
     pub background: bool,
-    /// Write no log records: a change is stable when it is written back, and after a crash the volume is unusable. For a
-    /// volume that is not used before it is unmounted. The unmount record is still written.
+    /// Write no log records: a change is stable when it is written back, and after a crash the volume is unusable. For
+    /// a volume that is not used before it is unmounted. The unmount record is still written.
     pub without_journal: bool,
     /// Size limit of the metadata buffer cache in bytes. Buffers that are needed are kept beyond it.
     pub cache_bytes: usize,
@@ -207,9 +207,9 @@ impl Log {
     }
 
     /// Keeps the record of an unfinished intent, which recovery found, until a transaction that
-    /// [finishes](Transaction::finish_intent) it is stable. [`LogBounds::keeping`] must have included it. Call this before
-    /// the first transaction. Until [`Log::intents_finished`], only one thread begins transactions, and a lack of log space
-    /// is an error: that thread would wait for itself.
+    /// [finishes](Transaction::finish_intent) it is stable. [`LogBounds::keeping`] must have included it. Call this
+    /// before the first transaction. Until [`Log::intents_finished`], only one thread begins transactions, and a lack
+    /// of log space is an error: that thread would wait for itself.
     pub fn add_recovered_intent(&self, lsn: Lsn, id: u64) -> RecoveredIntent {
         self.shared.recovering_intents.store(true, Relaxed);
         let adopted = RecoveredIntent::new(id);
@@ -257,8 +257,8 @@ impl Log {
         self.shared.force_to(checkpoint)
     }
 
-    /// Makes all committed changes stable and waits until the blocks that they freed can be reused: no metadata write over
-    /// them is in flight.
+    /// Makes all committed changes stable and waits until the blocks that they freed can be reused: no metadata write
+    /// over them is in flight.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
@@ -329,8 +329,8 @@ impl Log {
         result
     }
 
-    /// Ends like a power cut: only writes already in flight complete, and recovery finds the rest. Drops all items, and with
-    /// them their references to this log. Does nothing after [`Log::unmount`].
+    /// Ends like a power cut: only writes already in flight complete, and recovery finds the rest. Drops all items, and
+    /// with them their references to this log. Does nothing after [`Log::unmount`].
     pub fn abandon(&self) {
         self.shared.shut_down("the log was closed without an unmount");
         self.stop();

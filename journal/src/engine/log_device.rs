@@ -129,10 +129,11 @@ impl LogDevice {
         Ok(self.device.flush()?)
     }
 
-    /// Overwrites blocks ahead of the head that torn records of an earlier mount may have left: they carry the cycle of the
-    /// records that will be written there, and could later be mistaken for them. At most `limit` blocks are overwritten: up
-    /// to the tail of a recovered log, which would be replayed again after a power cut now. Half of the log always stays:
-    /// it contains the last record, and no more can be in flight (see [`LogSizes::new`](super::sizes::LogSizes::new)).
+    /// Overwrites blocks ahead of the head that torn records of an earlier mount may have left: they carry the cycle of
+    /// the records that will be written there, and could later be mistaken for them. At most `limit` blocks are
+    /// overwritten: up to the tail of a recovered log, which would be replayed again after a power cut now. Half of the
+    /// log always stays: it contains the last record, and no more can be in flight (see
+    /// [`LogSizes::new`](super::sizes::LogSizes::new)).
     ///
     /// Returns whether anything was written. Nothing is if all blocks carry the right cycle, as after a clean unmount.
     ///
@@ -153,9 +154,9 @@ impl LogDevice {
         Ok(true)
     }
 
-    /// Completes an interrupted formatting: zeroing, which left an older log behind its first blocks, or `xfs_repair`, which
-    /// left the end zero. The head could not be found behind such blocks: the cycle must drop exactly once, at the head.
-    /// Writes nothing to any other log. The log is clean, so nothing in it is needed.
+    /// Completes an interrupted formatting: zeroing, which left an older log behind its first blocks, or `xfs_repair`,
+    /// which left the end zero. The head could not be found behind such blocks: the cycle must drop exactly once, at
+    /// the head. Writes nothing to any other log. The log is clean, so nothing in it is needed.
     ///
     /// # Errors
     /// The device's.

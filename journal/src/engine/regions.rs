@@ -11,8 +11,9 @@ pub struct LogRegions {
 }
 
 impl LogRegions {
-    /// Starts again with regions that end at `ends`, each a multiple of four bytes long. Returns their bytes for writing:
-    /// zeros, or what earlier regions of the item contained. About `more` bytes of further regions will follow.
+    /// Starts again with regions that end at `ends`, each a multiple of four bytes long. Returns their bytes for
+    /// writing: zeros, or what earlier regions of the item contained. About `more` bytes of further regions will
+    /// follow.
     #[inline]
     pub fn begin(&mut self, ends: &[usize], more: usize) -> &mut [u8] {
         debug_assert!(ends.iter().all(|end| end.is_multiple_of(4)));

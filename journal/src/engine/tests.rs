@@ -256,8 +256,8 @@ fn deferred_operations_run_in_order_and_nested_ones_next() {
     assert_eq!(*notes.lock(), ["first", "second", "of first", "second", "second", "third"]);
 }
 
-/// A log of intents and done items only, as recovery reads it: after each commit, the operations without a done item, in
-/// order.
+/// A log of intents and done items only, as recovery reads it: after each commit, the operations without a done item,
+/// in order.
 #[derive(Debug)]
 struct Intents {
     inner: NoJournal,

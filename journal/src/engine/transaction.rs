@@ -45,6 +45,7 @@ pub trait Loggable {
     /// Whether it changed since the last commit.
     fn is_dirty(&self) -> bool;
     /// Logs all its changes that are not written back, by
+    /// [`ItemCore::log_regions`](super::item::ItemCore::log_regions).
     fn log(&mut self, at: CommitPosition) -> VectorGrowth;
     /// For downcasting: deferred operations look for their inode among the locked items.
     fn as_any_mut(&mut self) -> &mut dyn Any;
@@ -56,7 +57,7 @@ thread_local! {
 
 /// One change of a volume. See the module.
 pub struct Transaction {
-    base: Arc<TransactionContext>,
+    context: Arc<TransactionContext>,
     /// Recycled: the thread's next transaction reuses the memory.
     pub(super) work: Recycled<TransactionState>,
 }
@@ -121,19 +122,19 @@ impl Transaction {
     ///
     /// # Errors
     /// See [`CommitTarget::begin`].
-    pub fn begin_on(base: &Arc<TransactionContext>, reservation: LogReservation) -> Result<Self, Error> {
-        let ticket = base.target.begin(reservation)?;
-        Ok(Self::with(Arc::clone(base), Some(ticket)))
+    pub fn begin_on(context: &Arc<TransactionContext>, reservation: LogReservation) -> Result<Self, Error> {
+        let ticket = context.target.begin(reservation)?;
+        Ok(Self::with(Arc::clone(context), Some(ticket)))
     }
 
     /// A transaction whose log space is already reserved.
-    pub(super) fn with(base: Arc<TransactionContext>, ticket: Option<Ticket>) -> Self {
+    pub(super) fn with(context: Arc<TransactionContext>, ticket: Option<Ticket>) -> Self {
         let mut work = Recycled::<TransactionState>::new();
         if work.buffers.capacity() == 0 {
             work.buffers.reserve(USUAL_BUFFERS);
         }
         work.ticket = ticket;
-        Self { base, work }
+        Self { context, work }
     }
 
     /// A read-only transaction: it reserves no log space, and a modification shuts the volume down.
@@ -142,8 +143,8 @@ impl Transaction {
     }
 
     /// A read-only transaction with a CPU's context.
-    pub fn reader_on(base: &Arc<TransactionContext>) -> Self {
-        Self::with(Arc::clone(base), None)
+    pub fn reader_on(context: &Arc<TransactionContext>) -> Self {
+        Self::with(Arc::clone(context), None)
     }
 
     /// Locks a buffer and joins it; reads and verifies it if it is not in memory.
@@ -161,7 +162,7 @@ impl Transaction {
         if let Some(id) = self.joined(&at) {
             return Ok(id);
         }
-        let guard = self.base.cache.lock_read(&at, rank, verify)?;
+        let guard = self.context.cache.lock_read(&at, rank, verify)?;
         self.join(guard)
     }
 
@@ -179,7 +180,7 @@ impl Transaction {
         if let Some(id) = self.joined(&at) {
             return Ok(Some(id));
         }
-        let guard = self.base.cache.try_lock_read(&at, rank, verify)?;
+        let guard = self.context.cache.try_lock_read(&at, rank, verify)?;
         guard.map(|guard| self.join(guard)).transpose()
     }
 
@@ -194,7 +195,7 @@ impl Transaction {
             Some(id) => id,
             None => {
                 self.drop_stale_buffer(&at)?;
-                let guard = self.base.cache.lock(&at, rank)?;
+                let guard = self.context.cache.lock(&at, rank)?;
                 self.join(guard)?
             }
         };
@@ -211,16 +212,16 @@ impl Transaction {
 
     /// Drops a buffer of other extents whose block was freed and now gets a new owner.
     fn drop_stale_buffer(&self, at: &BufferExtents) -> Result<(), Error> {
-        if !self.base.cache.drop_stale(at) {
-            self.base.target.force()?;
+        if !self.context.cache.drop_stale(at) {
+            self.context.target.force()?;
             // If it is still pinned it is in use: locking it reports that.
-            let _ = self.base.cache.drop_stale(at);
+            let _ = self.context.cache.drop_stale(at);
         }
         Ok(())
     }
 
-    /// Locks and joins a buffer that the caller used before, without a cache lookup. Returns `None` if it is no longer the
-    /// block's buffer, or has no contents: then call [`read`](Self::read).
+    /// Locks and joins a buffer that the caller used before, without a cache lookup. Returns `None` if it is no longer
+    /// the block's buffer, or has no contents: then call [`read`](Self::read).
     pub fn rejoin(&mut self, buffer: Arc<Buffer>) -> Option<BufferId> {
         buffer.touch();
         // If this transaction has joined it, it is locked; nearly all others are free.
@@ -251,9 +252,9 @@ impl Transaction {
     }
 
     fn join(&mut self, guard: BufferGuard) -> Result<BufferId, Error> {
-        // A failed transaction shuts the volume down before it unlocks what it changed: its changes must not be reported as
-        // damage.
-        self.base.target.check()?;
+        // A failed transaction shuts the volume down before it unlocks what it changed: its changes must not be
+        // reported as damage.
+        self.context.target.check()?;
         self.work.buffers.push(Some(JoinedBuffer::new(guard)));
         Ok(BufferId(self.work.buffers.len() as u32 - 1))
     }
@@ -324,8 +325,8 @@ impl Transaction {
         self.buffer_mut(id).invalidate();
     }
 
-    /// The buffer is not logged, but written back before the log's tail passes this transaction: for blocks that another log
-    /// item can recreate.
+    /// The buffer is not logged, but written back before the log's tail passes this transaction: for blocks that
+    /// another log item can recreate.
     pub fn ordered(&mut self, id: BufferId) {
         self.buffer_mut(id).order();
     }
@@ -344,8 +345,8 @@ impl Transaction {
         }
     }
 
-    /// Unlocks the unchanged buffers that joined from `first` on, up to `end` if given. Their handles must not be used after
-    /// that.
+    /// Unlocks the unchanged buffers that joined from `first` on, up to `end` if given. Their handles must not be used
+    /// after that.
     pub fn release_joined(&mut self, first: BufferId, end: Option<BufferId>) {
         let joined = self.work.buffers.iter_mut().take(end.map_or(usize::MAX, |end| end.0 as usize));
         for place in joined.skip(first.0 as usize) {
@@ -381,17 +382,17 @@ impl Transaction {
         self.buffer_mut(id).held = false;
     }
 
-    /// Writes an unlogged block (an extended attribute's value) to its place at once; it is stable before this transaction.
-    /// The block was allocated like a data block, and nothing refers to it yet.
+    /// Writes an unlogged block (an extended attribute's value) to its place at once; it is stable before this
+    /// transaction. The block was allocated like a data block, and nothing refers to it yet.
     ///
     /// # Errors
     /// [`Error::Device`].
     #[track_caller]
     pub fn write_now(&mut self, at: DiskExtent, rank: Rank, bytes: &[u8]) -> Result<(), Error> {
-        self.base.target.check()?;
+        self.context.target.check()?;
         self.drop_stale_buffer(&at.into())?;
-        self.base.cache.write_now(at, rank, bytes)?;
-        self.base.target.note_unlogged_write();
+        self.context.cache.write_now(at, rank, bytes)?;
+        self.context.target.note_unlogged_write();
         Ok(())
     }
 
@@ -426,7 +427,7 @@ impl Transaction {
     }
 
     pub(super) fn next_intent_id(&self) -> u64 {
-        self.base.target.intent_id()
+        self.context.target.intent_id()
     }
 
     /// Whether something was changed.
@@ -434,8 +435,8 @@ impl Transaction {
         !self.work.items.is_empty() || self.work.buffers.iter().flatten().any(JoinedBuffer::is_dirty)
     }
 
-    /// Passes on the result of an operation on `locked`. If it failed after a modification, the transaction is marked as
-    /// failed: it cannot be committed, and shuts the volume down when it is dropped.
+    /// Passes on the result of an operation on `locked`. If it failed after a modification, the transaction is marked
+    /// as failed: it cannot be committed, and shuts the volume down when it is dropped.
     ///
     /// # Errors
     /// That of the operation.
@@ -453,8 +454,8 @@ impl Transaction {
 
     /// Commits all changes and continues as the next transaction of the chain. Unlocks buffers that are not held.
     ///
-    /// If the next transaction may have to wait for log space, what stays locked is logged again, so that it does not hold
-    /// the log's tail back.
+    /// If the next transaction may have to wait for log space, what stays locked is logged again, so that it does not
+    /// hold the log's tail back.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
@@ -470,13 +471,13 @@ impl Transaction {
         }
         self.work.rolled = true;
         match &mut self.work.ticket {
-            Some(ticket) => self.base.target.roll(ticket),
+            Some(ticket) => self.context.target.roll(ticket),
             None => Ok(()),
         }
     }
 
-    /// Commits the transaction with all deferred operations. Changes of the `locked` items are part of it; the caller keeps
-    /// these locks until this returns.
+    /// Commits the transaction with all deferred operations. Changes of the `locked` items are part of it; the caller
+    /// keeps these locks until this returns.
     ///
     /// # Errors
     /// [`Error::ShutDown`], and errors of deferred operations, after which the volume is shut down too.
@@ -487,7 +488,7 @@ impl Transaction {
                 self.work.buffers.clear();
                 self.work.rolled = false;
             }
-            Err(error) => self.base.target.shut_down(&error.to_string()),
+            Err(error) => self.context.target.shut_down(&error.to_string()),
         }
         done
     }
@@ -499,7 +500,7 @@ impl Transaction {
 
     /// Whether `lsn` is so near to the tail that a transaction that may wait for log space should not depend on it.
     pub(super) fn is_near_tail(&self, lsn: Lsn) -> bool {
-        self.base.target.is_near_tail(lsn)
+        self.context.target.is_near_tail(lsn)
     }
 
     /// Refuses to commit a failed transaction.
@@ -511,7 +512,8 @@ impl Transaction {
         Err(Error::ShutDown { cause: "a transaction failed after a modification".into() })
     }
 
-    /// Commits. With `again`, unchanged items that stay locked are logged too if the log still needs their older record.
+    /// Commits. With `again`, unchanged items that stay locked are logged too if the log still needs their older
+    /// record.
     fn write_out(&mut self, locked: &mut [&mut dyn Loggable], again: bool) -> Result<(), Error> {
         self.expect_whole()?;
         let TransactionState { ticket, items, buffers, busy, .. } = &mut *self.work;
@@ -523,7 +525,7 @@ impl Transaction {
         if commits.is_empty() {
             return Ok(());
         }
-        self.base.target.commit(ticket, commits)?;
+        self.context.target.commit(ticket, commits)?;
         self.work.items.clear();
         Ok(())
     }
@@ -532,11 +534,11 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if (self.work.rolled && !self.work.deferred.is_empty()) || self.is_dirty() {
-            self.base.target.shut_down("a transaction was dropped after a modification");
+            self.context.target.shut_down("a transaction was dropped after a modification");
         }
         self.work.buffers.clear();
         if let Some(ticket) = self.work.ticket.take() {
-            self.base.target.end(ticket);
+            self.context.target.end(ticket);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Metadata writeback: writing buffers to their place, many at once, in disk order.
 //!
 //! # Invariants
-//! - A buffer is queued only if it is not pinned: all its changes are in the stable log. Its lock is tried, never waited
-//!   for, and held from then until its bytes are copied, so that several items (the inodes of one cluster) put their
-//!   changes into the same write.
+//! - A buffer is queued only if it is not pinned: all its changes are in the stable log. Its lock is tried, never
+//!   waited for, and held from then until its bytes are copied, so that several items (the inodes of one cluster) put
+//!   their changes into the same write.
 //! - A transaction that needs the buffer waits for the copy, not for the device. [`InflightWrites`] knows the writes in
 //!   flight, so that their blocks are not reused meanwhile.
 //! - One batch is written at a time: the caller ensures that. So writes of one block never overtake each other.
@@ -52,7 +52,7 @@ pub struct QueuedItem {
 pub struct DelwriQueue<'a> {
     guards: Vec<BufferGuard>,
     index: HashMap<Daddr, usize, FxBuildHasher>,
-    carried: Vec<QueuedItem>,
+    items: Vec<QueuedItem>,
     /// The buffer of the last lookup: inodes of one cluster usually come in a row.
     last: Option<(Daddr, usize)>,
     device: Option<&'a dyn Device>,
@@ -141,7 +141,7 @@ impl<'a> DelwriQueue<'a> {
         if let Some(item) = item {
             // Only inodes lie in other items' buffers; each has a checksum of its own, and the buffer has none.
             guard.inodes = true;
-            self.carried.push(QueuedItem { lsn: item.core().lsn(), item });
+            self.items.push(QueuedItem { lsn: item.core().lsn(), item });
         }
         PushResult::Queued
     }
@@ -150,8 +150,8 @@ impl<'a> DelwriQueue<'a> {
     fn take(&mut self, buffer: &Arc<Buffer>, for_itself: bool) -> Result<usize, PushResult> {
         let mut guard = buffer.try_lock().ok_or(PushResult::Locked)?;
         settle(&mut guard);
-        // Under the lock it cannot be pinned. A freed buffer, with the inodes in it, may be forgotten only when the freeing is
-        // in the stable log: otherwise the tail could pass changes that recovery needs until then.
+        // Under the lock it cannot be pinned. A freed buffer, with the inodes in it, may be forgotten only when the
+        // freeing is in the stable log: otherwise the tail could pass changes that recovery needs until then.
         if buffer.core().is_pinned() {
             return Err(PushResult::Pinned);
         }
@@ -172,13 +172,13 @@ impl<'a> DelwriQueue<'a> {
         self.index.insert(buffer.daddr(), at);
         self.last = Some((buffer.daddr(), at));
         self.guards.push(guard);
-        self.carried.push(QueuedItem { lsn: buffer.core().lsn(), item: buffer.clone() });
+        self.items.push(QueuedItem { lsn: buffer.core().lsn(), item: buffer.clone() });
         Ok(at)
     }
 
-    /// Copies all buffers, unlocks them, and writes the copies in disk order, adjacent ones in one write. `stamp` is the LSN
-    /// of buffers that are not in the AIL themselves. Returns the queued items, whose [`LogItem::write_done`] the caller
-    /// calls.
+    /// Copies all buffers, unlocks them, and writes the copies in disk order, adjacent ones in one write. `stamp` is
+    /// the LSN of buffers that are not in the AIL themselves. Returns the queued items, whose [`LogItem::write_done`]
+    /// the caller calls.
     ///
     /// After that the caller ends the batch in `in_flight`.
     pub fn write(
@@ -206,7 +206,7 @@ impl<'a> DelwriQueue<'a> {
         };
         let runs: Vec<_> = ranges.iter().map(&mut next).collect();
         let result = self.device.map_or(Ok(()), |device| write_runs(device, &runs));
-        (self.carried, result)
+        (self.items, result)
     }
 
     /// The byte ranges of all buffers in queue order; adjacent ones are merged.
@@ -258,8 +258,8 @@ mod tests {
     use base::lock::Rank;
     use block::MemoryDevice;
 
-    /// A freed block's buffer was dropped just when the checkpoint that freed it became stable, and was inserted into the
-    /// AIL nevertheless: the writeback thread tried it for ever, and unmounting never ended.
+    /// A freed block's buffer was dropped just when the checkpoint that freed it became stable, and was inserted into
+    /// the AIL nevertheless: the writeback thread tried it for ever, and unmounting never ended.
     #[test]
     fn a_dropped_buffer_has_nothing_to_write() {
         let device = Arc::new(MemoryDevice::new(1 << 20));

@@ -1,8 +1,8 @@
 //! When metadata on disk is newer than the log, and stays.
 //!
 //! A block that was written back after a transaction committed already contains its change, and perhaps later ones that
-//! the log contains as separate changes. Replaying an older change over it would be corrected by the later ones, but not
-//! if the block has become something else meanwhile. So each block carries the LSN of its last change, which is
+//! the log contains as separate changes. Replaying an older change over it would be corrected by the later ones, but
+//! not if the block has become something else meanwhile. So each block carries the LSN of its last change, which is
 //! compared:
 //!
 //! | on disk | replayed? | reason |
@@ -19,8 +19,8 @@
 //! two of them must still get the second change.
 //!
 //! # The compared state
-//! It is that of the block when recovery first met it. Transactions are replayed in the order of their commits, in which
-//! old writers did not always start them; so LSNs written by recovery itself do not count.
+//! It is that of the block when recovery first met it. Transactions are replayed in the order of their commits, in
+//! which old writers did not always start them; so LSNs written by recovery itself do not count.
 
 use base::Lsn;
 use format::Geometry;

@@ -161,8 +161,8 @@ impl<'a> ReplayContext<'a> {
         }
     }
 
-    /// Looks `target` up in the table of [`super::lsn_check`], by its state when it was first met; `now` is its present state.
-    /// now.
+    /// Looks `target` up in the table of [`super::lsn_check`], by its state when it was first met; `now` is its present
+    /// state. now.
     pub fn judge(&mut self, target: ReplayTarget, now: DiskState) -> LsnVerdict {
         let report = &mut self.report;
         let found = *self.found.entry(target).or_insert_with(|| {
@@ -179,7 +179,8 @@ impl<'a> ReplayContext<'a> {
         self.found.insert(target, DiskState::Unstamped);
     }
 
-    /// The report, with the unfinished intents in log order: an extent is freed only after its reverse mapping is removed.
+    /// The report, with the unfinished intents in log order: an extent is freed only after its reverse mapping is
+    /// removed.
     pub fn into_report(self) -> RecoveryReport {
         RecoveryReport { unfinished: self.intents.in_order(), ..self.report }
     }

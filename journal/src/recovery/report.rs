@@ -68,14 +68,14 @@ pub struct RecoveryReport {
     pub items: BTreeMap<ItemType, ReplayCounts>,
     /// Intents without a done item, which Linux would finish at mount.
     pub unfinished: Vec<Intent>,
-    /// The first superblock was replayed: it must be read again. Its counters of free space and inodes are outdated; Linux
-    /// recomputes them from the AG headers when it mounts a volume after a crash.
+    /// The first superblock was replayed: it must be read again. Its counters of free space and inodes are outdated;
+    /// Linux recomputes them from the AG headers when it mounts a volume after a crash.
     pub superblock_replayed: bool,
-    /// Buffers and inodes whose checksum was wrong when they were first met: torn, or left from an earlier use of the block.
-    /// Their LSN was ignored.
+    /// Buffers and inodes whose checksum was wrong when they were first met: torn, or left from an earlier use of the
+    /// block. Their LSN was ignored.
     pub not_believed: Vec<ReplayTarget>,
-    /// Pieces of directory blocks in several extents whose other pieces were not found: the block's checksum, which covers
-    /// all of them, is unchanged. Address and sectors.
+    /// Pieces of directory blocks in several extents whose other pieces were not found: the block's checksum, which
+    /// covers all of them, is unchanged. Address and sectors.
     pub unsealed: BTreeSet<(Daddr, u16)>,
     /// Quotas that are switched off in the log: bits of `quota::OFF_FLAGS`.
     pub quotas_off: u32,

@@ -157,8 +157,8 @@ fn split_blocks(ino: Ino, context: &mut ReplayContext<'_>) -> Result<Vec<Vec<Blo
     Ok(blocks.found)
 }
 
-/// Walks a fork's tree in key order. It ends whatever the disk contains: levels fall strictly, and the extents of a leaf
-/// that was visited before do not lie behind the last.
+/// Walks a fork's tree in key order. It ends whatever the disk contains: levels fall strictly, and the extents of a
+/// leaf that was visited before do not lie behind the last.
 fn walk(
     ino: Ino,
     root: BmapRootView<'_>,

@@ -78,8 +78,8 @@ fn a_log_that_xfs_repair_formatted_in_part_is_clean() {
     }
 }
 
-/// Interrupted zeroing leaves an older log behind its first blocks. Linux reads only the first block, and mounts a volume
-/// that is not newer than an empty log.
+/// Interrupted zeroing leaves an older log behind its first blocks. Linux reads only the first block, and mounts a
+/// volume that is not newer than an empty log.
 #[test]
 fn a_log_that_begins_with_zeros_is_empty() {
     for zeros in [1, 64, 8191] {
@@ -222,8 +222,8 @@ proptest! {
     }
 }
 
-/// Each sector of the records in flight is lost once, at every position of small rings in their first cycles, and at the
-/// physical end of a ring larger than a flight: also the sectors that the binary search reads.
+/// Each sector of the records in flight is lost once, at every position of small rings in their first cycles, and at
+/// the physical end of a ring larger than a flight: also the sectors that the binary search reads.
 #[test]
 fn a_lost_sector_ends_the_log_before_its_record() {
     for (log_blocks, fill, steps) in [(128u32, None, 40), (136, None, 40), (8192, Some(60), 5)] {

@@ -47,8 +47,9 @@ fn a_few_commits_cover_their_checkpoint() {
     commits_cover_their_checkpoint(4096, &[100]);
 }
 
-/// A commit saw that the checkpoint was not too large yet, and was overtaken by two that exceeded the largest one. These
-/// paid, as they must, but were counted as part of the largest; so the first one found it covered, and paid nothing.
+/// A commit saw that the checkpoint was not too large yet, and was overtaken by two that exceeded the largest one.
+/// These paid, as they must, but were counted as part of the largest; so the first one found it covered, and paid
+/// nothing.
 #[test]
 fn commits_beyond_the_largest_checkpoint_cover_it() {
     commits_cover_their_checkpoint(4096, &[40_000, 60_000]);

@@ -1,8 +1,8 @@
 //! State that the shards share about the checkpoint being built: reserved header space, and its size.
 //!
 //! # Locking
-//! None: these are counters, each of which may be read late. Nevertheless the checkpoint must get at least the log space
-//! that it takes; `proof/races` tries all orders.
+//! None: these are counters, each of which may be read late. Nevertheless the checkpoint must get at least the log
+//! space that it takes; `proof/races` tries all orders.
 
 use base::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;

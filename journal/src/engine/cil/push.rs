@@ -64,7 +64,8 @@ impl Cil {
         }
     }
 
-    /// Completes the checkpoint without records: its changes count as stable at once, at the position of the next record.
+    /// Completes the checkpoint without records: its changes count as stable at once, at the position of the next
+    /// record.
     pub fn complete_without_journal(
         &self,
         upto: u64,

@@ -22,8 +22,8 @@
 //! - Checkpoints complete in log order. After the first failed write none completes.
 //!
 //! # Locking
-//! One mutex of rank `Iclog` protects the state, for a few instructions. No record is written, sealed or completed under
-//! it. One thread at a time completes checkpoints; others leave theirs to it.
+//! One mutex of rank `Iclog` protects the state, for a few instructions. No record is written, sealed or completed
+//! under it. One thread at a time completes checkpoints; others leave theirs to it.
 
 pub mod buffer;
 pub mod checkpoint_writer;
@@ -45,8 +45,8 @@ use super::sizes::LogSizes;
 pub trait IclogCallbacks: Send + Sync {
     /// The oldest record still needed.
     fn tail(&self) -> Lsn;
-    /// Flushes the data device if metadata was written back since the last flush, or if `always`, because the log lies on
-    /// the same device. Returns whether it flushed.
+    /// Flushes the data device if metadata was written back since the last flush, or if `always`, because the log lies
+    /// on the same device. Returns whether it flushed.
     fn flush_data(&self, always: bool) -> Result<bool, Shutdown>;
     /// Whether a write outside the log is not flushed: it must be stable before the next commit record.
     fn has_unlogged_writes(&self) -> bool;
@@ -229,7 +229,8 @@ impl Iclogs {
         self.state.lock().spare.push(buffer);
     }
 
-    /// Assigns the next position in the log to a filled iclog and queues it for writing. Only one thread submits at a time.
+    /// Assigns the next position in the log to a filled iclog and queues it for writing. Only one thread submits at a
+    /// time.
     ///
     /// A `durable` record is written when all before it are stable. `checkpoint` is the one that it completes.
     pub fn submit(&self, buffer: Iclog, durable: bool, checkpoint: Option<Checkpoint>) -> u64 {

@@ -122,8 +122,8 @@ impl Iclogs {
         Ok(())
     }
 
-    /// Makes stable, unless they are: the records written so far, and the metadata written back before the tail moved to its
-    /// present position.
+    /// Makes stable, unless they are: the records written so far, and the metadata written back before the tail moved
+    /// to its present position.
     fn flush(&self, callbacks: &dyn IclogCallbacks) -> Result<(), Shutdown> {
         let tail = callbacks.tail();
         let (plain, records, moved) = {
@@ -269,8 +269,8 @@ mod tests {
     }
 
     /// A data record that needed the tail flushed the device, and thereby cleared the note that another one had been
-    /// written. The commit record after that one took it for stable while the flush was still running, and was written with
-    /// FUA: after a power cut there was a commit without its data.
+    /// written. The commit record after that one took it for stable while the flush was still running, and was written
+    /// with FUA: after a power cut there was a commit without its data.
     #[test]
     fn a_commit_record_waits_for_a_flush_that_covers_its_data() {
         let (device, iclogs) = two_records_before_the_tail();
@@ -328,8 +328,8 @@ mod tests {
         }
     }
 
-    /// A panic while a checkpoint was completed ended the thread and left `finishing` set: the next checkpoints were never
-    /// completed, and the unmount waited for them for ever.
+    /// A panic while a checkpoint was completed ended the thread and left `finishing` set: the next checkpoints were
+    /// never completed, and the unmount waited for them for ever.
     #[test]
     fn a_panic_in_a_completion_shuts_down_and_does_not_hang() {
         let (_, iclogs) = two_records_before_the_tail();

@@ -89,7 +89,8 @@ impl LogShared {
             PushOutcome::Wrote => Duration::ZERO,
             PushOutcome::Nothing if !self.grant.has_waiters() => IDLE_PAUSE,
             PushOutcome::Stuck { pinned: false } if !self.grant.has_waiters() => stuck,
-            // The items that hold the space are not yet in the AIL, or were logged again: that must become stable first.
+            // The items that hold the space are not yet in the AIL, or were logged again: that must become stable
+            // first.
             PushOutcome::Nothing | PushOutcome::Stuck { .. } => {
                 self.cil_notify.notify();
                 stuck
@@ -97,8 +98,8 @@ impl LogShared {
         }
     }
 
-    /// Writes back all items of the AIL and waits for it. An item that is logged again meanwhile may stay, behind all that
-    /// were there: so a steady load does not prolong this.
+    /// Writes back all items of the AIL and waits for it. An item that is logged again meanwhile may stay, behind all
+    /// that were there: so a steady load does not prolong this.
     pub fn push_all(&self) -> Result<(), Error> {
         if let Some(newest) = self.ail.newest() {
             while self.runs_inline() && self.pass(newest) == PushOutcome::Wrote {

@@ -40,8 +40,8 @@ impl LogShared {
 }
 
 impl LogShared {
-    /// Reserves space while recovered intents are finished. Only the caller can move the tail, so it must not wait. It may
-    /// use the whole log except for the space that its chain needs to roll.
+    /// Reserves space while recovered intents are finished. Only the caller can move the tail, so it must not wait. It
+    /// may use the whole log except for the space that its chain needs to roll.
     #[cold]
     fn begin_recovering(&self, ticket: Ticket) -> Result<Ticket, Error> {
         let held = ticket.held();

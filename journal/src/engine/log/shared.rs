@@ -100,7 +100,8 @@ impl LogShared {
             shut: AtomicBool::new(false),
             cause: OnceLock::new(),
             recovering_intents: AtomicBool::new(false),
-            // Differs from all earlier identifiers: those started at an earlier head, and each takes more than a byte of the log.
+            // Differs from all earlier identifiers: those started at an earlier head, and each takes more than a byte
+            // of the log.
             next_intent: AtomicU64::new(head.get() << 16),
             metadata_writes: AtomicU64::new(0),
             metadata_writes_flushed: AtomicU64::new(0),

@@ -52,8 +52,8 @@ fn a_force_without_changes_writes_nothing() {
     assert_eq!((log.statistics().records, log.statistics().pushes), (1, 1));
 }
 
-/// Writers on a nearly full volume got `EIO`: all free blocks waited for their freeing to become stable, and a log force
-/// through the trait did nothing, because the log did not forward it.
+/// Writers on a nearly full volume got `EIO`: all free blocks waited for their freeing to become stable, and a log
+/// force through the trait did nothing, because the log did not forward it.
 #[test]
 fn a_force_through_the_trait_makes_commits_stable() {
     let volume = Volume::new(2048);

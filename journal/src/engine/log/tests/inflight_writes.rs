@@ -1,8 +1,8 @@
 //! Writes in flight.
 //!
-//! The bug: metadata is written back after its buffer is unlocked. A directory's blocks were in flight when the directory
-//! was removed. The checkpoint that freed them became stable, their blocks were allocated to a file, written and synced,
-//! and then the old write overwrote them. Synced data was lost silently.
+//! The bug: metadata is written back after its buffer is unlocked. A directory's blocks were in flight when the
+//! directory was removed. The checkpoint that freed them became stable, their blocks were allocated to a file, written
+//! and synced, and then the old write overwrote them. Synced data was lost silently.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -91,8 +91,8 @@ fn a_freed_block_is_busy_until_its_metadata_writeback_has_ended() {
     }
 }
 
-/// A writer that found no space forced the log and retried. Blocks that wait for a write in flight do not become free by
-/// that, and the writer got `ENOSPC`.
+/// A writer that found no space forced the log and retried. Blocks that wait for a write in flight do not become free
+/// by that, and the writer got `ENOSPC`.
 #[test]
 fn flushing_busy_extents_waits_for_writes_in_flight() {
     let bench = Bench::new(&options(2));

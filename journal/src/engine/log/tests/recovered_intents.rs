@@ -20,8 +20,8 @@ fn nearly_full(volume: &Volume, room: u32) -> (LogBounds, Arc<Log>) {
     (ends, log)
 }
 
-/// The thread that finished the oldest intent of a full log waited for the tail to move, which required that intent to be
-/// finished: a volume that was cut off with a full log could not be opened.
+/// The thread that finished the oldest intent of a full log waited for the tail to move, which required that intent to
+/// be finished: a volume that was cut off with a full log could not be opened.
 #[test]
 fn finishing_the_oldest_intent_of_a_full_log_never_waits() {
     let volume = Volume::new(BLOCKS);

@@ -76,8 +76,8 @@ fn run(steps: &[Step], buffer_bytes: u32, shards: usize) -> Result<u64, String> 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The journal compares, at each commit and each push, what is taken with what was reserved, and shuts down if it is too
-    /// little. At the end nothing is reserved: what was not needed was released.
+    /// The journal compares, at each commit and each push, what is taken with what was reserved, and shuts down if it
+    /// is too little. At the end nothing is reserved: what was not needed was released.
     #[test]
     fn reservations_cover_transactions_and_checkpoints(
         steps in prop::collection::vec(step(), 1..120),

@@ -136,9 +136,9 @@ fn a_block_in_use_cannot_be_reused() {
     log.unmount().unwrap();
 }
 
-/// A block was freed and about to be reused with another length. The cache had dropped the old buffer. Before the new one
-/// was added, the writeback of an inode of the removed cluster looked the old one up, which added an empty buffer of the
-/// old length. The new owner took it for another structure that claims the block, and the volume shut down.
+/// A block was freed and about to be reused with another length. The cache had dropped the old buffer. Before the new
+/// one was added, the writeback of an inode of the removed cluster looked the old one up, which added an empty buffer
+/// of the old length. The new owner took it for another structure that claims the block, and the volume shut down.
 #[test]
 fn an_empty_buffer_of_another_length_is_replaced() {
     let volume = Volume::new(4096);
@@ -178,9 +178,9 @@ fn a_freed_block_that_is_read_is_not_written_back() {
     assert_eq!(byte(&*volume.device, 1), 9);
 }
 
-/// The buffer of a freed block was inserted into the AIL, as its lock was held when the freeing became stable. The value
-/// of an extended attribute was written to the block and removed, which cancels nothing, and the block was allocated to a
-/// file. Then writeback wrote the old value over the file's data.
+/// The buffer of a freed block was inserted into the AIL, as its lock was held when the freeing became stable. The
+/// value of an extended attribute was written to the block and removed, which cancels nothing, and the block was
+/// allocated to a file. Then writeback wrote the old value over the file's data.
 #[test]
 fn a_removed_value_is_not_written_back() {
     let volume = Volume::new(4096);

@@ -1,8 +1,8 @@
 //! The last record of a log.
 //!
-//! The bug: an idle mount ended on a busy machine with a dirty log, because of one superblock behind the unmount record.
-//! The thread that covers an idle log had seen a commit, that of the superblock's counters, and covered it while the
-//! unmount was about to stop the threads.
+//! The bug: an idle mount ended on a busy machine with a dirty log, because of one superblock behind the unmount
+//! record. The thread that covers an idle log had seen a commit, that of the superblock's counters, and covered it
+//! while the unmount was about to stop the threads.
 
 use super::*;
 

@@ -210,8 +210,8 @@ fn block_4(volume: &Volume) -> Vec<u8> {
     bytes
 }
 
-/// An inode chunk was removed after writeback had examined one of its inodes, and before it read the inode's cluster. The
-/// cancelled buffer became valid again, and was written over the next owner of the block.
+/// An inode chunk was removed after writeback had examined one of its inodes, and before it read the inode's cluster.
+/// The cancelled buffer became valid again, and was written over the next owner of the block.
 #[test]
 fn a_block_freed_before_its_read_is_not_written_back() {
     let volume = freed_before_the_read(|_, _| {});
@@ -229,8 +229,8 @@ fn a_block_that_became_data_before_its_read_is_not_verified() {
     assert!(block_4(&volume) == [9; BYTES as usize]);
 }
 
-/// Here the block had become metadata of another length: that was taken for two structures that claim one block, and the
-/// volume was shut down.
+/// Here the block had become metadata of another length: that was taken for two structures that claim one block, and
+/// the volume was shut down.
 #[test]
 fn a_block_that_became_other_metadata_before_its_read_is_not_verified() {
     let volume = freed_before_the_read(|_, log| {

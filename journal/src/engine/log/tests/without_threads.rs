@@ -1,4 +1,5 @@
-//! A journal without threads: the thread that waits does their work, and they start when a thread needs them that cannot.
+//! A journal without threads: the thread that waits does their work, and they start when a thread needs them that
+//! cannot.
 
 use super::*;
 
