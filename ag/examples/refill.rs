@@ -12,7 +12,7 @@ use base::Ino;
 use block::MemoryDevice;
 use journal::engine::NoJournal;
 use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
-use xebec_ag::{AllocInode, Costs, Groups};
+use xebec_ag::{AgLogCosts, Groups, InodeAllocRequest};
 
 struct Volume {
     groups: Arc<Groups>,
@@ -31,15 +31,18 @@ impl Volume {
         let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
         let groups = Arc::new(Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry)?);
         let target = Arc::new(NoJournal::new(Some(groups.clone())));
-        let reservation = LogReservation { bytes: Costs::derive(&geometry).largest(), transactions: 2 };
+        let reservation = LogReservation { bytes: AgLogCosts::derive(&geometry).largest(), transactions: 2 };
         Ok(Self { groups, cache, target, reservation })
     }
 
     fn alloc(&self, parent: Ino) -> Result<Ino, Error> {
         let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode())?;
         let mut tx = Transaction::begin(&self.target, &self.cache, self.reservation)?;
-        let ino =
-            self.groups.alloc_inode(&mut tx, &mut blocks, AllocInode { parent, is_dir: false, blocks: 0 })?;
+        let ino = self.groups.alloc_inode(
+            &mut tx,
+            &mut blocks,
+            InodeAllocRequest { parent, is_dir: false, blocks: 0 },
+        )?;
         tx.commit(&mut [])?;
         Ok(ino)
     }

@@ -7,8 +7,8 @@
 //!   what is reserved already.
 //!
 //! # Locking
-//! An [`OpenAg`] is proof that the transaction holds the AGF. Busy and claimed blocks have a lock of their own, of
-//! rank `Group`, held for a lookup.
+//! An [`LockedAg`] is proof that the transaction holds the AGF. BusyExtents and claimed blocks have a lock of their
+//! own, of rank `Group`, held for a lookup.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use journal::engine::BusyExtentHook;
 use journal::engine::{BufferId, BusyExtent, DiskExtent, Error, Transaction};
 
 use crate::faults::Faults;
-use crate::inodes::{AgInodes, InodeOptions, VolumeInodes};
-use crate::space::busy::Unusable;
-use crate::space::promise::Worst;
-use crate::space::reservation::{BlockReservation, Reserve};
+use crate::inodes::{AgInodeState, InodeOptions, VolumeInodes};
+use crate::space::block_reservation::{AgReservation, BlockReservation};
+use crate::space::busy::UnusableBlocks;
+use crate::space::contribution::WorstCase;
 
 /// The offset of a field of the AGF.
 macro_rules! agf {
@@ -52,21 +52,21 @@ pub struct Group {
     pub(crate) flcount: AtomicU32,
     pub(crate) btreeblks: AtomicU32,
     /// Its inodes.
-    pub(crate) inodes: AgInodes,
+    pub(crate) inodes: AgInodeState,
     /// For trees whose blocks come from free space: free inodes and reference counts.
-    pub(crate) metadata: Reserve,
+    pub(crate) metadata: AgReservation,
     /// For the reverse-mapping tree, whose blocks come from the AGFL.
-    pub(crate) mappings: Reserve,
+    pub(crate) mappings: AgReservation,
     /// What its trees may come to need.
-    pub(crate) worst: Worst,
+    pub(crate) worst: WorstCase,
     /// Blocks that the volume's counter has of this group, or that are reserved. Changed under the AGF alone.
     pub(crate) promised: AtomicU32,
     /// Free blocks that came with a new length of the group and are for nobody yet.
     pub(crate) withheld: AtomicU32,
     /// Blocks that left the AGFL, and that a deferred operation is about to free.
     pub(crate) trimmed: AtomicU32,
-    /// Busy and claimed blocks.
-    pub(crate) unusable: Mutex<Unusable>,
+    /// BusyExtents and claimed blocks.
+    pub(crate) unusable: Mutex<UnusableBlocks>,
     /// How many busy extents there are: a look without the lock.
     pub(crate) busy_count: AtomicU32,
     /// How many blocks are claimed: the same. It is no smaller than what the claims hold.
@@ -88,7 +88,7 @@ pub struct Groups {
 
 /// An allocation group whose AGF and AGFL a transaction has locked.
 #[derive(Clone, Copy, Debug)]
-pub struct OpenAg<'g> {
+pub struct LockedAg<'g> {
     /// The group.
     pub group: &'g Arc<Group>,
     /// The AGF's buffer.
@@ -190,8 +190,8 @@ impl Groups {
     /// Allocated inodes and free ones among them, as the superblock counts them.
     pub fn inode_counts(&self) -> (u64, u64) {
         let sum =
-            |of: fn(&AgInodes) -> u32| self.groups.iter().map(|group| u64::from(of(&group.inodes))).sum();
-        (sum(AgInodes::count), sum(AgInodes::free))
+            |of: fn(&AgInodeState) -> u32| self.groups.iter().map(|group| u64::from(of(&group.inodes))).sum();
+        (sum(AgInodeState::count), sum(AgInodeState::free))
     }
 
     /// Which allocation fails, for tests.
@@ -229,14 +229,14 @@ impl Group {
             longest: AtomicU32::new(0),
             flcount: AtomicU32::new(0),
             btreeblks: AtomicU32::new(0),
-            inodes: AgInodes::default(),
-            metadata: Reserve::default(),
-            mappings: Reserve::default(),
-            worst: Worst::of(geometry),
+            inodes: AgInodeState::default(),
+            metadata: AgReservation::default(),
+            mappings: AgReservation::default(),
+            worst: WorstCase::of(geometry),
             promised: AtomicU32::new(0),
             withheld: AtomicU32::new(0),
             trimmed: AtomicU32::new(0),
-            unusable: Mutex::new(Rank::Group, Unusable::default()),
+            unusable: Mutex::new(Rank::Group, UnusableBlocks::default()),
             busy_count: AtomicU32::new(0),
             claimed: AtomicU32::new(0),
             released: AtomicU64::new(0),
@@ -265,7 +265,7 @@ impl Group {
     /// # Errors
     /// What reading meets, and damage of either.
     #[track_caller]
-    pub fn lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<OpenAg<'g>, Error> {
+    pub fn lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<LockedAg<'g>, Error> {
         let geometry = &*self.geometry;
         let agf = tx.read(self.sector(1), Rank::Agf(self.ag.get()), |bytes| {
             RawAgf::verify(bytes, geometry, self.ag).map(drop)
@@ -277,7 +277,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub fn try_lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<Option<OpenAg<'g>>, Error> {
+    pub fn try_lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<Option<LockedAg<'g>>, Error> {
         let geometry = &*self.geometry;
         let agf = tx.try_read(self.sector(1), Rank::Agf(self.ag.get()), |bytes| {
             RawAgf::verify(bytes, geometry, self.ag).map(drop)
@@ -295,7 +295,7 @@ impl Group {
         self: &'g Arc<Self>,
         tx: &mut Transaction,
         waits: bool,
-    ) -> Result<Option<OpenAg<'g>>, Error> {
+    ) -> Result<Option<LockedAg<'g>>, Error> {
         if waits {
             return self.lock(tx).map(Some);
         }
@@ -306,11 +306,11 @@ impl Group {
         self.try_lock(tx)
     }
 
-    fn open<'g>(self: &'g Arc<Self>, tx: &mut Transaction, agf: BufferId) -> Result<OpenAg<'g>, Error> {
+    fn open<'g>(self: &'g Arc<Self>, tx: &mut Transaction, agf: BufferId) -> Result<LockedAg<'g>, Error> {
         let geometry = &*self.geometry;
         let agfl =
             tx.read(self.sector(3), Rank::Fork, |bytes| Agfl::verify(bytes, geometry, self.ag).map(drop))?;
-        Ok(OpenAg { group: self, agf, agfl })
+        Ok(LockedAg { group: self, agf, agfl })
     }
 
     /// Where a sector of the header lies: 1 AGF, 2 AGI, 3 AGFL.
@@ -331,7 +331,7 @@ impl Group {
     }
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// A 32-bit field of the AGF, by its offset.
     #[inline]
     pub(crate) fn get(&self, tx: &Transaction, field: usize) -> u32 {

@@ -10,7 +10,7 @@
 //! | [`refcount`] | how often blocks are shared, and copy-on-write staging |
 //! | [`resize`] | a volume that becomes larger or smaller while it is used |
 //! | [`upgrade`] | what a new feature needs in each group |
-//! | [`owner`] | [`Owner`] |
+//! | [`owner`] | [`ExtentOwner`] |
 //! | [`reservation`] | how much log space a change may take |
 //!
 //! # Invariants
@@ -28,9 +28,9 @@ pub mod btree;
 pub mod faults;
 pub mod group;
 pub mod inodes;
+pub mod log_costs;
 pub mod owner;
 pub mod refcount;
-pub mod reservation;
 pub mod resize;
 pub mod rmap;
 pub mod space;
@@ -38,11 +38,11 @@ pub mod space;
 mod testing;
 pub mod upgrade;
 
-pub use group::{Group, Groups, OpenAg};
-pub use inodes::{AllocInode, FreedInodes, InodeOptions};
-pub use owner::Owner;
-pub use reservation::Costs;
-pub use space::alloc::{AllocRequest, Near};
+pub use group::{Group, Groups, LockedAg};
+pub use inodes::{FreedInodes, InodeAllocRequest, InodeOptions};
+pub use log_costs::AgLogCosts;
+pub use owner::ExtentOwner;
+pub use space::alloc::{AllocRequest, AllocTarget};
+pub use space::block_reservation::BlockReservation;
 pub use space::claim::{Claim, ClaimRequest};
-pub use space::mappings::{MappingChange, MappingRoom, MappingRooms};
-pub use space::reservation::BlockReservation;
+pub use space::rmap_reservation::{RmapChange, RmapReservation, RmapReservations};

@@ -5,7 +5,7 @@ use format::btree::rmap;
 
 /// The owner of an extent that is allocated or freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum ExtentOwner {
     /// The AG's own: trees of free space and reverse mappings, and the AGFL.
     Ag,
     /// An inode tree.
@@ -29,8 +29,8 @@ pub enum Owner {
     Unknown,
 }
 
-impl Owner {
-    /// Owner and offset of the reverse mapping; `None` where it is not kept together with the extent.
+impl ExtentOwner {
+    /// ExtentOwner and offset of the reverse mapping; `None` where it is not kept together with the extent.
     pub(crate) fn mapping(self) -> Option<(u64, u64)> {
         let special = |owner: i64| Some((owner as u64, 0));
         match self {

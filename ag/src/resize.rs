@@ -28,16 +28,16 @@ use format::btree::BnoBt;
 use format::limits::VolumeShape;
 use journal::engine::{BufferId, Error, Transaction};
 
-use crate::group::{Group, Groups, OpenAg, agf};
+use crate::group::{Group, Groups, LockedAg, agf};
 use crate::space::claim::Claim;
-use crate::space::promise::Payer;
+use crate::space::contribution::Payer;
 
 /// Fewest blocks that a group can be shortened to, beyond which its headers do not verify (`XFS_MIN_AG_BLOCKS`).
 const LEAST_BLOCKS: u32 = 64;
 
 /// What a group gained: free in its trees, and nobody's yet.
 #[derive(Debug)]
-pub struct Gained {
+pub struct GainedBlocks {
     claim: Claim,
 }
 
@@ -63,7 +63,7 @@ impl Groups {
         tx: &mut Transaction,
         blocks: u64,
         tell: impl FnOnce(),
-    ) -> Result<Option<Gained>, Error> {
+    ) -> Result<Option<GainedBlocks>, Error> {
         let Some(group) = self.iter().next_back() else { return Ok(None) };
         let (agi, open) = group.lock_headers(tx)?;
         // What the group promises follows from its length: the list is filled while that is the old one.
@@ -80,15 +80,15 @@ impl Groups {
         group.withheld.fetch_add(count, Relaxed);
         let claim = Claim::of(group, before, count);
         open.put_in(tx, AgBlock(before), count)?;
-        Ok(Some(Gained { claim }))
+        Ok(Some(GainedBlocks { claim }))
     }
 
     /// What came with the volume's new size is for everybody now. The headers of new groups are on the device.
     ///
     /// # Errors
     /// What reading them meets; what was adopted until then stays.
-    pub fn adopt_new(&self, tx: &mut Transaction, gained: Option<Gained>) -> Result<(), Error> {
-        if let Some(Gained { claim }) = gained {
+    pub fn adopt_new(&self, tx: &mut Transaction, gained: Option<GainedBlocks>) -> Result<(), Error> {
+        if let Some(GainedBlocks { claim }) = gained {
             let group = Arc::clone(claim.group());
             let open = group.lock(tx)?;
             let count = claim.count();
@@ -193,14 +193,17 @@ fn be32(bytes: &[u8]) -> Option<u32> {
 }
 
 impl Group {
-    fn lock_headers<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<(BufferId, OpenAg<'g>), Error> {
+    fn lock_headers<'g>(
+        self: &'g Arc<Self>,
+        tx: &mut Transaction,
+    ) -> Result<(BufferId, LockedAg<'g>), Error> {
         let agi = tx.read(self.sector(2), Rank::Agi(self.ag.get()), |bytes| {
             RawAgi::verify(bytes, &self.geometry, self.ag).map(drop)
         })?;
         Ok((agi, self.lock(tx)?))
     }
 
-    fn set_length(&self, tx: &mut Transaction, agi: BufferId, open: OpenAg<'_>, length: u32) {
+    fn set_length(&self, tx: &mut Transaction, agi: BufferId, open: LockedAg<'_>, length: u32) {
         let at = offset_of!(RawAgi, length);
         tx.bytes_mut(agi, at..at + 4).copy_from_slice(&length.to_be_bytes());
         open.set(tx, offset_of!(RawAgf, length), length);
@@ -223,7 +226,7 @@ impl Group {
     }
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// The free extent that ends last.
     fn last_free(&self, tx: &mut Transaction) -> Result<Option<(u32, u32)>, Error> {
         let last = self.cursor::<BnoBt>().last(tx)?;

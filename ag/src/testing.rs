@@ -15,8 +15,8 @@ use journal::engine::BusyExtentHook;
 use journal::engine::NoJournal;
 use journal::engine::{BufferCache, BusyExtent, CommitTarget, Error, LogReservation, Transaction};
 
-use crate::Owner;
-use crate::group::{Groups, OpenAg, agf};
+use crate::ExtentOwner;
+use crate::group::{Groups, LockedAg, agf};
 
 /// Tells freed blocks as usable at once, or when the test says so.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Volume {
     /// A field of a group's AGF.
     pub fn agf(&self, ag: AgNumber, field: usize) -> u32 {
         let mut tx = self.begin();
-        let open: OpenAg<'_> = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
+        let open: LockedAg<'_> = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
         open.get(&tx, field)
     }
 
@@ -206,7 +206,7 @@ impl Observer for Listener {
 }
 
 /// Whose the extents of tests are: the checker tells them from all others.
-pub const OWNER: Owner = Owner::BmapBlock { ino: Ino(12345), attr: false };
+pub const OWNER: ExtentOwner = ExtentOwner::BmapBlock { ino: Ino(12345), attr: false };
 
 /// Numbers that look random and are the same in each run.
 pub struct Numbers(pub u64);

@@ -13,11 +13,11 @@ use format::new_ag::empty_root;
 use format::ondisk::OnDisk;
 use journal::engine::{DiskExtent, Error, Transaction};
 
-use crate::btree::{Cursor, Home, Kind, Root, Tree};
+use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType};
 use crate::group::{Group, Groups};
-use crate::owner::Owner;
-use crate::space::alloc::{AllocRequest, Near};
-use crate::space::reservation::BlockReservation;
+use crate::owner::ExtentOwner;
+use crate::space::alloc::{AllocRequest, AllocTarget};
+use crate::space::block_reservation::BlockReservation;
 
 impl Groups {
     /// Counts the blocks of a group's inode trees into its AGI, as the feature `inobtcount` keeps them.
@@ -30,12 +30,12 @@ impl Groups {
             RawAgi::verify(bytes, &self.geometry, ag).map(drop)
         })?;
         let Some(raw) = RawAgi::view(tx.bytes(agi)).copied() else { return Ok(()) };
-        let root = Root::Block { block: raw.root.get().into(), levels: raw.level.get() };
-        let all = Counted::<InoBt>::of(group, root).count(tx)?;
+        let root = BtreeRoot::Block { block: raw.root.get().into(), levels: raw.level.get() };
+        let all = ReadOnlyBtree::<InoBt>::of(group, root).count(tx)?;
         let mut free = 0;
         if self.geometry.features.finobt() {
-            let root = Root::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
-            free = Counted::<FinoBt>::of(group, root).count(tx)?;
+            let root = BtreeRoot::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
+            free = ReadOnlyBtree::<FinoBt>::of(group, root).count(tx)?;
         }
         for (field, count) in [(offset_of!(RawAgi, iblocks), all), (offset_of!(RawAgi, fblocks), free)] {
             tx.bytes_mut(agi, field..field + 4).copy_from_slice(&count.to_be_bytes());
@@ -55,11 +55,11 @@ impl Groups {
         ag: AgNumber,
     ) -> Result<(), Error> {
         let request = AllocRequest {
-            near: Near::OnlyAg(ag),
+            target: AllocTarget::OnlyAg(ag),
             min: 1,
             max: 1,
             align: 1,
-            owner: Owner::RefcountTree,
+            owner: ExtentOwner::RefcountTree,
             data: false,
         };
         let (block, _) = self.alloc_extent(tx, reservation, &request)?;
@@ -79,38 +79,38 @@ impl Groups {
 
 /// A tree that is to be counted, whatever the volume's features say of it.
 #[derive(Debug)]
-pub(crate) struct Counted<'g, K> {
+pub(crate) struct ReadOnlyBtree<'g, K> {
     group: &'g Group,
-    root: Root,
-    kind: PhantomData<K>,
+    root: BtreeRoot,
+    btree: PhantomData<K>,
 }
 
-impl<'g, K: Kind> Counted<'g, K> {
+impl<'g, K: BtreeType> ReadOnlyBtree<'g, K> {
     /// The tree below this root.
-    pub fn of(group: &'g Group, root: Root) -> Self {
-        Self { group, root, kind: PhantomData }
+    pub fn of(group: &'g Group, root: BtreeRoot) -> Self {
+        Self { group, root, btree: PhantomData }
     }
 
     /// Its blocks.
     pub fn count(self, tx: &mut Transaction) -> Result<u32, Error> {
-        Cursor::new(self).count_blocks(tx)
+        BtreeCursor::new(self).count_blocks(tx)
     }
 }
 
-impl<K: Kind> Tree for Counted<'_, K> {
-    type Kind = K;
+impl<K: BtreeType> BtreeOps for ReadOnlyBtree<'_, K> {
+    type Type = K;
 
     fn geometry(&self) -> &Geometry {
         &self.group.geometry
     }
-    fn home(&self) -> Home {
-        Home::Ag(self.group.ag)
+    fn owner(&self) -> BtreeOwner {
+        BtreeOwner::Ag(self.group.ag)
     }
-    fn root(&self, _: &Transaction) -> Root {
+    fn root(&self, _: &Transaction) -> BtreeRoot {
         self.root
     }
     fn set_root(&mut self, _: &mut Transaction, block: u64, levels: u32) {
-        self.root = Root::Block { block, levels };
+        self.root = BtreeRoot::Block { block, levels };
     }
     fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
         Err(Error::NoSpace { what: "a tree that is only counted" })

@@ -2,8 +2,8 @@
 
 use std::borrow::BorrowMut;
 
-use ag::rmap::deferred::{Change, FileExtent};
-use ag::{AllocRequest, BlockReservation, Claim, Groups, Near};
+use ag::rmap::deferred::{FileExtent, RmapIntentType};
+use ag::{AllocRequest, AllocTarget, BlockReservation, Claim, Groups};
 use base::{FsBlock, Ino};
 use format::Geometry;
 use format::extent::Extent;
@@ -58,16 +58,16 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> GroupSpace<'g, R> {
     }
 }
 
-fn home(geometry: &Geometry, ino: Ino) -> Near {
-    Near::Ag(ag_of(ino, geometry).unwrap_or_default())
+fn home(geometry: &Geometry, ino: Ino) -> AllocTarget {
+    AllocTarget::Ag(ag_of(ino, geometry).unwrap_or_default())
 }
 
 impl Owner {
     /// The owner as reverse mappings know it.
-    fn of_blocks(self) -> ag::Owner {
+    fn of_blocks(self) -> ag::ExtentOwner {
         match self.tree {
-            true => ag::Owner::BmapBlock { ino: self.ino, attr: self.fork == ForkKind::Attr },
-            false => ag::Owner::Mapped,
+            true => ag::ExtentOwner::BmapBlock { ino: self.ino, attr: self.fork == ForkKind::Attr },
+            false => ag::ExtentOwner::Mapped,
         }
     }
 }
@@ -76,7 +76,7 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
     fn allocate(&mut self, tx: &mut Transaction, owner: Owner, want: Want) -> Result<Run, Error> {
         let near = want.near.filter(|near| self.groups.of_block(*near, 1).is_ok());
         let request = AllocRequest {
-            near: near.map_or_else(|| home(self.groups.geometry(), owner.ino), Near::Block),
+            target: near.map_or_else(|| home(self.groups.geometry(), owner.ino), AllocTarget::Block),
             min: want.least,
             max: want.most,
             align: want.align,
@@ -88,15 +88,15 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
     }
 
     fn mapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
-        self.groups.rmap_later(tx, Change::Map, &Self::mapping(owner, extent))
+        self.groups.rmap_later(tx, RmapIntentType::Map, &Self::mapping(owner, extent))
     }
 
     fn marked(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
-        self.groups.rmap_later(tx, Change::Convert, &Self::mapping(owner, extent))
+        self.groups.rmap_later(tx, RmapIntentType::Convert, &Self::mapping(owner, extent))
     }
 
     fn unmapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
-        self.groups.rmap_later(tx, Change::Unmap, &Self::mapping(owner, extent))
+        self.groups.rmap_later(tx, RmapIntentType::Unmap, &Self::mapping(owner, extent))
     }
 
     fn promise(&mut self, blocks: u32) -> u32 {
@@ -121,7 +121,7 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
 
     fn take_claimed(&mut self, tx: &mut Transaction) -> Result<(), Error> {
         let claims = std::mem::take(&mut self.claims);
-        self.groups.take_claimed(tx, self.reserved.borrow_mut(), claims, ag::Owner::Mapped)
+        self.groups.take_claimed(tx, self.reserved.borrow_mut(), claims, ag::ExtentOwner::Mapped)
     }
 
     fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {

@@ -3,8 +3,8 @@
 //! Every block that a change may log is counted whole, with the words that name its chunks. This is more than is ever
 //! used at once; what is not used is given back at the commit.
 
-use ag::Costs;
-use ag::reservation::Bound;
+use ag::AgLogCosts;
+use ag::log_costs::BtreeSize;
 use format::Geometry;
 use format::btree::{BmBt, BnoBt, Btree, InoBt, MAX_LEVELS, RmapBt};
 use journal::engine::LogReservation;
@@ -84,12 +84,12 @@ impl Reservations {
         let map_levels = levels_of::<BmBt>(geometry, geometry.foreseen.min(1 << 32));
         let extent_map = tree(map_levels);
         let inode_trees = 2 * tree(levels_of::<InoBt>(geometry, group >> 2));
-        let costs = Costs::derive(geometry);
+        let costs = AgLogCosts::derive(geometry);
         // Each link of a chain frees, counts, or writes reverse mappings down; none is larger.
         let link = costs.largest().max(costs.owners());
         let chain = |bytes: u32, transactions| LogReservation { bytes: bytes.max(link), transactions };
         // Of a map, so many records change; each may be two. Blocks for its tree, and claimed ones, come from one AG.
-        let bound = Bound { levels: map_levels, blocks: u64::MAX };
+        let bound = BtreeSize { levels: map_levels, blocks: u64::MAX };
         let changes = CHANGES_AT_ONCE;
         let contents = 2 * inode
             + costs.tree(bound, 2 * changes, changes)

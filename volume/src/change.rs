@@ -138,7 +138,7 @@ impl Volume {
                 let _ = self.cache.sync_all();
                 inode::inactive::drain(self.table.shared());
                 self.log.flush_busy()?;
-                self.groups.release_rooms(&mut self.table.shared().reader())?;
+                self.groups.shrink_rmap_reservations(&mut self.table.shared().reader())?;
                 work()
             }
             done => done,

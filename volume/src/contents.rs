@@ -10,7 +10,7 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
-use ag::{Claim, ClaimRequest, Groups, MappingRooms, Near};
+use ag::{AllocTarget, Claim, ClaimRequest, Groups, RmapReservations};
 use base::{FileBlock, FsBlock, Ino, errno};
 use block::Device;
 use cache::{Backing, Claimed, Finish, Kind, Mapping, Rooms, Want, Written};
@@ -115,7 +115,7 @@ impl Claimed for Blocks {
 
 /// What is reserved in the reverse-mapping btrees for what is dirty of a file.
 #[derive(Debug, Default)]
-pub(crate) struct Reserved(MappingRooms);
+pub(crate) struct Reserved(RmapReservations);
 
 impl Rooms for Reserved {
     fn join(&mut self, others: Self) {
@@ -241,9 +241,9 @@ impl Backing for Below {
     }
 
     fn claim(&self, file: &FileBelow, want: &Want) -> Result<Blocks, Error> {
-        let home = || Near::Ag(ag_of(file.ino, &self.shared.geometry).unwrap_or_default());
-        let near = want.near.map_or_else(home, Near::Block);
-        let request = ClaimRequest { near, min: 1, max: small(want.most), align: 1 };
+        let home = || AllocTarget::Ag(ag_of(file.ino, &self.shared.geometry).unwrap_or_default());
+        let near = want.near.map_or_else(home, AllocTarget::Block);
+        let request = ClaimRequest { target: near, min: 1, max: small(want.most), align: 1 };
         Ok(Blocks(maps::claim(&self.shared, &self.groups, &request)?))
     }
 

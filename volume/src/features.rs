@@ -11,7 +11,7 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use ag::Costs;
+use ag::AgLogCosts;
 use base::errno;
 use block::Device;
 use format::features::{Features, incompat, ro_compat};
@@ -119,9 +119,9 @@ impl Volume {
         }
         let trees = missing.contains(&Feature::Reflink);
         let ags = if trees { self.geometry.ag_count() } else { 0 };
-        let costs = Costs::derive(&self.geometry);
-        let sector = Costs::buffer(self.geometry.sector_size);
-        let each = costs.extent_alloc() + Costs::buffer(self.geometry.block_size) + 2 * sector;
+        let costs = AgLogCosts::derive(&self.geometry);
+        let sector = AgLogCosts::buffer(self.geometry.sector_size);
+        let each = costs.extent_alloc() + AgLogCosts::buffer(self.geometry.block_size) + 2 * sector;
         let bytes = each.checked_mul(ags).and_then(|bytes| bytes.checked_add(costs.largest() + sector));
         let too_many =
             || Error::refused(errno::EOPNOTSUPP, "the volume has too many AGs for one transaction");

@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, ClaimRequest, Near};
+use ag::{AllocTarget, Claim, ClaimRequest};
 use base::{FileBlock, FsBlock, Ino, errno};
 use block::{Plug, PlugCounters, WriteRequest};
 use format::inode::{FileType, ForkKind, ag_of};
@@ -217,7 +217,9 @@ impl<'v> Filling<'v> {
         let geometry = &self.volume.geometry;
         let group = |part: &Part| ag_of(part.file.ino(), geometry).unwrap_or_default();
         for neighbours in parts.chunk_by_mut(|one, other| group(one) == group(other)) {
-            let mut near = neighbours.first().map_or(Near::Block(FsBlock(0)), |part| Near::Ag(group(part)));
+            let mut near = neighbours
+                .first()
+                .map_or(AllocTarget::Block(FsBlock(0)), |part| AllocTarget::Ag(group(part)));
             let mut wanted: u64 = neighbours.iter().map(|part| u64::from(part.missing())).sum();
             let mut claimed: Option<Claim> = None;
             for part in neighbours {
@@ -228,7 +230,7 @@ impl<'v> Filling<'v> {
                         None => self.claim(near, wanted)?,
                     };
                     let front = claim.take_front(missing);
-                    near = Near::Block(FsBlock(front.start().get() + u64::from(front.count())));
+                    near = AllocTarget::Block(FsBlock(front.start().get() + u64::from(front.count())));
                     (missing, wanted) = (missing - front.count(), wanted - u64::from(front.count()));
                     part.claims.push(front);
                     claimed = Some(claim);
@@ -238,9 +240,9 @@ impl<'v> Filling<'v> {
         Ok(())
     }
 
-    fn claim(&self, near: Near, most: u64) -> Result<Claim> {
+    fn claim(&self, target: AllocTarget, most: u64) -> Result<Claim> {
         let max = u32::try_from(most).unwrap_or(u32::MAX);
-        let request = ClaimRequest { near, min: 1, max, align: 1 };
+        let request = ClaimRequest { target, min: 1, max, align: 1 };
         Ok(maps::claim(self.volume.table.shared(), &self.volume.groups, &request)?)
     }
 

@@ -3,7 +3,7 @@
 //! What is not used is given back at the commit; what is too little shuts the volume down. So each is an upper bound,
 //! put together from the bounds of the layers below.
 
-use ag::{Costs, Groups};
+use ag::{AgLogCosts, Groups};
 use format::Geometry;
 use inode::attr::remote::FEW_PIECES;
 use inode::attr::{MOST_TREE_BLOCKS, most_changed_blocks, most_new_blocks as most_new_blocks_of_attribute};
@@ -68,9 +68,9 @@ const EXTENT_LEVELS: u32 = 3;
 
 impl Reservations {
     pub fn of(geometry: &Geometry, groups: &Groups) -> Self {
-        let costs = Costs::derive(geometry);
-        let block = Costs::buffer(geometry.block_size);
-        let dir_block = Costs::buffer(geometry.dir_block_size);
+        let costs = AgLogCosts::derive(geometry);
+        let block = AgLogCosts::buffer(geometry.block_size);
+        let dir_block = AgLogCosts::buffer(geometry.dir_block_size);
         let inode = geometry.inode_size + INODE_EXTRA;
         // Every block of the way down may split or join; extents come from the same leaves of the space trees.
         let name = (MOST_FREED_BLOCKS + 3) * dir_block + EXTENT_LEVELS * block + costs.extent_alloc();
@@ -85,7 +85,7 @@ impl Reservations {
         };
         let parent_blocks = if geometry.features.parent() { attribute_blocks } else { 0 };
         let create_extra = costs.extent_alloc() + parent;
-        let unlinked = 2 * Costs::header(geometry.block_size) + Costs::buffer(geometry.sector_size);
+        let unlinked = 2 * AgLogCosts::header(geometry.block_size) + AgLogCosts::buffer(geometry.sector_size);
         let taking = costs.inode_take() + name + 2 * inode;
         let chain =
             |bytes: u32, transactions| LogReservation { bytes: bytes.max(costs.largest()), transactions };
@@ -102,8 +102,8 @@ impl Reservations {
         let most_pieces = (room / u64::from(piece)).saturating_sub(MOST_TREE_BLOCKS.into()) as usize;
         Self {
             inode: LogReservation { bytes: inode, transactions: 1 },
-            superblock: LogReservation { bytes: Costs::buffer(geometry.sector_size), transactions: 1 },
-            resize: chain(2 * costs.extent_alloc() + 4 * Costs::buffer(geometry.sector_size), 2),
+            superblock: LogReservation { bytes: AgLogCosts::buffer(geometry.sector_size), transactions: 1 },
+            resize: chain(2 * costs.extent_alloc() + 4 * AgLogCosts::buffer(geometry.sector_size), 2),
             intent: chain(
                 costs
                     .extent_free()

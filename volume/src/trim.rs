@@ -37,7 +37,7 @@ impl Volume {
         for ag in geometry.ags() {
             let mut from = Some(AgBlock(0));
             while let Some(at) = from {
-                from = self.groups.visit_free(&mut look.tx, ag, (at, AT_ONCE), &mut |start, count| {
+                from = self.groups.visit_free(&mut look.tx, ag, at, AT_ONCE, &mut |start, count| {
                     let bytes = u64::from(count) << geometry.block_log;
                     let Some(offset) = geometry.fs_block_offset(start) else { return Ok(()) };
                     if bytes < least {

@@ -7,36 +7,36 @@ use format::ondisk::OnDisk;
 use format::{Damage, Place};
 use journal::engine::{BufferId, DiskExtent, Error, Transaction};
 
-use super::cursor::{Ptr, Search, Step};
-use super::kind::HeaderOf;
-use super::page::Edit;
-use super::{Cursor, Home, RawPointer, Tree};
+use super::block::EditBytes;
+use super::btree_type::NewBlockHeader;
+use super::cursor::{LookupKeyOf, PathLevel, PtrOf};
+use super::{BtreeCursor, BtreeOps, BtreeOwner, RawPointer};
 
-impl<T: Tree> Cursor<T> {
+impl<T: BtreeOps> BtreeCursor<T> {
     /// Reads a block of the tree, verified as one of that level.
     pub(super) fn read(&self, tx: &mut Transaction, level: usize, block: u64) -> Result<BufferId, Error> {
         let geometry = self.tree.geometry();
-        let (ag, ino) = match self.tree.home() {
-            Home::Ag(ag) => (Some(ag), None),
-            Home::Inode(ino) => (None, Some(ino)),
+        let (ag, ino) = match self.tree.owner() {
+            BtreeOwner::Ag(ag) => (Some(ag), None),
+            BtreeOwner::Inode(ino) => (None, Some(ino)),
         };
-        let Some((ag, at)) = Ptr::<T>::of(block).locate(geometry, ag) else {
+        let Some((ag, at)) = PtrOf::<T>::of(block).locate(geometry, ag) else {
             return Err(self.damage(block, "ptr", "a block that can hold one", format_args!("{block:#x}")));
         };
         let identity = BtreeBlockIdentity { ag, block: at, ino };
         let level = level as u16;
         let extent = DiskExtent { daddr: geometry.ag_block_daddr(ag, at), bytes: geometry.block_size };
         let id = tx.read(extent, Rank::Fork, |bytes| {
-            BtreeBlock::<T::Kind>::verify(bytes, geometry, identity, level).map(drop)
+            BtreeBlock::<T::Type>::verify(bytes, geometry, identity, level).map(drop)
         })?;
         // A block in memory was verified as whatever it was read as: magic, level and owner must be asked again.
-        let Some(header) = <T::Kind as Btree>::Header::view(tx.bytes(id)) else {
+        let Some(header) = <T::Type as Btree>::Header::view(tx.bytes(id)) else {
             return Err(self.damage(block, "length", "a header", "less"));
         };
         let owner = ino.map_or(ag.get().into(), |ino| ino.get());
         let found = (header.magic(), header.level(), header.owner());
-        if found != (T::Kind::MAGIC, level, owner) {
-            let expected = format_args!("magic {:#x}, level {level}, owner {owner}", T::Kind::MAGIC);
+        if found != (T::Type::MAGIC, level, owner) {
+            let expected = format_args!("magic {:#x}, level {level}, owner {owner}", T::Type::MAGIC);
             let found = format_args!("magic {:#x}, level {}, owner {}", found.0, found.1, found.2);
             return Err(self.damage(block, "level", expected, found));
         }
@@ -44,14 +44,19 @@ impl<T: Tree> Cursor<T> {
     }
 
     /// A new, empty block of the tree.
-    pub(super) fn new_block(&mut self, tx: &mut Transaction, level: usize, near: u64) -> Result<Step, Error> {
+    pub(super) fn new_block(
+        &mut self,
+        tx: &mut Transaction,
+        level: usize,
+        near: u64,
+    ) -> Result<PathLevel, Error> {
         let block = self.tree.alloc_block(tx, near)?;
         let geometry = self.tree.geometry();
-        let (ag, owner) = match self.tree.home() {
-            Home::Ag(ag) => (Some(ag), ag.get().into()),
-            Home::Inode(ino) => (None, ino.get()),
+        let (ag, owner) = match self.tree.owner() {
+            BtreeOwner::Ag(ag) => (Some(ag), ag.get().into()),
+            BtreeOwner::Inode(ino) => (None, ino.get()),
         };
-        let Some((ag, at)) = Ptr::<T>::of(block).locate(geometry, ag) else {
+        let Some((ag, at)) = PtrOf::<T>::of(block).locate(geometry, ag) else {
             return Err(self.damage(block, "ptr", "a block that can hold one", format_args!("{block:#x}")));
         };
         if self.path.iter().take(self.levels).any(|step| step.id.is_some() && step.block == block) {
@@ -60,10 +65,10 @@ impl<T: Tree> Cursor<T> {
         let daddr = geometry.ag_block_daddr(ag, at);
         let id = tx.fresh(DiskExtent { daddr, bytes: geometry.block_size }, Rank::Fork)?;
         let header =
-            HeaderOf { magic: T::Kind::MAGIC, level: level as u16, daddr, uuid: geometry.uuid, owner };
-        let bytes = tx.bytes_mut(id, 0..<T::Kind as Btree>::Header::SIZE);
-        <T::Kind as Btree>::Pointer::write_header(&header, bytes);
-        Ok(Step { id: Some(id), block, slot: 0 })
+            NewBlockHeader { magic: T::Type::MAGIC, level: level as u16, daddr, uuid: geometry.uuid, owner };
+        let bytes = tx.bytes_mut(id, 0..<T::Type as Btree>::Header::SIZE);
+        <T::Type as Btree>::Pointer::write_header(&header, bytes);
+        Ok(PathLevel { id: Some(id), block, slot: 0 })
     }
 
     /// Damage of a block of this tree, with its place.
@@ -75,20 +80,20 @@ impl<T: Tree> Cursor<T> {
         expected: impl std::fmt::Display,
         found: impl std::fmt::Display,
     ) -> Error {
-        let place = match self.tree.home() {
-            Home::Ag(ag) => Place::block(ag, AgBlock(block as u32)),
-            Home::Inode(ino) => {
+        let place = match self.tree.owner() {
+            BtreeOwner::Ag(ag) => Place::block(ag, AgBlock(block as u32)),
+            BtreeOwner::Inode(ino) => {
                 let at = self.tree.geometry().split_fs_block(FsBlock(block));
                 at.map_or(Place::default(), |(ag, at): (AgNumber, AgBlock)| Place::block(ag, at))
                     .of_inode(ino)
             }
         };
-        Error::Damaged { place, damage: Damage::new(T::Kind::NAME, field, expected, found) }
+        Error::Damaged { place, damage: Damage::new(T::Type::NAME, field, expected, found) }
     }
 
     /// A record that cannot stand where the cursor is.
     #[cold]
-    pub(super) fn out_of_order(&self, at: Search<T>) -> Error {
+    pub(super) fn out_of_order(&self, at: LookupKeyOf<T>) -> Error {
         let expected = format_args!("a place in order for {at:?}");
         self.damage(
             self.step(0).block,
@@ -102,22 +107,22 @@ impl<T: Tree> Cursor<T> {
 /// Changes two different blocks at once.
 pub(super) fn pair<R>(
     tx: &mut Transaction,
-    left: Step,
-    right: Step,
-    change: impl FnOnce(&mut dyn Edit, &mut dyn Edit) -> R,
+    left: PathLevel,
+    right: PathLevel,
+    change: impl FnOnce(&mut dyn EditBytes, &mut dyn EditBytes) -> R,
 ) -> Option<R> {
     let (left, right) = (left.id?, right.id?);
     let (left, right) = tx.pair(left, right);
     Some(change(left, right))
 }
 
-/// One buffer, to change it.
-pub(super) struct One<'a> {
+/// BufferEdit buffer, to change it.
+pub(super) struct BufferEdit<'a> {
     pub tx: &'a mut Transaction,
     pub id: BufferId,
 }
 
-impl Edit for One<'_> {
+impl EditBytes for BufferEdit<'_> {
     fn bytes(&self) -> &[u8] {
         self.tx.bytes(self.id)
     }
@@ -127,9 +132,9 @@ impl Edit for One<'_> {
 }
 
 /// A root in an inode, to change it.
-pub(super) struct Inline<'a, T: Tree>(pub &'a mut T);
+pub(super) struct InlineRootEdit<'a, T: BtreeOps>(pub &'a mut T);
 
-impl<T: Tree> Edit for Inline<'_, T> {
+impl<T: BtreeOps> EditBytes for InlineRootEdit<'_, T> {
     fn bytes(&self) -> &[u8] {
         self.0.inline()
     }

@@ -4,24 +4,24 @@ use format::btree::{Btree, MAX_LEVELS};
 use format::ondisk::{OnDisk, U16};
 use journal::engine::{BufferId, Error, Transaction};
 
-use super::blocks::{Inline, One};
-use super::page::{self, Edit, Shape, Side};
-use super::{Kind, RawPointer, Root, Tree};
+use super::block::{self, BlockLayout, EditBytes, Side};
+use super::blocks::{BufferEdit, InlineRootEdit};
+use super::{BtreeOps, BtreeRoot, BtreeType, RawPointer};
 
 /// The record of a tree.
-pub(super) type Record<T> = <<T as Tree>::Kind as Btree>::Record;
+pub(super) type RecordOf<T> = <<T as BtreeOps>::Type as Btree>::Record;
 /// The key of a tree.
-pub(super) type Key<T> = <<T as Tree>::Kind as Btree>::Key;
+pub(super) type KeyOf<T> = <<T as BtreeOps>::Type as Btree>::Key;
 /// The pointer of a tree.
-pub(super) type Ptr<T> = <<T as Tree>::Kind as Btree>::Pointer;
+pub(super) type PtrOf<T> = <<T as BtreeOps>::Type as Btree>::Pointer;
 /// What is searched for in a tree.
-pub(super) type Search<T> = <<T as Tree>::Kind as Kind>::Search;
+pub(super) type LookupKeyOf<T> = <<T as BtreeOps>::Type as BtreeType>::LookupKey;
 
 const HEIGHT_MAX: usize = MAX_LEVELS as usize;
 
 /// The block that a cursor has open at one level.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct PathLevel {
     /// `None` for a root in an inode.
     pub id: Option<BufferId>,
     /// Its number, as the tree's pointers are; 0 for a root in an inode.
@@ -30,11 +30,11 @@ pub(super) struct Step {
     pub slot: usize,
 }
 
-const NOWHERE: Step = Step { id: None, block: 0, slot: 0 };
+const UNOPENED: PathLevel = PathLevel { id: None, block: 0, slot: 0 };
 
 /// Which way down.
 #[derive(Clone, Copy)]
-pub(super) enum Way<S> {
+pub(super) enum Descent<S> {
     To(S),
     First,
     Last,
@@ -45,23 +45,23 @@ pub(super) enum Way<S> {
 /// A cursor is valid as long as nobody else changes the tree; it does not notice. Its calls take the transaction that
 /// read its blocks.
 #[derive(Clone, Debug)]
-pub struct Cursor<T: Tree> {
+pub struct BtreeCursor<T: BtreeOps> {
     pub(super) tree: T,
-    pub(super) path: [Step; HEIGHT_MAX],
+    pub(super) path: [PathLevel; HEIGHT_MAX],
     /// Levels of the tree; 0 where the cursor has no position.
     pub(super) levels: usize,
     /// The position is before the record at the leaf's slot, not on it.
     pub(super) gap: bool,
-    leaf: Shape,
-    node: Shape,
+    leaf: BlockLayout,
+    node: BlockLayout,
 }
 
-impl<T: Tree> Cursor<T> {
+impl<T: BtreeOps> BtreeCursor<T> {
     /// A cursor without a position.
     pub fn new(tree: T) -> Self {
-        let leaf = Shape::leaf::<T::Kind>(tree.geometry());
-        let node = Shape::node::<T::Kind>(tree.geometry());
-        Self { tree, path: [NOWHERE; HEIGHT_MAX], levels: 0, gap: true, leaf, node }
+        let leaf = BlockLayout::leaf::<T::Type>(tree.geometry());
+        let node = BlockLayout::node::<T::Type>(tree.geometry());
+        Self { tree, path: [UNOPENED; HEIGHT_MAX], levels: 0, gap: true, leaf, node }
     }
 
     /// The tree.
@@ -80,9 +80,13 @@ impl<T: Tree> Cursor<T> {
     }
 
     /// Goes to the record with this key and returns it; without one, to the gap where it would stand.
-    pub fn lookup_eq(&mut self, tx: &mut Transaction, at: Search<T>) -> Result<Option<Record<T>>, Error> {
-        self.seek(tx, Way::To(at))?;
-        let found = self.records(tx).get(self.step(0).slot).filter(|record| T::Kind::of_record(record) == at);
+    pub fn lookup_eq(
+        &mut self,
+        tx: &mut Transaction,
+        at: LookupKeyOf<T>,
+    ) -> Result<Option<RecordOf<T>>, Error> {
+        self.seek(tx, Descent::To(at))?;
+        let found = self.records(tx).get(self.step(0).slot).filter(|record| T::Type::of_record(record) == at);
         let found = found.copied();
         self.gap = found.is_none();
         Ok(found)
@@ -90,11 +94,15 @@ impl<T: Tree> Cursor<T> {
 
     /// Goes to the last record that does not stand behind this key and returns it; without one, to the gap before the
     /// first record.
-    pub fn lookup_le(&mut self, tx: &mut Transaction, at: Search<T>) -> Result<Option<Record<T>>, Error> {
-        self.seek(tx, Way::To(at))?;
+    pub fn lookup_le(
+        &mut self,
+        tx: &mut Transaction,
+        at: LookupKeyOf<T>,
+    ) -> Result<Option<RecordOf<T>>, Error> {
+        self.seek(tx, Descent::To(at))?;
         let slot = self.step(0).slot;
         let records = self.records(tx);
-        let equal = records.get(slot).filter(|record| T::Kind::of_record(record) == at);
+        let equal = records.get(slot).filter(|record| T::Type::of_record(record) == at);
         let (slot, found) = match (equal, slot.checked_sub(1)) {
             (Some(record), _) => (slot, Some(*record)),
             (None, Some(before)) => (before, records.get(before).copied()),
@@ -107,22 +115,26 @@ impl<T: Tree> Cursor<T> {
 
     /// Goes to the first record that does not stand before this key and returns it; without one, to the gap behind
     /// the last record.
-    pub fn lookup_ge(&mut self, tx: &mut Transaction, at: Search<T>) -> Result<Option<Record<T>>, Error> {
-        self.seek(tx, Way::To(at))?;
+    pub fn lookup_ge(
+        &mut self,
+        tx: &mut Transaction,
+        at: LookupKeyOf<T>,
+    ) -> Result<Option<RecordOf<T>>, Error> {
+        self.seek(tx, Descent::To(at))?;
         self.gap = true;
         self.next(tx)
     }
 
     /// Goes to the first record.
-    pub fn first(&mut self, tx: &mut Transaction) -> Result<Option<Record<T>>, Error> {
-        self.seek(tx, Way::First)?;
+    pub fn first(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
+        self.seek(tx, Descent::First)?;
         self.gap = true;
         self.next(tx)
     }
 
     /// Goes to the last record.
-    pub fn last(&mut self, tx: &mut Transaction) -> Result<Option<Record<T>>, Error> {
-        self.seek(tx, Way::Last)?;
+    pub fn last(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
+        self.seek(tx, Descent::Last)?;
         let slot = self.step(0).slot;
         let found = self.records(tx).get(slot).copied();
         self.gap = found.is_none();
@@ -131,7 +143,7 @@ impl<T: Tree> Cursor<T> {
 
     /// How many blocks the tree has, by walking all of it. The cursor has no position afterwards.
     pub fn count_blocks(&mut self, tx: &mut Transaction) -> Result<u32, Error> {
-        self.seek(tx, Way::First)?;
+        self.seek(tx, Descent::First)?;
         let mut blocks = self.levels as u32;
         loop {
             let before = self.path;
@@ -139,7 +151,7 @@ impl<T: Tree> Cursor<T> {
                 self.levels = 0;
                 return Ok(blocks);
             }
-            let moved = |(old, new): &(Step, Step)| old.block != new.block;
+            let moved = |(old, new): &(PathLevel, PathLevel)| old.block != new.block;
             for (old, _) in before.into_iter().zip(self.path).filter(moved) {
                 blocks += 1;
                 if let Some(id) = old.id {
@@ -150,7 +162,7 @@ impl<T: Tree> Cursor<T> {
     }
 
     /// The record at the position; `None` in a gap.
-    pub fn get(&self, tx: &Transaction) -> Option<Record<T>> {
+    pub fn get(&self, tx: &Transaction) -> Option<RecordOf<T>> {
         if self.gap || self.levels == 0 {
             return None;
         }
@@ -159,7 +171,7 @@ impl<T: Tree> Cursor<T> {
 
     /// Goes to the next record: from a gap, to the one behind it. `None`, and the gap behind the last record, where
     /// there is none.
-    pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<Record<T>>, Error> {
+    pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
         if self.levels == 0 {
             return Ok(None);
         }
@@ -176,7 +188,7 @@ impl<T: Tree> Cursor<T> {
     }
 
     /// Goes to the previous record. `None`, and the gap before the first record, where there is none.
-    pub fn prev(&mut self, tx: &mut Transaction) -> Result<Option<Record<T>>, Error> {
+    pub fn prev(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
         if self.levels == 0 {
             return Ok(None);
         }
@@ -192,28 +204,28 @@ impl<T: Tree> Cursor<T> {
     ///
     /// # Errors
     /// Damage, where it does not: then records of the tree overlap or are out of order.
-    pub fn update(&mut self, tx: &mut Transaction, record: &Record<T>) -> Result<(), Error> {
+    pub fn update(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<(), Error> {
         let slot = self.step(0).slot;
         let records = self.records(tx);
-        let at = T::Kind::of_record(record);
-        let old = records.get(slot).map(T::Kind::key);
+        let at = T::Type::of_record(record);
+        let old = records.get(slot).map(T::Type::key);
         let after = slot.checked_sub(1).and_then(|before| records.get(before));
         let fits = !self.gap
             && slot < records.len()
-            && after.is_none_or(|before| T::Kind::of_record(before) < at)
-            && records.get(slot + 1).is_none_or(|behind| at < T::Kind::of_record(behind));
+            && after.is_none_or(|before| T::Type::of_record(before) < at)
+            && records.get(slot + 1).is_none_or(|behind| at < T::Type::of_record(behind));
         if !fits {
             return Err(self.out_of_order(at));
         }
         self.edit(tx, 0, |edit, shape| {
-            page::replace(edit, shape, slot, zerocopy::IntoBytes::as_bytes(record));
+            block::replace(edit, shape, slot, zerocopy::IntoBytes::as_bytes(record));
         });
-        let new = T::Kind::key(record);
+        let new = T::Type::key(record);
         match old {
             // Where records overlap: does it reach as high as before?
-            Some(old) if T::Kind::OVERLAPPING => {
+            Some(old) if T::Type::OVERLAPPING => {
                 let mut of_new = new;
-                T::Kind::widen(&mut of_new, &old);
+                T::Type::widen(&mut of_new, &old);
                 if zerocopy::IntoBytes::as_bytes(&of_new) == zerocopy::IntoBytes::as_bytes(&new) {
                     self.grow_keys(tx, &new);
                 } else {
@@ -227,20 +239,21 @@ impl<T: Tree> Cursor<T> {
 
     /// Replaces the record at the position if the new one surely stands between the same neighbours: where those are in
     /// the same leaf, or there are none. `false`, with nothing changed, where it may not: then delete and insert.
-    pub fn update_in_order(&mut self, tx: &mut Transaction, record: &Record<T>) -> Result<bool, Error> {
+    pub fn update_in_order(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<bool, Error> {
         let slot = self.step(0).slot;
         let bytes = self.bytes(tx, 0);
-        let records = self.leaf.view::<Record<T>>(bytes);
-        let at = T::Kind::of_record(record);
+        let records = self.leaf.view::<RecordOf<T>>(bytes);
+        let at = T::Type::of_record(record);
         let is_end = |side| {
-            page::sibling::<Ptr<T>>(bytes, side).is_some_and(|sibling| sibling.number() == Ptr::<T>::NULL)
+            block::sibling::<PtrOf<T>>(bytes, side)
+                .is_some_and(|sibling| sibling.number() == PtrOf::<T>::NULL)
         };
         let behind_left = match slot.checked_sub(1).and_then(|before| records.get(before)) {
-            Some(before) => T::Kind::of_record(before) < at,
+            Some(before) => T::Type::of_record(before) < at,
             None => is_end(Side::Left),
         };
         let before_right = match records.get(slot + 1) {
-            Some(behind) => at < T::Kind::of_record(behind),
+            Some(behind) => at < T::Type::of_record(behind),
             None => is_end(Side::Right),
         };
         if !behind_left || !before_right {
@@ -251,12 +264,12 @@ impl<T: Tree> Cursor<T> {
 
     /// The open block of a level.
     #[inline]
-    pub(super) fn step(&self, level: usize) -> Step {
-        self.path.get(level).copied().unwrap_or(NOWHERE)
+    pub(super) fn step(&self, level: usize) -> PathLevel {
+        self.path.get(level).copied().unwrap_or(UNOPENED)
     }
 
     #[inline]
-    pub(super) fn set_step(&mut self, level: usize, step: Step) {
+    pub(super) fn set_step(&mut self, level: usize, step: PathLevel) {
         if let Some(place) = self.path.get_mut(level) {
             *place = step;
         }
@@ -271,11 +284,11 @@ impl<T: Tree> Cursor<T> {
 
     /// The layout of the open block of a level.
     #[inline]
-    pub(super) fn shape(&self, level: usize) -> Shape {
+    pub(super) fn shape(&self, level: usize) -> BlockLayout {
         match (level, self.step(level).id) {
             (0, _) => self.leaf,
             (_, Some(_)) => self.node,
-            (_, None) => Shape::inline::<T::Kind>(self.tree.inline().len()),
+            (_, None) => BlockLayout::inline::<T::Type>(self.tree.inline().len()),
         }
     }
 
@@ -294,20 +307,20 @@ impl<T: Tree> Cursor<T> {
     }
 
     #[inline]
-    pub(super) fn records<'a>(&'a self, tx: &'a Transaction) -> &'a [Record<T>] {
+    pub(super) fn records<'a>(&'a self, tx: &'a Transaction) -> &'a [RecordOf<T>] {
         self.leaf.view(self.bytes(tx, 0))
     }
 
     /// The child at a slot of the open block of a level.
     #[inline]
     pub(super) fn child(&self, tx: &Transaction, level: usize, slot: usize) -> Option<u64> {
-        let pointers = self.shape(level).view_pointers::<Ptr<T>>(self.bytes(tx, level));
+        let pointers = self.shape(level).view_pointers::<PtrOf<T>>(self.bytes(tx, level));
         pointers.get(slot).map(RawPointer::number)
     }
 
     /// The bytes of any block.
     #[inline]
-    pub(super) fn bytes_of<'a>(&'a self, tx: &'a Transaction, step: Step) -> &'a [u8] {
+    pub(super) fn bytes_of<'a>(&'a self, tx: &'a Transaction, step: PathLevel) -> &'a [u8] {
         step.id.map_or(&[], |id| tx.bytes(id))
     }
 
@@ -317,14 +330,14 @@ impl<T: Tree> Cursor<T> {
         tx: &mut Transaction,
         level: usize,
         side: Side,
-    ) -> Result<Option<Step>, Error> {
+    ) -> Result<Option<PathLevel>, Error> {
         let (own, slot) = (self.step(level), self.step(level + 1).slot);
         let slot = match side {
             Side::Left => slot.checked_sub(1),
             Side::Right => slot.checked_add(1),
         };
         let Some(block) = slot.and_then(|slot| self.child(tx, level + 1, slot)) else { return Ok(None) };
-        let found = Step { id: Some(self.read(tx, level, block)?), block, slot: 0 };
+        let found = PathLevel { id: Some(self.read(tx, level, block)?), block, slot: 0 };
         match side {
             Side::Left => self.check_siblings(tx, found, own)?,
             Side::Right => self.check_siblings(tx, own, found)?,
@@ -337,17 +350,17 @@ impl<T: Tree> Cursor<T> {
         &mut self,
         tx: &mut Transaction,
         id: Option<BufferId>,
-        change: impl FnOnce(&mut dyn Edit) -> R,
+        change: impl FnOnce(&mut dyn EditBytes) -> R,
     ) -> R {
         match id {
-            Some(id) => change(&mut One { tx, id }),
-            None => change(&mut Inline(&mut self.tree)),
+            Some(id) => change(&mut BufferEdit { tx, id }),
+            None => change(&mut InlineRootEdit(&mut self.tree)),
         }
     }
 
     /// Changes the root in the inode.
-    pub(super) fn edit_inline<R>(&mut self, change: impl FnOnce(&mut dyn Edit) -> R) -> R {
-        change(&mut Inline(&mut self.tree))
+    pub(super) fn edit_inline<R>(&mut self, change: impl FnOnce(&mut dyn EditBytes) -> R) -> R {
+        change(&mut InlineRootEdit(&mut self.tree))
     }
 
     /// Changes the open block of a level.
@@ -355,28 +368,28 @@ impl<T: Tree> Cursor<T> {
         &mut self,
         tx: &mut Transaction,
         level: usize,
-        change: impl FnOnce(&mut dyn Edit, &Shape) -> R,
+        change: impl FnOnce(&mut dyn EditBytes, &BlockLayout) -> R,
     ) -> R {
         let shape = self.shape(level);
         match self.step(level).id {
-            Some(id) => change(&mut One { tx, id }, &shape),
-            None => change(&mut Inline(&mut self.tree), &shape),
+            Some(id) => change(&mut BufferEdit { tx, id }, &shape),
+            None => change(&mut InlineRootEdit(&mut self.tree), &shape),
         }
     }
 
     /// Goes down from the root. In the leaf, the slot is that of the first record not before the key, or of the first
     /// or last record.
-    pub(super) fn seek(&mut self, tx: &mut Transaction, way: Way<Search<T>>) -> Result<(), Error> {
+    pub(super) fn seek(&mut self, tx: &mut Transaction, way: Descent<LookupKeyOf<T>>) -> Result<(), Error> {
         self.levels = 0;
         let mut level = self.open_root(tx)?;
         let levels = level + 1;
         while level > 0 {
             let slot = match way {
-                Way::First => 0,
-                Way::Last => self.count(tx, level).saturating_sub(1),
-                Way::To(at) => {
-                    let keys = self.shape(level).view::<Key<T>>(self.bytes(tx, level));
-                    keys.partition_point(|key| T::Kind::of_key(key) <= at).saturating_sub(1)
+                Descent::First => 0,
+                Descent::Last => self.count(tx, level).saturating_sub(1),
+                Descent::To(at) => {
+                    let keys = self.shape(level).view::<KeyOf<T>>(self.bytes(tx, level));
+                    keys.partition_point(|key| T::Type::of_key(key) <= at).saturating_sub(1)
                 }
             };
             self.set_slot(level, slot);
@@ -384,9 +397,9 @@ impl<T: Tree> Cursor<T> {
             self.enter_child(tx, level)?;
         }
         let slot = match way {
-            Way::First => 0,
-            Way::Last => self.records(tx).len().saturating_sub(1),
-            Way::To(at) => self.records(tx).partition_point(|record| T::Kind::of_record(record) < at),
+            Descent::First => 0,
+            Descent::Last => self.records(tx).len().saturating_sub(1),
+            Descent::To(at) => self.records(tx).partition_point(|record| T::Type::of_record(record) < at),
         };
         self.set_slot(0, slot);
         self.levels = levels;
@@ -396,24 +409,24 @@ impl<T: Tree> Cursor<T> {
     /// Opens the root and returns its level.
     fn open_root(&mut self, tx: &mut Transaction) -> Result<usize, Error> {
         match self.tree.root(tx) {
-            Root::Block { block, levels } => {
+            BtreeRoot::Block { block, levels } => {
                 let level = (levels as usize).wrapping_sub(1);
                 if level >= HEIGHT_MAX {
                     return Err(self.damage(0, "level", format_args!("1 to {HEIGHT_MAX} levels"), levels));
                 }
                 let id = self.read(tx, level, block)?;
-                self.set_step(level, Step { id: Some(id), block, slot: 0 });
+                self.set_step(level, PathLevel { id: Some(id), block, slot: 0 });
                 Ok(level)
             }
-            Root::Inline => {
+            BtreeRoot::Inline => {
                 let inline = self.tree.inline();
                 let level = U16::view(inline).map_or(0, |level| usize::from(level.get()));
-                let count = Shape::inline::<T::Kind>(inline.len()).count(inline);
+                let count = BlockLayout::inline::<T::Type>(inline.len()).count(inline);
                 if !(1..HEIGHT_MAX).contains(&level) || count == 0 {
                     let found = format_args!("level {level} with {count} children");
                     return Err(self.damage(0, "level", "a root with a level and children", found));
                 }
-                self.set_step(level, NOWHERE);
+                self.set_step(level, UNOPENED);
                 Ok(level)
             }
         }
@@ -431,13 +444,13 @@ impl<T: Tree> Cursor<T> {
         if self.shape_of_block(level).count(tx.bytes(id)) == 0 && !may_be_empty {
             return Err(self.damage(block, "numrecs", "at least 1", 0));
         }
-        self.set_step(level, Step { id: Some(id), block, slot: 0 });
+        self.set_step(level, PathLevel { id: Some(id), block, slot: 0 });
         Ok(())
     }
 
     /// The layout of any block of a level that is no root in an inode.
     #[inline]
-    pub(super) fn shape_of_block(&self, level: usize) -> Shape {
+    pub(super) fn shape_of_block(&self, level: usize) -> BlockLayout {
         if level == 0 { self.leaf } else { self.node }
     }
 
@@ -453,7 +466,7 @@ impl<T: Tree> Cursor<T> {
             return Ok(false);
         };
         let levels = std::mem::take(&mut self.levels);
-        let first = |cursor: &Self, tx: &Transaction| cursor.records(tx).first().map(T::Kind::of_record);
+        let first = |cursor: &Self, tx: &Transaction| cursor.records(tx).first().map(T::Type::of_record);
         let before = first(self, tx);
         self.set_slot(level, slot);
         for level in (0..level).rev() {
@@ -480,9 +493,14 @@ impl<T: Tree> Cursor<T> {
     }
 
     /// Two blocks that the parents say are neighbours must say so themselves.
-    pub(super) fn check_siblings(&self, tx: &Transaction, left: Step, right: Step) -> Result<(), Error> {
+    pub(super) fn check_siblings(
+        &self,
+        tx: &Transaction,
+        left: PathLevel,
+        right: PathLevel,
+    ) -> Result<(), Error> {
         let (Some(left_id), Some(right_id)) = (left.id, right.id) else { return Ok(()) };
-        let named = |id, side| page::sibling::<Ptr<T>>(tx.bytes(id), side).map(RawPointer::number);
+        let named = |id, side| block::sibling::<PtrOf<T>>(tx.bytes(id), side).map(RawPointer::number);
         if named(left_id, Side::Right) != Some(right.block) || left.block == right.block {
             let expected = format_args!("{:#x}, as the parent says", right.block);
             return Err(self.damage(left.block, "rightsib", expected, "another"));

@@ -2,13 +2,13 @@
 
 use zerocopy::IntoBytes;
 
+use super::block::{self, BlockLayout, Side};
 use super::blocks::pair;
-use super::cursor::{Ptr, Step, Way};
-use super::page::{self, Shape, Side};
-use super::{Cursor, Kind, RawPointer, Tree};
+use super::cursor::{Descent, PathLevel, PtrOf};
+use super::{BtreeCursor, BtreeOps, BtreeType, RawPointer};
 use journal::engine::{Error, Transaction};
 
-impl<T: Tree> Cursor<T> {
+impl<T: BtreeOps> BtreeCursor<T> {
     /// Takes out the record at the position, and leaves the cursor in the gap: `next` goes to the record that stood
     /// behind it.
     ///
@@ -20,7 +20,7 @@ impl<T: Tree> Cursor<T> {
         };
         let moved = self.remove_entry(tx, 0).inspect_err(|_| self.levels = 0)?;
         if moved {
-            self.seek(tx, Way::To(T::Kind::of_record(&record)))?;
+            self.seek(tx, Descent::To(T::Type::of_record(&record)))?;
         }
         self.gap = true;
         Ok(())
@@ -30,8 +30,8 @@ impl<T: Tree> Cursor<T> {
     /// path leads elsewhere.
     fn remove_entry(&mut self, tx: &mut Transaction, level: usize) -> Result<bool, Error> {
         let slot = self.step(level).slot;
-        let old = self.records(tx).get(slot).map(T::Kind::key).filter(|_| level == 0);
-        self.edit(tx, level, |edit, shape| page::remove(edit, shape, slot));
+        let old = self.records(tx).get(slot).map(T::Type::key).filter(|_| level == 0);
+        self.edit(tx, level, |edit, shape| block::remove(edit, shape, slot));
         let count = self.count(tx, level);
         if level + 1 == self.levels {
             return self.lower_root(tx, level, count);
@@ -56,12 +56,12 @@ impl<T: Tree> Cursor<T> {
         if self.step(level + 1).id.is_none() { self.lower_root(tx, level + 1, 1) } else { Ok(false) }
     }
 
-    /// One of two siblings is less than half full: they share evenly, or join.
+    /// BufferEdit of two siblings is less than half full: they share evenly, or join.
     fn even_out(
         &mut self,
         tx: &mut Transaction,
         level: usize,
-        (left, right): (Step, Step),
+        (left, right): (PathLevel, PathLevel),
         left_slot: usize,
     ) -> Result<bool, Error> {
         let shape = self.shape_of_block(level);
@@ -70,8 +70,8 @@ impl<T: Tree> Cursor<T> {
         if total >= 2 * shape.min() && total > shape.min() {
             let half = total / 2;
             pair(tx, left, right, |a, b| match counts.0.checked_sub(half) {
-                Some(many) => page::move_right(a, b, &shape, many),
-                None => page::move_left(a, b, &shape, half - counts.0),
+                Some(many) => block::move_right(a, b, &shape, many),
+                None => block::move_left(a, b, &shape, half - counts.0),
             });
             for (step, slot) in [(left, left_slot), (right, left_slot + 1)] {
                 self.set_step(level, step);
@@ -89,22 +89,22 @@ impl<T: Tree> Cursor<T> {
         &mut self,
         tx: &mut Transaction,
         level: usize,
-        (left, right): (Step, Step),
+        (left, right): (PathLevel, PathLevel),
         left_slot: usize,
-        shape: &Shape,
+        shape: &BlockLayout,
     ) -> Result<(), Error> {
-        let far = page::sibling::<Ptr<T>>(self.bytes_of(tx, right), Side::Right);
-        let far = far.map_or(Ptr::<T>::NULL, RawPointer::number);
-        if far != Ptr::<T>::NULL {
-            let far = Step { id: Some(self.read(tx, level, far)?), block: far, slot: 0 };
+        let far = block::sibling::<PtrOf<T>>(self.bytes_of(tx, right), Side::Right);
+        let far = far.map_or(PtrOf::<T>::NULL, RawPointer::number);
+        if far != PtrOf::<T>::NULL {
+            let far = PathLevel { id: Some(self.read(tx, level, far)?), block: far, slot: 0 };
             self.check_siblings(tx, right, far)?;
-            let pointer = Ptr::<T>::of(left.block);
-            self.edit_block(tx, far.id, |edit| page::set_sibling(edit, Side::Left, pointer.as_bytes()));
+            let pointer = PtrOf::<T>::of(left.block);
+            self.edit_block(tx, far.id, |edit| block::set_sibling(edit, Side::Left, pointer.as_bytes()));
         }
-        let pointer = Ptr::<T>::of(far);
+        let pointer = PtrOf::<T>::of(far);
         pair(tx, left, right, |a, b| {
-            page::append_all(a, b, shape);
-            page::set_sibling(a, Side::Right, pointer.as_bytes());
+            block::append_all(a, b, shape);
+            block::set_sibling(a, Side::Right, pointer.as_bytes());
         });
         self.set_step(level, left);
         self.set_slot(level + 1, left_slot);
@@ -134,22 +134,22 @@ impl<T: Tree> Cursor<T> {
         if level == 1 {
             return Ok(false);
         }
-        let child = Step { id: Some(self.read(tx, level - 1, child)?), block: child, slot: 0 };
+        let child = PathLevel { id: Some(self.read(tx, level - 1, child)?), block: child, slot: 0 };
         let (from, to) = (self.shape_of_block(level - 1), self.shape(level));
         let Some(id) = child.id.filter(|id| from.count(tx.bytes(*id)) <= to.max()) else { return Ok(false) };
         let bytes = tx.bytes(id);
         self.edit_inline(|edit| {
-            page::set_inline_level(edit, level - 1);
-            page::copy_all(bytes, &from, edit, &to);
+            block::set_inline_level(edit, level - 1);
+            block::copy_all(bytes, &from, edit, &to);
         });
         self.levels -= 1;
-        self.set_step(level - 1, Step { id: None, block: 0, slot: 0 });
+        self.set_step(level - 1, PathLevel { id: None, block: 0, slot: 0 });
         self.drop_block(tx, child)?;
         Ok(true)
     }
 
     /// Gives a block back that the tree no longer has.
-    fn drop_block(&mut self, tx: &mut Transaction, step: Step) -> Result<(), Error> {
+    fn drop_block(&mut self, tx: &mut Transaction, step: PathLevel) -> Result<(), Error> {
         self.tree.free_block(tx, step.block)?;
         if let Some(id) = step.id {
             tx.invalidate(id);

@@ -1,20 +1,20 @@
-//! One B+tree for all: free space by block and by size, inodes, free inodes, reverse mappings, reference counts, and
-//! the extent maps of forks, whose root lies in the inode.
+//! BufferEdit B+tree for all: free space by block and by size, inodes, free inodes, reverse mappings, reference counts,
+//! and the extent maps of forks, whose root lies in the inode.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Kind`] | how one kind of tree is searched and keyed, beside its layout in `format::btree` |
-//! | [`Tree`] | one tree at work: where its root lies, where blocks come from and go to |
-//! | [`Cursor`] | a position in a tree: lookups and steps (`cursor`), `insert`, `delete` |
+//! | [`BtreeType`] | how one kind of tree is searched and keyed, beside its layout in `format::btree` |
+//! | [`BtreeOps`] | one tree at work: where its root lies, where blocks come from and go to |
+//! | [`BtreeCursor`] | a position in a tree: lookups and steps (`cursor`), `insert`, `delete` |
 //! | `blocks` | reading, verifying and making the blocks of a tree |
-//! | [`Spot`] | where a record stands, to come back to it without a search |
+//! | [`RecordHint`] | where a record stands, to come back to it without a search |
 //! | `keys` | a parent's keys after a child has changed |
 //! | [`overlap`] | all records that touch a range, where records may overlap |
 //! | [`page`] | changes of bytes within one block or between two |
 //!
 //! # Use
 //! ```text
-//! let mut cursor = Cursor::new(tree);
+//! let mut cursor = BtreeCursor::new(tree);
 //! if cursor.lookup_eq(tx, key)?.is_none() {
 //!     cursor.insert(tx, &record)?;
 //! }
@@ -38,20 +38,20 @@
 //! that shuts the volume down. Blocks for growth are therefore reserved before. After any error the cursor has no
 //! position.
 
+pub mod block;
 mod blocks;
+mod btree_type;
 mod cursor;
 mod delete;
+mod hint;
 mod insert;
 mod keys;
-mod kind;
+mod ops;
 pub mod overlap;
-pub mod page;
-mod spot;
 #[cfg(test)]
 mod tests;
-mod tree;
 
-pub use cursor::Cursor;
-pub use kind::{Kind, RawPointer, RmapSearch};
-pub use spot::Spot;
-pub use tree::{Home, Root, Tree};
+pub use btree_type::{BtreeType, RawPointer, RmapLookupKey};
+pub use cursor::BtreeCursor;
+pub use hint::RecordHint;
+pub use ops::{BtreeOps, BtreeOwner, BtreeRoot};

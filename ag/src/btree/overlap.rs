@@ -7,11 +7,11 @@ use std::ops::{ControlFlow, RangeInclusive};
 
 use format::btree::{Rmap, RmapBt, RmapKey};
 
-use super::cursor::Way;
-use super::{Cursor, Tree};
+use super::cursor::Descent;
+use super::{BtreeCursor, BtreeOps};
 use journal::engine::{Error, Transaction};
 
-impl<T: Tree<Kind = RmapBt>> Cursor<T> {
+impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
     /// Hands each mapping that has a block in the range to `each`, in order, until that breaks. The cursor has no
     /// position afterwards.
     pub fn overlapping(
@@ -20,7 +20,7 @@ impl<T: Tree<Kind = RmapBt>> Cursor<T> {
         blocks: RangeInclusive<u32>,
         mut each: impl FnMut(&Rmap) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.seek(tx, Way::First)?;
+        self.seek(tx, Descent::First)?;
         let levels = std::mem::take(&mut self.levels);
         // Damaged pointers could lead through the same blocks again and again: no tree has more than its AG.
         let mut budget = self.tree().geometry().ag_blocks;

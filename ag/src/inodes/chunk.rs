@@ -15,7 +15,7 @@ const NAME: &str = "inode chunk";
 
 /// One chunk of 64 inode numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct ChunkRecord {
     /// The first inode: a multiple of the alignment of chunks. It may itself lie in a hole.
     pub start: AgIno,
     /// A bit for each four inodes that do not exist.
@@ -40,7 +40,7 @@ fn low_bits(count: u32) -> u64 {
     if count >= u64::BITS { u64::MAX } else { (1 << count) - 1 }
 }
 
-impl Chunk {
+impl ChunkRecord {
     /// A chunk of 64 new inodes, all free.
     pub fn whole(start: AgIno) -> Self {
         Self { start, holes: 0, free: u64::MAX }
@@ -181,8 +181,8 @@ mod tests {
         #[test]
         fn a_record_reads_back(start: u32, holes in 0..u16::MAX, free: u64, sparse: bool) {
             let holes = if sparse { holes } else { 0 };
-            let chunk = Chunk { start: AgIno(start), holes, free: free | !present(holes) };
-            prop_assert_eq!(Chunk::decode(&chunk.encode(sparse), sparse), Ok(chunk));
+            let chunk = ChunkRecord { start: AgIno(start), holes, free: free | !present(holes) };
+            prop_assert_eq!(ChunkRecord::decode(&chunk.encode(sparse), sparse), Ok(chunk));
             let runs: u64 = chunk.runs().map(|(skip, count)| low_bits(count) << skip).sum();
             prop_assert_eq!(runs, chunk.present());
         }
@@ -196,7 +196,7 @@ mod tests {
                 freecount,
                 free: U64::new(free),
             };
-            if let Ok(chunk) = Chunk::decode(&raw, true) {
+            if let Ok(chunk) = ChunkRecord::decode(&raw, true) {
                 prop_assert_eq!(u32::from(freecount), chunk.free_count());
                 prop_assert!(chunk.count() > 0);
             }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn inodes_are_taken_from_the_lowest_and_never_from_a_hole() {
-        let mut chunk = Chunk::part(AgIno(128), 32, 32);
+        let mut chunk = ChunkRecord::part(AgIno(128), 32, 32);
         assert_eq!((chunk.count(), chunk.free_count(), chunk.holes), (32, 32, 0x00ff));
         for n in 160..192 {
             assert_eq!(chunk.take(), Some(AgIno(n)));
@@ -221,18 +221,18 @@ mod tests {
 
     #[test]
     fn parts_make_a_whole_and_do_not_overlap() {
-        let (mut low, high) = (Chunk::part(AgIno(0), 0, 32), Chunk::part(AgIno(0), 32, 32));
+        let (mut low, high) = (ChunkRecord::part(AgIno(0), 0, 32), ChunkRecord::part(AgIno(0), 32, 32));
         assert_eq!(low.take(), Some(AgIno(0)));
         let whole = low.merge(&high).unwrap();
         assert_eq!((whole.holes, whole.free), (0, !1));
         assert!(whole.merge(&high).is_err());
-        assert!(low.merge(&Chunk::part(AgIno(64), 32, 32)).is_err());
-        assert_eq!(Chunk { holes: 0xf00f, ..whole }.runs().collect::<Vec<_>>(), [(16, 32)]);
+        assert!(low.merge(&ChunkRecord::part(AgIno(64), 32, 32)).is_err());
+        assert_eq!(ChunkRecord { holes: 0xf00f, ..whole }.runs().collect::<Vec<_>>(), [(16, 32)]);
     }
 
     #[test]
     fn distance_counts_from_the_nearest_end() {
-        let chunk = Chunk::whole(AgIno(128));
+        let chunk = ChunkRecord::whole(AgIno(128));
         for (ino, distance) in [(0, 128), (127, 1), (128, 0), (191, 0), (192, 1), (u32::MAX, u32::MAX - 191)]
         {
             assert_eq!(chunk.distance(AgIno(ino)), distance);

@@ -7,13 +7,13 @@ use format::btree::{FinoBt, InoBt};
 use journal::engine::{DiskExtent, Error, Transaction};
 
 use super::agi::Agi;
-use super::chunk::Chunk;
-use super::search::Walk;
-use super::space::Run;
-use super::take::{chunk_of, expect_equal};
-use super::tree::Chunks;
+use super::alloc::{chunk_of, expect_equal};
+use super::chunk::ChunkRecord;
+use super::search::ChunkCursor;
+use super::space::InodeBlocks;
+use super::tree::InodeBtreeCursor;
 use crate::Groups;
-use crate::space::promise::Payer;
+use crate::space::contribution::Payer;
 
 /// What was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Groups {
         if let Some(count) = self.free_in_current(tx, agi, (within, inos))? {
             return Ok(FreedInodes { count, removed: None });
         }
-        let mut all = Chunks::<InoBt>::new(self, agi);
+        let mut all = InodeBtreeCursor::<InoBt>::new(self, agi);
         let missing =
             || Damage::new("inode chunk", "startino", format_args!("a chunk with inode {ino}"), "none");
         let before = chunk_of(&mut all, tx, within)?.ok_or_else(|| Error::damaged(place, missing()))?;
@@ -92,7 +92,12 @@ impl Groups {
     }
 
     /// Gives inodes back to a chunk, as many from the first on as are of it; how many: at most 64.
-    fn put_back(&self, agi: Agi, mut chunk: Chunk, inos: &[Ino]) -> Result<(Chunk, usize), Error> {
+    fn put_back(
+        &self,
+        agi: Agi,
+        mut chunk: ChunkRecord,
+        inos: &[Ino],
+    ) -> Result<(ChunkRecord, usize), Error> {
         let mut count = 0;
         for ino in inos {
             let within = self.geometry().split_ino(*ino).filter(|(ag, _)| *ag == agi.ag);
@@ -106,7 +111,7 @@ impl Groups {
     }
 
     /// Whether a chunk is removed, as none of its inodes is in use.
-    fn goes(&self, chunk: &Chunk) -> bool {
+    fn goes(&self, chunk: &ChunkRecord) -> bool {
         chunk.is_unused() && !self.inodes().keep_chunks && self.geometry().inodes_per_block_log <= 6
     }
 
@@ -139,10 +144,10 @@ impl Groups {
         &self,
         tx: &mut Transaction,
         agi: Agi,
-        before: &Chunk,
-        after: Option<&Chunk>,
+        before: &ChunkRecord,
+        after: Option<&ChunkRecord>,
     ) -> Result<(), Error> {
-        let mut free = Chunks::<FinoBt>::new(self, agi);
+        let mut free = InodeBtreeCursor::<FinoBt>::new(self, agi);
         let found = free.eq(tx, before.start)?;
         expect_equal(agi, found, (before.takable() != 0).then_some(before))?;
         match (found, after) {
@@ -156,8 +161,13 @@ impl Groups {
     /// Refuses to insert a chunk into the free inode tree where it has to grow, and its AG has no block left. What is
     /// set aside for the tree is enough for all chunks that there can be; an AG that others filled may lack it, and
     /// then gives what is kept for its other trees.
-    fn expect_room_for_insertion(&self, tx: &mut Transaction, agi: Agi, chunk: &Chunk) -> Result<(), Error> {
-        let blocks = Chunks::<FinoBt>::new(self, agi).blocks_for(tx, chunk.start)?;
+    fn expect_room_for_insertion(
+        &self,
+        tx: &mut Transaction,
+        agi: Agi,
+        chunk: &ChunkRecord,
+    ) -> Result<(), Error> {
+        let blocks = InodeBtreeCursor::<FinoBt>::new(self, agi).blocks_for(tx, chunk.start)?;
         if blocks > 0 && self.group_of(agi)?.lock(tx)?.room(tx, Payer::Group) < blocks {
             return Err(Error::NoSpace { what: "the free inode tree" });
         }
@@ -188,7 +198,7 @@ impl Groups {
     }
 
     /// Frees a chunk's blocks and cancels what lies in them.
-    fn remove_chunk(&self, tx: &mut Transaction, agi: Agi, chunk: &Chunk) -> Result<(), Error> {
+    fn remove_chunk(&self, tx: &mut Transaction, agi: Agi, chunk: &ChunkRecord) -> Result<(), Error> {
         let (geometry, shape) = (self.geometry(), self.inodes().shape());
         for (block, blocks) in shape.blocks_of(chunk) {
             for cluster in shape.clusters(block, blocks) {
@@ -197,7 +207,7 @@ impl Groups {
                 tx.inode_buffer(id);
                 tx.invalidate(id);
             }
-            self.free_run(tx, agi, Run { block, blocks })?;
+            self.free_run(tx, agi, InodeBlocks { block, blocks })?;
         }
         Ok(())
     }

@@ -31,17 +31,17 @@
 //! per-CPU counters.
 
 pub mod agi;
-pub mod choose;
+pub mod alloc;
+mod cached_chunk;
 pub mod chunk;
-mod current;
+mod chunk_alloc;
 pub mod free;
-pub mod fresh;
-mod grow;
+pub mod geometry;
+pub mod init;
 pub mod search;
-pub mod shape;
+pub mod select_ag;
 mod space;
 pub mod state;
-pub mod take;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -49,8 +49,8 @@ mod tests;
 mod tree;
 
 pub use agi::Agi;
-pub use chunk::Chunk;
+pub use alloc::InodeAllocRequest;
+pub use chunk::ChunkRecord;
 pub use free::{ChunkInodes, FreedInodes};
-pub use shape::{Cluster, InodeShape};
-pub use state::{AgInodes, InodeCounts, InodeOptions, VolumeInodes};
-pub use take::AllocInode;
+pub use geometry::{InodeCluster, InodeGeometry};
+pub use state::{AgInodeState, InodeCounts, InodeOptions, VolumeInodes};

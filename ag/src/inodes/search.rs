@@ -14,10 +14,10 @@
 use base::AgIno;
 use format::Damage;
 
-use super::chunk::Chunk;
+use super::chunk::ChunkRecord;
 
 /// A position in a tree of chunks; `Store` is what it reads the tree through.
-pub trait Walk: Clone {
+pub trait ChunkCursor: Clone {
     /// What the tree is read through.
     type Store;
     /// What may go wrong with it.
@@ -27,19 +27,19 @@ pub trait Walk: Clone {
     fn damaged(&self, damage: Damage) -> Self::Error;
 
     /// Goes to the chunk that begins at this inode.
-    fn eq(&mut self, store: &mut Self::Store, start: AgIno) -> Result<Option<Chunk>, Self::Error>;
+    fn eq(&mut self, store: &mut Self::Store, start: AgIno) -> Result<Option<ChunkRecord>, Self::Error>;
     /// Goes to the last chunk that begins at this inode or before it; without one, to before the first chunk.
-    fn le(&mut self, store: &mut Self::Store, start: AgIno) -> Result<Option<Chunk>, Self::Error>;
+    fn le(&mut self, store: &mut Self::Store, start: AgIno) -> Result<Option<ChunkRecord>, Self::Error>;
     /// Goes to the next chunk.
-    fn next(&mut self, store: &mut Self::Store) -> Result<Option<Chunk>, Self::Error>;
+    fn next(&mut self, store: &mut Self::Store) -> Result<Option<ChunkRecord>, Self::Error>;
     /// Goes to the previous chunk.
-    fn prev(&mut self, store: &mut Self::Store) -> Result<Option<Chunk>, Self::Error>;
+    fn prev(&mut self, store: &mut Self::Store) -> Result<Option<ChunkRecord>, Self::Error>;
 }
 
 /// Where an inode is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Near this one, if it lies in the same AG.
+pub struct ChunkTarget {
+    /// AllocTarget this one, if it lies in the same AG.
     pub parent: Option<AgIno>,
     /// Else in the chunk that was allocated last, if it is known.
     pub newest: Option<AgIno>,
@@ -47,7 +47,7 @@ pub struct Wanted {
 
 /// How far a search around a parent came when it gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GaveUp {
+pub struct SearchResume {
     /// The parent.
     parent: AgIno,
     /// The next chunks to look at, to the left and to the right; `None` where there is none.
@@ -56,9 +56,9 @@ pub struct GaveUp {
 }
 
 /// A chunk with a free inode, and the position on it.
-pub type Found<W> = (W, Chunk);
+pub type FoundChunk<W> = (W, ChunkRecord);
 
-/// Chunks that a search around the parent looks at before it gives up, as Linux has it.
+/// InodeBtreeCursor that a search around the parent looks at before it gives up, as Linux has it.
 const STEPS: u32 = 10;
 
 fn none_found(tree: &'static str) -> Damage {
@@ -69,7 +69,11 @@ fn none_found(tree: &'static str) -> Damage {
 ///
 /// # Errors
 /// Damage, where there is none: the AGI told that there is.
-pub fn in_free_tree<W: Walk>(walk: &mut W, store: &mut W::Store, wanted: Wanted) -> Result<Chunk, W::Error> {
+pub fn in_free_tree<W: ChunkCursor>(
+    walk: &mut W,
+    store: &mut W::Store,
+    wanted: ChunkTarget,
+) -> Result<ChunkRecord, W::Error> {
     let found = match wanted.parent {
         Some(parent) => nearest(walk, store, parent)?,
         None => match newest(walk, store, wanted)? {
@@ -81,12 +85,16 @@ pub fn in_free_tree<W: Walk>(walk: &mut W, store: &mut W::Store, wanted: Wanted)
 }
 
 /// The newest chunk, if it has a free inode.
-fn newest<W: Walk>(walk: &mut W, store: &mut W::Store, wanted: Wanted) -> Result<Option<Chunk>, W::Error> {
+fn newest<W: ChunkCursor>(
+    walk: &mut W,
+    store: &mut W::Store,
+    wanted: ChunkTarget,
+) -> Result<Option<ChunkRecord>, W::Error> {
     let Some(newest) = wanted.newest else { return Ok(None) };
     Ok(walk.eq(store, newest)?.filter(|chunk| chunk.takable() != 0))
 }
 
-fn first<W: Walk>(walk: &mut W, store: &mut W::Store) -> Result<Option<Chunk>, W::Error> {
+fn first<W: ChunkCursor>(walk: &mut W, store: &mut W::Store) -> Result<Option<ChunkRecord>, W::Error> {
     match walk.le(store, AgIno(0))? {
         Some(chunk) => Ok(Some(chunk)),
         None => walk.next(store),
@@ -94,7 +102,11 @@ fn first<W: Walk>(walk: &mut W, store: &mut W::Store) -> Result<Option<Chunk>, W
 }
 
 /// The nearest chunk on either side.
-fn nearest<W: Walk>(walk: &mut W, store: &mut W::Store, parent: AgIno) -> Result<Option<Chunk>, W::Error> {
+fn nearest<W: ChunkCursor>(
+    walk: &mut W,
+    store: &mut W::Store,
+    parent: AgIno,
+) -> Result<Option<ChunkRecord>, W::Error> {
     let Some(below) = walk.le(store, parent)? else { return walk.next(store) };
     if below.index_of(parent).is_some() {
         return Ok(Some(below));
@@ -109,12 +121,12 @@ fn nearest<W: Walk>(walk: &mut W, store: &mut W::Store, parent: AgIno) -> Result
 ///
 /// # Errors
 /// Damage, where there is none: the AGI told that there is.
-pub fn in_inode_tree<W: Walk>(
+pub fn in_inode_tree<W: ChunkCursor>(
     mut walk: W,
     store: &mut W::Store,
-    wanted: Wanted,
-    memory: &mut Option<GaveUp>,
-) -> Result<Found<W>, W::Error> {
+    wanted: ChunkTarget,
+    memory: &mut Option<SearchResume>,
+) -> Result<FoundChunk<W>, W::Error> {
     if let Some(parent) = wanted.parent
         && let Some(found) = around(&walk, store, parent, memory)?
     {
@@ -134,15 +146,15 @@ pub fn in_inode_tree<W: Walk>(
 }
 
 /// One side of a search: a position, and the chunk there.
-type At<W> = Option<(W, Chunk)>;
+type SearchSide<W> = Option<(W, ChunkRecord)>;
 
 /// Looks around the parent; `None` where nothing was found within the allowed steps.
-fn around<W: Walk>(
+fn around<W: ChunkCursor>(
     walk: &W,
     store: &mut W::Store,
     parent: AgIno,
-    memory: &mut Option<GaveUp>,
-) -> Result<Option<Found<W>>, W::Error> {
+    memory: &mut Option<SearchResume>,
+) -> Result<Option<FoundChunk<W>>, W::Error> {
     let mut here = walk.clone();
     let own = here.le(store, parent)?;
     if let Some(chunk) = own
@@ -154,62 +166,66 @@ fn around<W: Walk>(
         let left = resume(walk, store, gave_up.left)?;
         let right = resume(walk, store, gave_up.right)?;
         match outwards(store, parent, left, right)? {
-            Outcome::Found(found) => return Ok(Some(found)),
-            Outcome::GaveUp(gave_up) => {
+            SearchOutcome::Found(found) => return Ok(Some(found)),
+            SearchOutcome::SearchResume(gave_up) => {
                 *memory = Some(gave_up);
                 return Ok(None);
             }
             // What became free since then is nearer than all that was looked at: once more, from the parent on.
-            Outcome::Exhausted => (),
+            SearchOutcome::Exhausted => (),
         }
     }
     let mut left = here.clone();
     let left = if own.is_some() { left.prev(store)?.map(|chunk| (left, chunk)) } else { None };
     let right = here.next(store)?.map(|chunk| (here, chunk));
     Ok(match outwards(store, parent, left, right)? {
-        Outcome::Found(found) => Some(found),
-        Outcome::GaveUp(gave_up) => {
+        SearchOutcome::Found(found) => Some(found),
+        SearchOutcome::SearchResume(gave_up) => {
             *memory = Some(gave_up);
             None
         }
-        Outcome::Exhausted => None,
+        SearchOutcome::Exhausted => None,
     })
 }
 
-fn resume<W: Walk>(walk: &W, store: &mut W::Store, start: Option<AgIno>) -> Result<At<W>, W::Error> {
+fn resume<W: ChunkCursor>(
+    walk: &W,
+    store: &mut W::Store,
+    start: Option<AgIno>,
+) -> Result<SearchSide<W>, W::Error> {
     let Some(start) = start else { return Ok(None) };
     let mut walk = walk.clone();
     // Where that chunk was removed since, the one before it will do.
     Ok(walk.le(store, start)?.map(|chunk| (walk, chunk)))
 }
 
-enum Outcome<W> {
-    Found(Found<W>),
-    GaveUp(GaveUp),
+enum SearchOutcome<W> {
+    Found(FoundChunk<W>),
+    SearchResume(SearchResume),
     /// Every chunk was looked at.
     Exhausted,
 }
 
 /// Steps outwards on both sides, the nearer first.
-fn outwards<W: Walk>(
+fn outwards<W: ChunkCursor>(
     store: &mut W::Store,
     parent: AgIno,
-    mut left: At<W>,
-    mut right: At<W>,
-) -> Result<Outcome<W>, W::Error> {
+    mut left: SearchSide<W>,
+    mut right: SearchSide<W>,
+) -> Result<SearchOutcome<W>, W::Error> {
     for _ in 1..STEPS {
-        let distance = |at: &At<W>| at.as_ref().map_or(u32::MAX, |(_, chunk)| chunk.distance(parent));
+        let distance = |at: &SearchSide<W>| at.as_ref().map_or(u32::MAX, |(_, chunk)| chunk.distance(parent));
         let go_left = left.is_some() && distance(&left) < distance(&right);
         let side = if go_left { &mut left } else { &mut right };
-        let Some((mut walk, chunk)) = side.take() else { return Ok(Outcome::Exhausted) };
+        let Some((mut walk, chunk)) = side.take() else { return Ok(SearchOutcome::Exhausted) };
         if chunk.takable() != 0 {
-            return Ok(Outcome::Found((walk, chunk)));
+            return Ok(SearchOutcome::Found((walk, chunk)));
         }
         let next = if go_left { walk.prev(store)? } else { walk.next(store)? };
         *side = next.map(|chunk| (walk, chunk));
     }
-    let start = |at: At<W>| at.map(|(_, chunk)| chunk.start);
-    Ok(Outcome::GaveUp(GaveUp { parent, left: start(left), right: start(right) }))
+    let start = |at: SearchSide<W>| at.map(|(_, chunk)| chunk.start);
+    Ok(SearchOutcome::SearchResume(SearchResume { parent, left: start(left), right: start(right) }))
 }
 
 #[cfg(test)]
@@ -219,7 +235,7 @@ mod tests {
 
     /// A list of chunks as a tree; `steps` counts how often one was looked at.
     struct List {
-        chunks: Vec<Chunk>,
+        chunks: Vec<ChunkRecord>,
         steps: u32,
     }
 
@@ -228,31 +244,31 @@ mod tests {
     struct Position(usize);
 
     impl Position {
-        fn at(&self, list: &mut List) -> Result<Option<Chunk>, Damage> {
+        fn at(&self, list: &mut List) -> Result<Option<ChunkRecord>, Damage> {
             list.steps += 1;
             Ok(self.0.checked_sub(1).and_then(|n| list.chunks.get(n)).copied())
         }
     }
 
-    impl Walk for Position {
+    impl ChunkCursor for Position {
         type Store = List;
         type Error = Damage;
 
         fn damaged(&self, damage: Damage) -> Damage {
             damage
         }
-        fn eq(&mut self, list: &mut List, start: AgIno) -> Result<Option<Chunk>, Damage> {
+        fn eq(&mut self, list: &mut List, start: AgIno) -> Result<Option<ChunkRecord>, Damage> {
             Ok(self.le(list, start)?.filter(|chunk| chunk.start == start))
         }
-        fn le(&mut self, list: &mut List, start: AgIno) -> Result<Option<Chunk>, Damage> {
+        fn le(&mut self, list: &mut List, start: AgIno) -> Result<Option<ChunkRecord>, Damage> {
             self.0 = list.chunks.partition_point(|chunk| chunk.start <= start);
             self.at(list)
         }
-        fn next(&mut self, list: &mut List) -> Result<Option<Chunk>, Damage> {
+        fn next(&mut self, list: &mut List) -> Result<Option<ChunkRecord>, Damage> {
             self.0 += 1;
             self.at(list)
         }
-        fn prev(&mut self, list: &mut List) -> Result<Option<Chunk>, Damage> {
+        fn prev(&mut self, list: &mut List) -> Result<Option<ChunkRecord>, Damage> {
             self.0 -= 1;
             self.at(list)
         }
@@ -260,15 +276,16 @@ mod tests {
 
     /// `count` chunks, of which those at `free` have a free inode.
     fn list(count: u32, free: &[u32]) -> List {
-        let chunk = |n| Chunk { free: u64::from(free.contains(&n)) << 5, ..Chunk::whole(AgIno(n * 64)) };
+        let chunk =
+            |n| ChunkRecord { free: u64::from(free.contains(&n)) << 5, ..ChunkRecord::whole(AgIno(n * 64)) };
         List { chunks: (1..=count).map(chunk).collect(), steps: 0 }
     }
 
-    fn near(parent: u32) -> Wanted {
-        Wanted { parent: Some(AgIno(parent)), newest: None }
+    fn near(parent: u32) -> ChunkTarget {
+        ChunkTarget { parent: Some(AgIno(parent)), newest: None }
     }
 
-    fn start(found: Result<Found<Position>, Damage>) -> u32 {
+    fn start(found: Result<FoundChunk<Position>, Damage>) -> u32 {
         found.unwrap().1.start.get() / 64
     }
 
@@ -278,7 +295,7 @@ mod tests {
         all.chunks.retain(|chunk| chunk.free != 0);
         let mut find = |wanted| in_free_tree(&mut Position(0), &mut all, wanted).unwrap().start.get() / 64;
         let parent = |chunk: u32, index| near(chunk * 64 + index);
-        let newest = |chunk: u32| Wanted { newest: Some(AgIno(chunk * 64)), parent: None };
+        let newest = |chunk: u32| ChunkTarget { newest: Some(AgIno(chunk * 64)), parent: None };
         assert_eq!(find(parent(40, 63)), 40);
         assert_eq!(find(parent(43, 0)), 40);
         assert_eq!(find(parent(44, 0)), 47);
@@ -286,9 +303,9 @@ mod tests {
         assert_eq!(find(parent(99, 0)), 47);
         assert_eq!(find(newest(40)), 40);
         assert_eq!(find(newest(41)), 10);
-        assert_eq!(find(Wanted::default()), 10);
+        assert_eq!(find(ChunkTarget::default()), 10);
         let mut empty = list(0, &[]);
-        for wanted in [parent(3, 3), Wanted::default()] {
+        for wanted in [parent(3, 3), ChunkTarget::default()] {
             assert!(in_free_tree(&mut Position(0), &mut empty, wanted).is_err());
         }
     }
@@ -306,7 +323,7 @@ mod tests {
         let (found, steps) = find(&mut all);
         assert_eq!(found, 700);
         assert!(steps > 700);
-        // Chunks that the first search passed over are not looked at again, until it has been everywhere.
+        // InodeBtreeCursor that the first search passed over are not looked at again, until it has been everywhere.
         all.chunks[500].free = 1;
         assert_eq!(find(&mut all).0, 501, "once, by the search of the whole AG");
         all.chunks[509].free = 1;
@@ -320,7 +337,7 @@ mod tests {
     fn the_newest_chunk_is_tried_before_the_whole_ag() {
         let mut all = list(1000, &[1, 900]);
         let mut find = |parent: Option<u32>| {
-            let wanted = Wanted { parent: parent.map(AgIno), newest: Some(AgIno(900 * 64)) };
+            let wanted = ChunkTarget { parent: parent.map(AgIno), newest: Some(AgIno(900 * 64)) };
             start(in_inode_tree(Position(0), &mut all, wanted, &mut None))
         };
         assert_eq!(find(None), 900);
@@ -344,7 +361,7 @@ mod tests {
             let mut some = list(60, &free);
             some.chunks.retain(|chunk| chunk.free != 0);
             let found = in_free_tree(&mut Position(0), &mut some, near(parent)).unwrap().start.get() / 64;
-            let away = |n: &u32| Chunk::whole(AgIno(n * 64)).distance(AgIno(parent));
+            let away = |n: &u32| ChunkRecord::whole(AgIno(n * 64)).distance(AgIno(parent));
             prop_assert_eq!(free.iter().map(away).min(), Some(away(&found)));
         }
 

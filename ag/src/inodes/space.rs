@@ -17,20 +17,20 @@ use journal::engine::{Error, Transaction};
 
 use super::agi::Agi;
 use crate::group::Group;
-use crate::space::alloc::Want;
-use crate::space::promise::Payer;
-use crate::{BlockReservation, Groups, Owner};
+use crate::space::alloc::AgAllocArgs;
+use crate::space::contribution::Payer;
+use crate::{BlockReservation, ExtentOwner, Groups};
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct InodeBlocks {
     pub block: AgBlock,
     pub blocks: u32,
 }
 
 /// A run of blocks that is wanted, in one AG.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct InodeBlocksRequest {
     pub blocks: u32,
     pub align: u32,
     pub near: AgBlock,
@@ -40,11 +40,11 @@ pub(super) struct Place {
 
 /// Blocks that were put aside for trees, to be allocated when they are needed.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
+pub(super) struct TreeBlockReserve {
     blocks: Cell<u32>,
 }
 
-impl Spare {
+impl TreeBlockReserve {
     /// Puts blocks aside; `None` where there are none to be had.
     pub fn take(reservation: &mut BlockReservation<'_>, blocks: u32) -> Option<Self> {
         reservation.cover(blocks).ok()?;
@@ -73,8 +73,8 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
-        place: Place,
-    ) -> Result<Option<Run>, Error> {
+        place: InodeBlocksRequest,
+    ) -> Result<Option<InodeBlocks>, Error> {
         let group = self.group_of(agi)?;
         let open = group.lock(tx)?;
         reservation.hold(agi.ag);
@@ -82,7 +82,7 @@ impl Groups {
         if open.room(tx, Payer::Reservation) < place.blocks + self.blocks_for_trees() {
             return Ok(None);
         }
-        let want = Want {
+        let want = AgAllocArgs {
             near: Some(place.near.get()),
             exact: false,
             min: place.blocks,
@@ -94,11 +94,11 @@ impl Groups {
         if reservation.cover(place.blocks).is_err() {
             return Ok(None);
         }
-        let Some((block, blocks)) = open.alloc(tx, &want, Owner::Inodes, Payer::Reservation)? else {
+        let Some((block, blocks)) = open.alloc(tx, &want, ExtentOwner::Inodes, Payer::Reservation)? else {
             return Ok(None);
         };
         reservation.spend(blocks);
-        Ok(Some(Run { block, blocks }))
+        Ok(Some(InodeBlocks { block, blocks }))
     }
 
     /// Takes a block for an inode tree. `reserved` says that the AG sets blocks aside for it.
@@ -107,13 +107,13 @@ impl Groups {
         tx: &mut Transaction,
         agi: Agi,
         near: AgBlock,
-        (reserved, spare): (bool, Option<&Spare>),
+        (reserved, spare): (bool, Option<&TreeBlockReserve>),
     ) -> Result<AgBlock, Error> {
         let group = self.group_of(agi)?;
         let open = group.lock(tx)?;
-        let is_paid = (!reserved || group.metadata.left() == 0) && spare.is_some_and(Spare::spend);
+        let is_paid = (!reserved || group.metadata.left() == 0) && spare.is_some_and(TreeBlockReserve::spend);
         if reserved && !is_paid {
-            return open.alloc_tree_block(tx, near, Owner::InodeTree);
+            return open.alloc_tree_block(tx, near, ExtentOwner::InodeTree);
         }
         let none = Error::NoSpace { what: "an inode tree" };
         if !is_paid {
@@ -124,8 +124,9 @@ impl Groups {
             group.metadata.draw(1);
         }
         let near = Some(near.get());
-        let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
-        let block = open.alloc(tx, &want, Owner::InodeTree, Payer::Reservation)?;
+        let want =
+            AgAllocArgs { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
+        let block = open.alloc(tx, &want, ExtentOwner::InodeTree, Payer::Reservation)?;
         block.map(|(block, _)| block).ok_or(none)
     }
 
@@ -137,13 +138,18 @@ impl Groups {
         block: AgBlock,
         reserved: bool,
     ) -> Result<(), Error> {
-        self.group_of(agi)?.free_tree_block_later(tx, block, Owner::InodeTree, reserved);
+        self.group_of(agi)?.free_tree_block_later(tx, block, ExtentOwner::InodeTree, reserved);
         Ok(())
     }
 
     /// Gives a run of blocks that held inodes back, after this transaction.
-    pub(super) fn free_run(&self, tx: &mut Transaction, agi: Agi, run: Run) -> Result<(), Error> {
-        self.free_extent_later(tx, self.geometry().fs_block(agi.ag, run.block), run.blocks, Owner::Inodes)
+    pub(super) fn free_run(&self, tx: &mut Transaction, agi: Agi, run: InodeBlocks) -> Result<(), Error> {
+        self.free_extent_later(
+            tx,
+            self.geometry().fs_block(agi.ag, run.block),
+            run.blocks,
+            ExtentOwner::Inodes,
+        )
     }
 
     /// The in-core state of an AG whose AGI is at hand.

@@ -17,13 +17,13 @@ use format::geometry::Geometry;
 use format::superblock::RawSuperblock;
 use journal::engine::Buffer;
 
-use super::choose::Rotor;
-use super::current::Current;
-use super::fresh::number_field;
-use super::search::GaveUp;
-use super::shape::{InodeShape, most_inodes};
-use crate::btree::Spot;
-use crate::reservation::Bounds;
+use super::cached_chunk::CachedChunk;
+use super::geometry::{InodeGeometry, most_inodes};
+use super::init::number_field;
+use super::search::SearchResume;
+use super::select_ag::AgRotor;
+use crate::btree::RecordHint;
+use crate::log_costs::MaxBtreeSizes;
 
 /// How inodes are allocated and freed.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub struct InodeOptions {
     pub percent: u8,
     /// The stripe unit in blocks; 0 without one.
     pub stripe_unit: u32,
-    /// Chunks stay when their last inode is freed: the option `ikeep`.
+    /// InodeBtreeCursor stay when their last inode is freed: the option `ikeep`.
     pub keep_chunks: bool,
     /// How many CPUs are told apart.
     pub cpus: usize,
@@ -62,21 +62,21 @@ impl Default for InodeOptions {
 /// One AG's inodes. Lies on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct AgInodes {
+pub struct AgInodeState {
     count: AtomicU32,
     free: AtomicU32,
     /// Where the last search without a free inode tree gave up. Taken by who holds the AGI.
-    memory: Brief<Option<GaveUp>>,
+    memory: Brief<Option<SearchResume>>,
     /// The chunk that gave the last inode.
-    current: Brief<Option<Current>>,
+    current: Brief<Option<CachedChunk>>,
     /// Where the last chunk that was searched for stands in the inode tree: the next mostly stands in the same leaf.
     /// Taken by who holds the AGI.
-    leaf: Brief<Spot>,
+    leaf: Brief<RecordHint>,
     /// The AGI's buffer, as it was last found.
     header: Brief<Weak<Buffer>>,
 }
 
-impl Default for AgInodes {
+impl Default for AgInodeState {
     /// As before the AGI was read.
     fn default() -> Self {
         Self {
@@ -84,13 +84,13 @@ impl Default for AgInodes {
             free: AtomicU32::new(0),
             memory: Brief::new(Rank::Leaf, None),
             current: Brief::new(Rank::Leaf, None),
-            leaf: Brief::new(Rank::Leaf, Spot::default()),
+            leaf: Brief::new(Rank::Leaf, RecordHint::default()),
             header: Brief::new(Rank::Leaf, Weak::new()),
         }
     }
 }
 
-impl AgInodes {
+impl AgInodeState {
     /// Inodes that exist, free or in use.
     pub fn count(&self) -> u32 {
         self.count.load(Relaxed)
@@ -107,16 +107,16 @@ impl AgInodes {
         self.free.store(free, Relaxed);
     }
 
-    pub(super) fn memory(&self) -> Option<GaveUp> {
+    pub(super) fn memory(&self) -> Option<SearchResume> {
         *self.memory.lock()
     }
 
-    pub(super) fn remember(&self, memory: Option<GaveUp>) {
+    pub(super) fn remember(&self, memory: Option<SearchResume>) {
         *self.memory.lock() = memory;
     }
 
     /// Takes the current chunk out: it is forgotten unless it is put back.
-    pub(super) fn take_current(&self) -> Option<Current> {
+    pub(super) fn take_current(&self) -> Option<CachedChunk> {
         self.current.lock().take()
     }
 
@@ -125,15 +125,15 @@ impl AgInodes {
         self.take_current();
     }
 
-    pub(super) fn put_current(&self, current: Current) {
+    pub(super) fn put_current(&self, current: CachedChunk) {
         *self.current.lock() = Some(current);
     }
 
-    pub(super) fn take_leaf(&self) -> Spot {
+    pub(super) fn take_leaf(&self) -> RecordHint {
         std::mem::take(&mut *self.leaf.lock())
     }
 
-    pub(super) fn put_leaf(&self, leaf: Spot) {
+    pub(super) fn put_leaf(&self, leaf: RecordHint) {
         *self.leaf.lock() = leaf;
     }
 
@@ -149,8 +149,8 @@ impl AgInodes {
 /// The inodes of a volume.
 #[derive(Debug)]
 pub struct VolumeInodes {
-    pub(super) shape: InodeShape,
-    pub(super) rotor: Rotor,
+    pub(super) shape: InodeGeometry,
+    pub(super) rotor: AgRotor,
     pub(super) random: Arc<Random>,
     pub(super) keep_chunks: bool,
     pub(super) numbers: ChecksummedField,
@@ -165,11 +165,11 @@ pub struct VolumeInodes {
     room: Counter,
     free: Counter,
     /// What an AG has of free blocks on average, as each CPU last found it.
-    averages: PerCpu<Average>,
+    averages: PerCpu<AverageFree>,
 }
 
 #[derive(Debug, Default)]
-struct Average {
+struct AverageFree {
     blocks: AtomicU32,
     /// How often it may still be used.
     uses: AtomicU32,
@@ -210,29 +210,29 @@ impl VolumeInodes {
     pub fn new<'a>(
         geometry: &Geometry,
         options: &InodeOptions,
-        ags: impl Iterator<Item = &'a AgInodes>,
+        ags: impl Iterator<Item = &'a AgInodeState>,
     ) -> Result<Self, Damage> {
         let (allocated, free) = ags.fold((0, 0), |(allocated, free), ag| {
             (allocated + u64::from(ag.count()), free + u64::from(ag.free()))
         });
         let most = most_inodes(geometry, options.percent).max(allocated);
         Ok(Self {
-            shape: InodeShape::derive(geometry)?.on_stripe(options.stripe_unit),
-            rotor: Rotor::new(options.cpus, geometry.ag_count()),
+            shape: InodeGeometry::derive(geometry)?.on_stripe(options.stripe_unit),
+            rotor: AgRotor::new(options.cpus, geometry.ag_count()),
             random: Arc::clone(&options.random),
             keep_chunks: options.keep_chunks,
             numbers: number_field(geometry),
-            tree_levels: Bounds::derive(geometry).inodes.levels,
+            tree_levels: MaxBtreeSizes::derive(geometry).inodes.levels,
             percent: options.percent,
             most: most.into(),
             room: Counter::new(most - allocated),
             free: Counter::new(free),
-            averages: PerCpu::new(options.cpus, |_| Average::default()),
+            averages: PerCpu::new(options.cpus, |_| AverageFree::default()),
         })
     }
 
     /// The shape of chunks and clusters.
-    pub fn shape(&self) -> &InodeShape {
+    pub fn shape(&self) -> &InodeGeometry {
         &self.shape
     }
 
@@ -303,8 +303,8 @@ mod tests {
     use super::*;
     use crate::inodes::testing;
 
-    fn ag(count: u32, free: u32) -> AgInodes {
-        let ag = AgInodes::default();
+    fn ag(count: u32, free: u32) -> AgInodeState {
+        let ag = AgInodeState::default();
         ag.set(count, free);
         ag
     }

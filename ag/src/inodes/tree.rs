@@ -11,24 +11,24 @@ use format::geometry::Geometry;
 use journal::engine::{Error, Transaction};
 
 use super::agi::Agi;
-use super::chunk::Chunk;
-use super::search::Walk;
-use super::space::Spare;
-use super::take::expect_equal;
+use super::alloc::expect_equal;
+use super::chunk::ChunkRecord;
+use super::search::ChunkCursor;
+use super::space::TreeBlockReserve;
 use crate::Groups;
-use crate::btree::{Cursor, Home, Kind, Root, Spot, Tree};
+use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType, RecordHint};
 
 /// What differs between the inode tree and the free inode tree: where the AGI keeps their roots and sizes.
-pub(super) trait InodeKind: Kind<Record = InodeChunk, Search = u32> + 'static {
+pub(super) trait InodeBtreeType: BtreeType<Record = InodeChunk, LookupKey = u32> + 'static {
     /// It keeps a reserve of blocks in the AG.
     const RESERVED: bool;
     /// Offsets in the AGI: root, levels, blocks.
     const FIELDS: [usize; 3];
-    /// Root, levels and blocks.
+    /// BtreeRoot, levels and blocks.
     fn fields(agi: &RawAgi) -> (u32, u32, u32);
 }
 
-impl InodeKind for InoBt {
+impl InodeBtreeType for InoBt {
     const RESERVED: bool = false;
     const FIELDS: [usize; 3] =
         [offset_of!(RawAgi, root), offset_of!(RawAgi, level), offset_of!(RawAgi, iblocks)];
@@ -37,7 +37,7 @@ impl InodeKind for InoBt {
     }
 }
 
-impl InodeKind for FinoBt {
+impl InodeBtreeType for FinoBt {
     const RESERVED: bool = true;
     const FIELDS: [usize; 3] =
         [offset_of!(RawAgi, free_root), offset_of!(RawAgi, free_level), offset_of!(RawAgi, fblocks)];
@@ -47,22 +47,22 @@ impl InodeKind for FinoBt {
 }
 
 /// One of the inode trees of an AG.
-pub(super) struct InodeTree<'a, K> {
+pub(super) struct InodeBtree<'a, K> {
     groups: &'a Groups,
     agi: Agi,
     /// Blocks for its growth, where it may have to grow.
-    spare: Option<&'a Spare>,
-    kind: PhantomData<K>,
+    spare: Option<&'a TreeBlockReserve>,
+    btree: PhantomData<K>,
 }
 
-impl<K> Clone for InodeTree<'_, K> {
+impl<K> Clone for InodeBtree<'_, K> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<K> Copy for InodeTree<'_, K> {}
+impl<K> Copy for InodeBtree<'_, K> {}
 
-impl<'a, K: InodeKind> InodeTree<'a, K> {
+impl<'a, K: InodeBtreeType> InodeBtree<'a, K> {
     fn fields(&self, tx: &Transaction) -> (u32, u32, u32) {
         // A buffer that was read as an AGI is long enough for one; no tree has a root in block 0 or no levels.
         self.agi.raw(tx).map_or((0, 0, 0), K::fields)
@@ -78,20 +78,20 @@ impl<'a, K: InodeKind> InodeTree<'a, K> {
     }
 }
 
-impl<K: InodeKind> Tree for InodeTree<'_, K> {
-    type Kind = K;
+impl<K: InodeBtreeType> BtreeOps for InodeBtree<'_, K> {
+    type Type = K;
 
     fn geometry(&self) -> &Geometry {
         self.groups.geometry()
     }
 
-    fn home(&self) -> Home {
-        Home::Ag(self.agi.ag)
+    fn owner(&self) -> BtreeOwner {
+        BtreeOwner::Ag(self.agi.ag)
     }
 
-    fn root(&self, tx: &Transaction) -> Root {
+    fn root(&self, tx: &Transaction) -> BtreeRoot {
         let (block, levels, _) = self.fields(tx);
-        Root::Block { block: block.into(), levels }
+        BtreeRoot::Block { block: block.into(), levels }
     }
 
     fn set_root(&mut self, tx: &mut Transaction, block: u64, levels: u32) {
@@ -114,39 +114,39 @@ impl<K: InodeKind> Tree for InodeTree<'_, K> {
 }
 
 /// A cursor in one of the inode trees, which speaks of chunks: decoded, and verified to lie where chunks may.
-pub(super) struct Chunks<'a, K: InodeKind> {
-    cursor: Cursor<InodeTree<'a, K>>,
+pub(super) struct InodeBtreeCursor<'a, K: InodeBtreeType> {
+    cursor: BtreeCursor<InodeBtree<'a, K>>,
     groups: &'a Groups,
     agi: Agi,
     sparse: bool,
 }
 
-impl<K: InodeKind> Clone for Chunks<'_, K> {
+impl<K: InodeBtreeType> Clone for InodeBtreeCursor<'_, K> {
     fn clone(&self) -> Self {
         Self { cursor: self.cursor.clone(), ..*self }
     }
 }
 
-impl<'a, K: InodeKind> Chunks<'a, K> {
+impl<'a, K: InodeBtreeType> InodeBtreeCursor<'a, K> {
     /// A cursor that will not insert.
     pub fn new(groups: &'a Groups, agi: Agi) -> Self {
         Self::open(groups, agi, None)
     }
 
     /// A cursor that may insert, with blocks for that.
-    pub fn growing(groups: &'a Groups, agi: Agi, spare: &'a Spare) -> Self {
+    pub fn growing(groups: &'a Groups, agi: Agi, spare: &'a TreeBlockReserve) -> Self {
         Self::open(groups, agi, Some(spare))
     }
 
-    fn open(groups: &'a Groups, agi: Agi, spare: Option<&'a Spare>) -> Self {
-        let cursor = Cursor::new(InodeTree { groups, agi, spare, kind: PhantomData });
+    fn open(groups: &'a Groups, agi: Agi, spare: Option<&'a TreeBlockReserve>) -> Self {
+        let cursor = BtreeCursor::new(InodeBtree { groups, agi, spare, btree: PhantomData });
         Self { cursor, groups, agi, sparse: groups.geometry().features.sparse_inodes() }
     }
 
-    fn decode(&self, record: Option<InodeChunk>) -> Result<Option<Chunk>, Error> {
+    fn decode(&self, record: Option<InodeChunk>) -> Result<Option<ChunkRecord>, Error> {
         let Some(record) = record else { return Ok(None) };
         let geometry = self.groups.geometry();
-        let chunk = Chunk::decode(&record, self.sparse).and_then(|chunk| {
+        let chunk = ChunkRecord::decode(&record, self.sparse).and_then(|chunk| {
             self.groups.inodes().shape().verify(geometry, self.agi.ag, &chunk).map(|()| chunk)
         });
         let start = AgIno(record.startino.get());
@@ -155,17 +155,17 @@ impl<'a, K: InodeKind> Chunks<'a, K> {
     }
 
     /// Replaces the record at the position.
-    pub fn update(&mut self, tx: &mut Transaction, chunk: &Chunk) -> Result<(), Error> {
+    pub fn update(&mut self, tx: &mut Transaction, chunk: &ChunkRecord) -> Result<(), Error> {
         self.cursor.update(tx, &chunk.encode(self.sparse))
     }
 
     /// Inserts a record where it belongs.
-    pub fn insert(&mut self, tx: &mut Transaction, chunk: &Chunk) -> Result<(), Error> {
+    pub fn insert(&mut self, tx: &mut Transaction, chunk: &ChunkRecord) -> Result<(), Error> {
         self.cursor.insert(tx, &chunk.encode(self.sparse))
     }
 
     /// Where the record at the position stands.
-    pub fn spot(&self, tx: &mut Transaction) -> Option<Spot> {
+    pub fn spot(&self, tx: &mut Transaction) -> Option<RecordHint> {
         self.cursor.spot(tx)
     }
 
@@ -177,17 +177,17 @@ impl<'a, K: InodeKind> Chunks<'a, K> {
 
 /// Replaces a chunk's record where it stands; or, if it does not stand there any more, where a search finds it, which
 /// then is the spot.
-pub(super) fn update_at<K: InodeKind>(
+pub(super) fn update_at<K: InodeBtreeType>(
     (groups, agi): (&Groups, Agi),
     tx: &mut Transaction,
-    spot: &mut Spot,
+    spot: &mut RecordHint,
     (from, to): (&InodeChunk, &InodeChunk),
 ) -> Result<(), Error> {
-    let tree = InodeTree::<K> { groups, agi, spare: None, kind: PhantomData };
+    let tree = InodeBtree::<K> { groups, agi, spare: None, btree: PhantomData };
     if spot.update(&tree, tx, (from, to)) {
         return Ok(());
     }
-    let mut walk = Chunks::<K>::new(groups, agi);
+    let mut walk = InodeBtreeCursor::<K>::new(groups, agi);
     let (found, expected) = (walk.eq(tx, AgIno(from.startino.get()))?, walk.decode(Some(*from))?);
     expect_equal(agi, found, expected.as_ref())?;
     walk.cursor.update(tx, to)?;
@@ -197,7 +197,7 @@ pub(super) fn update_at<K: InodeKind>(
     Ok(())
 }
 
-impl<K: InodeKind> Chunks<'_, K> {
+impl<K: InodeBtreeType> InodeBtreeCursor<'_, K> {
     /// Blocks that the tree takes, at most, where a chunk is inserted.
     pub fn blocks_for(&mut self, tx: &mut Transaction, start: AgIno) -> Result<u32, Error> {
         self.cursor.lookup_eq(tx, start.get())?;
@@ -205,7 +205,7 @@ impl<K: InodeKind> Chunks<'_, K> {
     }
 }
 
-impl<K: InodeKind> Walk for Chunks<'_, K> {
+impl<K: InodeBtreeType> ChunkCursor for InodeBtreeCursor<'_, K> {
     type Store = Transaction;
     type Error = Error;
 
@@ -213,22 +213,22 @@ impl<K: InodeKind> Walk for Chunks<'_, K> {
         self.agi.damage(damage)
     }
 
-    fn eq(&mut self, tx: &mut Transaction, start: AgIno) -> Result<Option<Chunk>, Error> {
+    fn eq(&mut self, tx: &mut Transaction, start: AgIno) -> Result<Option<ChunkRecord>, Error> {
         let record = self.cursor.lookup_eq(tx, start.get())?;
         self.decode(record)
     }
 
-    fn le(&mut self, tx: &mut Transaction, start: AgIno) -> Result<Option<Chunk>, Error> {
+    fn le(&mut self, tx: &mut Transaction, start: AgIno) -> Result<Option<ChunkRecord>, Error> {
         let record = self.cursor.lookup_le(tx, start.get())?;
         self.decode(record)
     }
 
-    fn next(&mut self, tx: &mut Transaction) -> Result<Option<Chunk>, Error> {
+    fn next(&mut self, tx: &mut Transaction) -> Result<Option<ChunkRecord>, Error> {
         let record = self.cursor.next(tx)?;
         self.decode(record)
     }
 
-    fn prev(&mut self, tx: &mut Transaction) -> Result<Option<Chunk>, Error> {
+    fn prev(&mut self, tx: &mut Transaction) -> Result<Option<ChunkRecord>, Error> {
         let record = self.cursor.prev(tx)?;
         self.decode(record)
     }
@@ -245,9 +245,9 @@ impl Groups {
         tx: &mut Transaction,
         ag: AgNumber,
         start: AgIno,
-    ) -> Result<Option<Chunk>, Error> {
+    ) -> Result<Option<ChunkRecord>, Error> {
         let agi = self.lock_agi(tx, ag)?;
-        let mut chunks = Chunks::<InoBt>::new(self, agi);
+        let mut chunks = InodeBtreeCursor::<InoBt>::new(self, agi);
         let record = chunks.cursor.lookup_ge(tx, start.get())?;
         chunks.decode(record)
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A record: blocks that have equally many owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct RefcountRecord {
     /// First block.
     pub start: u32,
     /// Blocks.
@@ -13,7 +13,7 @@ pub struct Counted {
     pub count: u32,
 }
 
-impl Counted {
+impl RefcountRecord {
     /// The block behind the last.
     pub fn end(&self) -> u32 {
         self.start.saturating_add(self.blocks)
@@ -22,18 +22,18 @@ impl Counted {
 
 /// By one, up or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RefcountAdjustment {
     /// Another owner.
-    Up,
+    Increase,
     /// One owner less.
-    Down,
+    Decrease,
 }
 
 /// The records as they will be, and what nobody owns any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct New {
+pub struct AdjustedRefcounts {
     /// In order.
-    pub records: Vec<Counted>,
+    pub records: Vec<RefcountRecord>,
     /// First block and blocks.
     pub freed: Vec<(u32, u32)>,
     /// What was shared and has one owner left: first block and blocks.
@@ -42,13 +42,18 @@ pub struct New {
 
 /// Counts `range` by one. `old` holds the records in it and those that touch it, in order; blocks without a record
 /// count `base`. `None` where that cannot be: staging that is counted twice, or taken away where there is none.
-pub fn change(old: &[Counted], range: Range<u32>, step: Step, base: u32) -> Option<New> {
-    let mut new = New::default();
+pub fn change(
+    old: &[RefcountRecord],
+    range: Range<u32>,
+    step: RefcountAdjustment,
+    base: u32,
+) -> Option<AdjustedRefcounts> {
+    let mut new = AdjustedRefcounts::default();
     let mut at = range.start;
     for record in old {
         // Before the range.
         let before = record.end().min(range.start).saturating_sub(record.start);
-        push(&mut new.records, Counted { blocks: before, ..*record });
+        push(&mut new.records, RefcountRecord { blocks: before, ..*record });
         // A gap in the range, then what of the record is in it.
         let inside = record.start.clamp(range.start, range.end)..record.end().clamp(range.start, range.end);
         count(&mut new, at..inside.start.max(at), base, step, base)?;
@@ -56,7 +61,10 @@ pub fn change(old: &[Counted], range: Range<u32>, step: Step, base: u32) -> Opti
         at = at.max(inside.end);
         // Behind the range.
         let start = record.start.max(range.end);
-        push(&mut new.records, Counted { start, blocks: record.end().saturating_sub(start), ..*record });
+        push(
+            &mut new.records,
+            RefcountRecord { start, blocks: record.end().saturating_sub(start), ..*record },
+        );
         if record.end() > range.end {
             at = range.end;
         }
@@ -66,32 +74,38 @@ pub fn change(old: &[Counted], range: Range<u32>, step: Step, base: u32) -> Opti
 }
 
 /// Counts blocks that have `count` owners.
-fn count(new: &mut New, blocks: Range<u32>, count: u32, step: Step, base: u32) -> Option<()> {
+fn count(
+    new: &mut AdjustedRefcounts,
+    blocks: Range<u32>,
+    count: u32,
+    step: RefcountAdjustment,
+    base: u32,
+) -> Option<()> {
     if blocks.is_empty() {
         return Some(());
     }
     let now = match step {
         // What is shared so often is shared for ever.
-        Step::Up | Step::Down if count == u32::MAX => count,
-        Step::Up => count + 1,
-        Step::Down => count.checked_sub(1)?,
+        RefcountAdjustment::Increase | RefcountAdjustment::Decrease if count == u32::MAX => count,
+        RefcountAdjustment::Increase => count + 1,
+        RefcountAdjustment::Decrease => count.checked_sub(1)?,
     };
     if base == 0 && now > 1 {
         return None;
     }
     let length = blocks.end - blocks.start;
     if now > base {
-        push(&mut new.records, Counted { start: blocks.start, blocks: length, count: now });
+        push(&mut new.records, RefcountRecord { start: blocks.start, blocks: length, count: now });
     } else if now == 0 && base > 0 {
         new.freed.push((blocks.start, length));
-    } else if base > 0 && step == Step::Down {
+    } else if base > 0 && step == RefcountAdjustment::Decrease {
         new.alone.push((blocks.start, length));
     }
     Some(())
 }
 
 /// Appends a record, joined with the one before if they touch and count the same.
-fn push(records: &mut Vec<Counted>, record: Counted) {
+fn push(records: &mut Vec<RefcountRecord>, record: RefcountRecord) {
     if record.blocks == 0 {
         return;
     }

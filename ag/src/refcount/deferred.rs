@@ -9,14 +9,14 @@ use format::log::item::ItemType;
 use format::{Damage, Place};
 use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
-use super::Domain;
-use super::counts::Step;
+use super::RefcountDomain;
+use super::counts::RefcountAdjustment;
 use crate::group::{Group, Groups};
-use crate::owner::Owner;
+use crate::owner::ExtentOwner;
 
 /// What is done to the counts of an extent. The numbers are those of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RefcountIntentType {
     /// Another file shares it.
     Increase = 1,
     /// A file gives it up. Where that was the last, the extent is freed.
@@ -27,30 +27,30 @@ pub enum Change {
     FreeCow = 4,
 }
 
-impl Change {
+impl RefcountIntentType {
     fn of(number: u32) -> Option<Self> {
         [Self::Increase, Self::Decrease, Self::AllocCow, Self::FreeCow]
             .into_iter()
             .find(|change| *change as u32 == number)
     }
 
-    fn parts(self) -> (Domain, Step) {
+    fn parts(self) -> (RefcountDomain, RefcountAdjustment) {
         match self {
-            Self::Increase => (Domain::Shared, Step::Up),
-            Self::Decrease => (Domain::Shared, Step::Down),
-            Self::AllocCow => (Domain::Staging, Step::Up),
-            Self::FreeCow => (Domain::Staging, Step::Down),
+            Self::Increase => (RefcountDomain::Shared, RefcountAdjustment::Increase),
+            Self::Decrease => (RefcountDomain::Shared, RefcountAdjustment::Decrease),
+            Self::AllocCow => (RefcountDomain::Staging, RefcountAdjustment::Increase),
+            Self::FreeCow => (RefcountDomain::Staging, RefcountAdjustment::Decrease),
         }
     }
 }
 
 /// A change of the counts of one extent.
 #[derive(Debug)]
-struct Operation {
+struct RefcountUpdate {
     group: Arc<Group>,
     at: AgBlock,
     count: u32,
-    change: Change,
+    change: RefcountIntentType,
     waits: bool,
 }
 
@@ -62,13 +62,13 @@ impl Groups {
     pub fn refcount_later(
         &self,
         tx: &mut Transaction,
-        change: Change,
+        change: RefcountIntentType,
         start: FsBlock,
         count: u32,
     ) -> Result<(), Error> {
         let (group, at) = self.of_block(start, count)?;
         let group = Arc::clone(group);
-        tx.defer(Box::new(Operation { group, at, count, change, waits: false }));
+        tx.defer(Box::new(RefcountUpdate { group, at, count, change, waits: false }));
         Ok(())
     }
 
@@ -84,9 +84,9 @@ impl Groups {
         count: u32,
     ) -> Result<(), Error> {
         if self.geometry().features.reflink() {
-            self.refcount_later(tx, Change::Decrease, start, count)
+            self.refcount_later(tx, RefcountIntentType::Decrease, start, count)
         } else {
-            self.free_extent_later(tx, start, count, Owner::Mapped)
+            self.free_extent_later(tx, start, count, ExtentOwner::Mapped)
         }
     }
 
@@ -96,17 +96,17 @@ impl Groups {
     /// Damage: the extent cannot be one, or nobody knows such an operation.
     pub fn recovered_refcount(&self, target: &CountTarget) -> Result<Box<dyn DeferredOperation>, Error> {
         let (group, at) = self.of_block(target.start, target.blocks)?;
-        let Some(change) = Change::of(target.operation()) else {
+        let Some(change) = RefcountIntentType::of(target.operation()) else {
             let damage =
                 Damage::new("reference count to change", "flags", "an operation", target.operation());
             return Err(Error::damaged(Place::block(group.ag, at), damage));
         };
         let group = Arc::clone(group);
-        Ok(Box::new(Operation { group, at, count: target.blocks, change, waits: false }))
+        Ok(Box::new(RefcountUpdate { group, at, count: target.blocks, change, waits: false }))
     }
 }
 
-impl DeferredOperation for Operation {
+impl DeferredOperation for RefcountUpdate {
     fn intent(&self) -> ItemType {
         ItemType::Cui
     }

@@ -27,9 +27,9 @@ use format::btree::{Btree, REFCOUNT_COW, RefcountBt, RefcountExtent};
 use format::ondisk::U32;
 use journal::engine::{Error, Transaction};
 
-use self::counts::{Counted, Step};
-use crate::btree::Cursor;
-use crate::group::OpenAg;
+use self::counts::{RefcountAdjustment, RefcountRecord};
+use crate::btree::BtreeCursor;
+use crate::group::LockedAg;
 use crate::space::trees::AgfTree;
 
 /// How many records one transaction changes at most.
@@ -37,14 +37,14 @@ const RECORDS_MAX: usize = 8;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Domain {
+pub enum RefcountDomain {
     /// Owners of blocks.
     Shared,
     /// Copy-on-write staging.
     Staging,
 }
 
-impl Domain {
+impl RefcountDomain {
     /// What is set in the block numbers of its records.
     fn bit(self) -> u32 {
         if self == Self::Staging { REFCOUNT_COW } else { 0 }
@@ -58,14 +58,14 @@ impl Domain {
 
 /// How far a change came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct RefcountProgress {
     /// Blocks from the start of the range that are done.
     pub blocks: u32,
     /// Extents that nobody owns any more: first block and blocks.
     pub freed: Vec<(u32, u32)>,
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Counts the blocks of a range up or down by one; as far as one transaction may go.
     ///
     /// # Errors
@@ -73,10 +73,10 @@ impl OpenAg<'_> {
     pub fn count_owners(
         &self,
         tx: &mut Transaction,
-        domain: Domain,
-        step: Step,
+        domain: RefcountDomain,
+        step: RefcountAdjustment,
         (at, count): (AgBlock, u32),
-    ) -> Result<Changed, Error> {
+    ) -> Result<RefcountProgress, Error> {
         let mut cursor = self.cursor::<RefcountBt>();
         let (start, end) = (at.get(), at.get() + count);
         let (old, end) = self.records_near(tx, &mut cursor, domain, start, end)?;
@@ -90,18 +90,18 @@ impl OpenAg<'_> {
         for (start, count) in &new.alone {
             self.group.busy(tx, AgBlock(*start), *count);
         }
-        Ok(Changed { blocks: end - start, freed: new.freed })
+        Ok(RefcountProgress { blocks: end - start, freed: new.freed })
     }
 
     /// The records that lie in a range or touch it, and how much of the range they allow to change at once.
     fn records_near(
         &self,
         tx: &mut Transaction,
-        cursor: &mut Cursor<AgfTree<'_, RefcountBt>>,
-        domain: Domain,
+        cursor: &mut BtreeCursor<AgfTree<'_, RefcountBt>>,
+        domain: RefcountDomain,
         start: u32,
         end: u32,
-    ) -> Result<(Vec<Counted>, u32), Error> {
+    ) -> Result<(Vec<RefcountRecord>, u32), Error> {
         let bit = domain.bit();
         let mut found = Vec::with_capacity(RECORDS_MAX);
         // The record before the range may touch it.
@@ -137,11 +137,11 @@ impl OpenAg<'_> {
     pub(super) fn counted(
         &self,
         record: &RefcountExtent,
-        domain: Domain,
-        before: Option<&Counted>,
-    ) -> Result<Counted, Error> {
+        domain: RefcountDomain,
+        before: Option<&RefcountRecord>,
+    ) -> Result<RefcountRecord, Error> {
         let start = record.startblock.get() & !REFCOUNT_COW;
-        let counted = Counted { start, blocks: record.blockcount.get(), count: record.refcount.get() };
+        let counted = RefcountRecord { start, blocks: record.blockcount.get(), count: record.refcount.get() };
         let possible = counted.blocks > 0
             && self.group.holds(AgBlock(start), counted.blocks)
             && counted.count > domain.base()
@@ -157,12 +157,12 @@ impl OpenAg<'_> {
     fn replace_counts(
         &self,
         tx: &mut Transaction,
-        cursor: &mut Cursor<AgfTree<'_, RefcountBt>>,
-        domain: Domain,
-        old: &[Counted],
-        new: &[Counted],
+        cursor: &mut BtreeCursor<AgfTree<'_, RefcountBt>>,
+        domain: RefcountDomain,
+        old: &[RefcountRecord],
+        new: &[RefcountRecord],
     ) -> Result<(), Error> {
-        let starts = |list: &[Counted], start| list.iter().any(|counted| counted.start == start);
+        let starts = |list: &[RefcountRecord], start| list.iter().any(|counted| counted.start == start);
         for gone in old.iter().filter(|gone| !starts(new, gone.start)) {
             cursor.lookup_eq(tx, gone.start | domain.bit())?;
             cursor.delete(tx)?;

@@ -4,13 +4,13 @@ use base::{AgBlock, FsBlock};
 use format::btree::{REFCOUNT_COW, RefcountBt};
 use journal::engine::{Error, Transaction};
 
-use super::Domain;
-use super::counts::Counted;
-use crate::group::{Groups, OpenAg};
+use super::RefcountDomain;
+use super::counts::RefcountRecord;
+use crate::group::{Groups, LockedAg};
 
 /// A part of an extent of which all blocks are shared, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SharedPart {
     /// Blocks of the extent before it.
     pub skip: u32,
     /// Blocks.
@@ -29,10 +29,15 @@ impl Groups {
     ///
     /// # Locking
     /// The AGF of the extent's group.
-    pub fn shared_parts(&self, tx: &mut Transaction, start: FsBlock, count: u32) -> Result<Vec<Part>, Error> {
+    pub fn shared_parts(
+        &self,
+        tx: &mut Transaction,
+        start: FsBlock,
+        count: u32,
+    ) -> Result<Vec<SharedPart>, Error> {
         let (group, at) = self.of_block(start, count)?;
         if !self.geometry().features.reflink() {
-            return Ok(vec![Part { skip: 0, count, shared: false }]);
+            return Ok(vec![SharedPart { skip: 0, count, shared: false }]);
         }
         let open = group.lock(tx)?;
         let parts = open.shared_parts(tx, at, count);
@@ -41,14 +46,14 @@ impl Groups {
     }
 }
 
-impl OpenAg<'_> {
-    fn shared_parts(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<Vec<Part>, Error> {
+impl LockedAg<'_> {
+    fn shared_parts(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<Vec<SharedPart>, Error> {
         let (first, end) = (at.get(), at.get() + count);
         let mut parts = Vec::new();
         let mut done = first;
         let mut put = |done: &mut u32, to: u32, shared: bool| {
             if to > *done {
-                parts.push(Part { skip: *done - first, count: to - *done, shared });
+                parts.push(SharedPart { skip: *done - first, count: to - *done, shared });
                 *done = to;
             }
         };
@@ -57,10 +62,10 @@ impl OpenAg<'_> {
             Some(record) => Some(record),
             None => cursor.next(tx)?,
         };
-        let mut before: Option<Counted> = None;
+        let mut before: Option<RefcountRecord> = None;
         while let Some(record) = next.filter(|record| record.startblock.get() & REFCOUNT_COW == 0) {
             // Each record lies behind the one before, so this ends.
-            let counted = self.counted(&record, Domain::Shared, before.as_ref())?;
+            let counted = self.counted(&record, RefcountDomain::Shared, before.as_ref())?;
             if counted.start >= end {
                 break;
             }
@@ -74,9 +79,9 @@ impl OpenAg<'_> {
     }
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Blocks that have one owner are busy as long as it is not stable that they have no other.
-    fn lately_shared(&self, first: u32, parts: Vec<Part>) -> Vec<Part> {
+    fn lately_shared(&self, first: u32, parts: Vec<SharedPart>) -> Vec<SharedPart> {
         let mut all = Vec::with_capacity(parts.len());
         for part in parts {
             if part.shared {
@@ -87,7 +92,7 @@ impl OpenAg<'_> {
             let mut done = part.skip;
             let mut put = |to: u32, shared: bool| {
                 if to > done {
-                    all.push(Part { skip: done, count: to - done, shared });
+                    all.push(SharedPart { skip: done, count: to - done, shared });
                     done = to;
                 }
             };
@@ -102,8 +107,8 @@ impl OpenAg<'_> {
 }
 
 /// Neighbours that are both shared, by different numbers of files, are one part.
-fn join(parts: Vec<Part>) -> Vec<Part> {
-    let mut joined: Vec<Part> = Vec::with_capacity(parts.len());
+fn join(parts: Vec<SharedPart>) -> Vec<SharedPart> {
+    let mut joined: Vec<SharedPart> = Vec::with_capacity(parts.len());
     for part in parts {
         match joined.last_mut().filter(|last| last.shared == part.shared) {
             Some(last) => last.count += part.count,

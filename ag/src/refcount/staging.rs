@@ -9,11 +9,11 @@ use base::{AgBlock, FsBlock};
 use format::btree::{REFCOUNT_COW, RefcountBt};
 use journal::engine::{Error, Transaction};
 
-use super::Domain;
-use super::counts::Counted;
-use super::deferred::Change;
+use super::RefcountDomain;
+use super::counts::RefcountRecord;
+use super::deferred::RefcountIntentType;
 use crate::group::{Group, Groups};
-use crate::owner::Owner;
+use crate::owner::ExtentOwner;
 
 impl Groups {
     /// Frees all staging, each run by a transaction of its own, which `begin` begins; how many blocks. Nobody uses the
@@ -42,17 +42,21 @@ impl Groups {
     }
 
     fn free_staging_run(&self, tx: &mut Transaction, start: FsBlock, count: u32) -> Result<(), Error> {
-        self.refcount_later(tx, Change::FreeCow, start, count)?;
-        self.free_extent_later(tx, start, count, Owner::Cow)
+        self.refcount_later(tx, RefcountIntentType::FreeCow, start, count)?;
+        self.free_extent_later(tx, start, count, ExtentOwner::Cow)
     }
 }
 
 impl Group {
     /// The first run of staging at or behind a block. The group is unlocked again.
-    fn staging_from(self: &Arc<Self>, tx: &mut Transaction, from: u32) -> Result<Option<Counted>, Error> {
+    fn staging_from(
+        self: &Arc<Self>,
+        tx: &mut Transaction,
+        from: u32,
+    ) -> Result<Option<RefcountRecord>, Error> {
         let open = self.lock(tx)?;
         let record = open.cursor::<RefcountBt>().lookup_ge(tx, from | REFCOUNT_COW)?;
-        let run = record.map(|record| open.counted(&record, Domain::Staging, None)).transpose()?;
+        let run = record.map(|record| open.counted(&record, RefcountDomain::Staging, None)).transpose()?;
         tx.release_clean();
         // Whatever the tree says, the search goes on.
         Ok(run.filter(|run| run.start >= from))

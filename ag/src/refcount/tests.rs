@@ -7,18 +7,18 @@ use format::btree::{REFCOUNT_COW, RefcountBt};
 use journal::engine::Error;
 use proptest::prelude::*;
 
-use super::counts::{Counted, Step, change};
-use super::deferred::Change;
+use super::counts::{RefcountAdjustment, RefcountRecord, change};
+use super::deferred::RefcountIntentType;
 use crate::testing::{Numbers, Volume};
-use crate::{AllocRequest, Near, Owner};
+use crate::{AllocRequest, AllocTarget, ExtentOwner};
 
 /// The records of a number for each block.
-fn records(counts: &[u32], base: u32) -> Vec<Counted> {
-    let mut records: Vec<Counted> = Vec::new();
+fn records(counts: &[u32], base: u32) -> Vec<RefcountRecord> {
+    let mut records: Vec<RefcountRecord> = Vec::new();
     for (block, count) in (0..).zip(counts).filter(|(_, count)| **count > base) {
         match records.last_mut().filter(|last| last.end() == block && last.count == *count) {
             Some(last) => last.blocks += 1,
-            None => records.push(Counted { start: block, blocks: 1, count: *count }),
+            None => records.push(RefcountRecord { start: block, blocks: 1, count: *count }),
         }
     }
     records
@@ -35,10 +35,10 @@ proptest! {
         up in any::<bool>(),
     ) {
         let end = (start + length).min(40);
-        let step = if up { Step::Up } else { Step::Down };
-        let near: Vec<Counted> =
+        let step = if up { RefcountAdjustment::Increase } else { RefcountAdjustment::Decrease };
+        let target: Vec<RefcountRecord> =
             records(&counts, 1).into_iter().filter(|r| r.end() >= start && r.start <= end).collect();
-        let new = change(&near, start..end, step, 1).unwrap();
+        let new = change(&target, start..end, step, 1).unwrap();
         let mut expected = counts.clone();
         for count in &mut expected[start as usize..end as usize] {
             *count = if up { *count + 1 } else { *count - 1 };
@@ -52,8 +52,8 @@ proptest! {
         let lost = (start as usize..end as usize).filter(|block| (counts[*block], expected[*block]) == (2, 1));
         prop_assert_eq!(alone as usize, lost.count());
         // What was not near is as it was.
-        let far = records(&counts, 1).into_iter().filter(|r| !near.contains(r));
-        let mut all: Vec<Counted> = far.chain(new.records).collect();
+        let far = records(&counts, 1).into_iter().filter(|r| !target.contains(r));
+        let mut all: Vec<RefcountRecord> = far.chain(new.records).collect();
         all.sort_unstable_by_key(|record| record.start);
         prop_assert_eq!(all, records(&expected, 1));
     }
@@ -67,17 +67,17 @@ proptest! {
     ) {
         let end = (start + length).min(30);
         let range = start as usize..end as usize;
-        let near: Vec<Counted> =
+        let target: Vec<RefcountRecord> =
             records(&staging, 0).into_iter().filter(|r| r.end() >= start && r.start <= end).collect();
-        let step = if up { Step::Up } else { Step::Down };
-        let new = change(&near, start..end, step, 0);
+        let step = if up { RefcountAdjustment::Increase } else { RefcountAdjustment::Decrease };
+        let new = change(&target, start..end, step, 0);
         let possible = staging[range.clone()].iter().all(|count| *count == u32::from(!up));
         prop_assert_eq!(new.is_some(), possible);
         if let Some(new) = new {
             let mut expected = staging.clone();
             expected[range].fill(u32::from(up));
-            let far = records(&staging, 0).into_iter().filter(|r| !near.contains(r));
-            let mut all: Vec<Counted> = far.chain(new.records).collect();
+            let far = records(&staging, 0).into_iter().filter(|r| !target.contains(r));
+            let mut all: Vec<RefcountRecord> = far.chain(new.records).collect();
             all.sort_unstable_by_key(|record| record.start);
             prop_assert_eq!(all, records(&expected, 0));
             prop_assert!(new.freed.is_empty());
@@ -110,11 +110,11 @@ fn owners_come_and_go_and_the_last_one_frees() {
     const BLOCKS: u32 = 6000;
     let mut reservation = volume.groups.reserve_blocks(BLOCKS).unwrap();
     let request = AllocRequest {
-        near: Near::OnlyAg(AgNumber(0)),
+        target: AllocTarget::OnlyAg(AgNumber(0)),
         min: BLOCKS,
         max: BLOCKS,
         align: 1,
-        owner: Owner::Mapped,
+        owner: ExtentOwner::Mapped,
         data: true,
     };
     let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
@@ -126,7 +126,7 @@ fn owners_come_and_go_and_the_last_one_frees() {
         let count = 1 + numbers.below(40);
         let range = first as u32 + start..first as u32 + start + count;
         let up = turn < 900 || owners.range(range.clone()).any(|(_, count)| *count < 2);
-        let change = if up { Change::Increase } else { Change::Decrease };
+        let change = if up { RefcountIntentType::Increase } else { RefcountIntentType::Decrease };
         volume
             .run(|tx| volume.groups.refcount_later(tx, change, FsBlock(first + u64::from(start)), count))
             .unwrap();
@@ -137,7 +137,9 @@ fn owners_come_and_go_and_the_last_one_frees() {
         }
     }
     while owners.values().all(|count| *count > 0) {
-        volume.run(|tx| volume.groups.refcount_later(tx, Change::Decrease, FsBlock(first), BLOCKS)).unwrap();
+        volume
+            .run(|tx| volume.groups.refcount_later(tx, RefcountIntentType::Decrease, FsBlock(first), BLOCKS))
+            .unwrap();
         owners.values_mut().for_each(|count| *count -= 1);
     }
     // Now some are free: give up the others one by one.
@@ -164,21 +166,21 @@ fn staging_has_records_of_its_own() {
     let change = |change, start, count| {
         volume.run(|tx| volume.groups.refcount_later(tx, change, FsBlock(start), count)).unwrap();
     };
-    change(Change::Increase, 5000, 10);
-    change(Change::AllocCow, 5000, 10);
-    change(Change::AllocCow, 5010, 5);
+    change(RefcountIntentType::Increase, 5000, 10);
+    change(RefcountIntentType::AllocCow, 5000, 10);
+    change(RefcountIntentType::AllocCow, 5010, 5);
     let found = tree(&volume);
     assert_eq!(found.len(), 25);
     assert!((5000..5015).all(|block| found[&(block | REFCOUNT_COW)] == 1));
-    change(Change::FreeCow, 5003, 9);
-    change(Change::Decrease, 5000, 10);
+    change(RefcountIntentType::FreeCow, 5003, 9);
+    change(RefcountIntentType::Decrease, 5000, 10);
     let left: Vec<u32> = tree(&volume).into_keys().map(|block| block & !REFCOUNT_COW).collect();
     assert_eq!(left, [5000, 5001, 5002, 5012, 5013, 5014]);
-    change(Change::FreeCow, 5000, 3);
-    change(Change::FreeCow, 5012, 3);
+    change(RefcountIntentType::FreeCow, 5000, 3);
+    change(RefcountIntentType::FreeCow, 5012, 3);
     assert!(tree(&volume).is_empty());
     let mut tx = volume.begin();
-    volume.groups.refcount_later(&mut tx, Change::FreeCow, FsBlock(5012), 3).unwrap();
+    volume.groups.refcount_later(&mut tx, RefcountIntentType::FreeCow, FsBlock(5012), 3).unwrap();
     assert!(matches!(tx.commit(&mut []), Err(Error::Damaged { .. })), "staging that is not there");
 }
 
@@ -189,21 +191,25 @@ fn what_a_crash_left_of_staging_is_freed() {
     let mut reservation = volume.groups.reserve_blocks(600).unwrap();
     for n in 0..150 {
         let request = AllocRequest {
-            near: Near::OnlyAg(AgNumber(n % 2)),
+            target: AllocTarget::OnlyAg(AgNumber(n % 2)),
             min: 1 + n % 3,
             max: 1 + n % 3,
             align: 1,
-            owner: Owner::Cow,
+            owner: ExtentOwner::Cow,
             data: true,
         };
         let (start, count) =
             volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
         reservation.rolled();
         // Every third run was remapped to a file, which gave it up.
-        volume.run(|tx| volume.groups.refcount_later(tx, Change::AllocCow, start, count)).unwrap();
+        volume
+            .run(|tx| volume.groups.refcount_later(tx, RefcountIntentType::AllocCow, start, count))
+            .unwrap();
         if n % 3 == 0 {
-            volume.run(|tx| volume.groups.refcount_later(tx, Change::FreeCow, start, count)).unwrap();
-            volume.run(|tx| volume.groups.free_extent_later(tx, start, count, Owner::Cow)).unwrap();
+            volume
+                .run(|tx| volume.groups.refcount_later(tx, RefcountIntentType::FreeCow, start, count))
+                .unwrap();
+            volume.run(|tx| volume.groups.free_extent_later(tx, start, count, ExtentOwner::Cow)).unwrap();
         }
     }
     assert!(!tree(&volume).is_empty());

@@ -10,12 +10,12 @@ use format::log::item::ItemType;
 use format::{Damage, Place};
 use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
-use super::Mapping;
+use super::ReverseMapping;
 use crate::group::{Group, Groups};
 
 /// What is done to a mapping. The numbers are those of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RmapIntentType {
     /// Added; other owners may share its blocks.
     Map,
     /// Removed.
@@ -48,7 +48,7 @@ const UNWRITTEN: u32 = 1 << 29;
 
 /// A change of one mapping.
 #[derive(Debug)]
-struct Operation {
+struct RmapUpdate {
     group: Arc<Group>,
     at: AgBlock,
     /// As the log has it.
@@ -61,16 +61,21 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent cannot be one.
-    pub fn rmap_later(&self, tx: &mut Transaction, change: Change, extent: &FileExtent) -> Result<(), Error> {
+    pub fn rmap_later(
+        &self,
+        tx: &mut Transaction,
+        change: RmapIntentType,
+        extent: &FileExtent,
+    ) -> Result<(), Error> {
         if !self.geometry().features.rmapbt() {
             return Ok(());
         }
         // Where blocks can be shared, the log asks for the careful way.
         let shared = u32::from(self.geometry().features.reflink() && !extent.attr);
         let code = match change {
-            Change::Map => 1 + shared,
-            Change::Unmap => 3 + shared,
-            Change::Convert => 5 + shared,
+            RmapIntentType::Map => 1 + shared,
+            RmapIntentType::Unmap => 3 + shared,
+            RmapIntentType::Convert => 5 + shared,
         };
         let flag = |set: bool, bit: u32| if set { bit } else { 0 };
         let target = MapTarget {
@@ -82,7 +87,7 @@ impl Groups {
         };
         let (group, at) = self.of_block(extent.start, extent.count)?;
         let group = Arc::clone(group);
-        tx.defer(Box::new(Operation { group, at, target, waits: false }));
+        tx.defer(Box::new(RmapUpdate { group, at, target, waits: false }));
         Ok(())
     }
 
@@ -97,12 +102,12 @@ impl Groups {
                 Damage::new("reverse mapping to change", "flags", "an operation", target.operation());
             return Err(Error::damaged(Place::block(group.ag, at), damage));
         }
-        Ok(Box::new(Operation { group: Arc::clone(group), at, target: *target, waits: false }))
+        Ok(Box::new(RmapUpdate { group: Arc::clone(group), at, target: *target, waits: false }))
     }
 }
 
-impl Operation {
-    fn mapping(&self) -> Mapping {
+impl RmapUpdate {
+    fn mapping(&self) -> ReverseMapping {
         let flags = self.target.flags;
         let flag = |bit: u32, set: u64| if flags & bit != 0 { set } else { 0 };
         let offset = (self.target.offset.get() & rmap::OFFSET_MASK)
@@ -110,11 +115,11 @@ impl Operation {
             | flag(BMBT_BLOCK, rmap::BMBT_BLOCK)
             | flag(UNWRITTEN, rmap::UNWRITTEN);
         let (start, count) = (self.at.get(), self.target.blocks);
-        Mapping { start, count, owner: self.target.owner, offset }
+        ReverseMapping { start, count, owner: self.target.owner, offset }
     }
 }
 
-impl DeferredOperation for Operation {
+impl DeferredOperation for RmapUpdate {
     fn intent(&self) -> ItemType {
         ItemType::Rui
     }
@@ -146,7 +151,7 @@ impl DeferredOperation for Operation {
             1 | 2 | 7 => open.map(tx, mapping)?,
             3 | 4 | 8 => open.unmap(tx, mapping)?,
             _ => {
-                open.unmap(tx, Mapping { offset: mapping.offset ^ rmap::UNWRITTEN, ..mapping })?;
+                open.unmap(tx, ReverseMapping { offset: mapping.offset ^ rmap::UNWRITTEN, ..mapping })?;
                 open.map(tx, mapping)?;
             }
         }

@@ -22,14 +22,14 @@ use format::btree::{Btree, Rmap, RmapBt, rmap};
 use format::ondisk::{U32, U64};
 use journal::engine::{Error, Transaction};
 
-use crate::btree::{Cursor, Kind};
-use crate::group::OpenAg;
-use crate::owner::Owner;
+use crate::btree::{BtreeCursor, BtreeType};
+use crate::group::LockedAg;
+use crate::owner::ExtentOwner;
 use crate::space::trees::AgfTree;
 
 /// A mapping, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct ReverseMapping {
     /// First block.
     pub start: u32,
     /// Blocks.
@@ -40,7 +40,7 @@ pub struct Mapping {
     pub offset: u64,
 }
 
-impl Mapping {
+impl ReverseMapping {
     fn of(record: &Rmap) -> Self {
         Self {
             start: record.startblock.get(),
@@ -105,19 +105,19 @@ impl Mapping {
     }
 }
 
-type RmapCursor<'g> = Cursor<AgfTree<'g, RmapBt>>;
+type RmapCursor<'g> = BtreeCursor<AgfTree<'g, RmapBt>>;
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Writes down the owner of blocks that were just allocated, where that goes together.
     pub(crate) fn map_owner(
         &self,
         tx: &mut Transaction,
         at: AgBlock,
         count: u32,
-        owner: Owner,
+        owner: ExtentOwner,
     ) -> Result<(), Error> {
         match owner.mapping() {
-            Some((owner, offset)) => self.map(tx, Mapping { start: at.get(), count, owner, offset }),
+            Some((owner, offset)) => self.map(tx, ReverseMapping { start: at.get(), count, owner, offset }),
             None => Ok(()),
         }
     }
@@ -128,11 +128,11 @@ impl OpenAg<'_> {
         tx: &mut Transaction,
         at: AgBlock,
         count: u32,
-        owner: Owner,
+        owner: ExtentOwner,
     ) -> Result<(), Error> {
         match owner.mapping() {
-            Some((owner, offset)) => self.unmap(tx, Mapping { start: at.get(), count, owner, offset }),
-            None if owner == Owner::Unknown => self.unmap_unknown(tx, at.get(), count),
+            Some((owner, offset)) => self.unmap(tx, ReverseMapping { start: at.get(), count, owner, offset }),
+            None if owner == ExtentOwner::Unknown => self.unmap_unknown(tx, at.get(), count),
             None => Ok(()),
         }
     }
@@ -141,23 +141,24 @@ impl OpenAg<'_> {
     ///
     /// # Errors
     /// Damage: there is such a mapping already.
-    pub fn map(&self, tx: &mut Transaction, new: Mapping) -> Result<(), Error> {
+    pub fn map(&self, tx: &mut Transaction, new: ReverseMapping) -> Result<(), Error> {
         if !self.group.geometry.features.rmapbt() {
             return Ok(());
         }
         let mut cursor = self.cursor::<RmapBt>();
         let left = self.left_of(tx, &mut cursor, &new)?;
         let end = new.start.wrapping_add(new.count);
-        let key =
-            RmapBt::of_record(&Mapping { start: end, offset: new.offset_after(new.count), ..new }.record());
-        let right = cursor.lookup_eq(tx, key)?.map(|record| Mapping::of(&record));
+        let key = RmapBt::of_record(
+            &ReverseMapping { start: end, offset: new.offset_after(new.count), ..new }.record(),
+        );
+        let right = cursor.lookup_eq(tx, key)?.map(|record| ReverseMapping::of(&record));
         let mut whole = new;
         if let Some(right) = right.filter(|right| new.continues(right)) {
             cursor.delete(tx)?;
             whole.count += right.count;
         }
         if let Some(left) = left.filter(|left| left.continues(&whole)) {
-            whole = Mapping { count: left.count + whole.count, ..left };
+            whole = ReverseMapping { count: left.count + whole.count, ..left };
             self.find_mapping(tx, &mut cursor, &left)?;
             return cursor.update(tx, &whole.record());
         }
@@ -169,7 +170,7 @@ impl OpenAg<'_> {
     ///
     /// # Errors
     /// Damage: there is no such mapping.
-    pub fn unmap(&self, tx: &mut Transaction, gone: Mapping) -> Result<(), Error> {
+    pub fn unmap(&self, tx: &mut Transaction, gone: ReverseMapping) -> Result<(), Error> {
         if !self.group.geometry.features.rmapbt() {
             return Ok(());
         }
@@ -200,12 +201,13 @@ impl OpenAg<'_> {
         let end = start.saturating_add(count);
         let mut cursor = self.cursor::<RmapBt>();
         let last = cursor.lookup_le(tx, (end.saturating_sub(1), u64::MAX, u64::MAX))?;
-        let Some(found) = last.map(|record| Mapping::of(&record)).filter(|found| found.end() > start.into())
+        let Some(found) =
+            last.map(|record| ReverseMapping::of(&record)).filter(|found| found.end() > start.into())
         else {
             return Ok(());
         };
         let offset = found.offset_after(start.wrapping_sub(found.start));
-        let gone = Mapping { start, count, owner: found.owner, offset };
+        let gone = ReverseMapping { start, count, owner: found.owner, offset };
         if !found.covers(&gone) {
             return Err(self.no_mapping(&gone, "a part of it"));
         }
@@ -217,11 +219,11 @@ impl OpenAg<'_> {
         &self,
         tx: &mut Transaction,
         cursor: &mut RmapCursor<'_>,
-        new: &Mapping,
-    ) -> Result<Option<Mapping>, Error> {
+        new: &ReverseMapping,
+    ) -> Result<Option<ReverseMapping>, Error> {
         if !self.may_overlap(new) {
             let left = cursor.lookup_le(tx, RmapBt::of_record(&new.record()))?;
-            let left = left.map(|record| Mapping::of(&record));
+            let left = left.map(|record| ReverseMapping::of(&record));
             if let Some(left) = left.filter(|left| left.end() > new.start.into()) {
                 let found =
                     format_args!("{} blocks from {:#x} of {}", left.count, left.start, left.owner as i64);
@@ -232,7 +234,7 @@ impl OpenAg<'_> {
         let Some(before) = new.start.checked_sub(1) else { return Ok(None) };
         let mut found = None;
         cursor.overlapping(tx, before..=before, |record| {
-            let left = Mapping::of(record);
+            let left = ReverseMapping::of(record);
             found = found.or(left.continues(new).then_some(left));
             if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -244,16 +246,16 @@ impl OpenAg<'_> {
         &self,
         tx: &mut Transaction,
         cursor: &mut RmapCursor<'_>,
-        part: &Mapping,
-    ) -> Result<Option<Mapping>, Error> {
+        part: &ReverseMapping,
+    ) -> Result<Option<ReverseMapping>, Error> {
         let nearest = cursor.lookup_le(tx, RmapBt::of_record(&part.record()))?;
-        let nearest = nearest.map(|record| Mapping::of(&record)).filter(|whole| whole.covers(part));
+        let nearest = nearest.map(|record| ReverseMapping::of(&record)).filter(|whole| whole.covers(part));
         if nearest.is_some() || !self.may_overlap(part) {
             return Ok(nearest);
         }
         let mut found = None;
         cursor.overlapping(tx, part.start..=part.start, |record| {
-            let whole = Mapping::of(record);
+            let whole = ReverseMapping::of(record);
             found = found.or(whole.covers(part).then_some(whole));
             if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -261,7 +263,7 @@ impl OpenAg<'_> {
     }
 
     /// Blocks may have several owners only where extents can be shared, and only files' own.
-    fn may_overlap(&self, mapping: &Mapping) -> bool {
+    fn may_overlap(&self, mapping: &ReverseMapping) -> bool {
         self.group.geometry.features.reflink() && mapping.runs()
     }
 
@@ -269,7 +271,7 @@ impl OpenAg<'_> {
         &self,
         tx: &mut Transaction,
         cursor: &mut RmapCursor<'_>,
-        mapping: &Mapping,
+        mapping: &ReverseMapping,
     ) -> Result<(), Error> {
         match cursor.lookup_eq(tx, RmapBt::of_record(&mapping.record()))? {
             Some(_) => Ok(()),
@@ -278,8 +280,8 @@ impl OpenAg<'_> {
     }
 
     #[cold]
-    fn no_mapping(&self, wanted: &Mapping, found: impl std::fmt::Display) -> Error {
-        let Mapping { start, count, owner, offset } = *wanted;
+    fn no_mapping(&self, wanted: &ReverseMapping, found: impl std::fmt::Display) -> Error {
+        let ReverseMapping { start, count, owner, offset } = *wanted;
         let owner = owner as i64;
         let expected =
             format_args!("the mapping of {count} blocks from {start:#x} of {owner} at {offset:#x}");

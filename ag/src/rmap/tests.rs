@@ -6,10 +6,10 @@ use base::{AgNumber, FileBlock, FsBlock, Ino};
 use format::btree::{RmapBt, rmap};
 use journal::engine::Error;
 
-use super::Mapping;
-use super::deferred::{Change, FileExtent};
+use super::ReverseMapping;
+use super::deferred::{FileExtent, RmapIntentType};
 use crate::testing::{Numbers, Volume};
-use crate::{AllocRequest, Near, Owner};
+use crate::{AllocRequest, AllocTarget, ExtentOwner};
 
 /// A file's block: where it lies, whose it is, which one, flags.
 type Single = (u32, u64, u64);
@@ -19,10 +19,10 @@ fn tree(volume: &Volume) -> BTreeSet<Single> {
     let mut tx = volume.begin();
     let open = volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
     let mut cursor = open.cursor::<RmapBt>();
-    let (mut blocks, mut all) = (BTreeSet::new(), Vec::<Mapping>::new());
+    let (mut blocks, mut all) = (BTreeSet::new(), Vec::<ReverseMapping>::new());
     let mut next = cursor.first(&mut tx).unwrap();
     while let Some(record) = next {
-        let mapping = Mapping::of(&record);
+        let mapping = ReverseMapping::of(&record);
         assert!(!all.iter().any(|before| before.continues(&mapping)), "{mapping:?} continues another");
         all.push(mapping);
         if mapping.runs() {
@@ -50,8 +50,9 @@ fn run(options: &str, files: u32) {
     const BLOCKS: u32 = 400;
     let total = volume.total(&[]);
     let mut reservation = volume.groups.reserve_blocks(BLOCKS).unwrap();
-    let near = Near::OnlyAg(AgNumber(0));
-    let request = AllocRequest { near, min: BLOCKS, max: BLOCKS, align: 1, owner: Owner::Mapped, data: true };
+    let target = AllocTarget::OnlyAg(AgNumber(0));
+    let request =
+        AllocRequest { target, min: BLOCKS, max: BLOCKS, align: 1, owner: ExtentOwner::Mapped, data: true };
     let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
     let at = volume.geometry.split_fs_block(first).unwrap().1.get();
     let (mut model, mut numbers) = (BTreeSet::<Single>::new(), Numbers(5));
@@ -73,14 +74,14 @@ fn run(options: &str, files: u32) {
         let shared = volume.geometry.features.reflink();
         let taken = |block: u32| !shared && model.range((block, 0, 0)..(block + 1, 0, 0)).next().is_some();
         if new.is_subset(&model) {
-            volume.run(|tx| volume.groups.rmap_later(tx, Change::Unmap, &extent)).unwrap();
+            volume.run(|tx| volume.groups.rmap_later(tx, RmapIntentType::Unmap, &extent)).unwrap();
             model.retain(|single| !new.contains(single));
         } else if other.is_subset(&model) {
-            volume.run(|tx| volume.groups.rmap_later(tx, Change::Convert, &extent)).unwrap();
+            volume.run(|tx| volume.groups.rmap_later(tx, RmapIntentType::Convert, &extent)).unwrap();
             model.retain(|single| !other.contains(single));
             model.extend(new);
         } else if new.is_disjoint(&model) && other.is_disjoint(&model) && !new.iter().any(|s| taken(s.0)) {
-            volume.run(|tx| volume.groups.rmap_later(tx, Change::Map, &extent)).unwrap();
+            volume.run(|tx| volume.groups.rmap_later(tx, RmapIntentType::Map, &extent)).unwrap();
             model.extend(new);
         }
         if turn % 100 == 0 {
@@ -98,10 +99,10 @@ fn run(options: &str, files: u32) {
             count: 1,
             unwritten: offset & rmap::UNWRITTEN != 0,
         };
-        volume.run(|tx| volume.groups.rmap_later(tx, Change::Unmap, &extent)).unwrap();
+        volume.run(|tx| volume.groups.rmap_later(tx, RmapIntentType::Unmap, &extent)).unwrap();
     }
     assert!(tree(&volume).is_empty());
-    volume.run(|tx| volume.groups.free_extent_later(tx, first, BLOCKS, Owner::Mapped)).unwrap();
+    volume.run(|tx| volume.groups.free_extent_later(tx, first, BLOCKS, ExtentOwner::Mapped)).unwrap();
     assert_eq!(volume.total(&[]), total);
     volume.check(&[]);
     volume.repair();
@@ -122,8 +123,9 @@ fn recovery_removes_whatever_mapping_there_is() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=1") else { return };
     let total = volume.total(&[]);
     let mut reservation = volume.groups.reserve_blocks(10).unwrap();
-    let near = Near::OnlyAg(AgNumber(0));
-    let request = AllocRequest { near, min: 10, max: 10, align: 1, owner: Owner::InodeTree, data: false };
+    let target = AllocTarget::OnlyAg(AgNumber(0));
+    let request =
+        AllocRequest { target, min: 10, max: 10, align: 1, owner: ExtentOwner::InodeTree, data: false };
     let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
     let free = |start: u64, count| {
         let mut tx = volume.begin();
@@ -133,7 +135,7 @@ fn recovery_removes_whatever_mapping_there_is() {
     free(first.get() + 4, 6).unwrap();
     // The mapping of the rest is gone already.
     let mapping = volume.geometry.split_fs_block(first).unwrap().1.get();
-    let mapping = Mapping { start: mapping, count: 4, owner: rmap::OWNER_INOBT as u64, offset: 0 };
+    let mapping = ReverseMapping { start: mapping, count: 4, owner: rmap::OWNER_INOBT as u64, offset: 0 };
     volume.run(|tx| volume.groups.get(AgNumber(0)).unwrap().lock(tx)?.unmap(tx, mapping)).unwrap();
     free(first.get(), 4).unwrap();
     assert_eq!(volume.total(&[]), total);
@@ -149,8 +151,9 @@ fn a_recovered_intent_may_list_groups_in_any_order() {
     let total = volume.total(&[]);
     let mut reservation = volume.groups.reserve_blocks(20).unwrap();
     let mut of_group = |ag| {
-        let near = Near::OnlyAg(AgNumber(ag));
-        let request = AllocRequest { near, min: 10, max: 10, align: 1, owner: Owner::InodeTree, data: false };
+        let target = AllocTarget::OnlyAg(AgNumber(ag));
+        let request =
+            AllocRequest { target, min: 10, max: 10, align: 1, owner: ExtentOwner::InodeTree, data: false };
         let taken = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request));
         reservation.rolled();
         taken.unwrap().0

@@ -18,11 +18,11 @@ use format::btree::{BnoBt, CntBt, FreeExtent};
 use journal::engine::{Error, Transaction};
 use smallvec::SmallVec;
 
+use super::block_reservation::BlockReservation;
 use super::change::Free;
-use super::promise::Payer;
-use super::reservation::BlockReservation;
-use crate::group::{Group, Groups, OpenAg, agf};
-use crate::owner::Owner;
+use super::contribution::Payer;
+use crate::group::{Group, Groups, LockedAg, agf};
+use crate::owner::ExtentOwner;
 
 /// How many free extents are looked at on each side of the wanted place.
 const NEAR_MAX: usize = 24;
@@ -31,14 +31,14 @@ const SIZES_MAX: usize = 64;
 
 /// Where blocks should lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Near {
+pub enum AllocTarget {
     /// In this group if it has room, else in any.
     Ag(AgNumber),
     /// In this group or nowhere.
     OnlyAg(AgNumber),
-    /// Near this block, in its group if it has room, else in any.
+    /// AllocTarget this block, in its group if it has room, else in any.
     Block(FsBlock),
-    /// Near this block, in its group or nowhere.
+    /// AllocTarget this block, in its group or nowhere.
     OnlyNear(FsBlock),
     /// At this block or nowhere.
     Exact(FsBlock),
@@ -48,7 +48,7 @@ pub enum Near {
 #[derive(Clone, Copy, Debug)]
 pub struct AllocRequest {
     /// Where.
-    pub near: Near,
+    pub target: AllocTarget,
     /// Shortest extent that will do, at least 1.
     pub min: u32,
     /// Longest extent that is of use.
@@ -56,14 +56,14 @@ pub struct AllocRequest {
     /// The extent begins at a multiple of this AG block; 1 for any.
     pub align: u32,
     /// Whose it will be.
-    pub owner: Owner,
+    pub owner: ExtentOwner,
     /// It will hold a user's data, which reaches the disk past the log: blocks that were just freed are not for it.
     pub data: bool,
 }
 
 /// What is wanted of one group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Want {
+pub(crate) struct AgAllocArgs {
     pub near: Option<u32>,
     pub exact: bool,
     pub min: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Want {
 
 /// Blocks that were found, and the free extent that holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct AllocCandidate {
     pub free: Free,
     pub at: u32,
     pub count: u32,
@@ -85,7 +85,7 @@ pub(crate) struct Found {
 
 /// Whether a change can do with the groups that it has locked, if they have the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Suits {
+pub(super) enum Suitability {
     /// It needs something of another one.
     NotYet,
     /// With all of them.
@@ -94,7 +94,7 @@ pub(super) enum Suits {
     Alone,
 }
 
-impl Suits {
+impl Suitability {
     fn together(suits: bool) -> Self {
         if suits { Self::Together } else { Self::NotYet }
     }
@@ -116,9 +116,9 @@ impl Groups {
         request: &AllocRequest,
     ) -> Result<(FsBlock, u32), Error> {
         self.faults.strike()?;
-        let (first, only, near, exact) = self.first_group(request.near)?;
+        let (first, only, near, exact) = self.first_group(request.target)?;
         let (min, max) = (request.min.max(1), request.max.max(request.min).max(1));
-        let want = |ag: AgNumber| Want {
+        let want = |ag: AgNumber| AgAllocArgs {
             near: near.filter(|_| ag == first),
             exact,
             min,
@@ -144,7 +144,7 @@ impl Groups {
             let open = group.lock(tx)?;
             reservation.hold(ag);
             let most = self.room_beyond(tx, reservation, later)?.min(reservation.left()).max(min);
-            let want = Want { max: max.min(most), ..want(ag) };
+            let want = AgAllocArgs { max: max.min(most), ..want(ag) };
             if let Some((at, count)) = open.alloc(tx, &want, request.owner, Payer::Reservation)? {
                 reservation.spend(count);
                 return Ok((group.fs_block(at), count));
@@ -172,7 +172,7 @@ impl Groups {
         &self,
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
-        (first, want): (AgNumber, &dyn Fn(AgNumber) -> Want),
+        (first, want): (AgNumber, &dyn Fn(AgNumber) -> AgAllocArgs),
         need: u32,
     ) -> Result<(), Error> {
         may_wait(Rank::Agf(0));
@@ -196,7 +196,7 @@ impl Groups {
             let here =
                 open.room(tx, Payer::Reservation) > 0 && open.find(tx, &want(open.group.ag))?.is_some();
             found |= here;
-            Ok(if here { Suits::Alone } else { Suits::together(found) })
+            Ok(if here { Suitability::Alone } else { Suitability::together(found) })
         })
     }
 
@@ -210,7 +210,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         need: u32,
-        suits: &mut dyn FnMut(&mut Transaction, OpenAg<'_>) -> Result<Suits, Error>,
+        suits: &mut dyn FnMut(&mut Transaction, LockedAg<'_>) -> Result<Suitability, Error>,
     ) -> Result<(), Error> {
         let (mut room, mut opened) = (0u32, Vec::new());
         for group in self.iter() {
@@ -218,22 +218,23 @@ impl Groups {
             let here = open.room(tx, Payer::Reservation);
             room = room.saturating_add(here);
             let suits = suits(tx, open)?;
-            let alone = suits == Suits::Alone && here >= need;
+            let alone = suits == Suitability::Alone && here >= need;
             if alone && let Some(first) = opened.first() {
-                OpenAg::release(first, tx, Some(&open));
+                LockedAg::release(first, tx, Some(&open));
                 opened.clear();
             }
             opened.push(open);
-            if alone || (suits != Suits::NotYet && room >= need) {
+            if alone || (suits != Suitability::NotYet && room >= need) {
                 opened.iter().for_each(|open| reservation.hold(open.group.ag));
                 return Ok(());
             }
         }
-        // Claims that ended meanwhile gave room to groups that were looked at already. From now on claims can only end.
+        // ClaimedExtents that ended meanwhile gave room to groups that were looked at already. From now on claims can
+        // only end.
         let (mut room, mut together) = (0u32, false);
         for open in &opened {
             room = room.saturating_add(open.room(tx, Payer::Reservation));
-            together |= suits(tx, *open)? != Suits::NotYet;
+            together |= suits(tx, *open)? != Suitability::NotYet;
         }
         if together && room >= need {
             opened.iter().for_each(|open| reservation.hold(open.group.ag));
@@ -261,7 +262,7 @@ impl Groups {
         groups.dedup();
         let Some(last) = groups.last().copied() else { return Ok(()) };
         may_wait(Rank::Agf(0));
-        let (mut room, mut opened) = (0u32, SmallVec::<[OpenAg<'_>; 2]>::new());
+        let (mut room, mut opened) = (0u32, SmallVec::<[LockedAg<'_>; 2]>::new());
         for group in groups.iter().filter_map(|ag| self.get(*ag)) {
             let open = group.lock(tx)?;
             room = room.saturating_add(open.room(tx, Payer::Reservation));
@@ -276,42 +277,45 @@ impl Groups {
         }
         self.hold_from_lowest(tx, reservation, then, &mut |_, open| {
             let alone = groups.len() == 1 && open.group.ag == last;
-            Ok(if alone { Suits::Alone } else { Suits::together(open.group.ag >= last) })
+            Ok(if alone { Suitability::Alone } else { Suitability::together(open.group.ag >= last) })
         })
     }
 
     /// The group to begin with; whether it is the only one; the block to be near; whether exactly there.
-    pub(super) fn first_group(&self, near: Near) -> Result<(AgNumber, bool, Option<u32>, bool), Error> {
+    pub(super) fn first_group(
+        &self,
+        target: AllocTarget,
+    ) -> Result<(AgNumber, bool, Option<u32>, bool), Error> {
         let place = |block| self.of_block(block, 1).map(|(group, at)| (group.ag, at.get()));
-        Ok(match near {
-            Near::Ag(ag) => (ag, false, None, false),
-            Near::OnlyAg(ag) => (ag, true, None, false),
+        Ok(match target {
+            AllocTarget::Ag(ag) => (ag, false, None, false),
+            AllocTarget::OnlyAg(ag) => (ag, true, None, false),
             // A hint that makes no sense is no reason to fail.
-            Near::Block(block) => match place(block) {
+            AllocTarget::Block(block) => match place(block) {
                 Ok((ag, at)) => (ag, false, Some(at), false),
                 Err(_) => (AgNumber(0), false, None, false),
             },
-            Near::OnlyNear(block) => place(block).map(|(ag, at)| (ag, true, Some(at), false))?,
-            Near::Exact(block) => place(block).map(|(ag, at)| (ag, true, Some(at), true))?,
+            AllocTarget::OnlyNear(block) => place(block).map(|(ag, at)| (ag, true, Some(at), false))?,
+            AllocTarget::Exact(block) => place(block).map(|(ag, at)| (ag, true, Some(at), true))?,
         })
     }
 }
 
 impl Group {
     /// Whether a look at the group is worth its lock.
-    pub(crate) fn may_have(&self, want: &Want) -> bool {
+    pub(crate) fn may_have(&self, want: &AgAllocArgs) -> bool {
         let unclaimed = self.freeblks.load(Relaxed).saturating_sub(self.claimed.load(Relaxed));
         self.longest.load(Relaxed).min(unclaimed) >= want.min
     }
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Allocates in this group; `None` where it has no such extent.
     pub(crate) fn alloc(
         &self,
         tx: &mut Transaction,
-        want: &Want,
-        owner: Owner,
+        want: &AgAllocArgs,
+        owner: ExtentOwner,
         payer: Payer,
     ) -> Result<Option<(AgBlock, u32)>, Error> {
         // Before anything changes: is there such an extent at all?
@@ -319,7 +323,7 @@ impl OpenAg<'_> {
             return Ok(None);
         }
         self.fix_list(tx)?;
-        let want = Want { max: want.max.min(self.room(tx, payer)).max(want.min), ..*want };
+        let want = AgAllocArgs { max: want.max.min(self.room(tx, payer)).max(want.min), ..*want };
         let Some(found) = self.find(tx, &want)? else { return Ok(None) };
         self.take_out(tx, found.free, found.at, found.count)?;
         self.map_owner(tx, AgBlock(found.at), found.count, owner)?;
@@ -342,17 +346,22 @@ impl OpenAg<'_> {
         &self,
         tx: &mut Transaction,
         near: AgBlock,
-        owner: Owner,
+        owner: ExtentOwner,
     ) -> Result<AgBlock, Error> {
         self.group.faults.strike()?;
         let near = Some(near.get());
-        let want = Want { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
+        let want =
+            AgAllocArgs { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
         let block = self.alloc(tx, &want, owner, Payer::Group)?;
         block.map(|(block, _)| block).ok_or(Error::NoSpace { what: "a tree of an allocation group" })
     }
 
     /// Finds free blocks. Changes nothing.
-    pub(crate) fn find(&self, tx: &mut Transaction, want: &Want) -> Result<Option<Found>, Error> {
+    pub(crate) fn find(
+        &self,
+        tx: &mut Transaction,
+        want: &AgAllocArgs,
+    ) -> Result<Option<AllocCandidate>, Error> {
         let found = self.find_with(tx, want, false)?;
         if found.is_none() && want.reuse_busy && self.group.busy_count.load(Relaxed) > 0 {
             return self.find_with(tx, want, true);
@@ -360,7 +369,12 @@ impl OpenAg<'_> {
         Ok(found)
     }
 
-    fn find_with(&self, tx: &mut Transaction, want: &Want, busy_too: bool) -> Result<Option<Found>, Error> {
+    fn find_with(
+        &self,
+        tx: &mut Transaction,
+        want: &AgAllocArgs,
+        busy_too: bool,
+    ) -> Result<Option<AllocCandidate>, Error> {
         if let Some(near) = want.near {
             let found = self.find_near(tx, want, near, busy_too)?;
             if found.is_some() || want.exact {
@@ -376,7 +390,12 @@ impl OpenAg<'_> {
 
     /// The first block that may be used, behind the wanted place or else before it. The searches above give up after a
     /// few extents; where free space is in single blocks, all that they look at may be claimed or busy.
-    fn find_any(&self, tx: &mut Transaction, want: &Want, busy_too: bool) -> Result<Option<Found>, Error> {
+    fn find_any(
+        &self,
+        tx: &mut Transaction,
+        want: &AgAllocArgs,
+        busy_too: bool,
+    ) -> Result<Option<AllocCandidate>, Error> {
         if self.get(tx, agf!(freeblks)) <= self.group.claimed.load(Relaxed) {
             return Ok(None);
         }
@@ -398,20 +417,20 @@ impl OpenAg<'_> {
     fn find_near(
         &self,
         tx: &mut Transaction,
-        want: &Want,
+        want: &AgAllocArgs,
         near: u32,
         busy_too: bool,
-    ) -> Result<Option<Found>, Error> {
+    ) -> Result<Option<AllocCandidate>, Error> {
         let mut bno = self.cursor::<BnoBt>();
         let here = bno.lookup_le(tx, near)?;
         if want.exact {
             let fits = here.and_then(|free| self.fit(&free, want, Some(near), busy_too));
             return Ok(fits.filter(|found| found.at == near));
         }
-        let full = |found: &Found| found.count == want.max;
+        let full = |found: &AllocCandidate| found.count == want.max;
         let mut best = here.and_then(|free| self.fit(&free, want, Some(near), busy_too)).filter(full);
-        let distance = |found: &Found| found.at.abs_diff(near);
-        let mut consider = |found: Option<Found>| {
+        let distance = |found: &AllocCandidate| found.at.abs_diff(near);
+        let mut consider = |found: Option<AllocCandidate>| {
             if let Some(found) = found.filter(full)
                 && best.is_none_or(|best| distance(&found) < distance(&best))
             {
@@ -442,9 +461,9 @@ impl OpenAg<'_> {
     fn find_by_size(
         &self,
         tx: &mut Transaction,
-        want: &Want,
+        want: &AgAllocArgs,
         busy_too: bool,
-    ) -> Result<Option<Found>, Error> {
+    ) -> Result<Option<AllocCandidate>, Error> {
         let mut cnt = self.cursor::<CntBt>();
         let mut free = cnt.lookup_ge(tx, (want.max, 0))?;
         for _ in 0..SIZES_MAX {
@@ -455,7 +474,7 @@ impl OpenAg<'_> {
             }
             free = cnt.next(tx)?;
         }
-        let mut best: Option<Found> = None;
+        let mut best: Option<AllocCandidate> = None;
         let mut free = cnt.last(tx)?;
         for _ in 0..SIZES_MAX {
             let Some(extent) = free else { break };
@@ -473,23 +492,29 @@ impl OpenAg<'_> {
     }
 
     /// The best place within a free extent: long enough, aligned, not busy, as near as can be.
-    fn fit(&self, free: &FreeExtent, want: &Want, near: Option<u32>, busy_too: bool) -> Option<Found> {
+    fn fit(
+        &self,
+        free: &FreeExtent,
+        want: &AgAllocArgs,
+        near: Option<u32>,
+        busy_too: bool,
+    ) -> Option<AllocCandidate> {
         let whole = (free.startblock.get(), free.blockcount.get());
         // What a damaged tree says must not lead outside of the group.
         if !self.group.holds(AgBlock(whole.0), whole.1) {
             return None;
         }
-        let mut best: Option<Found> = None;
+        let mut best: Option<AllocCandidate> = None;
         let mut part = |start: u32, count: u32| {
             let Some((start, count)) = clip((start, count), want.within) else { return };
             let Some((at, count)) = place(start, count, want, near) else { return };
-            let better = |old: Found| match (near, old.count.cmp(&count)) {
+            let better = |old: AllocCandidate| match (near, old.count.cmp(&count)) {
                 (_, Ordering::Less) => true,
                 (Some(near), Ordering::Equal) => at.abs_diff(near) < old.at.abs_diff(near),
                 _ => false,
             };
             if best.is_none_or(better) {
-                best = Some(Found { free: whole, at, count });
+                best = Some(AllocCandidate { free: whole, at, count });
             }
         };
         self.group.clear_parts(whole, busy_too, &mut part);
@@ -505,7 +530,7 @@ fn clip((start, count): (u32, u32), within: Option<(u32, u32)>) -> Option<(u32, 
 }
 
 /// Places an extent within a run of free blocks: as long as is of use, then as near to `near` as alignment allows.
-fn place(start: u32, count: u32, want: &Want, near: Option<u32>) -> Option<(u32, u32)> {
+fn place(start: u32, count: u32, want: &AgAllocArgs, near: Option<u32>) -> Option<(u32, u32)> {
     let end = start + count;
     let first = start.checked_next_multiple_of(want.align).filter(|first| *first < end)?;
     let longest = (end - first).min(want.max);
@@ -525,8 +550,8 @@ fn place(start: u32, count: u32, want: &Want, near: Option<u32>) -> Option<(u32,
 mod tests {
     use super::*;
 
-    const WANT: Want =
-        Want { near: None, exact: false, min: 2, max: 4, align: 1, within: None, reuse_busy: false };
+    const WANT: AgAllocArgs =
+        AgAllocArgs { near: None, exact: false, min: 2, max: 4, align: 1, within: None, reuse_busy: false };
 
     #[test]
     fn an_extent_is_placed_near_aligned_and_within() {
@@ -537,16 +562,16 @@ mod tests {
         assert_eq!(place(10, 20, &WANT, Some(500)), Some((26, 4)));
         assert_eq!(place(10, 3, &WANT, None), Some((10, 3)));
         assert_eq!(place(10, 1, &WANT, None), None);
-        let aligned = Want { align: 8, ..WANT };
+        let aligned = AgAllocArgs { align: 8, ..WANT };
         assert_eq!(place(10, 20, &aligned, Some(23)), Some((16, 4)));
         assert_eq!(place(10, 20, &aligned, Some(25)), Some((24, 4)));
         assert_eq!(place(10, 6, &aligned, None), None);
         assert_eq!(place(10, 7, &aligned, None), None);
         assert_eq!(place(10, 8, &aligned, None), Some((16, 2)));
-        let exact = Want { exact: true, ..WANT };
+        let exact = AgAllocArgs { exact: true, ..WANT };
         assert_eq!(place(10, 20, &exact, Some(28)), Some((28, 2)));
         assert_eq!(place(10, 20, &exact, Some(29)), None);
-        assert_eq!(place(u32::MAX - 3, 3, &Want { align: 16, ..WANT }, None), None);
+        assert_eq!(place(u32::MAX - 3, 3, &AgAllocArgs { align: 16, ..WANT }, None), None);
     }
 
     #[test]
@@ -555,7 +580,7 @@ mod tests {
             (0..40).flat_map(|s| (1..20).flat_map(move |c| (1..9).map(move |a| (s, c, a))))
         {
             for near in [None, Some(0), Some(7), Some(30), Some(90)] {
-                let want = Want { align, ..WANT };
+                let want = AgAllocArgs { align, ..WANT };
                 if let Some((at, got)) = place(start, count, &want, near) {
                     assert!(at >= start && at + got <= start + count && at % align == 0);
                     assert!((2..=4).contains(&got));

@@ -14,26 +14,26 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use base::AgBlock;
 use journal::engine::{BusyExtent, Transaction};
 
-use super::claim::Claims;
+use super::claim::ClaimedExtents;
 use crate::group::Group;
 
 /// Free blocks of one group that are not for everybody.
 #[derive(Debug, Default)]
-pub struct Unusable {
-    pub(crate) busy: Busy,
-    pub(crate) claims: Claims,
+pub struct UnusableBlocks {
+    pub(crate) busy: BusyExtents,
+    pub(crate) claims: ClaimedExtents,
 }
 
 /// The busy extents of one group. The same blocks can be freed more than once before the first freeing is stable.
 #[derive(Debug, Default)]
-pub struct Busy {
+pub struct BusyExtents {
     /// By first block and length: how many times.
     extents: BTreeMap<(u32, u32), u32>,
     /// Longest extent that was busy since there were none.
     longest: u32,
 }
 
-impl Busy {
+impl BusyExtents {
     fn insert(&mut self, start: u32, count: u32) {
         *self.extents.entry((start, count)).or_default() += 1;
         self.longest = self.longest.max(count);
@@ -110,7 +110,7 @@ impl Group {
 mod tests {
     use super::*;
 
-    fn parts(busy: &Busy, start: u32, end: u32) -> Vec<(u32, u32)> {
+    fn parts(busy: &BusyExtents, start: u32, end: u32) -> Vec<(u32, u32)> {
         let mut parts = Vec::new();
         busy.clear(start, end, &mut |at, count| parts.push((at, count)));
         parts
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_is_busy_twice_is_free_after_both() {
-        let mut busy = Busy::default();
+        let mut busy = BusyExtents::default();
         busy.insert(10, 5);
         busy.insert(10, 5);
         busy.insert(12, 10);

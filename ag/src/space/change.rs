@@ -5,8 +5,8 @@ use format::btree::{BnoBt, Btree, CntBt, FreeExtent};
 use format::ondisk::U32;
 use journal::engine::{Error, Transaction};
 
-use crate::btree::Cursor;
-use crate::group::{OpenAg, agf};
+use crate::btree::BtreeCursor;
+use crate::group::{LockedAg, agf};
 use crate::space::trees::AgfTree;
 
 /// A free extent: first block and blocks.
@@ -20,7 +20,7 @@ fn numbers(record: &FreeExtent) -> Free {
     (record.startblock.get(), record.blockcount.get())
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Takes `count` blocks from `at` out of the free extent that holds them.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl OpenAg<'_> {
     fn replace_by_size(
         &self,
         tx: &mut Transaction,
-        cnt: &mut Cursor<AgfTree<'_, CntBt>>,
+        cnt: &mut BtreeCursor<AgfTree<'_, CntBt>>,
         old: impl IntoIterator<Item = Free>,
         new: impl IntoIterator<Item = Free>,
     ) -> Result<(), Error> {

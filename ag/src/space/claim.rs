@@ -5,7 +5,7 @@
 //!
 //! | part | is |
 //! |---|---|
-//! | [`Claims`] | what is claimed in one group, as runs that do not touch |
+//! | [`ClaimedExtents`] | what is claimed in one group, as runs that do not touch |
 //! | [`Claim`] | the proof that a run is claimed, by whom it is given back |
 //! | [`Groups::claim`] | finding and keeping |
 //! | [`Groups::take_claimed`] | out of free space, for good |
@@ -13,7 +13,7 @@
 //! # Invariants
 //! - A claimed block is free in both trees, and no search finds it, whether that may reuse busy blocks or not; the AGFL
 //!   is not refilled from it.
-//! - No block is claimed twice. Claims of a group grow under its AGF alone; they may shrink at any time.
+//! - No block is claimed twice. ClaimedExtents of a group grow under its AGF alone; they may shrink at any time.
 //! - Claimed blocks count as used in what a group may still give. The volume's counter of blocks that may be reserved
 //!   knows nothing of them: who claims has reserved as many, or claims no more than are free beside all reservations.
 //!
@@ -31,17 +31,17 @@ use format::extent::MAX_EXTENT_BLOCKS;
 use journal::engine::{Error, Transaction};
 use smallvec::SmallVec;
 
-use super::alloc::{Near, Want};
-use super::promise::Payer;
-use super::reservation::BlockReservation;
-use crate::group::{Group, Groups, OpenAg};
-use crate::owner::Owner;
+use super::alloc::{AgAllocArgs, AllocTarget};
+use super::block_reservation::BlockReservation;
+use super::contribution::Payer;
+use crate::group::{Group, Groups, LockedAg};
+use crate::owner::ExtentOwner;
 
 /// What is to be claimed. Lengths are in blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimRequest {
     /// Where.
-    pub near: Near,
+    pub target: AllocTarget,
     /// Shortest run that will do, at least 1.
     pub min: u32,
     /// Longest run that is of use; no more than an extent of a file can have is claimed.
@@ -52,11 +52,11 @@ pub struct ClaimRequest {
 
 /// What is claimed in one group: by its first block, the block behind the run.
 #[derive(Debug, Default)]
-pub struct Claims {
+pub struct ClaimedExtents {
     runs: BTreeMap<u32, u32>,
 }
 
-impl Claims {
+impl ClaimedExtents {
     /// The run before or at a block.
     fn before(&self, at: u32) -> Option<(u32, u32)> {
         self.runs.range(..=at).next_back().map(|(start, end)| (*start, *end))
@@ -124,7 +124,7 @@ impl Claim {
         self.count
     }
 
-    /// Claims a range of which the caller, who holds the AGF, knows that it is free and nobody's.
+    /// ClaimedExtents a range of which the caller, who holds the AGF, knows that it is free and nobody's.
     pub(crate) fn of(group: &Arc<Group>, at: u32, count: u32) -> Self {
         group.claimed.fetch_add(count, Relaxed);
         group.unusable.lock().claims.insert(at, count);
@@ -184,12 +184,12 @@ impl Groups {
     /// One AGF at a time: first those that nobody holds, in the order in which they are wanted, then waiting.
     pub fn claim(self: &Arc<Self>, tx: &mut Transaction, request: &ClaimRequest) -> Result<Claim, Error> {
         self.faults.strike()?;
-        let (first, only, near, exact) = self.first_group(request.near)?;
+        let (first, only, near, exact) = self.first_group(request.target)?;
         let total = self.count();
         let count = if only { 1 } else { total };
         may_wait(Rank::Agf(0));
         let max = request.max.max(request.min).clamp(1, MAX_EXTENT_BLOCKS as u32); // 21 bits
-        let want = |group: u32| Want {
+        let want = |group: u32| AgAllocArgs {
             near: near.filter(|_| group == first.get()),
             exact,
             min: request.min.max(1),
@@ -243,9 +243,10 @@ impl Groups {
     /// Takes claimed blocks out of free space, and writes down their owner; the claims end. Those that touch are taken
     /// at once, so they are best handed over in order.
     ///
-    /// Claims of several groups come in ascending order. The first call of a transaction locks all these groups, and
-    /// others where they lack room for what the transaction may take besides: what is left of `reservation`, for the
-    /// tree of a map. What is reserved for other claims, which need no room, is split off before.
+    /// ClaimedExtents of several groups come in ascending order. The first call of a transaction locks all these
+    /// groups, and others where they lack room for what the transaction may take besides: what is left of
+    /// `reservation`, for the tree of a map. What is reserved for other claims, which need no room, is split off
+    /// before.
     ///
     /// # Errors
     /// Damage; no space, where less was reserved, and there is no more to be had.
@@ -254,7 +255,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         claims: impl IntoIterator<Item = Claim>,
-        owner: Owner,
+        owner: ExtentOwner,
     ) -> Result<(), Error> {
         let claims: SmallVec<[Claim; 8]> = claims.into_iter().collect();
         let count = claims.iter().map(|claim| claim.count).sum();
@@ -285,7 +286,7 @@ fn take_run(
     tx: &mut Transaction,
     reservation: &mut BlockReservation<'_>,
     run: Claim,
-    owner: Owner,
+    owner: ExtentOwner,
 ) -> Result<(), Error> {
     if run.count == 0 {
         return Ok(());
@@ -313,14 +314,14 @@ fn take_run(
     Ok(())
 }
 
-impl OpenAg<'_> {
-    /// Claims blocks of this group; `None` where it has no such run.
-    fn claim(&self, tx: &mut Transaction, want: &Want) -> Result<Option<Claim>, Error> {
+impl LockedAg<'_> {
+    /// ClaimedExtents blocks of this group; `None` where it has no such run.
+    fn claim(&self, tx: &mut Transaction, want: &AgAllocArgs) -> Result<Option<Claim>, Error> {
         let room = self.room(tx, Payer::Reservation);
         if room < want.min {
             return Ok(None);
         }
-        let want = Want { max: want.max.min(room), ..*want };
+        let want = AgAllocArgs { max: want.max.min(room), ..*want };
         let Some(found) = self.find(tx, &want)? else { return Ok(None) };
         Ok(Some(Claim::of(self.group, found.at, found.count)))
     }
@@ -330,7 +331,7 @@ impl OpenAg<'_> {
 mod tests {
     use super::*;
 
-    fn parts(claims: &Claims, start: u32, end: u32) -> Vec<(u32, u32)> {
+    fn parts(claims: &ClaimedExtents, start: u32, end: u32) -> Vec<(u32, u32)> {
         let mut parts = Vec::new();
         claims.clear(start, end, &mut |at, count| parts.push((at, count)));
         parts
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn runs_join_split_and_are_left_out() {
-        let mut claims = Claims::default();
+        let mut claims = ClaimedExtents::default();
         claims.insert(10, 5);
         claims.insert(20, 5);
         claims.insert(15, 5);

@@ -10,27 +10,27 @@ use base::{AgBlock, FsBlock};
 use format::log::item::ItemType;
 use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
-use crate::group::{Group, Groups, OpenAg};
-use crate::owner::Owner;
+use crate::group::{Group, Groups, LockedAg};
+use crate::owner::ExtentOwner;
 
 /// How many extents are freed in one transaction at most.
 const BATCH: usize = 4;
 
 /// An extent that is to be freed.
 #[derive(Debug)]
-struct Free {
+struct ExtentFree {
     group: Arc<Group>,
     at: AgBlock,
     count: u32,
-    owner: Owner,
-    source: Source,
+    owner: ExtentOwner,
+    source: BlockOrigin,
     /// The first turn only tried the lock: other operations before may hold that of a higher group.
     waits: bool,
 }
 
 /// What kind of blocks they were, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum BlockOrigin {
     /// Nobody's.
     Users,
     /// Of a tree that has blocks set aside.
@@ -49,10 +49,10 @@ impl Groups {
         tx: &mut Transaction,
         start: FsBlock,
         count: u32,
-        owner: Owner,
+        owner: ExtentOwner,
     ) -> Result<(), Error> {
         let (group, at) = self.of_block(start, count)?;
-        group.defer_free(tx, at, count, owner, Source::Users);
+        group.defer_free(tx, at, count, owner, BlockOrigin::Users);
         Ok(())
     }
 
@@ -62,8 +62,8 @@ impl Groups {
     /// Damage: the extent cannot be one.
     pub fn recovered_free(&self, start: FsBlock, count: u32) -> Result<Box<dyn DeferredOperation>, Error> {
         let (group, at) = self.of_block(start, count)?;
-        let (group, source) = (Arc::clone(group), Source::Users);
-        Ok(Box::new(Free { group, at, count, owner: Owner::Unknown, source, waits: false }))
+        let (group, source) = (Arc::clone(group), BlockOrigin::Users);
+        Ok(Box::new(ExtentFree { group, at, count, owner: ExtentOwner::Unknown, source, waits: false }))
     }
 }
 
@@ -74,21 +74,21 @@ impl Group {
         self: &Arc<Self>,
         tx: &mut Transaction,
         at: AgBlock,
-        owner: Owner,
+        owner: ExtentOwner,
         reserved: bool,
     ) {
-        let source = if reserved { Source::Reserved } else { Source::Users };
+        let source = if reserved { BlockOrigin::Reserved } else { BlockOrigin::Users };
         self.defer_free(tx, at, 1, owner, source);
     }
 
     /// Frees blocks whose last owner gave them up. Their reverse mapping is removed by an operation of its own.
     pub(crate) fn free_mapped_later(self: &Arc<Self>, tx: &mut Transaction, at: AgBlock, count: u32) {
-        self.defer_free(tx, at, count, Owner::Mapped, Source::Users);
+        self.defer_free(tx, at, count, ExtentOwner::Mapped, BlockOrigin::Users);
     }
 
     /// Frees a block that was taken off the AGFL.
     pub(crate) fn free_from_list_later(self: &Arc<Self>, tx: &mut Transaction, at: AgBlock) {
-        self.defer_free(tx, at, 1, Owner::Ag, Source::List);
+        self.defer_free(tx, at, 1, ExtentOwner::Ag, BlockOrigin::List);
     }
 
     fn defer_free(
@@ -96,15 +96,15 @@ impl Group {
         tx: &mut Transaction,
         at: AgBlock,
         count: u32,
-        owner: Owner,
-        source: Source,
+        owner: ExtentOwner,
+        source: BlockOrigin,
     ) {
         let group = Arc::clone(self);
-        tx.defer(Box::new(Free { group, at, count, owner, source, waits: false }));
+        tx.defer(Box::new(ExtentFree { group, at, count, owner, source, waits: false }));
     }
 }
 
-impl DeferredOperation for Free {
+impl DeferredOperation for ExtentFree {
     fn intent(&self) -> ItemType {
         ItemType::Efi
     }
@@ -139,18 +139,18 @@ impl DeferredOperation for Free {
         open.fix_list(tx)?;
         open.free(tx, self.at, self.count, self.owner)?;
         match self.source {
-            Source::Users => {}
-            Source::Reserved => self.group.metadata.restore(self.count),
-            Source::List => drop(self.group.trimmed.fetch_sub(self.count, Relaxed)),
+            BlockOrigin::Users => {}
+            BlockOrigin::Reserved => self.group.metadata.restore(self.count),
+            BlockOrigin::List => drop(self.group.trimmed.fetch_sub(self.count, Relaxed)),
         }
         open.settle(tx, 0);
         Ok(DeferredProgress::Done)
     }
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Frees blocks at once. The AGFL has been brought up to what the trees may need.
-    fn free(&self, tx: &mut Transaction, at: AgBlock, count: u32, owner: Owner) -> Result<(), Error> {
+    fn free(&self, tx: &mut Transaction, at: AgBlock, count: u32, owner: ExtentOwner) -> Result<(), Error> {
         self.unmap_owner(tx, at, count, owner)?;
         self.put_in(tx, at, count)?;
         self.group.busy(tx, at, count);

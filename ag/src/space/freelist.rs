@@ -1,7 +1,7 @@
 //! The AGFL: a ring of blocks from which the trees of free space and reverse mappings grow.
 //!
 //! # Invariants
-//! Every change of free space begins with `OpenAg::fix_list`: the list then holds what all three trees need if each
+//! Every change of free space begins with `LockedAg::fix_list`: the list then holds what all three trees need if each
 //! of them splits at every level for that change, and again for refilling the list.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,9 +12,9 @@ use format::btree::MAX_LEVELS;
 use format::ondisk::OnDisk;
 use journal::engine::{Error, Transaction};
 
-use super::alloc::Want;
-use crate::group::{OpenAg, agf};
-use crate::owner::Owner;
+use super::alloc::AgAllocArgs;
+use crate::group::{LockedAg, agf};
+use crate::owner::ExtentOwner;
 
 /// How many blocks above the need the list may keep: trees that grow and shrink by turns do not move blocks each time.
 pub(super) const SLACK: u32 = 8;
@@ -28,7 +28,7 @@ pub fn needed(levels: impl IntoIterator<Item = u32>) -> u32 {
     levels.into_iter().map(|levels| 2 * (levels + 1).min(MAX_LEVELS) - 2).sum()
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// What the list must hold before free space changes.
     pub(crate) fn list_need(&self, tx: &Transaction) -> u32 {
         let rmap = self.group.geometry.features.rmapbt();
@@ -97,7 +97,7 @@ impl OpenAg<'_> {
                 return Ok(());
             }
             // The smallest extents will do: best fit keeps long ones whole.
-            let want = Want {
+            let want = AgAllocArgs {
                 near: None,
                 exact: false,
                 min: 1,
@@ -111,7 +111,7 @@ impl OpenAg<'_> {
             for block in found.at..found.at + found.count {
                 self.give_to_list(tx, AgBlock(block))?;
             }
-            self.map_owner(tx, AgBlock(found.at), found.count, Owner::Ag)?;
+            self.map_owner(tx, AgBlock(found.at), found.count, ExtentOwner::Ag)?;
         }
     }
 }

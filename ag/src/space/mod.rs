@@ -24,14 +24,14 @@
 
 pub mod alloc;
 pub mod audit;
+pub mod block_reservation;
 pub mod busy;
 pub mod change;
 pub mod claim;
+pub mod contribution;
 pub mod free;
 pub mod freelist;
-pub mod mappings;
-pub mod promise;
-pub mod reservation;
+pub mod rmap_reservation;
 #[cfg(test)]
 mod tests;
 pub mod trees;

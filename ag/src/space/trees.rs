@@ -10,12 +10,12 @@ use format::Geometry;
 use format::btree::{BnoBt, CntBt, RefcountBt, RmapBt};
 use journal::engine::{Error, Transaction};
 
-use crate::btree::{Cursor, Home, Kind, Root, Tree};
-use crate::group::{OpenAg, agf};
-use crate::owner::Owner;
+use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType};
+use crate::group::{LockedAg, agf};
+use crate::owner::ExtentOwner;
 
 /// A kind of tree whose root the AGF names.
-pub trait UnderAgf: Kind {
+pub trait AgfBtreeType: BtreeType {
     /// Offset of the root in the AGF.
     const ROOT: usize;
     /// Offset of the levels.
@@ -26,28 +26,28 @@ pub trait UnderAgf: Kind {
     const FROM_LIST: bool;
 }
 
-impl UnderAgf for BnoBt {
+impl AgfBtreeType for BnoBt {
     const ROOT: usize = agf!(bnoroot);
     const LEVELS: usize = agf!(bnolevel);
     const BLOCKS: Option<usize> = None;
     const FROM_LIST: bool = true;
 }
 
-impl UnderAgf for CntBt {
+impl AgfBtreeType for CntBt {
     const ROOT: usize = agf!(cntroot);
     const LEVELS: usize = agf!(cntlevel);
     const BLOCKS: Option<usize> = None;
     const FROM_LIST: bool = true;
 }
 
-impl UnderAgf for RmapBt {
+impl AgfBtreeType for RmapBt {
     const ROOT: usize = agf!(rmaproot);
     const LEVELS: usize = agf!(rmaplevel);
     const BLOCKS: Option<usize> = Some(agf!(rmapblocks));
     const FROM_LIST: bool = true;
 }
 
-impl UnderAgf for RefcountBt {
+impl AgfBtreeType for RefcountBt {
     const ROOT: usize = agf!(refcntroot);
     const LEVELS: usize = agf!(refcntlevel);
     const BLOCKS: Option<usize> = Some(agf!(refcntblocks));
@@ -57,31 +57,31 @@ impl UnderAgf for RefcountBt {
 /// A tree under an AGF that the transaction holds.
 #[derive(Clone, Copy, Debug)]
 pub struct AgfTree<'g, K> {
-    open: OpenAg<'g>,
-    kind: PhantomData<K>,
+    open: LockedAg<'g>,
+    btree: PhantomData<K>,
 }
 
-impl<'g> OpenAg<'g> {
+impl<'g> LockedAg<'g> {
     /// A cursor in one of the trees.
-    pub fn cursor<K: UnderAgf>(&self) -> Cursor<AgfTree<'g, K>> {
-        Cursor::new(AgfTree { open: *self, kind: PhantomData })
+    pub fn cursor<K: AgfBtreeType>(&self) -> BtreeCursor<AgfTree<'g, K>> {
+        BtreeCursor::new(AgfTree { open: *self, btree: PhantomData })
     }
 }
 
-impl<K: UnderAgf> Tree for AgfTree<'_, K> {
-    type Kind = K;
+impl<K: AgfBtreeType> BtreeOps for AgfTree<'_, K> {
+    type Type = K;
 
     fn geometry(&self) -> &Geometry {
         &self.open.group.geometry
     }
 
-    fn home(&self) -> Home {
+    fn owner(&self) -> BtreeOwner {
         let ag: AgNumber = self.open.group.ag;
-        Home::Ag(ag)
+        BtreeOwner::Ag(ag)
     }
 
-    fn root(&self, tx: &Transaction) -> Root {
-        Root::Block { block: self.open.get(tx, K::ROOT).into(), levels: self.open.get(tx, K::LEVELS) }
+    fn root(&self, tx: &Transaction) -> BtreeRoot {
+        BtreeRoot::Block { block: self.open.get(tx, K::ROOT).into(), levels: self.open.get(tx, K::LEVELS) }
     }
 
     fn set_root(&mut self, tx: &mut Transaction, block: u64, levels: u32) {
@@ -95,7 +95,7 @@ impl<K: UnderAgf> Tree for AgfTree<'_, K> {
             self.open.count(tx, agf!(btreeblks), 1);
             block
         } else {
-            self.open.alloc_tree_block(tx, AgBlock(near as u32), Owner::RefcountTree)?
+            self.open.alloc_tree_block(tx, AgBlock(near as u32), ExtentOwner::RefcountTree)?
         };
         if let Some(blocks) = K::BLOCKS {
             self.open.count(tx, blocks, 1);
@@ -113,7 +113,7 @@ impl<K: UnderAgf> Tree for AgfTree<'_, K> {
             self.open.count(tx, agf!(btreeblks), -1);
             self.open.group.busy(tx, block, 1);
         } else {
-            self.open.group.free_tree_block_later(tx, block, Owner::RefcountTree, true);
+            self.open.group.free_tree_block_later(tx, block, ExtentOwner::RefcountTree, true);
         }
         if let Some(blocks) = K::BLOCKS {
             self.open.count(tx, blocks, -1);

@@ -7,7 +7,7 @@ use journal::engine::{Error, Transaction};
 use crate::group::Groups;
 
 impl Groups {
-    /// Hands free extents of a group to `each`, from a block on, as many as `most`: what nobody has claimed, and whose
+    /// Hands free extents of a group to `each`, from a block on, at most `max`: what nobody has claimed, and whose
     /// freeing is stable. They stay free until it returns. Gives the block to go on from; `None` at the end of the
     /// group.
     ///
@@ -21,7 +21,8 @@ impl Groups {
         &self,
         tx: &mut Transaction,
         ag: AgNumber,
-        (from, most): (AgBlock, usize),
+        from: AgBlock,
+        max: usize,
         each: &mut dyn FnMut(FsBlock, u32) -> Result<(), Error>,
     ) -> Result<Option<AgBlock>, Error> {
         let Some(group) = self.get(ag) else { return Ok(None) };
@@ -32,7 +33,7 @@ impl Groups {
         let mut next = from.get();
         while let Some(extent) = free {
             let (start, count) = (extent.startblock.get(), extent.blockcount.get());
-            if seen == most {
+            if seen == max {
                 tx.release_clean();
                 return Ok(Some(AgBlock(next)));
             }

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, ClaimRequest, Groups, Near};
+use ag::{AllocTarget, Claim, ClaimRequest, Groups};
 use base::lock::Rank;
 use base::{Daddr, FileBlock, FsBlock, Ino};
 use format::attr::MAX_VALUE;
@@ -51,14 +51,15 @@ pub fn claim(
 ) -> Result<Vec<Claim>> {
     let mut claims = Vec::new();
     let mut left = block_count(length, &shared.geometry);
-    let mut near = Near::Ag(ag_of(ino, &shared.geometry).unwrap_or_default());
+    let mut near = AllocTarget::Ag(ag_of(ino, &shared.geometry).unwrap_or_default());
     while left > 0 {
         if claims.len() >= most_pieces {
             return Err(SCATTERED);
         }
-        let claim = contents::claim(shared, groups, &ClaimRequest { near, min: 1, max: left, align: 1 })?;
+        let claim =
+            contents::claim(shared, groups, &ClaimRequest { target: near, min: 1, max: left, align: 1 })?;
         left -= claim.count().min(left);
-        near = Near::Block((claim.start().get() + u64::from(claim.count())).into());
+        near = AllocTarget::Block((claim.start().get() + u64::from(claim.count())).into());
         claims.push(claim);
     }
     Ok(claims)

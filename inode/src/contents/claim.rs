@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, ClaimRequest, Groups, MappingChange, MappingRooms};
+use ag::{Claim, ClaimRequest, Groups, RmapChange, RmapReservations};
 use base::FsBlock;
 use journal::engine::Error;
 
@@ -53,10 +53,10 @@ pub fn room_to_write(
     start: FsBlock,
     writes: u32,
     is_shared: bool,
-) -> Result<MappingRooms, Error> {
-    let change = if is_shared { MappingChange::Unmap } else { MappingChange::Convert };
-    let mut rooms = MappingRooms::default();
-    if let Some(room) = groups.room_for_mappings(&mut shared.reader(), start, (change, writes))? {
+) -> Result<RmapReservations, Error> {
+    let change = if is_shared { RmapChange::Unmap } else { RmapChange::Convert };
+    let mut rooms = RmapReservations::default();
+    if let Some(room) = groups.reserve_rmap(&mut shared.reader(), start, change, writes)? {
         rooms.add(room);
     }
     Ok(rooms)

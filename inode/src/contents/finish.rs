@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, Groups, MappingChange, MappingRoom, MappingRooms, Owner};
+use ag::{Claim, ExtentOwner, Groups, RmapChange, RmapReservation, RmapReservations};
 use base::FileBlock;
 use format::extent::Extent;
 use format::inode::ForkKind;
@@ -55,7 +55,7 @@ pub struct Finish {
     pub records: u64,
     /// Reservations for the reverse mappings that these writes split, by [`room_to_write`](super::room_to_write). What
     /// is not used stays here. If there is none for a group, [`finish()`] reserves it.
-    pub rooms: MappingRooms,
+    pub rooms: RmapReservations,
     /// Told by [`finish()`]: there was no room for the reverse mappings of what is left in `written`, which is mapped
     /// as before. The size has not moved then.
     pub refused: Option<Box<Error>>,
@@ -126,13 +126,13 @@ fn room_to_mark(
     file: File<'_>,
     state: &mut InodeState,
     written: Option<&Written>,
-    spare: &mut MappingRooms,
-) -> Result<Option<MappingRoom>, Error> {
+    spare: &mut RmapReservations,
+) -> Result<Option<RmapReservation>, Error> {
     let Some(written) = written.filter(|written| written.claim.is_none()) else { return Ok(None) };
     let extents = list(file.shared, state)?;
     let piece = extents.piece(written.at, FileBlock(written.at.get() + u64::from(written.count)));
     let cut = cut(extents, &[(written.at, piece)], true);
-    cut.first().map_or(Ok(None), |start| file.room_to_split(*start, MappingChange::Convert, spare))
+    cut.first().map_or(Ok(None), |start| file.room_to_split(*start, RmapChange::Convert, spare))
 }
 
 /// Finishes as many files from the first on as can be in one transaction; how many.
@@ -140,7 +140,7 @@ fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> 
     let mut tx = shared.begin(shared.reservations.small_files)?;
     let mut locked: SmallVec<[LockedInode; FINISHED_AT_ONCE]> = SmallVec::new();
     let (mut runs, mut end) = (0, None);
-    let mut rooms: SmallVec<[MappingRoom; FINISHED_AT_ONCE]> = SmallVec::new();
+    let mut rooms: SmallVec<[RmapReservation; FINISHED_AT_ONCE]> = SmallVec::new();
     for file in files.iter_mut() {
         let mut inode = file.inode.lock();
         let written = file.written.first();
@@ -172,7 +172,7 @@ fn finish_small(shared: &Shared, groups: &Arc<Groups>, files: &mut [Finish]) -> 
         extents.push(claim.as_ref().map(|(at, claim)| extent_of(*at, claim)));
         claims.extend(claim.map(|(_, claim)| claim));
     }
-    groups.take_claimed(&mut tx, &mut blocks, claims, Owner::Mapped)?;
+    groups.take_claimed(&mut tx, &mut blocks, claims, ExtentOwner::Mapped)?;
     for ((file, inode), extent) in files.iter_mut().zip(&mut locked).zip(extents) {
         let mut space = GroupSpace::for_data(groups, &mut blocks);
         let mut fork = Fork::open(shared, inode, ForkKind::Data)?;
@@ -263,7 +263,7 @@ impl Finish {
     /// For a file of which these ranges were written, with `reserved` blocks for `records`. Neither the size nor the
     /// times change.
     pub fn new(inode: Arc<Inode>, written: Vec<Written>, (reserved, records): (u32, u64)) -> Self {
-        let rooms = MappingRooms::default();
+        let rooms = RmapReservations::default();
         Self { inode, written, size: None, modified: None, reserved, records, rooms, refused: None }
     }
 
@@ -358,7 +358,7 @@ impl Step<'_> {
         self.has_room_for(3)?;
         let extent = extent_of(at, &claim);
         let groups = self.file.groups;
-        groups.take_claimed(&mut self.tx, &mut self.blocks, [claim], Owner::Mapped)?;
+        groups.take_claimed(&mut self.tx, &mut self.blocks, [claim], ExtentOwner::Mapped)?;
         let shared = shares(&self.locked);
         for range in old {
             if !joins {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ag::{Claim, ClaimRequest, Groups, Near, Owner};
+use ag::{AllocTarget, Claim, ClaimRequest, ExtentOwner, Groups};
 use base::FileBlock;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::{ag_of, flags, flags2};
@@ -137,7 +137,7 @@ fn fill(file: File<'_>, at: FileBlock, (most, align): (u32, u32), asked_for: boo
         drop(claim);
         return Err(refused);
     }
-    file.groups.take_claimed(&mut step.tx, &mut step.blocks, [claim], Owner::Mapped)?;
+    file.groups.take_claimed(&mut step.tx, &mut step.blocks, [claim], ExtentOwner::Mapped)?;
     let extent = Extent { offset: at, start, count, unwritten: true };
     step.edit(|fork, tx, space| fork.map(tx, space, extent))?;
     if asked_for {
@@ -148,9 +148,9 @@ fn fill(file: File<'_>, at: FileBlock, (most, align): (u32, u32), asked_for: boo
 
 /// Claims blocks for the beginning of a hole: where the space is in pieces, the hole is filled in pieces.
 fn claim_near(file: File<'_>, at: FileBlock, most: u32, align: u32) -> Result<Claim, Error> {
-    let home = || Near::Ag(ag_of(file.inode.ino(), &file.shared.geometry).unwrap_or_default());
-    let near = file.look(|list| list.near(at))?.map_or_else(home, Near::Block);
-    let request = ClaimRequest { near, min: 1, max: most, align };
+    let home = || AllocTarget::Ag(ag_of(file.inode.ino(), &file.shared.geometry).unwrap_or_default());
+    let near = file.look(|list| list.near(at))?.map_or_else(home, AllocTarget::Block);
+    let request = ClaimRequest { target: near, min: 1, max: most, align };
     if align > 1 {
         match file.groups.claim(&mut file.shared.reader(), &request) {
             Err(Error::NoSpace { .. }) => {}

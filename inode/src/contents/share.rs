@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ag::refcount::deferred::Change;
-use ag::{Groups, MappingChange};
+use ag::refcount::deferred::RefcountIntentType;
+use ag::{Groups, RmapChange};
 use base::{FileBlock, FsBlock, errno};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use journal::engine::{Error, Loggable};
@@ -144,10 +144,10 @@ impl Step<'_> {
         self.has_room_for(3)?;
         self.expect_room_to_cut(&old, false)?;
         if let Some(start) = start {
-            self.rooms.extend(self.file.room_for_mapping(start, MappingChange::AddOwner)?);
+            self.rooms.extend(self.file.room_for_mapping(start, RmapChange::AddOwner)?);
             // Before anything is given up: what both have must never have no owner.
             let length = count as u32; // 21 bits
-            self.file.groups.refcount_later(&mut self.tx, Change::Increase, start, length)?;
+            self.file.groups.refcount_later(&mut self.tx, RefcountIntentType::Increase, start, length)?;
         }
         let shared = shares(&self.locked);
         for (at, piece) in old.iter().filter(|(_, piece)| piece.mapping.is_some()) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ag::{BlockReservation, Groups, MappingChange, MappingRoom, MappingRooms};
+use ag::{BlockReservation, Groups, RmapChange, RmapReservation, RmapReservations};
 use base::{FileBlock, FsBlock};
 use format::inode::{FileType, ForkKind, flags2};
 use format::ondisk::U64;
@@ -35,9 +35,9 @@ pub(super) struct Step<'a> {
     /// A change took a record away: the tree may have given a block back.
     pub took_record: bool,
     /// For the reverse mappings that this step adds, until it is committed.
-    pub rooms: SmallVec<[MappingRoom; 2]>,
+    pub rooms: SmallVec<[RmapReservation; 2]>,
     /// What was reserved before for those of this step and of later ones.
-    pub spare: MappingRooms,
+    pub spare: RmapReservations,
 }
 
 /// Whether the file may have blocks that others have, too.
@@ -102,9 +102,9 @@ impl<'a> File<'a> {
     pub fn room_for_mapping(
         self,
         start: FsBlock,
-        change: MappingChange,
-    ) -> Result<Option<MappingRoom>, Error> {
-        self.groups.room_for_mappings(&mut self.shared.reader(), start, (change, 1))
+        change: RmapChange,
+    ) -> Result<Option<RmapReservation>, Error> {
+        self.groups.reserve_rmap(&mut self.shared.reader(), start, change, 1)
     }
 
     /// The same, out of what was reserved before if there is some for this group.
@@ -114,10 +114,10 @@ impl<'a> File<'a> {
     pub fn room_to_split(
         self,
         start: FsBlock,
-        change: MappingChange,
-        spare: &mut MappingRooms,
-    ) -> Result<Option<MappingRoom>, Error> {
-        match self.groups.take_room(spare, start)? {
+        change: RmapChange,
+        spare: &mut RmapReservations,
+    ) -> Result<Option<RmapReservation>, Error> {
+        match self.groups.take_rmap_reservation(spare, start)? {
             Some(room) => Ok(Some(room)),
             None => self.room_for_mapping(start, change),
         }
@@ -140,7 +140,7 @@ impl<'a> Step<'a> {
             locked,
             took_record: false,
             rooms: SmallVec::new(),
-            spare: MappingRooms::default(),
+            spare: RmapReservations::default(),
         }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Step<'a> {
     /// No space, with nothing changed.
     pub fn expect_room_to_cut(&mut self, pieces: &[(FileBlock, Piece)], stay: bool) -> Result<(), Error> {
         let file = self.file;
-        let change = if stay { MappingChange::Convert } else { MappingChange::Unmap };
+        let change = if stay { RmapChange::Convert } else { RmapChange::Unmap };
         for start in cut(self.list()?, pieces, stay) {
             self.rooms.extend(file.room_to_split(start, change, &mut self.spare)?);
         }

@@ -1,6 +1,6 @@
 //! A fork's tree of extents, whose root lies in the inode.
 
-use ag::btree::{Cursor, Home, Root, Tree};
+use ag::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot};
 use base::FsBlock;
 use base::lock::Rank;
 use format::Geometry;
@@ -42,19 +42,19 @@ impl ForkTree<'_> {
     }
 }
 
-impl Tree for ForkTree<'_> {
-    type Kind = BmBt;
+impl BtreeOps for ForkTree<'_> {
+    type Type = BmBt;
 
     fn geometry(&self) -> &Geometry {
         self.geometry
     }
 
-    fn home(&self) -> Home {
-        Home::Inode(self.state.ino())
+    fn owner(&self) -> BtreeOwner {
+        BtreeOwner::Inode(self.state.ino())
     }
 
-    fn root(&self, _: &Transaction) -> Root {
-        Root::Inline
+    fn root(&self, _: &Transaction) -> BtreeRoot {
+        BtreeRoot::Inline
     }
 
     fn set_root(&mut self, _: &mut Transaction, _: u64, _: u32) {}
@@ -96,7 +96,7 @@ impl Fork<'_> {
             Error::damaged(place.at(extent.offset), Damage::new(BmBt::NAME, "startoff", expected, "none"))
         };
         let tree = ForkTree { geometry: self.geometry, state: &mut *self.state, kind: self.kind, space };
-        let mut cursor = Cursor::new(tree);
+        let mut cursor = BtreeCursor::new(tree);
         let both = splice.old.len().min(splice.new.len());
         // What goes, then what changes, then what comes: so that offsets never cross.
         for gone in splice.old.iter().skip(both).rev() {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use ag::{AllocInode, Costs, Groups};
+use ag::{AgLogCosts, Groups, InodeAllocRequest};
 use base::random::Random;
 use base::time::SystemClock;
 use base::{FileBlock, Ino, errno, percpu};
@@ -115,7 +115,7 @@ impl Volume {
     }
 
     pub fn begin(&self) -> Transaction {
-        let bytes = Costs::derive(self.groups.geometry()).largest() + (128 << 10);
+        let bytes = AgLogCosts::derive(self.groups.geometry()).largest() + (128 << 10);
         self.shared().begin(LogReservation { bytes, transactions: 3 }).unwrap()
     }
 
@@ -124,7 +124,7 @@ impl Volume {
         let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode()).unwrap();
         let mut tx = self.begin();
         let parent = self.groups.geometry().root;
-        let wanted = AllocInode { parent, is_dir: false, blocks: 0 };
+        let wanted = InodeAllocRequest { parent, is_dir: false, blocks: 0 };
         let ino = self.groups.alloc_inode(&mut tx, &mut blocks, wanted).unwrap();
         let new = NewInode { mode, uid: 1, gid: 2, nlink: 0, device: 5, parent: None };
         let mut locked = self.table.create(ino, &new).unwrap();

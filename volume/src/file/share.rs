@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ag::{ClaimRequest, Groups, Near};
+use ag::{AllocTarget, ClaimRequest, Groups};
 use base::{FileBlock, FsBlock, errno};
 use block::Durability;
 use cache::Edges;
@@ -233,8 +233,8 @@ impl File<'_> {
             let most = (piece.extent.count - done).min(AT_ONCE >> log) as u32; // at most 1024
             let room = shared.reservations.map_blocks;
             let mut reserved = groups.reserve_blocks(most + room)?;
-            let near = Near::Block((piece.extent.start.get() + done).into());
-            let request = ClaimRequest { near, min: 1, max: most, align: 1 };
+            let near = AllocTarget::Block((piece.extent.start.get() + done).into());
+            let request = ClaimRequest { target: near, min: 1, max: most, align: 1 };
             let claim = contents::claim(shared, groups, &request)?;
             let count = claim.count();
             let mut bytes = vec![0; (count as usize) << log];

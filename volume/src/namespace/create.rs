@@ -1,6 +1,6 @@
 //! New files of every kind.
 
-use ag::AllocInode;
+use ag::InodeAllocRequest;
 use base::{Ino, errno};
 use format::inode::S_IFMT;
 use inode::dir::NewEntry;
@@ -163,7 +163,7 @@ impl Change<'_> {
             return Err(target_too_long());
         }
         let is_dir = matches!(new.kind, Kind::Directory);
-        let wanted = AllocInode { parent: near, is_dir, blocks: u32::from(is_dir) };
+        let wanted = InodeAllocRequest { parent: near, is_dir, blocks: u32::from(is_dir) };
         let ino = self.volume.groups.alloc_inode(&mut self.tx, &mut self.blocks, wanted)?;
         let mode = mode_of(new);
         let new = NewInode { mode, uid: new.uid, gid: new.gid, nlink, device, parent: Some(parent) };

@@ -4,7 +4,7 @@ use format::btree::{BnoBt, FreeExtent, RmapBt};
 use format::ondisk::U32;
 
 use super::support::{Bench, TestTree, empty, open};
-use crate::btree::{Cursor, Root};
+use crate::btree::{BtreeCursor, BtreeRoot};
 use journal::engine::{Error, Transaction};
 
 fn record(number: u32) -> FreeExtent {
@@ -12,7 +12,7 @@ fn record(number: u32) -> FreeExtent {
 }
 
 /// A tree of three levels.
-fn tree() -> (Transaction, Cursor<TestTree<BnoBt>>) {
+fn tree() -> (Transaction, BtreeCursor<TestTree<BnoBt>>) {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let mut cursor = empty::<BnoBt>(&mut tx, 0);
@@ -20,7 +20,7 @@ fn tree() -> (Transaction, Cursor<TestTree<BnoBt>>) {
         cursor.lookup_eq(&mut tx, number * 4).unwrap();
         cursor.insert(&mut tx, &record(number)).unwrap();
     }
-    assert!(matches!(cursor.tree().root, Root::Block { levels: 3, .. }));
+    assert!(matches!(cursor.tree().root, BtreeRoot::Block { levels: 3, .. }));
     (tx, cursor)
 }
 
@@ -34,15 +34,15 @@ fn field(error: &Error) -> &'static str {
 #[test]
 fn a_block_of_another_level_is_refused() {
     let (mut tx, mut cursor) = tree();
-    let Root::Block { block, levels } = cursor.tree().root else { panic!() };
+    let BtreeRoot::Block { block, levels } = cursor.tree().root else { panic!() };
     for wrong in [levels - 1, levels + 1] {
-        cursor.tree_mut().root = Root::Block { block, levels: wrong };
+        cursor.tree_mut().root = BtreeRoot::Block { block, levels: wrong };
         assert_eq!(field(&cursor.lookup_eq(&mut tx, 4).unwrap_err()), "level");
         assert!(cursor.get(&tx).is_none());
         assert!(cursor.next(&mut tx).unwrap().is_none(), "no position after an error");
     }
     for wrong in [0, 13, u32::MAX] {
-        cursor.tree_mut().root = Root::Block { block, levels: wrong };
+        cursor.tree_mut().root = BtreeRoot::Block { block, levels: wrong };
         assert_eq!(field(&cursor.lookup_eq(&mut tx, 4).unwrap_err()), "level");
     }
 }
@@ -52,7 +52,7 @@ fn a_pointer_outside_of_the_group_is_refused() {
     let (mut tx, mut cursor) = tree();
     let levels = 3;
     for block in [0, 1, 100_000, u64::from(u32::MAX)] {
-        cursor.tree_mut().root = Root::Block { block, levels };
+        cursor.tree_mut().root = BtreeRoot::Block { block, levels };
         assert_eq!(field(&cursor.lookup_eq(&mut tx, 4).unwrap_err()), "ptr");
     }
 }

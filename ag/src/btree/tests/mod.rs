@@ -7,8 +7,8 @@
 //! | `speed` | how long single operations take, by hand |
 //! | `hostile` | damaged blocks: an error, never a panic or a walk without end |
 
+mod blocks;
 mod hostile;
 mod model;
-mod pages;
 mod speed;
 mod support;

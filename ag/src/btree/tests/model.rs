@@ -13,11 +13,11 @@ use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::support::{Bench, TestTree, empty, judge};
-use crate::btree::{Cursor, Kind};
+use crate::btree::{BtreeCursor, BtreeType};
 use journal::engine::Transaction;
 
 /// A record for any number, unlike those of other numbers; `variant` changes what does not decide the order.
-trait Make: Kind + Clone {
+trait Make: BtreeType + Clone {
     fn make(number: u32, variant: u32) -> Self::Record;
 }
 
@@ -125,12 +125,12 @@ fn fill() -> impl Strategy<Value = Fill> {
     ]
 }
 
-type Map<K> = BTreeMap<<K as Kind>::Search, <K as format::btree::Btree>::Record>;
+type Map<K> = BTreeMap<<K as BtreeType>::LookupKey, <K as format::btree::Btree>::Record>;
 
 struct Run<K: Make> {
     bench: Bench,
     tx: Transaction,
-    cursor: Cursor<TestTree<K>>,
+    cursor: BtreeCursor<TestTree<K>>,
     map: Map<K>,
 }
 
@@ -232,7 +232,7 @@ impl<K: Make> Run<K> {
 
     fn judge(&mut self) {
         self.bench.next(&mut self.tx);
-        self.cursor = Cursor::new(self.cursor.tree().clone());
+        self.cursor = BtreeCursor::new(self.cursor.tree().clone());
         let records = judge::<K>(&mut self.tx, self.cursor.tree());
         assert_eq!(records.len(), self.map.len());
         for (found, expected) in records.iter().zip(self.map.values()) {

@@ -9,7 +9,7 @@ use format::ondisk::{U32, U64};
 use journal::engine::Transaction;
 
 use super::support::{Bench, TestTree, empty};
-use crate::btree::{Cursor, Kind};
+use crate::btree::{BtreeCursor, BtreeType};
 use crate::testing::Numbers;
 
 const RECORDS: u32 = 200_000;
@@ -27,18 +27,18 @@ fn mapping(number: u32, count: u32) -> Rmap {
     }
 }
 
-/// One operation: its number, and what it works on.
-type Each<'a, K> = dyn FnMut(u32, &mut Transaction, &mut Cursor<TestTree<K>>) + 'a;
+/// BufferEdit operation: its number, and what it works on.
+type Each<'a, K> = dyn FnMut(u32, &mut Transaction, &mut BtreeCursor<TestTree<K>>) + 'a;
 
 /// Transactions of ten operations each, as a change of a volume has.
-fn measure<K: Kind + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
+fn measure<K: BtreeType + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let mut cursor = empty::<K>(&mut tx, 0);
     cursor.tree_mut().geometry.block_size = 4096;
     cursor.tree_mut().geometry.block_log = 12;
     let tree = cursor.tree().clone();
-    let mut cursor = Cursor::<TestTree<K>>::new(tree);
+    let mut cursor = BtreeCursor::<TestTree<K>>::new(tree);
     cursor.make_empty(&mut tx);
     let mut timed = |what: &str, each: &mut Each<'_, K>| {
         let began = Instant::now();

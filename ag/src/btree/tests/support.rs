@@ -10,9 +10,9 @@ use format::features::Features;
 use format::ondisk::OnDisk;
 use zerocopy::IntoBytes;
 
-use crate::btree::cursor::{Key, Record};
-use crate::btree::page::Shape;
-use crate::btree::{Cursor, Home, Kind, RawPointer, Root, Tree};
+use crate::btree::block::BlockLayout;
+use crate::btree::cursor::{KeyOf, RecordOf};
+use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType, RawPointer};
 use base::lock::Rank;
 use block::MemoryDevice;
 use journal::engine::NoJournal;
@@ -73,7 +73,7 @@ impl Bench {
 #[derive(Clone, Debug)]
 pub struct TestTree<K> {
     pub geometry: Geometry,
-    pub root: Root,
+    pub root: BtreeRoot,
     pub inline: Vec<u8>,
     pub used: HashSet<u64>,
     pub free: Vec<u64>,
@@ -82,20 +82,20 @@ pub struct TestTree<K> {
     kind: std::marker::PhantomData<K>,
 }
 
-impl<K: Kind> Tree for TestTree<K> {
-    type Kind = K;
+impl<K: BtreeType> BtreeOps for TestTree<K> {
+    type Type = K;
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
-    fn home(&self) -> Home {
-        if K::Header::SIZE == 56 { Home::Ag(AgNumber(0)) } else { Home::Inode(Ino(99)) }
+    fn owner(&self) -> BtreeOwner {
+        if K::Header::SIZE == 56 { BtreeOwner::Ag(AgNumber(0)) } else { BtreeOwner::Inode(Ino(99)) }
     }
-    fn root(&self, _: &Transaction) -> Root {
+    fn root(&self, _: &Transaction) -> BtreeRoot {
         self.root
     }
     fn set_root(&mut self, _: &mut Transaction, block: u64, levels: u32) {
-        self.root = Root::Block { block, levels };
+        self.root = BtreeRoot::Block { block, levels };
     }
     fn inline(&self) -> &[u8] {
         &self.inline
@@ -117,52 +117,52 @@ impl<K: Kind> Tree for TestTree<K> {
 }
 
 /// A new tree with an empty leaf as its root; with `inline` bytes, the root is in the inode above that leaf.
-pub fn empty<K: Kind>(tx: &mut Transaction, inline: usize) -> Cursor<TestTree<K>> {
+pub fn empty<K: BtreeType>(tx: &mut Transaction, inline: usize) -> BtreeCursor<TestTree<K>> {
     let mut tree = TestTree {
         geometry: geometry(),
-        root: Root::Inline,
+        root: BtreeRoot::Inline,
         inline: vec![0; inline],
         used: HashSet::new(),
         free: (100..60_000).rev().collect(),
         budget: usize::MAX,
         kind: std::marker::PhantomData,
     };
-    tree.root = Root::Block { block: 0, levels: 1 };
-    let mut cursor = Cursor::<TestTree<K>>::new(tree);
+    tree.root = BtreeRoot::Block { block: 0, levels: 1 };
+    let mut cursor = BtreeCursor::<TestTree<K>>::new(tree);
     let leaf = cursor.new_block(tx, 0, 0).unwrap();
-    cursor.tree.root = Root::Block { block: leaf.block, levels: 1 };
+    cursor.tree.root = BtreeRoot::Block { block: leaf.block, levels: 1 };
     if inline > 0 {
-        let shape = Shape::inline::<K>(inline);
+        let shape = BlockLayout::inline::<K>(inline);
         cursor.tree.inline[..4].copy_from_slice(&[0, 1, 0, 1]);
         let pointers = shape.pointers(0..1);
         cursor.tree.inline[pointers].copy_from_slice(K::Pointer::of(leaf.block).as_bytes());
-        cursor.tree.root = Root::Inline;
+        cursor.tree.root = BtreeRoot::Inline;
     }
     cursor
 }
 
-impl<K: Kind> Cursor<TestTree<K>> {
+impl<K: BtreeType> BtreeCursor<TestTree<K>> {
     /// Starts over with an empty leaf.
     pub fn make_empty(&mut self, tx: &mut Transaction) {
         let leaf = self.new_block(tx, 0, 0).unwrap();
-        self.tree.root = Root::Block { block: leaf.block, levels: 1 };
+        self.tree.root = BtreeRoot::Block { block: leaf.block, levels: 1 };
     }
 }
 
 /// What a walk from the root finds, judged without any of the cursor's code.
-pub fn judge<K: Kind>(tx: &mut Transaction, tree: &TestTree<K>) -> Vec<K::Record> {
+pub fn judge<K: BtreeType>(tx: &mut Transaction, tree: &TestTree<K>) -> Vec<K::Record> {
     let mut blocks = HashSet::new();
     let mut records = Vec::new();
     let mut last = [None; 12];
     match tree.root {
-        Root::Block { block, levels } => {
+        BtreeRoot::Block { block, levels } => {
             visit::<K>(tx, tree, (levels - 1, block, true), &mut last, &mut blocks, &mut records);
         }
-        Root::Inline => {
+        BtreeRoot::Inline => {
             let (level, count) = (tree.inline[1], usize::from(tree.inline[3]));
             assert!(count > 0);
-            let shape = Shape::inline::<K>(tree.inline.len());
-            let keys: Vec<_> = shape.view::<Key<TestTree<K>>>(&tree.inline).to_vec();
+            let shape = BlockLayout::inline::<K>(tree.inline.len());
+            let keys: Vec<_> = shape.view::<KeyOf<TestTree<K>>>(&tree.inline).to_vec();
             let children: Vec<_> = shape.view_pointers::<K::Pointer>(&tree.inline).to_vec();
             for (key, child) in keys.iter().zip(children) {
                 let child = (u32::from(level) - 1, child.number(), count == 1);
@@ -180,7 +180,7 @@ pub fn judge<K: Kind>(tx: &mut Transaction, tree: &TestTree<K>) -> Vec<K::Record
 
 type Last = [Option<(u64, Option<u64>)>; 12];
 
-fn visit<K: Kind>(
+fn visit<K: BtreeType>(
     tx: &mut Transaction,
     tree: &TestTree<K>,
     (level, block, is_root): (u32, u64, bool),
@@ -199,7 +199,7 @@ fn visit<K: Kind>(
     assert_eq!(left, before.map(|(before, _)| before), "left sibling");
     assert!(before.is_none_or(|(_, right)| right == Some(block)), "right sibling");
     let geometry = &tree.geometry;
-    let shape = if level == 0 { Shape::leaf::<K>(geometry) } else { Shape::node::<K>(geometry) };
+    let shape = if level == 0 { BlockLayout::leaf::<K>(geometry) } else { BlockLayout::node::<K>(geometry) };
     let count = usize::from(header.numrecs());
     assert!(count <= shape.max() && (is_root || count >= shape.min()), "{count} at level {level}");
     let mut widest: Option<K::Key> = None;
@@ -208,7 +208,7 @@ fn visit<K: Kind>(
         Some(widest) => K::widen(widest, &key),
     };
     if level == 0 {
-        for record in shape.view::<Record<TestTree<K>>>(&bytes) {
+        for record in shape.view::<RecordOf<TestTree<K>>>(&bytes) {
             assert!(records.last().is_none_or(|before| K::of_record(before) < K::of_record(record)));
             records.push(*record);
             join(K::key(record));
@@ -216,7 +216,7 @@ fn visit<K: Kind>(
         return widest;
     }
     assert!(count > usize::from(is_root && tree.inline.is_empty()), "{count} children");
-    let keys: Vec<_> = shape.view::<Key<TestTree<K>>>(&bytes).to_vec();
+    let keys: Vec<_> = shape.view::<KeyOf<TestTree<K>>>(&bytes).to_vec();
     let pointers: Vec<_> = shape.view_pointers::<K::Pointer>(&bytes).to_vec();
     for (key, pointer) in keys.iter().zip(pointers) {
         let child = (level - 1, pointer.number(), false);
@@ -228,14 +228,14 @@ fn visit<K: Kind>(
 }
 
 /// Where a block of the test's tree lies.
-pub fn daddr<K: Kind>(tree: &TestTree<K>, block: u64) -> Daddr {
+pub fn daddr<K: BtreeType>(tree: &TestTree<K>, block: u64) -> Daddr {
     let (ag, at) = K::Pointer::of(block).locate(&tree.geometry, Some(AgNumber(0))).unwrap();
     assert_eq!(tree.geometry.fs_block(ag, at), FsBlock(block));
     tree.geometry.ag_block_daddr(ag, AgBlock(at.get()))
 }
 
 /// The buffer of a block of the test's tree.
-pub fn open<K: Kind>(tx: &mut Transaction, tree: &TestTree<K>, block: u64) -> BufferId {
+pub fn open<K: BtreeType>(tx: &mut Transaction, tree: &TestTree<K>, block: u64) -> BufferId {
     let extent = DiskExtent { daddr: daddr::<K>(tree, block), bytes: tree.geometry.block_size };
     tx.read(extent, Rank::Fork, |_| Ok(())).unwrap()
 }

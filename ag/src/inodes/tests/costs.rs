@@ -3,7 +3,7 @@
 
 use base::Ino;
 
-use super::bed::Bed;
+use super::fixture::Bed;
 use super::random::Dice;
 
 /// Fills one AG with `count` inodes, frees `holes` of them at random, and allocates as many anew. Returns how many

@@ -8,8 +8,8 @@
 //! | `costs` | what an allocation touches and logs, with and without the free inode tree |
 //! | `threads` | several threads on one volume |
 
-mod bed;
 mod costs;
+mod fixture;
 mod places;
 mod random;
 mod threads;

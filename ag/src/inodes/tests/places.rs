@@ -4,7 +4,7 @@ use base::percpu::pretend;
 use base::{AgNumber, FsBlock, Ino};
 use journal::engine::Error;
 
-use super::bed::Bed;
+use super::fixture::Bed;
 use crate::inodes::state::InodeOptions;
 
 /// Without reverse mappings: some tests take blocks that nobody owns.

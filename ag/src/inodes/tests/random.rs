@@ -5,7 +5,7 @@
 use base::{FsBlock, Ino};
 use journal::engine::Error;
 
-use super::bed::Bed;
+use super::fixture::Bed;
 
 /// A sequence of numbers from a seed.
 pub struct Dice(u64);

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use base::Ino;
 use base::percpu::pretend;
 
-use super::bed::Bed;
+use super::fixture::Bed;
 use super::random::Dice;
 use crate::inodes::state::InodeOptions;
 

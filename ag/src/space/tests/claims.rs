@@ -1,4 +1,4 @@
-//! Claims, allocations and frees together: no block has two owners, and space adds up.
+//! ClaimedExtents, allocations and frees together: no block has two owners, and space adds up.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -6,7 +6,7 @@ use base::{AgNumber, FsBlock};
 use journal::engine::Error;
 
 use crate::testing::{Numbers, OWNER, Volume};
-use crate::{AllocRequest, Claim, ClaimRequest, Near};
+use crate::{AllocRequest, AllocTarget, Claim, ClaimRequest};
 
 /// For each block of the volume, who owns it as far as the test knows; 0 for nobody.
 struct Owners(Vec<AtomicU32>);
@@ -49,19 +49,19 @@ impl Party<'_> {
         (!list.is_empty()).then(|| list.swap_remove(at))
     }
 
-    fn near(&mut self) -> Near {
+    fn target(&mut self) -> AllocTarget {
         let ag = AgNumber(self.numbers.below(self.volume.geometry.ag_count()));
         match (self.held.last(), self.numbers.below(3)) {
-            (Some((start, count)), 0) => Near::Block(FsBlock(start.get() + u64::from(*count))),
-            (_, 1) => Near::OnlyAg(ag),
-            _ => Near::Ag(ag),
+            (Some((start, count)), 0) => AllocTarget::Block(FsBlock(start.get() + u64::from(*count))),
+            (_, 1) => AllocTarget::OnlyAg(ag),
+            _ => AllocTarget::Ag(ag),
         }
     }
 
     fn claim(&mut self) {
         let max = 1 + self.numbers.below(60);
         let align = [1, 1, 4][self.numbers.below(3) as usize];
-        let request = ClaimRequest { near: self.near(), min: 1 + self.numbers.below(max), max, align };
+        let request = ClaimRequest { target: self.target(), min: 1 + self.numbers.below(max), max, align };
         let mut tx = self.volume.begin();
         match self.volume.groups.claim(&mut tx, &request) {
             Ok(claim) => {
@@ -107,7 +107,7 @@ impl Party<'_> {
         let max = 1 + self.numbers.below(40);
         let Ok(mut reservation) = self.volume.groups.reserve_blocks(max) else { return };
         let data = self.numbers.below(2) == 0;
-        let request = AllocRequest { near: self.near(), min: 1, max, align: 1, owner: OWNER, data };
+        let request = AllocRequest { target: self.target(), min: 1, max, align: 1, owner: OWNER, data };
         let groups = &self.volume.groups;
         if let Ok((start, count)) = self.volume.run(|tx| groups.alloc_extent(tx, &mut reservation, &request))
         {
@@ -167,7 +167,7 @@ fn run(megabytes: u64, options: &str, threads: u32, steps: u32) {
         held.sort_unstable_by_key(|(start, _)| start.get());
         let claimed: u64 = parties.iter().flat_map(|p| &p.claims).map(|claim| u64::from(claim.count())).sum();
         assert_eq!((volume.total(&held), volume.groups.claimed()), (total, claimed));
-        // Claims are nothing on the disk.
+        // ClaimedExtents are nothing on the disk.
         volume.check(&held);
     }
     for party in &mut parties {
@@ -204,16 +204,16 @@ fn threads_with_usual_blocks() {
 #[test]
 fn a_claim_waits_for_freed_blocks_and_hides_its_own_from_all() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=0") else { return };
-    let request = |near, min| ClaimRequest { near, min, max: 50, align: 1 };
+    let request = |target, min| ClaimRequest { target, min, max: 50, align: 1 };
     let claim = |request| volume.groups.claim(&mut volume.begin(), &request);
-    let first = claim(request(Near::OnlyAg(AgNumber(0)), 50)).unwrap();
+    let first = claim(request(AllocTarget::OnlyAg(AgNumber(0)), 50)).unwrap();
     let start = first.start();
-    let exact = request(Near::Exact(start), 1);
+    let exact = request(AllocTarget::Exact(start), 1);
     assert!(matches!(claim(exact), Err(Error::NoSpace { .. })));
     // Not for metadata either.
     let mut reservation = volume.groups.reserve_blocks(100).unwrap();
-    let near = Near::Exact(start);
-    let metadata = AllocRequest { near, min: 1, max: 50, align: 1, owner: OWNER, data: false };
+    let target = AllocTarget::Exact(start);
+    let metadata = AllocRequest { target, min: 1, max: 50, align: 1, owner: OWNER, data: false };
     let refused = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &metadata));
     assert!(matches!(refused, Err(Error::NoSpace { .. })));
     volume.run(|tx| volume.groups.take_claimed(tx, &mut reservation, [first], OWNER)).unwrap();
@@ -233,7 +233,7 @@ fn a_claim_waits_for_freed_blocks_and_hides_its_own_from_all() {
 fn claims_leave_what_a_group_keeps_back() {
     let Some(volume) = Volume::make(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1") else { return };
     let mut claims = Vec::new();
-    let request = ClaimRequest { near: Near::Ag(AgNumber(0)), min: 1, max: 1000, align: 1 };
+    let request = ClaimRequest { target: AllocTarget::Ag(AgNumber(0)), min: 1, max: 1000, align: 1 };
     while let Ok(claim) = volume.groups.claim(&mut volume.begin(), &request) {
         claims.push(claim);
     }
@@ -256,26 +256,26 @@ fn claims_leave_what_a_group_keeps_back() {
 #[test]
 fn the_last_of_many_single_blocks_is_found() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=0") else { return };
-    let take = |tx: &mut _, max, near| {
+    let take = |tx: &mut _, max, target| {
         let mut reservation = volume.groups.reserve_blocks(max)?;
-        let request = AllocRequest { near, min: 1, max, align: 1, owner: OWNER, data: true };
+        let request = AllocRequest { target, min: 1, max, align: 1, owner: OWNER, data: true };
         volume.groups.alloc_extent(tx, &mut reservation, &request)
     };
-    let near = Near::Ag(AgNumber(0));
-    let (start, count) = volume.run(|tx| take(tx, 2000, near)).unwrap();
+    let target = AllocTarget::Ag(AgNumber(0));
+    let (start, count) = volume.run(|tx| take(tx, 2000, target)).unwrap();
     assert_eq!(count, 2000);
     for max in [4096, 64, 1] {
-        while volume.run(|tx| take(tx, max, near)).is_ok() {}
+        while volume.run(|tx| take(tx, max, target)).is_ok() {}
     }
     for n in 0..1000 {
         let block = FsBlock(start.get() + 2 * n);
         volume.run(|tx| volume.groups.free_extent_later(tx, block, 1, OWNER)).unwrap();
     }
-    let request = ClaimRequest { near, min: 1, max: 50, align: 1 };
+    let request = ClaimRequest { target, min: 1, max: 50, align: 1 };
     let mut claims: Vec<_> =
         (0..500).map(|_| volume.groups.claim(&mut volume.begin(), &request).unwrap()).collect();
     for _ in 0..300 {
-        volume.run(|tx| take(tx, 1, near)).unwrap();
+        volume.run(|tx| take(tx, 1, target)).unwrap();
     }
     while let Ok(claim) = volume.groups.claim(&mut volume.begin(), &request) {
         claims.push(claim);

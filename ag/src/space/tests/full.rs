@@ -6,10 +6,10 @@ use base::AgNumber;
 use journal::engine::Error;
 
 use crate::testing::{Numbers, OWNER, Volume};
-use crate::{AllocRequest, Near};
+use crate::{AllocRequest, AllocTarget};
 
-fn request(near: Near, count: u32) -> AllocRequest {
-    AllocRequest { near, min: 1, max: count, align: 1, owner: OWNER, data: false }
+fn request(target: AllocTarget, count: u32) -> AllocRequest {
+    AllocRequest { target, min: 1, max: count, align: 1, owner: OWNER, data: false }
 }
 
 /// Takes everything there is, in pieces of `piece` blocks, frees it in another order, and looks at each stage.
@@ -19,7 +19,7 @@ fn fill_and_empty(options: &str, piece: u32) {
     let mut held = Vec::new();
     loop {
         let Ok(mut reservation) = volume.groups.reserve_blocks(piece) else { break };
-        let request = request(Near::Ag(AgNumber(0)), piece);
+        let request = request(AllocTarget::Ag(AgNumber(0)), piece);
         match volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)) {
             Ok(extent) => held.push(extent),
             Err(error) => {
@@ -59,15 +59,15 @@ fn a_volume_filled_block_by_block() {
 fn freed_blocks_are_not_for_data_before_that_is_stable() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=0") else { return };
     let mut reservation = volume.groups.reserve_blocks(200).unwrap();
-    let near = request(Near::OnlyAg(AgNumber(0)), 50);
-    let (start, count) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &near)).unwrap();
+    let target = request(AllocTarget::OnlyAg(AgNumber(0)), 50);
+    let (start, count) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &target)).unwrap();
     assert_eq!(count, 50);
     volume.hook.late.store(true, Relaxed);
     volume.run(|tx| volume.groups.free_extent_later(tx, start, count, OWNER)).unwrap();
-    let exact = AllocRequest { near: Near::Exact(start), data: true, ..near };
+    let exact = AllocRequest { target: AllocTarget::Exact(start), data: true, ..target };
     let mut again = |request| volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request));
     assert!(matches!(again(exact), Err(Error::NoSpace { .. })));
-    let (elsewhere, _) = again(AllocRequest { near: Near::OnlyNear(start), ..exact }).unwrap();
+    let (elsewhere, _) = again(AllocRequest { target: AllocTarget::OnlyNear(start), ..exact }).unwrap();
     assert!(elsewhere.get() >= start.get() + 50 || elsewhere.get() + 50 <= start.get());
     // Metadata comes through the log, behind the freeing.
     let (reused, _) = again(AllocRequest { data: false, max: 10, ..exact }).unwrap();
@@ -75,7 +75,7 @@ fn freed_blocks_are_not_for_data_before_that_is_stable() {
     volume.hook.release();
     volume.hook.late.store(false, Relaxed);
     let rest = base::FsBlock(start.get() + 10);
-    assert_eq!(again(AllocRequest { near: Near::Exact(rest), ..exact }).unwrap(), (rest, 40));
+    assert_eq!(again(AllocRequest { target: AllocTarget::Exact(rest), ..exact }).unwrap(), (rest, 40));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn what_is_reserved_and_not_used_is_given_back() {
     let before = volume.groups.available();
     let mut reservation = volume.groups.reserve_blocks(20).unwrap();
     assert_eq!(volume.groups.available(), before - 20);
-    let request = request(Near::Ag(AgNumber(1)), 5);
+    let request = request(AllocTarget::Ag(AgNumber(1)), 5);
     volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
     assert_eq!(reservation.left(), 15);
     drop(reservation);

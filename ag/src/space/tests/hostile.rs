@@ -7,7 +7,7 @@ use journal::engine::Transaction;
 
 use crate::group::Groups;
 use crate::testing::{Numbers, OWNER, Volume};
-use crate::{AllocRequest, Near};
+use crate::{AllocRequest, AllocTarget};
 
 /// Bytes of the volume: two groups, with the log in the second.
 fn image(volume: &Volume) -> Vec<u8> {
@@ -50,8 +50,14 @@ fn try_changes(volume: &Volume, numbers: &mut Numbers) {
         let Ok(mut reservation) = volume.groups.reserve_blocks(20) else { return };
         let near = volume.geometry.fs_block(AgNumber(0), AgBlock(5 + numbers.below(2000)));
         let max = 1 + numbers.below(20);
-        let request =
-            AllocRequest { near: Near::Block(near), min: 1, max, align: 1, owner: OWNER, data: false };
+        let request = AllocRequest {
+            target: AllocTarget::Block(near),
+            min: 1,
+            max,
+            align: 1,
+            owner: OWNER,
+            data: false,
+        };
         if fail(&mut |tx, groups| {
             held.push(groups.alloc_extent(tx, &mut reservation, &request).ok()?);
             Some(())
@@ -73,8 +79,14 @@ fn run(options: &str, seed: u64) {
     // Trees of some height, and a list that has wrapped.
     let mut held = Vec::new();
     let mut reservation = volume.groups.reserve_blocks(3000).unwrap();
-    let request =
-        AllocRequest { near: Near::OnlyAg(AgNumber(0)), min: 1, max: 1, align: 1, owner: OWNER, data: false };
+    let request = AllocRequest {
+        target: AllocTarget::OnlyAg(AgNumber(0)),
+        min: 1,
+        max: 1,
+        align: 1,
+        owner: OWNER,
+        data: false,
+    };
     for _ in 0..900 {
         held.push(volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap());
     }

@@ -10,8 +10,8 @@
 //! | `threads` | many threads on one volume |
 
 mod claims;
+mod contributions;
 mod full;
 mod hostile;
-mod promises;
 mod random;
 mod threads;

@@ -5,7 +5,7 @@ use journal::engine::Error;
 
 use crate::group::agf;
 use crate::testing::{Numbers, OWNER, Volume};
-use crate::{AllocRequest, Near, Owner};
+use crate::{AllocRequest, AllocTarget, ExtentOwner};
 
 /// Extents that the test holds.
 type Held = Vec<(FsBlock, u32)>;
@@ -20,12 +20,12 @@ fn request(volume: &Volume, numbers: &mut Numbers, held: &Held) -> AllocRequest 
         }
         _ => block,
     };
-    let near = match numbers.below(6) {
-        0 => Near::Ag(ag),
-        1 => Near::OnlyAg(ag),
-        2 if volume.groups.of_block(block, 1).is_ok() => Near::Exact(block),
-        3 if volume.groups.of_block(block, 1).is_ok() => Near::OnlyNear(block),
-        _ => Near::Block(block),
+    let target = match numbers.below(6) {
+        0 => AllocTarget::Ag(ag),
+        1 => AllocTarget::OnlyAg(ag),
+        2 if volume.groups.of_block(block, 1).is_ok() => AllocTarget::Exact(block),
+        3 if volume.groups.of_block(block, 1).is_ok() => AllocTarget::OnlyNear(block),
+        _ => AllocTarget::Block(block),
     };
     let max = match numbers.below(4) {
         0 => 1 + numbers.below(200),
@@ -33,7 +33,7 @@ fn request(volume: &Volume, numbers: &mut Numbers, held: &Held) -> AllocRequest 
         _ => 1 + numbers.below(3),
     };
     let align = [1, 1, 1, 4, 8, 16][numbers.below(6) as usize];
-    AllocRequest { near, min: 1 + numbers.below(max), max, align, owner: OWNER, data: false }
+    AllocRequest { target, min: 1 + numbers.below(max), max, align, owner: OWNER, data: false }
 }
 
 fn overlaps(held: &Held, start: FsBlock, count: u32) -> bool {
@@ -51,9 +51,9 @@ fn alloc(volume: &Volume, numbers: &mut Numbers, held: &mut Held) -> bool {
     assert!((request.min..=request.max).contains(&count), "{request:?} gave {count}");
     assert!(at.get().is_multiple_of(request.align));
     assert!(volume.groups.of_block(start, count).is_ok());
-    match request.near {
-        Near::OnlyAg(only) => assert_eq!(only, ag),
-        Near::Exact(block) => assert_eq!(block, start),
+    match request.target {
+        AllocTarget::OnlyAg(only) => assert_eq!(only, ag),
+        AllocTarget::Exact(block) => assert_eq!(block, start),
         _ => {}
     }
     assert!(!overlaps(held, start, count), "{start:#x} is given twice");
@@ -146,15 +146,23 @@ fn sectors_of_four_kilobytes() {
 fn an_extent_cannot_be_freed_twice() {
     let Some(volume) = Volume::make(64, "-d agcount=2 -b size=1024") else { return };
     let mut reservation = volume.groups.reserve_blocks(8).unwrap();
-    let request =
-        AllocRequest { near: Near::Ag(AgNumber(1)), min: 8, max: 8, align: 1, owner: OWNER, data: false };
+    let request = AllocRequest {
+        target: AllocTarget::Ag(AgNumber(1)),
+        min: 8,
+        max: 8,
+        align: 1,
+        owner: OWNER,
+        data: false,
+    };
     let (start, count) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
     volume.run(|tx| volume.groups.free_extent_later(tx, start, count, OWNER)).unwrap();
     // Outside of the volume, and in a header.
     let mut tx = volume.begin();
     for (block, count) in [(u64::MAX, 1), (0, 1), (1 << 40, 1), (start.get(), u32::MAX)] {
-        assert!(volume.groups.free_extent_later(&mut tx, FsBlock(block), count, Owner::Mapped).is_err());
+        assert!(
+            volume.groups.free_extent_later(&mut tx, FsBlock(block), count, ExtentOwner::Mapped).is_err()
+        );
     }
-    volume.groups.free_extent_later(&mut tx, FsBlock(start.get() + 3), 1, Owner::Mapped).unwrap();
+    volume.groups.free_extent_later(&mut tx, FsBlock(start.get() + 3), 1, ExtentOwner::Mapped).unwrap();
     assert!(matches!(tx.commit(&mut []), Err(Error::Damaged { .. })));
 }

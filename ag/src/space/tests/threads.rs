@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::{AgNumber, FsBlock};
 
 use crate::testing::{Numbers, OWNER, Volume};
-use crate::{AllocRequest, ClaimRequest, Near};
+use crate::{AllocRequest, AllocTarget, ClaimRequest};
 
 #[test]
 fn threads_never_get_the_same_blocks() {
@@ -20,8 +20,8 @@ fn threads_never_get_the_same_blocks() {
                 let max = 1 + numbers.below(40);
                 let Ok(mut reservation) = volume.groups.reserve_blocks(max) else { continue };
                 // All begin with the same group, so that they meet.
-                let near = Near::Ag(AgNumber(numbers.below(2)));
-                let request = AllocRequest { near, min: 1, max, align: 1, owner: OWNER, data: false };
+                let target = AllocTarget::Ag(AgNumber(numbers.below(2)));
+                let request = AllocRequest { target, min: 1, max, align: 1, owner: OWNER, data: false };
                 let done = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request));
                 held.extend(done.ok());
             } else {
@@ -66,13 +66,13 @@ fn what_a_lower_group_has_is_found_however_long_somebody_works_there() {
     let groups = &volume.groups;
     let take = |tx: &mut _, ag| {
         let mut reservation = groups.reserve_blocks(4096)?;
-        let near = Near::OnlyAg(AgNumber(ag));
-        let request = AllocRequest { near, min: 1, max: 4096, align: 1, owner: OWNER, data: false };
+        let target = AllocTarget::OnlyAg(AgNumber(ag));
+        let request = AllocRequest { target, min: 1, max: 4096, align: 1, owner: OWNER, data: false };
         groups.alloc_extent(tx, &mut reservation, &request)
     };
     while volume.run(|tx| take(tx, 2)).is_ok() {}
     while volume.run(|tx| take(tx, 3)).is_ok() {}
-    let request = ClaimRequest { near: Near::OnlyAg(AgNumber(1)), min: 1, max: u32::MAX, align: 1 };
+    let request = ClaimRequest { target: AllocTarget::OnlyAg(AgNumber(1)), min: 1, max: u32::MAX, align: 1 };
     let mut claims = Vec::new();
     while let Ok(claim) = groups.claim(&mut volume.begin(), &request) {
         claims.push(claim);
@@ -95,8 +95,8 @@ fn what_a_lower_group_has_is_found_however_long_somebody_works_there() {
                 let mut reservation = groups.reserve_blocks(claimed + 1)?;
                 groups.take_claimed(tx, &mut reservation, claims, OWNER)?;
                 assert_eq!(reservation.held[..], [AgNumber(0), AgNumber(1)]);
-                let near = Near::Ag(AgNumber(1));
-                let request = AllocRequest { near, min: 1, max: 1, align: 1, owner: OWNER, data: false };
+                let target = AllocTarget::Ag(AgNumber(1));
+                let request = AllocRequest { target, min: 1, max: 1, align: 1, owner: OWNER, data: false };
                 groups.alloc_extent(tx, &mut reservation, &request)
             })
             .unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ag::{ClaimRequest, Near};
+use ag::{AllocTarget, ClaimRequest};
 use base::{AgNumber, FileBlock, FsBlock};
 use journal::engine::Error;
 
@@ -63,10 +63,10 @@ impl Bed {
     pub fn claim(&mut self, min: u32, max: u32) -> Result<ag::Claim, Error> {
         let ag = AgNumber(self.numbers.below(2) as u32);
         let near = match self.numbers.below(3) {
-            0 => Near::Ag(ag),
-            _ => Near::Block(self.volume.groups.geometry().fs_block(ag, base::AgBlock(500))),
+            0 => AllocTarget::Ag(ag),
+            _ => AllocTarget::Block(self.volume.groups.geometry().fs_block(ag, base::AgBlock(500))),
         };
-        let request = ClaimRequest { near, min, max, align: 1 };
+        let request = ClaimRequest { target: near, min, max, align: 1 };
         contents::claim(self.volume.shared(), &self.volume.groups, &request)
     }
 

@@ -1,14 +1,14 @@
-//! One tree at work: what differs between trees but is no business of their kind's layout.
+//! BufferEdit tree at work: what differs between trees but is no business of their kind's layout.
 
 use base::{AgNumber, Ino};
 use format::geometry::Geometry;
 
-use super::Kind;
+use super::BtreeType;
 use journal::engine::{Error, Transaction};
 
 /// Whose tree it is: its blocks say so in their headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum BtreeOwner {
     /// All blocks lie in this AG.
     Ag(AgNumber),
     /// Blocks lie anywhere.
@@ -17,7 +17,7 @@ pub enum Home {
 
 /// Where a tree begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Root {
+pub enum BtreeRoot {
     /// In a block of its own, which a header names.
     Block {
         /// The block, as the tree's pointers are.
@@ -25,24 +25,24 @@ pub enum Root {
         /// Levels, at least 1.
         levels: u32,
     },
-    /// In the inode: see [`Tree::inline`].
+    /// In the inode: see [`BtreeOps::inline`].
     Inline,
 }
 
 /// A tree at work. Implementations are small: references to geometry and in-core state, and the ids of the buffers
 /// that hold the root and the counters.
-pub trait Tree {
+pub trait BtreeOps {
     /// Its kind.
-    type Kind: Kind;
+    type Type: BtreeType;
 
     /// The volume's shape.
     fn geometry(&self) -> &Geometry;
 
     /// Whose it is.
-    fn home(&self) -> Home;
+    fn owner(&self) -> BtreeOwner;
 
     /// Where it begins at this moment.
-    fn root(&self, tx: &Transaction) -> Root;
+    fn root(&self, tx: &Transaction) -> BtreeRoot;
 
     /// Stores that it begins in another block, or has another height. Never called for an inline root.
     fn set_root(&mut self, tx: &mut Transaction, block: u64, levels: u32);

@@ -9,18 +9,18 @@ use format::btree::{FinoBt, InoBt};
 use journal::engine::{Error, Transaction};
 
 use super::agi::Agi;
-use super::choose::{Need, Offer, Pass};
-use super::chunk::Chunk;
-use super::current::Current;
+use super::cached_chunk::CachedChunk;
+use super::chunk::ChunkRecord;
+use super::chunk_alloc::ChunkAllocPolicy;
 use super::free::ChunkInodes;
-use super::grow::Growth;
-use super::search::{self, Walk, Wanted};
-use super::tree::{Chunks, InodeKind, update_at};
+use super::search::{self, ChunkCursor, ChunkTarget};
+use super::select_ag::{AgSummary, InodeNeeds, SelectPass};
+use super::tree::{InodeBtreeCursor, InodeBtreeType, update_at};
 use crate::{BlockReservation, Groups};
 
 /// An inode that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocInode {
+pub struct InodeAllocRequest {
     /// The directory that it will be in.
     pub parent: Ino,
     /// Whether it becomes a directory itself.
@@ -31,13 +31,13 @@ pub struct AllocInode {
 
 /// How one AG is asked for an inode.
 #[derive(Clone, Copy)]
-struct Attempt {
+struct AgAttempt {
     /// The parent, if it lies in this AG.
     parent: Option<AgIno>,
     /// Whether to wait for the AG's lock.
     wait: bool,
     /// How hard is tried: whether a new chunk may be allocated.
-    pass: Pass,
+    pass: SelectPass,
 }
 
 impl Groups {
@@ -54,16 +54,16 @@ impl Groups {
         &self,
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
-        wanted: AllocInode,
+        wanted: InodeAllocRequest,
     ) -> Result<Ino, Error> {
         may_wait(Rank::Agi(0));
         let inodes = self.inodes();
         let home = self.geometry().split_ino(wanted.parent);
         let (home_ag, parent) = home.unwrap_or((AgNumber(0), AgIno(0)));
         let turn = if wanted.is_dir { inodes.rotor.turn() } else { inodes.rotor.near(home_ag) };
-        let mut growth = Growth::default();
+        let mut growth = ChunkAllocPolicy::default();
         // What nearly always happens: a file goes to its directory's AG, which has free inodes.
-        let near = Attempt { parent: Some(parent), wait: true, pass: Pass::Any };
+        let near = AgAttempt { parent: Some(parent), wait: true, pass: SelectPass::Any };
         if !wanted.is_dir
             && home.is_some()
             && self.offer(home_ag).free_inodes > 0
@@ -71,23 +71,24 @@ impl Groups {
         {
             return Ok(ino);
         }
-        for pass in Pass::ALL {
-            if pass == Pass::Preferred && !wanted.is_dir {
+        for pass in SelectPass::ALL {
+            if pass == SelectPass::Preferred && !wanted.is_dir {
                 continue;
             }
-            let average = if pass == Pass::Preferred { inodes.average(|| self.average_free()) } else { 0 };
+            let average =
+                if pass == SelectPass::Preferred { inodes.average(|| self.average_free()) } else { 0 };
             for ag in turn.ags(pass) {
                 let offer = self.offer(ag);
                 let may_grow = offer.free_inodes == 0 && growth.allowed(self, pass);
-                let need = Need { may_grow, ..self.need(wanted.blocks) };
+                let need = InodeNeeds { may_grow, ..self.need(wanted.blocks) };
                 if !pass.accepts(&offer, &need, average) {
                     continue;
                 }
                 let parent = (ag == home_ag && home.is_some()).then_some(parent);
                 // A file waits for its directory's AG rather than go elsewhere: it will be read with its neighbours.
-                let wait = pass == Pass::Last || (parent.is_some() && !wanted.is_dir);
+                let wait = pass == SelectPass::Last || (parent.is_some() && !wanted.is_dir);
                 if let Some(ino) =
-                    self.alloc_inode_in(tx, reservation, ag, Attempt { parent, wait, pass }, &mut growth)?
+                    self.alloc_inode_in(tx, reservation, ag, AgAttempt { parent, wait, pass }, &mut growth)?
                 {
                     return Ok(ino);
                 }
@@ -97,8 +98,8 @@ impl Groups {
     }
 
     /// What an AG can give, as far as it is known without its locks.
-    fn offer(&self, ag: AgNumber) -> Offer {
-        self.get(ag).map_or(Offer::default(), |group| Offer {
+    fn offer(&self, ag: AgNumber) -> AgSummary {
+        self.get(ag).map_or(AgSummary::default(), |group| AgSummary {
             free_inodes: group.inodes.free(),
             free_blocks: group.unclaimed_promise(),
             longest: group.longest.load(Relaxed),
@@ -111,10 +112,10 @@ impl Groups {
         (sum / u64::from(self.count().max(1))) as u32 // no more than those of the largest
     }
 
-    fn need(&self, file: u32) -> Need {
+    fn need(&self, file: u32) -> InodeNeeds {
         let shape = self.inodes().shape();
         let chunk = shape.least_blocks();
-        Need { chunk, slack: if chunk > 1 { shape.align } else { 0 }, file, may_grow: false }
+        InodeNeeds { chunk, slack: if chunk > 1 { shape.align } else { 0 }, file, may_grow: false }
     }
 
     /// Tries one AG; `None` where it has no inode after all.
@@ -123,8 +124,8 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         ag: AgNumber,
-        attempt: Attempt,
-        growth: &mut Growth,
+        attempt: AgAttempt,
+        growth: &mut ChunkAllocPolicy,
     ) -> Result<Option<Ino>, Error> {
         let agi = if attempt.wait {
             self.lock_agi(tx, ag)?
@@ -165,7 +166,7 @@ impl Groups {
     fn take_inode(&self, tx: &mut Transaction, agi: Agi, parent: Option<AgIno>) -> Result<AgIno, Error> {
         let raw = agi.raw(tx)?;
         let (count, free) = (raw.count.get(), raw.freecount.get());
-        let wanted = Wanted { parent, newest: Agi::newest(raw) };
+        let wanted = ChunkTarget { parent, newest: Agi::newest(raw) };
         let ino = if self.geometry().features.finobt() {
             match self.take_of_current(tx, agi, parent)? {
                 Some(ino) => ino,
@@ -182,8 +183,8 @@ impl Groups {
         Ok(ino)
     }
 
-    fn take_by_free_tree(&self, tx: &mut Transaction, agi: Agi, wanted: Wanted) -> Result<AgIno, Error> {
-        let mut free = Chunks::<FinoBt>::new(self, agi);
+    fn take_by_free_tree(&self, tx: &mut Transaction, agi: Agi, wanted: ChunkTarget) -> Result<AgIno, Error> {
+        let mut free = InodeBtreeCursor::<FinoBt>::new(self, agi);
         let chunk = search::in_free_tree(&mut free, tx, wanted)?;
         let (ino, rest) = take_from(agi, chunk)?;
         let used_up = rest.takable() == 0;
@@ -200,15 +201,20 @@ impl Groups {
         update_at::<InoBt>((self, agi), tx, &mut all, (&chunk.encode(sparse), &record))?;
         inodes.put_leaf(all.clone());
         if let (false, Some(free)) = (used_up, free.spot(tx)) {
-            let current = Current { parent: wanted.parent, chunk: rest, record, spots: (all, free) };
+            let current = CachedChunk { parent: wanted.parent, chunk: rest, record, spots: (all, free) };
             inodes.put_current(current);
         }
         Ok(ino)
     }
 
-    fn take_by_inode_tree(&self, tx: &mut Transaction, agi: Agi, wanted: Wanted) -> Result<AgIno, Error> {
+    fn take_by_inode_tree(
+        &self,
+        tx: &mut Transaction,
+        agi: Agi,
+        wanted: ChunkTarget,
+    ) -> Result<AgIno, Error> {
         let mut memory = self.group_of(agi)?.inodes.memory();
-        let walk = Chunks::<InoBt>::new(self, agi);
+        let walk = InodeBtreeCursor::<InoBt>::new(self, agi);
         let (mut at, chunk) = search::in_inode_tree(walk, tx, wanted, &mut memory)?;
         self.group_of(agi)?.inodes.remember(memory);
         let (ino, rest) = take_from(agi, chunk)?;
@@ -217,18 +223,22 @@ impl Groups {
     }
 }
 
-pub(super) fn take_from(agi: Agi, mut chunk: Chunk) -> Result<(AgIno, Chunk), Error> {
+pub(super) fn take_from(agi: Agi, mut chunk: ChunkRecord) -> Result<(AgIno, ChunkRecord), Error> {
     let ino = chunk.take();
     let none = || agi.damage(Damage::new("inode chunk", "free", "a free inode", "none"));
     Ok((ino.ok_or_else(none)?, chunk))
 }
 
 /// Both trees must say the same of a chunk.
-pub(super) fn expect_equal(agi: Agi, found: Option<Chunk>, expected: Option<&Chunk>) -> Result<(), Error> {
+pub(super) fn expect_equal(
+    agi: Agi,
+    found: Option<ChunkRecord>,
+    expected: Option<&ChunkRecord>,
+) -> Result<(), Error> {
     if found.as_ref() == expected {
         return Ok(());
     }
-    let words = |chunk: Option<&Chunk>| {
+    let words = |chunk: Option<&ChunkRecord>| {
         chunk.map_or_else(
             || "no record".to_owned(),
             |chunk| format!("inode {} with holes {:#x}, free {:#x}", chunk.start, chunk.holes, chunk.free),
@@ -247,7 +257,7 @@ impl Groups {
     pub fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error> {
         let Some((ag, within)) = self.geometry().split_ino(ino) else { return Ok(None) };
         let agi = self.lock_agi(tx, ag)?;
-        let chunk = chunk_of(&mut Chunks::<InoBt>::new(self, agi), tx, within)?;
+        let chunk = chunk_of(&mut InodeBtreeCursor::<InoBt>::new(self, agi), tx, within)?;
         Ok(chunk.map(|chunk| ChunkInodes {
             first: self.geometry().ino(ag, chunk.start),
             present: chunk.present(),
@@ -256,10 +266,10 @@ impl Groups {
 }
 
 /// Finds the chunk of an inode in one of the trees.
-pub(super) fn chunk_of<K: InodeKind>(
-    walk: &mut Chunks<'_, K>,
+pub(super) fn chunk_of<K: InodeBtreeType>(
+    walk: &mut InodeBtreeCursor<'_, K>,
     tx: &mut Transaction,
     ino: AgIno,
-) -> Result<Option<Chunk>, Error> {
+) -> Result<Option<ChunkRecord>, Error> {
     Ok(walk.le(tx, ino)?.filter(|chunk| chunk.index_of(ino).is_some()))
 }

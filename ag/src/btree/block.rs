@@ -2,8 +2,8 @@
 //! than they change.
 //!
 //! # Invariants
-//! A [`Shape`] fits the bytes that it is used with, and counts are read through [`Shape::count`], which never exceeds
-//! what fits: so no function here can reach outside of the bytes, whatever they say.
+//! A [`BlockLayout`] fits the bytes that it is used with, and counts are read through [`BlockLayout::count`], which
+//! never exceeds what fits: so no function here can reach outside of the bytes, whatever they say.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use format::geometry::Geometry;
 use format::ondisk::{OnDisk, U16};
 
 /// Bytes that record which ranges of them are changed.
-pub trait Edit {
+pub trait EditBytes {
     /// All of them.
     fn bytes(&self) -> &[u8];
     /// A range that is about to change.
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
 }
 
-impl Edit for journal::engine::JoinedBuffer {
+impl EditBytes for journal::engine::JoinedBuffer {
     fn bytes(&self) -> &[u8] {
         self.bytes()
     }
@@ -30,7 +30,7 @@ impl Edit for journal::engine::JoinedBuffer {
 
 /// Where a block keeps what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct BlockLayout {
     /// Where the count of entries lies.
     count_at: usize,
     /// Where records or keys begin.
@@ -50,7 +50,7 @@ const COUNT_AT: usize = 6;
 /// Where the siblings begin, left and then right.
 const SIBLINGS_AT: usize = 8;
 
-impl Shape {
+impl BlockLayout {
     /// A leaf.
     pub fn leaf<B: Btree>(geometry: &Geometry) -> Self {
         Self {
@@ -133,9 +133,9 @@ impl Shape {
     }
 }
 
-/// One entry as bytes: a record, or a key with its pointer.
+/// BufferEdit entry as bytes: a record, or a key with its pointer.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct BlockEntry<'a> {
     /// Record or key.
     pub body: &'a [u8],
     /// The pointer; empty in a leaf.
@@ -143,13 +143,13 @@ pub struct Entry<'a> {
 }
 
 /// Stores the count.
-pub fn set_count(edit: &mut dyn Edit, shape: &Shape, count: usize) {
+pub fn set_count(edit: &mut dyn EditBytes, shape: &BlockLayout, count: usize) {
     let at = shape.count_at;
     put(edit, at, &(count as u16).to_be_bytes());
 }
 
 /// Stores bytes, if they differ from what is there.
-fn put(edit: &mut dyn Edit, at: usize, new: &[u8]) {
+fn put(edit: &mut dyn EditBytes, at: usize, new: &[u8]) {
     let range = at..at + new.len();
     if edit.bytes().get(range.clone()) != Some(new) {
         edit.bytes_mut(range).copy_from_slice(new);
@@ -164,7 +164,7 @@ fn push_front(run: &mut [u8], new: &[u8]) {
 }
 
 /// Puts an entry before the one at `slot`. The block is not full, and `slot` is at most its count.
-pub fn insert(edit: &mut dyn Edit, shape: &Shape, slot: usize, entry: Entry<'_>) {
+pub fn insert(edit: &mut dyn EditBytes, shape: &BlockLayout, slot: usize, entry: BlockEntry<'_>) {
     let count = shape.count(edit.bytes());
     debug_assert!(slot <= count && count < shape.max, "an entry at {slot} of {count}");
     push_front(edit.bytes_mut(shape.entries(slot..count + 1)), entry.body);
@@ -175,7 +175,7 @@ pub fn insert(edit: &mut dyn Edit, shape: &Shape, slot: usize, entry: Entry<'_>)
 }
 
 /// Takes the entry at `slot` out.
-pub fn remove(edit: &mut dyn Edit, shape: &Shape, slot: usize) {
+pub fn remove(edit: &mut dyn EditBytes, shape: &BlockLayout, slot: usize) {
     let count = shape.count(edit.bytes());
     debug_assert!(slot < count, "the entry {slot} of {count}");
     let last = count.saturating_sub(1);
@@ -187,7 +187,7 @@ pub fn remove(edit: &mut dyn Edit, shape: &Shape, slot: usize) {
 }
 
 /// Overwrites a range with what lies `by` bytes behind. What lies behind the range is read, but not touched.
-fn pull(edit: &mut dyn Edit, range: Range<usize>, by: usize) {
+fn pull(edit: &mut dyn EditBytes, range: Range<usize>, by: usize) {
     let mut piece = [0; 512];
     for start in range.clone().step_by(piece.len()) {
         let end = range.end.min(start + piece.len());
@@ -200,7 +200,7 @@ fn pull(edit: &mut dyn Edit, range: Range<usize>, by: usize) {
 
 /// Replaces the record or key at `slot`; only the words from the first that differs to the last are touched.
 #[inline]
-pub fn replace(edit: &mut (impl Edit + ?Sized), shape: &Shape, slot: usize, body: &[u8]) {
+pub fn replace(edit: &mut (impl EditBytes + ?Sized), shape: &BlockLayout, slot: usize, body: &[u8]) {
     let range = shape.entries(slot..slot + 1);
     let Some(old) = edit.bytes().get(range.clone()) else { return };
     // The parts of all records and keys are multiples of four bytes.
@@ -213,12 +213,12 @@ pub fn replace(edit: &mut (impl Edit + ?Sized), shape: &Shape, slot: usize, body
 }
 
 /// Replaces the pointer at `slot`.
-pub fn replace_pointer(edit: &mut dyn Edit, shape: &Shape, slot: usize, pointer: &[u8]) {
+pub fn replace_pointer(edit: &mut dyn EditBytes, shape: &BlockLayout, slot: usize, pointer: &[u8]) {
     put(edit, shape.pointers(slot..slot + 1).start, pointer);
 }
 
 /// Moves the last `count` entries of `left` to the front of `right`, which has room for them.
-pub fn move_right(left: &mut dyn Edit, right: &mut dyn Edit, shape: &Shape, count: usize) {
+pub fn move_right(left: &mut dyn EditBytes, right: &mut dyn EditBytes, shape: &BlockLayout, count: usize) {
     let (have, there) = (shape.count(left.bytes()), shape.count(right.bytes()));
     let count = count.min(have).min(shape.max - there);
     let (from, to) = (have - count..have, 0..there + count);
@@ -235,7 +235,7 @@ pub fn move_right(left: &mut dyn Edit, right: &mut dyn Edit, shape: &Shape, coun
 }
 
 /// Moves the first `count` entries of `right` behind those of `left`, which has room for them.
-pub fn move_left(left: &mut dyn Edit, right: &mut dyn Edit, shape: &Shape, count: usize) {
+pub fn move_left(left: &mut dyn EditBytes, right: &mut dyn EditBytes, shape: &BlockLayout, count: usize) {
     let (have, there) = (shape.count(left.bytes()), shape.count(right.bytes()));
     let count = count.min(there).min(shape.max - have);
     let (from, to) = (0..count, have..have + count);
@@ -257,7 +257,7 @@ pub fn move_left(left: &mut dyn Edit, right: &mut dyn Edit, shape: &Shape, count
 }
 
 /// Copies all entries of `right`, which is about to go, behind those of `left`, which has room for them.
-pub fn append_all(left: &mut dyn Edit, right: &dyn Edit, shape: &Shape) {
+pub fn append_all(left: &mut dyn EditBytes, right: &dyn EditBytes, shape: &BlockLayout) {
     let (have, there) = (shape.count(left.bytes()), shape.count(right.bytes()));
     let count = there.min(shape.max - have);
     if let Some(run) = right.bytes().get(shape.entries(0..count)) {
@@ -272,7 +272,7 @@ pub fn append_all(left: &mut dyn Edit, right: &dyn Edit, shape: &Shape) {
 }
 
 /// Copies all entries of `from`, laid out by `from_shape`, into the empty block `to`, which has room for them.
-pub fn copy_all(from: &[u8], from_shape: &Shape, to: &mut dyn Edit, to_shape: &Shape) {
+pub fn copy_all(from: &[u8], from_shape: &BlockLayout, to: &mut dyn EditBytes, to_shape: &BlockLayout) {
     let count = from_shape.count(from).min(to_shape.max);
     if let Some(run) = from.get(from_shape.entries(0..count)) {
         to.bytes_mut(to_shape.entries(0..count)).copy_from_slice(run);
@@ -308,11 +308,11 @@ pub fn sibling<P: OnDisk>(bytes: &[u8], side: Side) -> Option<&P> {
 }
 
 /// Stores the sibling on a side.
-pub fn set_sibling(edit: &mut dyn Edit, side: Side, pointer: &[u8]) {
+pub fn set_sibling(edit: &mut dyn EditBytes, side: Side, pointer: &[u8]) {
     put(edit, sibling_at(side, pointer.len()), pointer);
 }
 
 /// Stores the level of a root in an inode.
-pub fn set_inline_level(edit: &mut dyn Edit, level: usize) {
+pub fn set_inline_level(edit: &mut dyn EditBytes, level: usize) {
     put(edit, 0, &(level as u16).to_be_bytes());
 }

@@ -19,8 +19,8 @@ use journal::engine::NoJournal;
 use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
 use zerocopy::FromBytes;
 
-use crate::inodes::{AllocInode, Chunk, FreedInodes, InodeOptions};
-use crate::{AllocRequest, BlockReservation, Costs, Groups, Near, Owner};
+use crate::inodes::{ChunkRecord, FreedInodes, InodeAllocRequest, InodeOptions};
+use crate::{AgLogCosts, AllocRequest, AllocTarget, BlockReservation, ExtentOwner, Groups};
 
 /// A volume under test.
 pub struct Bed {
@@ -82,7 +82,8 @@ impl Bed {
 
     /// A transaction that may log as much as creating an inode may.
     pub fn begin(&self) -> Transaction {
-        let reservation = LogReservation { bytes: Costs::derive(self.geometry()).largest(), transactions: 3 };
+        let reservation =
+            LogReservation { bytes: AgLogCosts::derive(self.geometry()).largest(), transactions: 3 };
         let target: Arc<dyn CommitTarget> = self.target.clone();
         Transaction::begin(&target, &self.cache, reservation).unwrap()
     }
@@ -95,7 +96,7 @@ impl Bed {
     pub fn alloc_counting(&mut self, parent: Ino) -> Result<(Ino, usize), Error> {
         let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode())?;
         let mut tx = self.begin();
-        let wanted = AllocInode { parent, is_dir: false, blocks: 0 };
+        let wanted = InodeAllocRequest { parent, is_dir: false, blocks: 0 };
         let ino = self.groups.alloc_inode(&mut tx, &mut blocks, wanted)?;
         let touched = tx.buffers();
         tx.commit(&mut [])?;
@@ -104,11 +105,11 @@ impl Bed {
     }
 
     /// Takes blocks away from the volume, at most `count` of them in one extent.
-    pub fn take_blocks_near(&self, near: Near, count: u32) -> Option<(FsBlock, u32)> {
+    pub fn take_blocks_near(&self, target: AllocTarget, count: u32) -> Option<(FsBlock, u32)> {
         let mut blocks = self.groups.reserve_blocks(count).or_else(|_| self.groups.reserve_blocks(1)).ok()?;
         let mut tx = self.begin();
-        let owner = Owner::Mapped;
-        let request = AllocRequest { near, min: 1, max: blocks.left(), align: 1, owner, data: false };
+        let owner = ExtentOwner::Mapped;
+        let request = AllocRequest { target, min: 1, max: blocks.left(), align: 1, owner, data: false };
         let found = self.groups.alloc_extent(&mut tx, &mut blocks, &request).ok();
         tx.commit(&mut []).unwrap();
         found
@@ -118,8 +119,8 @@ impl Bed {
     pub fn take_run_of(&self, count: u32) -> Option<(FsBlock, u32)> {
         let mut blocks = self.groups.reserve_blocks(count).ok()?;
         let mut tx = self.begin();
-        let (near, owner) = (Near::Ag(AgNumber(0)), Owner::Mapped);
-        let request = AllocRequest { near, min: count, max: count, align: 1, owner, data: false };
+        let (near, owner) = (AllocTarget::Ag(AgNumber(0)), ExtentOwner::Mapped);
+        let request = AllocRequest { target: near, min: count, max: count, align: 1, owner, data: false };
         let found = self.groups.alloc_extent(&mut tx, &mut blocks, &request).ok();
         tx.commit(&mut []).unwrap();
         found
@@ -127,18 +128,18 @@ impl Bed {
 
     /// Takes blocks away from an AG.
     pub fn take_blocks_in(&self, ag: AgNumber, count: u32) -> Option<(FsBlock, u32)> {
-        self.take_blocks_near(Near::OnlyAg(ag), count)
+        self.take_blocks_near(AllocTarget::OnlyAg(ag), count)
     }
 
     /// Takes all free blocks away.
     pub fn take_all(&self) -> Vec<(FsBlock, u32)> {
-        std::iter::from_fn(|| self.take_blocks_near(Near::Ag(AgNumber(0)), 1024)).collect()
+        std::iter::from_fn(|| self.take_blocks_near(AllocTarget::Ag(AgNumber(0)), 1024)).collect()
     }
 
     /// Gives blocks back that were taken.
     pub fn give_blocks(&self, (start, count): (FsBlock, u32)) {
         let mut tx = self.begin();
-        self.groups.free_extent_later(&mut tx, start, count, Owner::Mapped).unwrap();
+        self.groups.free_extent_later(&mut tx, start, count, ExtentOwner::Mapped).unwrap();
         tx.commit(&mut []).unwrap();
     }
 
@@ -167,7 +168,7 @@ impl Bed {
     pub fn alloc_shared(&self, parent: Ino, is_dir: bool) -> Result<Ino, Error> {
         let mut blocks = self.reserve();
         let mut tx = self.begin();
-        let wanted = AllocInode { parent, is_dir, blocks: 0 };
+        let wanted = InodeAllocRequest { parent, is_dir, blocks: 0 };
         let ino = self.groups.alloc_inode(&mut tx, &mut blocks, wanted)?;
         tx.commit(&mut [])?;
         Ok(ino)
@@ -188,7 +189,7 @@ impl Bed {
     }
 
     /// Every chunk of the volume, as the inode trees have them.
-    pub fn chunks(&self) -> Vec<(AgNumber, Chunk)> {
+    pub fn chunks(&self) -> Vec<(AgNumber, ChunkRecord)> {
         let mut found = Vec::new();
         for ag in self.geometry().ags() {
             let (mut tx, mut from) = (self.begin(), Some(AgIno(0)));
@@ -203,7 +204,7 @@ impl Bed {
 
     /// Inodes in use, as the trees have them.
     pub fn in_use(&self) -> BTreeSet<Ino> {
-        let of = |(ag, chunk): (AgNumber, Chunk)| {
+        let of = |(ag, chunk): (AgNumber, ChunkRecord)| {
             let used = chunk.present() & !chunk.free;
             let bits = (0..64).filter(move |n| used & 1 << n != 0);
             bits.map(move |n| (ag, AgIno(chunk.start.get() + n))).collect::<Vec<_>>()

@@ -19,41 +19,41 @@ use journal::engine::{
 use zerocopy::IntoBytes;
 
 use super::agi::Agi;
-use super::choose::Pass;
-use super::chunk::Chunk;
-use super::fresh::{create_item, write_free_inodes};
-use super::search::Walk;
-use super::space::{Place, Run, Spare};
-use super::take::expect_equal;
-use super::tree::Chunks;
+use super::alloc::expect_equal;
+use super::chunk::ChunkRecord;
+use super::init::{create_item, write_free_inodes};
+use super::search::ChunkCursor;
+use super::select_ag::SelectPass;
+use super::space::{InodeBlocks, InodeBlocksRequest, TreeBlockReserve};
+use super::tree::InodeBtreeCursor;
 use crate::{BlockReservation, Groups};
 
 /// Whether new chunks may be allocated: asked once in a search for an AG, and only if it comes to that.
 #[derive(Debug, Default)]
-pub(super) struct Growth {
+pub(super) struct ChunkAllocPolicy {
     nearly_full: Option<bool>,
 }
 
 /// A volume with less free space than one part in this many is nearly full: it uses up free inodes first.
 const NEARLY_FULL: u64 = 100;
 
-impl Growth {
-    pub fn allowed(&mut self, groups: &Groups, pass: Pass) -> bool {
+impl ChunkAllocPolicy {
+    pub fn allowed(&mut self, groups: &Groups, pass: SelectPass) -> bool {
         let nearly_full = *self
             .nearly_full
             .get_or_insert_with(|| groups.free_blocks() < groups.geometry().blocks() / NEARLY_FULL);
-        !nearly_full || pass == Pass::Last
+        !nearly_full || pass == SelectPass::Last
     }
 }
 
 /// The creation of inodes, in the log. The buffers of the inodes hold the log back until they are home; this item need
 /// not.
 #[derive(Debug, Default)]
-struct Creation {
+struct InodeCreateItem {
     core: ItemCore,
 }
 
-impl LogItem for Creation {
+impl LogItem for InodeCreateItem {
     fn core(&self) -> &ItemCore {
         &self.core
     }
@@ -113,8 +113,10 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
-    ) -> Result<Option<(Run, Spare)>, Error> {
-        let Some(spare) = Spare::take(reservation, self.blocks_for_trees()) else { return Ok(None) };
+    ) -> Result<Option<(InodeBlocks, TreeBlockReserve)>, Error> {
+        let Some(spare) = TreeBlockReserve::take(reservation, self.blocks_for_trees()) else {
+            return Ok(None);
+        };
         let run = self.inode_run(tx, reservation, agi);
         if let Ok(Some(run)) = run {
             return Ok(Some((run, spare)));
@@ -128,7 +130,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
-    ) -> Result<Option<Run>, Error> {
+    ) -> Result<Option<InodeBlocks>, Error> {
         let shape = *self.inodes().shape();
         let raw = agi.raw(tx)?;
         let behind = |newest: AgIno| {
@@ -136,9 +138,10 @@ impl Groups {
         };
         let near = Agi::newest(raw).map_or(AgBlock(raw.root.get()), behind);
         let end = self.geometry().ag_length(agi.ag);
-        let whole = Place { blocks: shape.chunk_blocks, align: shape.align, near, within: (0, end) };
+        let whole =
+            InodeBlocksRequest { blocks: shape.chunk_blocks, align: shape.align, near, within: (0, end) };
         for align in shape.stripe_align.into_iter().chain([shape.align]) {
-            let run = self.take_run(tx, reservation, agi, Place { align, ..whole })?;
+            let run = self.take_run(tx, reservation, agi, InodeBlocksRequest { align, ..whole })?;
             if run.is_some() {
                 return Ok(run);
             }
@@ -146,17 +149,17 @@ impl Groups {
         let Some(sparse) = shape.sparse else { return Ok(None) };
         // The whole chunk of a part lies within the AG, and does not begin with the AG's headers.
         let within = (shape.align, end / shape.align * shape.align);
-        let part = Place { blocks: sparse.blocks, align: sparse.align, near, within };
+        let part = InodeBlocksRequest { blocks: sparse.blocks, align: sparse.align, near, within };
         self.take_run(tx, reservation, agi, part)
     }
 
     /// Fills blocks with free inodes.
-    fn create_inodes(&self, tx: &mut Transaction, agi: Agi, run: Run) -> Result<(), Error> {
+    fn create_inodes(&self, tx: &mut Transaction, agi: Agi, run: InodeBlocks) -> Result<(), Error> {
         let (geometry, shape) = (self.geometry(), self.inodes().shape());
         let generation = self.inodes().random.next_u32();
         let mut regions = LogRegions::default();
         regions.push(create_item(geometry, agi.ag, run.block, run.blocks, generation).as_bytes());
-        tx.log_item(Arc::new(Creation::default()), regions);
+        tx.log_item(Arc::new(InodeCreateItem::default()), regions);
         for cluster in shape.clusters(run.block, run.blocks) {
             let at = DiskExtent { daddr: shape.daddr(geometry, agi.ag, &cluster), bytes: cluster.bytes };
             let id = tx.fresh(at, Rank::Buffer)?;
@@ -174,29 +177,39 @@ impl Groups {
     }
 
     /// Records a chunk, or several where a block holds more than one.
-    fn add_whole(&self, tx: &mut Transaction, (agi, spare): (Agi, &Spare), run: Run) -> Result<AgIno, Error> {
+    fn add_whole(
+        &self,
+        tx: &mut Transaction,
+        (agi, spare): (Agi, &TreeBlockReserve),
+        run: InodeBlocks,
+    ) -> Result<AgIno, Error> {
         let first = AgIno(run.block.get() << self.per_block_log());
         let count = run.blocks << self.per_block_log();
-        let mut all = Chunks::<InoBt>::growing(self, agi, spare);
+        let mut all = InodeBtreeCursor::<InoBt>::growing(self, agi, spare);
         for start in
             (first.get()..).step_by(INODES_PER_CHUNK as usize).take((count / INODES_PER_CHUNK) as usize)
         {
-            let chunk = Chunk::whole(AgIno(start));
+            let chunk = ChunkRecord::whole(AgIno(start));
             let before = all.le(tx, AgIno(start.saturating_add(INODES_PER_CHUNK - 1)))?;
             ensure_apart(before, &chunk).map_err(|damage| agi.damage(damage))?;
             all.insert(tx, &chunk)?;
             if self.geometry().features.finobt() {
-                Chunks::<FinoBt>::growing(self, agi, spare).insert(tx, &chunk)?;
+                InodeBtreeCursor::<FinoBt>::growing(self, agi, spare).insert(tx, &chunk)?;
             }
         }
         Ok(first)
     }
 
     /// Records a part of a chunk, together with the other part if there is one. Returns the chunk's first inode.
-    fn add_part(&self, tx: &mut Transaction, (agi, spare): (Agi, &Spare), run: Run) -> Result<AgIno, Error> {
+    fn add_part(
+        &self,
+        tx: &mut Transaction,
+        (agi, spare): (Agi, &TreeBlockReserve),
+        run: InodeBlocks,
+    ) -> Result<AgIno, Error> {
         let (start, skip) = self.inodes().shape().chunk_of_part(run.block);
-        let part = Chunk::part(start, skip, run.blocks << self.per_block_log());
-        let mut all = Chunks::<InoBt>::growing(self, agi, spare);
+        let part = ChunkRecord::part(start, skip, run.blocks << self.per_block_log());
+        let mut all = InodeBtreeCursor::<InoBt>::growing(self, agi, spare);
         let other = all.eq(tx, start)?;
         let chunk = match &other {
             Some(other) => other.merge(&part).map_err(|damage| agi.damage(damage))?,
@@ -207,7 +220,7 @@ impl Groups {
             None => all.insert(tx, &chunk)?,
         }
         if self.geometry().features.finobt() {
-            let mut free = Chunks::<FinoBt>::growing(self, agi, spare);
+            let mut free = InodeBtreeCursor::<FinoBt>::growing(self, agi, spare);
             let before = free.eq(tx, start)?;
             expect_equal(agi, before, other.filter(|other| other.takable() != 0).as_ref())?;
             match before {
@@ -220,7 +233,7 @@ impl Groups {
 }
 
 /// A new chunk overlaps none that the tree has.
-fn ensure_apart(before: Option<Chunk>, chunk: &Chunk) -> Result<(), Damage> {
+fn ensure_apart(before: Option<ChunkRecord>, chunk: &ChunkRecord) -> Result<(), Damage> {
     let Some(before) = before else { return Ok(()) };
     let apart = chunk.start.get().checked_sub(before.start.get()).is_some_and(|gap| gap >= INODES_PER_CHUNK);
     ensure!(

@@ -18,7 +18,7 @@
 //!
 //! # Invariants
 //! The bounds hold for one transaction. A chain of them (a chunk of inodes and then an inode from it; deferred
-//! operations) needs the largest of its parts for each link: see [`Costs::largest`].
+//! operations) needs the largest of its parts for each link: see [`AgLogCosts::largest`].
 
 use format::btree::{BnoBt, Btree, InoBt, RefcountBt, RmapBt};
 use format::geometry::{Geometry, INODES_PER_CHUNK};
@@ -42,7 +42,7 @@ const FREED_EXTENTS: u32 = 4;
 
 /// How large a tree can get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bound {
+pub struct BtreeSize {
     /// Levels; 0 where the volume has no such tree.
     pub levels: u32,
     /// Blocks.
@@ -51,15 +51,15 @@ pub struct Bound {
 
 /// The largest trees of an AG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct MaxBtreeSizes {
     /// Free space, by block and by size.
-    pub free_space: Bound,
+    pub free_space: BtreeSize,
     /// Each of both inode trees.
-    pub inodes: Bound,
+    pub inodes: BtreeSize,
     /// Reverse mappings.
-    pub rmap: Bound,
+    pub rmap: BtreeSize,
     /// Reference counts.
-    pub refcount: Bound,
+    pub refcount: BtreeSize,
 }
 
 /// Least records of a leaf and keys of a node: half of what fits.
@@ -78,32 +78,32 @@ fn level_blocks((leaf, node): (u64, u64), records: u64) -> impl Iterator<Item = 
     })
 }
 
-fn bound(least: (u64, u64), records: u64) -> Bound {
+fn bound(least: (u64, u64), records: u64) -> BtreeSize {
     let (levels, blocks) =
         level_blocks(least, records).fold((0, 0), |(levels, sum), blocks| (levels + 1, sum + blocks));
-    Bound { levels, blocks }
+    BtreeSize { levels, blocks }
 }
 
 fn most_chunks(geometry: &Geometry, blocks: u32) -> u64 {
     (u64::from(blocks) << geometry.inodes_per_block_log) / u64::from(INODES_PER_CHUNK)
 }
 
-impl Bounds {
+impl MaxBtreeSizes {
     /// Those of a volume.
     pub fn derive(geometry: &Geometry) -> Self {
         let blocks = u64::from(geometry.ag_blocks);
         let rmap = match (geometry.features.rmapbt(), geometry.features.reflink()) {
-            (false, _) => Bound::default(),
+            (false, _) => BtreeSize::default(),
             (true, false) => bound(least::<RmapBt>(geometry), blocks),
             // A block can have any number of owners, until the tree fills the AG.
             (true, true) => {
                 let least = least::<RmapBt>(geometry);
-                Bound { blocks, ..bound(least, blocks * least.0) }
+                BtreeSize { blocks, ..bound(least, blocks * least.0) }
             }
         };
         let refcount = match geometry.features.reflink() {
             true => bound(least::<RefcountBt>(geometry), blocks),
-            false => Bound::default(),
+            false => BtreeSize::default(),
         };
         // At worst every second block is free.
         let free_space = bound(least::<BnoBt>(geometry), blocks.div_ceil(2));
@@ -114,8 +114,8 @@ impl Bounds {
 
 /// What changes cost, in bytes of the log.
 #[derive(Clone, Copy, Debug)]
-pub struct Costs {
-    bounds: Bounds,
+pub struct AgLogCosts {
+    bounds: MaxBtreeSizes,
     block: u32,
     sector: u32,
     finobt: bool,
@@ -123,11 +123,11 @@ pub struct Costs {
     clusters: u32,
 }
 
-impl Costs {
+impl AgLogCosts {
     /// Those of a volume.
     pub fn derive(geometry: &Geometry) -> Self {
         Self {
-            bounds: Bounds::derive(geometry),
+            bounds: MaxBtreeSizes::derive(geometry),
             block: geometry.block_size,
             sector: geometry.sector_size,
             finobt: geometry.features.finobt(),
@@ -137,7 +137,7 @@ impl Costs {
     }
 
     /// The sizes of trees that these costs assume.
-    pub fn bounds(&self) -> Bounds {
+    pub fn bounds(&self) -> MaxBtreeSizes {
         self.bounds
     }
 
@@ -157,8 +157,8 @@ impl Costs {
     }
 
     /// That many insertions and deletions of records in one tree, and updates that move nothing.
-    pub fn tree(&self, tree: Bound, changes: u32, updates: u32) -> u32 {
-        let Bound { levels, blocks } = tree;
+    pub fn tree(&self, tree: BtreeSize, changes: u32, updates: u32) -> u32 {
+        let BtreeSize { levels, blocks } = tree;
         let first = if changes > 0 { 2 * levels + 1 } else { 0 };
         let further = changes.saturating_sub(1) * 3 + updates * levels;
         let whole = u64::from(first + further).min(blocks) as u32; // the lesser was 32 bits wide
@@ -171,7 +171,7 @@ impl Costs {
     /// By block, an extent changes one record, and may add or remove one; by size, it moves one and may add or remove
     /// another; so do blocks for the AGFL, and its reverse mappings.
     pub fn space(&self, extents: u32) -> u32 {
-        let Bounds { free_space, rmap, .. } = self.bounds;
+        let MaxBtreeSizes { free_space, rmap, .. } = self.bounds;
         let headers = 2 * Self::buffer(self.sector);
         let (extents, list) = (2 * extents, 2);
         headers
@@ -198,7 +198,7 @@ impl Costs {
     /// Changing the reference counts of as many extents as one transaction does, with the blocks that the tree takes:
     /// of each at most `COUNTS_AT_ONCE` records go, and as many come, and two more.
     pub fn owners(&self) -> u32 {
-        let Bounds { refcount, .. } = self.bounds;
+        let MaxBtreeSizes { refcount, .. } = self.bounds;
         let changes = 2 * (COUNTS_AT_ONCE + 1);
         COUNTED_EXTENTS
             * (self.tree(refcount, changes, COUNTS_AT_ONCE) + self.space(1) + refcount.levels * self.block)
@@ -221,7 +221,7 @@ impl Costs {
     /// Taking an inode from a chunk that has one: the AGI, its record in the inode tree, and in the free inode tree
     /// its record, too, or that it goes.
     pub fn inode_take(&self) -> u32 {
-        let Bounds { inodes, .. } = self.bounds;
+        let MaxBtreeSizes { inodes, .. } = self.bounds;
         let free_tree = if self.finobt { self.tree(inodes, 1, 0) } else { 0 };
         Self::buffer(self.sector) + self.tree(inodes, 0, 1) + free_tree + Self::intents(inodes.levels)
     }
@@ -229,7 +229,7 @@ impl Costs {
     /// Giving an inode back, and its chunk if that was the last: the AGI, both records, the buffers of the inodes,
     /// blocks for the free inode tree, and the intents to free the blocks of the chunk and of the trees.
     pub fn inode_free(&self) -> u32 {
-        let Bounds { inodes, .. } = self.bounds;
+        let MaxBtreeSizes { inodes, .. } = self.bounds;
         let free_tree = if self.finobt { self.tree(inodes, 1, 0) + self.space(inodes.levels) } else { 0 };
         Self::buffer(self.sector)
             + self.tree(inodes, 1, 0)
@@ -255,13 +255,13 @@ mod tests {
         assert_eq!(level_blocks((10, 4), 10).collect::<Vec<_>>(), [1]);
         assert_eq!(level_blocks((10, 4), 11).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(level_blocks((10, 4), 1000).collect::<Vec<_>>(), [100, 25, 7, 2, 1]);
-        assert_eq!(bound((10, 4), 1000), Bound { levels: 5, blocks: 135 });
+        assert_eq!(bound((10, 4), 1000), BtreeSize { levels: 5, blocks: 135 });
     }
 
     #[test]
     fn sizes_and_costs_grow_with_the_ag_and_the_features() {
         let small = testing::geometry();
-        let bounds = Bounds::derive(&small);
+        let bounds = MaxBtreeSizes::derive(&small);
         let levels =
             [bounds.free_space, bounds.inodes, bounds.rmap, bounds.refcount].map(|bound| bound.levels);
         assert_eq!(levels, [2, 2, 0, 0]);
@@ -269,18 +269,18 @@ mod tests {
         (large.ag_blocks, large.size, large.ag_block_log) = (1 << 28, (1 << 29).into(), 28);
         large.features.ro_compat |=
             format::features::ro_compat::RMAPBT | format::features::ro_compat::REFLINK;
-        let (before, after) = (Costs::derive(&small), Costs::derive(&large));
+        let (before, after) = (AgLogCosts::derive(&small), AgLogCosts::derive(&large));
         assert!(before.inode_take() < after.inode_take());
         assert!(before.largest() < after.largest());
         assert!(after.bounds().rmap.levels <= format::btree::MAX_LEVELS);
         let mut plain = testing::geometry();
         plain.features.ro_compat = 0;
-        assert!(Costs::derive(&plain).inode_take() < before.inode_take());
+        assert!(AgLogCosts::derive(&plain).inode_take() < before.inode_take());
     }
 
     #[test]
     fn small_volumes_need_small_logs() {
         // The smallest log has 512 blocks, of which half can be reserved at a time.
-        assert!(Costs::derive(&testing::geometry()).largest() < 512 * 4096 / 4);
+        assert!(AgLogCosts::derive(&testing::geometry()).largest() < 512 * 4096 / 4);
     }
 }

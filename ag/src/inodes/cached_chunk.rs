@@ -13,23 +13,23 @@ use format::btree::{FinoBt, InoBt, InodeChunk};
 use journal::engine::{Error, Transaction};
 
 use super::agi::Agi;
-use super::chunk::Chunk;
-use super::take::take_from;
+use super::alloc::take_from;
+use super::chunk::ChunkRecord;
 use super::tree::update_at;
 use crate::Groups;
-use crate::btree::Spot;
+use crate::btree::RecordHint;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Current {
+pub struct CachedChunk {
     /// For whom it was searched.
     pub parent: Option<AgIno>,
     /// The chunk, with an inode that is free.
-    pub chunk: Chunk,
+    pub chunk: ChunkRecord,
     /// The same as both trees have it.
     pub record: InodeChunk,
     /// Where its records stand: in the inode tree, and in the free inode tree.
-    pub spots: (Spot, Spot),
+    pub spots: (RecordHint, RecordHint),
 }
 
 impl Groups {
@@ -60,10 +60,10 @@ impl Groups {
         &self,
         tx: &mut Transaction,
         agi: Agi,
-        current: &mut Current,
-        to: Chunk,
+        current: &mut CachedChunk,
+        to: ChunkRecord,
     ) -> Result<(), Error> {
-        let Current { chunk, record, spots: (all, free), .. } = current;
+        let CachedChunk { chunk, record, spots: (all, free), .. } = current;
         let new = to.encode(self.geometry().features.sparse_inodes());
         update_at::<FinoBt>((self, agi), tx, free, (record, &new))?;
         update_at::<InoBt>((self, agi), tx, all, (record, &new))?;

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 /// What a new block's header says.
 #[derive(Clone, Copy, Debug)]
-pub struct HeaderOf {
+pub struct NewBlockHeader {
     /// The tree's magic.
     pub magic: u32,
     /// 0 for a leaf.
@@ -34,7 +34,7 @@ pub trait RawPointer: BtreePointer + Copy + IntoBytes {
     /// The number of a pointer.
     fn number(&self) -> u64;
     /// Writes the header of an empty block without siblings to bytes of its size.
-    fn write_header(header: &HeaderOf, to: &mut [u8]);
+    fn write_header(header: &NewBlockHeader, to: &mut [u8]);
 }
 
 impl RawPointer for U32 {
@@ -46,7 +46,7 @@ impl RawPointer for U32 {
     fn number(&self) -> u64 {
         self.get().into()
     }
-    fn write_header(header: &HeaderOf, to: &mut [u8]) {
+    fn write_header(header: &NewBlockHeader, to: &mut [u8]) {
         let header = ShortHeader {
             magic: Self::new(header.magic),
             level: U16::new(header.level),
@@ -72,7 +72,7 @@ impl RawPointer for U64 {
     fn number(&self) -> u64 {
         self.get()
     }
-    fn write_header(header: &HeaderOf, to: &mut [u8]) {
+    fn write_header(header: &NewBlockHeader, to: &mut [u8]) {
         let header = LongHeader {
             magic: U32::new(header.magic),
             level: U16::new(header.level),
@@ -93,20 +93,20 @@ impl RawPointer for U64 {
 /// How a kind of tree is searched.
 ///
 /// # Invariants
-/// The order of [`Search`](Self::Search) values is the order of records and of keys, and no two records of a tree have
-/// the same one.
-pub trait Kind: Btree<Record: Copy + IntoBytes, Key: Copy + IntoBytes, Pointer: RawPointer> {
+/// The order of [`LookupKey`](Self::LookupKey) values is the order of records and of keys, and no two records of a tree
+/// have the same one.
+pub trait BtreeType: Btree<Record: Copy + IntoBytes, Key: Copy + IntoBytes, Pointer: RawPointer> {
     /// What is compared in a search.
-    type Search: Copy + Ord + std::fmt::Debug;
+    type LookupKey: Copy + Ord + std::fmt::Debug;
 
     /// Records may overlap: a key tells the highest place below it, too.
     const OVERLAPPING: bool = false;
 
     /// Where a record stands in the order.
-    fn of_record(record: &Self::Record) -> Self::Search;
+    fn of_record(record: &Self::Record) -> Self::LookupKey;
 
     /// Where the first record below a key stands in the order.
-    fn of_key(key: &Self::Key) -> Self::Search;
+    fn of_key(key: &Self::Key) -> Self::LookupKey;
 
     /// The key of a block that holds this record alone.
     fn key(record: &Self::Record) -> Self::Key;
@@ -115,8 +115,8 @@ pub trait Kind: Btree<Record: Copy + IntoBytes, Key: Copy + IntoBytes, Pointer: 
     fn widen(_key: &mut Self::Key, _other: &Self::Key) {}
 }
 
-impl Kind for btree::BnoBt {
-    type Search = u32;
+impl BtreeType for btree::BnoBt {
+    type LookupKey = u32;
 
     fn of_record(record: &FreeExtent) -> u32 {
         record.startblock.get()
@@ -129,9 +129,9 @@ impl Kind for btree::BnoBt {
     }
 }
 
-impl Kind for btree::CntBt {
+impl BtreeType for btree::CntBt {
     /// Blocks, first block.
-    type Search = (u32, u32);
+    type LookupKey = (u32, u32);
 
     fn of_record(record: &FreeExtent) -> (u32, u32) {
         (record.blockcount.get(), record.startblock.get())
@@ -146,9 +146,9 @@ impl Kind for btree::CntBt {
 
 macro_rules! inode_trees {
     ($($tree:ident),*) => {$(
-        impl Kind for btree::$tree {
+        impl BtreeType for btree::$tree {
             /// First AG inode.
-            type Search = u32;
+            type LookupKey = u32;
 
             fn of_record(record: &InodeChunk) -> u32 {
                 record.startino.get()
@@ -164,9 +164,9 @@ macro_rules! inode_trees {
 }
 inode_trees!(InoBt, FinoBt);
 
-impl Kind for btree::RefcountBt {
+impl BtreeType for btree::RefcountBt {
     /// First block; the highest bit marks staging, so that those stand behind all others.
-    type Search = u32;
+    type LookupKey = u32;
 
     fn of_record(record: &RefcountExtent) -> u32 {
         record.startblock.get()
@@ -179,9 +179,9 @@ impl Kind for btree::RefcountBt {
     }
 }
 
-impl Kind for btree::BmBt {
+impl BtreeType for btree::BmBt {
     /// First logical block.
-    type Search = u64;
+    type LookupKey = u64;
 
     fn of_record(record: &RawExtent) -> u64 {
         Extent::decode(record).offset.get()
@@ -195,17 +195,17 @@ impl Kind for btree::BmBt {
 }
 
 /// Where a reverse mapping stands: block, owner, offset with its fork bits but without the unwritten one.
-pub type RmapSearch = (u32, u64, u64);
+pub type RmapLookupKey = (u32, u64, u64);
 
-impl Kind for btree::RmapBt {
-    type Search = RmapSearch;
+impl BtreeType for btree::RmapBt {
+    type LookupKey = RmapLookupKey;
 
     const OVERLAPPING: bool = true;
 
-    fn of_record(record: &Rmap) -> RmapSearch {
+    fn of_record(record: &Rmap) -> RmapLookupKey {
         (record.startblock.get(), record.owner.get(), record.offset.get() & !rmap::UNWRITTEN)
     }
-    fn of_key(key: &RmapKey) -> RmapSearch {
+    fn of_key(key: &RmapKey) -> RmapLookupKey {
         (key.startblock.get(), key.owner.get(), key.offset.get() & !rmap::UNWRITTEN)
     }
     fn key(record: &Rmap) -> RmapKey {

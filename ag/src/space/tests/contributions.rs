@@ -8,18 +8,24 @@ use format::btree::{BnoBt, CntBt};
 use journal::engine::DiskExtent;
 
 use crate::group::Group;
-use crate::space::alloc::{Suits, Want};
-use crate::space::trees::UnderAgf;
+use crate::space::alloc::{AgAllocArgs, Suitability};
+use crate::space::trees::AgfBtreeType;
 use crate::testing::{OWNER, Volume};
-use crate::{AllocRequest, Claim, ClaimRequest, Near};
+use crate::{AllocRequest, AllocTarget, Claim, ClaimRequest};
 
 /// Fills the volume block by block, then frees every second block of it: the trees of free space are as large as they
 /// can be.
 fn fill_and_fragment(volume: &Volume) -> Vec<(FsBlock, u32)> {
     let mut held = Vec::new();
     for ag in volume.geometry.ags() {
-        let request =
-            AllocRequest { near: Near::OnlyAg(ag), min: 1, max: 1, align: 1, owner: OWNER, data: false };
+        let request = AllocRequest {
+            target: AllocTarget::OnlyAg(ag),
+            min: 1,
+            max: 1,
+            align: 1,
+            owner: OWNER,
+            data: false,
+        };
         while let Ok(mut reservation) = volume.groups.reserve_blocks(1) {
             match volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)) {
                 Ok(extent) => held.push(extent),
@@ -53,8 +59,9 @@ fn all_that_is_promised_is_there(megabytes: u64, options: &str) {
     // Writeback claims the blocks of all data before it takes the first one out of free space.
     let mut claims: Vec<Claim> = Vec::new();
     for n in 0..promised {
-        let near = claims.last().map_or(Near::Ag(AgNumber(0)), |last| Near::Block(last.start()));
-        let request = ClaimRequest { near, min: 1, max: 1, align: 1 };
+        let target =
+            claims.last().map_or(AllocTarget::Ag(AgNumber(0)), |last| AllocTarget::Block(last.start()));
+        let request = ClaimRequest { target, min: 1, max: 1, align: 1 };
         match volume.groups.claim(&mut volume.begin(), &request) {
             Ok(claim) => claims.push(claim),
             Err(error) => panic!("{error}, of block {n} of {promised} that were promised"),
@@ -69,8 +76,8 @@ fn all_that_is_promised_is_there(megabytes: u64, options: &str) {
     drop(reservation);
     // What the trees gave back as they shrank is promised to the last block, too.
     while let Ok(mut reservation) = volume.groups.reserve_blocks(1) {
-        let near = Near::Ag(AgNumber(0));
-        let request = AllocRequest { near, min: 1, max: 1, align: 1, owner: OWNER, data: true };
+        let target = AllocTarget::Ag(AgNumber(0));
+        let request = AllocRequest { target, min: 1, max: 1, align: 1, owner: OWNER, data: true };
         held.push(volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap());
     }
     volume.check(&held);
@@ -112,7 +119,7 @@ fn a_reservation_and_a_claim_that_are_not_returned_are_found() {
     let reservation = groups.reserve_blocks(1).unwrap();
     assert!(unreturned().is_some());
     drop(reservation);
-    let request = ClaimRequest { near: Near::Ag(AgNumber(2)), min: 1, max: 1, align: 1 };
+    let request = ClaimRequest { target: AllocTarget::Ag(AgNumber(2)), min: 1, max: 1, align: 1 };
     let claim = groups.claim(&mut volume.begin(), &request).unwrap();
     assert!(unreturned().is_some_and(|what| what.starts_with("AG 2: 1 blocks are claimed")));
     drop(claim);
@@ -131,9 +138,9 @@ fn growing_takes_nothing_from_what_the_last_group_has_promised() {
     let Some(volume) = Volume::make(80, "-d agsize=32m -b size=1024 -m rmapbt=1,reflink=1") else { return };
     let groups = &volume.groups;
     let last = AgNumber(groups.count() - 1);
-    let request = |near, max| AllocRequest { near, min: 1, max, align: 1, owner: OWNER, data: false };
+    let request = |target, max| AllocRequest { target, min: 1, max, align: 1, owner: OWNER, data: false };
     for ag in (0..last.get()).map(AgNumber) {
-        let all = request(Near::OnlyAg(ag), 4096);
+        let all = request(AllocTarget::OnlyAg(ag), 4096);
         while let Ok(mut reservation) = groups.reserve_blocks(4096) {
             if volume.run(|tx| groups.alloc_extent(tx, &mut reservation, &all)).is_err() {
                 break;
@@ -144,7 +151,7 @@ fn growing_takes_nothing_from_what_the_last_group_has_promised() {
     let mut reservation = groups.reserve_blocks(100).unwrap();
     let gained = volume.run(|tx| groups.extend_last(tx, 96 << 10, || ())).unwrap();
     assert!(gained.is_some());
-    let any = request(Near::Ag(AgNumber(0)), 100);
+    let any = request(AllocTarget::Ag(AgNumber(0)), 100);
     let done = volume.run(|tx| groups.alloc_extent(tx, &mut reservation, &any));
     assert!(done.is_ok(), "{done:?}");
     assert!(groups.available() <= available, "the new blocks are nobody's yet");
@@ -186,8 +193,8 @@ fn room_that_ended_claims_give_to_a_group_already_looked_at_is_found() {
         return;
     };
     let groups = &volume.groups;
-    let everything = Near::OnlyAg(AgNumber(0));
-    let request = ClaimRequest { near: everything, min: 1, max: u32::MAX, align: 1 };
+    let everything = AllocTarget::OnlyAg(AgNumber(0));
+    let request = ClaimRequest { target: everything, min: 1, max: u32::MAX, align: 1 };
     let claims: Vec<_> = std::iter::from_fn(|| groups.claim(&mut volume.begin(), &request).ok()).collect();
     let ahead = groups.reserve_blocks(claims.iter().map(Claim::count).sum()).unwrap();
     let mut mine = groups.reserve_blocks(20).unwrap();
@@ -201,12 +208,18 @@ fn room_that_ended_claims_give_to_a_group_already_looked_at_is_found() {
             drop(ahead);
             take_all(&volume, AgNumber(1));
         }
-        Ok(Suits::Together)
+        Ok(Suitability::Together)
     });
     assert_eq!(seen.get(..2), Some([0, 1].as_slice()));
     assert!(held.is_ok(), "{held:?}");
-    let one =
-        AllocRequest { near: Near::Ag(AgNumber(0)), min: 1, max: 1, align: 1, owner: OWNER, data: false };
+    let one = AllocRequest {
+        target: AllocTarget::Ag(AgNumber(0)),
+        min: 1,
+        max: 1,
+        align: 1,
+        owner: OWNER,
+        data: false,
+    };
     while mine.left() > 0 {
         groups.alloc_extent(&mut tx, &mut mine, &one).unwrap();
     }
@@ -217,8 +230,14 @@ fn room_that_ended_claims_give_to_a_group_already_looked_at_is_found() {
 fn take_all(volume: &Volume, ag: AgNumber) {
     let groups = &volume.groups;
     let mut all = groups.reserve_blocks(u32::try_from(groups.available()).unwrap()).unwrap();
-    let request =
-        AllocRequest { near: Near::OnlyAg(ag), min: 1, max: 1 << 16, align: 1, owner: OWNER, data: false };
+    let request = AllocRequest {
+        target: AllocTarget::OnlyAg(ag),
+        min: 1,
+        max: 1 << 16,
+        align: 1,
+        owner: OWNER,
+        data: false,
+    };
     while all.left() > 0 && volume.run(|tx| groups.alloc_extent(tx, &mut all, &request)).is_ok() {
         all.rolled();
     }
@@ -234,7 +253,7 @@ fn a_search_that_finds_no_room_keeps_no_block_of_a_tree() {
     };
     let groups = &volume.groups;
     let request = AllocRequest {
-        near: Near::OnlyAg(AgNumber(0)),
+        target: AllocTarget::OnlyAg(AgNumber(0)),
         min: 8000,
         max: 8000,
         align: 1,
@@ -244,8 +263,15 @@ fn a_search_that_finds_no_room_keeps_no_block_of_a_tree() {
     let mut taken = groups.reserve_blocks(8000).unwrap();
     volume.run(|tx| groups.alloc_extent(tx, &mut taken, &request)).unwrap();
     let [first, second] = [0, 1].map(|ag| groups.get(AgNumber(ag)).unwrap());
-    let want =
-        Want { near: Some(5), exact: false, min: 1, max: 9, align: 1, within: None, reuse_busy: false };
+    let want = AgAllocArgs {
+        near: Some(5),
+        exact: false,
+        min: 1,
+        max: 9,
+        align: 1,
+        within: None,
+        reuse_busy: false,
+    };
     assert!(first.unclaimed_promise() < second.unclaimed_promise());
     // First the search finds room in the second group alone; then no group has room.
     for (need, found) in [(second.unclaimed_promise(), true), (u32::MAX, false)] {
@@ -253,7 +279,7 @@ fn a_search_that_finds_no_room_keeps_no_block_of_a_tree() {
         let mut tx = volume.begin();
         let done = groups.hold_from_lowest(&mut tx, &mut mine, need, &mut |tx, open| {
             open.cursor::<CntBt>().last(tx)?;
-            Ok(if open.find(tx, &want)?.is_some() { Suits::Alone } else { Suits::NotYet })
+            Ok(if open.find(tx, &want)?.is_some() { Suitability::Alone } else { Suitability::NotYet })
         });
         assert_eq!(done.is_ok(), found, "{done:?}");
         assert!(is_free(&volume, first), "need {need}");

@@ -1,7 +1,7 @@
 //! What follows from a volume's shape for its inodes: how many blocks a chunk takes, where chunks may begin, which
 //! blocks are read and written together, how many inodes there may be.
 //!
-//! The rules are those of the format document ("Inode Allocation", "Sparse Inodes") and, for clusters, which the
+//! The rules are those of the format document ("Inode Allocation", "SparseChunks Inodes") and, for clusters, which the
 //! document does not mention, what Linux does: an inode's buffer must begin and end where the kernel's does, as a log
 //! names buffers by their address and length.
 
@@ -9,13 +9,13 @@ use base::{AgBlock, AgIno, AgNumber, Daddr};
 use format::geometry::{Geometry, INODES_PER_CHUNK};
 use format::{Damage, ensure};
 
-use super::chunk::{Chunk, INODES_PER_HOLE};
+use super::chunk::{ChunkRecord, INODES_PER_HOLE};
 
 const NAME: &str = "superblock";
 
 /// Where a part of a chunk may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sparse {
+pub struct SparseChunks {
     /// Its first block is a multiple of this.
     pub align: u32,
     /// Its blocks.
@@ -28,7 +28,7 @@ pub struct Sparse {
 /// `chunk_blocks`, `cluster_blocks` and `align` are powers of two, but for an `align` that comes from a stripe.
 /// Clusters divide chunks, and `align` is a multiple of `cluster_blocks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InodeShape {
+pub struct InodeGeometry {
     /// Blocks that are allocated for inodes at a time.
     pub chunk_blocks: u32,
     /// Inodes in them: 64, or more where a block has more.
@@ -38,7 +38,7 @@ pub struct InodeShape {
     /// Where possible, it is a multiple of this, too: a stripe unit.
     pub stripe_align: Option<u32>,
     /// Parts of chunks, where the volume has them.
-    pub sparse: Option<Sparse>,
+    pub sparse: Option<SparseChunks>,
     /// Blocks of inodes that are read and written together.
     pub cluster_blocks: u32,
     /// log2 of the inodes of a block.
@@ -51,7 +51,7 @@ pub struct InodeShape {
 
 /// A run of inodes that are read and written together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cluster {
+pub struct InodeCluster {
     /// The first block.
     pub block: AgBlock,
     /// The first inode.
@@ -62,7 +62,7 @@ pub struct Cluster {
     pub bytes: u32,
 }
 
-impl InodeShape {
+impl InodeGeometry {
     /// Derives it, and refuses alignments that no inode could be found with.
     pub fn derive(geometry: &Geometry) -> Result<Self, Damage> {
         let per_block = 1u32 << geometry.inodes_per_block_log;
@@ -77,8 +77,10 @@ impl InodeShape {
             format_args!("at least the {cluster_blocks} blocks of a cluster of inodes"),
             align
         );
-        let sparse = (geometry.sparse_inode_align > 0 && chunk_blocks > 1)
-            .then_some(Sparse { align: geometry.sparse_inode_align, blocks: geometry.sparse_inode_align });
+        let sparse = (geometry.sparse_inode_align > 0 && chunk_blocks > 1).then_some(SparseChunks {
+            align: geometry.sparse_inode_align,
+            blocks: geometry.sparse_inode_align,
+        });
         if let Some(sparse) = sparse {
             let fits = sparse.align.is_power_of_two()
                 && (cluster_blocks..=chunk_blocks).contains(&sparse.align)
@@ -112,10 +114,10 @@ impl InodeShape {
     }
 
     /// The cluster of an inode.
-    pub fn cluster_of(&self, ino: AgIno) -> Cluster {
+    pub fn cluster_of(&self, ino: AgIno) -> InodeCluster {
         let inodes = self.cluster_blocks << self.per_block_log;
         let first = AgIno(ino.get() & !(inodes - 1));
-        Cluster {
+        InodeCluster {
             block: AgBlock(first.get() >> self.per_block_log),
             first,
             inodes,
@@ -129,7 +131,7 @@ impl InodeShape {
     }
 
     /// The clusters of a run of blocks that consists of whole clusters.
-    pub fn clusters(&self, block: AgBlock, blocks: u32) -> impl Iterator<Item = Cluster> + use<> {
+    pub fn clusters(&self, block: AgBlock, blocks: u32) -> impl Iterator<Item = InodeCluster> + use<> {
         let (shape, step) = (*self, self.cluster_blocks);
         (0..blocks / step)
             .filter_map(move |n| block.checked_add(n * step))
@@ -138,7 +140,7 @@ impl InodeShape {
 
     /// The runs of blocks that a chunk's inodes take: first block, and how many. A block that holds several chunks is
     /// not among them.
-    pub fn blocks_of(&self, chunk: &Chunk) -> impl Iterator<Item = (AgBlock, u32)> + use<> {
+    pub fn blocks_of(&self, chunk: &ChunkRecord) -> impl Iterator<Item = (AgBlock, u32)> + use<> {
         let (start, log) = (chunk.start.get(), self.per_block_log);
         chunk
             .runs()
@@ -147,7 +149,7 @@ impl InodeShape {
     }
 
     /// Verifies that a chunk lies where chunks may: aligned, in whole blocks, within the AG and behind its headers.
-    pub fn verify(&self, geometry: &Geometry, ag: AgNumber, chunk: &Chunk) -> Result<(), Damage> {
+    pub fn verify(&self, geometry: &Geometry, ag: AgNumber, chunk: &ChunkRecord) -> Result<(), Damage> {
         const NAME: &str = "inode chunk";
         let per_block = 1u32 << self.per_block_log;
         let step = if per_block > INODES_PER_CHUNK { INODES_PER_CHUNK } else { self.align * per_block };
@@ -180,7 +182,7 @@ impl InodeShape {
     }
 
     /// Where an inode buffer lies.
-    pub fn daddr(&self, geometry: &Geometry, ag: AgNumber, cluster: &Cluster) -> Daddr {
+    pub fn daddr(&self, geometry: &Geometry, ag: AgNumber, cluster: &InodeCluster) -> Daddr {
         geometry.ag_block_daddr(ag, cluster.block)
     }
 }
@@ -201,8 +203,8 @@ mod tests {
     use crate::inodes::testing;
 
     /// Block size, inode size, and both alignments as `mkfs.xfs` makes them: with parts of chunks, and without.
-    fn shape(block_log: u8, inode_log: u8, align: u32, sparse: u32) -> Result<InodeShape, Damage> {
-        InodeShape::derive(&Geometry {
+    fn shape(block_log: u8, inode_log: u8, align: u32, sparse: u32) -> Result<InodeGeometry, Damage> {
+        InodeGeometry::derive(&Geometry {
             block_size: 1 << block_log,
             block_log,
             inode_size: 1 << inode_log,
@@ -220,7 +222,7 @@ mod tests {
         assert_eq!((usual.chunk_blocks, usual.chunk_inodes, usual.cluster_blocks), (8, 64, 4));
         assert_eq!(
             usual.cluster_of(AgIno(100)),
-            Cluster { block: AgBlock(12), first: AgIno(96), inodes: 32, bytes: 16384 }
+            InodeCluster { block: AgBlock(12), first: AgIno(96), inodes: 32, bytes: 16384 }
         );
         assert_eq!(usual.offset_in_cluster(AgIno(100)), 4 * 512);
         // Without parts of chunks, a chunk is aligned to a cluster only.
@@ -246,9 +248,9 @@ mod tests {
     fn parts_find_their_chunk_and_a_chunk_its_blocks() {
         let shape = shape(12, 9, 8, 4).unwrap();
         assert_eq!(shape.chunk_of_part(AgBlock(28)), (AgIno(192), 32));
-        let chunk = Chunk::part(AgIno(192), 32, 32);
+        let chunk = ChunkRecord::part(AgIno(192), 32, 32);
         assert_eq!(shape.blocks_of(&chunk).collect::<Vec<_>>(), [(AgBlock(28), 4)]);
-        assert_eq!(shape.blocks_of(&Chunk::whole(AgIno(192))).collect::<Vec<_>>(), [(AgBlock(24), 8)]);
+        assert_eq!(shape.blocks_of(&ChunkRecord::whole(AgIno(192))).collect::<Vec<_>>(), [(AgBlock(24), 8)]);
         let clusters: Vec<_> = shape.clusters(AgBlock(24), 8).map(|cluster| cluster.first.get()).collect();
         assert_eq!(clusters, [192, 224]);
     }
@@ -256,17 +258,18 @@ mod tests {
     #[test]
     fn misplaced_chunks_are_damage() {
         let geometry = testing::geometry();
-        let shape = InodeShape::derive(&geometry).unwrap();
-        let verify =
-            |chunk: Chunk| shape.verify(&geometry, AgNumber(0), &chunk).map_err(|damage| damage.field());
+        let shape = InodeGeometry::derive(&geometry).unwrap();
+        let verify = |chunk: ChunkRecord| {
+            shape.verify(&geometry, AgNumber(0), &chunk).map_err(|damage| damage.field())
+        };
         let end = geometry.ag_length(AgNumber(0)) << geometry.inodes_per_block_log;
-        assert_eq!(verify(Chunk::whole(AgIno(64))), Ok(()));
-        assert_eq!(verify(Chunk::whole(AgIno(0))), Err("startino"));
-        assert_eq!(verify(Chunk::whole(AgIno(68))), Err("startino"));
-        assert_eq!(verify(Chunk::whole(AgIno(end))), Err("startino"));
-        assert_eq!(verify(Chunk::whole(AgIno(u32::MAX - 63))), Err("startino"));
-        assert_eq!(verify(Chunk { holes: 1, ..Chunk::whole(AgIno(64)) }), Err("holemask"));
-        assert_eq!(verify(Chunk { holes: 0xff, ..Chunk::whole(AgIno(64)) }), Ok(()));
+        assert_eq!(verify(ChunkRecord::whole(AgIno(64))), Ok(()));
+        assert_eq!(verify(ChunkRecord::whole(AgIno(0))), Err("startino"));
+        assert_eq!(verify(ChunkRecord::whole(AgIno(68))), Err("startino"));
+        assert_eq!(verify(ChunkRecord::whole(AgIno(end))), Err("startino"));
+        assert_eq!(verify(ChunkRecord::whole(AgIno(u32::MAX - 63))), Err("startino"));
+        assert_eq!(verify(ChunkRecord { holes: 1, ..ChunkRecord::whole(AgIno(64)) }), Err("holemask"));
+        assert_eq!(verify(ChunkRecord { holes: 0xff, ..ChunkRecord::whole(AgIno(64)) }), Ok(()));
     }
 
     #[test]

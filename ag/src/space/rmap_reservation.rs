@@ -2,12 +2,12 @@
 //!
 //! Each group sets as many blocks aside for the btree as one record for each of its blocks needs. Shared blocks have a
 //! record for each owner, and a record that is split adds one without freeing a block. So a change that adds an owner,
-//! or splits a record, reserves space in the btree first ([`MappingRoom`]). The reservation of the group grows for that
-//! while the group has unclaimed free blocks and nobody else has reserved them.
+//! or splits a record, reserves space in the btree first ([`RmapReservation`]). The reservation of the group grows for
+//! that while the group has unclaimed free blocks and nobody else has reserved them.
 //!
 //! # Invariants
-//! While a [`MappingRoom`] is held, the reservation of its group covers the btree, one record for each free block, and
-//! what all changes that hold one may add: an allocation never finds that shared blocks have taken its part. Blocks
+//! While a [`RmapReservation`] is held, the reservation of its group covers the btree, one record for each free block,
+//! and what all changes that hold one may add: an allocation never finds that shared blocks have taken its part. Blocks
 //! that become free meanwhile raise the reservation, by as many blocks as the group gains.
 
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use base::FsBlock;
 use format::btree::{Btree as _, RmapBt};
 use journal::engine::{Error, Transaction};
 
-use super::reservation::tree_size;
-use crate::group::{Group, Groups, OpenAg};
+use super::block_reservation::tree_size;
+use crate::group::{Group, Groups, LockedAg};
 
 /// Blocks that the tree of reference counts may take while several changes count at once.
 const COUNTS_AT_ONCE: u32 = 16;
@@ -33,7 +33,7 @@ const RECORDS: u64 = 2;
 
 /// Why a change adds a record to the reverse-mapping btree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MappingChange {
+pub enum RmapChange {
     /// The blocks get another owner. The caller could copy them instead, so this is refused first.
     AddOwner,
     /// A part of the blocks is unmapped.
@@ -44,12 +44,12 @@ pub enum MappingChange {
 
 /// Space in the reverse-mapping btree of a group for some changes. Dropped when these have been committed, or given up.
 #[derive(Debug)]
-pub struct MappingRoom {
+pub struct RmapReservation {
     group: Arc<Group>,
     changes: u32,
 }
 
-impl MappingRoom {
+impl RmapReservation {
     /// Keeps the space for so many changes at most.
     fn limit(&mut self, most: u32) {
         let over = self.changes.saturating_sub(most);
@@ -60,19 +60,19 @@ impl MappingRoom {
     }
 }
 
-impl Drop for MappingRoom {
+impl Drop for RmapReservation {
     fn drop(&mut self) {
         self.limit(0);
     }
 }
 
-/// [`MappingRoom`]s of several groups, one for each group.
+/// [`RmapReservation`]s of several groups, one for each group.
 #[derive(Debug, Default)]
-pub struct MappingRooms(Vec<MappingRoom>);
+pub struct RmapReservations(Vec<RmapReservation>);
 
-impl MappingRooms {
+impl RmapReservations {
     /// Adds space for more changes.
-    pub fn add(&mut self, mut room: MappingRoom) {
+    pub fn add(&mut self, mut room: RmapReservation) {
         match self.0.iter_mut().find(|known| Arc::ptr_eq(&known.group, &room.group)) {
             Some(known) => known.changes += std::mem::take(&mut room.changes),
             None => self.0.push(room),
@@ -87,10 +87,10 @@ impl MappingRooms {
     }
 
     /// Takes the space for one change in a group out, if there is some.
-    fn take_one(&mut self, group: &Arc<Group>) -> Option<MappingRoom> {
+    fn take_one(&mut self, group: &Arc<Group>) -> Option<RmapReservation> {
         let room = self.0.iter_mut().find(|room| room.changes > 0 && Arc::ptr_eq(&room.group, group))?;
         room.changes -= 1;
-        Some(MappingRoom { group: Arc::clone(group), changes: 1 })
+        Some(RmapReservation { group: Arc::clone(group), changes: 1 })
     }
 
     /// Keeps the space for so many changes in each group at most.
@@ -112,24 +112,25 @@ impl Groups {
     ///
     /// # Locking
     /// The AGF of the extent's group, where more must be set aside.
-    pub fn room_for_mappings(
+    pub fn reserve_rmap(
         &self,
         tx: &mut Transaction,
         start: FsBlock,
-        (change, changes): (MappingChange, u32),
-    ) -> Result<Option<MappingRoom>, Error> {
+        change: RmapChange,
+        changes: u32,
+    ) -> Result<Option<RmapReservation>, Error> {
         let (group, _) = self.of_block(start, 1)?;
         let features = self.geometry().features;
         // Without shared blocks, there is no more than one record for each block, and what is usual is enough.
-        if !features.reflink() || !features.rmapbt() && change == MappingChange::Convert {
+        if !features.reflink() || !features.rmapbt() && change == RmapChange::Convert {
             return Ok(None);
         }
         if !features.rmapbt() {
             return if group.backs_owners() { Ok(None) } else { Err(NO_COUNT) };
         }
         group.mappings.begin_changes(changes);
-        let room = MappingRoom { group: Arc::clone(group), changes };
-        if !group.backs_owners() || change == MappingChange::AddOwner && group.has_many_owners() {
+        let room = RmapReservation { group: Arc::clone(group), changes };
+        if !group.backs_owners() || change == RmapChange::AddOwner && group.has_many_owners() {
             return Err(NO_MAPPING);
         }
         if group.covers_mappings() {
@@ -145,17 +146,21 @@ impl Groups {
     ///
     /// # Errors
     /// The volume has no such block.
-    pub fn take_room(&self, rooms: &mut MappingRooms, start: FsBlock) -> Result<Option<MappingRoom>, Error> {
+    pub fn take_rmap_reservation(
+        &self,
+        rooms: &mut RmapReservations,
+        start: FsBlock,
+    ) -> Result<Option<RmapReservation>, Error> {
         let (group, _) = self.of_block(start, 1)?;
         Ok(rooms.take_one(group))
     }
 
     /// Gives back what was reserved for changes that were not made. `tx` is a reader, as with
-    /// [`room_for_mappings`](Self::room_for_mappings).
+    /// [`reserve_rmap`](Self::reserve_rmap).
     ///
     /// # Errors
     /// Damage; what reading meets.
-    pub fn release_rooms(&self, tx: &mut Transaction) -> Result<(), Error> {
+    pub fn shrink_rmap_reservations(&self, tx: &mut Transaction) -> Result<(), Error> {
         for group in self.iter().filter(|group| group.mappings.raised() > 0) {
             group.lock(tx)?.settle(tx, 0);
             tx.release_clean();
@@ -243,7 +248,7 @@ impl Group {
     }
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Raises the reservation after blocks have become free: allocating them adds records, and what changes in progress
     /// have reserved must stay theirs. Takes at most the `gained` blocks.
     pub(crate) fn raise_from(&self, gained: u32) {

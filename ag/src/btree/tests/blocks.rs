@@ -6,7 +6,7 @@ use format::btree::RmapBt;
 use proptest::prelude::*;
 
 use super::support::geometry;
-use crate::btree::page::{self, Edit, Entry, Shape};
+use crate::btree::block::{self, BlockEntry, BlockLayout, EditBytes};
 
 /// A block that remembers what was announced to change.
 struct Page {
@@ -20,9 +20,9 @@ impl Page {
         Self { bytes: vec![0xaa; 512], old: vec![0xaa; 512], announced: vec![false; 512] }
     }
 
-    fn with(shape: &Shape, numbers: &[u16]) -> Self {
+    fn with(shape: &BlockLayout, numbers: &[u16]) -> Self {
         let mut page = Self::new();
-        page::set_count(&mut page, shape, 0);
+        block::set_count(&mut page, shape, 0);
         for (slot, number) in numbers.iter().enumerate() {
             insert(&mut page, shape, slot, *number);
         }
@@ -46,7 +46,7 @@ impl Page {
         self.announced.iter().filter(|byte| **byte).count()
     }
 
-    fn numbers(&self, shape: &Shape) -> Vec<u16> {
+    fn numbers(&self, shape: &BlockLayout) -> Vec<u16> {
         let of = |at: Range<usize>| u16::from_le_bytes([self.bytes[at.start], self.bytes[at.end - 1]]);
         (0..shape.count(&self.bytes))
             .map(|slot| {
@@ -59,7 +59,7 @@ impl Page {
     }
 }
 
-impl Edit for Page {
+impl EditBytes for Page {
     fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -69,7 +69,7 @@ impl Edit for Page {
     }
 }
 
-fn insert(page: &mut Page, shape: &Shape, slot: usize, number: u16) {
+fn insert(page: &mut Page, shape: &BlockLayout, slot: usize, number: u16) {
     let [low, high] = number.to_le_bytes();
     let mut body = vec![0x55; shape.entries(0..1).len()];
     let mut pointer = vec![0x66; shape.pointers(0..1).len()];
@@ -78,15 +78,15 @@ fn insert(page: &mut Page, shape: &Shape, slot: usize, number: u16) {
             (*first, *last) = (low, high);
         }
     }
-    page::insert(page, shape, slot, Entry { body: &body, pointer: &pointer });
+    block::insert(page, shape, slot, BlockEntry { body: &body, pointer: &pointer });
 }
 
-fn shapes() -> impl Strategy<Value = Shape> {
+fn shapes() -> impl Strategy<Value = BlockLayout> {
     let geometry = geometry();
     prop_oneof![
-        Just(Shape::leaf::<RmapBt>(&geometry)),
-        Just(Shape::node::<RmapBt>(&geometry)),
-        Just(Shape::inline::<format::btree::BmBt>(100)),
+        Just(BlockLayout::leaf::<RmapBt>(&geometry)),
+        Just(BlockLayout::node::<RmapBt>(&geometry)),
+        Just(BlockLayout::inline::<format::btree::BmBt>(100)),
     ]
 }
 
@@ -111,7 +111,7 @@ proptest! {
                 prop_assert!(page.announced() <= moved * each + 2);
             } else if !model.is_empty() {
                 let slot = at.index(model.len());
-                page::remove(&mut page, &shape, slot);
+                block::remove(&mut page, &shape, slot);
                 model.remove(slot);
                 let moved = model.len() - slot;
                 let each = shape.entries(0..1).len() + shape.pointers(0..1).len();
@@ -134,10 +134,10 @@ proptest! {
         let (mut a, mut b) = (Page::with(&shape, left), Page::with(&shape, right));
         let all = [left, right].concat();
         let cut = if to_right {
-            page::move_right(&mut a, &mut b, &shape, count);
+            block::move_right(&mut a, &mut b, &shape, count);
             left.len() - count.min(left.len()).min(shape.max() - right.len())
         } else {
-            page::move_left(&mut a, &mut b, &shape, count);
+            block::move_left(&mut a, &mut b, &shape, count);
             left.len() + count.min(right.len()).min(shape.max() - left.len())
         };
         a.check();
@@ -149,14 +149,14 @@ proptest! {
 
 #[test]
 fn a_replaced_record_touches_only_what_differs() {
-    let shape = Shape::leaf::<RmapBt>(&geometry());
+    let shape = BlockLayout::leaf::<RmapBt>(&geometry());
     let mut page = Page::with(&shape, &[1, 2, 3]);
     let mut record = page.bytes[shape.entries(1..2)].to_vec();
-    page::replace(&mut page, &shape, 1, &record);
+    block::replace(&mut page, &shape, 1, &record);
     assert_eq!(page.announced(), 0);
     record[5] ^= 1;
     record[7] ^= 1;
-    page::replace(&mut page, &shape, 1, &record);
+    block::replace(&mut page, &shape, 1, &record);
     assert_eq!(page.announced(), 4, "whole words");
     page.check();
     assert_eq!(page.bytes[shape.entries(1..2)], record);
@@ -164,13 +164,13 @@ fn a_replaced_record_touches_only_what_differs() {
 
 #[test]
 fn a_count_beyond_what_fits_reaches_nothing_outside() {
-    let shape = Shape::node::<RmapBt>(&geometry());
+    let shape = BlockLayout::node::<RmapBt>(&geometry());
     let mut page = Page::with(&shape, &[1, 2, 3]);
     page.bytes[6..8].fill(0xff);
     assert_eq!(shape.count(&page.bytes), shape.max());
-    page::remove(&mut page, &shape, 2);
+    block::remove(&mut page, &shape, 2);
     let mut other = Page::new();
-    page::move_left(&mut page, &mut other, &shape, 99);
-    page::append_all(&mut page, &other, &shape);
+    block::move_left(&mut page, &mut other, &shape, 99);
+    block::append_all(&mut page, &other, &shape);
     assert_eq!(shape.count(&page.bytes), shape.max());
 }

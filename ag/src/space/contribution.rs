@@ -25,8 +25,8 @@ use format::btree::{BnoBt, Btree, RmapBt};
 use journal::engine::Transaction;
 
 use super::freelist::{SLACK, needed};
-use crate::group::{Group, OpenAg, agf};
-use crate::reservation::Bounds;
+use crate::group::{Group, LockedAg, agf};
+use crate::log_costs::MaxBtreeSizes;
 
 /// From which account allocated blocks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) enum Payer {
 
 /// What the trees of a group may come to need: from the volume's geometry alone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Worst {
+pub(crate) struct WorstCase {
     /// Blocks of both trees of free space for each record, in units of 2^-32.
     slope: u64,
     /// Levels of each of them.
@@ -48,14 +48,14 @@ pub(crate) struct Worst {
     rmap_node: u64,
 }
 
-impl Worst {
+impl WorstCase {
     pub fn of(geometry: &Geometry) -> Self {
         let half = |most: usize| (most / 2).max(2) as u64;
         let (leaf, node) = (half(BnoBt::max_records(geometry)), half(BnoBt::max_keys(geometry)));
         // Of two trees, n / leaf leaves each, and above them the sum of a geometric series. Roots do not count.
         let slope = ((2 * node) << 32).div_ceil(leaf * (node - 1));
         let rmap_node = if geometry.features.rmapbt() { half(RmapBt::max_keys(geometry)) } else { 0 };
-        Self { slope, space_levels: Bounds::derive(geometry).free_space.levels, rmap_node }
+        Self { slope, space_levels: MaxBtreeSizes::derive(geometry).free_space.levels, rmap_node }
     }
 
     /// Blocks of both trees of free space, apart from their roots, that hold so many records.
@@ -95,7 +95,7 @@ impl Group {
     }
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Blocks of the reverse-mapping tree.
     pub(crate) fn mapping_tree_blocks(&self, tx: &Transaction) -> u32 {
         if self.group.geometry.features.rmapbt() { self.get(tx, agf!(rmapblocks)) } else { 0 }
@@ -178,7 +178,7 @@ mod tests {
         for log in 10..=16 {
             let mut geometry = testing::geometry();
             (geometry.block_size, geometry.block_log) = (1 << log, log);
-            let worst = Worst::of(&geometry);
+            let worst = WorstCase::of(&geometry);
             let mut before = 0;
             for records in 0..300_000u64 {
                 let bound = worst.space_trees(records);
@@ -198,9 +198,9 @@ mod tests {
 
     #[test]
     fn a_tree_is_as_high_as_half_full_nodes_make_it() {
-        let worst = Worst { slope: 0, space_levels: 1, rmap_node: 10 };
+        let worst = WorstCase { slope: 0, space_levels: 1, rmap_node: 10 };
         let levels = [0, 1, 2, 3, 22, 23, 222, 223].map(|blocks| worst.rmap_levels(blocks));
         assert_eq!(levels, [1, 1, 1, 2, 2, 3, 3, 4]);
-        assert_eq!(Worst { rmap_node: 0, ..worst }.rmap_levels(1000), 0);
+        assert_eq!(WorstCase { rmap_node: 0, ..worst }.rmap_levels(1000), 0);
     }
 }

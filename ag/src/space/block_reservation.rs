@@ -14,9 +14,9 @@ use format::ondisk::OnDisk;
 use journal::engine::{BufferId, Error, Transaction};
 use smallvec::SmallVec;
 
-use crate::btree::Root;
-use crate::group::{Group, OpenAg, agf};
-use crate::upgrade::Counted;
+use crate::btree::BtreeRoot;
+use crate::group::{Group, LockedAg, agf};
+use crate::upgrade::ReadOnlyBtree;
 
 /// Blocks of a volume that a change may allocate. What it does not is given back when this is dropped.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Drop for BlockReservation<'_> {
 
 /// Blocks set aside in one group for trees that must be able to grow. Changed under the AGF.
 #[derive(Debug, Default)]
-pub struct Reserve {
+pub struct AgReservation {
     /// From the group's length.
     usual: AtomicU32,
     /// Beyond that.
@@ -137,7 +137,7 @@ pub struct Reserve {
     changes: AtomicU32,
 }
 
-impl Reserve {
+impl AgReservation {
     /// Sets `usual` blocks aside for trees that have `used` already.
     fn set(&self, usual: u32, used: u32) {
         self.usual.store(usual, Relaxed);
@@ -244,8 +244,8 @@ impl Group {
         let features = self.geometry.features;
         let Some(raw) = RawAgi::view(tx.bytes(agi)).copied() else { return Ok(0) };
         if features.finobt() && !features.inobtcount() {
-            let root = Root::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
-            return Counted::<FinoBt>::of(self, root).count(tx);
+            let root = BtreeRoot::Block { block: raw.free_root.get().into(), levels: raw.free_level.get() };
+            return ReadOnlyBtree::<FinoBt>::of(self, root).count(tx);
         }
         Ok(raw.fblocks.get())
     }
@@ -291,7 +291,7 @@ impl Group {
     }
 }
 
-impl OpenAg<'_> {
+impl LockedAg<'_> {
     /// Blocks of the tree of reference counts.
     pub(crate) fn refcount_tree_blocks(&self, tx: &Transaction) -> u32 {
         if self.group.geometry.features.reflink() { self.get(tx, agf!(refcntblocks)) } else { 0 }
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_reserve_gives_what_is_left_and_takes_back_what_it_gave() {
-        let reserve = Reserve::default();
+        let reserve = AgReservation::default();
         reserve.set(10, 4);
         reserve.draw(5);
         assert_eq!(reserve.left(), 1);
