@@ -101,15 +101,16 @@ impl fmt::Display for LogError {
             }
             Self::Size { bytes, available, device } => write!(
                 f,
-                "{device}: the log has {bytes} bytes, but only {available} are available (check that this is the log device)"
+                "{device}: the log has {bytes} bytes, but only {available} are available (check that this is \
+                the log device)"
             ),
             Self::NoHead { block, damage } => {
                 write!(f, "log block {block:#x}: {damage}: head and tail cannot be found ({NO_REPLAY_HINT})")
             }
             Self::Lost { lsn, head } => write!(
                 f,
-                "the superblock has LSN {}:{}, but the log ends at {}:{}: the log was zeroed, or belongs to another volume \
-                 (xfs_repair creates a new log; {NO_REPLAY_HINT})",
+                "the superblock has LSN {}:{}, but the log ends at {}:{}: the log was zeroed, or belongs to \
+                another volume (xfs_repair creates a new log; {NO_REPLAY_HINT})",
                 lsn.cycle(),
                 lsn.block(),
                 head.cycle(),

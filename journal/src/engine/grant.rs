@@ -148,8 +148,8 @@ impl GrantHead {
         }
         if bytes > self.largest() {
             return Err(Shutdown::Because(format!(
-                "a transaction of {bytes} bytes does not fit into the log, which has {} available (create the volume with a \
-                 larger log)",
+                "a transaction of {bytes} bytes does not fit into the log, which has {} available (create the \
+                volume with a larger log)",
                 self.largest()
             )));
         }

@@ -42,7 +42,8 @@ impl Ticket {
     pub(super) fn charge(&mut self, bytes: u64) -> Result<(), Shutdown> {
         let Some(left) = self.left.checked_sub(bytes) else {
             return Err(Shutdown::Because(format!(
-                "a transaction takes {bytes} bytes of the log, with {} left of the {} reserved for {} bytes of items (this is a bug)",
+                "a transaction takes {bytes} bytes of the log, with {} left of the {} reserved for {} bytes of \
+                items (this is a bug)",
                 self.left, self.account.unit, self.reservation.bytes
             )));
         };

@@ -100,7 +100,10 @@ proptest! {
 
     /// Arbitrary cycle numbers: the search for the head returns.
     #[test]
-    fn arbitrary_cycles_are_handled(cycles in prop::collection::vec(0u32..4, 2..64), header in any::<prop::sample::Index>()) {
+    fn arbitrary_cycles_are_handled(
+        cycles in prop::collection::vec(0u32..4, 2..64),
+        header in any::<prop::sample::Index>(),
+    ) {
         let volume = TestVolume::new(64);
         let writer = volume.writer();
         for (block, cycle) in (0..64).zip(cycles.iter().cycle()) {

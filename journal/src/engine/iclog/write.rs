@@ -106,7 +106,8 @@ impl Iclogs {
         }
         let Some(tail) = tail else {
             return Err(Shutdown::Because(
-                "the head of the log reached its tail: a record was written without a reservation (this is a bug)".into(),
+                "the head of the log reached its tail: a record was written without a reservation (this is a \
+                bug)".into(),
             ));
         };
         let to_end = self.log_device.blocks_to_end(job.position);

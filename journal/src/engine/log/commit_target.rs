@@ -54,8 +54,8 @@ impl LogShared {
             return Ok(ticket);
         }
         Err(Error::log(format!(
-            "the log of {} bytes is full of operations that a crash interrupted, and has no space to finish the first one \
-             (mount the volume with Linux once, or repair it)",
+            "the log of {} bytes is full of operations that a crash interrupted, and has no space to finish the \
+            first one (mount the volume with Linux once, or repair it)",
             self.iclogs.log_device().bytes()
         )))
     }
