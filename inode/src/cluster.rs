@@ -13,7 +13,7 @@ use journal::engine::DiskExtent;
 
 /// Where an inode lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct InodeLocation {
     /// The cluster's buffer.
     pub cluster: DiskExtent,
     /// Bytes from its start to the inode.
@@ -21,7 +21,7 @@ pub struct Place {
 }
 
 /// The place of an inode; `None` where the number lies outside of the volume.
-pub fn place(geometry: &Geometry, ino: Ino) -> Option<Place> {
+pub fn locate(geometry: &Geometry, ino: Ino) -> Option<InodeLocation> {
     let (ag, within) = geometry.split_ino(ino)?;
     let (block, blocks) = (geometry.ag_ino_block(within), geometry.inode_cluster_blocks());
     // The first block of an AG holds its headers.
@@ -31,7 +31,7 @@ pub fn place(geometry: &Geometry, ino: Ino) -> Option<Place> {
     let first = AgBlock(block.get() - block.get() % blocks);
     let skip = (block.get() - first.get()) << geometry.block_log;
     let daddr: Daddr = geometry.ag_block_daddr(ag, first);
-    Some(Place {
+    Some(InodeLocation {
         cluster: DiskExtent { daddr, bytes: blocks << geometry.block_log },
         offset: skip + geometry.ino_offset_in_block(within) as u32, // within a cluster
     })

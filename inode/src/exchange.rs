@@ -18,8 +18,8 @@ use format::log::item::ItemType;
 use format::ondisk::U64;
 use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
 
-use crate::extents::Piece;
-use crate::fork::deferred::{Change, map_later};
+use crate::extents::ExtentOrHole;
+use crate::fork::deferred::{MapChange, map_later};
 use crate::fork::{Fork, NOT_LOCKED};
 use crate::inode::LockedInode;
 use crate::shared::Shared;
@@ -28,7 +28,7 @@ const NAME: &str = "range exchange intent";
 
 /// What remains of an exchange.
 #[derive(Debug)]
-struct Operation {
+struct DeferredExchange {
     shared: Arc<Shared>,
     /// As the log has it.
     exchange: ExchangeIntent,
@@ -43,7 +43,7 @@ pub fn recovered(
     exchange: &ExchangeIntent,
 ) -> Result<Box<dyn DeferredOperation>, Error> {
     verify(shared, exchange)?;
-    Ok(Box::new(Operation { shared: Arc::clone(shared), exchange: *exchange }))
+    Ok(Box::new(DeferredExchange { shared: Arc::clone(shared), exchange: *exchange }))
 }
 
 /// Verifies that an exchange can be one.
@@ -78,7 +78,7 @@ fn piece(
     kind: ForkKind,
     at: FileBlock,
     blocks: u64,
-) -> Result<Piece, Error> {
+) -> Result<ExtentOrHole, Error> {
     let fork = Fork::open(shared, inode, kind)?;
     if !fork.has_extents() {
         let damage = Damage::new(NAME, "inode", "a fork that maps blocks", "one that does not");
@@ -87,7 +87,7 @@ fn piece(
     Ok(fork.list().piece(at, FileBlock(at.get() + blocks)))
 }
 
-impl Operation {
+impl DeferredExchange {
     fn kind(&self) -> ForkKind {
         if self.exchange.flags & flags::ATTR_FORK != 0 { ForkKind::Attr } else { ForkKind::Data }
     }
@@ -114,7 +114,7 @@ impl Operation {
     }
 
     /// The next piece that differs: its blocks, and where they lie in the first file and in the second.
-    fn next(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<Option<[Piece; 2]>, Error> {
+    fn next(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<Option<[ExtentOrHole; 2]>, Error> {
         let shared = Arc::clone(&self.shared);
         let kind = self.kind();
         while self.exchange.blocks > 0 {
@@ -140,7 +140,7 @@ impl Operation {
         &mut self,
         tx: &mut Transaction,
         locked: &mut [&mut dyn Loggable],
-        pieces: [Piece; 2],
+        pieces: [ExtentOrHole; 2],
     ) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let mut space = shared.groups.space(0)?;
@@ -149,10 +149,10 @@ impl Operation {
         let [at_first, at_second] = self.exchange.offsets;
         let [file, other] = self.exchange.files;
         let changes = [
-            (Change::Unmap, file, at_first, first),
-            (Change::Unmap, other, at_second, second),
-            (Change::Map, file, at_first, second),
-            (Change::Map, other, at_second, first),
+            (MapChange::Unmap, file, at_first, first),
+            (MapChange::Unmap, other, at_second, second),
+            (MapChange::Map, file, at_first, second),
+            (MapChange::Map, other, at_second, first),
         ];
         for (change, ino, offset, piece) in changes {
             let Some((start, unwritten)) = piece.mapping else { continue };
@@ -196,7 +196,7 @@ impl Operation {
 
 const CLEAR: u64 = flags::CLEAR_REFLINK_1 | flags::CLEAR_REFLINK_2;
 
-impl DeferredOperation for Operation {
+impl DeferredOperation for DeferredExchange {
     fn intent(&self) -> ItemType {
         ItemType::Xmi
     }

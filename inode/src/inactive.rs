@@ -60,7 +60,7 @@ pub(crate) const STEP_EXTENTS: usize = 2;
 pub(crate) const STEP_BUFFERS: u64 = 16;
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     inodes: Vec<Arc<Inode>>,
     /// Files that were ever queued here, and files of them that were dealt with.
     queued: u64,
@@ -76,7 +76,7 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueState>,
     /// Files that wait, to be looked at without the lock.
     backlog: AtomicUsize,
     /// Notifies the worker.
@@ -122,7 +122,7 @@ struct Threads {
 impl Queue {
     fn new() -> Self {
         Self {
-            waiting: Mutex::new(Rank::Cache, Waiting::default()),
+            waiting: Mutex::new(Rank::Cache, QueueState::default()),
             backlog: AtomicUsize::new(0),
             wake: Condvar::new(),
             freed: Condvar::new(),
@@ -130,7 +130,7 @@ impl Queue {
     }
 
     /// Frees the first `most` files, or waits for the thread that frees files of this queue.
-    fn help(&self, mut waiting: MutexGuard<'_, Waiting>, shared: &Shared, most: usize) {
+    fn help(&self, mut waiting: MutexGuard<'_, QueueState>, shared: &Shared, most: usize) {
         if waiting.busy {
             waiting.waiters += 1;
             self.wake.notify_one();
@@ -402,7 +402,7 @@ fn empty(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
     if let Some(attached) = inode.attachment() {
         attached.forget();
     }
-    attr::inactive::cut_off(shared, inode)?;
+    attr::inactive::empty_root(shared, inode)?;
     for kind in [ForkKind::Data, ForkKind::Attr] {
         while free_step(shared, inode, kind)? {}
     }
@@ -424,7 +424,7 @@ fn free_first(shared: &Shared, inodes: &[Arc<Inode>]) -> Result<usize, Error> {
         unlinked::remove_freed(shared, &mut tx, inode, freed.removed)?;
         inode.end();
         // From the commit on, somebody may take the inode again: so this comes before.
-        inode.inode().end_life();
+        inode.inode().mark_free();
     }
     let mut changed: SmallVec<[&mut dyn Loggable; FREED_AT_ONCE]> = SmallVec::new();
     changed.extend(locked.iter_mut().map(|inode| inode as &mut dyn Loggable));
@@ -441,12 +441,12 @@ fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool
     if !maps_something(shared, &mut locked, kind)? {
         return Ok(false);
     }
-    let may_share = Freeing::of(shared, &locked, kind).may_share;
+    let may_share = ForkFreeing::of(shared, &locked, kind).may_share;
     drop(locked);
     let reservations = &shared.reservations;
     let mut tx = shared.begin(if may_share { reservations.unmap_shared } else { reservations.unmap })?;
     let mut locked = inode.lock();
-    let shape = Freeing::of(shared, &locked, kind);
+    let shape = ForkFreeing::of(shared, &locked, kind);
     let mut space = shared.groups.space(0)?;
     for _ in 0..STEP_EXTENTS {
         let Some(last) = Fork::open(shared, &mut locked, kind)?.list().last() else { break };
@@ -474,13 +474,13 @@ fn maps_something(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> 
 }
 
 /// How the blocks of a fork are freed.
-struct Freeing {
+struct ForkFreeing {
     /// Blocks of one buffer, where they hold metadata; `u64::MAX` for a buffer over a whole extent.
     buffer_blocks: Option<u64>,
     may_share: bool,
 }
 
-impl Freeing {
+impl ForkFreeing {
     fn of(shared: &Shared, state: &LockedInode, kind: ForkKind) -> Self {
         let buffer_blocks = match (kind, state.dinode().file_type()) {
             (ForkKind::Attr, _) => Some(1),

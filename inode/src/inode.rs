@@ -33,17 +33,17 @@ use journal::engine::{
 };
 use zerocopy::IntoBytes;
 
-use crate::cluster::{self, Place};
-use crate::record;
+use crate::cluster::{self, InodeLocation};
+use crate::log_item;
 use crate::shared::Local;
 use crate::state::InodeState;
 
 /// Bits of [`Inode::life`] above the number of users.
-const ORPHAN: u32 = 1 << 31;
+const UNLINKED: u32 = 1 << 31;
 const QUEUED: u32 = 1 << 30;
 const FREE: u32 = 1 << 29;
-const HOMELESS: u32 = 1 << 28;
-const USERS: u32 = HOMELESS - 1;
+const CHUNK_REMOVED: u32 = 1 << 28;
+const USERS: u32 = CHUNK_REMOVED - 1;
 
 /// What an upper layer keeps with an inode. It must not hold the inode itself, or nobody would ever drop either.
 pub trait Attached: Any + Send + Sync {
@@ -59,7 +59,7 @@ pub trait Attached: Any + Send + Sync {
 /// See the module.
 pub struct Inode {
     ino: Ino,
-    place: Place,
+    place: InodeLocation,
     local: Arc<Local>,
     core: ItemCore,
     /// What a write home carries at this moment.
@@ -78,7 +78,7 @@ pub struct Inode {
 impl Inode {
     /// An inode that nobody uses yet.
     #[inline]
-    pub(crate) fn new(local: Arc<Local>, place: Place, state: InodeState) -> Arc<Self> {
+    pub(crate) fn new(local: Arc<Local>, place: InodeLocation, state: InodeState) -> Arc<Self> {
         let life = if state.mode() == 0 { FREE } else { 0 };
         Arc::new(Self {
             ino: state.ino(),
@@ -100,7 +100,7 @@ impl Inode {
     }
 
     /// Where it lies.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &InodeLocation {
         &self.place
     }
 
@@ -177,30 +177,30 @@ impl Inode {
     }
 
     /// It was just taken from the free ones.
-    pub(crate) fn begin_life(&self) {
-        self.life.fetch_and(!(ORPHAN | QUEUED | FREE | HOMELESS), Ordering::AcqRel);
+    pub(crate) fn mark_allocated(&self) {
+        self.life.fetch_and(!(UNLINKED | QUEUED | FREE | CHUNK_REMOVED), Ordering::AcqRel);
     }
 
     /// It is free from now on.
-    pub(crate) fn end_life(&self) {
+    pub(crate) fn mark_free(&self) {
         drop(self.detach());
         self.life.fetch_or(FREE, Ordering::AcqRel);
-        self.life.fetch_and(!(ORPHAN | QUEUED), Ordering::AcqRel);
+        self.life.fetch_and(!(UNLINKED | QUEUED), Ordering::AcqRel);
     }
 
     /// Its chunk is being removed by a transaction that holds the cluster's buffer: it must never be written again.
-    pub(crate) fn lose_home(&self) {
-        self.life.fetch_or(HOMELESS, Ordering::AcqRel);
+    pub(crate) fn mark_chunk_removed(&self) {
+        self.life.fetch_or(CHUNK_REMOVED, Ordering::AcqRel);
     }
 
     /// Whether its chunk was removed, or is being removed.
-    fn is_homeless(&self) -> bool {
-        self.life.load(Ordering::Acquire) & HOMELESS != 0
+    fn is_chunk_removed(&self) -> bool {
+        self.life.load(Ordering::Acquire) & CHUNK_REMOVED != 0
     }
 
     /// What becomes of it in the active item list when its chunk was removed. Until the log says so, recovery would go
     /// by what the log has of this inode.
-    fn flush_homeless(&self) -> PushResult {
+    fn flush_without_chunk(&self) -> PushResult {
         let Some(buffer) = self.local.buffers.peek(self.place.cluster.daddr) else {
             return PushResult::Clean;
         };
@@ -212,11 +212,11 @@ impl Inode {
     }
 
     /// It is on the list of unlinked inodes, or not: when its last user goes, it must be freed.
-    pub(crate) fn set_orphan(&self, orphan: bool) {
+    pub(crate) fn set_unlinked(&self, orphan: bool) {
         if orphan {
-            self.life.fetch_or(ORPHAN, Ordering::AcqRel);
+            self.life.fetch_or(UNLINKED, Ordering::AcqRel);
         } else {
-            self.life.fetch_and(!ORPHAN, Ordering::AcqRel);
+            self.life.fetch_and(!UNLINKED, Ordering::AcqRel);
         }
     }
 
@@ -279,9 +279,10 @@ impl Drop for InodeRef {
     fn drop(&mut self) {
         let life = &self.0.life;
         let before = life.fetch_sub(1, Ordering::AcqRel);
-        let last_of_orphan = before & USERS == 1 && before & (ORPHAN | QUEUED) == ORPHAN;
+        let last_of_orphan = before & USERS == 1 && before & (UNLINKED | QUEUED) == UNLINKED;
         // Where somebody took a new hold meanwhile, the drop of that one comes here.
-        let taken = || life.compare_exchange(ORPHAN, ORPHAN | QUEUED, Ordering::AcqRel, Ordering::Acquire);
+        let taken =
+            || life.compare_exchange(UNLINKED, UNLINKED | QUEUED, Ordering::AcqRel, Ordering::Acquire);
         if last_of_orphan && taken().is_ok() {
             self.0.local.inactive.push(Arc::clone(&self.0));
         }
@@ -300,7 +301,7 @@ impl LockedInode {
     }
 
     /// A hold on it, which is not free and has not been since it was locked.
-    pub fn hold(&self) -> InodeRef {
+    pub fn reference(&self) -> InodeRef {
         let inode = Arc::clone(self.inode());
         inode.life.fetch_add(1, Ordering::AcqRel);
         InodeRef(inode)
@@ -357,7 +358,7 @@ impl Loggable for LockedInode {
         let unwritten = inode.in_flight.load(Ordering::Acquire) | inode.failed.load(Ordering::Acquire);
         let fields = self.state.commit_fields(unwritten);
         let inode = self.state.owner();
-        inode.core.log_regions(at, |regions| record::write(&self.state, &inode.place, fields, regions))
+        inode.core.log_regions(at, |regions| log_item::write(&self.state, &inode.place, fields, regions))
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
@@ -379,15 +380,15 @@ impl LogItem for Inode {
         if self.in_flight.load(Ordering::Acquire) != 0 {
             return PushResult::Locked;
         }
-        if self.is_homeless() {
-            return self.flush_homeless();
+        if self.is_chunk_removed() {
+            return self.flush_without_chunk();
         }
-        state.take_up(self.failed.swap(0, Ordering::AcqRel));
+        state.restore_fields(self.failed.swap(0, Ordering::AcqRel));
         if state.fields() == 0 {
             return PushResult::Clean;
         }
         let lsn = self.core.lsn().unwrap_or_default();
-        let write = |bytes: &mut [u8]| write_home(bytes, &state, &self.place, lsn, &self.local.no_contents);
+        let write = |bytes: &mut [u8]| write_back(bytes, &state, &self.place, lsn, &self.local.no_contents);
         let item = || -> Arc<dyn LogItem> { self.clone() };
         // Inodes of one cluster mostly come together.
         let flush = batch.add_to_queued(self.place.cluster.daddr, item, write).unwrap_or_else(|| {
@@ -406,7 +407,7 @@ impl LogItem for Inode {
     fn read_buffer(&self) -> Result<bool, Error> {
         let segments = self.place.cluster.into();
         let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
-        self.local.buffers.read_buffer(&segments, Rank::Buffer, || self.is_homeless(), verify)
+        self.local.buffers.read_buffer(&segments, Rank::Buffer, || self.is_chunk_removed(), verify)
     }
 
     fn write_done(&self, ok: bool) {
@@ -419,7 +420,13 @@ impl LogItem for Inode {
 
 /// Copies an inode into its cluster and seals it. `false` where another structure lies there: the cluster was freed,
 /// and the inode with it.
-fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn, no_contents: &ZeroRun) -> bool {
+fn write_back(
+    bytes: &mut [u8],
+    state: &InodeState,
+    place: &InodeLocation,
+    lsn: Lsn,
+    no_contents: &ZeroRun,
+) -> bool {
     let (core, literal) = state.parts();
     let start = place.offset as usize;
     let end = start + RawInode::SIZE + literal.len();
@@ -433,7 +440,7 @@ fn write_home(bytes: &mut [u8], state: &InodeState, place: &Place, lsn: Lsn, no_
     let (head, tail) = slot.split_at_mut(RawInode::SIZE);
     head.copy_from_slice(core.as_bytes());
     tail.copy_from_slice(literal);
-    if state.has_contents() {
+    if state.has_literal_data() {
         checksum::store(slot, CRC_OFFSET)
     } else {
         // Behind the core there is nothing but zeros.
@@ -456,14 +463,14 @@ mod tests {
         let (inode, locked) = bench.create(0o100_600);
         drop(locked);
         let ino = inode.ino();
-        inode.end_life();
+        inode.mark_free();
         drop(inode);
         let (life, late) = bench.table.peek(ino).unwrap().count();
         assert_ne!(life & FREE, 0);
         let (inode, mut locked) = {
-            late.begin_life();
+            late.mark_allocated();
             let locked = late.lock();
-            (locked.hold(), locked)
+            (locked.reference(), locked)
         };
         let mut tx = bench.begin();
         locked.set_nlink(0);

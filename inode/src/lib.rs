@@ -21,7 +21,7 @@
 //! | [`cluster`] | which buffer holds an inode |
 //!
 //! # How an inode changes
-//! [`InodeTable::get`] gives a hold on it, [`inode::Inode::lock`] its state. Setters and forks change the state within
+//! [`InodeCache::get`] gives a hold on it, [`inode::Inode::lock`] its state. Setters and forks change the state within
 //! a transaction, whose commit takes the [`LockedInode`]; the bytes go to the cluster's buffer when the active item
 //! list is written home.
 //!
@@ -42,19 +42,19 @@ pub mod dir;
 pub mod exchange;
 pub mod extents;
 pub mod fork;
-pub mod fresh;
-pub mod groups;
+pub mod group_space;
 pub mod inactive;
 pub mod inode;
-mod literal;
-mod record;
+pub mod inode_cache;
+mod literal_area;
+mod log_item;
+pub mod new_inode;
 pub mod reservation;
 pub mod settings;
 pub mod shared;
 pub mod space;
 pub mod state;
 pub mod symlink;
-pub mod table;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -63,9 +63,9 @@ pub mod unlinked;
 
 pub use extents::ExtentList;
 pub use fork::Fork;
-pub use fresh::NewInode;
 pub use inode::{Attached, Inode, InodeRef, LockedInode};
+pub use inode_cache::InodeCache;
+pub use new_inode::NewInode;
 pub use settings::Settings;
 pub use shared::Shared;
 pub use state::{Features, InodeState};
-pub use table::InodeTable;

@@ -14,7 +14,7 @@ use journal::engine::Error;
 
 use crate::contents::step::shares;
 use crate::shared::Shared;
-use crate::state::{InodeState, Time};
+use crate::state::{InodeState, InodeTime};
 
 /// Flags as users know them. Those that are named nowhere here are the bits of [`flags`], with the same numbers.
 pub mod xflags {
@@ -124,7 +124,7 @@ impl Settings {
         core.extsize = U32::new(if chosen & HINTED != 0 { extsize } else { 0 });
         core.cowextsize = U32::new(if new.xflags & xflags::COWEXTSIZE != 0 { cowextsize } else { 0 });
         state.set_project(new.project);
-        state.set_times(&[Time::Change], shared.now());
+        state.set_times(&[InodeTime::Change], shared.now());
         Ok(())
     }
 

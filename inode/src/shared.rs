@@ -13,10 +13,10 @@ use format::timestamp::Timestamp;
 use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction, TransactionContexts};
 
 use crate::inactive::Queues;
+use crate::inode_cache::CacheIndex;
 use crate::reservation::Reservations;
-use crate::space::Groups;
+use crate::space::GroupOperations;
 use crate::state::Features;
-use crate::table::Index;
 use crate::unlinked::UnlinkedLists;
 
 /// See the module.
@@ -39,13 +39,13 @@ pub struct Shared {
     /// Generations of new inodes.
     pub random: Random,
     /// The allocation groups.
-    pub groups: Arc<dyn Groups>,
+    pub groups: Arc<dyn GroupOperations>,
     /// How much log space changes of inodes need.
     pub reservations: Reservations,
     /// Lists of unlinked inodes.
     pub unlinked: UnlinkedLists,
     /// Inodes in memory, by number.
-    pub(crate) index: Index,
+    pub(crate) index: CacheIndex,
     /// Inodes that wait to be freed.
     pub inactive: Queues,
 }
@@ -55,7 +55,7 @@ impl Shared {
     pub fn new(
         geometry: Geometry,
         (target, buffers): (Arc<dyn CommitTarget>, Arc<BufferCache>),
-        groups: Arc<dyn Groups>,
+        groups: Arc<dyn GroupOperations>,
         clock: Arc<dyn Clock>,
         random: Random,
     ) -> Self {
@@ -64,7 +64,7 @@ impl Shared {
             no_contents: ZeroRun::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             reservations: Reservations::of(&geometry),
             unlinked: UnlinkedLists::new(&geometry),
-            index: Index::default(),
+            index: CacheIndex::default(),
             inactive: Queues::new(),
             bases: TransactionContexts::new(&target, &buffers),
             geometry,

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+pub use ag::inodes::{ChunkInodes, FreedInodes};
 use base::{FsBlock, Ino};
 use format::extent::Extent;
 use format::inode::ForkKind;
@@ -9,7 +10,7 @@ use journal::engine::{Error, Transaction};
 
 /// Whose blocks they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Owner {
+pub struct ForkOwner {
     /// The inode.
     pub ino: Ino,
     /// Its fork.
@@ -20,7 +21,7 @@ pub struct Owner {
 
 /// Which blocks are wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Want {
+pub struct BlockRequest {
     /// As near to this block as possible; else in the inode's group.
     pub near: Option<FsBlock>,
     /// As many blocks as possible, up to this.
@@ -33,7 +34,7 @@ pub struct Want {
 
 /// A run of blocks of one allocation group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct BlockRun {
     /// The first.
     pub start: FsBlock,
     /// How many.
@@ -45,30 +46,35 @@ pub struct Run {
 /// Reverse mappings of tree blocks are the allocator's business. Those of what a fork maps are told by
 /// [`mapped`](Self::mapped), [`unmapped`](Self::unmapped) and [`release`](Self::release), because they may be changed
 /// by operations of their own.
-pub trait Space {
+pub trait SpaceAllocator {
     /// Takes blocks.
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed.
-    fn allocate(&mut self, tx: &mut Transaction, owner: Owner, want: Want) -> Result<Run, Error>;
+    fn allocate(
+        &mut self,
+        tx: &mut Transaction,
+        owner: ForkOwner,
+        want: BlockRequest,
+    ) -> Result<BlockRun, Error>;
 
     /// A fork now maps these blocks, which were allocated for it.
     ///
     /// # Errors
     /// What must be read to note it may be damaged.
-    fn mapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error>;
+    fn mapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
 
     /// These blocks of a fork changed between written and unwritten.
     ///
     /// # Errors
     /// As [`mapped`](Self::mapped).
-    fn marked(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error>;
+    fn marked(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
 
     /// A fork maps these blocks no more. They stay allocated: another range is about to map them.
     ///
     /// # Errors
     /// As [`mapped`](Self::mapped).
-    fn unmapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error>;
+    fn unmapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
 
     /// A fork maps these blocks no more: they are to be freed, or, where files may share them, one owner less.
     ///
@@ -77,7 +83,7 @@ pub trait Space {
     fn release(
         &mut self,
         tx: &mut Transaction,
-        owner: Owner,
+        owner: ForkOwner,
         extent: &Extent,
         shared: bool,
     ) -> Result<(), Error>;
@@ -95,19 +101,24 @@ pub trait Space {
     ///
     /// # Errors
     /// As [`mapped`](Self::mapped).
-    fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error>;
+    fn free_tree_block(
+        &mut self,
+        tx: &mut Transaction,
+        owner: ForkOwner,
+        block: FsBlock,
+    ) -> Result<(), Error>;
 }
 
 /// The allocation groups, as inactivation in the background needs them.
-pub trait Groups: Send + Sync + Debug {
+pub trait GroupOperations: Send + Sync + Debug {
     /// For a change that only gives back. `blocks` may be taken all the same, for trees that split.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where so many blocks cannot be reserved.
-    fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error>;
+    fn space(&self, blocks: u32) -> Result<Box<dyn SpaceAllocator + '_>, Error>;
 
-    /// The same for an operation that comes later: with blocks that [`Space::promise`] has set aside.
-    fn promised(&self, blocks: u32) -> Box<dyn Space + '_>;
+    /// The same for an operation that comes later: with blocks that [`SpaceAllocator::promise`] has set aside.
+    fn promised(&self, blocks: u32) -> Box<dyn SpaceAllocator + '_>;
 
     /// Frees inodes in the inode trees: the first, and those behind it that are of its chunk. Where the whole chunk
     /// goes, its clusters' buffers are invalidated, and the chunk's inodes are told.
@@ -122,34 +133,4 @@ pub trait Groups: Send + Sync + Debug {
     /// # Errors
     /// Damage in the trees; what reading meets.
     fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error>;
-}
-
-/// What was freed of some inodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreedInodes {
-    /// How many of them, from the first on.
-    pub count: usize,
-    /// The chunk that is no more, if they were its last.
-    pub removed: Option<ChunkInodes>,
-}
-
-/// The inodes of a chunk, or of one that is no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkInodes {
-    /// The first of its 64 numbers.
-    pub first: Ino,
-    /// A bit for each inode that exists, the lowest for `first`.
-    pub present: u64,
-}
-
-impl ChunkInodes {
-    /// Whether an inode was one of it.
-    pub fn contains(self, ino: Ino) -> bool {
-        ino.get().checked_sub(self.first.get()).is_some_and(|n| n < 64)
-    }
-
-    /// The inodes that exist, or existed.
-    pub fn inodes(self) -> impl Iterator<Item = Ino> {
-        (0..64).filter(move |n| self.present & 1 << n != 0).map(move |n| Ino(self.first.get() + n))
-    }
 }

@@ -1,6 +1,6 @@
 //! One inode in core: its bytes as on the disk, what of them changed, and its extents decoded.
 
-mod kinds;
+mod types;
 
 use base::Ino;
 use format::Geometry;
@@ -10,14 +10,14 @@ use format::inode::{Dinode, ForkKind, RawInode, flags2, verify_extents};
 use format::log::inode::fields;
 use format::ondisk::{OnDisk, U16, U32, U64};
 use format::timestamp::Timestamp;
-pub use kinds::{Features, Form, Time};
+pub use types::{Features, ForkFormat, InodeTime};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::dir::collisions::Collisions;
-use crate::dir::recent::Recent;
+use crate::dir::collision_index::CollisionIndex;
+use crate::dir::recent_buffers::RecentBuffers;
 use crate::extents::ExtentList;
 use crate::fork::root::InlineRoot;
-use crate::literal::Literal;
+use crate::literal_area::LiteralArea;
 
 /// The state of one inode, which its lock guards.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct InodeState {
     ino: Ino,
     core: RawInode,
     /// The slot behind the core: the data fork's area, then the attribute fork's.
-    literal: Literal,
+    literal: LiteralArea,
     features: Features,
     /// What changed since the inode was last written home ([`fields`]).
     fields: u32,
@@ -34,9 +34,9 @@ pub struct InodeState {
     /// Extents of the data and the attribute fork; `None` until somebody asks.
     lists: [Option<ExtentList>; 2],
     /// Buffers of a directory's blocks, as the data fork's extents are now.
-    recent: Option<Box<Recent>>,
+    recent_buffers: Option<Box<RecentBuffers>>,
     /// Names of a directory that share their hash with many others.
-    collisions: Option<Box<Collisions>>,
+    collision_index: Option<Box<CollisionIndex>>,
 }
 
 /// Most extents that a counter can tell.
@@ -62,13 +62,13 @@ impl InodeState {
         Self {
             ino: inode.ino(),
             core: *core,
-            literal: Literal::of(literal),
+            literal: LiteralArea::of(literal),
             features,
             fields: 0,
             changed: false,
             lists: [None, None],
-            recent: None,
-            collisions: None,
+            recent_buffers: None,
+            collision_index: None,
         }
     }
 
@@ -84,13 +84,13 @@ impl InodeState {
         Self {
             ino,
             core,
-            literal: Literal::zeros((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
+            literal: LiteralArea::zeros((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             features: Features::of(geometry),
             fields: 0,
             changed: false,
             lists: [None, None],
-            recent: None,
-            collisions: None,
+            recent_buffers: None,
+            collision_index: None,
         }
     }
 
@@ -105,7 +105,7 @@ impl InodeState {
             flags |= flags2::NREXT64;
         }
         self.clear_core(self.core.generation.get());
-        self.core.aformat = Form::Extents as u8;
+        self.core.aformat = ForkFormat::Extents as u8;
         self.core.flags2 = U64::new(flags);
         self.literal.clear();
         self.forget();
@@ -122,8 +122,8 @@ impl InodeState {
         let flags = self.core.flags2.get() & (flags2::BIGTIME | flags2::NREXT64);
         let times = (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime);
         self.clear_core(self.core.generation.get().wrapping_add(1));
-        self.core.format = Form::Extents as u8;
-        self.core.aformat = Form::Extents as u8;
+        self.core.format = ForkFormat::Extents as u8;
+        self.core.aformat = ForkFormat::Extents as u8;
         self.core.flags2 = U64::new(flags);
         self.core.changecount = U64::new(changes);
         (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime) = times;
@@ -133,7 +133,7 @@ impl InodeState {
 
     /// Drops what is in memory besides the inode itself.
     fn forget(&mut self) {
-        (self.lists, self.recent, self.collisions) = ([None, None], None, None);
+        (self.lists, self.recent_buffers, self.collision_index) = ([None, None], None, None);
     }
 
     /// Leaves nothing of the core but who it is.
@@ -183,7 +183,7 @@ impl InodeState {
     }
 
     /// Whether anything but zeros can lie behind the core.
-    pub(crate) fn has_contents(&self) -> bool {
+    pub(crate) fn has_literal_data(&self) -> bool {
         !self.literal.is_zeros()
     }
 
@@ -211,7 +211,7 @@ impl InodeState {
     }
 
     /// Takes up again what a write home has lost.
-    pub(crate) fn take_up(&mut self, lost: u32) {
+    pub(crate) fn restore_fields(&mut self, lost: u32) {
         self.fields |= lost;
     }
 
@@ -231,20 +231,20 @@ impl InodeState {
     }
 
     /// Sets one time. In the narrow form it is clamped to what the form can express.
-    pub fn set_time(&mut self, which: Time, time: Timestamp) {
+    pub fn set_time(&mut self, which: InodeTime, time: Timestamp) {
         self.set_times(&[which], time);
     }
 
     /// Sets several times to the same moment.
-    pub fn set_times(&mut self, which: &[Time], time: Timestamp) {
+    pub fn set_times(&mut self, which: &[InodeTime], time: Timestamp) {
         let core = self.edit();
         let raw = time.encode(core.flags2.get() & flags2::BIGTIME != 0);
         for which in which {
             match which {
-                Time::Access => core.atime = raw,
-                Time::Modify => core.mtime = raw,
-                Time::Change => core.ctime = raw,
-                Time::Create => core.crtime = raw,
+                InodeTime::Access => core.atime = raw,
+                InodeTime::Modify => core.mtime = raw,
+                InodeTime::Change => core.ctime = raw,
+                InodeTime::Create => core.crtime = raw,
             }
         }
     }
@@ -352,16 +352,16 @@ impl InodeState {
     }
 
     /// How a fork is stored; `None` for an attribute fork that does not exist, or a number that says nothing.
-    pub fn form(&self, kind: ForkKind) -> Option<Form> {
+    pub fn fork_format(&self, kind: ForkKind) -> Option<ForkFormat> {
         match kind {
-            ForkKind::Data => Form::from_raw(self.core.format),
+            ForkKind::Data => ForkFormat::from_raw(self.core.format),
             ForkKind::Attr if self.core.forkoff == 0 => None,
-            ForkKind::Attr => Form::from_raw(self.core.aformat),
+            ForkKind::Attr => ForkFormat::from_raw(self.core.aformat),
         }
     }
 
     /// Sets how a fork is stored. The caller fills the fork's area.
-    pub fn set_form(&mut self, kind: ForkKind, form: Form) {
+    pub fn set_fork_format(&mut self, kind: ForkKind, form: ForkFormat) {
         let core = self.edit();
         match kind {
             ForkKind::Data => core.format = form as u8,
@@ -405,11 +405,11 @@ impl InodeState {
     /// Moves the border between both forks, or ends the attribute fork with 0. The data fork stays as it is, for which
     /// the caller has found room; the attribute fork's area becomes empty, and it has no extents.
     pub fn set_attr_offset(&mut self, units: u8) {
-        let root = (self.form(ForkKind::Data) == Some(Form::Btree))
+        let root = (self.fork_format(ForkKind::Data) == Some(ForkFormat::Btree))
             .then(|| InlineRoot::take(self.area(ForkKind::Data)));
         let core = self.edit();
         core.forkoff = units;
-        core.aformat = Form::Extents as u8;
+        core.aformat = ForkFormat::Extents as u8;
         if let Some(root) = root {
             root.put(self.area_mut(ForkKind::Data));
             self.mark(fields::DATA_ROOT);
@@ -422,7 +422,7 @@ impl InodeState {
 
     /// The attributes that lie in the inode, as bytes from their header on; `None` where they lie elsewhere.
     pub fn attr_local(&self) -> Option<&[u8]> {
-        (self.form(ForkKind::Attr) == Some(Form::Local)).then(|| self.area(ForkKind::Attr))
+        (self.fork_format(ForkKind::Attr) == Some(ForkFormat::Local)).then(|| self.area(ForkKind::Attr))
     }
 
     /// Makes the attribute fork local. `false`, with nothing changed, where there is no room.
@@ -432,7 +432,7 @@ impl InodeState {
             return false;
         }
         self.set_list(ForkKind::Attr, Some(ExtentList::new()));
-        self.edit().aformat = Form::Local as u8;
+        self.edit().aformat = ForkFormat::Local as u8;
         self.mark(fields::ATTR_LOCAL);
         let area = self.area_mut(ForkKind::Attr);
         area.fill(0);
@@ -444,7 +444,7 @@ impl InodeState {
 
     /// The contents of a data fork that lies in the inode; `None` where it does not.
     pub fn local(&self) -> Option<&[u8]> {
-        (self.core.format == Form::Local as u8).then_some(())?;
+        (self.core.format == ForkFormat::Local as u8).then_some(())?;
         self.area(ForkKind::Data).get(..usize::try_from(self.core.size.get()).ok()?)
     }
 
@@ -455,7 +455,7 @@ impl InodeState {
             return None;
         }
         let core = self.edit();
-        (core.format, core.size) = (Form::Local as u8, U64::new(bytes as u64));
+        (core.format, core.size) = (ForkFormat::Local as u8, U64::new(bytes as u64));
         self.fields |= fields::DATA_LOCAL;
         self.area_mut(ForkKind::Data).get_mut(..bytes)
     }
@@ -474,13 +474,13 @@ impl InodeState {
 
     /// The device number of a special file, in the kernel's 32-bit sysv form.
     pub fn device(&self) -> Option<u32> {
-        (self.core.format == Form::Device as u8).then_some(())?;
+        (self.core.format == ForkFormat::Device as u8).then_some(())?;
         U32::view(self.area(ForkKind::Data)).map(|raw| raw.get())
     }
 
     /// Makes the data fork a device number.
     pub fn set_device(&mut self, device: u32) {
-        self.edit().format = Form::Device as u8;
+        self.edit().format = ForkFormat::Device as u8;
         self.fields |= fields::DEVICE;
         if let Some(field) = self.area_mut(ForkKind::Data).first_chunk_mut() {
             *field = device.to_be_bytes();
@@ -494,31 +494,31 @@ impl InodeState {
 
     /// The extents of a fork for changing, beside the bytes.
     pub fn list_mut(&mut self, kind: ForkKind) -> Option<&mut ExtentList> {
-        self.recent = None;
+        self.recent_buffers = None;
         self.lists.get_mut(index(kind))?.as_mut()
     }
 
     /// Keeps the decoded extents of a fork, or forgets them.
     pub fn set_list(&mut self, kind: ForkKind, list: Option<ExtentList>) {
-        self.recent = None;
+        self.recent_buffers = None;
         if let Some(slot) = self.lists.get_mut(index(kind)) {
             *slot = list;
         }
     }
 
     /// Buffers of a directory's blocks that were used lately.
-    pub(crate) fn recent(&self) -> Option<&Recent> {
-        self.recent.as_deref()
+    pub(crate) fn recent_buffers(&self) -> Option<&RecentBuffers> {
+        self.recent_buffers.as_deref()
     }
 
     /// The same, to note one.
-    pub(crate) fn recent_mut(&mut self) -> &mut Recent {
-        self.recent.get_or_insert_default()
+    pub(crate) fn recent_buffers_mut(&mut self) -> &mut RecentBuffers {
+        self.recent_buffers.get_or_insert_default()
     }
 
     /// The index of a directory's names that share a hash.
-    pub(crate) fn collisions(&mut self) -> &mut Option<Box<Collisions>> {
-        &mut self.collisions
+    pub(crate) fn collision_index(&mut self) -> &mut Option<Box<CollisionIndex>> {
+        &mut self.collision_index
     }
 
     /// Decodes and verifies the extents of a fork that has them in the inode, unless they are in core. A fork that is

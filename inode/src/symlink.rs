@@ -14,8 +14,8 @@ use zerocopy::IntoBytes;
 use crate::extents::ExtentList;
 use crate::fork::Fork;
 use crate::shared::Shared;
-use crate::space::Space;
-use crate::state::{Form, InodeState};
+use crate::space::SpaceAllocator;
+use crate::state::{ForkFormat, InodeState};
 
 const TOO_LONG: Error = Error::Refused {
     errno: errno::ENAMETOOLONG,
@@ -42,7 +42,7 @@ pub fn blocks(geometry: &Geometry, state: &InodeState, target: &[u8]) -> u32 {
 pub fn write(
     shared: &Shared,
     tx: &mut Transaction,
-    space: &mut dyn Space,
+    space: &mut dyn SpaceAllocator,
     state: &mut InodeState,
     target: &[u8],
 ) -> Result<(), Error> {
@@ -62,11 +62,11 @@ pub fn write(
 pub fn write_out(
     shared: &Shared,
     tx: &mut Transaction,
-    space: &mut dyn Space,
+    space: &mut dyn SpaceAllocator,
     state: &mut InodeState,
     target: &[u8],
 ) -> Result<(), Error> {
-    state.set_form(ForkKind::Data, Form::Extents);
+    state.set_fork_format(ForkKind::Data, ForkFormat::Extents);
     state.set_list(ForkKind::Data, Some(ExtentList::new()));
     state.area_mut(ForkKind::Data).fill(0);
     write_blocks(shared, tx, space, state, target)
@@ -75,7 +75,7 @@ pub fn write_out(
 fn write_blocks(
     shared: &Shared,
     tx: &mut Transaction,
-    space: &mut dyn Space,
+    space: &mut dyn SpaceAllocator,
     state: &mut InodeState,
     target: &[u8],
 ) -> Result<(), Error> {

@@ -19,12 +19,14 @@ use journal::engine::NoJournal;
 use journal::engine::{BufferCache, DiskExtent, Error, LogReservation, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::fresh::NewInode;
 use crate::inode::{InodeRef, LockedInode};
+use crate::inode_cache::InodeCache;
+use crate::new_inode::NewInode;
 use crate::shared::Shared;
-use crate::space::{ChunkInodes, FreedInodes, Groups, Owner, Run, Space, Want};
+use crate::space::{
+    BlockRequest, BlockRun, ChunkInodes, ForkOwner, FreedInodes, GroupOperations, SpaceAllocator,
+};
 use crate::state::InodeState;
-use crate::table::InodeTable;
 
 const UUID: [u8; 16] = *b"xebec-ino-tests!";
 const AG_BLOCKS: u32 = 4096;
@@ -64,7 +66,7 @@ pub(crate) fn superblock(features: u32) -> [u8; 512] {
 #[derive(Debug, Default)]
 struct Ledger {
     /// Blocks in use, with their owners.
-    used: BTreeMap<u64, Owner>,
+    used: BTreeMap<u64, ForkOwner>,
     /// Blocks that forks map.
     mapped: BTreeSet<u64>,
     free_inodes: BTreeSet<u64>,
@@ -110,8 +112,13 @@ impl TestGroups {
 
 struct TestSpace<'a>(&'a TestGroups);
 
-impl Space for TestSpace<'_> {
-    fn allocate(&mut self, _: &mut Transaction, owner: Owner, want: Want) -> Result<Run, Error> {
+impl SpaceAllocator for TestSpace<'_> {
+    fn allocate(
+        &mut self,
+        _: &mut Transaction,
+        owner: ForkOwner,
+        want: BlockRequest,
+    ) -> Result<BlockRun, Error> {
         let mut ledger = self.0.0.lock();
         if let Some(left) = &mut ledger.allowance {
             match left.checked_sub(1) {
@@ -129,10 +136,10 @@ impl Space for TestSpace<'_> {
         let last = (start >> 12 << 12) + u64::from(SPACE.end);
         let count = most.min(last - start);
         ledger.used.extend((start..start + count).map(|at| (at, owner)));
-        Ok(Run { start: FsBlock(start), count: count as u32 })
+        Ok(BlockRun { start: FsBlock(start), count: count as u32 })
     }
 
-    fn mapped(&mut self, _: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+    fn mapped(&mut self, _: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
         let mut ledger = self.0.0.lock();
         for at in (extent.start.get()..).take(extent.count as usize) {
             // Blocks that were unmapped elsewhere keep their owner until now.
@@ -145,13 +152,13 @@ impl Space for TestSpace<'_> {
         Ok(())
     }
 
-    fn marked(&mut self, _: &mut Transaction, _: Owner, extent: &Extent) -> Result<(), Error> {
+    fn marked(&mut self, _: &mut Transaction, _: ForkOwner, extent: &Extent) -> Result<(), Error> {
         let ledger = self.0.0.lock();
         assert!((extent.start.get()..).take(extent.count as usize).all(|at| ledger.mapped.contains(&at)));
         Ok(())
     }
 
-    fn unmapped(&mut self, _: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+    fn unmapped(&mut self, _: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
         let mut ledger = self.0.0.lock();
         for at in (extent.start.get()..).take(extent.count as usize) {
             assert_eq!(ledger.used.get(&at).map(|used| (used.fork, used.tree)), Some((owner.fork, false)));
@@ -167,7 +174,7 @@ impl Space for TestSpace<'_> {
     fn release(
         &mut self,
         _: &mut Transaction,
-        owner: Owner,
+        owner: ForkOwner,
         extent: &Extent,
         shared: bool,
     ) -> Result<(), Error> {
@@ -184,19 +191,24 @@ impl Space for TestSpace<'_> {
         Ok(())
     }
 
-    fn free_tree_block(&mut self, _: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
+    fn free_tree_block(
+        &mut self,
+        _: &mut Transaction,
+        owner: ForkOwner,
+        block: FsBlock,
+    ) -> Result<(), Error> {
         assert!(owner.tree);
         assert_eq!(self.0.0.lock().used.remove(&block.get()), Some(owner));
         Ok(())
     }
 }
 
-impl Groups for TestGroups {
-    fn space(&self, _: u32) -> Result<Box<dyn Space + '_>, Error> {
+impl GroupOperations for TestGroups {
+    fn space(&self, _: u32) -> Result<Box<dyn SpaceAllocator + '_>, Error> {
         Ok(Box::new(TestSpace(self)))
     }
 
-    fn promised(&self, _: u32) -> Box<dyn Space + '_> {
+    fn promised(&self, _: u32) -> Box<dyn SpaceAllocator + '_> {
         Box::new(TestSpace(self))
     }
 
@@ -238,7 +250,7 @@ pub(crate) struct Bench {
     pub superblock: Superblock,
     pub unlogged: Arc<NoJournal>,
     pub groups: Arc<TestGroups>,
-    pub table: InodeTable,
+    pub table: InodeCache,
 }
 
 impl Bench {
@@ -287,7 +299,7 @@ impl Bench {
         self.shared().begin(PLENTY).unwrap()
     }
 
-    pub fn space(&self) -> impl Space + '_ {
+    pub fn space(&self) -> impl SpaceAllocator + '_ {
         TestSpace(&self.groups)
     }
 
@@ -300,13 +312,13 @@ impl Bench {
         let tx = self.begin();
         let new = NewInode { mode, uid: 10, gid: 20, nlink, device: 0, parent: None };
         let mut locked = self.table.create(ino, &new).unwrap();
-        let inode = locked.hold();
+        let inode = locked.reference();
         tx.commit(&mut [&mut locked]).unwrap();
         (inode, locked)
     }
 
     /// Everything that was committed is written home.
-    pub fn write_home(&self) {
+    pub fn write_back(&self) {
         for _ in 0..100 {
             if self.unlogged.write_back(&*self.device).unwrap() == 0 {
                 return;
@@ -318,7 +330,7 @@ impl Bench {
 
     /// The same volume, opened again: nothing is in memory.
     pub fn reopen(&mut self) {
-        self.write_home();
+        self.write_back();
         (self.unlogged, self.table) = open(&self.superblock, &self.device, &self.groups, 1 << 20);
     }
 
@@ -338,7 +350,7 @@ impl Bench {
 
 /// Byte of the device where an inode lies.
 pub(crate) fn home_of(geometry: &format::Geometry, ino: Ino) -> u64 {
-    let place = crate::cluster::place(geometry, ino).unwrap();
+    let place = crate::cluster::locate(geometry, ino).unwrap();
     place.cluster.daddr.get() * 512 + u64::from(place.offset)
 }
 
@@ -355,7 +367,7 @@ fn open(
     device: &Arc<MemoryDevice>,
     groups: &Arc<TestGroups>,
     most: usize,
-) -> (Arc<NoJournal>, InodeTable) {
+) -> (Arc<NoJournal>, InodeCache) {
     let buffers = Arc::new(BufferCache::new(device.clone(), 4 << 20));
     let unlogged = Arc::new(NoJournal::new(None));
     let clock = Arc::new(FixedClock(Time { seconds: 1_700_000_000, nanos: 5 }));
@@ -366,5 +378,5 @@ fn open(
         clock,
         Random::seeded(1),
     );
-    (unlogged, InodeTable::new(Arc::new(shared), most))
+    (unlogged, InodeCache::new(Arc::new(shared), most))
 }

@@ -26,9 +26,9 @@ use rustc_hash::FxBuildHasher;
 use crate::cluster;
 use crate::inactive;
 use crate::inode::LockedInode;
+use crate::inode_cache::InodeCache;
 use crate::shared::Shared;
 use crate::space::ChunkInodes;
-use crate::table::InodeTable;
 
 const LINK_OFFSET: usize = std::mem::offset_of!(RawInode, next_unlinked);
 const BUCKETS_OFFSET: usize = std::mem::offset_of!(RawAgi, unlinked);
@@ -124,7 +124,7 @@ pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
             links.prev = Some(ino);
         }
     });
-    inode.inode().set_orphan(true);
+    inode.inode().set_unlinked(true);
     Ok(())
 }
 
@@ -197,7 +197,7 @@ fn take_off(
             links.prev = prev;
         }
     });
-    inode.inode().set_orphan(false);
+    inode.inode().set_unlinked(false);
     Ok(())
 }
 
@@ -234,7 +234,7 @@ fn set_link(
     let geometry = &shared.geometry;
     let ino = geometry.ino(ag, within);
     let damaged = |damage| Error::damaged(Place::ino(ino), damage);
-    let place = cluster::place(geometry, ino)
+    let place = cluster::locate(geometry, ino)
         .ok_or_else(|| damaged(Damage::new(NAME, "next_unlinked", "an inode of the volume", ino)))?;
     let id = tx.read(place.cluster, Rank::Buffer, |bytes| cluster::verify(bytes, geometry))?;
     tx.inode_buffer(id);
@@ -266,7 +266,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// [`Error::Device`], and damage of an AGI. A damaged list is no error.
-pub fn load(table: &InodeTable) -> Result<Loaded, Error> {
+pub fn load(table: &InodeCache) -> Result<Loaded, Error> {
     let shared = table.shared();
     let mut loaded = Loaded::default();
     for ag in shared.geometry.ags() {
@@ -292,7 +292,7 @@ fn occupied(shared: &Shared, ag: AgNumber) -> Result<Vec<usize>, Error> {
     Ok((0..UNLINKED_BUCKETS).filter(|n| bucket(&tx, agi, *n).is_some()).collect())
 }
 
-fn load_bucket(table: &InodeTable, ag: AgNumber, number: usize) -> Result<u64, Error> {
+fn load_bucket(table: &InodeCache, ag: AgNumber, number: usize) -> Result<u64, Error> {
     let shared = table.shared();
     let mut tx = shared.reader();
     let agi = read_agi(shared, &mut tx, ag)?;
@@ -326,7 +326,7 @@ fn load_bucket(table: &InodeTable, ag: AgNumber, number: usize) -> Result<u64, E
     shared.unlinked.with(ag, |lists| lists.extend(found.into_iter().map(|(ino, links)| (ino.get(), links))));
     // Each is handed to inactivation as its only user goes.
     for user in users {
-        user.set_orphan(true);
+        user.set_unlinked(true);
     }
     Ok(count)
 }

@@ -7,8 +7,8 @@ use base::{Ino, errno};
 use format::Damage;
 use format::dir::{DataPtr, DirEntry};
 use format::inode::{FileType, flags2};
-use inode::dir::{DirBlock, Directory, ForkBlocks, Found, Standing, Vacancy};
-use inode::groups::GroupSpace;
+use inode::dir::{DirBlock, Directory, EntryPosition, FoundEntry, InodeDirFork, InsertSlot};
+use inode::group_space::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
 use journal::engine::{LogReservation, Loggable, Transaction};
 
@@ -40,30 +40,30 @@ impl<'v> Change<'v> {
     pub fn directory<T>(
         &mut self,
         dir: &mut Locked,
-        work: impl FnOnce(&mut Directory<'_, ForkBlocks<'_>>) -> inode::dir::Result<T>,
+        work: impl FnOnce(&mut Directory<'_, InodeDirFork<'_>>) -> inode::dir::Result<T>,
     ) -> Result<T> {
         let volume = self.volume;
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
         let room = self.room;
-        let blocks = ForkBlocks::new(volume.table.shared(), &mut self.tx, &mut space, dir, room);
+        let blocks = InodeDirFork::new(volume.table.shared(), &mut self.tx, &mut space, dir, room);
         let done = blocks.and_then(|mut blocks| work(&mut Directory::new(&volume.geometry, &mut blocks)));
         Ok(self.tx.settle(done, dir)?)
     }
 
     /// Looks a name up that shall be new.
-    pub fn vacancy(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Vacancy<DirBlock>> {
-        self.directory(dir, |dir| dir.vacancy(name))
+    pub fn insert_slot(&mut self, dir: &mut Locked, name: &[u8]) -> Result<InsertSlot<DirBlock>> {
+        self.directory(dir, |dir| dir.insert_slot(name))
     }
 
     /// Looks a name up that must exist, and keeps its blocks.
-    pub fn standing(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Standing<DirBlock>> {
-        let standing = self.directory(dir, |dir| dir.standing(name))?.ok_or_else(no_such_file)?;
-        self.verify_entry(dir, name, standing.found().ino)?;
-        Ok(standing)
+    pub fn entry_position(&mut self, dir: &mut Locked, name: &[u8]) -> Result<EntryPosition<DirBlock>> {
+        let entry_position = self.directory(dir, |dir| dir.entry_position(name))?.ok_or_else(no_such_file)?;
+        self.verify_entry(dir, name, entry_position.found().ino)?;
+        Ok(entry_position)
     }
 
     /// Looks a name up and lets all of its blocks go again, so that the locks of other inodes may be waited for.
-    pub fn lookup(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Option<Found>> {
+    pub fn lookup(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Option<FoundEntry>> {
         let found = self.directory(dir, |dir| dir.lookup(name))?;
         self.tx.release_clean();
         if let Some(found) = found {
@@ -92,7 +92,7 @@ impl<'v> Change<'v> {
     }
 
     /// The same where the name must exist.
-    pub fn find(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Found> {
+    pub fn find(&mut self, dir: &mut Locked, name: &[u8]) -> Result<FoundEntry> {
         self.lookup(dir, name)?.ok_or_else(no_such_file)
     }
 }
@@ -174,7 +174,7 @@ impl Volume {
     }
 
     /// Sets times of an inode to now.
-    pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::Time]) {
+    pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::InodeTime]) {
         state.set_times(times, self.table.shared().now());
     }
 }

@@ -19,7 +19,7 @@ use inode::contents::{self as maps, Mapped};
 use inode::inode::{Attached, Inode};
 use inode::reservation::ANY_EXTENTS;
 use inode::shared::Shared;
-use inode::state::Time;
+use inode::state::InodeTime;
 use journal::engine::Error;
 
 use crate::Volume;
@@ -318,7 +318,7 @@ impl Backing for Below {
         }
         let tx = self.shared.begin(self.shared.reservations.inode)?;
         let mut state = inode.lock();
-        state.set_times(&[Time::Modify, Time::Change], now);
+        state.set_times(&[InodeTime::Modify, InodeTime::Change], now);
         tx.commit(&mut [&mut state])
     }
 }

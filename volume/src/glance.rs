@@ -62,7 +62,7 @@ impl Volume {
     /// `ENOENT` where the inode is free; damage.
     pub fn glance(&self, ino: Ino) -> Result<Glance> {
         let geometry = &self.geometry;
-        let found = self.table.glance(ino, |inode, held| {
+        let found = self.table.read_uncached(ino, |inode, held| {
             let mut glance = Glance::of(inode, geometry)?;
             if let Some(contents) = held.and_then(in_memory) {
                 // What is not written yet counts as if it were.

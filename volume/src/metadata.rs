@@ -6,7 +6,7 @@ use format::attr::{Namespace, acl};
 use format::inode::{Dinode, FileType, ForkKind, S_IFMT, device_numbers, flags};
 use format::ondisk::{OnDisk as _, U32};
 use format::timestamp::Timestamp;
-use inode::attr::Key;
+use inode::attr::AttrKey;
 use inode::contents::drop_set_id;
 use inode::state;
 use inode::{InodeRef, InodeState};
@@ -19,7 +19,7 @@ use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
 /// The list that governs access.
-const LIST: Key<'static> = Key::new(Namespace::Trusted, acl::ACCESS);
+const LIST: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
 
 /// What is known of a file.
 ///
@@ -107,7 +107,8 @@ impl Metadata {
         let (core, _) = inode.parts();
         let file_type = inode.file_type()?;
         let times = inode.times();
-        let device = (core.format == state::Form::Device as u8).then(|| inode.fork_bytes(ForkKind::Data));
+        let device =
+            (core.format == state::ForkFormat::Device as u8).then(|| inode.fork_bytes(ForkKind::Data));
         let device = device.and_then(U32::view).map(|raw| device_numbers(raw.get()));
         let device = device.map(|(major, minor)| Device { major, minor });
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
@@ -184,7 +185,7 @@ impl Volume {
         if !shows_reads(&state, now) {
             return Ok(());
         }
-        state.set_time(state::Time::Access, now);
+        state.set_time(state::InodeTime::Access, now);
         change.commit(&mut [&mut state])
     }
 
@@ -211,9 +212,9 @@ impl Volume {
                 }
                 change.put_attribute(&mut state, &LIST, &list)?;
             }
-            let touched: &[state::Time] = match set.touched {
-                false => &[state::Time::Change],
-                true => &[state::Time::Access, state::Time::Modify, state::Time::Change],
+            let touched: &[state::InodeTime] = match set.touched {
+                false => &[state::InodeTime::Change],
+                true => &[state::InodeTime::Access, state::InodeTime::Modify, state::InodeTime::Change],
             };
             self.touch(&mut state, touched);
             set.apply(&mut state);
@@ -266,9 +267,9 @@ impl SetMetadata {
             state.set_mode(mode & S_IFMT | permissions & !S_IFMT);
         }
         let times = [
-            (state::Time::Access, self.accessed),
-            (state::Time::Modify, self.modified),
-            (state::Time::Change, self.changed),
+            (state::InodeTime::Access, self.accessed),
+            (state::InodeTime::Modify, self.modified),
+            (state::InodeTime::Change, self.changed),
         ];
         for (which, time) in times {
             if let Some(time) = time {

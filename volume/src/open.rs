@@ -19,7 +19,7 @@ use block::{Device, OverlayDevice};
 use cache::{Cache, Flusher};
 use format::superblock::Superblock;
 use format::{Damage, features};
-use inode::InodeTable;
+use inode::InodeCache;
 use inode::inactive::Workers;
 use journal::engine::BusyExtentHook;
 use journal::engine::{BusyExtent, CommitTarget, Transaction};
@@ -143,7 +143,7 @@ impl Volume {
             Arc::clone(&options.clock),
             options.random(),
         );
-        let table = InodeTable::new(Arc::new(shared), options.inodes);
+        let table = InodeCache::new(Arc::new(shared), options.inodes);
         let geometry_version = geometry.features.version;
         let raw = &superblock.raw;
         let internal = [raw.rbmino, raw.rsumino, raw.uquotino, raw.gquotino, raw.pquotino, raw.metadirino];

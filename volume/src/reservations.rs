@@ -5,9 +5,9 @@
 
 use ag::{AgLogCosts, Groups};
 use format::Geometry;
-use inode::attr::remote::FEW_PIECES;
-use inode::attr::{MOST_TREE_BLOCKS, most_changed_blocks, most_new_blocks as most_new_blocks_of_attribute};
-use inode::dir::{MOST_FREED_BLOCKS, most_new_blocks};
+use inode::attr::remote::USUAL_EXTENTS;
+use inode::attr::{MAX_MAP_TREE_BLOCKS, max_changed_blocks, max_new_blocks as max_new_attr_blocks};
+use inode::dir::{MAX_FREED_BLOCKS, max_new_blocks};
 use journal::engine::LogReservation;
 
 use crate::new::{Kind, New};
@@ -73,14 +73,14 @@ impl Reservations {
         let dir_block = AgLogCosts::buffer(geometry.dir_block_size);
         let inode = geometry.inode_size + INODE_EXTRA;
         // Every block of the way down may split or join; extents come from the same leaves of the space trees.
-        let name = (MOST_FREED_BLOCKS + 3) * dir_block + EXTENT_LEVELS * block + costs.extent_alloc();
+        let name = (MAX_FREED_BLOCKS + 3) * dir_block + EXTENT_LEVELS * block + costs.extent_alloc();
         // The value is mapped by, or gone from, at most as many leaves of the tree of extents as its blocks need.
         let attribute_blocks =
-            most_new_blocks_of_attribute(geometry) + 2 * MOST_TREE_BLOCKS + (1 << geometry.dir_block_log);
-        let attribute = most_changed_blocks(geometry) * block + 4 * EXTENT_LEVELS * block + VALUE_ITEMS;
+            max_new_attr_blocks(geometry) + 2 * MAX_MAP_TREE_BLOCKS + (1 << geometry.dir_block_log);
+        let attribute = max_changed_blocks(geometry) * block + 4 * EXTENT_LEVELS * block + VALUE_ITEMS;
         // What a change of a name does to the attributes of the file.
         let parent = match geometry.features.parent() {
-            true => most_changed_blocks(geometry) * block + 2 * EXTENT_LEVELS * block + costs.extent_alloc(),
+            true => max_changed_blocks(geometry) * block + 2 * EXTENT_LEVELS * block + costs.extent_alloc(),
             false => 0,
         };
         let parent_blocks = if geometry.features.parent() { attribute_blocks } else { 0 };
@@ -89,7 +89,7 @@ impl Reservations {
         let taking = costs.inode_take() + name + 2 * inode;
         let chain =
             |bytes: u32, transactions| LogReservation { bytes: bytes.max(costs.largest()), transactions };
-        let new_name = most_new_blocks(geometry) + EXTENT_LEVELS;
+        let new_name = max_new_blocks(geometry) + EXTENT_LEVELS;
         let chunk_blocks = groups.blocks_for_inode();
         let alone = chain(
             attribute + dir_block + costs.extent_free() + costs.extent_alloc() + 2 * inode,
@@ -99,7 +99,7 @@ impl Reservations {
         let log_bytes = u64::from(geometry.log_blocks) << geometry.block_log;
         let room = (log_bytes / 2 / u64::from(ATTRIBUTE_CHAIN)).saturating_sub(alone.bytes.into());
         // Those of the tree that maps them are pieces, too.
-        let most_pieces = (room / u64::from(piece)).saturating_sub(MOST_TREE_BLOCKS.into()) as usize;
+        let most_pieces = (room / u64::from(piece)).saturating_sub(MAX_MAP_TREE_BLOCKS.into()) as usize;
         Self {
             inode: LogReservation { bytes: inode, transactions: 1 },
             superblock: LogReservation { bytes: AgLogCosts::buffer(geometry.sector_size), transactions: 1 },
@@ -119,7 +119,7 @@ impl Reservations {
             // of unlinked inodes, the whiteout leaves one.
             rename: chain(2 * name + 5 * inode + 2 * unlinked + 4 * parent, 2),
             attribute: alone,
-            most_pieces: most_pieces.clamp(FEW_PIECES, MOST_VALUE_BLOCKS),
+            most_pieces: most_pieces.clamp(USUAL_EXTENTS, MOST_VALUE_BLOCKS),
             piece,
             attribute_blocks,
             name_blocks: new_name,
@@ -132,10 +132,10 @@ impl Reservations {
 
     /// An attribute whose value lies in so many pieces, at most [`most_pieces`](Self::most_pieces).
     pub fn attribute_in_pieces(&self, pieces: usize) -> LogReservation {
-        if pieces <= FEW_PIECES {
+        if pieces <= USUAL_EXTENTS {
             return self.attribute;
         }
-        let bytes = (pieces as u32 + MOST_TREE_BLOCKS) * self.piece;
+        let bytes = (pieces as u32 + MAX_MAP_TREE_BLOCKS) * self.piece;
         LogReservation { bytes: self.attribute.bytes + bytes, ..self.attribute }
     }
 

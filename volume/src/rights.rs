@@ -3,15 +3,15 @@
 use base::Ino;
 use format::attr::Namespace;
 use format::inode::FileType;
-use inode::attr::Key;
+use inode::attr::AttrKey;
 use inode::contents::drop_set_id;
-use inode::state::{InodeState, Time};
+use inode::state::{InodeState, InodeTime};
 
 use crate::change::{Change, Locked};
 use crate::{Result, Volume};
 
 /// Rights of a program in an attribute.
-const CAPABILITY: Key<'static> = Key::new(Namespace::Security, b"capability");
+const CAPABILITY: AttrKey<'static> = AttrKey::new(Namespace::Security, b"capability");
 
 fn has_set_id(state: &InodeState) -> bool {
     const SET_UID: u16 = 0o4000;
@@ -51,7 +51,7 @@ impl Volume {
                 change.attributes(&mut state, |attributes| attributes.remove(&CAPABILITY))?;
             }
             drop_set_id(&mut state);
-            self.touch(&mut state, &[Time::Change]);
+            self.touch(&mut state, &[InodeTime::Change]);
             change.commit(&mut [&mut state])?;
             Ok(true)
         })

@@ -14,7 +14,7 @@ use format::agf::RawAgf;
 use format::agi::RawAgi;
 use format::ondisk::{OnDisk, U64};
 use format::superblock::RawSuperblock;
-use inode::InodeTable;
+use inode::InodeCache;
 use inode::inactive::{self, Workers};
 use journal::engine::Log;
 use journal::engine::{BufferId, DiskExtent, Transaction};
@@ -52,7 +52,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Volume {
     pub(crate) geometry: Geometry,
-    pub(crate) table: InodeTable,
+    pub(crate) table: InodeCache,
     pub(crate) groups: Arc<Groups>,
     pub(crate) log: Arc<Log>,
     pub(crate) reservations: Reservations,

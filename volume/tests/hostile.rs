@@ -40,7 +40,7 @@ fn edit(device: &MemoryDevice, ino: Ino, change: impl FnOnce(&mut [u8])) {
     let mut sector = [0; 512];
     device.read_at(0, &mut sector).unwrap();
     let geometry = Superblock::parse(&sector).unwrap().geometry;
-    let place = inode::cluster::place(&geometry, ino).unwrap();
+    let place = inode::cluster::locate(&geometry, ino).unwrap();
     let at = place.cluster.daddr.get() * 512 + u64::from(place.offset);
     let mut slot = vec![0; geometry.inode_size as usize];
     device.read_at(at, &mut slot).unwrap();

@@ -34,6 +34,11 @@ pub struct ChunkInodes {
 }
 
 impl ChunkInodes {
+    /// Whether the chunk covers an inode number.
+    pub fn contains(&self, ino: Ino) -> bool {
+        ino.get().checked_sub(self.first.get()).is_some_and(|n| n < 64)
+    }
+
     /// The inodes that exist, or existed.
     pub fn inodes(&self) -> impl Iterator<Item = Ino> + use<> {
         let (first, present) = (self.first.get(), self.present);

@@ -13,26 +13,26 @@ use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Geometry, dabtree};
 use journal::engine::{BufferId, DiskExtent, Error, Transaction};
 
-use super::{Attributes, MOST_TREE_BLOCKS, Result};
+use super::{Attributes, MAX_MAP_TREE_BLOCKS, Result};
 use crate::extents::ExtentList;
 use crate::fork::{Fork, TOO_MANY};
-use crate::space::{Owner, Run, Want};
-use crate::state::Form;
+use crate::space::{BlockRequest, BlockRun, ForkOwner};
+use crate::state::ForkFormat;
 
 /// A block in the transaction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
+pub(super) struct AttrBlock {
     pub buffer: BufferId,
     pub at: ForkBlock,
 }
 
 /// A block, for the functions that change its bytes.
-struct Open<'t> {
+struct AttrBlockMut<'t> {
     tx: &'t mut Transaction,
     buffer: BufferId,
 }
 
-impl BlockMut for Open<'_> {
+impl BlockMut for AttrBlockMut<'_> {
     fn bytes(&self) -> &[u8] {
         self.tx.bytes(self.buffer)
     }
@@ -64,7 +64,7 @@ impl Attributes<'_> {
 
     /// Brings a leaf or a node into the transaction; verified completely where it comes from the device: who changes
     /// it later relies on that.
-    pub(super) fn read(&mut self, at: FileBlock) -> Result<Block> {
+    pub(super) fn read(&mut self, at: FileBlock) -> Result<AttrBlock> {
         let at = self.identity(at)?;
         let geometry = self.geometry();
         let verify = |bytes: &[u8]| {
@@ -84,12 +84,12 @@ impl Attributes<'_> {
             let damage = Damage::new("attribute block", "owner", at.ino, "another, or no such block");
             return Err(Error::damaged(at.place(), damage));
         }
-        Ok(Block { buffer, at })
+        Ok(AttrBlock { buffer, at })
     }
 
     /// Refuses where so many blocks cannot be allocated for sure: asked before the first change of an operation.
-    pub(super) fn ensure_room(&self, blocks: u32) -> Result<()> {
-        if blocks > self.room {
+    pub(super) fn ensure_blocks(&self, blocks: u32) -> Result<()> {
+        if blocks > self.reserved {
             return Err(Error::NoSpace { what: "an extended attribute" });
         }
         Ok(())
@@ -102,35 +102,35 @@ impl Attributes<'_> {
     }
 
     /// Allocates and maps the first free block of the fork: all zeros, nothing of it logged.
-    pub(super) fn fresh(&mut self) -> Result<Block> {
+    pub(super) fn allocate(&mut self) -> Result<AttrBlock> {
         let at = self.extents().first_hole(FileBlock(0), 1);
         let run =
             Fork::open(self.shared, self.state, ForkKind::Attr)?.take(self.tx, self.space, at, (1, 1))?;
-        self.fresh_at(at, run)
+        self.map_new_block(at, run)
     }
 
     /// Allocates the first block of a fork that maps none yet. Nothing of the inode changes.
-    pub(super) fn take_first_block(&mut self) -> Result<Run> {
-        let owner = Owner { ino: self.state.ino(), fork: ForkKind::Attr, tree: false };
-        self.space.allocate(self.tx, owner, Want { near: None, most: 1, least: 1, align: 1 })
+    pub(super) fn take_first_block(&mut self) -> Result<BlockRun> {
+        let owner = ForkOwner { ino: self.state.ino(), fork: ForkKind::Attr, tree: false };
+        self.space.allocate(self.tx, owner, BlockRequest { near: None, most: 1, least: 1, align: 1 })
     }
 
     /// Maps a block that was allocated for the fork.
-    pub(super) fn fresh_at(&mut self, at: FileBlock, run: Run) -> Result<Block> {
+    pub(super) fn map_new_block(&mut self, at: FileBlock, run: BlockRun) -> Result<AttrBlock> {
         let before = self.state.nblocks();
         let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten: false };
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
         fork.map(self.tx, self.space, extent)?;
-        self.took(before);
+        self.count_taken(before);
         let at = self.identity(at)?;
         let disk = self.disk(at);
-        Ok(Block { buffer: self.tx.fresh(disk, Rank::Fork)?, at })
+        Ok(AttrBlock { buffer: self.tx.fresh(disk, Rank::Fork)?, at })
     }
 
     /// Blocks were taken since the inode had `before`.
-    pub(super) fn took(&mut self, before: u64) {
+    pub(super) fn count_taken(&mut self, before: u64) {
         let taken = self.state.nblocks().saturating_sub(before);
-        self.room = self.room.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        self.reserved = self.reserved.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
     }
 
     /// Refuses where the blocks of a leaf and of a value cannot both be unmapped: it may take blocks that nobody has
@@ -138,8 +138,8 @@ impl Attributes<'_> {
     pub(super) fn ensure_frees(&self) -> Result<()> {
         self.ensure_extents(2)?;
         let spare = self.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.extents().len());
-        let fits = self.state.form(ForkKind::Attr) == Some(Form::Extents) && spare >= 2;
-        if fits || self.room >= MOST_TREE_BLOCKS {
+        let fits = self.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents) && spare >= 2;
+        if fits || self.reserved >= MAX_MAP_TREE_BLOCKS {
             return Ok(());
         }
         Err(Error::NoSpace { what: "removing an attribute" })
@@ -153,16 +153,16 @@ impl Attributes<'_> {
         if middle && self.ensure_extents(1).is_err() {
             return false;
         }
-        if self.room >= MOST_TREE_BLOCKS {
+        if self.reserved >= MAX_MAP_TREE_BLOCKS {
             return true;
         }
-        let inline = self.state.form(ForkKind::Attr) == Some(Form::Extents)
+        let inline = self.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents)
             && list.len() < self.state.inline_extents_max(ForkKind::Attr);
         !middle || inline
     }
 
     /// Unmaps and frees a block of the tree.
-    pub(super) fn free(&mut self, block: Block) -> Result<()> {
+    pub(super) fn free(&mut self, block: AttrBlock) -> Result<()> {
         self.tx.invalidate(block.buffer);
         let from = block.at.file_block;
         self.unmap(from, FileBlock(from.get() + 1))
@@ -184,29 +184,29 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    pub(super) fn bytes(&self, block: Block) -> &[u8] {
+    pub(super) fn bytes(&self, block: AttrBlock) -> &[u8] {
         self.tx.bytes(block.buffer)
     }
 
-    pub(super) fn is_node(&self, block: Block) -> bool {
+    pub(super) fn is_node(&self, block: AttrBlock) -> bool {
         dabtree::magic(self.bytes(block)) == Some(NODE_MAGIC)
     }
 
     /// Runs a change of one block's bytes; damage gets the block's place.
     pub(super) fn edit<T>(
         &mut self,
-        block: Block,
+        block: AttrBlock,
         change: impl FnOnce(&mut dyn BlockMut, &Geometry) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
         let geometry = self.geometry();
-        let mut open = Open { tx: self.tx, buffer: block.buffer };
+        let mut open = AttrBlockMut { tx: self.tx, buffer: block.buffer };
         change(&mut open, geometry).map_err(|damage| Error::damaged(block.at.place(), damage))
     }
 
     /// Looks at one block's bytes; damage gets the block's place.
-    pub(super) fn look<T>(
+    pub(super) fn view<T>(
         &self,
-        block: Block,
+        block: AttrBlock,
         look: impl FnOnce(&[u8], &Geometry) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
         look(self.bytes(block), self.geometry()).map_err(|damage| Error::damaged(block.at.place(), damage))

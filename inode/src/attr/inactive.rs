@@ -20,9 +20,9 @@ use crate::inactive::{STEP_BUFFERS, STEP_EXTENTS};
 use crate::inode::Inode;
 use crate::shared::Shared;
 
-struct Open<'t>(&'t mut Transaction, BufferId);
+struct AttrBlockMut<'t>(&'t mut Transaction, BufferId);
 
-impl BlockMut for Open<'_> {
+impl BlockMut for AttrBlockMut<'_> {
     fn bytes(&self) -> &[u8] {
         self.0.bytes(self.1)
     }
@@ -36,8 +36,8 @@ impl BlockMut for Open<'_> {
 ///
 /// # Errors
 /// Damage, I/O errors, a volume that was shut down.
-pub(crate) fn cut_off(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
-    if !takes_steps(shared, inode)? {
+pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
+    if !needs_several_steps(shared, inode)? {
         return Ok(());
     }
     let mut tx = shared.begin(shared.reservations.unmap)?;
@@ -50,11 +50,11 @@ pub(crate) fn cut_off(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> 
     // Whatever it holds, even damage: it is not read.
     let id = tx.fresh(DiskExtent { daddr: at.daddr, bytes: geometry.block_size }, Rank::Fork)?;
     let damaged = |damage| Error::damaged(Place::ino(inode.ino()), damage);
-    leaf::init(&mut Open(&mut tx, id), geometry, at).map_err(damaged)?;
+    leaf::init(&mut AttrBlockMut(&mut tx, id), geometry, at).map_err(damaged)?;
     tx.commit(&mut [&mut locked])
 }
 
-fn takes_steps(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
+fn needs_several_steps(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
     let mut locked = inode.lock();
     let fork = Fork::open(shared, &mut locked, ForkKind::Attr)?;
     let most = STEP_BUFFERS / STEP_EXTENTS as u64;

@@ -12,17 +12,17 @@ use format::dabtree::NodeEntry;
 use format::dabtree::edit as node;
 use journal::engine::Error;
 
-use super::blocks::Block;
-use super::tree::{Path, Step};
+use super::blocks::AttrBlock;
+use super::node::{AttrPath, AttrPathBlock};
 use super::{Attributes, Result};
 
 /// What a block of the tree holds.
-enum Entries {
+enum AttrTreeEntries {
     Leaf(Vec<edit::LeafAttr>),
     Node(Vec<NodeEntry>),
 }
 
-impl Entries {
+impl AttrTreeEntries {
     fn last_hash(&self) -> Option<u32> {
         match self {
             Self::Leaf(items) => items.last().map(|item| item.hash),
@@ -42,8 +42,8 @@ impl Entries {
 
 impl Attributes<'_> {
     /// Joins a leaf from which an attribute was removed, if it is small, and what then is small above it.
-    pub(super) fn join_leaf(&mut self, path: Path) -> Result<()> {
-        let Path { mut nodes, leaf } = path;
+    pub(super) fn join_leaf(&mut self, path: AttrPath) -> Result<()> {
+        let AttrPath { mut nodes, leaf } = path;
         let mut child = leaf.block;
         while !nodes.is_empty() {
             let (filled, most) = self.fill(child)?;
@@ -55,30 +55,30 @@ impl Attributes<'_> {
                 None => break,
             }
         }
-        self.lower_root()
+        self.collapse_root()
     }
 
     /// How full a block is, and how full it can be: a leaf in bytes, a node in entries.
-    fn fill(&self, block: Block) -> Result<(usize, usize)> {
+    fn fill(&self, block: AttrBlock) -> Result<(usize, usize)> {
         if self.is_node(block) {
-            let shape = self.look(block, |bytes, _| node::NodeShape::of(bytes))?;
+            let shape = self.view(block, |bytes, _| node::NodeShape::of(bytes))?;
             return Ok((shape.count, shape.most));
         }
-        Ok((self.look(block, edit::used)?, edit::capacity(self.geometry())))
+        Ok((self.view(block, edit::used)?, edit::capacity(self.geometry())))
     }
 
-    fn entries(&self, block: Block) -> Result<Entries> {
+    fn entries(&self, block: AttrBlock) -> Result<AttrTreeEntries> {
         if self.is_node(block) {
-            return self.look(block, |bytes, _| Ok(Entries::Node(node::entries(bytes)?.to_vec())));
+            return self.view(block, |bytes, _| Ok(AttrTreeEntries::Node(node::entries(bytes)?.to_vec())));
         }
-        self.look(block, edit::attributes).map(Entries::Leaf)
+        self.view(block, edit::attributes).map(AttrTreeEntries::Leaf)
     }
 
     /// Joins a small child of the last of `nodes` with a neighbour, or drops it where it is empty. `false` where
     /// nothing was done. Afterwards the last of `nodes` leads to what is left of the two.
-    fn join(&mut self, nodes: &mut [Step], child: Block) -> Result<bool> {
+    fn join(&mut self, nodes: &mut [AttrPathBlock], child: AttrBlock) -> Result<bool> {
         let Some(parent) = nodes.last().copied() else { return Ok(false) };
-        let siblings = self.look(parent.block, |bytes, _| {
+        let siblings = self.view(parent.block, |bytes, _| {
             let entries = node::entries(bytes)?;
             let at =
                 |index: Option<usize>| index.and_then(|index| Some((index, entries.get(index)?.child())));
@@ -87,7 +87,7 @@ impl Attributes<'_> {
         let (count, _) = self.fill(child)?;
         let mut candidates: Vec<(usize, FileBlock)> = siblings.into_iter().flatten().collect();
         if count == 0 && !candidates.is_empty() {
-            return self.drop_child(nodes, parent.index, child);
+            return self.remove_empty_child(nodes, parent.index, child);
         }
         candidates.sort_by_key(|(_, block)| *block);
         for (index, at) in candidates {
@@ -100,20 +100,28 @@ impl Attributes<'_> {
             if (count + other) * 4 > most * 3 {
                 continue;
             }
-            let (own, sibling) = (Step { block: child, index: parent.index }, Step { block: sibling, index });
+            let (own, sibling) = (
+                AttrPathBlock { block: child, index: parent.index },
+                AttrPathBlock { block: sibling, index },
+            );
             let (left, right) = if index < own.index { (sibling, own) } else { (own, sibling) };
             return self.merge(nodes, left, right);
         }
         Ok(false)
     }
 
-    fn can_free_block(&self, block: Block) -> bool {
+    fn can_free_block(&self, block: AttrBlock) -> bool {
         let at = block.at.file_block;
         self.can_free(at, FileBlock(at.get() + 1))
     }
 
     /// Joins two neighbours.
-    fn merge(&mut self, nodes: &mut [Step], left: Step, right: Step) -> Result<bool> {
+    fn merge(
+        &mut self,
+        nodes: &mut [AttrPathBlock],
+        left: AttrPathBlock,
+        right: AttrPathBlock,
+    ) -> Result<bool> {
         let (kept, dropped) = if left.at() < right.at() { (left, right) } else { (right, left) };
         if !self.can_free_block(dropped.block) {
             return Ok(false);
@@ -124,8 +132,8 @@ impl Attributes<'_> {
             return Err(Error::damaged(left.block.at.place(), damage));
         }
         self.edit(kept.block, |open, geometry| match &all {
-            Entries::Leaf(items) => edit::put_attributes(open, geometry, items),
-            Entries::Node(entries) => node::put_entries(open, entries),
+            AttrTreeEntries::Leaf(items) => edit::put_attributes(open, geometry, items),
+            AttrTreeEntries::Node(entries) => node::put_entries(open, entries),
         })?;
         self.unlink(nodes, dropped.index, dropped.block)?;
         let index = if dropped.index < kept.index { kept.index - 1 } else { kept.index };
@@ -134,24 +142,29 @@ impl Attributes<'_> {
         }
         if let Some(hash) = all.last_hash() {
             self.fix_hashes(nodes, hash)?;
-            self.fix_above(nodes)?;
+            self.fix_parent_hashes(nodes)?;
         }
         Ok(true)
     }
 
     /// Drops a child without entries that has siblings. It must go: a leaf under a node is never empty.
-    fn drop_child(&mut self, nodes: &mut [Step], index: usize, dropped: Block) -> Result<bool> {
+    fn remove_empty_child(
+        &mut self,
+        nodes: &mut [AttrPathBlock],
+        index: usize,
+        dropped: AttrBlock,
+    ) -> Result<bool> {
         if !self.can_free_block(dropped) {
             return Err(Error::NoSpace { what: "removing an attribute" });
         }
         self.unlink(nodes, index, dropped)?;
-        self.fix_above(nodes)?;
+        self.fix_parent_hashes(nodes)?;
         Ok(true)
     }
 
     /// Takes a child out of its parent and from between its siblings, and frees it.
-    fn unlink(&mut self, nodes: &[Step], index: usize, block: Block) -> Result<()> {
-        let (back, forw) = self.look(block, |bytes, _| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
+    fn unlink(&mut self, nodes: &[AttrPathBlock], index: usize, block: AttrBlock) -> Result<()> {
+        let (back, forw) = self.view(block, |bytes, _| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
         if let Some(left) = back {
             let left = self.read(left)?;
             self.edit(left, |open, _| node::set_forw(open, forw))?;
@@ -167,9 +180,9 @@ impl Attributes<'_> {
     }
 
     /// After the last child of a node has changed or gone: the nodes above learn its highest hash.
-    fn fix_above(&mut self, nodes: &[Step]) -> Result<()> {
+    fn fix_parent_hashes(&mut self, nodes: &[AttrPathBlock]) -> Result<()> {
         let Some((parent, above)) = nodes.split_last() else { return Ok(()) };
-        let last = self.look(parent.block, |bytes, _| {
+        let last = self.view(parent.block, |bytes, _| {
             Ok(node::entries(bytes)?.last().map(|entry| entry.hashval.get()))
         })?;
         match last {
@@ -179,21 +192,21 @@ impl Attributes<'_> {
     }
 
     /// While the root is a node with one child, the child's contents move into it.
-    fn lower_root(&mut self) -> Result<()> {
+    fn collapse_root(&mut self) -> Result<()> {
         loop {
             let root = self.root()?;
             if !self.is_node(root) {
                 return Ok(());
             }
-            let only = self.look(root, |bytes, _| match node::entries(bytes)? {
+            let only = self.view(root, |bytes, _| match node::entries(bytes)? {
                 [only] => Ok(Some(only.child())),
                 _ => Ok(None),
             })?;
             let Some(at) = only else { return Ok(()) };
             let child = self.read(at)?;
-            let above = self.look(root, |bytes, _| node::NodeShape::of(bytes))?.level;
+            let above = self.view(root, |bytes, _| node::NodeShape::of(bytes))?.level;
             let level = match self.is_node(child) {
-                true => self.look(child, |bytes, _| node::NodeShape::of(bytes))?.level,
+                true => self.view(child, |bytes, _| node::NodeShape::of(bytes))?.level,
                 false => 0,
             };
             if child.at == root.at || level + 1 != above {
@@ -204,11 +217,11 @@ impl Attributes<'_> {
                 return Ok(());
             }
             match self.entries(child)? {
-                Entries::Leaf(items) => self.edit(root, |open, geometry| {
+                AttrTreeEntries::Leaf(items) => self.edit(root, |open, geometry| {
                     edit::init(open, geometry, root.at)?;
                     edit::put_attributes(open, geometry, &items)
                 })?,
-                Entries::Node(entries) => self.edit(root, |open, geometry| {
+                AttrTreeEntries::Node(entries) => self.edit(root, |open, geometry| {
                     node::init(open, geometry, root.at, level)?;
                     node::put_entries(open, &entries)
                 })?,

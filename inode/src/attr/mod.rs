@@ -2,7 +2,7 @@
 //!
 //! | part | form or subject |
 //! |---|---|
-//! | [`Key`], [`Attributes`] | an attribute's name; the attributes of one inode in a transaction |
+//! | [`AttrKey`], [`Attributes`] | an attribute's name; the attributes of one inode in a transaction |
 //! | `place` | where the attribute fork begins in the inode, and how it comes and goes |
 //! | `inside` | within the inode |
 //! | `tree`, `split`, `join` | leaves, alone or under nodes |
@@ -32,22 +32,21 @@
 //! that lock.
 
 mod blocks;
+mod forkoff;
 pub(crate) mod inactive;
-mod inside;
 mod join;
-mod place;
+mod node;
 pub mod remote;
+mod shortform;
 mod split;
 #[cfg(test)]
 mod tests;
-mod tree;
 
 use base::Ino;
 use format::attr::edit::leaf as edit;
 use format::attr::parent::ParentRecord;
 use format::attr::{Attr, AttrValue, Namespace};
 use format::dabtree;
-use format::dabtree::edit as node;
 use format::damage::{Damage, Place};
 use format::inode::ForkKind;
 use format::ondisk::{OnDisk, U32, U64};
@@ -57,14 +56,14 @@ use zerocopy::IntoBytes;
 
 use crate::fork::Fork;
 use crate::shared::Shared;
-use crate::space::{Run, Space};
-use crate::state::{Form, InodeState};
+use crate::space::{BlockRun, SpaceAllocator};
+use crate::state::{ForkFormat, InodeState};
 
 type Result<T> = std::result::Result<T, Error>;
 
 /// What an attribute is found by: namespace and name; of a parent pointer, the directory too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key<'n> {
+pub struct AttrKey<'n> {
     /// Whose it is.
     pub namespace: Namespace,
     /// 1 to 255 bytes, without the namespace's prefix.
@@ -73,7 +72,7 @@ pub struct Key<'n> {
     parent: Option<(Ino, [u8; ParentRecord::SIZE])>,
 }
 
-impl<'n> Key<'n> {
+impl<'n> AttrKey<'n> {
     /// An attribute that is no parent pointer.
     pub const fn new(namespace: Namespace, name: &'n [u8]) -> Self {
         Self { namespace, name, parent: None }
@@ -107,31 +106,31 @@ impl<'n> Key<'n> {
 
 /// A value to be set.
 #[derive(Clone, Copy, Debug)]
-pub enum NewValue<'v> {
+pub enum NewAttrValue<'v> {
     /// In the inode or beside its name.
     Inline(&'v [u8]),
     /// In blocks that are claimed ([`remote::claim`]) and written, and that nothing maps yet.
     Remote {
         /// In the order of the value.
-        runs: &'v [Run],
+        runs: &'v [BlockRun],
         /// Bytes.
         length: u32,
     },
 }
 
-impl NewValue<'_> {
+impl NewAttrValue<'_> {
     /// Pieces of the disk in which it lies, beside those of the tree.
     fn pieces(&self) -> usize {
         match self {
-            NewValue::Inline(_) => 0,
-            NewValue::Remote { runs, .. } => runs.len(),
+            NewAttrValue::Inline(_) => 0,
+            NewAttrValue::Remote { runs, .. } => runs.len(),
         }
     }
 }
 
 /// An attribute, as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct AttrInfo {
     /// Whose it is.
     pub namespace: Namespace,
     /// Without the namespace's prefix.
@@ -142,7 +141,7 @@ pub struct Listed {
     pub parent: Option<(Ino, u32)>,
 }
 
-impl Listed {
+impl AttrInfo {
     fn of(attr: &Attr<'_>) -> Self {
         let record = match (attr.namespace, attr.value) {
             (Namespace::Parent, AttrValue::Inline(bytes)) => ParentRecord::view_value(bytes),
@@ -154,8 +153,8 @@ impl Listed {
 }
 
 /// Levels of nodes that a tree of attributes has at most: what a volume holds of blocks, each half full.
-pub fn most_levels(geometry: &Geometry) -> u32 {
-    let least = (node::max_entries(geometry.block_size as usize) / 2).max(2) as u64;
+pub fn max_levels(geometry: &Geometry) -> u32 {
+    let least = (dabtree::edit::max_entries(geometry.block_size as usize) / 2).max(2) as u64;
     let (mut levels, mut blocks) = (1, geometry.foreseen.div_ceil(least));
     while blocks > 1 && levels < u32::from(dabtree::MAX_DEPTH) {
         blocks = blocks.div_ceil(least);
@@ -166,28 +165,28 @@ pub fn most_levels(geometry: &Geometry) -> u32 {
 
 /// Blocks of the tree that setting one attribute takes at most: at worst two leaves come to be and one moves from the
 /// root, and at each level a node is split, or moves from the root.
-pub fn most_new_blocks(geometry: &Geometry) -> u32 {
-    3 + most_levels(geometry) + 1
+pub fn max_new_blocks(geometry: &Geometry) -> u32 {
+    3 + max_levels(geometry) + 1
 }
 
 /// Extents that a fork has more, at most, when an attribute was set: each new block and each piece of the value is one;
 /// and where an old value goes, and blocks of the tree, out of the middle of an extent, that becomes two.
-fn most_new_extents(geometry: &Geometry, value: &NewValue<'_>) -> usize {
-    (most_new_blocks(geometry) + most_levels(geometry) + 2) as usize + value.pieces()
+fn max_new_extents(geometry: &Geometry, value: &NewAttrValue<'_>) -> usize {
+    (max_new_blocks(geometry) + max_levels(geometry) + 2) as usize + value.pieces()
 }
 
 /// Blocks of the tree that setting or removing one attribute may change at most: those, the way down, and on each level
 /// a neighbour; and where one is replaced, the way to it.
-pub fn most_changed_blocks(geometry: &Geometry) -> u32 {
-    most_new_blocks(geometry) + 3 * (most_levels(geometry) + 1)
+pub fn max_changed_blocks(geometry: &Geometry) -> u32 {
+    max_new_blocks(geometry) + 3 * (max_levels(geometry) + 1)
 }
 
 /// How the attributes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stored {
+enum AttrStorage {
     /// There are none, be there a fork or not.
-    Nowhere,
-    Inside,
+    None,
+    Shortform,
     Blocks,
 }
 
@@ -195,10 +194,10 @@ enum Stored {
 pub struct Attributes<'a> {
     shared: &'a Shared,
     tx: &'a mut Transaction,
-    space: &'a mut dyn Space,
+    space: &'a mut dyn SpaceAllocator,
     state: &'a mut InodeState,
     /// Blocks that are reserved and not yet taken.
-    room: u32,
+    reserved: u32,
 }
 
 impl std::fmt::Debug for Attributes<'_> {
@@ -208,7 +207,7 @@ impl std::fmt::Debug for Attributes<'_> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Of the reserved blocks, `room` may be taken: [`most_new_blocks`] and those of the tree of extents, or fewer,
+    /// Of the reserved blocks, `room` may be taken: [`max_new_blocks`] and those of the tree of extents, or fewer,
     /// whereupon changes that need more are refused before they begin.
     ///
     /// # Errors
@@ -216,24 +215,24 @@ impl<'a> Attributes<'a> {
     pub fn new(
         shared: &'a Shared,
         tx: &'a mut Transaction,
-        space: &'a mut dyn Space,
+        space: &'a mut dyn SpaceAllocator,
         state: &'a mut InodeState,
-        room: u32,
+        reserved: u32,
     ) -> Result<Self> {
         Fork::open(shared, state, ForkKind::Attr)?;
-        Ok(Self { shared, tx, space, state, room })
+        Ok(Self { shared, tx, space, state, reserved })
     }
 
     /// The value of an attribute; `None` where there is none.
     ///
     /// # Errors
     /// Damage, and what the device reports.
-    pub fn get(&mut self, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
-        match self.stored() {
-            Stored::Nowhere => Ok(None),
-            Stored::Inside => self.inside_get(key),
-            Stored::Blocks => {
-                let Some(hit) = self.tree_find(key, false)? else { return Ok(None) };
+    pub fn get(&mut self, key: &AttrKey<'_>) -> Result<Option<Vec<u8>>> {
+        match self.storage() {
+            AttrStorage::None => Ok(None),
+            AttrStorage::Shortform => self.shortform_get(key),
+            AttrStorage::Blocks => {
+                let Some(hit) = self.node_find(key, false)? else { return Ok(None) };
                 match hit.remote {
                     None => self.value_at(&hit).map(Some),
                     Some((block, length)) => self.read_remote(block, length).map(Some),
@@ -246,11 +245,11 @@ impl<'a> Attributes<'a> {
     ///
     /// # Errors
     /// Damage, and what the device reports.
-    pub fn has(&mut self, key: &Key<'_>) -> Result<bool> {
-        match self.stored() {
-            Stored::Nowhere => Ok(false),
-            Stored::Inside => self.inside_has(key),
-            Stored::Blocks => Ok(self.tree_find(key, false)?.is_some()),
+    pub fn has(&mut self, key: &AttrKey<'_>) -> Result<bool> {
+        match self.storage() {
+            AttrStorage::None => Ok(false),
+            AttrStorage::Shortform => self.shortform_has(key),
+            AttrStorage::Blocks => Ok(self.node_find(key, false)?.is_some()),
         }
     }
 
@@ -258,11 +257,11 @@ impl<'a> Attributes<'a> {
     ///
     /// # Errors
     /// Damage, and what the device reports.
-    pub fn list(&mut self) -> Result<Vec<Listed>> {
-        match self.stored() {
-            Stored::Nowhere => Ok(Vec::new()),
-            Stored::Inside => self.inside_list(),
-            Stored::Blocks => self.tree_list(),
+    pub fn list(&mut self) -> Result<Vec<AttrInfo>> {
+        match self.storage() {
+            AttrStorage::None => Ok(Vec::new()),
+            AttrStorage::Shortform => self.shortform_list(),
+            AttrStorage::Blocks => self.node_list(),
         }
     }
 
@@ -270,33 +269,33 @@ impl<'a> Attributes<'a> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] and `EFBIG`, where the fork cannot have as many extents, before anything changed; damage.
-    pub fn set(&mut self, key: &Key<'_>, value: &NewValue<'_>) -> Result<()> {
-        if self.stored() != Stored::Blocks {
-            return self.inside_set(key, value);
+    pub fn set(&mut self, key: &AttrKey<'_>, value: &NewAttrValue<'_>) -> Result<()> {
+        if self.storage() != AttrStorage::Blocks {
+            return self.shortform_set(key, value);
         }
         // Each piece may split the tree of extents.
         let need = value.pieces() as u32; // at most as many as a value has blocks
-        self.ensure_room(most_new_blocks(self.geometry()) + need.min(MOST_TREE_BLOCKS))?;
-        self.ensure_extents(most_new_extents(self.geometry(), value))?;
-        if let (NewValue::Inline(bytes), Some(hit)) = (value, self.tree_find(key, false)?)
+        self.ensure_blocks(max_new_blocks(self.geometry()) + need.min(MAX_MAP_TREE_BLOCKS))?;
+        self.ensure_extents(max_new_extents(self.geometry(), value))?;
+        if let (NewAttrValue::Inline(bytes), Some(hit)) = (value, self.node_find(key, false)?)
             && hit.remote.is_none()
-            && self.exchange_beside(&hit, key, bytes)?
+            && self.replace_inline_value(&hit, key, bytes)?
         {
             return Ok(());
         }
         self.take_value(value)?;
-        while let Some(hit) = self.tree_find(key, true)? {
-            self.tree_take(hit)?;
+        while let Some(hit) = self.node_find(key, true)? {
+            self.node_remove(hit)?;
         }
-        self.tree_put(key, value)?;
+        self.node_set(key, value)?;
         self.shrink()
     }
 
     /// The first change of an operation that is not refused any more: the blocks of a value leave free space.
-    fn take_value(&mut self, value: &NewValue<'_>) -> Result<()> {
+    fn take_value(&mut self, value: &NewAttrValue<'_>) -> Result<()> {
         match value {
-            NewValue::Inline(_) => Ok(()),
-            NewValue::Remote { .. } => self.space.take_claimed(self.tx),
+            NewAttrValue::Inline(_) => Ok(()),
+            NewAttrValue::Remote { .. } => self.space.take_claimed(self.tx),
         }
     }
 
@@ -304,16 +303,16 @@ impl<'a> Attributes<'a> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] where the removal takes blocks that could not be reserved; damage.
-    pub fn remove(&mut self, key: &Key<'_>) -> Result<bool> {
-        match self.stored() {
-            Stored::Nowhere => return Ok(false),
-            Stored::Inside => return self.inside_remove(key),
-            Stored::Blocks => {}
+    pub fn remove(&mut self, key: &AttrKey<'_>) -> Result<bool> {
+        match self.storage() {
+            AttrStorage::None => return Ok(false),
+            AttrStorage::Shortform => return self.shortform_remove(key),
+            AttrStorage::Blocks => {}
         }
         let mut found = false;
-        while let Some(hit) = self.tree_find(key, true)? {
+        while let Some(hit) = self.node_find(key, true)? {
             found |= !hit.incomplete;
-            self.tree_take(hit)?;
+            self.node_remove(hit)?;
         }
         if found {
             self.shrink()?;
@@ -321,13 +320,13 @@ impl<'a> Attributes<'a> {
         Ok(found)
     }
 
-    fn stored(&self) -> Stored {
-        match self.state.form(ForkKind::Attr) {
-            Some(Form::Local) => Stored::Inside,
-            Some(Form::Extents | Form::Btree) if self.state.extent_count(ForkKind::Attr) > 0 => {
-                Stored::Blocks
+    fn storage(&self) -> AttrStorage {
+        match self.state.fork_format(ForkKind::Attr) {
+            Some(ForkFormat::Local) => AttrStorage::Shortform,
+            Some(ForkFormat::Extents | ForkFormat::Btree) if self.state.extent_count(ForkKind::Attr) > 0 => {
+                AttrStorage::Blocks
             }
-            _ => Stored::Nowhere,
+            _ => AttrStorage::None,
         }
     }
 
@@ -347,9 +346,9 @@ impl<'a> Attributes<'a> {
 }
 
 /// Blocks that changes of the tree of extents take at most.
-pub const MOST_TREE_BLOCKS: u32 = 10;
+pub const MAX_MAP_TREE_BLOCKS: u32 = 10;
 
 /// Whether a value lies beside its name in a leaf, and not in blocks of its own, as Linux decides.
-pub fn is_inline(key: &Key<'_>, length: usize, geometry: &Geometry) -> bool {
+pub fn is_inline(key: &AttrKey<'_>, length: usize, geometry: &Geometry) -> bool {
     edit::is_local(key.name.len(), length, geometry)
 }

@@ -30,10 +30,10 @@ use super::{Attributes, Result};
 use crate::contents;
 use crate::fork::Fork;
 use crate::shared::Shared;
-use crate::space::Run;
+use crate::space::BlockRun;
 
 /// Pieces in which a value usually lies at most: each changes the trees of free space, and takes space in the log.
-pub const FEW_PIECES: usize = 4;
+pub const USUAL_EXTENTS: usize = 4;
 
 const SCATTERED: Error =
     Error::NoSpace { what: "the value of an attribute: free space is in too small pieces" };
@@ -66,15 +66,15 @@ pub fn claim(
 }
 
 /// The blocks of claims.
-pub fn runs(claims: &[Claim]) -> Vec<Run> {
-    claims.iter().map(|claim| Run { start: claim.start(), count: claim.count() }).collect()
+pub fn runs(claims: &[Claim]) -> Vec<BlockRun> {
+    claims.iter().map(|claim| BlockRun { start: claim.start(), count: claim.count() }).collect()
 }
 
 /// Writes a value into its blocks, each with a header.
 ///
 /// # Errors
 /// [`Error::Device`].
-pub fn write(shared: &Shared, tx: &mut Transaction, ino: Ino, runs: &[Run], value: &[u8]) -> Result<()> {
+pub fn write(shared: &Shared, tx: &mut Transaction, ino: Ino, runs: &[BlockRun], value: &[u8]) -> Result<()> {
     let geometry = &shared.geometry;
     let per_block = bytes_per_block(geometry) as usize;
     let blocks = runs.iter().flat_map(|run| (run.start.get()..).take(run.count as usize));
@@ -123,7 +123,7 @@ impl Attributes<'_> {
     }
 
     /// Maps the blocks of a new value; gives the first.
-    pub(super) fn map_remote(&mut self, runs: &[Run]) -> Result<FileBlock> {
+    pub(super) fn map_remote(&mut self, runs: &[BlockRun]) -> Result<FileBlock> {
         let count = runs.iter().map(|run| u64::from(run.count)).sum();
         let first = self.extents().first_hole(FileBlock(0), count);
         let before = self.state.nblocks();
@@ -137,7 +137,7 @@ impl Attributes<'_> {
         }
         // The value's own blocks were not counted as room.
         let mapped = at.get() - first.get();
-        self.took(before + mapped);
+        self.count_taken(before + mapped);
         Ok(first)
     }
 

@@ -9,12 +9,12 @@ use format::dabtree::edit as node;
 use format::dabtree::{MAX_DEPTH, NodeEntry};
 use journal::engine::Error;
 
-use super::blocks::Block;
-use super::tree::{Path, Step};
+use super::blocks::AttrBlock;
+use super::node::{AttrPath, AttrPathBlock};
 use super::{Attributes, Result};
 
 /// How a leaf's attributes are divided among two, with or without the new one.
-struct Halves {
+struct LeafSplit {
     items: Vec<edit::LeafAttr>,
     /// The first of the right half.
     cut: usize,
@@ -25,7 +25,7 @@ fn size(items: &[edit::LeafAttr]) -> usize {
     items.iter().map(edit::LeafAttr::size).sum()
 }
 
-impl Halves {
+impl LeafSplit {
     /// As even as can be; where the new one fits into neither half, without it.
     fn of(mut items: Vec<edit::LeafAttr>, slot: usize, new: &edit::LeafAttr, room: usize) -> Self {
         items.insert(slot.min(items.len()), new.clone());
@@ -48,13 +48,18 @@ impl Halves {
 impl Attributes<'_> {
     /// Splits a full leaf, in which a new attribute belongs in front of `slot`. Whether the new one is there now; if
     /// not, the search for its place begins anew.
-    pub(super) fn split_leaf(&mut self, path: &mut Path, slot: usize, new: &edit::LeafAttr) -> Result<bool> {
-        let items = self.look(path.leaf.block, edit::attributes)?;
-        let halves = Halves::of(items, slot, new, edit::capacity(self.geometry()));
+    pub(super) fn split_leaf(
+        &mut self,
+        path: &mut AttrPath,
+        slot: usize,
+        new: &edit::LeafAttr,
+    ) -> Result<bool> {
+        let items = self.view(path.leaf.block, edit::attributes)?;
+        let halves = LeafSplit::of(items, slot, new, edit::capacity(self.geometry()));
         if path.nodes.is_empty() {
-            path.leaf = self.lower_leaf_root(path.leaf.block, &mut path.nodes)?;
+            path.leaf = self.push_leaf_root_down(path.leaf.block, &mut path.nodes)?;
         }
-        let right = self.fresh()?;
+        let right = self.allocate()?;
         let (left, (kept, moved)) = (path.leaf.block, halves.items.split_at(halves.cut));
         self.edit(right, |open, geometry| {
             edit::init(open, geometry, right.at)?;
@@ -68,8 +73,8 @@ impl Attributes<'_> {
     }
 
     /// Links a new block in on the right of another.
-    fn link_right(&mut self, left: Block, right: Block) -> Result<()> {
-        let behind = self.look(left, |bytes, _| node::forw(bytes))?;
+    fn link_right(&mut self, left: AttrBlock, right: AttrBlock) -> Result<()> {
+        let behind = self.view(left, |bytes, _| node::forw(bytes))?;
         if let Some(behind) = behind {
             let behind = self.read(behind)?;
             self.edit(behind, |open, _| node::set_back(open, Some(right.at.file_block)))?;
@@ -85,13 +90,13 @@ impl Attributes<'_> {
     /// another.
     fn add_child(
         &mut self,
-        nodes: &mut Vec<Step>,
+        nodes: &mut Vec<AttrPathBlock>,
         left_last: u32,
-        (last, child): (u32, Block),
+        (last, child): (u32, AttrBlock),
     ) -> Result<()> {
         let Some(parent) = nodes.last().copied() else { return Ok(()) };
         self.edit(parent.block, |open, _| node::set_hash(open, parent.index, left_last).map(drop))?;
-        let shape = self.look(parent.block, |bytes, _| node::NodeShape::of(bytes))?;
+        let shape = self.view(parent.block, |bytes, _| node::NodeShape::of(bytes))?;
         let new = node::entry(last, child.at.file_block).map_err(|damage| self.damaged(damage))?;
         if shape.count == shape.most {
             return self.split_node(nodes, new);
@@ -105,14 +110,14 @@ impl Attributes<'_> {
     }
 
     /// Puts an entry behind the child that the last of `nodes` leads to; that node is full, and is split in halves.
-    fn split_node(&mut self, nodes: &mut Vec<Step>, new: NodeEntry) -> Result<()> {
+    fn split_node(&mut self, nodes: &mut Vec<AttrPathBlock>, new: NodeEntry) -> Result<()> {
         if nodes.len() == 1 {
-            self.lower_node_root(nodes)?;
+            self.push_node_root_down(nodes)?;
         }
         let Some(left) = nodes.pop() else { return Ok(()) };
-        let right = self.fresh()?;
-        let level = self.look(left.block, |bytes, _| node::NodeShape::of(bytes))?.level;
-        let mut entries = self.look(left.block, |bytes, _| Ok(node::entries(bytes)?.to_vec()))?;
+        let right = self.allocate()?;
+        let level = self.view(left.block, |bytes, _| node::NodeShape::of(bytes))?.level;
+        let mut entries = self.view(left.block, |bytes, _| Ok(node::entries(bytes)?.to_vec()))?;
         entries.insert((left.index + 1).min(entries.len()), new);
         let (kept, moved) = entries.split_at(entries.len().div_ceil(2));
         self.edit(right, |open, geometry| {
@@ -126,44 +131,54 @@ impl Attributes<'_> {
     }
 
     /// Moves the leaf at the root into a new block, and makes the root a node above it. Returns the leaf there.
-    fn lower_leaf_root(&mut self, root: Block, nodes: &mut Vec<Step>) -> Result<Step> {
-        let lower = self.fresh()?;
-        let items = self.look(root, edit::attributes)?;
+    fn push_leaf_root_down(
+        &mut self,
+        root: AttrBlock,
+        nodes: &mut Vec<AttrPathBlock>,
+    ) -> Result<AttrPathBlock> {
+        let lower = self.allocate()?;
+        let items = self.view(root, edit::attributes)?;
         self.edit(lower, |open, geometry| {
             edit::init(open, geometry, lower.at)?;
             edit::put_attributes(open, geometry, &items)
         })?;
         let hash = items.last().map_or(0, |item| item.hash);
-        nodes.push(self.raise_root(root, 1, hash, lower)?);
-        Ok(Step { block: lower, index: 0 })
+        nodes.push(self.make_node_root(root, 1, hash, lower)?);
+        Ok(AttrPathBlock { block: lower, index: 0 })
     }
 
     /// Moves the node at the root into a new block, and makes the root a node above it.
-    fn lower_node_root(&mut self, nodes: &mut Vec<Step>) -> Result<()> {
+    fn push_node_root_down(&mut self, nodes: &mut Vec<AttrPathBlock>) -> Result<()> {
         let Some(root) = nodes.first().copied() else { return Ok(()) };
-        let level = self.look(root.block, |bytes, _| node::NodeShape::of(bytes))?.level;
+        let level = self.view(root.block, |bytes, _| node::NodeShape::of(bytes))?.level;
         if level >= MAX_DEPTH {
             return Err(Error::NoSpace { what: "another level of a tree of attributes" });
         }
-        let lower = self.fresh()?;
-        let entries = self.look(root.block, |bytes, _| Ok(node::entries(bytes)?.to_vec()))?;
+        let lower = self.allocate()?;
+        let entries = self.view(root.block, |bytes, _| Ok(node::entries(bytes)?.to_vec()))?;
         self.edit(lower, |open, geometry| {
             node::init(open, geometry, lower.at, level)?;
             node::put_entries(open, &entries)
         })?;
         let hash = entries.last().map_or(0, |entry| entry.hashval.get());
-        let raised = self.raise_root(root.block, level + 1, hash, lower)?;
-        nodes.splice(0..1, [raised, Step { block: lower, index: root.index }]);
+        let raised = self.make_node_root(root.block, level + 1, hash, lower)?;
+        nodes.splice(0..1, [raised, AttrPathBlock { block: lower, index: root.index }]);
         Ok(())
     }
 
     /// Makes the block at the root a node with one child. Whatever else it held is gone with that.
-    fn raise_root(&mut self, root: Block, level: u16, hash: u32, child: Block) -> Result<Step> {
+    fn make_node_root(
+        &mut self,
+        root: AttrBlock,
+        level: u16,
+        hash: u32,
+        child: AttrBlock,
+    ) -> Result<AttrPathBlock> {
         let entry = node::entry(hash, child.at.file_block).map_err(|damage| self.damaged(damage))?;
         self.edit(root, |open, geometry| {
             node::init(open, geometry, root.at, level)?;
             node::put_entries(open, &[entry])
         })?;
-        Ok(Step { block: root, index: 0 })
+        Ok(AttrPathBlock { block: root, index: 0 })
     }
 }

@@ -6,7 +6,7 @@ use base::errno;
 use format::attr::Namespace;
 use journal::engine::{Error, Loggable};
 
-use super::{Attributes, Key, NewValue};
+use super::{AttrKey, Attributes, NewAttrValue};
 use crate::inode::LockedInode;
 use crate::testing::Bench;
 
@@ -14,8 +14,8 @@ const ROOM: u32 = 100;
 
 type Model = BTreeMap<String, Vec<u8>>;
 
-fn key(name: &str) -> Key<'_> {
-    Key::new(Namespace::User, name.as_bytes())
+fn key(name: &str) -> AttrKey<'_> {
+    AttrKey::new(Namespace::User, name.as_bytes())
 }
 
 /// One change. Committed if it succeeded; otherwise dropped, as every caller does.
@@ -23,7 +23,7 @@ fn set(bench: &Bench, locked: &mut LockedInode, name: &str, value: &[u8]) -> Res
     let mut tx = bench.begin();
     let mut space = bench.space();
     let done = Attributes::new(bench.shared(), &mut tx, &mut space, locked, ROOM)?
-        .set(&key(name), &NewValue::Inline(value));
+        .set(&key(name), &NewAttrValue::Inline(value));
     drop(space);
     done.and_then(|()| tx.commit(&mut [locked as &mut dyn Loggable]))
 }

@@ -18,10 +18,10 @@ use smallvec::SmallVec;
 use super::step::{File, Step, cut, expect_map, list, pieces, shares};
 use super::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE};
 use crate::fork::{Fork, TOO_MANY};
-use crate::groups::GroupSpace;
+use crate::group_space::GroupSpace;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
-use crate::state::{Form, InodeState, Time};
+use crate::state::{ForkFormat, InodeState, InodeTime};
 
 /// A range of a file that has been written.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ fn leading_small(files: &[Finish]) -> usize {
 /// Whether a file's map lies in its inode and will, and the write changes one place of it that needs no blocks freed.
 fn is_small(shared: &Shared, state: &mut InodeState, written: Option<&Written>) -> Result<bool, Error> {
     expect_map(state)?;
-    let fits = state.form(ForkKind::Data) == Some(Form::Extents);
+    let fits = state.fork_format(ForkKind::Data) == Some(ForkFormat::Extents);
     let most = state.inline_extents_max(ForkKind::Data);
     let extents = list(shared, state)?;
     let Some(written) = written else { return Ok(true) };
@@ -204,7 +204,7 @@ fn conclude(file: &Finish, state: &mut InodeState) {
         state.set_size(size);
     }
     if let Some(time) = file.modified {
-        state.set_times(&[Time::Modify, Time::Change], time);
+        state.set_times(&[InodeTime::Modify, InodeTime::Change], time);
     }
 }
 

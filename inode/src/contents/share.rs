@@ -10,7 +10,7 @@ use journal::engine::{Error, Loggable};
 
 use super::step::{File, Step, expect_map, list, pieces, set_shares, shares};
 use super::{PIECES_AT_ONCE, TOO_FAR};
-use crate::extents::Piece;
+use crate::extents::ExtentOrHole;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
 
@@ -129,12 +129,12 @@ struct Part {
 
 impl Step<'_> {
     /// Makes the target's range what the source's piece is, as far as one transaction may.
-    fn take_over(&mut self, to: FileBlock, piece: Piece) -> Result<Part, Error> {
+    fn take_over(&mut self, to: FileBlock, piece: ExtentOrHole) -> Result<Part, Error> {
         let whole = (to, FileBlock(to.get() + piece.count));
         let (old, end) = pieces(self.list()?, whole, PIECES_AT_ONCE);
         let count = end.get() - to.get();
         let start = piece.mapping.filter(|(_, unwritten)| !unwritten).map(|(start, _)| start);
-        let is_there = |(at, old): &(FileBlock, Piece)| {
+        let is_there = |(at, old): &(FileBlock, ExtentOrHole)| {
             let same = start.map(|start| (FsBlock(start.get() + (at.get() - to.get())), false));
             same == old.mapping
         };

@@ -10,7 +10,7 @@ use journal::engine::Error;
 
 use super::TOO_FAR;
 use super::step::File;
-use crate::extents::{ExtentList, Piece};
+use crate::extents::{ExtentList, ExtentOrHole};
 use crate::inode::Inode;
 use crate::shared::Shared;
 use crate::state::InodeState;
@@ -97,7 +97,7 @@ pub fn punch(
     let mut step = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
     // The first to go: what lies before it in the range is cut where the range begins.
     if let Some(last) = step.list()?.last_in(from, to) {
-        let piece = Piece { count: last.count, mapping: Some((last.start, last.unwritten)) };
+        let piece = ExtentOrHole { count: last.count, mapping: Some((last.start, last.unwritten)) };
         step.expect_room_to_cut(&[(last.offset, piece)], false)?;
     }
     step.modified();

@@ -10,13 +10,13 @@ use journal::engine::{Error, Transaction};
 use smallvec::SmallVec;
 
 use super::{NOT_A_MAP, PIECES_AT_ONCE};
-use crate::extents::{ExtentList, Piece};
+use crate::extents::{ExtentList, ExtentOrHole};
 use crate::fork::Fork;
-use crate::groups::GroupSpace;
+use crate::group_space::GroupSpace;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
-use crate::space::Space;
-use crate::state::{Form, InodeState, Time};
+use crate::space::SpaceAllocator;
+use crate::state::{ForkFormat, InodeState, InodeTime};
 
 /// A file whose contents are worked on.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ pub(super) fn set_shares(state: &mut InodeState, shares: bool) {
 
 /// A file that keeps its contents in blocks.
 pub(super) fn expect_map(state: &InodeState) -> Result<(), Error> {
-    let maps = matches!(state.form(ForkKind::Data), Some(Form::Extents | Form::Btree));
+    let maps = matches!(state.fork_format(ForkKind::Data), Some(ForkFormat::Extents | ForkFormat::Btree));
     let regular = FileType::from_mode(state.mode()) == Some(FileType::Regular);
     if maps && regular { Ok(()) } else { Err(NOT_A_MAP) }
 }
@@ -150,7 +150,11 @@ impl<'a> Step<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn expect_room_to_cut(&mut self, pieces: &[(FileBlock, Piece)], stay: bool) -> Result<(), Error> {
+    pub fn expect_room_to_cut(
+        &mut self,
+        pieces: &[(FileBlock, ExtentOrHole)],
+        stay: bool,
+    ) -> Result<(), Error> {
         let file = self.file;
         let change = if stay { RmapChange::Convert } else { RmapChange::Unmap };
         for start in cut(self.list()?, pieces, stay) {
@@ -167,7 +171,7 @@ impl<'a> Step<'a> {
     /// Changes the map.
     pub fn edit<R>(
         &mut self,
-        work: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn Space) -> Result<R, Error>,
+        work: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn SpaceAllocator) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut space = GroupSpace::for_data(self.file.groups, &mut self.blocks);
         let mut fork = Fork::open(self.file.shared, &mut self.locked, ForkKind::Data)?;
@@ -186,7 +190,7 @@ impl<'a> Step<'a> {
     /// The contents change: the times move.
     pub fn touch(&mut self) {
         let now = self.file.shared.now();
-        self.locked.set_times(&[Time::Modify, Time::Change], now);
+        self.locked.set_times(&[InodeTime::Modify, InodeTime::Change], now);
     }
 
     /// Unmaps the last pieces of a range and gives their blocks back; whether there are more.
@@ -215,7 +219,7 @@ pub(super) fn pieces(
     list: &ExtentList,
     (from, to): (FileBlock, FileBlock),
     most: usize,
-) -> (Vec<(FileBlock, Piece)>, FileBlock) {
+) -> (Vec<(FileBlock, ExtentOrHole)>, FileBlock) {
     let (mut found, mut at, mut mapped) = (Vec::new(), from, 0);
     while at < to {
         let piece = list.piece(at, to);
@@ -233,10 +237,10 @@ pub(super) fn pieces(
 /// `stay`, and become otherwise than what is beside them.
 pub(super) fn cut(
     list: &ExtentList,
-    pieces: &[(FileBlock, Piece)],
+    pieces: &[(FileBlock, ExtentOrHole)],
     stay: bool,
 ) -> SmallVec<[FsBlock; PIECES_AT_ONCE]> {
-    let is_cut = |(at, piece): &&(FileBlock, Piece)| {
+    let is_cut = |(at, piece): &&(FileBlock, ExtentOrHole)| {
         let (left, right) = (goes_on(list, *at), goes_on(list, FileBlock(at.get() + piece.count)));
         if stay { left || right } else { left && right }
     };

@@ -8,38 +8,38 @@ use format::dir::edit::{block_format, entry, leaf_entries};
 use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
 use format::hash;
 
-use super::blocks::DirBlocks;
-use super::collisions::{Collisions, NO_SCAN_LIMIT, RunEntry};
-use super::data::{Search, Spot, Wanted};
+use super::collision_index::{CollisionEntry, CollisionIndex, NO_SCAN_LIMIT};
+use super::data::{DataEntry, HashedName, LeafSearch};
 use super::error::Result;
-use super::{Directory, Form};
+use super::fork::DirFork;
+use super::{DirFormat, Directory};
 
 /// What the index says of a name.
-pub(super) enum Known<Id> {
+pub(super) enum CollisionLookup<Id> {
     /// Nothing: its hash is not indexed.
-    Unindexed,
+    NotIndexed,
     Absent,
-    Present(Spot<Id>),
+    Present(DataEntry<Id>),
 }
 
-impl<B: DirBlocks> Directory<'_, B> {
+impl<F: DirFork> Directory<'_, F> {
     /// Asks the index for a name.
-    pub(super) fn known(&mut self, wanted: Wanted<'_>) -> Result<Known<B::Id>> {
+    pub(super) fn lookup_in_index(&mut self, wanted: HashedName<'_>) -> Result<CollisionLookup<F::BlockId>> {
         let geometry = self.geometry;
-        let Some(index) = self.blocks.collisions().as_ref().filter(|index| index.has(wanted.hash)) else {
-            return Ok(Known::Unindexed);
+        let Some(index) = self.fork.collision_index().as_ref().filter(|index| index.has(wanted.hash)) else {
+            return Ok(CollisionLookup::NotIndexed);
         };
         let mut next = index.first(index.tag(wanted.hash, &hash::folded(wanted.name, geometry)));
         while let Some(pointer) = next {
             let (block, offset) = pointer.split(geometry);
-            let data = self.read_data(block)?;
+            let data = self.read_data_block(block)?;
             if let Some(found) = self.compare(data, (block, offset), wanted)? {
                 let index = self.data_index(block);
-                return Ok(Known::Present(Spot { found, data, index, offset }));
+                return Ok(CollisionLookup::Present(DataEntry { found, data, index, offset }));
             }
-            next = self.blocks.collisions().as_ref().and_then(|index| index.next(pointer));
+            next = self.fork.collision_index().as_ref().and_then(|index| index.next(pointer));
         }
-        Ok(Known::Absent)
+        Ok(CollisionLookup::Absent)
     }
 
     /// Answers a search in a leaf, whose first entry of at least this hash is `first`, from the index. `None` where it
@@ -47,38 +47,38 @@ impl<B: DirBlocks> Directory<'_, B> {
     #[cold]
     pub(super) fn search_index(
         &mut self,
-        leaf: B::Id,
+        leaf: F::BlockId,
         (slots, first): (LeafEntryRange, usize),
-        wanted: Wanted<'_>,
-    ) -> Result<Option<Search<B::Id>>> {
-        let spot = match self.known(wanted)? {
-            Known::Unindexed => return Ok(None),
-            Known::Absent => return Ok(Some(Search::Miss(first))),
-            Known::Present(spot) => spot,
+        wanted: HashedName<'_>,
+    ) -> Result<Option<LeafSearch<F::BlockId>>> {
+        let spot = match self.lookup_in_index(wanted)? {
+            CollisionLookup::NotIndexed => return Ok(None),
+            CollisionLookup::Absent => return Ok(Some(LeafSearch::Absent(first))),
+            CollisionLookup::Present(spot) => spot,
         };
         let pointer = spot.found.pointer;
-        let at = self.blocks.collisions().as_ref().and_then(|index| index.leaf(pointer));
-        let in_tree = dabtree::magic(self.blocks.bytes(leaf)) == Some(LEAFN_MAGIC);
-        if let Some(at) = at.filter(|at| in_tree && *at != self.blocks.identity(leaf).file_block) {
-            return Ok(Some(Search::Elsewhere(spot, at)));
+        let at = self.fork.collision_index().as_ref().and_then(|index| index.leaf(pointer));
+        let in_tree = dabtree::magic(self.fork.bytes(leaf)) == Some(LEAFN_MAGIC);
+        if let Some(at) = at.filter(|at| in_tree && *at != self.fork.identity(leaf).file_block) {
+            return Ok(Some(LeafSearch::InOtherLeaf(spot, at)));
         }
         let slot =
-            self.look(leaf, |bytes| Ok(leaf_entries::position(slots.view(bytes)?, wanted.hash, pointer)))?;
+            self.view(leaf, |bytes| Ok(leaf_entries::position(slots.view(bytes)?, wanted.hash, pointer)))?;
         if slot.is_none() {
             self.forget_index();
         }
-        Ok(slot.map(|slot| Search::Hit(spot.with_slot(slot))))
+        Ok(slot.map(|slot| LeafSearch::Found(spot.with_slot(slot))))
     }
 
     /// Goes on with a search that has reached the scan limit: indexes the hash, or else compares with all its names.
     #[cold]
     pub(super) fn index_and_search(
         &mut self,
-        leaf: B::Id,
+        leaf: F::BlockId,
         (slots, first): (LeafEntryRange, usize),
-        wanted: Wanted<'_>,
-    ) -> Result<Search<B::Id>> {
-        if self.index_run(leaf, wanted.hash)
+        wanted: HashedName<'_>,
+    ) -> Result<LeafSearch<F::BlockId>> {
+        if self.index_hash(leaf, wanted.hash)
             && let Some(search) = self.search_index(leaf, (slots, first), wanted)?
         {
             return Ok(search);
@@ -88,41 +88,46 @@ impl<B: DirBlocks> Directory<'_, B> {
 
     /// Indexes all names of a hash; whoever calls it goes on using the leaf `kept`. `false` where it is not possible:
     /// what is in the way, a search through the leaves reports if it meets it.
-    fn index_run(&mut self, kept: B::Id, hash: u32) -> bool {
-        let mut index = self.blocks.collisions().take().unwrap_or_default();
+    fn index_hash(&mut self, kept: F::BlockId, hash: u32) -> bool {
+        let mut index = self.fork.collision_index().take().unwrap_or_default();
         let done = !index.has(hash)
-            && self.gather(&index, kept, hash).is_ok_and(|entries| index.add_run(hash, &entries));
+            && self.collect(&index, kept, hash).is_ok_and(|entries| index.add_hash(hash, &entries));
         if !index.is_empty() {
-            *self.blocks.collisions() = Some(index);
+            *self.fork.collision_index() = Some(index);
         }
         done
     }
 
     /// All entries that a search for a hash comes by; of too many, as many as show that they are.
-    fn gather(&mut self, index: &Collisions, kept: B::Id, hash: u32) -> Result<Vec<RunEntry>> {
+    fn collect(
+        &mut self,
+        index: &CollisionIndex,
+        kept: F::BlockId,
+        hash: u32,
+    ) -> Result<Vec<CollisionEntry>> {
         let mut entries = Vec::new();
-        match self.form()? {
-            Form::Inside => {}
-            Form::Single(id) => {
-                let slots = self.look(id, block_format::BlockLeafShape::of)?.slots;
-                self.gather_leaf(index, (id, slots, kept), hash, &mut entries)?;
+        match self.format()? {
+            DirFormat::Shortform => {}
+            DirFormat::Block(id) => {
+                let slots = self.view(id, block_format::BlockLeafShape::of)?.slots;
+                self.collect_leaf(index, (id, slots, kept), hash, &mut entries)?;
             }
-            Form::Alone(id) => {
+            DirFormat::Leaf(id) => {
                 let slots = self.leaf_shape(id)?.slots;
-                self.gather_leaf(index, (id, slots, kept), hash, &mut entries)?;
+                self.collect_leaf(index, (id, slots, kept), hash, &mut entries)?;
             }
-            Form::Tree(root) => {
+            DirFormat::Node(root) => {
                 let mut path = self.descend(root, hash)?;
                 // A tree that leads in circles has some leaf twice, and is not indexed.
-                for _ in 0..self.most_leaves()? {
+                for _ in 0..self.max_leaves()? {
                     let leaf = path.leaf.id;
                     let slots = self.leaf_shape(leaf)?.slots;
-                    let goes_on = self.gather_leaf(index, (leaf, slots, kept), hash, &mut entries)?;
-                    if !goes_on || !Collisions::has_room(entries.len()) || !self.advance(&mut path)? {
+                    let goes_on = self.collect_leaf(index, (leaf, slots, kept), hash, &mut entries)?;
+                    if !goes_on || !CollisionIndex::has_room(entries.len()) || !self.advance(&mut path)? {
                         break;
                     }
                     if leaf != kept {
-                        self.blocks.release(leaf);
+                        self.fork.release(leaf);
                     }
                 }
             }
@@ -131,14 +136,14 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Those of one leaf; whether the next leaf may have more.
-    fn gather_leaf(
+    fn collect_leaf(
         &mut self,
-        index: &Collisions,
-        (leaf, slots, kept): (B::Id, LeafEntryRange, B::Id),
+        index: &CollisionIndex,
+        (leaf, slots, kept): (F::BlockId, LeafEntryRange, F::BlockId),
         hash: u32,
-        entries: &mut Vec<RunEntry>,
+        entries: &mut Vec<CollisionEntry>,
     ) -> Result<bool> {
-        let (pointers, goes_on) = self.look(leaf, |bytes| {
+        let (pointers, goes_on) = self.view(leaf, |bytes| {
             let view = slots.view(bytes)?;
             let behind = view.get(leaf_entries::first_at_least(view, hash)..).unwrap_or_default();
             let run = behind.iter().take_while(|entry| entry.hashval.get() == hash);
@@ -146,45 +151,45 @@ impl<B: DirBlocks> Directory<'_, B> {
             let goes_on = pointers.len() == behind.len();
             Ok((pointers, goes_on))
         })?;
-        let at = self.blocks.identity(leaf).file_block;
+        let at = self.fork.identity(leaf).file_block;
         let geometry = self.geometry;
         let mut open = None;
         for pointer in pointers.into_iter().filter(|pointer| *pointer != DataPtr::NULL) {
             let (block, offset) = pointer.split(geometry);
             let data = self.open_data(&mut open, block, kept)?;
-            let tag = self.look(data, |bytes| {
+            let tag = self.view(data, |bytes| {
                 let name = entry::at(bytes, geometry, block, offset)?.name;
                 Ok(index.tag(hash, &hash::folded(name, geometry)))
             })?;
-            entries.push(RunEntry { tag, pointer, leaf: at });
+            entries.push(CollisionEntry { tag, pointer, leaf: at });
         }
         if let Some((_, id)) = open.filter(|(_, id)| *id != kept) {
-            self.blocks.release(id);
+            self.fork.release(id);
         }
         Ok(goes_on)
     }
 
     /// A name has got an entry.
     #[inline]
-    pub(super) fn index_added(&mut self, wanted: Wanted<'_>, pointer: DataPtr, leaf: FileBlock) {
-        if self.blocks.collisions().is_some() {
-            self.update(wanted, |index, tag| index.add(wanted.hash, RunEntry { tag, pointer, leaf }));
+    pub(super) fn index_added(&mut self, wanted: HashedName<'_>, pointer: DataPtr, leaf: FileBlock) {
+        if self.fork.collision_index().is_some() {
+            self.update(wanted, |index, tag| index.add(wanted.hash, CollisionEntry { tag, pointer, leaf }));
         }
     }
 
     /// A name has lost its entry.
     #[inline]
     pub(super) fn index_removed(&mut self, name: &[u8], pointer: DataPtr) {
-        if self.blocks.collisions().is_some() {
-            let wanted = self.wanted(name);
+        if self.fork.collision_index().is_some() {
+            let wanted = self.hashed(name);
             self.update(wanted, |index, tag| index.remove(wanted.hash, tag, pointer));
         }
     }
 
     /// Changes the index, if it has the hash. An index that did not have what it should, or is too large, is dropped.
-    fn update(&mut self, wanted: Wanted<'_>, change: impl FnOnce(&mut Collisions, u32) -> bool) {
+    fn update(&mut self, wanted: HashedName<'_>, change: impl FnOnce(&mut CollisionIndex, u32) -> bool) {
         let geometry = self.geometry;
-        let Some(index) = self.blocks.collisions().as_mut().filter(|index| index.has(wanted.hash)) else {
+        let Some(index) = self.fork.collision_index().as_mut().filter(|index| index.has(wanted.hash)) else {
             return;
         };
         let tag = index.tag(wanted.hash, &hash::folded(wanted.name, geometry));
@@ -196,13 +201,13 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// Leaf entries were moved to a block.
     #[inline]
     pub(super) fn index_moved(&mut self, entries: &[LeafEntry], to: FileBlock) {
-        if let Some(index) = self.blocks.collisions() {
+        if let Some(index) = self.fork.collision_index() {
             entries.iter().for_each(|entry| index.moved(entry.hashval.get(), entry.pointer(), to));
         }
     }
 
     /// Drops the index. The next search that is long builds another.
     pub(super) fn forget_index(&mut self) {
-        *self.blocks.collisions() = None;
+        *self.fork.collision_index() = None;
     }
 }

@@ -8,17 +8,17 @@ use format::features::version;
 use format::{Geometry, hash};
 use proptest::prelude::*;
 
-use super::collisions::SCAN_LIMIT;
-use super::memory::geometry;
+use super::collision_index::SCAN_LIMIT;
+use super::memory_fork::geometry;
 use super::tests::{Pair, alike, ino, shuffled};
 
 /// Looks at blocks, each operation: at most so many, of all of `names`.
 fn most_looks(pair: &mut Pair, names: &[Vec<u8>], mut work: impl FnMut(&mut Pair, u32, &[u8])) -> [usize; 2] {
     let (mut most, mut all) = (0, 0);
     for (number, name) in names.iter().enumerate() {
-        let before = pair.memory.looks.get();
+        let before = pair.memory.reads.get();
         work(pair, number as u32, name);
-        let looks = pair.memory.looks.get() - before;
+        let looks = pair.memory.reads.get() - before;
         (most, all) = (most.max(looks), all + looks);
     }
     [most, all / names.len()]
@@ -62,13 +62,13 @@ fn a_directory_that_was_loaded_is_indexed_by_one_walk() {
     for number in 0..count {
         pair.add(&alike(number), ino(number, false), 1);
     }
-    pair.memory.collisions = None;
-    let before = pair.memory.looks.get();
+    pair.memory.collision_index = None;
+    let before = pair.memory.reads.get();
     for number in 0..count {
         assert!(pair.with(|dir| dir.lookup(&alike(number))).unwrap().is_some());
         assert!(pair.with(|dir| dir.lookup(&alike(count + number))).unwrap().is_none());
     }
-    let looks = pair.memory.looks.get() - before;
+    let looks = pair.memory.reads.get() - before;
     assert!(looks < 20 * count as usize, "{looks} looks for {count} names");
     pair.check();
 }
@@ -87,7 +87,7 @@ fn the_case_of_letters_is_ignored_among_names_of_one_hash_too() {
     for number in 0..200 {
         pair.add(&mixed(number), ino(number, false), 1);
     }
-    assert!(pair.memory.collisions.as_ref().is_some_and(|index| index.len() == 200));
+    assert!(pair.memory.collision_index.as_ref().is_some_and(|index| index.len() == 200));
     for number in 0..200 {
         let upper = mixed(number).to_ascii_uppercase();
         assert!(pair.with(|dir| dir.lookup(&upper)).unwrap().is_some(), "{number}");
@@ -121,7 +121,7 @@ enum Op {
     Lookup(u16),
     /// The inode leaves memory, and is loaded again.
     Evict,
-    Room(Option<u32>),
+    FreeBlocks(Option<u32>),
     Frees(bool),
 }
 
@@ -140,7 +140,7 @@ fn op(names: u16) -> impl Strategy<Value = Op> {
         3 => (0..names, 0..names).prop_map(|(from, to)| Op::Rename(from, to)),
         6 => (0..names).prop_map(Op::Lookup),
         1 => Just(Op::Evict),
-        1 => prop::option::weighted(0.3, 0..4u32).prop_map(Op::Room),
+        1 => prop::option::weighted(0.3, 0..4u32).prop_map(Op::FreeBlocks),
         1 => prop::bool::weighted(0.8).prop_map(Op::Frees),
     ]
 }
@@ -168,8 +168,8 @@ fn run(pair: &mut Pair, full: u16, ops: &[Op], check_every: usize) {
                 }
             }
             Op::Lookup(number) => lookup(pair, &name(number)),
-            Op::Evict => pair.memory.collisions = None,
-            Op::Room(room) => pair.memory.room = room.unwrap_or(u32::MAX),
+            Op::Evict => pair.memory.collision_index = None,
+            Op::FreeBlocks(free) => pair.memory.free_blocks = free.unwrap_or(u32::MAX),
             Op::Frees(frees) => pair.memory.frees = frees,
         }
         if number % check_every == 0 {
@@ -178,7 +178,7 @@ fn run(pair: &mut Pair, full: u16, ops: &[Op], check_every: usize) {
     }
     pair.check();
     pair.check_lookups();
-    pair.memory.room = u32::MAX;
+    pair.memory.free_blocks = u32::MAX;
     let names: Vec<_> = pair.model.keys().cloned().collect();
     for (number, name) in names.into_iter().enumerate() {
         pair.remove(&name);
@@ -224,10 +224,10 @@ fn an_index_that_does_not_agree_with_the_leaves_is_dropped() {
     for at in [DataPtr(0).0, 1 << 30, u32::MAX] {
         let found = pair.with(|dir| dir.lookup(&alike(7))).unwrap().unwrap();
         let leaf = base::FileBlock(at.into());
-        pair.memory.collisions.as_mut().unwrap().moved(hash, found.pointer, leaf);
-        let standing = pair.with(|dir| dir.standing(&alike(7))).unwrap().unwrap();
-        assert_eq!(standing.found(), found);
-        assert!(pair.memory.collisions.is_none(), "wrong about {leaf}");
+        pair.memory.collision_index.as_mut().unwrap().moved(hash, found.pointer, leaf);
+        let entry_position = pair.with(|dir| dir.entry_position(&alike(7))).unwrap().unwrap();
+        assert_eq!(entry_position.found(), found);
+        assert!(pair.memory.collision_index.is_none(), "wrong about {leaf}");
         let mut seen = 0;
         pair.with(|dir| {
             dir.read(DataPtr(0), |_| {
@@ -239,7 +239,7 @@ fn an_index_that_does_not_agree_with_the_leaves_is_dropped() {
         assert_eq!(seen, 1002);
         // A search that is long builds another.
         pair.with(|dir| dir.lookup(&alike(2000))).unwrap();
-        assert!(pair.memory.collisions.is_some());
+        assert!(pair.memory.collision_index.is_some());
     }
     pair.remove(&alike(7));
     pair.check();

@@ -11,15 +11,15 @@ use format::dir::edit::leaf_entries::{self, LeafEntryRange};
 use format::dir::{DataPtr, DirSpace, entry_size};
 use format::hash;
 
-use super::blocks::{DirBlocks, Kind};
-use super::collisions::NO_SCAN_LIMIT;
+use super::collision_index::NO_SCAN_LIMIT;
 use super::error::{Error, Result};
-use super::{Directory, Found};
+use super::fork::{DirBlockType, DirFork};
+use super::{Directory, FoundEntry};
 
 /// An entry that was found by its name.
 #[derive(Clone, Copy)]
-pub(super) struct Hit<Id> {
-    pub found: Found,
+pub(super) struct IndexedEntry<Id> {
+    pub found: FoundEntry,
     /// Its data block.
     pub data: Id,
     /// The data block's number in the data space.
@@ -31,53 +31,53 @@ pub(super) struct Hit<Id> {
 }
 
 /// An entry that was found by its name, without its leaf entry.
-pub(super) struct Spot<Id> {
-    pub found: Found,
-    /// As of a [`Hit`].
+pub(super) struct DataEntry<Id> {
+    pub found: FoundEntry,
+    /// As of a [`IndexedEntry`].
     pub data: Id,
     pub index: usize,
     pub offset: usize,
 }
 
-impl<Id> Spot<Id> {
+impl<Id> DataEntry<Id> {
     /// With the slot of its leaf entry, in the leaf that was searched.
-    pub fn with_slot(self, slot: usize) -> Hit<Id> {
+    pub fn with_slot(self, slot: usize) -> IndexedEntry<Id> {
         let Self { found, data, index, offset } = self;
-        Hit { found, data, index, offset, slot }
+        IndexedEntry { found, data, index, offset, slot }
     }
 }
 
 /// What a search in one leaf came to.
-pub(super) enum Search<Id> {
-    Hit(Hit<Id>),
+pub(super) enum LeafSearch<Id> {
+    Found(IndexedEntry<Id>),
     /// There is such an entry, and its leaf entry is in another leaf of the tree.
-    Elsewhere(Spot<Id>, FileBlock),
+    InOtherLeaf(DataEntry<Id>, FileBlock),
     /// There is none. It would go here, in front of all with its hash.
-    Miss(usize),
+    Absent(usize),
     /// The same, and the last entry of this leaf has the hash or a lower one: the next leaf may have it.
-    Beyond(usize),
+    MayContinue(usize),
 }
 
-impl<Id> Search<Id> {
+impl<Id> LeafSearch<Id> {
     /// The entry, if the leaf has it.
-    pub fn hit(self) -> Option<Hit<Id>> {
+    pub fn hit(self) -> Option<IndexedEntry<Id>> {
         match self {
-            Self::Hit(hit) => Some(hit),
-            Self::Elsewhere(..) | Self::Miss(_) | Self::Beyond(_) => None,
+            Self::Found(hit) => Some(hit),
+            Self::InOtherLeaf(..) | Self::Absent(_) | Self::MayContinue(_) => None,
         }
     }
 }
 
 /// A name and its hash.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'n> {
+pub(super) struct HashedName<'n> {
     pub name: &'n [u8],
     pub hash: u32,
 }
 
-impl<B: DirBlocks> Directory<'_, B> {
-    pub(super) fn wanted<'n>(&self, name: &'n [u8]) -> Wanted<'n> {
-        Wanted { name, hash: hash::entry(name, self.geometry) }
+impl<F: DirFork> Directory<'_, F> {
+    pub(super) fn hashed<'n>(&self, name: &'n [u8]) -> HashedName<'n> {
+        HashedName { name, hash: hash::entry(name, self.geometry) }
     }
 
     /// Bytes of an entry of that name.
@@ -89,14 +89,14 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// indexed, and the index answers.
     pub(super) fn search(
         &mut self,
-        leaf: B::Id,
+        leaf: F::BlockId,
         slots: LeafEntryRange,
-        wanted: Wanted<'_>,
+        wanted: HashedName<'_>,
         scan_limit: usize,
-    ) -> Result<Search<B::Id>> {
+    ) -> Result<LeafSearch<F::BlockId>> {
         let first =
-            self.look(leaf, |bytes| Ok(leaf_entries::first_at_least(slots.view(bytes)?, wanted.hash)))?;
-        if self.blocks.collisions().is_some()
+            self.view(leaf, |bytes| Ok(leaf_entries::first_at_least(slots.view(bytes)?, wanted.hash)))?;
+        if self.fork.collision_index().is_some()
             && scan_limit != NO_SCAN_LIMIT
             && let Some(search) = self.search_index(leaf, (slots, first), wanted)?
         {
@@ -104,9 +104,9 @@ impl<B: DirBlocks> Directory<'_, B> {
         }
         let (mut open, mut compared) = (None, 0);
         for slot in first..slots.count {
-            let entry = self.look(leaf, |bytes| Ok(slots.view(bytes)?.get(slot).copied()))?;
+            let entry = self.view(leaf, |bytes| Ok(slots.view(bytes)?.get(slot).copied()))?;
             let Some(entry) = entry.filter(|entry| entry.hashval.get() == wanted.hash) else {
-                return Ok(Search::Miss(first));
+                return Ok(LeafSearch::Absent(first));
             };
             let pointer = entry.pointer();
             if pointer == DataPtr::NULL {
@@ -120,27 +120,27 @@ impl<B: DirBlocks> Directory<'_, B> {
             let data = self.open_data(&mut open, block, leaf)?;
             if let Some(found) = self.compare(data, (block, offset), wanted)? {
                 let index = self.data_index(block);
-                return Ok(Search::Hit(Hit { found, data, index, offset, slot }));
+                return Ok(LeafSearch::Found(IndexedEntry { found, data, index, offset, slot }));
             }
         }
-        Ok(Search::Beyond(first))
+        Ok(LeafSearch::MayContinue(first))
     }
 
     /// The data block of the next entry on a walk, which lets the one before go, unless it is `kept`.
     #[inline]
     pub(super) fn open_data(
         &mut self,
-        open: &mut Option<(FileBlock, B::Id)>,
+        open: &mut Option<(FileBlock, F::BlockId)>,
         block: FileBlock,
-        kept: B::Id,
-    ) -> Result<B::Id> {
+        kept: F::BlockId,
+    ) -> Result<F::BlockId> {
         if let Some((_, id)) = open.filter(|(at, _)| *at == block) {
             return Ok(id);
         }
         if let Some((_, id)) = open.take().filter(|(_, id)| *id != kept) {
-            self.blocks.release(id);
+            self.fork.release(id);
         }
-        let id = self.read_data(block)?;
+        let id = self.read_data_block(block)?;
         *open = Some((block, id));
         Ok(id)
     }
@@ -149,40 +149,40 @@ impl<B: DirBlocks> Directory<'_, B> {
     #[inline]
     pub(super) fn compare(
         &self,
-        data: B::Id,
+        data: F::BlockId,
         (block, offset): (FileBlock, usize),
-        wanted: Wanted<'_>,
-    ) -> Result<Option<Found>> {
+        wanted: HashedName<'_>,
+    ) -> Result<Option<FoundEntry>> {
         let geometry = self.geometry;
-        self.look(data, |bytes| {
+        self.view(data, |bytes| {
             let entry = entry::at(bytes, geometry, block, offset)?;
-            Ok(hash::names_match(entry.name, wanted.name, geometry).then(|| Found::from(entry)))
+            Ok(hash::names_match(entry.name, wanted.name, geometry).then(|| FoundEntry::from(entry)))
         })
     }
 
     /// Brings a block of entries in.
-    pub(super) fn read_data(&mut self, block: FileBlock) -> Result<B::Id> {
+    pub(super) fn read_data_block(&mut self, block: FileBlock) -> Result<F::BlockId> {
         if block >= DirSpace::Leaf.first_block(self.geometry) {
-            let ino = self.blocks.ino();
+            let ino = self.fork.ino();
             let damage =
                 format::Damage::new("directory leaf entry", "address", "a byte of the data space", block);
             return Err(Error::damaged(format::Place::ino(ino), damage));
         }
-        self.blocks.read(block, Kind::Data)
+        self.fork.read(block, DirBlockType::Data)
     }
 
     /// Makes a new block of entries, and lets the directory's size reach behind it.
-    pub(super) fn fresh_data(&mut self, index: usize) -> Result<B::Id> {
+    pub(super) fn new_data_block(&mut self, index: usize) -> Result<F::BlockId> {
         let block = self.data_block(index);
         if block >= DirSpace::Leaf.first_block(self.geometry) {
             return Err(Error::NoSpace { what: "a directory beyond 32 GiB" });
         }
-        let id = self.blocks.fresh(block)?;
-        let at = self.blocks.identity(id);
+        let id = self.fork.allocate(block)?;
+        let at = self.fork.identity(id);
         self.edit(id, |open, geometry| data_block::init(open, geometry, at, DATA_MAGIC))?;
         let end = (block.get() + self.per_block()) << self.geometry.block_log;
-        if end > self.blocks.size() {
-            self.blocks.set_size(end);
+        if end > self.fork.size() {
+            self.fork.set_size(end);
         }
         Ok(id)
     }
@@ -191,7 +191,7 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// the largest room that is left.
     pub(super) fn put_entry(
         &mut self,
-        data: B::Id,
+        data: F::BlockId,
         index: usize,
         new: NewEntry<'_>,
     ) -> Result<(DataPtr, u16)> {
@@ -205,39 +205,39 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Bytes of the largest room in a block.
-    pub(super) fn largest(&self, data: B::Id) -> Result<u16> {
-        let [largest, ..] = self.look(data, data_block::best_free)?;
+    pub(super) fn largest(&self, data: F::BlockId) -> Result<u16> {
+        let [largest, ..] = self.view(data, data_block::best_free)?;
         // A block has at most 64 KiB, of which its header takes some.
         Ok(largest.length as u16)
     }
 
     /// Removes an entry from its block. Returns the largest room that is there now; `None` where the block was the
     /// last entry's, and has been freed.
-    pub(super) fn take_entry(&mut self, hit: &Hit<B::Id>) -> Result<Option<u16>> {
+    pub(super) fn remove_entry(&mut self, hit: &IndexedEntry<F::BlockId>) -> Result<Option<u16>> {
         self.edit(hit.data, |open, geometry| entry::remove(open, geometry, hit.offset))?;
         let largest = self.largest(hit.data)?;
         let block = self.data_block(hit.index);
         let empty = usize::from(largest) == data_block::max_free(self.geometry);
-        if hit.index == 0 || !empty || !self.blocks.can_free(block)? {
+        if hit.index == 0 || !empty || !self.fork.can_free(block)? {
             return Ok(Some(largest));
         }
-        self.drop_data(block, hit.data)?;
+        self.free_data_block(block, hit.data)?;
         Ok(None)
     }
 
     /// Frees a block of entries, and lets the directory's size end with the last that is left.
-    pub(super) fn drop_data(&mut self, block: FileBlock, id: B::Id) -> Result<()> {
-        self.blocks.free(block, id)?;
-        let end = self.blocks.mapped_end(DirSpace::Leaf.first_block(self.geometry))?;
+    pub(super) fn free_data_block(&mut self, block: FileBlock, id: F::BlockId) -> Result<()> {
+        self.fork.free(block, id)?;
+        let end = self.fork.mapped_end(DirSpace::Leaf.first_block(self.geometry))?;
         let size = end.get() << self.geometry.block_log;
-        if size < self.blocks.size() {
-            self.blocks.set_size(size);
+        if size < self.fork.size() {
+            self.fork.set_size(size);
         }
         Ok(())
     }
 
     /// Gives an entry another inode and type.
-    pub(super) fn retarget(&mut self, hit: Hit<B::Id>, ino: Ino, ftype: u8) -> Result<()> {
+    pub(super) fn retarget(&mut self, hit: IndexedEntry<F::BlockId>, ino: Ino, ftype: u8) -> Result<()> {
         self.edit(hit.data, |open, geometry| entry::retarget(open, geometry, hit.offset, ino, ftype))
     }
 
@@ -245,12 +245,12 @@ impl<B: DirBlocks> Directory<'_, B> {
     pub(super) fn visit_block(
         &self,
         block: FileBlock,
-        id: B::Id,
+        id: F::BlockId,
         from: DataPtr,
         visit: &mut impl FnMut(format::dir::DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let geometry = self.geometry;
-        self.look(id, |bytes| {
+        self.view(id, |bytes| {
             let mut offset = 0;
             while let Some((at, entry)) = entry::next(bytes, geometry, block, offset)? {
                 if entry.pointer >= from && visit(entry).is_break() {

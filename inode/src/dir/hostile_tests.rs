@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use format::dir::edit::block_format::BlockLeafShape;
 
-use super::collisions::NO_SCAN_LIMIT;
-use super::memory::{Memory, geometry};
+use super::collision_index::NO_SCAN_LIMIT;
+use super::memory_fork::{MemoryFork, geometry};
 use super::tests::alike;
-use super::{Directory, Form, Found, Result};
+use super::{DirFormat, Directory, FoundEntry, Result};
 
 /// One name in three shares its hash with many others.
 fn name(number: u16) -> Vec<u8> {
@@ -22,9 +22,9 @@ fn name(number: u16) -> Vec<u8> {
 }
 
 /// A directory of so many names, of which some were removed again.
-fn directory(block_log: u8, names: u16) -> Memory {
+fn directory(block_log: u8, names: u16) -> MemoryFork {
     let geometry = geometry(block_log, 0);
-    let mut memory = Memory::new(geometry.clone(), 100);
+    let mut memory = MemoryFork::new(geometry.clone(), 100);
     let mut dir = Directory::new(&geometry, &mut memory);
     dir.init(Ino(140)).unwrap();
     for number in 0..names {
@@ -36,7 +36,7 @@ fn directory(block_log: u8, names: u16) -> Memory {
     memory
 }
 
-fn damage(memory: &mut Memory, flips: &[(usize, usize, u8)]) {
+fn damage(memory: &mut MemoryFork, flips: &[(usize, usize, u8)]) {
     if let Some(local) = &mut memory.local {
         for (_, at, value) in flips {
             let at = at % local.len();
@@ -54,15 +54,15 @@ fn damage(memory: &mut Memory, flips: &[(usize, usize, u8)]) {
 }
 
 /// Looks a name up without an index of names that share a hash.
-fn lookup_in_leaves(dir: &mut Directory<'_, Memory>, name: &[u8]) -> Result<Option<Found>> {
-    let wanted = dir.wanted(name);
-    let (leaf, slots) = match dir.form()? {
-        Form::Inside => return dir.lookup(name),
-        Form::Single(id) => (id, dir.look(id, BlockLeafShape::of)?.slots),
-        Form::Alone(id) => (id, dir.leaf_shape(id)?.slots),
-        Form::Tree(root) => {
+fn lookup_in_leaves(dir: &mut Directory<'_, MemoryFork>, name: &[u8]) -> Result<Option<FoundEntry>> {
+    let wanted = dir.hashed(name);
+    let (leaf, slots) = match dir.format()? {
+        DirFormat::Shortform => return dir.lookup(name),
+        DirFormat::Block(id) => (id, dir.view(id, BlockLeafShape::of)?.slots),
+        DirFormat::Leaf(id) => (id, dir.leaf_shape(id)?.slots),
+        DirFormat::Node(root) => {
             let path = dir.descend(root, wanted.hash)?;
-            let way = dir.tree_search(path, wanted, NO_SCAN_LIMIT)?;
+            let way = dir.node_search(path, wanted, NO_SCAN_LIMIT)?;
             return Ok(way.hit.map(|hit| hit.found));
         }
     };
@@ -70,7 +70,7 @@ fn lookup_in_leaves(dir: &mut Directory<'_, Memory>, name: &[u8]) -> Result<Opti
 }
 
 /// What was found, or that something is wrong.
-fn outcome(result: Result<Option<Found>>) -> Option<Option<Found>> {
+fn outcome(result: Result<Option<FoundEntry>>) -> Option<Option<FoundEntry>> {
     result.ok()
 }
 
@@ -87,7 +87,7 @@ proptest! {
         let mut memory = directory(block_log, names);
         damage(&mut memory, &anywhere);
         damage(&mut memory, &headers);
-        memory.collisions = None;
+        memory.collision_index = None;
         let geometry = memory.geometry.clone();
         let mut dir = Directory::new(&geometry, &mut memory);
         for number in (0..names).step_by(7) {

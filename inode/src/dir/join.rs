@@ -13,17 +13,17 @@ use format::dir::edit::leaf;
 use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
 
 use super::Directory;
-use super::blocks::DirBlocks;
 use super::error::Result;
-use super::tree::{Path, Step};
+use super::fork::DirFork;
+use super::node::{PathBlock, TreePath};
 
 /// What a block of the tree holds, of a leaf without stale entries.
-enum Entries {
+enum TreeEntries {
     Leaf(Vec<LeafEntry>),
     Node(Vec<NodeEntry>),
 }
 
-impl Entries {
+impl TreeEntries {
     fn len(&self) -> usize {
         match self {
             Self::Leaf(entries) => entries.len(),
@@ -48,10 +48,10 @@ impl Entries {
     }
 }
 
-impl<B: DirBlocks> Directory<'_, B> {
+impl<F: DirFork> Directory<'_, F> {
     /// Joins a leaf from which an entry was removed, if it is small, and what then is small above it.
-    pub(super) fn join_leaf(&mut self, path: Path<B::Id>) -> Result<()> {
-        let Path { mut nodes, leaf } = path;
+    pub(super) fn join_leaf(&mut self, path: TreePath<F::BlockId>) -> Result<()> {
+        let TreePath { mut nodes, leaf } = path;
         let mut child = leaf;
         while !nodes.is_empty() {
             if !self.is_small(child.id)? || !self.join(&mut nodes, child)? {
@@ -62,36 +62,36 @@ impl<B: DirBlocks> Directory<'_, B> {
                 None => break,
             }
         }
-        self.lower_root()
+        self.collapse_root()
     }
 
-    /// Entries that count, and those that fit.
-    fn fill(&self, id: B::Id) -> Result<(usize, usize)> {
-        if dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC) {
-            let shape = self.look(id, node::NodeShape::of)?;
+    /// TreeEntries that count, and those that fit.
+    fn fill(&self, id: F::BlockId) -> Result<(usize, usize)> {
+        if dabtree::magic(self.fork.bytes(id)) == Some(NODE_MAGIC) {
+            let shape = self.view(id, node::NodeShape::of)?;
             return Ok((shape.count, shape.most));
         }
         Ok((self.leaf_shape(id)?.live(), leaf::max_entries(self.geometry)))
     }
 
-    fn is_small(&self, id: B::Id) -> Result<bool> {
+    fn is_small(&self, id: F::BlockId) -> Result<bool> {
         let (count, most) = self.fill(id)?;
         Ok(count * 8 < most * 3)
     }
 
-    fn entries(&self, id: B::Id) -> Result<Entries> {
-        if dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC) {
-            return self.look(id, |bytes| Ok(Entries::Node(node::entries(bytes)?.to_vec())));
+    fn entries(&self, id: F::BlockId) -> Result<TreeEntries> {
+        if dabtree::magic(self.fork.bytes(id)) == Some(NODE_MAGIC) {
+            return self.view(id, |bytes| Ok(TreeEntries::Node(node::entries(bytes)?.to_vec())));
         }
         let shape = self.leaf_shape(id)?;
-        self.look(id, |bytes| Ok(Entries::Leaf(shape.slots.compacted(bytes, None)?)))
+        self.view(id, |bytes| Ok(TreeEntries::Leaf(shape.slots.compacted(bytes, None)?)))
     }
 
     /// Joins a small child of the last of `nodes` with a neighbour, or drops it where it is empty. `false` where
     /// nothing was done. Afterwards the last of `nodes` leads to what is left of the two.
-    fn join(&mut self, nodes: &mut [Step<B::Id>], child: Step<B::Id>) -> Result<bool> {
+    fn join(&mut self, nodes: &mut [PathBlock<F::BlockId>], child: PathBlock<F::BlockId>) -> Result<bool> {
         let Some(parent) = nodes.last().copied() else { return Ok(false) };
-        let siblings = self.look(parent.id, |bytes| {
+        let siblings = self.view(parent.id, |bytes| {
             let entries = node::entries(bytes)?;
             let at =
                 |index: Option<usize>| index.and_then(|index| Some((index, entries.get(index)?.child())));
@@ -99,12 +99,12 @@ impl<B: DirBlocks> Directory<'_, B> {
         })?;
         let count = self.fill(child.id)?.0;
         if count == 0 {
-            return self.drop_child(nodes, parent.index, (child.block, child.id));
+            return self.remove_empty_child(nodes, parent.index, (child.block, child.id));
         }
         let mut candidates: Vec<(usize, FileBlock)> = siblings.into_iter().flatten().collect();
         candidates.sort_by_key(|(_, block)| *block);
         for (index, block) in candidates {
-            let id = self.read_tree(block)?;
+            let id = self.read_tree_block(block)?;
             if id == child.id {
                 let damage = Damage::new("hash tree node", "before", "each child once", block);
                 return Err(self.damaged_at(parent.id, damage));
@@ -113,8 +113,8 @@ impl<B: DirBlocks> Directory<'_, B> {
             if (count + other) * 4 > most * 3 {
                 continue;
             }
-            let sibling = Step { block, id, index };
-            let own = Step { index: parent.index, ..child };
+            let sibling = PathBlock { block, id, index };
+            let own = PathBlock { index: parent.index, ..child };
             let (left, right) = if index < own.index { (sibling, own) } else { (own, sibling) };
             return self.merge(nodes, left, right);
         }
@@ -122,9 +122,14 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Joins two neighbours.
-    fn merge(&mut self, nodes: &mut [Step<B::Id>], left: Step<B::Id>, right: Step<B::Id>) -> Result<bool> {
+    fn merge(
+        &mut self,
+        nodes: &mut [PathBlock<F::BlockId>],
+        left: PathBlock<F::BlockId>,
+        right: PathBlock<F::BlockId>,
+    ) -> Result<bool> {
         let (kept, dropped) = if left.block < right.block { (left, right) } else { (right, left) };
-        if !self.blocks.can_free(dropped.block)? {
+        if !self.fork.can_free(dropped.block)? {
             return Ok(false);
         }
         let mut all = self.entries(left.id)?;
@@ -133,10 +138,10 @@ impl<B: DirBlocks> Directory<'_, B> {
             return Err(self.damaged_at(left.id, damage));
         }
         self.edit(kept.id, |open, _| match &all {
-            Entries::Leaf(entries) => leaf::put_entries(open, entries),
-            Entries::Node(entries) => node::put_entries(open, entries),
+            TreeEntries::Leaf(entries) => leaf::put_entries(open, entries),
+            TreeEntries::Node(entries) => node::put_entries(open, entries),
         })?;
-        if let Entries::Leaf(entries) = &all {
+        if let TreeEntries::Leaf(entries) = &all {
             self.index_moved(entries, kept.block);
         }
         self.unlink(nodes, dropped.index, (dropped.block, dropped.id))?;
@@ -146,48 +151,53 @@ impl<B: DirBlocks> Directory<'_, B> {
         }
         if let Some(hash) = all.last_hash().filter(|_| all.len() > 0) {
             self.fix_hashes(nodes, hash)?;
-            self.fix_above(nodes)?;
+            self.fix_parent_hashes(nodes)?;
         }
         Ok(true)
     }
 
     /// Drops a child without entries.
-    fn drop_child(
+    fn remove_empty_child(
         &mut self,
-        nodes: &mut [Step<B::Id>],
+        nodes: &mut [PathBlock<F::BlockId>],
         index: usize,
-        dropped: (FileBlock, B::Id),
+        dropped: (FileBlock, F::BlockId),
     ) -> Result<bool> {
-        if !self.blocks.can_free(dropped.0)? {
+        if !self.fork.can_free(dropped.0)? {
             return Ok(false);
         }
         self.unlink(nodes, index, dropped)?;
-        self.fix_above(nodes)?;
+        self.fix_parent_hashes(nodes)?;
         Ok(true)
     }
 
     /// Takes a child out of its parent and from between its siblings, and frees it.
-    fn unlink(&mut self, nodes: &[Step<B::Id>], index: usize, (block, id): (FileBlock, B::Id)) -> Result<()> {
-        let (back, forw) = self.look(id, |bytes| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
+    fn unlink(
+        &mut self,
+        nodes: &[PathBlock<F::BlockId>],
+        index: usize,
+        (block, id): (FileBlock, F::BlockId),
+    ) -> Result<()> {
+        let (back, forw) = self.view(id, |bytes| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
         if let Some(left) = back {
-            let left = self.read_tree(left)?;
+            let left = self.read_tree_block(left)?;
             self.edit(left, |open, _| node::set_forw(open, forw))?;
         }
         if let Some(right) = forw {
-            let right = self.read_tree(right)?;
+            let right = self.read_tree_block(right)?;
             self.edit(right, |open, _| node::set_back(open, back))?;
         }
         if let Some(parent) = nodes.last() {
             self.edit(parent.id, |open, _| node::remove(open, index))?;
         }
-        self.blocks.free(block, id)
+        self.fork.free(block, id)
     }
 
     /// After the last child of a node has changed or gone: the nodes above learn its highest hash.
-    fn fix_above(&mut self, nodes: &[Step<B::Id>]) -> Result<()> {
+    fn fix_parent_hashes(&mut self, nodes: &[PathBlock<F::BlockId>]) -> Result<()> {
         let Some((parent, above)) = nodes.split_last() else { return Ok(()) };
         let last =
-            self.look(parent.id, |bytes| Ok(node::entries(bytes)?.last().map(|entry| entry.hashval.get())))?;
+            self.view(parent.id, |bytes| Ok(node::entries(bytes)?.last().map(|entry| entry.hashval.get())))?;
         match last {
             Some(hash) => self.fix_hashes(above, hash),
             None => Ok(()),
@@ -195,22 +205,22 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// While the root is a node with one child, the child's contents move into it.
-    fn lower_root(&mut self) -> Result<()> {
+    fn collapse_root(&mut self) -> Result<()> {
         let root_block = self.root();
         loop {
-            let root = self.read_tree(root_block)?;
-            if dabtree::magic(self.blocks.bytes(root)) != Some(NODE_MAGIC) {
+            let root = self.read_tree_block(root_block)?;
+            if dabtree::magic(self.fork.bytes(root)) != Some(NODE_MAGIC) {
                 return Ok(());
             }
-            let only = self.look(root, |bytes| match node::entries(bytes)? {
+            let only = self.view(root, |bytes| match node::entries(bytes)? {
                 [only] => Ok(Some(only.child())),
                 _ => Ok(None),
             })?;
             let Some(block) = only else { return Ok(()) };
-            let id = self.read_tree(block)?;
-            let above = self.look(root, node::NodeShape::of)?.level;
-            let level = if dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC) {
-                self.look(id, node::NodeShape::of)?.level
+            let id = self.read_tree_block(block)?;
+            let above = self.view(root, node::NodeShape::of)?.level;
+            let level = if dabtree::magic(self.fork.bytes(id)) == Some(NODE_MAGIC) {
+                self.view(id, node::NodeShape::of)?.level
             } else {
                 0
             };
@@ -218,24 +228,24 @@ impl<B: DirBlocks> Directory<'_, B> {
                 let damage = Damage::new("hash tree node", "level", above.saturating_sub(1), level);
                 return Err(self.damaged_at(id, damage));
             }
-            if !self.blocks.can_free(block)? {
+            if !self.fork.can_free(block)? {
                 return Ok(());
             }
-            let at = self.blocks.identity(root);
+            let at = self.fork.identity(root);
             match self.entries(id)? {
-                Entries::Leaf(entries) => {
+                TreeEntries::Leaf(entries) => {
                     self.edit(root, |open, geometry| {
                         leaf::init(open, geometry, at, LEAFN_MAGIC)?;
                         leaf::put_entries(open, &entries)
                     })?;
                     self.index_moved(&entries, root_block);
                 }
-                Entries::Node(entries) => self.edit(root, |open, geometry| {
+                TreeEntries::Node(entries) => self.edit(root, |open, geometry| {
                     node::init(open, geometry, at, level)?;
                     node::put_entries(open, &entries)
                 })?,
             }
-            self.blocks.free(block, id)?;
+            self.fork.free(block, id)?;
         }
     }
 }

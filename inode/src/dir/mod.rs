@@ -3,14 +3,14 @@
 //! | part | form or subject |
 //! |---|---|
 //! | [`blocks`] | what a directory needs of its fork and its transaction |
-//! | [`ForkBlocks`] | the same from a real fork |
+//! | [`InodeDirFork`] | the same from a real fork |
 //! | `inside` | within the inode |
 //! | `single` | one block with its own leaf |
 //! | `alone` | data blocks and one leaf, which also tells the room of each data block |
 //! | `tree`, `split`, `join` | leaves under nodes |
 //! | `table` | the room of each data block, in free blocks |
 //! | `data` | what all forms with data blocks share |
-//! | [`Standing`], [`Vacancy`] | where a name stands; where it would go that is not there |
+//! | [`EntryPosition`], [`InsertSlot`] | where a name stands; where it would go that is not there |
 //! | [`collisions`], `collision_lookup` | names that share their hash with many others |
 //! | `recent` | buffers that were used lately |
 //! | `read` | entries in the order of the disk |
@@ -30,55 +30,55 @@
 //! The caller holds the lock of the directory's inode; blocks are locked by the transaction, in any order, since
 //! whoever wants one holds that lock.
 
-mod alone;
-pub mod blocks;
+mod block;
+pub mod collision_index;
 mod collision_lookup;
-pub mod collisions;
 mod data;
+mod entry_position;
 mod error;
-mod fork_blocks;
-mod inside;
+pub mod fork;
+mod free_index;
+mod inode_fork;
+mod insert_slot;
 mod join;
-mod read;
-pub(crate) mod recent;
-mod single;
+mod leaf;
+mod node;
+mod readdir;
+pub(crate) mod recent_buffers;
+mod shortform;
 mod split;
-mod standing;
-mod table;
-mod tree;
-mod vacancy;
 
 #[cfg(test)]
 mod collision_tests;
 #[cfg(test)]
-mod fork_tests;
-#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
-mod memory;
+mod inode_fork_tests;
+#[cfg(test)]
+mod memory_fork;
 #[cfg(test)]
 mod tests;
 
 use base::{FileBlock, Ino, errno};
-use format::dir::edit::{leaf, shortform};
+use format::dir::edit;
 use format::dir::leaf::{LEAF1_MAGIC, LEAFN_MAGIC};
 use format::dir::{DataPtr, DirEntry, DirSpace};
 use format::{Damage, Geometry, Place, dabtree};
 
-pub use blocks::{DirBlocks, Kind};
-use collision_lookup::Known;
+use collision_lookup::CollisionLookup;
+pub use entry_position::EntryPosition;
 pub use error::{Error, Result};
-pub use fork_blocks::{DirBlock, ForkBlocks};
+pub use fork::{DirBlockType, DirFork};
 pub use format::dir::edit::entry::NewEntry;
-pub use standing::Standing;
-pub use vacancy::Vacancy;
+pub use inode_fork::{DirBlock, InodeDirFork};
+pub use insert_slot::InsertSlot;
 
 /// The type byte of directories, which `.` and `..` have.
 const FTYPE_DIRECTORY: u8 = 2;
 
 /// What an entry says of the name that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundEntry {
     /// The inode.
     pub ino: Ino,
     /// The type byte; 0 on volumes without them.
@@ -87,40 +87,40 @@ pub struct Found {
     pub pointer: DataPtr,
 }
 
-impl From<DirEntry<'_>> for Found {
+impl From<DirEntry<'_>> for FoundEntry {
     fn from(entry: DirEntry<'_>) -> Self {
         Self { ino: entry.ino, ftype: entry.ftype, pointer: entry.pointer }
     }
 }
 
 /// The form of a directory, with the block that it was told by.
-enum Form<Id> {
-    Inside,
-    Single(Id),
-    Alone(Id),
-    Tree(Id),
+enum DirFormat<Id> {
+    Shortform,
+    Block(Id),
+    Leaf(Id),
+    Node(Id),
 }
 
 /// A directory in a transaction.
-pub struct Directory<'d, B: DirBlocks> {
+pub struct Directory<'d, F: DirFork> {
     geometry: &'d Geometry,
-    blocks: &'d mut B,
+    fork: &'d mut F,
 }
 
 /// Blocks of the file system that adding one name takes at most, without those of the tree of extents: a data block, a
 /// free block, and one for each level of the tree and a new root; or what a change of form takes, which is fewer.
-pub fn most_new_blocks(geometry: &Geometry) -> u32 {
+pub fn max_new_blocks(geometry: &Geometry) -> u32 {
     (2 + u32::from(dabtree::MAX_DEPTH) + 1) << geometry.dir_block_log
 }
 
 /// Directory blocks that removing one name frees at most, each at another place of the fork: data, free block, a block
 /// for each level; or those of a change of form.
-pub const MOST_FREED_BLOCKS: u32 = 2 + dabtree::MAX_DEPTH as u32;
+pub const MAX_FREED_BLOCKS: u32 = 2 + dabtree::MAX_DEPTH as u32;
 
-impl<'d, B: DirBlocks> Directory<'d, B> {
+impl<'d, F: DirFork> Directory<'d, F> {
     /// A directory whose inode is locked.
-    pub fn new(geometry: &'d Geometry, blocks: &'d mut B) -> Self {
-        Self { geometry, blocks }
+    pub fn new(geometry: &'d Geometry, fork: &'d mut F) -> Self {
+        Self { geometry, fork }
     }
 
     /// Makes a new inode an empty directory.
@@ -128,48 +128,48 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     /// # Errors
     /// What the fork reports.
     pub fn init(&mut self, parent: Ino) -> Result<()> {
-        self.blocks.set_local(&shortform::init(parent))
+        self.fork.set_local(&edit::shortform::init(parent))
     }
 
     /// Looks a name up; `.` and `..` too.
     ///
     /// # Errors
     /// `ENAMETOOLONG`, damage, and what the device reports.
-    pub fn lookup(&mut self, name: &[u8]) -> Result<Option<Found>> {
+    pub fn lookup(&mut self, name: &[u8]) -> Result<Option<FoundEntry>> {
         if name == b"." {
             let pointer = DataPtr::new(FileBlock(0), format::dir::data::HEADER_SIZE, self.geometry);
-            return Ok(Some(Found { ino: self.blocks.ino(), ftype: FTYPE_DIRECTORY, pointer }));
+            return Ok(Some(FoundEntry { ino: self.fork.ino(), ftype: FTYPE_DIRECTORY, pointer }));
         }
-        if name == b".." && self.blocks.local().is_some() {
-            return self.inside_parent().map(Some);
+        if name == b".." && self.fork.local().is_some() {
+            return self.shortform_parent().map(Some);
         }
-        if self.blocks.collisions().is_some() {
+        if self.fork.collision_index().is_some() {
             verify_length(name)?;
-            match self.known(self.wanted(name))? {
-                Known::Unindexed => {}
-                Known::Absent => return Ok(None),
-                Known::Present(spot) => return Ok(Some(spot.found)),
+            match self.lookup_in_index(self.hashed(name))? {
+                CollisionLookup::NotIndexed => {}
+                CollisionLookup::Absent => return Ok(None),
+                CollisionLookup::Present(spot) => return Ok(Some(spot.found)),
             }
         }
-        Ok(self.standing(name)?.map(|place| place.found()))
+        Ok(self.entry_position(name)?.map(|place| place.found()))
     }
 
     /// Adds a name.
     ///
     /// # Errors
-    /// As [`vacancy`](Self::vacancy) and [`add_at`](Self::add_at).
+    /// As [`insert_slot`](Self::insert_slot) and [`add_at`](Self::add_at).
     pub fn add(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<()> {
-        let vacancy = self.vacancy(name)?;
-        self.add_at(vacancy, NewEntry { name, ino, ftype })
+        let insert_slot = self.insert_slot(name)?;
+        self.add_at(insert_slot, NewEntry { name, ino, ftype })
     }
 
     /// Removes a name, and says what it was.
     ///
     /// # Errors
     /// `ENOENT`, `EINVAL` for `.` and `..`, damage.
-    pub fn remove(&mut self, name: &[u8]) -> Result<Found> {
+    pub fn remove(&mut self, name: &[u8]) -> Result<FoundEntry> {
         verify_name(name)?;
-        let place = self.standing(name)?.ok_or(NO_SUCH_NAME)?;
+        let place = self.entry_position(name)?.ok_or(NO_SUCH_NAME)?;
         self.remove_at(place, name)
     }
 
@@ -177,22 +177,22 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     ///
     /// # Errors
     /// `ENOENT`; `ENOSPC` where a wider inode number needs a block that cannot be had; damage.
-    pub fn replace(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<Found> {
+    pub fn replace(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<FoundEntry> {
         if name != b".." {
             verify_name(name)?;
         }
-        let hit = match self.form()? {
-            Form::Inside => {
-                if let Some(found) = self.inside_replace(name, (ino, ftype))? {
+        let hit = match self.format()? {
+            DirFormat::Shortform => {
+                if let Some(found) = self.shortform_replace(name, (ino, ftype))? {
                     return Ok(found);
                 }
-                self.blocks.ensure_room(1)?;
-                let id = self.inside_to_single()?;
-                self.single_find(id, name)?
+                self.fork.ensure_blocks(1)?;
+                let id = self.shortform_to_block()?;
+                self.block_find(id, name)?
             }
-            Form::Single(id) => self.single_find(id, name)?,
-            Form::Alone(id) => self.alone_find(id, name)?,
-            Form::Tree(root) => self.tree_find(root, name)?.hit,
+            DirFormat::Block(id) => self.block_find(id, name)?,
+            DirFormat::Leaf(id) => self.leaf_find(id, name)?,
+            DirFormat::Node(root) => self.node_find(root, name)?.hit,
         };
         let hit = hit.ok_or(NO_SUCH_NAME)?;
         self.retarget(hit, ino, ftype)?;
@@ -203,10 +203,10 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     ///
     /// # Errors
     /// As [`add`](Self::add).
-    pub fn leave_inode(&mut self) -> Result<()> {
-        if self.blocks.local().is_some() {
-            self.blocks.ensure_room(1)?;
-            self.inside_to_single()?;
+    pub fn convert_to_block(&mut self) -> Result<()> {
+        if self.fork.local().is_some() {
+            self.fork.ensure_blocks(1)?;
+            self.shortform_to_block()?;
         }
         Ok(())
     }
@@ -216,8 +216,8 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     /// # Errors
     /// Damage, and what the device reports.
     pub fn is_empty(&mut self) -> Result<bool> {
-        if let Some(bytes) = self.blocks.local() {
-            let head = shortform::ShortformCounts::of(bytes).map_err(|damage| self.damaged(damage))?;
+        if let Some(bytes) = self.fork.local() {
+            let head = edit::shortform::ShortformCounts::of(bytes).map_err(|damage| self.damaged(damage))?;
             return Ok(head.count == 0);
         }
         let mut empty = true;
@@ -229,22 +229,22 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     }
 
     /// The form that the directory has.
-    fn form(&mut self) -> Result<Form<B::Id>> {
-        if self.blocks.local().is_some() {
-            return Ok(Form::Inside);
+    fn format(&mut self) -> Result<DirFormat<F::BlockId>> {
+        if self.fork.local().is_some() {
+            return Ok(DirFormat::Shortform);
         }
         let root = self.root();
-        let end = self.blocks.end();
+        let end = self.fork.end();
         if end <= root {
-            return self.blocks.read(FileBlock(0), Kind::Data).map(Form::Single);
+            return self.fork.read(FileBlock(0), DirBlockType::Data).map(DirFormat::Block);
         }
-        let id = self.blocks.read(root, Kind::Tree)?;
-        if dabtree::magic(self.blocks.bytes(id)) != Some(LEAF1_MAGIC) {
-            return Ok(Form::Tree(id));
+        let id = self.fork.read(root, DirBlockType::LeafOrNode)?;
+        if dabtree::magic(self.fork.bytes(id)) != Some(LEAF1_MAGIC) {
+            return Ok(DirFormat::Node(id));
         }
         // Blocks behind it would be lost with a change of form.
         if end.get() <= root.get() + self.per_block() {
-            return Ok(Form::Alone(id));
+            return Ok(DirFormat::Leaf(id));
         }
         let found = format_args!("blocks up to {end}");
         let damage = Damage::new("directory", "extents", "one leaf block and no free block", found);
@@ -257,8 +257,8 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     }
 
     /// Whether what was a tree is but one leaf now.
-    fn root_is_leaf(&self, root: B::Id) -> bool {
-        dabtree::magic(self.blocks.bytes(root)) == Some(LEAFN_MAGIC)
+    fn root_is_leaf(&self, root: F::BlockId) -> bool {
+        dabtree::magic(self.fork.bytes(root)) == Some(LEAFN_MAGIC)
     }
 
     /// Logical blocks of a directory block.
@@ -279,31 +279,35 @@ impl<'d, B: DirBlocks> Directory<'d, B> {
     /// Runs a change of one block's bytes; damage gets the block's place.
     fn edit<T>(
         &mut self,
-        id: B::Id,
-        change: impl FnOnce(&mut B::Block<'_>, &Geometry) -> std::result::Result<T, Damage>,
+        id: F::BlockId,
+        change: impl FnOnce(&mut F::Edit<'_>, &Geometry) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
-        let result = change(&mut self.blocks.block(id), self.geometry);
+        let result = change(&mut self.fork.block(id), self.geometry);
         result.map_err(|damage| self.damaged_at(id, damage))
     }
 
     /// Looks at one block's bytes; damage gets the block's place.
-    fn look<T>(&self, id: B::Id, look: impl FnOnce(&[u8]) -> std::result::Result<T, Damage>) -> Result<T> {
-        look(self.blocks.bytes(id)).map_err(|damage| self.damaged_at(id, damage))
+    fn view<T>(
+        &self,
+        id: F::BlockId,
+        work: impl FnOnce(&[u8]) -> std::result::Result<T, Damage>,
+    ) -> Result<T> {
+        work(self.fork.bytes(id)).map_err(|damage| self.damaged_at(id, damage))
     }
 
     #[cold]
-    fn damaged_at(&self, id: B::Id, damage: Damage) -> Error {
-        Error::damaged(self.blocks.identity(id).place(), damage)
+    fn damaged_at(&self, id: F::BlockId, damage: Damage) -> Error {
+        Error::damaged(self.fork.identity(id).place(), damage)
     }
 
     #[cold]
     fn damaged(&self, damage: Damage) -> Error {
-        Error::damaged(Place::ino(self.blocks.ino()), damage)
+        Error::damaged(Place::ino(self.fork.ino()), damage)
     }
 
     /// The shape of a leaf.
-    fn leaf_shape(&self, id: B::Id) -> Result<leaf::LeafShape> {
-        self.look(id, leaf::LeafShape::of)
+    fn leaf_shape(&self, id: F::BlockId) -> Result<edit::leaf::LeafShape> {
+        self.view(id, edit::leaf::LeafShape::of)
     }
 }
 

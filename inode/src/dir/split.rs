@@ -9,33 +9,38 @@ use format::dir::edit::leaf;
 use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
 
 use super::Directory;
-use super::blocks::DirBlocks;
 use super::error::{Error, Result};
-use super::tree::{Nodes, Path, Step};
+use super::fork::DirFork;
+use super::node::{PathBlock, PathNodes, TreePath};
 
-impl<B: DirBlocks> Directory<'_, B> {
+impl<F: DirFork> Directory<'_, F> {
     /// Allocates the first free block of the leaf space.
-    fn fresh_tree(&mut self) -> Result<(FileBlock, B::Id)> {
-        let block = self.blocks.first_hole(self.root())?;
+    fn new_tree_block(&mut self) -> Result<(FileBlock, F::BlockId)> {
+        let block = self.fork.first_hole(self.root())?;
         if DirSpace::of(block, self.geometry) != Some(DirSpace::Leaf) {
             return Err(Error::NoSpace { what: "a directory's tree beyond 32 GiB" });
         }
-        Ok((block, self.blocks.fresh(block)?))
+        Ok((block, self.fork.allocate(block)?))
     }
 
     /// Puts an entry in front of `slot` of a full leaf, which is split in halves for it.
-    pub(super) fn split_leaf(&mut self, path: &mut Path<B::Id>, slot: usize, new: LeafEntry) -> Result<()> {
-        let (right_block, right) = self.fresh_tree()?;
+    pub(super) fn split_leaf(
+        &mut self,
+        path: &mut TreePath<F::BlockId>,
+        slot: usize,
+        new: LeafEntry,
+    ) -> Result<()> {
+        let (right_block, right) = self.new_tree_block()?;
         if path.nodes.is_empty() {
-            path.leaf = self.lower_leaf_root(path.leaf.id, &mut path.nodes)?;
+            path.leaf = self.push_leaf_root_down(path.leaf.id, &mut path.nodes)?;
         }
         let left = path.leaf;
         let count = self.leaf_shape(left.id)?.slots.count;
         // With the new one, both have the same number, or the left has one less or more.
         let goes_left = slot <= count / 2;
         let kept = if count.is_multiple_of(2) || goes_left { count / 2 } else { count / 2 + 1 };
-        let moved = self.look(left.id, |bytes| leaf::entries_from(bytes, kept))?;
-        let at = self.blocks.identity(right);
+        let moved = self.view(left.id, |bytes| leaf::entries_from(bytes, kept))?;
+        let at = self.fork.identity(right);
         self.edit(right, |open, geometry| {
             leaf::init(open, geometry, at, LEAFN_MAGIC)?;
             leaf::put_entries(open, &moved)
@@ -52,17 +57,21 @@ impl<B: DirBlocks> Directory<'_, B> {
         self.index_moved(&[new], block);
         let last = |this: &Self, id| {
             let shape = this.leaf_shape(id)?;
-            this.look(id, |bytes| Ok(shape.last_hash(bytes)?.unwrap_or(0)))
+            this.view(id, |bytes| Ok(shape.last_hash(bytes)?.unwrap_or(0)))
         };
         let (left_last, right_last) = (last(self, left.id)?, last(self, right)?);
         self.add_child(&mut path.nodes, left_last, (right_last, right_block))
     }
 
     /// Links a new block in on the right of another.
-    fn link_right(&mut self, left: Step<B::Id>, (block, id): (FileBlock, B::Id)) -> Result<()> {
-        let behind = self.look(left.id, node::forw)?;
+    fn link_right(
+        &mut self,
+        left: PathBlock<F::BlockId>,
+        (block, id): (FileBlock, F::BlockId),
+    ) -> Result<()> {
+        let behind = self.view(left.id, node::forw)?;
         if let Some(behind) = behind {
-            let behind_id = self.read_tree(behind)?;
+            let behind_id = self.read_tree_block(behind)?;
             self.edit(behind_id, |open, _| node::set_back(open, Some(block)))?;
         }
         self.edit(id, |open, _| {
@@ -76,13 +85,13 @@ impl<B: DirBlocks> Directory<'_, B> {
     /// another.
     fn add_child(
         &mut self,
-        nodes: &mut Nodes<B::Id>,
+        nodes: &mut PathNodes<F::BlockId>,
         left_last: u32,
         (last, block): (u32, FileBlock),
     ) -> Result<()> {
         let Some(parent) = nodes.last().copied() else { return Ok(()) };
         self.edit(parent.id, |open, _| node::set_hash(open, parent.index, left_last).map(|_| ()))?;
-        let shape = self.look(parent.id, node::NodeShape::of)?;
+        let shape = self.view(parent.id, node::NodeShape::of)?;
         let new = node::entry(last, block).map_err(|damage| self.damaged(damage))?;
         if shape.count < shape.most {
             self.edit(parent.id, |open, _| node::insert(open, parent.index + 1, new))?;
@@ -99,17 +108,17 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Puts an entry behind the child that the last of `nodes` leads to; that node is full, and is split in halves.
-    fn split_node(&mut self, nodes: &mut Nodes<B::Id>, new: NodeEntry) -> Result<()> {
-        let (right_block, right) = self.fresh_tree()?;
+    fn split_node(&mut self, nodes: &mut PathNodes<F::BlockId>, new: NodeEntry) -> Result<()> {
+        let (right_block, right) = self.new_tree_block()?;
         if nodes.len() == 1 {
-            self.lower_node_root(nodes)?;
+            self.push_node_root_down(nodes)?;
         }
         let Some(left) = nodes.pop() else { return Ok(()) };
-        let level = self.look(left.id, node::NodeShape::of)?.level;
-        let mut entries = self.look(left.id, |bytes| Ok(node::entries(bytes)?.to_vec()))?;
+        let level = self.view(left.id, node::NodeShape::of)?.level;
+        let mut entries = self.view(left.id, |bytes| Ok(node::entries(bytes)?.to_vec()))?;
         entries.insert((left.index + 1).min(entries.len()), new);
         let (kept, moved) = entries.split_at(entries.len().div_ceil(2));
-        let at = self.blocks.identity(right);
+        let at = self.fork.identity(right);
         self.edit(right, |open, geometry| {
             node::init(open, geometry, at, level)?;
             node::put_entries(open, moved)
@@ -121,51 +130,61 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Moves the leaf at the root into a new block, and makes the root a node above it. Returns the leaf there.
-    fn lower_leaf_root(&mut self, root: B::Id, nodes: &mut Nodes<B::Id>) -> Result<Step<B::Id>> {
-        let (block, id) = self.fresh_tree()?;
-        let entries = self.look(root, |bytes| leaf::entries_from(bytes, 0))?;
-        let at = self.blocks.identity(id);
+    fn push_leaf_root_down(
+        &mut self,
+        root: F::BlockId,
+        nodes: &mut PathNodes<F::BlockId>,
+    ) -> Result<PathBlock<F::BlockId>> {
+        let (block, id) = self.new_tree_block()?;
+        let entries = self.view(root, |bytes| leaf::entries_from(bytes, 0))?;
+        let at = self.fork.identity(id);
         self.edit(id, |open, geometry| {
             leaf::init(open, geometry, at, LEAFN_MAGIC)?;
             leaf::put_entries(open, &entries)
         })?;
         self.index_moved(&entries, block);
         let hash = entries.last().map_or(0, |entry| entry.hashval.get());
-        nodes.push(self.raise_root(root, 1, hash, block)?);
-        Ok(Step { block, id, index: 0 })
+        nodes.push(self.make_node_root(root, 1, hash, block)?);
+        Ok(PathBlock { block, id, index: 0 })
     }
 
     /// Moves the node at the root into a new block, and makes the root a node above it.
-    fn lower_node_root(&mut self, nodes: &mut Nodes<B::Id>) -> Result<()> {
+    fn push_node_root_down(&mut self, nodes: &mut PathNodes<F::BlockId>) -> Result<()> {
         let Some(root) = nodes.first().copied() else { return Ok(()) };
-        let level = self.look(root.id, node::NodeShape::of)?.level;
+        let level = self.view(root.id, node::NodeShape::of)?.level;
         if level >= MAX_DEPTH {
             return Err(self.too_deep());
         }
-        let (block, id) = self.fresh_tree()?;
-        let entries = self.look(root.id, |bytes| Ok(node::entries(bytes)?.to_vec()))?;
-        let at = self.blocks.identity(id);
+        let (block, id) = self.new_tree_block()?;
+        let entries = self.view(root.id, |bytes| Ok(node::entries(bytes)?.to_vec()))?;
+        let at = self.fork.identity(id);
         self.edit(id, |open, geometry| {
             node::init(open, geometry, at, level)?;
             node::put_entries(open, &entries)
         })?;
         let hash = entries.last().map_or(0, |entry| entry.hashval.get());
-        let raised = self.raise_root(root.id, level + 1, hash, block)?;
+        let raised = self.make_node_root(root.id, level + 1, hash, block)?;
         if let Some(first) = nodes.first_mut() {
-            *first = Step { block, id, ..root };
+            *first = PathBlock { block, id, ..root };
         }
         nodes.insert(0, raised);
         Ok(())
     }
 
     /// Makes the block at the root a node with one child.
-    fn raise_root(&mut self, root: B::Id, level: u16, hash: u32, child: FileBlock) -> Result<Step<B::Id>> {
-        let at = self.blocks.identity(root);
+    fn make_node_root(
+        &mut self,
+        root: F::BlockId,
+        level: u16,
+        hash: u32,
+        child: FileBlock,
+    ) -> Result<PathBlock<F::BlockId>> {
+        let at = self.fork.identity(root);
         let entry = node::entry(hash, child).map_err(|damage| self.damaged(damage))?;
         self.edit(root, |open, geometry| {
             node::init(open, geometry, at, level)?;
             node::put_entries(open, &[entry])
         })?;
-        Ok(Step { block: self.root(), id: root, index: 0 })
+        Ok(PathBlock { block: self.root(), id: root, index: 0 })
     }
 }

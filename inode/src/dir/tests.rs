@@ -9,8 +9,8 @@ use format::dir::DataPtr;
 use format::{Geometry, hash};
 use proptest::prelude::*;
 
-use super::memory::{INO, Memory, geometry};
-use super::{Directory, Error, Found};
+use super::memory_fork::{INO, MemoryFork, geometry};
+use super::{Directory, Error, FoundEntry};
 
 pub(super) type Model = BTreeMap<Vec<u8>, (Ino, u8)>;
 
@@ -18,7 +18,7 @@ const PARENT: Ino = Ino(140);
 
 /// A directory and what it should hold.
 pub(super) struct Pair {
-    pub memory: Memory,
+    pub memory: MemoryFork,
     pub model: Model,
     parent: Ino,
 }
@@ -29,13 +29,13 @@ impl Pair {
     }
 
     pub fn on(geometry: Geometry, capacity: usize) -> Self {
-        let mut memory = Memory::new(geometry, capacity);
+        let mut memory = MemoryFork::new(geometry, capacity);
         let geometry = memory.geometry.clone();
         Directory::new(&geometry, &mut memory).init(PARENT).unwrap();
         Self { memory, model: Model::new(), parent: PARENT }
     }
 
-    pub fn with<T>(&mut self, run: impl FnOnce(&mut Directory<'_, Memory>) -> T) -> T {
+    pub fn with<T>(&mut self, run: impl FnOnce(&mut Directory<'_, MemoryFork>) -> T) -> T {
         let geometry = self.memory.geometry.clone();
         run(&mut Directory::new(&geometry, &mut self.memory))
     }
@@ -46,7 +46,7 @@ impl Pair {
             assert_eq!(result.unwrap_err().errno(), errno::EEXIST);
         } else if let Err(error) = result {
             assert_eq!(error.errno(), errno::ENOSPC, "{error}");
-            assert!(self.memory.room < u32::MAX);
+            assert!(self.memory.free_blocks < u32::MAX);
         } else {
             self.model.insert(name.to_vec(), (ino, ftype));
         }
@@ -66,7 +66,7 @@ impl Pair {
     pub fn replace(&mut self, name: &[u8], ino: Ino, ftype: u8) {
         let result = self.with(|dir| dir.replace(name, ino, ftype));
         if let Err(Error::NoSpace { .. }) = result {
-            assert!(self.memory.room < u32::MAX);
+            assert!(self.memory.free_blocks < u32::MAX);
             return;
         }
         if name == b".." {
@@ -123,7 +123,7 @@ impl Pair {
     pub fn check_lookups(&mut self) {
         let names: Vec<_> = self.model.iter().map(|(name, entry)| (name.clone(), *entry)).collect();
         for (name, (ino, ftype)) in names {
-            let found: Option<Found> = self.with(|dir| dir.lookup(&name)).unwrap();
+            let found: Option<FoundEntry> = self.with(|dir| dir.lookup(&name)).unwrap();
             assert_eq!(found.map(|found| (found.ino, found.ftype)), Some((ino, ftype)));
         }
         assert_eq!(self.with(|dir| dir.lookup(b"not there")).unwrap(), None);
@@ -180,7 +180,7 @@ enum Op {
     Remove(u16),
     Replace(u16, bool),
     Parent(bool),
-    Room(Option<u32>),
+    FreeBlocks(Option<u32>),
     Frees(bool),
 }
 
@@ -191,7 +191,7 @@ fn op(names: u16) -> impl Strategy<Value = Op> {
         7 => (0..names).prop_map(Op::Remove),
         1 => (0..names, rare).prop_map(|(name, wide)| Op::Replace(name, wide)),
         1 => rare.prop_map(Op::Parent),
-        1 => prop::option::weighted(0.3, 0..4u32).prop_map(Op::Room),
+        1 => prop::option::weighted(0.3, 0..4u32).prop_map(Op::FreeBlocks),
         1 => prop::bool::weighted(0.8).prop_map(Op::Frees),
     ]
 }
@@ -204,7 +204,7 @@ fn run(pair: &mut Pair, ops: &[Op], check_every: usize) {
             Op::Remove(number) => pair.remove(&name(number)),
             Op::Replace(number, wide) => pair.replace(&name(number), inode(wide), 2),
             Op::Parent(wide) => pair.replace(b"..", inode(wide), 2),
-            Op::Room(room) => pair.memory.room = room.unwrap_or(u32::MAX),
+            Op::FreeBlocks(free) => pair.memory.free_blocks = free.unwrap_or(u32::MAX),
             Op::Frees(frees) => pair.memory.frees = frees,
         }
         if number % check_every == 0 {

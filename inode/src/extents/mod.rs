@@ -13,14 +13,14 @@ use format::extent::{Extent, MAX_EXTENT_BLOCKS};
 
 /// Up to three extents, without an allocation.
 #[derive(Clone, Copy, Debug)]
-pub struct Few {
+pub struct SpliceRecords {
     items: [Extent; 3],
     len: usize,
 }
 
 const NONE: Extent = Extent { offset: FileBlock(0), start: FsBlock(0), count: 0, unwritten: false };
 
-impl Few {
+impl SpliceRecords {
     /// None yet.
     pub const fn new() -> Self {
         Self { items: [NONE; 3], len: 0 }
@@ -43,13 +43,13 @@ impl Few {
     }
 }
 
-impl Default for Few {
+impl Default for SpliceRecords {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl std::ops::Deref for Few {
+impl std::ops::Deref for SpliceRecords {
     type Target = [Extent];
     fn deref(&self) -> &[Extent] {
         self.items.get(..self.len).unwrap_or(&[])
@@ -62,9 +62,9 @@ pub struct Splice {
     /// Index of the first record that goes, or before which the new ones come.
     pub at: usize,
     /// What goes.
-    pub old: Few,
+    pub old: SpliceRecords,
     /// What comes.
-    pub new: Few,
+    pub new: SpliceRecords,
 }
 
 impl Splice {
@@ -76,7 +76,7 @@ impl Splice {
 
 /// The beginning of a range of a file: all of it in one extent, or in none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct ExtentOrHole {
     /// Blocks.
     pub count: u64,
     /// Where they lie, and whether they are unwritten; `None` for a hole.
@@ -153,16 +153,16 @@ impl ExtentList {
     }
 
     /// What `from..to` begins with: how many of its blocks one extent maps or one hole leaves out, and the mapping.
-    pub fn piece(&self, from: FileBlock, to: FileBlock) -> Piece {
+    pub fn piece(&self, from: FileBlock, to: FileBlock) -> ExtentOrHole {
         match self.get(self.index_at(from)) {
             Some(extent) if extent.offset <= from && from < to => {
                 let part = cut(&extent, from, extent.end().min(to));
-                Piece { count: part.count, mapping: Some((part.start, part.unwritten)) }
+                ExtentOrHole { count: part.count, mapping: Some((part.start, part.unwritten)) }
             }
             Some(extent) => {
-                Piece { count: extent.offset.min(to).get().saturating_sub(from.get()), mapping: None }
+                ExtentOrHole { count: extent.offset.min(to).get().saturating_sub(from.get()), mapping: None }
             }
-            None => Piece { count: to.get().saturating_sub(from.get()), mapping: None },
+            None => ExtentOrHole { count: to.get().saturating_sub(from.get()), mapping: None },
         }
     }
 
@@ -211,7 +211,7 @@ impl ExtentList {
         }
         let left = at.checked_sub(1).and_then(|before| self.get(before));
         let left = left.filter(|left| joins && continues(left, &extent));
-        let mut splice = Splice { at, old: Few::new(), new: Few::new() };
+        let mut splice = Splice { at, old: SpliceRecords::new(), new: SpliceRecords::new() };
         let mut joined = extent;
         if let Some(left) = left {
             splice.at -= 1;
@@ -230,7 +230,7 @@ impl ExtentList {
     pub fn splice_remove(&self, from: FileBlock, to: FileBlock) -> Option<(Splice, Extent)> {
         let at = self.index_at(from);
         let old = self.get(at).filter(|old| old.offset <= from && to <= old.end() && from < to)?;
-        let mut splice = Splice { at, old: Few::new(), new: Few::new() };
+        let mut splice = Splice { at, old: SpliceRecords::new(), new: SpliceRecords::new() };
         splice.old.push(old);
         splice.new.push_some(cut(&old, old.offset, from));
         splice.new.push_some(cut(&old, to, old.end()));
@@ -242,7 +242,7 @@ impl ExtentList {
     pub fn splice_replace(&self, from: FileBlock, to: FileBlock, start: FsBlock) -> Option<(Splice, Extent)> {
         let (mut splice, gone) = self.splice_remove(from, to)?;
         let old = splice.old.first().copied()?;
-        splice.new = Few::new();
+        splice.new = SpliceRecords::new();
         splice.new.push_some(cut(&old, old.offset, from));
         splice.new.push(Extent { start, unwritten: false, ..gone });
         splice.new.push_some(cut(&old, to, old.end()));
@@ -268,7 +268,7 @@ impl ExtentList {
             return None;
         }
         let mut middle = Extent { unwritten, ..cut(&old, from, to) };
-        let mut splice = Splice { at, old: Few::new(), new: Few::new() };
+        let mut splice = Splice { at, old: SpliceRecords::new(), new: SpliceRecords::new() };
         let left = at.checked_sub(1).and_then(|before| self.get(before));
         if let Some(left) = left.filter(|left| joins && from == old.offset && continues(left, &middle)) {
             splice.at -= 1;
@@ -298,7 +298,7 @@ impl ExtentList {
         if left.is_some_and(|left| to < left.end()) || right.is_some_and(|right| right.offset < moved.end()) {
             return None;
         }
-        let mut splice = Splice { at, old: Few::new(), new: Few::new() };
+        let mut splice = Splice { at, old: SpliceRecords::new(), new: SpliceRecords::new() };
         if let Some(left) = left.filter(|left| continues(left, &moved)) {
             splice.at -= 1;
             splice.old.push(left);
@@ -314,7 +314,7 @@ impl ExtentList {
     pub fn splice_split(&self, block: FileBlock) -> Option<Splice> {
         let at = self.index_at(block);
         let old = self.get(at).filter(|old| old.offset < block)?;
-        let mut splice = Splice { at, old: Few::new(), new: Few::new() };
+        let mut splice = Splice { at, old: SpliceRecords::new(), new: SpliceRecords::new() };
         splice.old.push(old);
         splice.new.push(cut(&old, old.offset, block));
         splice.new.push(cut(&old, block, old.end()));

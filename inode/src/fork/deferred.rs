@@ -19,14 +19,14 @@ use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Tran
 use super::Fork;
 use crate::inode::LockedInode;
 use crate::shared::Shared;
-use crate::space::Space;
-use crate::state::Form;
+use crate::space::SpaceAllocator;
+use crate::state::ForkFormat;
 
 const NAME: &str = "mapping to change";
 
 /// What is done to a range of a fork. The numbers are those of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum MapChange {
     /// A hole is mapped to blocks that nobody else maps, or that are shared and counted already.
     Map = bmap::MAP as isize,
     /// A range is unmapped; its blocks stay allocated.
@@ -35,7 +35,7 @@ pub enum Change {
 
 /// A change of one range of one fork.
 #[derive(Debug)]
-struct Operation {
+struct DeferredMapping {
     shared: Arc<Shared>,
     /// As the log has it.
     target: MapTarget,
@@ -51,8 +51,8 @@ struct Operation {
 pub fn map_later(
     shared: &Arc<Shared>,
     tx: &mut Transaction,
-    space: &mut dyn Space,
-    change: Change,
+    space: &mut dyn SpaceAllocator,
+    change: MapChange,
     (ino, kind, extent): (Ino, ForkKind, &Extent),
 ) -> Result<(), Error> {
     let flag = |set: bool, bit: u32| if set { bit } else { 0 };
@@ -67,7 +67,7 @@ pub fn map_later(
     };
     verify(shared, &target)?;
     let promised = space.promise(shared.reservations.map_blocks);
-    tx.defer(Box::new(Operation { shared: Arc::clone(shared), target, promised }));
+    tx.defer(Box::new(DeferredMapping { shared: Arc::clone(shared), target, promised }));
     Ok(())
 }
 
@@ -77,7 +77,7 @@ pub fn map_later(
 /// Damage: the mapping cannot be one, or nobody knows such an operation.
 pub fn recovered(shared: &Arc<Shared>, target: &MapTarget) -> Result<Box<dyn DeferredOperation>, Error> {
     verify(shared, target)?;
-    Ok(Box::new(Operation { shared: Arc::clone(shared), target: *target, promised: 0 }))
+    Ok(Box::new(DeferredMapping { shared: Arc::clone(shared), target: *target, promised: 0 }))
 }
 
 /// Verifies that a mapping can be one.
@@ -110,7 +110,7 @@ fn extent_of(target: &MapTarget) -> Extent {
     Extent { offset, start, count: target.blocks.into(), unwritten: target.flags & bmap::UNWRITTEN != 0 }
 }
 
-impl Operation {
+impl DeferredMapping {
     fn kind(&self) -> ForkKind {
         if self.target.flags & bmap::ATTR_FORK != 0 { ForkKind::Attr } else { ForkKind::Data }
     }
@@ -119,7 +119,7 @@ impl Operation {
         let shared = Arc::clone(&self.shared);
         let place = Place::ino(inode.ino());
         let kind = self.kind();
-        if !matches!(inode.form(kind), Some(Form::Extents | Form::Btree)) {
+        if !matches!(inode.fork_format(kind), Some(ForkFormat::Extents | ForkFormat::Btree)) {
             let damage = Damage::new(NAME, "owner", "a fork that maps blocks", "one that does not");
             return Err(Error::damaged(place, damage));
         }
@@ -145,7 +145,7 @@ impl Operation {
     }
 }
 
-impl DeferredOperation for Operation {
+impl DeferredOperation for DeferredMapping {
     fn intent(&self) -> ItemType {
         ItemType::Bui
     }

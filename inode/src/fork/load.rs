@@ -18,7 +18,7 @@ use crate::extents::ExtentList;
 use crate::shared::Shared;
 use crate::state::InodeState;
 
-struct Walk<'a> {
+struct MapTreeWalk<'a> {
     shared: &'a Shared,
     state: &'a InodeState,
     /// How many blocks may still be visited.
@@ -36,7 +36,7 @@ pub(super) fn read_tree(shared: &Shared, state: &InodeState, kind: ForkKind) -> 
         return Ok(ExtentList::default());
     };
     let promised = state.extent_count(kind);
-    let mut walk = Walk { shared, state, left: state.nblocks(), promised, extents: Vec::new() };
+    let mut walk = MapTreeWalk { shared, state, left: state.nblocks(), promised, extents: Vec::new() };
     // Depth first; what is pending is bounded by levels times the keys of a block.
     let mut pending: Vec<(U64, u16)> = root.pointers.iter().rev().map(|at| (*at, root.level - 1)).collect();
     while let Some((pointer, level)) = pending.pop() {
@@ -48,7 +48,7 @@ pub(super) fn read_tree(shared: &Shared, state: &InodeState, kind: ForkKind) -> 
     Ok(ExtentList::from_sorted(walk.extents))
 }
 
-impl Walk<'_> {
+impl MapTreeWalk<'_> {
     fn block(&mut self, pointer: U64, level: u16, pending: &mut Vec<(U64, u16)>) -> Result<(), Error> {
         let geometry = &self.shared.geometry;
         let located = pointer.locate(geometry, None).filter(|_| self.left > 0);

@@ -33,8 +33,8 @@ use journal::engine::{Error, Transaction};
 
 use crate::extents::{ExtentList, Splice};
 use crate::shared::Shared;
-use crate::space::{Owner, Run, Space, Want};
-use crate::state::{Form, InodeState};
+use crate::space::{BlockRequest, BlockRun, ForkOwner, SpaceAllocator};
+use crate::state::{ForkFormat, InodeState};
 
 const NOT_LOADED: Error = Error::Refused { errno: errno::EINVAL, why: "the fork has no extents in memory" };
 pub(crate) const TOO_MANY: Error =
@@ -92,7 +92,7 @@ impl<'a> Fork<'a> {
 
     /// Whether it is of a form that maps blocks, be it none.
     pub fn has_extents(&self) -> bool {
-        matches!(self.state.form(self.kind), Some(Form::Extents | Form::Btree))
+        matches!(self.state.fork_format(self.kind), Some(ForkFormat::Extents | ForkFormat::Btree))
     }
 
     /// The inode.
@@ -100,8 +100,8 @@ impl<'a> Fork<'a> {
         self.state
     }
 
-    fn owner(&self, tree: bool) -> Owner {
-        Owner { ino: self.state.ino(), fork: self.kind, tree }
+    fn owner(&self, tree: bool) -> ForkOwner {
+        ForkOwner { ino: self.state.ino(), fork: self.kind, tree }
     }
 
     /// Allocates `least` to `most` blocks in one piece, as near to their neighbours as possible, and maps them at `at`,
@@ -112,7 +112,7 @@ impl<'a> Fork<'a> {
     pub fn allocate(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         at: FileBlock,
         (least, most): (u32, u32),
         unwritten: bool,
@@ -131,20 +131,25 @@ impl<'a> Fork<'a> {
     pub fn take(
         &self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         at: FileBlock,
         (least, most): (u32, u32),
-    ) -> Result<Run, Error> {
+    ) -> Result<BlockRun, Error> {
         let most = most.min(MAX_EXTENT_BLOCKS as u32).max(least);
         let near = self.list().near(at);
-        space.allocate(tx, self.owner(false), Want { near, most, least, align: 1 })
+        space.allocate(tx, self.owner(false), BlockRequest { near, most, least, align: 1 })
     }
 
     /// Maps a hole to blocks that were allocated for it, or that another range gave up.
     ///
     /// # Errors
     /// `EINVAL` where it is no hole, `EFBIG` where the counter of extents is full; damage.
-    pub fn map(&mut self, tx: &mut Transaction, space: &mut dyn Space, extent: Extent) -> Result<(), Error> {
+    pub fn map(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn SpaceAllocator,
+        extent: Extent,
+    ) -> Result<(), Error> {
         let splice = self.list().splice_insert(extent, !self.joins).ok_or(TAKEN)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(extent.count as i64); // at most 21 bits
@@ -159,7 +164,7 @@ impl<'a> Fork<'a> {
     pub fn unmap(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         (from, to): (FileBlock, FileBlock),
     ) -> Result<Option<Extent>, Error> {
         let Some(last) = self.list().last_in(from, to) else { return Ok(None) };
@@ -177,7 +182,7 @@ impl<'a> Fork<'a> {
     pub fn free(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         (from, to): (FileBlock, FileBlock),
         shared: bool,
     ) -> Result<Extent, Error> {
@@ -197,7 +202,7 @@ impl<'a> Fork<'a> {
     pub fn replace(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         (from, to): (FileBlock, FileBlock),
         (start, shared): (FsBlock, bool),
     ) -> Result<(), Error> {
@@ -214,7 +219,7 @@ impl<'a> Fork<'a> {
     pub fn mark(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         (from, to): (FileBlock, FileBlock),
         unwritten: bool,
     ) -> Result<(), Error> {
@@ -235,7 +240,7 @@ impl<'a> Fork<'a> {
     pub fn shift(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         (from, to): (FileBlock, FileBlock),
     ) -> Result<(), Error> {
         let old = self.list().find(from).ok_or(TAKEN)?;
@@ -253,7 +258,7 @@ impl<'a> Fork<'a> {
     pub fn split(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         border: FileBlock,
     ) -> Result<(), Error> {
         let splice = self.list().splice_split(border).ok_or(TAKEN)?;
@@ -268,22 +273,27 @@ impl<'a> Fork<'a> {
     pub(crate) fn make_small(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         bytes: usize,
     ) -> Result<(), Error> {
-        match self.state.form(self.kind) {
-            Some(Form::Extents) if self.list().len() * RawExtent::SIZE > bytes => {
+        match self.state.fork_format(self.kind) {
+            Some(ForkFormat::Extents) if self.list().len() * RawExtent::SIZE > bytes => {
                 self.list_to_tree(tx, space)
             }
-            Some(Form::Btree) => self.push_root_down(tx, space, bytes),
+            Some(ForkFormat::Btree) => self.push_root_down(tx, space, bytes),
             _ => Ok(()),
         }
     }
 
     /// Makes a change in memory and on disk, and changes the form where it must.
-    fn splice(&mut self, tx: &mut Transaction, space: &mut dyn Space, splice: &Splice) -> Result<(), Error> {
-        let form = self.state.form(self.kind);
-        if !matches!(form, Some(Form::Extents | Form::Btree)) {
+    fn splice(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn SpaceAllocator,
+        splice: &Splice,
+    ) -> Result<(), Error> {
+        let form = self.state.fork_format(self.kind);
+        if !matches!(form, Some(ForkFormat::Extents | ForkFormat::Btree)) {
             return Err(NOT_A_MAP);
         }
         let count = (self.list().len() + splice.new.len()).saturating_sub(splice.old.len());
@@ -293,7 +303,7 @@ impl<'a> Fork<'a> {
         self.state.list_mut(self.kind).ok_or(NOT_LOADED)?.apply(splice);
         let fits = count <= self.state.inline_extents_max(self.kind);
         match (form, fits) {
-            (Some(Form::Btree), fits) => {
+            (Some(ForkFormat::Btree), fits) => {
                 self.splice_tree(tx, space, splice)?;
                 if fits { self.tree_to_list(tx, space) } else { Ok(()) }
             }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::Fork;
 use crate::inode::LockedInode;
-use crate::state::Form;
+use crate::state::ForkFormat;
 use crate::testing::Bench;
 
 /// Each mapped logical block with its disk block and whether it is unwritten.
@@ -25,7 +25,7 @@ fn blocks(extents: &[Extent]) -> Model {
 fn change<R>(
     bench: &Bench,
     locked: &mut LockedInode,
-    edit: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn crate::space::Space) -> Result<R, Error>,
+    edit: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn crate::space::SpaceAllocator) -> Result<R, Error>,
 ) -> R {
     let mut tx = bench.begin();
     let mut space = bench.space();
@@ -40,8 +40,8 @@ fn assert_sound(bench: &Bench, locked: &mut LockedInode) {
     let count = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap().list().len();
     assert_eq!(locked.extent_count(ForkKind::Data), count as u64);
     let fits = count <= locked.inline_extents_max(ForkKind::Data);
-    let form = if fits { Form::Extents } else { Form::Btree };
-    assert_eq!(locked.form(ForkKind::Data), Some(form), "{count} extents");
+    let form = if fits { ForkFormat::Extents } else { ForkFormat::Btree };
+    assert_eq!(locked.fork_format(ForkKind::Data), Some(form), "{count} extents");
     assert_eq!(locked.nblocks() as usize, bench.groups.used());
     if fits {
         assert_eq!(bench.groups.used(), bench.groups.mapped());

@@ -18,15 +18,15 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::root::{self, InlineRoot};
 use super::{Fork, NOT_LOADED};
 use crate::extents::Splice;
-use crate::space::{Owner, Space, Want};
-use crate::state::{Form, InodeState};
+use crate::space::{BlockRequest, ForkOwner, SpaceAllocator};
+use crate::state::{ForkFormat, InodeState};
 
 /// The tree at work: the cursor takes blocks through it and finds the root.
 struct ForkTree<'a> {
     geometry: &'a Geometry,
     state: &'a mut InodeState,
     kind: ForkKind,
-    space: &'a mut dyn Space,
+    space: &'a mut dyn SpaceAllocator,
 }
 
 const fn root_field(kind: ForkKind) -> u32 {
@@ -37,8 +37,8 @@ const fn root_field(kind: ForkKind) -> u32 {
 }
 
 impl ForkTree<'_> {
-    fn owner(&self) -> Owner {
-        Owner { ino: self.state.ino(), fork: self.kind, tree: true }
+    fn owner(&self) -> ForkOwner {
+        ForkOwner { ino: self.state.ino(), fork: self.kind, tree: true }
     }
 }
 
@@ -70,7 +70,8 @@ impl BtreeOps for ForkTree<'_> {
 
     fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
         let near = Some(FsBlock(near)).filter(|near| self.geometry.split_fs_block(*near).is_some());
-        let run = self.space.allocate(tx, self.owner(), Want { near, most: 1, least: 1, align: 1 })?;
+        let run =
+            self.space.allocate(tx, self.owner(), BlockRequest { near, most: 1, least: 1, align: 1 })?;
         self.state.change_nblocks(1);
         Ok(run.start.get())
     }
@@ -87,7 +88,7 @@ impl Fork<'_> {
     pub(super) fn splice_tree(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         splice: &Splice,
     ) -> Result<(), Error> {
         let place = Place::ino(self.state.ino());
@@ -118,13 +119,17 @@ impl Fork<'_> {
     }
 
     /// The extents no longer fit the inode: they go to a leaf, and the inode keeps a root with one pointer.
-    pub(super) fn list_to_tree(&mut self, tx: &mut Transaction, space: &mut dyn Space) -> Result<(), Error> {
+    pub(super) fn list_to_tree(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn SpaceAllocator,
+    ) -> Result<(), Error> {
         let list = self.state.list(self.kind).ok_or(NOT_LOADED)?;
         let first = list.get(0).ok_or(NOT_LOADED)?;
         let records: Vec<RawExtent> = list.as_slice().iter().map(Extent::encode).collect();
         // Twice the inode's size is a block's least, so one leaf holds what no longer fits the inode.
         debug_assert!(records.len() <= BmBt::max_records(self.geometry));
-        let want = Want { near: Some(first.start), most: 1, least: 1, align: 1 };
+        let want = BlockRequest { near: Some(first.start), most: 1, least: 1, align: 1 };
         let run = space.allocate(tx, self.owner(true), want)?;
         let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
         let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
@@ -141,7 +146,7 @@ impl Fork<'_> {
     }
 
     fn put_first_root(&mut self, first: Extent, leaf: FsBlock) {
-        self.state.set_form(self.kind, Form::Btree);
+        self.state.set_fork_format(self.kind, ForkFormat::Btree);
         self.state.mark(root_field(self.kind));
         self.state.change_nblocks(1);
         InlineRoot::single(1, first.offset.get(), leaf.get()).put(self.state.area_mut(self.kind));
@@ -151,7 +156,7 @@ impl Fork<'_> {
     pub(super) fn push_root_down(
         &mut self,
         tx: &mut Transaction,
-        space: &mut dyn Space,
+        space: &mut dyn SpaceAllocator,
         bytes: usize,
     ) -> Result<(), Error> {
         let old = InlineRoot::take(self.state.area(self.kind));
@@ -160,7 +165,7 @@ impl Fork<'_> {
         }
         let key = U64::view(&old.keys).map_or(0, |key| key.get());
         let near = U64::view(&old.pointers).map(|pointer| FsBlock(pointer.get()));
-        let want = Want { near, most: 1, least: 1, align: 1 };
+        let want = BlockRequest { near, most: 1, least: 1, align: 1 };
         let run = space.allocate(tx, self.owner(true), want)?;
         let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
         let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
@@ -196,7 +201,11 @@ impl Fork<'_> {
     }
 
     /// The extents of the tree fit the inode: they go back there, and the last leaf is freed.
-    pub(super) fn tree_to_list(&mut self, tx: &mut Transaction, space: &mut dyn Space) -> Result<(), Error> {
+    pub(super) fn tree_to_list(
+        &mut self,
+        tx: &mut Transaction,
+        space: &mut dyn SpaceAllocator,
+    ) -> Result<(), Error> {
         let geometry = self.geometry;
         let ino = self.state.ino();
         let damaged = |damage| Error::damaged(Place::ino(ino), damage);
@@ -223,7 +232,7 @@ impl Fork<'_> {
         tx.invalidate(id);
         space.free_tree_block(tx, self.owner(true), FsBlock(leaf.get()))?;
         self.state.change_nblocks(-1);
-        self.state.set_form(self.kind, Form::Extents);
+        self.state.set_fork_format(self.kind, ForkFormat::Extents);
         self.state.area_mut(self.kind).fill(0);
         self.state.store_inline_extents(self.kind, 0);
         Ok(())

@@ -77,7 +77,7 @@ proptest! {
                 list.insert(0, number);
             }
             drop(locked);
-            bench.write_home();
+            bench.write_back();
             for (bucket, list) in model.iter().enumerate() {
                 prop_assert_eq!(&chain(&bench, bucket as u32), list);
             }
@@ -137,7 +137,7 @@ fn keeps_its_blocks_until_its_last_user_goes(later: bool) {
     assert_eq!(bench.shared().inactive.unfreed(), 0);
     assert_eq!((bench.groups.used(), bench.groups.mapped()), (0, 0));
     assert!(bench.shared().unlinked.is_empty());
-    bench.write_home();
+    bench.write_back();
     for (ino, generation) in numbers {
         assert!(bench.groups.is_free(ino));
         assert_eq!(bench.table.get(ino).unwrap_err().errno(), errno::ENOENT);
@@ -170,7 +170,7 @@ fn an_inode_whose_chunk_was_removed_is_never_written_again() {
     let at = home_of(&bench.superblock.geometry, ino(0, 0));
     bench.device.write_at(at, &[0x5a; 32 << 10], Durability::Buffered).unwrap();
     bench.shared().buffers.shrink();
-    bench.write_home();
+    bench.write_back();
     let mut after = vec![0; 32 << 10];
     bench.device.read_at(at, &mut after).unwrap();
     assert!(after.iter().all(|byte| *byte == 0x5a));
@@ -193,7 +193,7 @@ fn a_file_that_cannot_be_freed_stays_on_its_list_and_is_told_of() {
     assert_eq!(bench.shared().inactive.unfreed(), 1);
     assert_eq!(workers.end().unwrap_err().errno(), errno::EFSCORRUPTED);
     drop(workers);
-    bench.write_home();
+    bench.write_back();
     assert_eq!(chain(&bench, ino.get() as u32 % 64), [ino.get()]);
     assert_eq!(bench.groups.mapped(), 3);
 }
@@ -219,7 +219,7 @@ fn what_a_crash_left_on_the_lists_is_freed_at_the_next_opening() {
     drop(workers);
     assert_eq!(bench.groups.used(), 0);
     assert!((0..4).all(|n| bench.groups.is_free(ino(3, n))));
-    bench.write_home();
+    bench.write_back();
     assert!(chain(&bench, 3).is_empty());
 }
 
@@ -241,7 +241,7 @@ fn lists_that_make_no_sense_are_cut_off_and_told() {
         let loaded = unlinked::load(&bench.table).unwrap();
         assert_eq!((loaded.inodes, loaded.damaged.len()), (0, 1), "link {link}");
         assert_eq!(loaded.damaged[0].0, AgNumber(0));
-        bench.write_home();
+        bench.write_back();
         assert_eq!(bench.agi(0).unlinked[5].get(), u32::MAX);
         assert_eq!(bench.superblock.geometry.split_ino(ino(5, 0)), Some((AgNumber(0), AgIno(FIRST_INO + 5))));
     }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::exchange;
 use crate::fork::Fork;
-use crate::fork::deferred::{self, Change, map_later};
+use crate::fork::deferred::{self, MapChange, map_later};
 use crate::inode::LockedInode;
 use crate::testing::Bench;
 
@@ -124,11 +124,11 @@ proptest! {
                 let what = (ino, ForkKind::Data, extent);
                 map_later(bench.shared(), &mut tx, &mut space, change, what).unwrap();
             };
-            later(Change::Unmap, inos[source], &whole);
+            later(MapChange::Unmap, inos[source], &whole);
             for (at, (start, unwritten)) in &moved {
                 let offset = FileBlock(at - from + to);
                 let extent = Extent { offset, start: FsBlock(*start), count: 1, unwritten: *unwritten };
-                later(Change::Map, inos[target], &extent);
+                later(MapChange::Map, inos[target], &extent);
             }
             tx.commit(&mut [&mut a, &mut b]).unwrap();
             for (at, block) in moved {

@@ -20,10 +20,10 @@ use journal::engine::{BufferCache, BusyExtent, CommitTarget, LogReservation, Log
 use zerocopy::FromBytes;
 
 use crate::fork::Fork;
-use crate::groups::GroupSpace;
+use crate::group_space::GroupSpace;
 use crate::inactive::{self, BACKLOG_MAX, Workers};
 use crate::inode::InodeRef;
-use crate::{InodeTable, NewInode, Shared, symlink, unlinked};
+use crate::{InodeCache, NewInode, Shared, symlink, unlinked};
 
 pub(crate) struct Volume {
     pub device: Arc<MemoryDevice>,
@@ -31,7 +31,7 @@ pub(crate) struct Volume {
     pub groups: Arc<Groups>,
     /// Other writers.
     pub others: Arc<Others>,
-    pub table: InodeTable,
+    pub table: InodeCache,
 }
 
 /// Writers that reserve all that becomes free as soon as it does, while `take` is set.
@@ -101,7 +101,7 @@ impl Volume {
         let target = Arc::new(NoJournal::new(Some(others.clone())));
         let (clock, random) = (Arc::new(SystemClock), Random::seeded(3));
         let shared = Shared::new(geometry, (target.clone(), cache), groups.clone(), clock, random);
-        Self { device, target, groups, others, table: InodeTable::new(Arc::new(shared), 1 << 16) }
+        Self { device, target, groups, others, table: InodeCache::new(Arc::new(shared), 1 << 16) }
     }
 
     pub fn reopened(self) -> Self {
@@ -128,7 +128,7 @@ impl Volume {
         let ino = self.groups.alloc_inode(&mut tx, &mut blocks, wanted).unwrap();
         let new = NewInode { mode, uid: 1, gid: 2, nlink: 0, device: 5, parent: None };
         let mut locked = self.table.create(ino, &new).unwrap();
-        let inode = locked.hold();
+        let inode = locked.reference();
         unlinked::insert(self.shared(), &mut tx, &mut locked).unwrap();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         inode
@@ -263,7 +263,7 @@ fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
         assert!(volume.table.is_empty());
         for ino in inos {
             if used_again {
-                let place = crate::cluster::place(volume.groups.geometry(), ino).unwrap();
+                let place = crate::cluster::locate(volume.groups.geometry(), ino).unwrap();
                 let at = place.cluster.daddr.get() * 512 + u64::from(place.offset);
                 volume.device.write_at(at, &[0xda; 512], Durability::Buffered).unwrap();
             }

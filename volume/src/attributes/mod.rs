@@ -21,9 +21,9 @@ use format::inode::FileType;
 use format::ondisk::{OnDisk, U16};
 use format::superblock::RawSuperblock;
 use inode::InodeRef;
-use inode::attr::{Attributes, Key, NewValue, is_inline, remote as values};
-use inode::groups::GroupSpace;
-use inode::state::Time;
+use inode::attr::{AttrKey, Attributes, NewAttrValue, is_inline, remote as values};
+use inode::group_space::GroupSpace;
+use inode::state::InodeTime;
 
 use crate::change::{Change, Locked};
 use crate::guards::expect_changeable;
@@ -48,7 +48,7 @@ pub enum SetAttribute {
 /// What a name stands for on disk.
 #[derive(Clone, Copy)]
 pub(crate) struct Name<'n> {
-    pub key: Key<'n>,
+    pub key: AttrKey<'n>,
     /// An access control list, in Linux's form.
     list: Option<List>,
 }
@@ -69,7 +69,8 @@ impl<'n> Name<'n> {
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(Error::refused(errno::ERANGE, "an attribute's name has 1 to 255 bytes"));
         }
-        let list = |stored, list| Ok(Self { key: Key::new(Namespace::Trusted, stored), list: Some(list) });
+        let list =
+            |stored, list| Ok(Self { key: AttrKey::new(Namespace::Trusted, stored), list: Some(list) });
         if name == acl::LINUX_ACCESS.as_bytes() {
             return list(acl::ACCESS, List::Access);
         }
@@ -83,7 +84,7 @@ impl<'n> Name<'n> {
                     let why = "an attribute's name goes on behind its prefix, and has no NUL";
                     return Err(Error::refused(errno::EINVAL, why));
                 }
-                Some(rest) => return Ok(Self { key: Key::new(namespace, rest), list: None }),
+                Some(rest) => return Ok(Self { key: AttrKey::new(namespace, rest), list: None }),
                 None => {}
             }
         }
@@ -207,12 +208,12 @@ impl Volume {
             let mode = state.mode();
             state.set_mode(mode & !0o777 | permissions);
         }
-        self.touch(&mut state, &[Time::Change]);
+        self.touch(&mut state, &[InodeTime::Change]);
         change.commit(&mut [&mut state])
     }
 
     /// Bytes of a value that takes blocks of its own; `None` of one that lies beside its name.
-    pub(crate) fn value_bytes(&self, key: &Key<'_>, length: usize) -> Option<u32> {
+    pub(crate) fn value_bytes(&self, key: &AttrKey<'_>, length: usize) -> Option<u32> {
         (!is_inline(key, length, &self.geometry)).then_some(length as u32) // at most 64 KiB
     }
 
@@ -242,7 +243,7 @@ impl Volume {
             if !change.attributes(&mut state, |attributes| attributes.remove(&name.key))? {
                 return Err(NO_SUCH);
             }
-            self.touch(&mut state, &[Time::Change]);
+            self.touch(&mut state, &[InodeTime::Change]);
             change.commit(&mut [&mut state])
         })
     }
@@ -329,14 +330,14 @@ impl Change<'_> {
     }
 
     /// Sets an attribute. A value that takes blocks of its own is written to those that are claimed for it.
-    pub fn put_attribute(&mut self, state: &mut Locked, key: &Key<'_>, value: &[u8]) -> Result<()> {
+    pub fn put_attribute(&mut self, state: &mut Locked, key: &AttrKey<'_>, value: &[u8]) -> Result<()> {
         if is_inline(key, value.len(), &self.volume.geometry) {
-            return self.attributes(state, |attributes| attributes.set(key, &NewValue::Inline(value)));
+            return self.attributes(state, |attributes| attributes.set(key, &NewAttrValue::Inline(value)));
         }
         let claims = std::mem::take(&mut self.value);
         let runs = values::runs(&claims);
         values::write(self.volume.table.shared(), &mut self.tx, state.ino(), &runs, value)?;
-        let new = NewValue::Remote { runs: &runs, length: value.len() as u32 }; // at most 64 KiB
+        let new = NewAttrValue::Remote { runs: &runs, length: value.len() as u32 }; // at most 64 KiB
         self.attributes_with(claims, state, |attributes| attributes.set(key, &new))
     }
 }

@@ -12,7 +12,7 @@ use format::dir;
 use format::log::attr::AttrOperation;
 use format::log::item::ItemType;
 use inode::InodeRef;
-use inode::attr::{Key, NewValue};
+use inode::attr::{AttrKey, NewAttrValue};
 use journal::engine::RecoveredIntent;
 use journal::recovery::AttrChange;
 
@@ -23,17 +23,17 @@ use crate::{Result, Volume};
 const NAME: &str = "attribute intent";
 
 /// The attribute that a name, with the value of a parent pointer, stands for.
-fn key<'c>(change: &'c AttrChange, name: &'c [u8], value: &[u8]) -> std::result::Result<Key<'c>, Damage> {
+fn key<'c>(change: &'c AttrChange, name: &'c [u8], value: &[u8]) -> std::result::Result<AttrKey<'c>, Damage> {
     if change.operation.is_parent() {
         dir::verify_name(NAME, name)?;
         let record = ParentRecord::view_value(value)
             .ok_or_else(|| Damage::new(NAME, "value_len", "that of a parent pointer", value.len()))?;
-        return Ok(Key::parent(name, (Ino(record.ino.get()), record.generation.get())));
+        return Ok(AttrKey::parent(name, (Ino(record.ino.get()), record.generation.get())));
     }
     let bits = change.namespace as u8 & flags::NAMESPACES; // all known bits are low
     match Namespace::from_flags(bits) {
         Some(namespace) if namespace != Namespace::Parent && !name.contains(&0) => {
-            Ok(Key::new(namespace, name))
+            Ok(AttrKey::new(namespace, name))
         }
         _ => Err(Damage::new(NAME, "attr_filter", "a namespace, and a name without NUL", change.namespace)),
     }
@@ -82,7 +82,7 @@ impl Volume {
 
 impl Change<'_> {
     /// Parent pointers are short.
-    fn set_inline(&mut self, state: &mut Locked, key: &Key<'_>, value: &[u8]) -> Result<()> {
-        self.attributes(state, |attributes| attributes.set(key, &NewValue::Inline(value)))
+    fn set_inline(&mut self, state: &mut Locked, key: &AttrKey<'_>, value: &[u8]) -> Result<()> {
+        self.attributes(state, |attributes| attributes.set(key, &NewAttrValue::Inline(value)))
     }
 }

@@ -4,8 +4,8 @@ use ag::InodeAllocRequest;
 use base::{Ino, errno};
 use format::inode::S_IFMT;
 use inode::dir::NewEntry;
-use inode::groups::GroupSpace;
-use inode::state::{InodeState, Time};
+use inode::group_space::GroupSpace;
+use inode::state::{InodeState, InodeTime};
 use inode::{InodeRef, NewInode};
 
 use super::inherit::{Begins, Made, With};
@@ -94,7 +94,7 @@ impl Volume {
             Made::Needs(with) => return Ok(Made::Needs(with)),
         };
         let mut child = change.make((&dir, dir.ino()), new, device, 0)?;
-        let held = child.hold();
+        let held = child.reference();
         let parent = dir.ino();
         drop(dir);
         change.fill(&mut child, new, parent)?;
@@ -121,7 +121,7 @@ impl Volume {
             Made::Needs(with) => return Ok(Made::Needs(with)),
         };
         let is_dir = matches!(new.kind, Kind::Directory);
-        let vacancy = change.vacancy(&mut dir, name)?;
+        let insert_slot = change.insert_slot(&mut dir, name)?;
         expect_mutable(&dir)?;
         if matches!(new.kind, Kind::Symlink(_)) {
             expect_symlinks(&dir)?;
@@ -136,14 +136,14 @@ impl Volume {
         change.add_parent(&mut child, Parent::of(&dir), name)?;
         date(&mut child, new);
         let (ino, ftype) = (child.ino(), new.file_type().ftype());
-        change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
+        change.directory(&mut dir, |dir| dir.add_at(insert_slot, NewEntry { name, ino, ftype }))?;
         if is_dir {
             let nlink = dir.nlink() + 1;
             dir.set_nlink(nlink);
         }
         // The moment in which the file was made is that in which the directory got it.
-        dir.set_times(&[Time::Modify, Time::Change], child.changed_at());
-        let held = child.hold();
+        dir.set_times(&[InodeTime::Modify, InodeTime::Change], child.changed_at());
+        let held = child.reference();
         change.commit(&mut [&mut dir, &mut child])?;
         drop(child);
         Ok(Made::Done(held))
@@ -188,7 +188,7 @@ impl Change<'_> {
 
 /// Gives a new file the times that its maker knows.
 fn date(child: &mut Locked, new: &New<'_>) {
-    for (which, time) in [(Time::Access, new.accessed), (Time::Modify, new.modified)] {
+    for (which, time) in [(InodeTime::Access, new.accessed), (InodeTime::Modify, new.modified)] {
         if let Some(time) = time {
             child.set_time(which, from_time(time));
         }

@@ -15,7 +15,7 @@
 use base::errno;
 use format::attr::{Namespace, acl};
 use inode::InodeRef;
-use inode::attr::{Key, NewValue, is_inline};
+use inode::attr::{AttrKey, NewAttrValue, is_inline};
 
 use crate::attributes::{Given, SetAttribute, given};
 use crate::change::{Change, Locked};
@@ -45,14 +45,14 @@ pub(super) enum Made<T> {
 pub(super) struct Begins<'g> {
     /// Permission bits, if a list changes them.
     permissions: Option<u16>,
-    lists: [Option<(Key<'static>, Vec<u8>)>; 2],
+    lists: [Option<(AttrKey<'static>, Vec<u8>)>; 2],
     given: &'g [Given<'g>],
 }
 
 /// Attributes for which a change that makes a file has room.
 const MOST_AT_ONCE: usize = 2;
-const ACCESS: Key<'static> = Key::new(Namespace::Trusted, acl::ACCESS);
-const DEFAULT: Key<'static> = Key::new(Namespace::Trusted, acl::DEFAULT);
+const ACCESS: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
+const DEFAULT: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::DEFAULT);
 
 impl Volume {
     /// Makes a file, in the way that its attributes need. `make` makes it in one go, with its name if it is to have
@@ -174,7 +174,7 @@ impl Change<'_> {
         for (key, value, permissions) in lists.chain(given) {
             match value {
                 Some(value) => {
-                    self.attributes(child, |attributes| attributes.set(key, &NewValue::Inline(value)))?;
+                    self.attributes(child, |attributes| attributes.set(key, &NewAttrValue::Inline(value)))?;
                 }
                 // A list that is no more than the permission bits, in place of one that was taken over.
                 None => drop(self.attributes(child, |attributes| attributes.remove(key))?),

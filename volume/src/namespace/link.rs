@@ -4,7 +4,7 @@ use base::{Ino, errno};
 use format::inode::FileType;
 use inode::InodeRef;
 use inode::dir::NewEntry;
-use inode::state::Time;
+use inode::state::InodeTime;
 
 use super::create::MAX_LINKS;
 use super::order::lock_all;
@@ -70,7 +70,7 @@ impl Volume {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         };
         expect_directory(&dir)?;
-        let vacancy = change.vacancy(&mut dir, name)?;
+        let insert_slot = change.insert_slot(&mut dir, name)?;
         expect_mutable(&dir)?;
         let is_dir = is_directory(&child);
         if naming != Naming::New {
@@ -94,7 +94,7 @@ impl Volume {
             inode::unlinked::lock(shared, &mut change.tx, ino)?;
         }
         change.add_parent(&mut child, Parent::of(&dir), name)?;
-        change.directory(&mut dir, |dir| dir.add_at(vacancy, NewEntry { name, ino, ftype }))?;
+        change.directory(&mut dir, |dir| dir.add_at(insert_slot, NewEntry { name, ino, ftype }))?;
         if nameless {
             inode::unlinked::remove(shared, &mut change.tx, &mut child)?;
         }
@@ -105,8 +105,8 @@ impl Volume {
             let nlink = dir.nlink() + 1;
             dir.set_nlink(nlink);
         }
-        self.touch(&mut child, &[Time::Change]);
-        self.touch(&mut dir, &[Time::Modify, Time::Change]);
+        self.touch(&mut child, &[InodeTime::Change]);
+        self.touch(&mut dir, &[InodeTime::Modify, InodeTime::Change]);
         change.commit(&mut [&mut dir, &mut child])
     }
 }

@@ -6,7 +6,7 @@
 
 use base::Ino;
 use inode::InodeRef;
-use inode::dir::{DirBlock, Standing};
+use inode::dir::{DirBlock, EntryPosition};
 
 use crate::Result;
 use crate::change::{Change, Locked, expect_directory};
@@ -18,14 +18,14 @@ pub(super) struct Named {
     pub child_ref: InodeRef,
     pub child: Locked,
     /// Where the name stands in the directory.
-    pub place: Standing<DirBlock>,
+    pub place: EntryPosition<DirBlock>,
 }
 
 /// Locks a directory and the inode that `name` stands for.
 pub(super) fn lock_named(change: &mut Change<'_>, dir_ref: &InodeRef, name: &[u8]) -> Result<Named> {
     let mut dir = dir_ref.lock();
     expect_directory(&dir)?;
-    let mut place = change.standing(&mut dir, name)?;
+    let mut place = change.entry_position(&mut dir, name)?;
     loop {
         let child_ref = change.named(&dir, name, place.found().ino)?;
         if let Some(child) = child_ref.try_lock() {
@@ -41,7 +41,7 @@ pub(super) fn lock_named(change: &mut Change<'_>, dir_ref: &InodeRef, name: &[u8
         let child = child_ref.lock();
         dir = dir_ref.lock();
         expect_directory(&dir)?;
-        place = change.standing(&mut dir, name)?;
+        place = change.entry_position(&mut dir, name)?;
         if place.found().ino == child.ino() {
             return Ok(Named { dir, child_ref, child, place });
         }

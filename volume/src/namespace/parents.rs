@@ -7,7 +7,7 @@
 use base::Ino;
 use format::Damage;
 use inode::InodeState;
-use inode::attr::{Key, NewValue};
+use inode::attr::{AttrKey, NewAttrValue};
 
 use crate::Result;
 use crate::change::{Change, Locked};
@@ -33,8 +33,8 @@ impl Change<'_> {
         if !self.volume.geometry.features.parent() {
             return Ok(());
         }
-        let key = Key::parent(name, (dir.ino, dir.generation));
-        self.attributes(child, |attributes| attributes.set(&key, &NewValue::Inline(key.record())))
+        let key = AttrKey::parent(name, (dir.ino, dir.generation));
+        self.attributes(child, |attributes| attributes.set(&key, &NewAttrValue::Inline(key.record())))
     }
 
     /// A file loses a name.
@@ -42,7 +42,7 @@ impl Change<'_> {
         if !self.volume.geometry.features.parent() {
             return Ok(());
         }
-        let key = Key::parent(name, (dir.ino, dir.generation));
+        let key = AttrKey::parent(name, (dir.ino, dir.generation));
         if self.attributes(child, |attributes| attributes.remove(&key))? {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Taking names away.
 
 use base::{Ino, errno};
-use inode::state::Time;
+use inode::state::InodeTime;
 
 use super::order::{Named, lock_named};
 use super::parents::Parent;
@@ -63,7 +63,7 @@ impl Volume {
             dir.set_nlink(nlink);
         }
         change.drop_link(&mut child, directory)?;
-        self.touch(&mut dir, &[Time::Modify, Time::Change]);
+        self.touch(&mut dir, &[InodeTime::Modify, InodeTime::Change]);
         change.commit(&mut [&mut dir, &mut child])?;
         drop((child, dir));
         // The last hold: an orphan goes to inactivation now, with no lock held.
@@ -78,7 +78,7 @@ impl Change<'_> {
     pub(super) fn drop_link(&mut self, child: &mut Locked, directory: bool) -> Result<()> {
         let nlink = if directory { 0 } else { child.nlink().saturating_sub(1) };
         child.set_nlink(nlink);
-        self.volume.touch(child, &[Time::Change]);
+        self.volume.touch(child, &[InodeTime::Change]);
         if nlink == 0 {
             inode::unlinked::insert(self.volume.table.shared(), &mut self.tx, child)?;
         }

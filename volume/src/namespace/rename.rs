@@ -14,8 +14,8 @@ use base::{Ino, errno};
 use format::Damage;
 use format::inode::FileType;
 use inode::InodeRef;
-use inode::dir::Found;
-use inode::state::Time;
+use inode::dir::FoundEntry;
+use inode::state::InodeTime;
 
 use super::create::{MAX_LINKS, NO_DEVICE};
 use super::order::lock_all;
@@ -49,7 +49,7 @@ struct Name<'a> {
 
 /// What a name stood for before everything was locked.
 struct Seen {
-    found: Found,
+    found: FoundEntry,
     inode: InodeRef,
 }
 
@@ -162,7 +162,7 @@ impl Volume {
         let dir = dir_ref.lock();
         expect_directory(&dir)?;
         let mut whiteout = change.make((&dir, dir.ino()), &WHITEOUT, NO_DEVICE, 0)?;
-        let held = whiteout.hold();
+        let held = whiteout.reference();
         drop(dir);
         inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut whiteout)?;
         change.commit(&mut [&mut whiteout])?;
@@ -323,7 +323,7 @@ impl Change<'_> {
         expect_directory(&dir)?;
         let found = self.lookup(&mut dir, at.name)?;
         // Held before the directory is let go: until then nobody frees it, nor gives its blocks to something else.
-        let seen = |found: Found| Ok(Seen { inode: self.named(&dir, at.name, found.ino)?, found });
+        let seen = |found: FoundEntry| Ok(Seen { inode: self.named(&dir, at.name, found.ino)?, found });
         found.map(seen).transpose()
     }
 
@@ -337,7 +337,7 @@ impl Change<'_> {
     ) -> Result<bool> {
         expect_directory(&set.from)?;
         expect_directory(set.to())?;
-        let ino = |found: Option<Found>| found.map(|found| found.ino);
+        let ino = |found: Option<FoundEntry>| found.map(|found| found.ino);
         let source = ino(self.lookup(&mut set.from, from_name)?);
         let target = ino(self.lookup(set.to(), to_name)?);
         Ok(source == Some(seen.0.found.ino) && target == seen.1.map(|seen| seen.found.ino))
@@ -368,7 +368,7 @@ impl Change<'_> {
         if let Some(whiteout) = &mut set.whiteout {
             inode::unlinked::remove(self.volume.table.shared(), &mut self.tx, whiteout)?;
             whiteout.set_nlink(1);
-            self.volume.touch(whiteout, &[Time::Change]);
+            self.volume.touch(whiteout, &[InodeTime::Change]);
         }
         self.touch_all(set);
         Ok(())
@@ -451,17 +451,17 @@ impl Change<'_> {
             }
         }
         if let Some(target) = &mut set.target {
-            self.volume.touch(target, &[Time::Change]);
+            self.volume.touch(target, &[InodeTime::Change]);
         }
         self.touch_all(set);
         Ok(())
     }
 
     fn touch_all(&mut self, set: &mut Set) {
-        self.volume.touch(&mut set.source, &[Time::Change]);
-        self.volume.touch(&mut set.from, &[Time::Modify, Time::Change]);
+        self.volume.touch(&mut set.source, &[InodeTime::Change]);
+        self.volume.touch(&mut set.from, &[InodeTime::Modify, InodeTime::Change]);
         if let Some(to) = &mut set.to {
-            self.volume.touch(to, &[Time::Modify, Time::Change]);
+            self.volume.touch(to, &[InodeTime::Modify, InodeTime::Change]);
         }
     }
 }

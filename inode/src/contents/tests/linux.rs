@@ -6,8 +6,8 @@ use block::{Device, Durability};
 
 use super::bed::Bed;
 use super::random::change;
-use crate::dir::{Directory, ForkBlocks};
-use crate::groups::GroupSpace;
+use crate::dir::{Directory, InodeDirFork};
+use crate::group_space::GroupSpace;
 use crate::inode::InodeRef;
 use crate::tests::volume::{Volume, options};
 use crate::unlinked;
@@ -25,7 +25,7 @@ fn name(volume: &Volume, inode: &InodeRef, name: &str) {
     unlinked::remove(volume.shared(), &mut tx, &mut child).unwrap();
     child.set_nlink(1);
     let mut space = GroupSpace::for_metadata(&volume.groups, &mut blocks);
-    let mut fork = ForkBlocks::new(volume.shared(), &mut tx, &mut space, &mut dir, 10).unwrap();
+    let mut fork = InodeDirFork::new(volume.shared(), &mut tx, &mut space, &mut dir, 10).unwrap();
     Directory::new(geometry, &mut fork).add(name.as_bytes(), inode.ino(), REGULAR).unwrap();
     tx.commit(&mut [&mut dir, &mut child]).unwrap();
 }

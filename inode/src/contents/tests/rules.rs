@@ -10,7 +10,7 @@ use journal::engine::Error;
 
 use super::bed::Bed;
 use crate::contents::{Finish, Share, Written, collapse, finish, insert, map, punch, set_size, share};
-use crate::state::Time;
+use crate::state::InodeTime;
 use crate::tests::volume::options;
 
 fn bed() -> Bed {
@@ -109,7 +109,7 @@ fn what_a_user_asks_for_moves_the_times_and_ends_running_as_the_owner() {
         let tx = bed.volume.begin();
         let mut locked = bed.files[0].lock();
         locked.set_mode(0o106_755);
-        locked.set_times(&[Time::Modify, Time::Change], old);
+        locked.set_times(&[InodeTime::Modify, InodeTime::Change], old);
         tx.commit(&mut [&mut locked]).unwrap();
         drop(locked);
         change(&mut bed).unwrap();

@@ -11,63 +11,67 @@ use format::dir::leaf::LEAF1_MAGIC;
 use format::dir::{DataPtr, DirEntry};
 use format::ondisk::U16;
 
-use super::blocks::DirBlocks;
-use super::collisions::SCAN_LIMIT;
-use super::data::{Hit, Search, Wanted};
+use super::collision_index::SCAN_LIMIT;
+use super::data::{HashedName, IndexedEntry, LeafSearch};
 use super::error::Result;
-use super::{Directory, Found};
+use super::fork::DirFork;
+use super::{Directory, FoundEntry};
 
-impl<B: DirBlocks> Directory<'_, B> {
-    pub(super) fn single_search(&mut self, id: B::Id, name: &[u8]) -> Result<Search<B::Id>> {
-        let wanted = self.wanted(name);
-        let leaf = self.look(id, block_format::BlockLeafShape::of)?;
+impl<F: DirFork> Directory<'_, F> {
+    pub(super) fn block_search(&mut self, id: F::BlockId, name: &[u8]) -> Result<LeafSearch<F::BlockId>> {
+        let wanted = self.hashed(name);
+        let leaf = self.view(id, block_format::BlockLeafShape::of)?;
         self.search(id, leaf.slots, wanted, SCAN_LIMIT)
     }
 
-    pub(super) fn single_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
-        Ok(self.single_search(id, name)?.hit())
+    pub(super) fn block_find(
+        &mut self,
+        id: F::BlockId,
+        name: &[u8],
+    ) -> Result<Option<IndexedEntry<F::BlockId>>> {
+        Ok(self.block_search(id, name)?.hit())
     }
 
     /// Adds a name that is not there.
-    pub(super) fn single_insert(&mut self, id: B::Id, new: NewEntry<'_>) -> Result<()> {
-        let (hash, size) = (self.wanted(new.name).hash, self.entry_size(new));
+    pub(super) fn block_insert(&mut self, id: F::BlockId, new: NewEntry<'_>) -> Result<()> {
+        let (hash, size) = (self.hashed(new.name).hash, self.entry_size(new));
         let added = self.edit(id, |open, geometry| {
             let Some(offset) = block_format::insert(open, geometry, hash, size)? else { return Ok(None) };
             entry::put_entry(open, geometry, offset, new)?;
             Ok(Some(DataPtr::new(FileBlock(0), offset, geometry)))
         })?;
         if let Some(pointer) = added {
-            self.index_added(Wanted { name: new.name, hash }, pointer, FileBlock(0));
+            self.index_added(HashedName { name: new.name, hash }, pointer, FileBlock(0));
             return Ok(());
         }
-        let need = self.blocks_to_alone(id, size)?;
-        self.blocks.ensure_room(need)?;
-        let leaf = self.single_to_alone(id)?;
+        let need = self.blocks_for_leaf(id, size)?;
+        self.fork.ensure_blocks(need)?;
+        let leaf = self.block_to_leaf(id)?;
         let shape = self.leaf_shape(leaf)?;
         let slot =
-            self.look(leaf, |bytes| Ok(leaf_entries::first_at_least(shape.slots.view(bytes)?, hash)))?;
-        self.alone_insert((leaf, shape), (slot, hash), new)
+            self.view(leaf, |bytes| Ok(leaf_entries::first_at_least(shape.slots.view(bytes)?, hash)))?;
+        self.leaf_insert((leaf, shape), (slot, hash), new)
     }
 
-    pub(super) fn single_remove(&mut self, id: B::Id, hit: Hit<B::Id>) -> Result<()> {
+    pub(super) fn block_remove(&mut self, id: F::BlockId, hit: IndexedEntry<F::BlockId>) -> Result<()> {
         self.edit(id, |open, geometry| {
             block_format::remove(open, hit.slot)?;
             entry::remove(open, geometry, hit.offset)
         })?;
-        self.single_to_inside(id)
+        self.block_to_shortform(id)
     }
 
     /// Moves what is left into the inode, if it fits there.
-    pub(super) fn single_to_inside(&mut self, id: B::Id) -> Result<()> {
-        let leaf = self.look(id, block_format::BlockLeafShape::of)?;
+    pub(super) fn block_to_shortform(&mut self, id: F::BlockId) -> Result<()> {
+        let leaf = self.view(id, block_format::BlockLeafShape::of)?;
         let live = leaf.slots.count.saturating_sub(leaf.stale + 2);
-        let capacity = self.blocks.local_capacity();
+        let capacity = self.fork.local_capacity();
         // The shortest entry has a name of one byte: a bound that costs nothing.
-        let only = self.blocks.next_mapped(FileBlock(self.per_block()))?.is_none();
-        if 6 + live * 8 > capacity || !only || !self.blocks.can_free(FileBlock(0))? {
+        let only = self.fork.next_mapped(FileBlock(self.per_block()))?.is_none();
+        if 6 + live * 8 > capacity || !only || !self.fork.can_free(FileBlock(0))? {
             return Ok(());
         }
-        let mut kept = Kept::default();
+        let mut kept = ShortformSize::default();
         let _ = self.visit_block(FileBlock(0), id, DataPtr(0), &mut |entry| {
             kept.count(&entry);
             if kept.fits(self.geometry, capacity) {
@@ -77,7 +81,7 @@ impl<B: DirBlocks> Directory<'_, B> {
             }
         })?;
         let Some(parent) = kept.parent.filter(|_| kept.fits(self.geometry, capacity)) else { return Ok(()) };
-        let mut entries: Vec<(Found, Box<[u8]>)> = Vec::with_capacity(live);
+        let mut entries: Vec<(FoundEntry, Box<[u8]>)> = Vec::with_capacity(live);
         let _ = self.visit_block(FileBlock(0), id, DataPtr(0), &mut |entry| {
             if !entry.is_dot() && !entry.is_dot_dot() {
                 entries.push((entry.into(), entry.name.into()));
@@ -85,20 +89,20 @@ impl<B: DirBlocks> Directory<'_, B> {
             ControlFlow::Continue(())
         })?;
         let named = entries.iter().map(|(found, name)| {
-            let Found { ino, ftype, pointer } = *found;
+            let FoundEntry { ino, ftype, pointer } = *found;
             DirEntry { name, ino, ftype, pointer }
         });
         if let Some(bytes) = shortform::build(self.geometry, parent, named, capacity) {
-            self.blocks.free(FileBlock(0), id)?;
-            self.blocks.set_local(&bytes)?;
+            self.fork.free(FileBlock(0), id)?;
+            self.fork.set_local(&bytes)?;
             self.forget_index();
         }
         Ok(())
     }
 
     /// Blocks that the change to a leaf of its own takes, when an entry of `size` bytes then goes in.
-    fn blocks_to_alone(&self, id: B::Id, size: usize) -> Result<u32> {
-        self.look(id, |bytes| {
+    fn blocks_for_leaf(&self, id: F::BlockId, size: usize) -> Result<u32> {
+        self.view(id, |bytes| {
             let start = block_format::BlockLeafShape::of(bytes)?.slots.start;
             let last = data_block::unused_before(bytes, start)?.map_or(0, |last| last.length);
             let [largest, ..] = data_block::best_free(bytes)?;
@@ -108,9 +112,9 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Moves the leaf into a block of its own.
-    fn single_to_alone(&mut self, data: B::Id) -> Result<B::Id> {
-        let id = self.blocks.fresh(self.root())?;
-        let at = self.blocks.identity(id);
+    fn block_to_leaf(&mut self, data: F::BlockId) -> Result<F::BlockId> {
+        let id = self.fork.allocate(self.root())?;
+        let at = self.fork.identity(id);
         let entries =
             self.edit(data, |open, geometry| block_format::remove_leaf(open, geometry, DATA_MAGIC))?;
         let best = self.largest(data)?;
@@ -126,14 +130,14 @@ impl<B: DirBlocks> Directory<'_, B> {
 
 /// What the entries of a block would take in the inode.
 #[derive(Default)]
-struct Kept {
+struct ShortformSize {
     entries: usize,
     names: usize,
     wide: bool,
     parent: Option<Ino>,
 }
 
-impl Kept {
+impl ShortformSize {
     fn count(&mut self, entry: &DirEntry<'_>) {
         self.wide |= entry.ino.get() > u64::from(u32::MAX) && !entry.is_dot();
         if entry.is_dot_dot() {

@@ -9,11 +9,12 @@
 //! # Invariants
 //! - Of a hash that is indexed, the index has exactly the entries that a search through the leaves finds. Whatever adds
 //!   or removes an entry, or moves leaf entries to another block, tells the index.
-//! - Entries stay where they are in the data blocks, whatever form the directory takes, until it goes into its inode.
+//! - TreeEntries stay where they are in the data blocks, whatever form the directory takes, until it goes into its
+//!   inode.
 //! - What the index says of a name is compared with the entry. Where it does not agree with the leaves, it is dropped,
 //!   and the leaves are searched.
 //!
-//! # Memory
+//! # MemoryFork
 //! 25 to 50 bytes for each indexed entry: two hash tables with 9 and 13 bytes a place, which are between seven eighths
 //! and seven sixteenths full. At most two million entries are indexed in a process; a directory that would need
 //! more is searched without an index. The index is dropped with the inode, which the inode table drops when it is full
@@ -38,23 +39,23 @@ pub const NO_SCAN_LIMIT: usize = usize::MAX;
 /// Most entries that are indexed in this process: 100 MB.
 const MOST_ENTRIES: usize = 1 << 21;
 
-/// Entries that are indexed in this process. Changed only where an index exists.
+/// TreeEntries that are indexed in this process. Changed only where an index exists.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Collisions {
+pub struct CollisionIndex {
     key: RandomState,
     /// How many entries each indexed hash has.
     runs: HashMap<u32, u32, RandomState>,
     /// The address of the first entry with a keyed hash.
     first: HashMap<u32, u32, RandomState>,
-    /// Entries by address.
-    entries: HashMap<u32, Indexed, RandomState>,
+    /// TreeEntries by address.
+    entries: HashMap<u32, IndexSlot, RandomState>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Indexed {
+struct IndexSlot {
     /// The block with its leaf entry: blocks of the leaf space have numbers of 32 bits.
     leaf: u32,
     /// The address of the next entry with the same keyed hash; that of none where there is none.
@@ -63,7 +64,7 @@ struct Indexed {
 
 /// One entry, as a walk through the leaves finds it.
 #[derive(Clone, Copy, Debug)]
-pub struct RunEntry {
+pub struct CollisionEntry {
     /// The keyed hash of its name.
     pub tag: u32,
     /// Its address.
@@ -72,7 +73,7 @@ pub struct RunEntry {
     pub leaf: FileBlock,
 }
 
-impl Collisions {
+impl CollisionIndex {
     /// Whether names of this hash are indexed.
     pub fn has(&self, hash: u32) -> bool {
         self.runs.contains_key(&hash)
@@ -90,7 +91,7 @@ impl Collisions {
 
     /// Indexes all entries of a hash, in the order of the leaves. `false`, with nothing changed, where two leaf entries
     /// have one address, or there are too many.
-    pub fn add_run(&mut self, hash: u32, entries: &[RunEntry]) -> bool {
+    pub fn add_hash(&mut self, hash: u32, entries: &[CollisionEntry]) -> bool {
         let mut pointers: Vec<DataPtr> = entries.iter().map(|entry| entry.pointer).collect();
         pointers.sort_unstable();
         let known = |pointer: &DataPtr| self.entries.contains_key(&pointer.0);
@@ -103,7 +104,7 @@ impl Collisions {
     }
 
     /// Adds an entry of an indexed hash. `false` where it is there already, or there are too many.
-    pub fn add(&mut self, hash: u32, RunEntry { tag, pointer, leaf }: RunEntry) -> bool {
+    pub fn add(&mut self, hash: u32, CollisionEntry { tag, pointer, leaf }: CollisionEntry) -> bool {
         let (Some(count), Ok(leaf)) = (self.runs.get_mut(&hash), u32::try_from(leaf.get())) else {
             return false;
         };
@@ -113,7 +114,7 @@ impl Collisions {
         }
         ENTRIES.fetch_add(1, Ordering::Relaxed);
         *count += 1;
-        place.insert(Indexed { leaf, next: DataPtr::NULL.0 });
+        place.insert(IndexSlot { leaf, next: DataPtr::NULL.0 });
         // Behind the first, which stays the one that a search finds where two entries have the same name.
         let first = *self.first.entry(tag).or_insert(pointer.0);
         if first != pointer.0
@@ -129,7 +130,7 @@ impl Collisions {
 
     /// Removes an entry of an indexed hash. `false` where it is not there.
     pub fn remove(&mut self, hash: u32, tag: u32, pointer: DataPtr) -> bool {
-        let Some(Indexed { next, .. }) = self.entries.remove(&pointer.0) else { return false };
+        let Some(IndexSlot { next, .. }) = self.entries.remove(&pointer.0) else { return false };
         ENTRIES.fetch_sub(1, Ordering::Relaxed);
         let is_unlinked = match self.first.get(&tag).copied() {
             Some(first) if first == pointer.0 && next == DataPtr::NULL.0 => self.first.remove(&tag).is_some(),
@@ -194,7 +195,7 @@ impl Collisions {
     }
 }
 
-impl Drop for Collisions {
+impl Drop for CollisionIndex {
     fn drop(&mut self) {
         ENTRIES.fetch_sub(self.entries.len(), Ordering::Relaxed);
     }

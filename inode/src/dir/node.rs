@@ -12,14 +12,14 @@ use format::{Damage, ensure};
 use smallvec::SmallVec;
 
 use super::Directory;
-use super::blocks::{DirBlocks, Kind};
-use super::collisions::{NO_SCAN_LIMIT, SCAN_LIMIT};
-use super::data::{Hit, Search, Spot, Wanted};
+use super::collision_index::{NO_SCAN_LIMIT, SCAN_LIMIT};
+use super::data::{DataEntry, HashedName, IndexedEntry, LeafSearch};
 use super::error::{Error, Result};
+use super::fork::{DirBlockType, DirFork};
 
 /// A block on the way from the root to a leaf.
 #[derive(Clone, Copy)]
-pub(super) struct Step<Id> {
+pub(super) struct PathBlock<Id> {
     pub block: FileBlock,
     pub id: Id,
     /// In a node: which child is the next step.
@@ -27,18 +27,18 @@ pub(super) struct Step<Id> {
 }
 
 /// What a search for a name came to.
-pub(super) struct Way<Id> {
+pub(super) struct NodeLookup<Id> {
     /// To the leaf that was searched last.
-    pub path: Path<Id>,
+    pub path: TreePath<Id>,
     /// The entry, if there is one.
-    pub hit: Option<Hit<Id>>,
+    pub hit: Option<IndexedEntry<Id>>,
     /// Where a new entry goes, if the leaf is the first that may hold the hash.
-    pub first: Option<NewSlot>,
+    pub first: Option<LeafInsertSlot>,
 }
 
 /// Where the leaf entry of a new name goes.
 #[derive(Clone, Copy)]
-pub(super) struct NewSlot {
+pub(super) struct LeafInsertSlot {
     pub hash: u32,
     pub slot: usize,
     /// The leaf as it is.
@@ -46,40 +46,40 @@ pub(super) struct NewSlot {
 }
 
 /// The nodes on a way, the root first. Two levels of them are above a million entries.
-pub(super) type Nodes<Id> = SmallVec<[Step<Id>; 2]>;
+pub(super) type PathNodes<Id> = SmallVec<[PathBlock<Id>; 2]>;
 
 /// The way from the root to a leaf.
-pub(super) struct Path<Id> {
+pub(super) struct TreePath<Id> {
     /// The root first.
-    pub nodes: Nodes<Id>,
-    pub leaf: Step<Id>,
+    pub nodes: PathNodes<Id>,
+    pub leaf: PathBlock<Id>,
 }
 
-impl<B: DirBlocks> Directory<'_, B> {
+impl<F: DirFork> Directory<'_, F> {
     /// Brings a block of the tree in, which a parent or a sibling named.
-    pub(super) fn read_tree(&mut self, block: FileBlock) -> Result<B::Id> {
+    pub(super) fn read_tree_block(&mut self, block: FileBlock) -> Result<F::BlockId> {
         let inside = DirSpace::of(block, self.geometry) == Some(DirSpace::Leaf)
             && block.get().is_multiple_of(self.per_block());
         if !inside {
             let expected = "a directory block of the leaf space";
             return Err(self.damaged(Damage::new("hash tree node", "before", expected, block)));
         }
-        self.blocks.read(block, Kind::Tree)
+        self.fork.read(block, DirBlockType::LeafOrNode)
     }
 
     /// Goes down from a block at `level`, 0 being leaves (`None`: the root's, whatever it is), to the child that `pick`
     /// chooses in each node.
     fn walk_down(
         &mut self,
-        nodes: &mut Nodes<B::Id>,
-        (mut block, mut id): (FileBlock, B::Id),
+        nodes: &mut PathNodes<F::BlockId>,
+        (mut block, mut id): (FileBlock, F::BlockId),
         mut level: Option<u16>,
         pick: impl Fn(&[dabtree::NodeEntry]) -> usize,
-    ) -> Result<Step<B::Id>> {
+    ) -> Result<PathBlock<F::BlockId>> {
         loop {
-            let is_node = dabtree::magic(self.blocks.bytes(id)) == Some(NODE_MAGIC);
+            let is_node = dabtree::magic(self.fork.bytes(id)) == Some(NODE_MAGIC);
             if !is_node {
-                self.look(id, |bytes| {
+                self.view(id, |bytes| {
                     let shape = leaf::LeafShape::of(bytes)?;
                     let fits = shape.bests.is_none() && level.is_none_or(|level| level == 0);
                     ensure!(
@@ -91,9 +91,9 @@ impl<B: DirBlocks> Directory<'_, B> {
                     );
                     Ok(())
                 })?;
-                return Ok(Step { block, id, index: 0 });
+                return Ok(PathBlock { block, id, index: 0 });
             }
-            let (step, child, below) = self.look(id, |bytes| {
+            let (step, child, below) = self.view(id, |bytes| {
                 let found = node::NodeShape::of(bytes)?.level;
                 let expected = level.unwrap_or(found);
                 ensure!(
@@ -108,39 +108,39 @@ impl<B: DirBlocks> Directory<'_, B> {
                 let child = entries.get(index).map(dabtree::NodeEntry::child);
                 let child = child
                     .ok_or_else(|| Damage::new("hash tree node", "count", "at least 1", entries.len()))?;
-                Ok((Step { block, id, index }, child, found - 1))
+                Ok((PathBlock { block, id, index }, child, found - 1))
             })?;
             nodes.push(step);
             (block, level) = (child, Some(below));
-            id = self.read_tree(block)?;
+            id = self.read_tree_block(block)?;
         }
     }
 
     /// Goes down to the first leaf that may hold a hash; to the last one where all hashes are smaller.
-    pub(super) fn descend(&mut self, root: B::Id, hash: u32) -> Result<Path<B::Id>> {
-        let mut nodes = Nodes::new();
+    pub(super) fn descend(&mut self, root: F::BlockId, hash: u32) -> Result<TreePath<F::BlockId>> {
+        let mut nodes = PathNodes::new();
         let root = (self.root(), root);
         let pick =
             |entries: &[dabtree::NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
         let leaf = self.walk_down(&mut nodes, root, None, pick)?;
-        Ok(Path { nodes, leaf })
+        Ok(TreePath { nodes, leaf })
     }
 
     /// Goes on to the leaf on the right; `false` at the end.
-    pub(super) fn advance(&mut self, path: &mut Path<B::Id>) -> Result<bool> {
+    pub(super) fn advance(&mut self, path: &mut TreePath<F::BlockId>) -> Result<bool> {
         let mut depth = path.nodes.len();
         while let Some(up) = depth.checked_sub(1) {
             let Some(step) = path.nodes.get_mut(up) else { return Ok(false) };
             let id = step.id;
             let next = step.index + 1;
-            let (level, child) = self.look(id, |bytes| {
+            let (level, child) = self.view(id, |bytes| {
                 let child = node::entries(bytes)?.get(next).map(dabtree::NodeEntry::child);
                 Ok((node::NodeShape::of(bytes)?.level, child))
             })?;
             if let Some(child) = child {
                 step.index = next;
                 path.nodes.truncate(up + 1);
-                let child = (child, self.read_tree(child)?);
+                let child = (child, self.read_tree_block(child)?);
                 path.leaf = self.walk_down(&mut path.nodes, child, Some(level - 1), |_| 0)?;
                 return Ok(true);
             }
@@ -150,19 +150,19 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Goes on to the leaf at a block, which is not in front of this one; `false` where there is none.
-    fn advance_to(&mut self, path: &mut Path<B::Id>, leaf: FileBlock) -> Result<bool> {
-        for _ in 0..self.most_leaves()? {
+    fn advance_to(&mut self, path: &mut TreePath<F::BlockId>, leaf: FileBlock) -> Result<bool> {
+        for _ in 0..self.max_leaves()? {
             if path.leaf.block == leaf {
                 return Ok(true);
             }
             let Some(step) = path.nodes.last_mut() else { return Ok(false) };
             let (id, behind) = (step.id, step.index + 1);
-            let found = self.look(id, |bytes| {
+            let found = self.view(id, |bytes| {
                 let children = node::entries(bytes)?.iter().map(dabtree::NodeEntry::child).enumerate();
                 Ok(children.skip(behind).find(|(_, child)| *child == leaf).map(|(index, _)| index))
             })?;
             // Without its other leaves, or on to the next node.
-            let count = self.look(id, node::NodeShape::of)?.count;
+            let count = self.view(id, node::NodeShape::of)?.count;
             step.index = found.unwrap_or(count).saturating_sub(1);
             if !self.advance(path)? {
                 return Ok(false);
@@ -173,106 +173,108 @@ impl<B: DirBlocks> Directory<'_, B> {
 
     /// The way to an entry that the index knows, in a leaf behind the first that may hold the hash.
     #[cold]
-    fn way_to(
+    fn path_to_indexed(
         &mut self,
-        mut path: Path<B::Id>,
-        (spot, leaf): (Spot<B::Id>, FileBlock),
-        wanted: Wanted<'_>,
-    ) -> Result<Way<B::Id>> {
+        mut path: TreePath<F::BlockId>,
+        (spot, leaf): (DataEntry<F::BlockId>, FileBlock),
+        wanted: HashedName<'_>,
+    ) -> Result<NodeLookup<F::BlockId>> {
         if self.advance_to(&mut path, leaf)? {
             let shape = self.leaf_shape(path.leaf.id)?;
-            let slot = self.look(path.leaf.id, |bytes| {
+            let slot = self.view(path.leaf.id, |bytes| {
                 Ok(leaf_entries::position(shape.slots.view(bytes)?, wanted.hash, spot.found.pointer))
             })?;
             if let Some(slot) = slot {
-                return Ok(Way { path, hit: Some(spot.with_slot(slot)), first: None });
+                return Ok(NodeLookup { path, hit: Some(spot.with_slot(slot)), first: None });
             }
         }
         self.forget_index();
-        let root = self.read_tree(self.root())?;
+        let root = self.read_tree_block(self.root())?;
         let path = self.descend(root, wanted.hash)?;
-        self.tree_search(path, wanted, NO_SCAN_LIMIT)
+        self.node_search(path, wanted, NO_SCAN_LIMIT)
     }
 
     /// Looks a name up.
-    pub(super) fn tree_find(&mut self, root: B::Id, name: &[u8]) -> Result<Way<B::Id>> {
-        let wanted = self.wanted(name);
+    pub(super) fn node_find(&mut self, root: F::BlockId, name: &[u8]) -> Result<NodeLookup<F::BlockId>> {
+        let wanted = self.hashed(name);
         let path = self.descend(root, wanted.hash)?;
-        self.tree_search(path, wanted, SCAN_LIMIT)
+        self.node_search(path, wanted, SCAN_LIMIT)
     }
 
     /// Searches the leaves from the first on that may hold the hash.
     #[inline]
-    pub(super) fn tree_search(
+    pub(super) fn node_search(
         &mut self,
-        mut path: Path<B::Id>,
-        wanted: Wanted<'_>,
+        mut path: TreePath<F::BlockId>,
+        wanted: HashedName<'_>,
         scan_limit: usize,
-    ) -> Result<Way<B::Id>> {
+    ) -> Result<NodeLookup<F::BlockId>> {
         let mut searched = 0;
         // As many leaves as there can be: a tree that leads in circles ends here.
-        while searched == 0 || searched < self.most_leaves()? {
+        while searched == 0 || searched < self.max_leaves()? {
             let shape = self.leaf_shape(path.leaf.id)?;
-            let first = |slot| (searched == 0).then_some(NewSlot { hash: wanted.hash, slot, shape });
+            let first = |slot| (searched == 0).then_some(LeafInsertSlot { hash: wanted.hash, slot, shape });
             match self.search(path.leaf.id, shape.slots, wanted, scan_limit)? {
-                Search::Hit(hit) => return Ok(Way { path, hit: Some(hit), first: None }),
-                Search::Elsewhere(spot, leaf) => return self.way_to(path, (spot, leaf), wanted),
-                Search::Miss(slot) => return Ok(Way { path, hit: None, first: first(slot) }),
-                // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
-                Search::Beyond(slot) if !self.advance(&mut path)? => {
-                    return Ok(Way { path, hit: None, first: first(slot) });
+                LeafSearch::Found(hit) => return Ok(NodeLookup { path, hit: Some(hit), first: None }),
+                LeafSearch::InOtherLeaf(spot, leaf) => {
+                    return self.path_to_indexed(path, (spot, leaf), wanted);
                 }
-                Search::Beyond(_) => searched += 1,
+                LeafSearch::Absent(slot) => return Ok(NodeLookup { path, hit: None, first: first(slot) }),
+                // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
+                LeafSearch::MayContinue(slot) if !self.advance(&mut path)? => {
+                    return Ok(NodeLookup { path, hit: None, first: first(slot) });
+                }
+                LeafSearch::MayContinue(_) => searched += 1,
             }
         }
         Err(self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again")))
     }
 
-    pub(super) fn most_leaves(&mut self) -> Result<u64> {
-        let end = self.blocks.mapped_end(DirSpace::Leaf.end_block(self.geometry))?;
+    pub(super) fn max_leaves(&mut self) -> Result<u64> {
+        let end = self.fork.mapped_end(DirSpace::Leaf.end_block(self.geometry))?;
         Ok(end.get().saturating_sub(self.root().get()) >> self.geometry.dir_block_log)
     }
 
     /// Adds a name that is not there.
-    pub(super) fn tree_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
-        let hash = self.wanted(new.name).hash;
-        let root = self.read_tree(self.root())?;
+    pub(super) fn node_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
+        let hash = self.hashed(new.name).hash;
+        let root = self.read_tree_block(self.root())?;
         let path = self.descend(root, hash)?;
         let shape = self.leaf_shape(path.leaf.id)?;
         let first = |bytes: &[u8]| Ok(leaf_entries::first_at_least(shape.slots.view(bytes)?, hash));
-        let slot = self.look(path.leaf.id, first)?;
-        self.tree_insert_at(path, NewSlot { hash, slot, shape }, new)
+        let slot = self.view(path.leaf.id, first)?;
+        self.node_insert_at(path, LeafInsertSlot { hash, slot, shape }, new)
     }
 
     /// The same, with the way to the first leaf that may hold the hash, and the slot there.
-    pub(super) fn tree_insert_at(
+    pub(super) fn node_insert_at(
         &mut self,
-        mut path: Path<B::Id>,
-        NewSlot { hash, slot, shape }: NewSlot,
+        mut path: TreePath<F::BlockId>,
+        LeafInsertSlot { hash, slot, shape }: LeafInsertSlot,
         new: NewEntry<'_>,
     ) -> Result<()> {
         let full = leaf::fit(&shape, 0) == leaf::LeafFit::Full;
         let splits = if full { self.blocks_to_split(&path)? } else { 0 };
-        let room = self.find_room(self.entry_size(new))?;
+        let room = self.find_free_space(self.entry_size(new))?;
         let (index, data) = match room {
             Some((index, _)) => {
-                self.blocks.ensure_room(splits)?;
-                (index, self.read_data(self.data_block(index))?)
+                self.fork.ensure_blocks(splits)?;
+                (index, self.read_data_block(self.data_block(index))?)
             }
             None => {
-                let hole = self.blocks.first_hole(FileBlock(0))?;
+                let hole = self.fork.first_hole(FileBlock(0))?;
                 let index = self.data_index(hole);
-                let tables = self.blocks_to_note(index)?;
-                self.blocks.ensure_room(splits + 1 + tables)?;
-                (index, self.fresh_data(index)?)
+                let tables = self.blocks_to_index(index)?;
+                self.fork.ensure_blocks(splits + 1 + tables)?;
+                (index, self.new_data_block(index)?)
             }
         };
         let (pointer, best) = self.put_entry(data, index, new)?;
         match room {
-            Some(room) => self.note_left(room, best)?,
-            None => self.note_room(index, Some(best))?,
+            Some(room) => self.update_best(room, best)?,
+            None => self.set_best_free(index, Some(best))?,
         }
-        self.index_added(Wanted { name: new.name, hash }, pointer, path.leaf.block);
+        self.index_added(HashedName { name: new.name, hash }, pointer, path.leaf.block);
         if full {
             return self.split_leaf(&mut path, slot, leaf_entries::entry(hash, pointer));
         }
@@ -282,10 +284,10 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Blocks that the split of a leaf takes: one for each node that is full, too, and one for what was the root.
-    fn blocks_to_split(&self, path: &Path<B::Id>) -> Result<u32> {
+    fn blocks_to_split(&self, path: &TreePath<F::BlockId>) -> Result<u32> {
         let mut need = 1;
         for step in path.nodes.iter().rev() {
-            let shape = self.look(step.id, node::NodeShape::of)?;
+            let shape = self.view(step.id, node::NodeShape::of)?;
             if shape.count < shape.most {
                 return Ok(need);
             }
@@ -295,9 +297,9 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Lets the nodes above a leaf know its highest hash.
-    pub(super) fn fix_leaf_hash(&mut self, path: &Path<B::Id>) -> Result<()> {
+    pub(super) fn fix_leaf_hash(&mut self, path: &TreePath<F::BlockId>) -> Result<()> {
         let shape = self.leaf_shape(path.leaf.id)?;
-        match self.look(path.leaf.id, |bytes| shape.last_hash(bytes))? {
+        match self.view(path.leaf.id, |bytes| shape.last_hash(bytes))? {
             Some(hash) => self.fix_hashes(&path.nodes, hash),
             None => Ok(()),
         }
@@ -305,10 +307,10 @@ impl<B: DirBlocks> Directory<'_, B> {
 
     /// Sets the hash of the child that each step goes on to, from the last step upwards as far as it is the node's
     /// highest.
-    pub(super) fn fix_hashes(&mut self, nodes: &[Step<B::Id>], hash: u32) -> Result<()> {
+    pub(super) fn fix_hashes(&mut self, nodes: &[PathBlock<F::BlockId>], hash: u32) -> Result<()> {
         for step in nodes.iter().rev() {
             let changed = self.edit(step.id, |open, _| node::set_hash(open, step.index, hash))?;
-            let count = self.look(step.id, node::NodeShape::of)?.count;
+            let count = self.view(step.id, node::NodeShape::of)?.count;
             if !changed || step.index + 1 != count {
                 return Ok(());
             }
@@ -316,31 +318,35 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(())
     }
 
-    pub(super) fn tree_remove(&mut self, path: Path<B::Id>, hit: Hit<B::Id>) -> Result<()> {
-        let best = self.take_entry(&hit)?;
-        self.note_room(hit.index, best)?;
+    pub(super) fn node_remove(
+        &mut self,
+        path: TreePath<F::BlockId>,
+        hit: IndexedEntry<F::BlockId>,
+    ) -> Result<()> {
+        let best = self.remove_entry(&hit)?;
+        self.set_best_free(hit.index, best)?;
         self.edit(path.leaf.id, |open, _| leaf::remove(open, hit.slot))?;
         self.join_leaf(path)?;
-        self.tree_to_alone()
+        self.node_to_leaf()
     }
 
     /// Puts the table of room back into the leaf, if there is but one leaf and both fit into it; and then on to smaller
     /// forms.
-    fn tree_to_alone(&mut self) -> Result<()> {
+    fn node_to_leaf(&mut self) -> Result<()> {
         let root = self.root();
-        let id = self.read_tree(root)?;
+        let id = self.read_tree_block(root)?;
         if !self.root_is_leaf(id) {
             return Ok(());
         }
         let first = DirSpace::Free.first_block(self.geometry);
-        let end = self.blocks.mapped_end(DirSpace::Free.end_block(self.geometry))?;
-        let next = self.blocks.next_mapped(FileBlock(root.get() + self.per_block()))?;
+        let end = self.fork.mapped_end(DirSpace::Free.end_block(self.geometry))?;
+        let next = self.fork.next_mapped(FileBlock(root.get() + self.per_block()))?;
         let only = next == Some(first) && end.get() == first.get() + self.per_block();
-        if !only || !self.blocks.can_free(first)? {
+        if !only || !self.fork.can_free(first)? {
             return Ok(());
         }
-        let free_id = self.blocks.read(first, Kind::Free)?;
-        let bests = self.look(free_id, |bytes| Ok(free::bests(bytes)?.to_vec()))?;
+        let free_id = self.fork.read(first, DirBlockType::Free)?;
+        let bests = self.view(free_id, |bytes| Ok(free::bests(bytes)?.to_vec()))?;
         let shape = self.leaf_shape(id)?;
         let there = bests.iter().rposition(|best| best.get() != NULL_BEST).map_or(0, |last| last + 1);
         let size = self.geometry.dir_block_size as usize;
@@ -356,8 +362,8 @@ impl<B: DirBlocks> Directory<'_, B> {
             leaf::put_bests(open, bests)?;
             leaf::set_magic(open, LEAF1_MAGIC)
         })?;
-        self.blocks.free(first, free_id)?;
-        self.alone_to_single(id)
+        self.fork.free(first, free_id)?;
+        self.leaf_to_block(id)
     }
 
     /// A tree deeper than any can be.

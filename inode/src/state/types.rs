@@ -21,7 +21,7 @@ impl Features {
 /// How a fork is stored: the numbers of `format` and `aformat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Form {
+pub enum ForkFormat {
     /// A device number.
     Device = 0,
     /// Contents in the inode.
@@ -32,7 +32,7 @@ pub enum Form {
     Btree = 3,
 }
 
-impl Form {
+impl ForkFormat {
     /// From the number on disk.
     pub fn from_raw(raw: u8) -> Option<Self> {
         Some(match raw {
@@ -47,7 +47,7 @@ impl Form {
 
 /// Which of an inode's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Time {
+pub enum InodeTime {
     /// Last access.
     Access,
     /// Last change of contents.

@@ -5,13 +5,13 @@ static ZEROS: [u8; 2048] = [0; 2048];
 
 /// See the module. One that is all zeros takes no memory, as that of files without contents.
 #[derive(Clone, Debug)]
-pub(crate) struct Literal {
+pub(crate) struct LiteralArea {
     /// Empty where all is zeros.
     bytes: Box<[u8]>,
     len: usize,
 }
 
-impl Literal {
+impl LiteralArea {
     /// All zeros.
     pub fn zeros(len: usize) -> Self {
         Self { bytes: Box::default(), len }

@@ -10,7 +10,7 @@ use format::extent::Extent;
 use format::inode::{ForkKind, ag_of};
 use journal::engine::{Error, Transaction};
 
-use crate::space::{self, Owner, Run, Space, Want};
+use crate::space::{self, BlockRequest, BlockRun, ForkOwner, SpaceAllocator};
 
 /// The groups of a volume with the blocks that one change has reserved.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> GroupSpace<'g, R> {
         self.reserved.borrow_mut()
     }
 
-    fn mapping(owner: Owner, extent: &Extent) -> FileExtent {
+    fn mapping(owner: ForkOwner, extent: &Extent) -> FileExtent {
         FileExtent {
             ino: owner.ino,
             attr: owner.fork == ForkKind::Attr,
@@ -62,7 +62,7 @@ fn home(geometry: &Geometry, ino: Ino) -> AllocTarget {
     AllocTarget::Ag(ag_of(ino, geometry).unwrap_or_default())
 }
 
-impl Owner {
+impl ForkOwner {
     /// The owner as reverse mappings know it.
     fn of_blocks(self) -> ag::ExtentOwner {
         match self.tree {
@@ -72,8 +72,13 @@ impl Owner {
     }
 }
 
-impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
-    fn allocate(&mut self, tx: &mut Transaction, owner: Owner, want: Want) -> Result<Run, Error> {
+impl<'g, R: BorrowMut<BlockReservation<'g>>> SpaceAllocator for GroupSpace<'g, R> {
+    fn allocate(
+        &mut self,
+        tx: &mut Transaction,
+        owner: ForkOwner,
+        want: BlockRequest,
+    ) -> Result<BlockRun, Error> {
         let near = want.near.filter(|near| self.groups.of_block(*near, 1).is_ok());
         let request = AllocRequest {
             target: near.map_or_else(|| home(self.groups.geometry(), owner.ino), AllocTarget::Block),
@@ -84,18 +89,18 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
             data: self.data && !owner.tree,
         };
         let (start, count) = self.groups.alloc_extent(tx, self.reserved.borrow_mut(), &request)?;
-        Ok(Run { start, count })
+        Ok(BlockRun { start, count })
     }
 
-    fn mapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+    fn mapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
         self.groups.rmap_later(tx, RmapIntentType::Map, &Self::mapping(owner, extent))
     }
 
-    fn marked(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+    fn marked(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
         self.groups.rmap_later(tx, RmapIntentType::Convert, &Self::mapping(owner, extent))
     }
 
-    fn unmapped(&mut self, tx: &mut Transaction, owner: Owner, extent: &Extent) -> Result<(), Error> {
+    fn unmapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
         self.groups.rmap_later(tx, RmapIntentType::Unmap, &Self::mapping(owner, extent))
     }
 
@@ -106,7 +111,7 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
     fn release(
         &mut self,
         tx: &mut Transaction,
-        owner: Owner,
+        owner: ForkOwner,
         extent: &Extent,
         shared: bool,
     ) -> Result<(), Error> {
@@ -124,30 +129,30 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> Space for GroupSpace<'g, R> {
         self.groups.take_claimed(tx, self.reserved.borrow_mut(), claims, ag::ExtentOwner::Mapped)
     }
 
-    fn free_tree_block(&mut self, tx: &mut Transaction, owner: Owner, block: FsBlock) -> Result<(), Error> {
+    fn free_tree_block(
+        &mut self,
+        tx: &mut Transaction,
+        owner: ForkOwner,
+        block: FsBlock,
+    ) -> Result<(), Error> {
         self.groups.free_extent_later(tx, block, 1, owner.of_blocks())
     }
 }
 
-fn told(chunk: ag::inodes::free::ChunkInodes) -> space::ChunkInodes {
-    space::ChunkInodes { first: chunk.first, present: chunk.present }
-}
-
-impl space::Groups for Groups {
-    fn space(&self, blocks: u32) -> Result<Box<dyn Space + '_>, Error> {
+impl space::GroupOperations for Groups {
+    fn space(&self, blocks: u32) -> Result<Box<dyn SpaceAllocator + '_>, Error> {
         Ok(Box::new(GroupSpace::for_metadata(self, self.reserve_blocks(blocks)?)))
     }
 
-    fn promised(&self, blocks: u32) -> Box<dyn Space + '_> {
+    fn promised(&self, blocks: u32) -> Box<dyn SpaceAllocator + '_> {
         Box::new(GroupSpace::for_metadata(self, self.given_blocks(blocks)))
     }
 
     fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<space::FreedInodes, Error> {
-        let freed = Self::free_inodes(self, tx, inos)?;
-        Ok(space::FreedInodes { count: freed.count, removed: freed.removed.map(told) })
+        Self::free_inodes(self, tx, inos)
     }
 
     fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<space::ChunkInodes>, Error> {
-        Ok(Self::chunk_inodes(self, tx, ino)?.map(told))
+        Self::chunk_inodes(self, tx, ino)
     }
 }

@@ -12,34 +12,35 @@ use format::ondisk::{LeU16, LeU32, LeU64, OnDisk, U16, U32, U64};
 use journal::engine::LogRegions;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::cluster::Place;
-use crate::state::{Form, InodeState};
+use crate::cluster::InodeLocation;
+use crate::state::{ForkFormat, InodeState};
 
 /// What every record begins with: two regions.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Head {
+struct InodeLogHeader {
     format: RawInodeFormat,
     core: RawLogInode,
 }
 
-const HEAD_ENDS: [usize; 2] = [RawInodeFormat::SIZE, size_of::<Head>()];
+const HEAD_ENDS: [usize; 2] = [RawInodeFormat::SIZE, size_of::<InodeLogHeader>()];
 /// Bytes with which the regions of two forks are padded at most.
 const PADDING: usize = 8;
 
 /// Writes the item's regions: what `changed` says and what of it still exists in the forks' present form. Every field
 /// is written, as `out` may hold an earlier record of the inode.
-pub(crate) fn write(state: &InodeState, place: &Place, changed: u32, out: &mut LogRegions) {
+pub(crate) fn write(state: &InodeState, place: &InodeLocation, changed: u32, out: &mut LogRegions) {
     // Of most inodes nothing but the core changed.
     let forks = changed & !fields::CORE != 0;
     let (data, dsize) = if forks { fork_field(state, ForkKind::Data, changed) } else { (0, 0) };
     let (attr, asize) = if forks { fork_field(state, ForkKind::Attr, changed) } else { (0, 0) };
-    let has_device = changed & fields::DEVICE != 0 && state.form(ForkKind::Data) == Some(Form::Device);
+    let has_device =
+        changed & fields::DEVICE != 0 && state.fork_format(ForkKind::Data) == Some(ForkFormat::Device);
     let device = if has_device { fields::DEVICE } else { 0 };
     // A new file is logged before it has its first extent: there is room for that.
     let forks_bytes = (usize::from(dsize) + usize::from(asize)).max(RawExtent::SIZE);
     let bytes = out.begin(&HEAD_ENDS, forks_bytes + PADDING);
-    let Ok(Head { format, core }) = Head::mut_from_bytes(bytes) else { return };
+    let Ok(InodeLogHeader { format, core }) = InodeLogHeader::mut_from_bytes(bytes) else { return };
     format.kind = LeU16::new(ItemType::Inode.code());
     format.size = LeU16::new(2 + u16::from(data != 0) + u16::from(attr != 0));
     format.fields = LeU32::new(fields::CORE | data | attr | device);
@@ -68,11 +69,11 @@ fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> (u32, u16) {
     if changed & (local | extents | root) == 0 {
         return (0, 0);
     }
-    let bit = match state.form(kind) {
-        Some(Form::Local) => local,
-        Some(Form::Extents) => extents,
-        Some(Form::Btree) => root,
-        Some(Form::Device) | None => 0,
+    let bit = match state.fork_format(kind) {
+        Some(ForkFormat::Local) => local,
+        Some(ForkFormat::Extents) => extents,
+        Some(ForkFormat::Btree) => root,
+        Some(ForkFormat::Device) | None => 0,
     };
     if changed & bit == 0 {
         return (0, 0);
@@ -86,16 +87,18 @@ fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> (u32, u16) {
 /// Bytes of the fork as the log holds it, before padding. Never more than the area and a header: below 64 KiB.
 fn logged_bytes(state: &InodeState, kind: ForkKind) -> usize {
     let area = state.area(kind);
-    match (state.form(kind), kind) {
-        (Some(Form::Local), ForkKind::Data) => state.local().map_or(0, <[u8]>::len),
+    match (state.fork_format(kind), kind) {
+        (Some(ForkFormat::Local), ForkKind::Data) => state.local().map_or(0, <[u8]>::len),
         // The contents begin with their length.
-        (Some(Form::Local), ForkKind::Attr) => U16::view(area).map_or(0, |n| area.len().min(n.get().into())),
-        (Some(Form::Extents), _) => {
+        (Some(ForkFormat::Local), ForkKind::Attr) => {
+            U16::view(area).map_or(0, |n| area.len().min(n.get().into()))
+        }
+        (Some(ForkFormat::Extents), _) => {
             let count = usize::try_from(state.extent_count(kind)).unwrap_or(usize::MAX);
             count.saturating_mul(RawExtent::SIZE).min(area.len() / RawExtent::SIZE * RawExtent::SIZE)
         }
-        (Some(Form::Btree), _) => LongHeader::SIZE + root_entries(area) * (BmapKey::SIZE + 8),
-        (Some(Form::Device) | None, _) => 0,
+        (Some(ForkFormat::Btree), _) => LongHeader::SIZE + root_entries(area) * (BmapKey::SIZE + 8),
+        (Some(ForkFormat::Device) | None, _) => 0,
     }
 }
 
@@ -111,7 +114,7 @@ fn root_room(area: &[u8]) -> usize {
 
 fn push_fork(state: &InodeState, kind: ForkKind, out: &mut LogRegions) {
     let area = state.area(kind);
-    if state.form(kind) == Some(Form::Btree) {
+    if state.fork_format(kind) == Some(ForkFormat::Btree) {
         return push_root(state, area, out);
     }
     out.push(area.get(..logged_bytes(state, kind)).unwrap_or(&[]));

@@ -17,9 +17,9 @@ use format::features::{Features, incompat};
 use format::metadata_header::HeaderLayout;
 use format::{Damage, ForkBlock, Geometry, Place, hash};
 
-use super::blocks::{DirBlocks, Kind};
-use super::collisions::Collisions;
+use super::collision_index::CollisionIndex;
 use super::error::{Error, Result};
+use super::fork::{DirBlockType, DirFork};
 
 pub(super) const INO: Ino = Ino(131);
 
@@ -58,7 +58,7 @@ pub(super) fn geometry(block_log: u8, dir_block_log: u8) -> Geometry {
     }
 }
 
-pub(super) struct Memory {
+pub(super) struct MemoryFork {
     pub geometry: Geometry,
     pub local: Option<Vec<u8>>,
     pub capacity: usize,
@@ -66,17 +66,17 @@ pub(super) struct Memory {
     pub blocks: BTreeMap<u64, (Daddr, Vec<u8>)>,
     next_daddr: u64,
     /// Blocks that may still be allocated.
-    pub room: u32,
+    pub free_blocks: u32,
     /// Whether blocks can be freed.
     pub frees: bool,
     /// Bytes that were logged.
     pub logged: usize,
-    pub collisions: Option<Box<Collisions>>,
+    pub collision_index: Option<Box<CollisionIndex>>,
     /// How often the bytes of a block were looked at.
-    pub looks: Cell<usize>,
+    pub reads: Cell<usize>,
 }
 
-impl Memory {
+impl MemoryFork {
     pub fn new(geometry: Geometry, capacity: usize) -> Self {
         Self {
             geometry,
@@ -85,11 +85,11 @@ impl Memory {
             size: 0,
             blocks: BTreeMap::new(),
             next_daddr: 4096,
-            room: u32::MAX,
+            free_blocks: u32::MAX,
             frees: true,
             logged: 0,
-            collisions: None,
-            looks: Cell::new(0),
+            collision_index: None,
+            reads: Cell::new(0),
         }
     }
 
@@ -105,7 +105,7 @@ impl Memory {
     /// Judges everything: each block by its verifier, and the blocks against each other.
     pub fn check(&mut self) -> std::result::Result<(), String> {
         if let Some(local) = &self.local {
-            assert!(self.collisions.is_none(), "an index of blocks that are gone");
+            assert!(self.collision_index.is_none(), "an index of blocks that are gone");
             assert_eq!(self.size, local.len() as u64);
             assert!(self.blocks.is_empty(), "blocks beside contents in the inode");
             let shortform = Shortform::verify(local, &self.geometry).map_err(|damage| damage.to_string())?;
@@ -115,9 +115,11 @@ impl Memory {
             let stamp = HeaderLayout::of(bytes).ok_or("a block without magic")?;
             assert!(stamp.seal(bytes, base::Lsn(1)));
         }
-        for (space, kind) in
-            [(DirSpace::Data, Kind::Data), (DirSpace::Leaf, Kind::Tree), (DirSpace::Free, Kind::Free)]
-        {
+        for (space, kind) in [
+            (DirSpace::Data, DirBlockType::Data),
+            (DirSpace::Leaf, DirBlockType::LeafOrNode),
+            (DirSpace::Free, DirBlockType::Free),
+        ] {
             for (block, bytes) in self.in_space(space) {
                 kind.verify(bytes, &self.geometry, self.at(block))
                     .map_err(|damage| format!("block {block}: {damage}"))?;
@@ -148,7 +150,7 @@ impl Memory {
             return self.check_index(&entries, |_| FileBlock(0));
         }
         entries.sort_unstable();
-        let mut walk = Walk { memory: self, leaves: BTreeMap::new(), last: [None; 7], blocks: 0 };
+        let mut walk = TreeCheck { memory: self, leaves: BTreeMap::new(), last: [None; 7], blocks: 0 };
         walk.enter(DirSpace::Leaf.first_block(&self.geometry), None);
         walk.finish();
         let (leaves, tree_blocks) = (walk.leaves, walk.blocks);
@@ -167,7 +169,7 @@ impl Memory {
         entries: &[(u32, u32, Vec<u8>)],
         leaf: impl Fn((u32, u32)) -> FileBlock,
     ) -> std::result::Result<(), String> {
-        let Some(index) = &self.collisions else { return Ok(()) };
+        let Some(index) = &self.collision_index else { return Ok(()) };
         let indexed: Vec<_> = entries.iter().filter(|(hash, ..)| index.has(*hash)).collect();
         assert_eq!(indexed.len(), index.len(), "entries in the index");
         for (hash, pointer, name) in indexed {
@@ -206,8 +208,8 @@ impl Memory {
 }
 
 /// A walk over the tree.
-struct Walk<'m> {
-    memory: &'m Memory,
+struct TreeCheck<'m> {
+    memory: &'m MemoryFork,
     /// The block of each leaf entry, by hash and address.
     leaves: BTreeMap<(u32, u32), FileBlock>,
     /// The last block of each level, and what it names as the next.
@@ -215,7 +217,7 @@ struct Walk<'m> {
     blocks: usize,
 }
 
-impl Walk<'_> {
+impl TreeCheck<'_> {
     fn enter(&mut self, block: FileBlock, parent: Option<(u16, u32)>) {
         self.blocks += 1;
         let geometry = &self.memory.geometry;
@@ -254,12 +256,12 @@ impl Walk<'_> {
 }
 
 /// A block whose changes are counted.
-pub(super) struct Counted<'m> {
+pub(super) struct CountedBlock<'m> {
     bytes: &'m mut Vec<u8>,
     logged: &'m mut usize,
 }
 
-impl BlockMut for Counted<'_> {
+impl BlockMut for CountedBlock<'_> {
     fn bytes(&self) -> &[u8] {
         self.bytes
     }
@@ -270,9 +272,9 @@ impl BlockMut for Counted<'_> {
     }
 }
 
-impl DirBlocks for Memory {
-    type Id = u64;
-    type Block<'b> = Counted<'b>;
+impl DirFork for MemoryFork {
+    type BlockId = u64;
+    type Edit<'b> = CountedBlock<'b>;
 
     fn ino(&self) -> Ino {
         INO
@@ -331,24 +333,24 @@ impl DirBlocks for Memory {
         Ok(FileBlock(hole))
     }
 
-    fn read(&mut self, at: FileBlock, _: Kind) -> Result<u64> {
+    fn read(&mut self, at: FileBlock, _: DirBlockType) -> Result<u64> {
         if self.blocks.contains_key(&at.get()) {
             return Ok(at.get());
         }
         Err(Error::damaged(Place::ino(INO).at(at), Damage::new("directory", "extents", "a block", "a hole")))
     }
 
-    fn ensure_room(&mut self, blocks: u32) -> Result<()> {
-        if blocks <= self.room { Ok(()) } else { Err(Error::NoSpace { what: "a test" }) }
+    fn ensure_blocks(&mut self, blocks: u32) -> Result<()> {
+        if blocks <= self.free_blocks { Ok(()) } else { Err(Error::NoSpace { what: "a test" }) }
     }
 
-    fn fresh(&mut self, at: FileBlock) -> Result<u64> {
-        assert!(self.room > 0, "room was asked for");
+    fn allocate(&mut self, at: FileBlock) -> Result<u64> {
+        assert!(self.free_blocks > 0, "room was asked for");
         if self.blocks.contains_key(&at.get()) {
             let damage = Damage::new("directory", "extents", "a hole", "a block");
             return Err(Error::damaged(Place::ino(INO).at(at), damage));
         }
-        self.room -= 1;
+        self.free_blocks -= 1;
         self.next_daddr += 16;
         let block = (Daddr(self.next_daddr), vec![0; self.geometry.dir_block_size as usize]);
         self.blocks.insert(at.get(), block);
@@ -370,18 +372,18 @@ impl DirBlocks for Memory {
     }
 
     fn bytes(&self, id: u64) -> &[u8] {
-        self.looks.update(|looks| looks + 1);
+        self.reads.update(|reads| reads + 1);
         &self.blocks[&id].1
     }
 
-    fn block(&mut self, id: u64) -> Counted<'_> {
-        Counted { bytes: &mut self.blocks.get_mut(&id).unwrap().1, logged: &mut self.logged }
+    fn block(&mut self, id: u64) -> CountedBlock<'_> {
+        CountedBlock { bytes: &mut self.blocks.get_mut(&id).unwrap().1, logged: &mut self.logged }
     }
 
     fn release(&mut self, _: u64) {}
 
-    fn collisions(&mut self) -> &mut Option<Box<Collisions>> {
-        &mut self.collisions
+    fn collision_index(&mut self) -> &mut Option<Box<CollisionIndex>> {
+        &mut self.collision_index
     }
 
     fn epoch(&self) -> u32 {

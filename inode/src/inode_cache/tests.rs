@@ -47,7 +47,7 @@ fn what_is_in_use_or_dirty_stays_and_the_rest_can_go() {
     drop(locked);
     drop(bench.create(0o100_644));
     assert_eq!(bench.table.shrink(), 0, "both are dirty");
-    bench.write_home();
+    bench.write_back();
     assert_eq!(bench.table.shrink(), 1);
     assert_eq!(bench.table.len(), 1);
     assert!(bench.table.peek(used.ino()).is_some());
@@ -64,7 +64,7 @@ fn a_child_takes_over_what_its_directory_says() {
         let new = crate::NewInode { mode, uid: 7, gid: 8, nlink: 1, device: 3, parent: Some(&parent) };
         let tx = bench.begin();
         let mut locked = bench.table.create(bench.groups.take_inode(), &new).unwrap();
-        let inode = locked.hold();
+        let inode = locked.reference();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         drop(locked);
         inode
@@ -112,7 +112,7 @@ fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
     assert_eq!(Arc::strong_count(&contents), 2, "the first one stays");
     contents.dirty.store(true, Relaxed);
     drop(inode);
-    bench.write_home();
+    bench.write_back();
     assert_eq!((bench.table.shrink(), bench.table.len()), (0, 1));
     contents.dirty.store(false, Relaxed);
     assert_eq!((bench.table.shrink(), bench.table.len()), (1, 0));

@@ -18,14 +18,14 @@ use format::ondisk::OnDisk;
 use journal::engine::Error;
 
 use super::{Attributes, Result};
-use crate::dir::{Directory, ForkBlocks};
+use crate::dir::{Directory, InodeDirFork};
 use crate::extents::ExtentList;
 use crate::fork::{Fork, root};
-use crate::state::{Form, InodeState};
+use crate::state::{ForkFormat, InodeState};
 use crate::symlink;
 
 const UNIT: usize = 8;
-/// Entries of the smallest root of each fork.
+/// AttrTreeEntries of the smallest root of each fork.
 const DATA_ENTRIES: usize = 3;
 const ATTR_ENTRIES: usize = 2;
 /// Bytes that the data fork gets where the attributes lie in blocks, if it needs no more: as with Linux, those of a
@@ -33,54 +33,54 @@ const ATTR_ENTRIES: usize = 2;
 const USUAL_ENTRIES: usize = 12;
 
 /// Bytes of the inode that the data fork needs as it is.
-fn data_need(state: &InodeState) -> usize {
-    let need = match state.form(ForkKind::Data) {
-        Some(Form::Device) => return UNIT,
-        Some(Form::Local) => usize::try_from(state.size()).unwrap_or(usize::MAX),
-        Some(Form::Extents) => {
+fn data_fork_need(state: &InodeState) -> usize {
+    let need = match state.fork_format(ForkKind::Data) {
+        Some(ForkFormat::Device) => return UNIT,
+        Some(ForkFormat::Local) => usize::try_from(state.size()).unwrap_or(usize::MAX),
+        Some(ForkFormat::Extents) => {
             let count = usize::try_from(state.extent_count(ForkKind::Data)).unwrap_or(usize::MAX);
             count.saturating_mul(RawExtent::SIZE)
         }
-        Some(Form::Btree) => root::size(root::InlineRoot::take(state.area(ForkKind::Data)).len()),
+        Some(ForkFormat::Btree) => root::size(root::InlineRoot::take(state.area(ForkKind::Data)).len()),
         None => 0,
     };
     need.max(root::size(DATA_ENTRIES)).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX)
 }
 
-/// The furthest that the attribute fork may begin.
-fn furthest(state: &InodeState) -> usize {
+/// The max_forkoff that the attribute fork may begin.
+fn max_forkoff(state: &InodeState) -> usize {
     state.literal_bytes().saturating_sub(root::size(ATTR_ENTRIES)) / UNIT * UNIT
 }
 
 /// The border, in units, with which attributes of so many bytes fit the inode; `None` where they do not.
-pub(super) fn offset_for(state: &InodeState, bytes: usize) -> Option<u8> {
+pub(super) fn forkoff_for(state: &InodeState, bytes: usize) -> Option<u8> {
     if state.attr_offset() != 0 && bytes <= state.room(ForkKind::Attr) {
         return Some(state.attr_offset());
     }
-    let need = data_need(state);
-    if state.form(ForkKind::Data) == Some(Form::Device) {
+    let need = data_fork_need(state);
+    if state.fork_format(ForkKind::Data) == Some(ForkFormat::Device) {
         return (need + bytes <= state.literal_bytes()).then_some(1);
     }
-    let at = (state.literal_bytes().checked_sub(bytes)? / UNIT * UNIT).min(furthest(state));
+    let at = (state.literal_bytes().checked_sub(bytes)? / UNIT * UNIT).min(max_forkoff(state));
     (at >= need).then_some((at / UNIT) as u8) // inodes have at most 2 KiB
 }
 
 impl Attributes<'_> {
     /// Puts attributes into the inode, whose border is moved for that. `false`, with nothing changed, where they do not
     /// fit. Whatever blocks the fork had were freed.
-    pub(super) fn put_inside(&mut self, contents: &[u8]) -> bool {
-        let Some(offset) = offset_for(self.state, contents.len()) else { return false };
-        self.move_border(offset);
+    pub(super) fn put_shortform(&mut self, contents: &[u8]) -> bool {
+        let Some(offset) = forkoff_for(self.state, contents.len()) else { return false };
+        self.set_forkoff(offset);
         self.state.set_attr_local(contents)
     }
 
     /// Makes a fork without attributes one that lies in the inode behind a border.
-    pub(super) fn begin_inside(&mut self, offset: u8) {
-        self.move_border(offset);
+    pub(super) fn begin_shortform(&mut self, offset: u8) {
+        self.set_forkoff(offset);
         let _ = self.state.set_attr_local(&format::attr::edit::shortform::EMPTY); // it fits every fork
     }
 
-    fn move_border(&mut self, offset: u8) {
+    fn set_forkoff(&mut self, offset: u8) {
         if offset != self.state.attr_offset() {
             self.state.set_attr_offset(offset);
         }
@@ -89,7 +89,7 @@ impl Attributes<'_> {
     /// Ends a fork that is empty. It stays, without attributes, where the data fork is a tree, whose extents might fit
     /// the inode then, and where files have parent pointers.
     pub(super) fn end_fork(&mut self) -> Result<()> {
-        let stays = self.keeps_parents() || self.state.form(ForkKind::Data) == Some(Form::Btree);
+        let stays = self.keeps_parents() || self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree);
         if !stays {
             self.state.set_attr_offset(0);
         } else if !self.state.set_attr_local(&format::attr::edit::shortform::EMPTY) {
@@ -99,18 +99,20 @@ impl Attributes<'_> {
     }
 
     /// Makes the fork one of extents, without any: attributes in the inode have been taken out.
-    pub(super) fn begin_blocks(&mut self) -> Result<()> {
+    pub(super) fn begin_extents(&mut self) -> Result<()> {
         if self.state.attr_offset() == 0 {
-            let most = furthest(self.state);
-            if data_need(self.state) > most && self.state.form(ForkKind::Data) != Some(Form::Device) {
-                self.move_data_out(most)?;
+            let most = max_forkoff(self.state);
+            if data_fork_need(self.state) > most
+                && self.state.fork_format(ForkKind::Data) != Some(ForkFormat::Device)
+            {
+                self.shrink_data_fork(most)?;
             }
-            let need = data_need(self.state);
+            let need = data_fork_need(self.state);
             let usual = if need == UNIT { UNIT } else { root::size(USUAL_ENTRIES) / UNIT * UNIT };
             let offset = need.max(usual.min(most));
             self.state.set_attr_offset((offset / UNIT) as u8); // inodes have at most 2 KiB
         }
-        self.state.set_form(ForkKind::Attr, Form::Extents);
+        self.state.set_fork_format(ForkKind::Attr, ForkFormat::Extents);
         self.state.area_mut(ForkKind::Attr).fill(0);
         self.state.set_list(ForkKind::Attr, Some(ExtentList::new()));
         self.state.mark(format::log::inode::fields::ATTR_EXTENTS);
@@ -118,15 +120,16 @@ impl Attributes<'_> {
     }
 
     /// Makes the data fork one that leaves room for an attribute fork.
-    fn move_data_out(&mut self, most: usize) -> Result<()> {
+    fn shrink_data_fork(&mut self, most: usize) -> Result<()> {
         let before = self.state.nblocks();
         let is = self.state.dinode().file_type();
-        match (self.state.form(ForkKind::Data), is) {
-            (Some(Form::Local), Some(FileType::Directory)) => {
-                let mut blocks = ForkBlocks::new(self.shared, self.tx, self.space, self.state, self.room)?;
-                Directory::new(&self.shared.geometry, &mut blocks).leave_inode()?;
+        match (self.state.fork_format(ForkKind::Data), is) {
+            (Some(ForkFormat::Local), Some(FileType::Directory)) => {
+                let mut blocks =
+                    InodeDirFork::new(self.shared, self.tx, self.space, self.state, self.reserved)?;
+                Directory::new(&self.shared.geometry, &mut blocks).convert_to_block()?;
             }
-            (Some(Form::Local), _) => {
+            (Some(ForkFormat::Local), _) => {
                 let target = self.state.local().unwrap_or_default().to_vec();
                 symlink::write_out(self.shared, self.tx, self.space, self.state, &target)?;
             }
@@ -135,7 +138,7 @@ impl Attributes<'_> {
                 fork.make_small(self.tx, self.space, most)?;
             }
         }
-        self.took(before);
+        self.count_taken(before);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use journal::synth::LogWriter;
 
 use crate::fork::Fork;
 use crate::inode::{Inode, LockedInode};
-use crate::state::{InodeState, Time};
+use crate::state::{InodeState, InodeTime};
 use crate::testing::{Bench, home_of};
 
 fn record(locked: &mut LockedInode) -> Vec<Vec<u8>> {
@@ -70,7 +70,7 @@ fn compare(features: u32, mode: u16, make: impl Fn(&Bench, &mut LockedInode)) {
         if by_log {
             recovered(&bench, &[first, second]);
         } else {
-            bench.write_home();
+            bench.write_back();
         }
         let slot = bench.slot(ino);
         Dinode::verify(&slot, &bench.superblock.geometry, ino).unwrap();
@@ -85,7 +85,7 @@ const BOTH: [u32; 2] = [0, incompat::BIGTIME | incompat::NREXT64];
 fn recovery_makes_what_a_write_home_makes_of_every_form() {
     for features in BOTH {
         compare(features, 0o100_644, |_, locked| {
-            locked.set_time(Time::Modify, format::timestamp::Timestamp { seconds: -5, nanoseconds: 6 });
+            locked.set_time(InodeTime::Modify, format::timestamp::Timestamp { seconds: -5, nanoseconds: 6 });
             locked.set_nlink(70_000);
             locked.set_project(0x1234_5678);
         });
@@ -150,7 +150,7 @@ fn a_write_home_keeps_the_link_of_the_unlinked_list() {
     let at = home_of(&bench.superblock.geometry, ino);
     bench.device.write_at(at, &slot, Durability::Buffered).unwrap();
     drop(bench.create_as(ino, 0o100_644, 1));
-    bench.write_home();
+    bench.write_back();
     let slot = bench.slot(ino);
     let core = RawInode::view(&slot).unwrap();
     assert_eq!((core.next_unlinked.get(), core.mode.get()), (77, 0o100_644));

@@ -13,17 +13,17 @@ use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Place};
 use journal::engine::{BufferExtents, BufferId, DiskExtent, Error, JoinedBuffer, Transaction};
 
-use super::blocks::{DirBlocks, Kind};
-use super::collisions::Collisions;
+use super::collision_index::CollisionIndex;
 use super::error::Result;
+use super::fork::{DirBlockType, DirFork};
 use crate::extents::ExtentList;
 use crate::fork::{Fork, TOO_MANY};
 use crate::shared::Shared;
-use crate::space::{Run, Space};
-use crate::state::{Form, InodeState};
+use crate::space::{BlockRun, SpaceAllocator};
+use crate::state::{ForkFormat, InodeState};
 
 /// Blocks that a change of the tree of extents may take: one for each level and a new root, more than there can be.
-const MOST_TREE_BLOCKS: u32 = 10;
+const MAX_MAP_TREE_BLOCKS: u32 = 10;
 
 /// A block of a directory in a transaction.
 #[derive(Clone, Copy, Debug)]
@@ -41,23 +41,23 @@ impl PartialEq for DirBlock {
 impl Eq for DirBlock {}
 
 /// The fork of a locked directory, within a transaction.
-pub struct ForkBlocks<'a> {
+pub struct InodeDirFork<'a> {
     shared: &'a Shared,
     tx: &'a mut Transaction,
-    space: &'a mut dyn Space,
+    space: &'a mut dyn SpaceAllocator,
     state: &'a mut InodeState,
     /// Blocks that are reserved and not yet taken.
-    room: u32,
+    reserved: u32,
 }
 
-impl std::fmt::Debug for ForkBlocks<'_> {
+impl std::fmt::Debug for InodeDirFork<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ForkBlocks({})", self.state.ino())
+        write!(f, "InodeDirFork({})", self.state.ino())
     }
 }
 
-impl<'a> ForkBlocks<'a> {
-    /// The fork of a directory, of whose reserved blocks `room` may be taken: [`super::most_new_blocks`] and those of
+impl<'a> InodeDirFork<'a> {
+    /// The fork of a directory, of whose reserved blocks `room` may be taken: [`super::max_new_blocks`] and those of
     /// the tree of extents, or fewer, whereupon changes that need more are refused before they begin.
     ///
     /// # Errors
@@ -65,12 +65,12 @@ impl<'a> ForkBlocks<'a> {
     pub fn new(
         shared: &'a Shared,
         tx: &'a mut Transaction,
-        space: &'a mut dyn Space,
+        space: &'a mut dyn SpaceAllocator,
         state: &'a mut InodeState,
-        room: u32,
+        reserved: u32,
     ) -> Result<Self> {
         Fork::open(shared, state, ForkKind::Data)?;
-        Ok(Self { shared, tx, space, state, room })
+        Ok(Self { shared, tx, space, state, reserved })
     }
 
     fn per_block(&self) -> u64 {
@@ -128,25 +128,27 @@ impl<'a> ForkBlocks<'a> {
     }
 
     /// A block that was used lately.
-    fn known(&mut self, at: FileBlock, kind: Kind) -> Option<DirBlock> {
-        let found = self.state.recent()?.get(at)?;
+    fn known(&mut self, at: FileBlock, kind: DirBlockType) -> Option<DirBlock> {
+        let found = self.state.recent_buffers()?.get(at)?;
         let buffer = self.tx.rejoin(found)?;
         let is_own = Self::owner(self.tx.bytes(buffer), kind) == Some(self.state.ino().get());
         is_own.then_some(DirBlock { buffer, at })
     }
 
     /// The inode that a block says it belongs to.
-    fn owner(bytes: &[u8], kind: Kind) -> Option<u64> {
+    fn owner(bytes: &[u8], kind: DirBlockType) -> Option<u64> {
         match kind {
-            Kind::Tree => BlkInfo::view(bytes).map(|info| info.owner.get()),
-            Kind::Data | Kind::Free => DirHeader::view(bytes).map(|header| header.owner.get()),
+            DirBlockType::LeafOrNode => BlkInfo::view(bytes).map(|info| info.owner.get()),
+            DirBlockType::Data | DirBlockType::Free => {
+                DirHeader::view(bytes).map(|header| header.owner.get())
+            }
         }
     }
 }
 
-impl DirBlocks for ForkBlocks<'_> {
-    type Id = DirBlock;
-    type Block<'b>
+impl DirFork for InodeDirFork<'_> {
+    type BlockId = DirBlock;
+    type Edit<'b>
         = &'b mut JoinedBuffer
     where
         Self: 'b;
@@ -172,7 +174,7 @@ impl DirBlocks for ForkBlocks<'_> {
     }
 
     fn leave_local(&mut self) -> Result<()> {
-        self.state.set_form(ForkKind::Data, Form::Extents);
+        self.state.set_fork_format(ForkKind::Data, ForkFormat::Extents);
         self.state.set_list(ForkKind::Data, Some(ExtentList::new()));
         self.state.set_size(0);
         Ok(())
@@ -208,7 +210,7 @@ impl DirBlocks for ForkBlocks<'_> {
         Ok(self.list().first_hole(from, self.per_block()))
     }
 
-    fn read(&mut self, at: FileBlock, kind: Kind) -> Result<DirBlock> {
+    fn read(&mut self, at: FileBlock, kind: DirBlockType) -> Result<DirBlock> {
         if let Some(known) = self.known(at, kind) {
             return Ok(known);
         }
@@ -223,24 +225,24 @@ impl DirBlocks for ForkBlocks<'_> {
             let found = owner.map_or_else(|| "none".to_owned(), |owner| owner.to_string());
             return Err(Error::damaged(at.place(), Damage::new("directory block", "owner", ino, found)));
         }
-        self.state.recent_mut().note(at.file_block, self.tx.buffer_mut(buffer).buffer());
+        self.state.recent_buffers_mut().note(at.file_block, self.tx.buffer_mut(buffer).buffer());
         Ok(DirBlock { buffer, at: at.file_block })
     }
 
-    fn ensure_room(&mut self, blocks: u32) -> Result<()> {
+    fn ensure_blocks(&mut self, blocks: u32) -> Result<()> {
         if blocks == 0 {
             return Ok(());
         }
-        let tree = if self.state.form(ForkKind::Data) == Some(Form::Btree) { 2 } else { 1 };
+        let tree = if self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree) { 2 } else { 1 };
         let blocks = blocks << self.shared.geometry.dir_block_log;
-        if blocks + tree > self.room {
+        if blocks + tree > self.reserved {
             return Err(Error::NoSpace { what: "a directory's block" });
         }
         // At worst each block is an extent.
         if self.can_have(blocks.into()) { Ok(()) } else { Err(TOO_MANY) }
     }
 
-    fn fresh(&mut self, at: FileBlock) -> Result<DirBlock> {
+    fn allocate(&mut self, at: FileBlock) -> Result<DirBlock> {
         let per_block = self.per_block() as u32; // at most 64
         let before = self.state.nblocks();
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
@@ -255,13 +257,13 @@ impl DirBlocks for ForkBlocks<'_> {
                 }
             }
             run => {
-                let Run { start, count } = run?;
+                let BlockRun { start, count } = run?;
                 let extent = Extent { offset: at, start, count: count.into(), unwritten: false };
                 fork.map(self.tx, self.space, extent)?;
             }
         }
         let taken = self.state.nblocks().saturating_sub(before);
-        self.room = self.room.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        self.reserved = self.reserved.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         let segments = self.segments(at)?;
         Ok(DirBlock { buffer: self.tx.fresh(segments, Rank::Fork)?, at })
     }
@@ -273,10 +275,10 @@ impl DirBlocks for ForkBlocks<'_> {
         if middle && !self.can_have(1) {
             return Ok(false);
         }
-        if self.room >= MOST_TREE_BLOCKS {
+        if self.reserved >= MAX_MAP_TREE_BLOCKS {
             return Ok(true);
         }
-        let inline = self.state.form(ForkKind::Data) == Some(Form::Extents)
+        let inline = self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Extents)
             && self.list().len() < self.state.inline_extents_max(ForkKind::Data);
         Ok(!middle || inline)
     }
@@ -313,8 +315,8 @@ impl DirBlocks for ForkBlocks<'_> {
     }
 
     #[inline]
-    fn collisions(&mut self) -> &mut Option<Box<Collisions>> {
-        self.state.collisions()
+    fn collision_index(&mut self) -> &mut Option<Box<CollisionIndex>> {
+        self.state.collision_index()
     }
 
     fn epoch(&self) -> u32 {

@@ -10,19 +10,19 @@ use format::inode::ForkKind;
 use format::{Damage, ensure};
 use journal::engine::Error;
 
-use super::blocks::Block;
-use super::{Attributes, Key, Listed, NewValue, Result, is_inline};
-use crate::space::Run;
+use super::blocks::AttrBlock;
+use super::{AttrInfo, AttrKey, Attributes, NewAttrValue, Result, is_inline};
+use crate::space::BlockRun;
 
 /// A block on the way from the root to a leaf.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    pub block: Block,
+pub(super) struct AttrPathBlock {
+    pub block: AttrBlock,
     /// In a node: which child is the next step.
     pub index: usize,
 }
 
-impl Step {
+impl AttrPathBlock {
     pub fn at(&self) -> FileBlock {
         self.block.at.file_block
     }
@@ -30,16 +30,16 @@ impl Step {
 
 /// The way from the root to a leaf.
 #[derive(Clone, Debug)]
-pub(super) struct Path {
+pub(super) struct AttrPath {
     /// The root first; none where the leaf is alone.
-    pub nodes: Vec<Step>,
-    pub leaf: Step,
+    pub nodes: Vec<AttrPathBlock>,
+    pub leaf: AttrPathBlock,
 }
 
 /// An attribute that was found.
 #[derive(Clone, Debug)]
-pub(super) struct Hit {
-    pub path: Path,
+pub(super) struct FoundAttr {
+    pub path: AttrPath,
     /// Its entry in the leaf.
     pub slot: usize,
     pub incomplete: bool,
@@ -49,7 +49,7 @@ pub(super) struct Hit {
 
 impl Attributes<'_> {
     /// The leaf or node at the root.
-    pub(super) fn root(&mut self) -> Result<Block> {
+    pub(super) fn root(&mut self) -> Result<AttrBlock> {
         self.read(FileBlock(0))
     }
 
@@ -57,11 +57,11 @@ impl Attributes<'_> {
     /// chooses in each node.
     fn walk_down(
         &mut self,
-        nodes: &mut Vec<Step>,
+        nodes: &mut Vec<AttrPathBlock>,
         mut at: FileBlock,
         mut level: Option<u16>,
         pick: impl Fn(&[NodeEntry]) -> usize,
-    ) -> Result<Step> {
+    ) -> Result<AttrPathBlock> {
         loop {
             let block = self.read(at)?;
             if !self.is_node(block) {
@@ -70,10 +70,10 @@ impl Attributes<'_> {
                         Damage::new("hash tree node", "level", "a leaf where its level says", "another");
                     return Err(Error::damaged(block.at.place(), damage));
                 }
-                self.look(block, |bytes, geometry| AttrLeaf::of(bytes, geometry).map(drop))?;
-                return Ok(Step { block, index: 0 });
+                self.view(block, |bytes, geometry| AttrLeaf::of(bytes, geometry).map(drop))?;
+                return Ok(AttrPathBlock { block, index: 0 });
             }
-            let (index, child, below) = self.look(block, |bytes, _| {
+            let (index, child, below) = self.view(block, |bytes, _| {
                 let found = node::NodeShape::of(bytes)?.level;
                 let expected = level.unwrap_or(found);
                 let fits = found == expected && found <= MAX_DEPTH && found > 0;
@@ -84,28 +84,28 @@ impl Attributes<'_> {
                 let missing = || Damage::new("hash tree node", "count", "at least 1", entries.len());
                 Ok((index, child.ok_or_else(missing)?, found - 1))
             })?;
-            nodes.push(Step { block, index });
+            nodes.push(AttrPathBlock { block, index });
             (at, level) = (child, Some(below));
         }
     }
 
     /// Goes down to the first leaf that may hold a hash; to the last one where all hashes are smaller.
-    pub(super) fn descend(&mut self, hash: u32) -> Result<Path> {
+    pub(super) fn descend(&mut self, hash: u32) -> Result<AttrPath> {
         let mut nodes = Vec::with_capacity(usize::from(MAX_DEPTH));
         let pick = |entries: &[NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
         let leaf = self.walk_down(&mut nodes, FileBlock(0), None, pick)?;
-        Ok(Path { nodes, leaf })
+        Ok(AttrPath { nodes, leaf })
     }
 
     /// Goes on to the leaf on the right; `false` at the end. What the walk leaves behind is unlocked, if nothing of it
     /// changed.
-    fn advance(&mut self, path: &mut Path) -> Result<bool> {
+    fn advance(&mut self, path: &mut AttrPath) -> Result<bool> {
         let mut depth = path.nodes.len();
         while let Some(up) = depth.checked_sub(1) {
             let Some(step) = path.nodes.get_mut(up) else { return Ok(false) };
             let block = step.block;
             let next = step.index + 1;
-            let (level, child) = self.look(block, |bytes, _| {
+            let (level, child) = self.view(block, |bytes, _| {
                 let child = node::entries(bytes)?.get(next).map(NodeEntry::child);
                 Ok((node::NodeShape::of(bytes)?.level, child))
             })?;
@@ -121,22 +121,22 @@ impl Attributes<'_> {
         Ok(false)
     }
 
-    /// As many leaves as there can be: a tree that leads in circles ends there.
-    fn most_leaves(&self) -> u64 {
+    /// As many leaves as there can be: a tree that leads in tree_loop ends there.
+    fn max_leaves(&self) -> u64 {
         self.extents().as_slice().iter().map(|extent| extent.count).sum()
     }
 
     #[cold]
-    fn circles(&self) -> Error {
+    fn tree_loop(&self) -> Error {
         self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again"))
     }
 
     /// Looks an attribute up; one that is incomplete only if `any`.
-    pub(super) fn tree_find(&mut self, key: &Key<'_>, any: bool) -> Result<Option<Hit>> {
+    pub(super) fn node_find(&mut self, key: &AttrKey<'_>, any: bool) -> Result<Option<FoundAttr>> {
         let hash = key.hash(self.geometry());
         let mut path = self.descend(hash)?;
-        for _ in 0..self.most_leaves() {
-            let (found, beyond) = self.look(path.leaf.block, |bytes, geometry| {
+        for _ in 0..self.max_leaves() {
+            let (found, beyond) = self.view(path.leaf.block, |bytes, geometry| {
                 let leaf = AttrLeaf::of(bytes, geometry)?;
                 let first = leaf.entries.partition_point(|entry| entry.hashval.get() < hash);
                 for (slot, entry) in leaf.entries.iter().enumerate().skip(first) {
@@ -151,18 +151,18 @@ impl Attributes<'_> {
                 Ok((None, true))
             })?;
             if let Some((slot, incomplete, remote)) = found {
-                return Ok(Some(Hit { path, slot, incomplete, remote }));
+                return Ok(Some(FoundAttr { path, slot, incomplete, remote }));
             }
             if !beyond || !self.advance(&mut path)? {
                 return Ok(None);
             }
         }
-        Err(self.circles())
+        Err(self.tree_loop())
     }
 
     /// The value beside a name.
-    pub(super) fn value_at(&self, hit: &Hit) -> Result<Vec<u8>> {
-        self.look(hit.path.leaf.block, |bytes, geometry| {
+    pub(super) fn value_at(&self, hit: &FoundAttr) -> Result<Vec<u8>> {
+        self.view(hit.path.leaf.block, |bytes, geometry| {
             let leaf = AttrLeaf::of(bytes, geometry)?;
             let attr = leaf.entries.get(hit.slot).map(|entry| leaf.attr(entry)).transpose()?;
             Ok(match attr.map(|attr| attr.value) {
@@ -172,15 +172,15 @@ impl Attributes<'_> {
         })
     }
 
-    pub(super) fn tree_list(&mut self) -> Result<Vec<Listed>> {
+    pub(super) fn node_list(&mut self) -> Result<Vec<AttrInfo>> {
         let mut all = Vec::new();
         let mut path = self.descend(0)?;
-        for _ in 0..self.most_leaves() {
-            self.look(path.leaf.block, |bytes, geometry| {
+        for _ in 0..self.max_leaves() {
+            self.view(path.leaf.block, |bytes, geometry| {
                 for attr in AttrLeaf::of(bytes, geometry)?.attrs() {
                     let attr = attr?;
                     if !attr.incomplete {
-                        all.push(Listed::of(&attr));
+                        all.push(AttrInfo::of(&attr));
                     }
                 }
                 Ok(())
@@ -189,12 +189,17 @@ impl Attributes<'_> {
                 return Ok(all);
             }
         }
-        Err(self.circles())
+        Err(self.tree_loop())
     }
 
     /// Gives an attribute whose value lies beside its name another, in the same place of the same leaf; `false`, with
     /// nothing changed, where it does not fit there.
-    pub(super) fn exchange_beside(&mut self, hit: &Hit, key: &Key<'_>, value: &[u8]) -> Result<bool> {
+    pub(super) fn replace_inline_value(
+        &mut self,
+        hit: &FoundAttr,
+        key: &AttrKey<'_>,
+        value: &[u8],
+    ) -> Result<bool> {
         let geometry = self.geometry();
         if !is_inline(key, value.len(), geometry) {
             return Ok(false);
@@ -214,25 +219,25 @@ impl Attributes<'_> {
     }
 
     /// Inserts a new attribute with its value.
-    pub(super) fn tree_put(&mut self, key: &Key<'_>, value: &NewValue<'_>) -> Result<()> {
-        if let NewValue::Inline(bytes) = value {
-            return self.tree_insert(&inline(key, bytes));
+    pub(super) fn node_set(&mut self, key: &AttrKey<'_>, value: &NewAttrValue<'_>) -> Result<()> {
+        if let NewAttrValue::Inline(bytes) = value {
+            return self.node_insert(&inline(key, bytes));
         }
-        let NewValue::Remote { runs, length } = *value else { return Ok(()) };
+        let NewAttrValue::Remote { runs, length } = *value else { return Ok(()) };
         let block = self.map_remote(runs)?;
         let value = AttrValue::Remote { block, length };
-        self.tree_insert(&Attr { namespace: key.namespace, incomplete: false, name: key.name, value })
+        self.node_insert(&Attr { namespace: key.namespace, incomplete: false, name: key.name, value })
     }
 
     /// Inserts an attribute that is not there.
-    pub(super) fn tree_insert(&mut self, attr: &Attr<'_>) -> Result<()> {
+    pub(super) fn node_insert(&mut self, attr: &Attr<'_>) -> Result<()> {
         let hash = attr.hash(self.geometry());
         let new = edit::LeafAttr::new(attr, hash).map_err(|damage| self.damaged(damage))?;
         // At worst: once between both sides, then off one of them.
         for _ in 0..3 {
             let mut path = self.descend(hash)?;
             let block = path.leaf.block;
-            let slot = self.look(block, |bytes, geometry| {
+            let slot = self.view(block, |bytes, geometry| {
                 Ok(AttrLeaf::of(bytes, geometry)?.entries.partition_point(|entry| entry.hashval.get() < hash))
             })?;
             if self.edit(block, |open, geometry| edit::insert(open, geometry, slot, &new))? {
@@ -246,9 +251,9 @@ impl Attributes<'_> {
     }
 
     /// Takes an attribute out, with the blocks of its value.
-    pub(super) fn tree_take(&mut self, hit: Hit) -> Result<()> {
+    pub(super) fn node_remove(&mut self, hit: FoundAttr) -> Result<()> {
         let last = hit.path.nodes.last().is_some()
-            && self.look(hit.path.leaf.block, |bytes, geometry| {
+            && self.view(hit.path.leaf.block, |bytes, geometry| {
                 Ok(AttrLeaf::of(bytes, geometry)?.entries.len() == 1)
             })?;
         if last || hit.remote.is_some() {
@@ -263,8 +268,8 @@ impl Attributes<'_> {
     }
 
     /// Lets the nodes above a leaf know its highest hash.
-    pub(super) fn fix_leaf_hash(&mut self, path: &Path) -> Result<()> {
-        match self.look(path.leaf.block, edit::last_hash)? {
+    pub(super) fn fix_leaf_hash(&mut self, path: &AttrPath) -> Result<()> {
+        match self.view(path.leaf.block, edit::last_hash)? {
             Some(hash) => self.fix_hashes(&path.nodes, hash),
             None => Ok(()),
         }
@@ -272,10 +277,10 @@ impl Attributes<'_> {
 
     /// Sets the hash of the child that each step goes on to, from the last step upwards as far as it is the node's
     /// highest.
-    pub(super) fn fix_hashes(&mut self, nodes: &[Step], hash: u32) -> Result<()> {
+    pub(super) fn fix_hashes(&mut self, nodes: &[AttrPathBlock], hash: u32) -> Result<()> {
         for step in nodes.iter().rev() {
             let changed = self.edit(step.block, |open, _| node::set_hash(open, step.index, hash))?;
-            let count = self.look(step.block, |bytes, _| node::NodeShape::of(bytes))?.count;
+            let count = self.view(step.block, |bytes, _| node::NodeShape::of(bytes))?.count;
             if !changed || step.index + 1 != count {
                 return Ok(());
             }
@@ -284,8 +289,8 @@ impl Attributes<'_> {
     }
 
     /// Makes a block that was allocated for an empty fork its first, a leaf.
-    pub(super) fn plant(&mut self, run: Run) -> Result<()> {
-        let leaf = self.fresh_at(FileBlock(0), run)?;
+    pub(super) fn init_first_leaf(&mut self, run: BlockRun) -> Result<()> {
+        let leaf = self.map_new_block(FileBlock(0), run)?;
         self.edit(leaf, |open, geometry| edit::init(open, geometry, leaf.at))
     }
 
@@ -312,19 +317,19 @@ impl Attributes<'_> {
         let lengths = attributes.iter().map(|attr| (attr.name.len(), attr.value.length()));
         let fits = attributes.iter().all(inline)
             && format::attr::edit::shortform::size(lengths)
-                .is_some_and(|size| super::place::offset_for(self.state, size).is_some());
+                .is_some_and(|size| super::forkoff::forkoff_for(self.state, size).is_some());
         let Some(contents) = fits.then(|| format::attr::edit::shortform::build(attributes)).flatten() else {
             return Ok(());
         };
         self.free(root)?;
-        if self.put_inside(&contents) {
+        if self.put_shortform(&contents) {
             return Ok(());
         }
         Err(self.damaged(Damage::new("inode", "forkoff", "room for attributes that were counted", "none")))
     }
 }
 
-fn inline<'a>(key: &Key<'a>, value: &'a [u8]) -> Attr<'a> {
+fn inline<'a>(key: &AttrKey<'a>, value: &'a [u8]) -> Attr<'a> {
     Attr { namespace: key.namespace, incomplete: false, name: key.name, value: AttrValue::Inline(value) }
 }
 

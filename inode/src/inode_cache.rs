@@ -14,64 +14,64 @@
 //! The table is cut into parts by chunk of inodes, each with a lock of rank `Cache` that is held for one look: threads
 //! meet only in the same chunks.
 
-mod known;
+mod allocated;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use allocated::AllocatedInodes;
 use base::lock::{Brief, Rank};
 use base::percpu::{self, PerCpu};
 use base::{Ino, errno};
 use format::damage::{Damage, Place};
 use format::inode::Dinode;
 use journal::engine::Error;
-use known::Known;
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;
-use crate::fresh::NewInode;
 use crate::inode::{Attached, Inode, InodeRef, LockedInode};
+use crate::new_inode::NewInode;
 use crate::shared::{Local, Shared};
 use crate::space::ChunkInodes;
 use crate::state::InodeState;
 
 /// Parts of the table: enough that threads rarely meet by chance.
-const PARTS: usize = 256;
-/// Inodes of one window of so many numbers are in one part.
+const SHARDS: usize = 256;
+/// Inodes of one window of so many numbers are in one shard.
 const CHUNK_LOG: u32 = 6;
 /// How many old inodes are looked at for each new one, once the table is full.
 const LOOKS: usize = 8;
 
 /// See the module.
 #[derive(Debug)]
-pub struct InodeTable {
+pub struct InodeCache {
     shared: Arc<Shared>,
     locals: PerCpu<Arc<Local>>,
     /// Most inodes of one part, unless more are in use.
-    part_most: usize,
+    shard_max: usize,
 }
 
 /// The parts of the table.
 #[derive(Debug)]
-pub(crate) struct Index {
-    parts: Box<[Brief<Part>]>,
+pub(crate) struct CacheIndex {
+    shards: Box<[Brief<CacheShard>]>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct CacheShard {
     inodes: HashMap<u64, Arc<Inode>, FxBuildHasher>,
     /// In the order in which they are looked at for dropping.
     order: VecDeque<u64>,
     /// How many were dropped, or removed from the volume: tells whether what was read meanwhile may be old.
     dropped: u64,
-    known: Known,
+    known: AllocatedInodes,
 }
 
 /// What was attached to inodes that were dropped: itself dropped when the part is unlocked.
 type Freed = Vec<Arc<dyn Attached>>;
 
 /// What a look into a part found.
-enum Look {
+enum CacheLookup {
     Found(Arc<Inode>),
     /// And how many had been dropped, and whether a chunk is known to have it.
     Missing(u64, bool),
@@ -80,11 +80,11 @@ enum Look {
 const GONE: Error =
     Error::Refused { errno: errno::ENOENT, why: "the inode is free (the name that led here is gone by now)" };
 
-impl InodeTable {
+impl InodeCache {
     /// An empty table that drops unused inodes when it has `most`.
     pub fn new(shared: Arc<Shared>, most: usize) -> Self {
         let locals = PerCpu::new(percpu::available(), |_| Arc::new(Local(Arc::clone(&shared))));
-        Self { shared, locals, part_most: (most / PARTS).max(LOOKS) }
+        Self { shared, locals, shard_max: (most / SHARDS).max(LOOKS) }
     }
 
     /// What all inodes share.
@@ -102,8 +102,8 @@ impl InodeTable {
     pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
         loop {
             let (dropped, known) = match self.shared.index.look(ino) {
-                Look::Found(inode) => return inode.acquire().ok_or(GONE),
-                Look::Missing(dropped, known) => (dropped, known),
+                CacheLookup::Found(inode) => return inode.acquire().ok_or(GONE),
+                CacheLookup::Missing(dropped, known) => (dropped, known),
             };
             if !known {
                 self.look_up(ino, dropped)?;
@@ -127,26 +127,26 @@ impl InodeTable {
     ///
     /// # Locking
     /// As [`get`](Self::get); `look` is called while the inode, or its cluster's buffer, is locked.
-    pub fn glance<T>(
+    pub fn read_uncached<T>(
         &self,
         ino: Ino,
         mut look: impl FnMut(&Dinode<'_>, Option<&Inode>) -> T,
     ) -> Result<T, Error> {
         loop {
             let (dropped, known) = match self.shared.index.look(ino) {
-                Look::Found(inode) => {
+                CacheLookup::Found(inode) => {
                     let inode = inode.acquire().ok_or(GONE)?;
                     let state = inode.read();
                     return Ok(look(&state.dinode(), Some(&inode)));
                 }
-                Look::Missing(dropped, known) => (dropped, known),
+                CacheLookup::Missing(dropped, known) => (dropped, known),
             };
             if !known {
                 self.look_up(ino, dropped)?;
             }
             let found = self.with_slot(ino, |inode| look(inode, None));
             // Somebody may have changed it since, in memory or at home.
-            if matches!(self.shared.index.look(ino), Look::Missing(now, _) if now == dropped) {
+            if matches!(self.shared.index.look(ino), CacheLookup::Missing(now, _) if now == dropped) {
                 return found;
             }
         }
@@ -158,13 +158,13 @@ impl InodeTable {
     }
 
     /// Makes an inode of one that the transaction has just taken from the inode trees. Nothing is read: what the slot
-    /// held before means nothing. Who wants to keep it takes a [hold](LockedInode::hold).
+    /// held before means nothing. Who wants to keep it takes a [hold](LockedInode::reference).
     ///
     /// # Errors
     /// [`Error::Damaged`] where it is in use.
     pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<LockedInode, Error> {
-        let inode = self.shared.index.look_or_put(ino, self.part_most, || {
-            let place = cluster::place(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
+        let inode = self.shared.index.look_or_put(ino, self.shard_max, || {
+            let place = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
             let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
             Ok(Inode::new(self.local(), place, state))
         })?;
@@ -181,13 +181,13 @@ impl InodeTable {
             return Err(in_use(locked.mode().to_string()));
         }
         new.begin(&mut locked, &self.shared);
-        locked.inode().begin_life();
+        locked.inode().mark_allocated();
         Ok(locked)
     }
 
     /// How many inodes are in memory.
     pub fn len(&self) -> usize {
-        self.shared.index.parts.iter().map(|part| part.lock().inodes.len()).sum()
+        self.shared.index.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
     }
 
     /// Whether none is in memory.
@@ -198,23 +198,23 @@ impl InodeTable {
     /// Drops every inode that nobody needs; how many. For unmounting, and when memory is short.
     pub fn shrink(&self) -> usize {
         let mut dropped = 0;
-        for part in &self.shared.index.parts {
+        for shard in &self.shared.index.shards {
             let mut freed = Freed::new();
-            let mut part = part.lock();
-            let before = part.inodes.len();
-            part.inodes.retain(|_, inode| {
+            let mut shard = shard.lock();
+            let before = shard.inodes.len();
+            shard.inodes.retain(|_, inode| {
                 let idle = inode.is_idle();
                 if idle {
                     freed.extend(inode.detach());
                 }
                 !idle
             });
-            let gone = before - part.inodes.len();
-            part.dropped += gone as u64;
-            let Part { inodes, order, .. } = &mut *part;
+            let gone = before - shard.inodes.len();
+            shard.dropped += gone as u64;
+            let CacheShard { inodes, order, .. } = &mut *shard;
             order.retain(|ino| inodes.contains_key(ino));
             dropped += gone;
-            drop(part);
+            drop(shard);
         }
         dropped
     }
@@ -227,26 +227,26 @@ impl InodeTable {
     /// since `dropped` was seen: what was read may be old.
     fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
         let mut freed = Freed::new();
-        let mut part = self.shared.index.part(inode.ino()).lock();
-        if let Some(there) = part.inodes.get(&inode.ino().get()) {
+        let mut shard = self.shared.index.shard(inode.ino()).lock();
+        if let Some(there) = shard.inodes.get(&inode.ino().get()) {
             return Some(Arc::clone(there));
         }
-        if dropped.is_some_and(|dropped| dropped != part.dropped) {
+        if dropped.is_some_and(|dropped| dropped != shard.dropped) {
             return None;
         }
-        part.put(&inode, self.part_most, &mut freed);
-        drop(part);
+        shard.put(&inode, self.shard_max, &mut freed);
+        drop(shard);
         Some(inode)
     }
 
     /// Looks a number up in the inode trees, when `dropped` inodes of its part had been dropped.
     fn look_up(&self, ino: Ino, dropped: u64) -> Result<(), Error> {
-        if cluster::place(&self.shared.geometry, ino).is_none() {
+        if cluster::locate(&self.shared.geometry, ino).is_none() {
             return Err(outside(ino));
         }
         let chunk = self.shared.groups.chunk_inodes(&mut self.shared.reader(), ino)?;
-        let window = chunk.map_or(0, |chunk| known::window(ino, chunk.first, chunk.present));
-        if window & known::bit(ino) == 0 {
+        let window = chunk.map_or(0, |chunk| allocated::window(ino, chunk.first, chunk.present));
+        if window & allocated::bit(ino) == 0 {
             return Err(GONE);
         }
         self.shared.index.learn(ino, window, dropped);
@@ -254,7 +254,7 @@ impl InodeTable {
     }
 
     fn read(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
-        let place = cluster::place(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
+        let place = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
         let state = self.with_slot(ino, |inode| InodeState::load(inode, self.shared.features))?;
         Ok(Inode::new(self.local(), place, state))
     }
@@ -262,7 +262,7 @@ impl InodeTable {
     /// Does something with the bytes of an inode, as its cluster's buffer has them.
     fn with_slot<T>(&self, ino: Ino, work: impl FnOnce(&Dinode<'_>) -> T) -> Result<T, Error> {
         let geometry = &self.shared.geometry;
-        let place = cluster::place(geometry, ino).ok_or_else(|| outside(ino))?;
+        let place = cluster::locate(geometry, ino).ok_or_else(|| outside(ino))?;
         let verify = |bytes: &[u8]| cluster::verify(bytes, geometry);
         let guard = self.shared.buffers.lock_read(&place.cluster.into(), Rank::Buffer, verify)?;
         let slot = guard.bytes().get(place.offset as usize..).unwrap_or(&[]);
@@ -273,61 +273,61 @@ impl InodeTable {
     }
 }
 
-impl Default for Index {
+impl Default for CacheIndex {
     fn default() -> Self {
-        Self { parts: (0..PARTS).map(|_| Brief::new(Rank::Cache, Part::default())).collect() }
+        Self { shards: (0..SHARDS).map(|_| Brief::new(Rank::Cache, CacheShard::default())).collect() }
     }
 }
 
-impl Index {
+impl CacheIndex {
     /// The inode, if it is in memory, free or not.
     pub(crate) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
         match self.look(ino) {
-            Look::Found(inode) => Some(inode),
-            Look::Missing(..) => None,
+            CacheLookup::Found(inode) => Some(inode),
+            CacheLookup::Missing(..) => None,
         }
     }
 
     #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
-    fn part(&self, ino: Ino) -> &Brief<Part> {
+    fn shard(&self, ino: Ino) -> &Brief<CacheShard> {
         let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.parts[(mixed >> 56) as usize]
+        &self.shards[(mixed >> 56) as usize]
     }
 
     /// The inode, or one that is made for it. The part is locked meanwhile.
     fn look_or_put(
         &self,
         ino: Ino,
-        part_most: usize,
+        shard_max: usize,
         make: impl FnOnce() -> Result<Arc<Inode>, Error>,
     ) -> Result<Arc<Inode>, Error> {
         let mut freed = Freed::new();
-        let mut part = self.part(ino).lock();
-        if let Some(inode) = part.inodes.get(&ino.get()) {
+        let mut shard = self.shard(ino).lock();
+        if let Some(inode) = shard.inodes.get(&ino.get()) {
             inode.touch();
             return Ok(Arc::clone(inode));
         }
         let inode = make()?;
-        part.put(&inode, part_most, &mut freed);
-        drop(part);
+        shard.put(&inode, shard_max, &mut freed);
+        drop(shard);
         Ok(inode)
     }
 
     fn dropped(&self, ino: Ino) -> u64 {
-        self.part(ino).lock().dropped
+        self.shard(ino).lock().dropped
     }
 
     /// A chunk is being removed, by who holds its AGI: whoever looked for one of its inodes looks again. Tells those
     /// that are in memory.
     pub(crate) fn removed(&self, chunk: ChunkInodes) {
         for ino in chunk.inodes() {
-            let mut part = self.part(ino).lock();
-            part.dropped += 1;
-            part.known.forget(ino);
-            let inode = part.inodes.get(&ino.get()).map(Arc::clone);
-            drop(part);
+            let mut shard = self.shard(ino).lock();
+            shard.dropped += 1;
+            shard.known.forget(ino);
+            let inode = shard.inodes.get(&ino.get()).map(Arc::clone);
+            drop(shard);
             if let Some(inode) = inode {
-                inode.lose_home();
+                inode.mark_chunk_removed();
             }
         }
     }
@@ -335,35 +335,35 @@ impl Index {
     /// The inode trees know a chunk with this inode, and with others of its window. Somebody may have removed it since
     /// `dropped` was seen: then nothing is kept.
     fn learn(&self, ino: Ino, window: u64, dropped: u64) {
-        let mut part = self.part(ino).lock();
-        if part.dropped == dropped {
-            part.known.add(ino, window);
+        let mut shard = self.shard(ino).lock();
+        if shard.dropped == dropped {
+            shard.known.add(ino, window);
         }
     }
 
-    fn look(&self, ino: Ino) -> Look {
-        let part = self.part(ino).lock();
-        match part.inodes.get(&ino.get()) {
+    fn look(&self, ino: Ino) -> CacheLookup {
+        let shard = self.shard(ino).lock();
+        match shard.inodes.get(&ino.get()) {
             Some(inode) => {
                 inode.touch();
-                Look::Found(Arc::clone(inode))
+                CacheLookup::Found(Arc::clone(inode))
             }
-            None => Look::Missing(part.dropped, part.known.has(ino)),
+            None => CacheLookup::Missing(shard.dropped, shard.known.has(ino)),
         }
     }
 }
 
-impl Drop for InodeTable {
+impl Drop for InodeCache {
     /// Inodes know what they share, and that knows them: here this ends.
     fn drop(&mut self) {
-        for part in &self.shared.index.parts {
-            let inodes = std::mem::take(&mut *part.lock());
+        for shard in &self.shared.index.shards {
+            let inodes = std::mem::take(&mut *shard.lock());
             drop(inodes);
         }
     }
 }
 
-impl Part {
+impl CacheShard {
     /// Puts an inode in, beyond `most` in exchange for others.
     fn put(&mut self, inode: &Arc<Inode>, most: usize, freed: &mut Freed) {
         if self.inodes.len() >= most {

@@ -8,10 +8,10 @@ use format::dir::DataPtr;
 use format::inode::ForkKind;
 use journal::engine::{Error, Loggable};
 
-use super::{Directory, ForkBlocks, Found};
+use super::{Directory, FoundEntry, InodeDirFork};
 use crate::inode::{InodeRef, LockedInode};
-use crate::space::{Owner, Space, Want};
-use crate::state::Form;
+use crate::space::{BlockRequest, ForkOwner, SpaceAllocator};
+use crate::state::ForkFormat;
 use crate::testing::Bench;
 
 const ROOM: u32 = 100;
@@ -21,7 +21,7 @@ struct OnDisk {
     inode: Option<InodeRef>,
     ino: Ino,
     model: BTreeMap<Vec<u8>, Ino>,
-    room: u32,
+    free_blocks: u32,
 }
 
 impl OnDisk {
@@ -30,7 +30,7 @@ impl OnDisk {
         let (inode, locked) = bench.create(0o040_755);
         let ino = locked.ino();
         drop(locked);
-        let mut this = Self { bench, inode: Some(inode), ino, model: BTreeMap::new(), room: ROOM };
+        let mut this = Self { bench, inode: Some(inode), ino, model: BTreeMap::new(), free_blocks: ROOM };
         this.change(|dir| dir.init(Ino(70))).unwrap();
         this
     }
@@ -45,14 +45,14 @@ impl OnDisk {
     /// One change, committed.
     fn change<T>(
         &mut self,
-        change: impl FnOnce(&mut Directory<'_, ForkBlocks<'_>>) -> Result<T, Error>,
+        change: impl FnOnce(&mut Directory<'_, InodeDirFork<'_>>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let room = self.room;
+        let room = self.free_blocks;
         let mut locked = self.lock();
         let shared = self.bench.shared();
         let mut tx = self.bench.begin();
         let mut space = self.bench.space();
-        let mut blocks = ForkBlocks::new(shared, &mut tx, &mut space, &mut locked, room)?;
+        let mut blocks = InodeDirFork::new(shared, &mut tx, &mut space, &mut locked, room)?;
         let result = change(&mut Directory::new(&shared.geometry, &mut blocks));
         drop(space);
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
@@ -63,12 +63,14 @@ impl OnDisk {
         match self.change(|dir| dir.add(name, ino, 1)) {
             Ok(()) => assert!(self.model.insert(name.to_vec(), ino).is_none()),
             Err(error) if error.errno() == errno::EEXIST => assert!(self.model.contains_key(name)),
-            Err(error) => assert_eq!((error.errno(), self.room < ROOM), (errno::ENOSPC, true), "{error}"),
+            Err(error) => {
+                assert_eq!((error.errno(), self.free_blocks < ROOM), (errno::ENOSPC, true), "{error}")
+            }
         }
     }
 
     fn remove(&mut self, name: &[u8]) {
-        let found: Option<Found> = self.change(|dir| dir.remove(name)).ok();
+        let found: Option<FoundEntry> = self.change(|dir| dir.remove(name)).ok();
         assert_eq!(found.map(|found| found.ino), self.model.remove(name));
     }
 
@@ -95,19 +97,19 @@ impl OnDisk {
         assert_eq!(self.change(|dir| dir.lookup(b"..")).unwrap().map(|found| found.ino), Some(Ino(70)));
     }
 
-    fn form(&mut self) -> Option<Form> {
-        self.lock().form(ForkKind::Data)
+    fn fork_format(&mut self) -> Option<ForkFormat> {
+        self.lock().fork_format(ForkKind::Data)
     }
 
     /// Leaves no two free blocks side by side.
     fn fragment(&mut self) {
         let mut tx = self.bench.begin();
         let mut space = self.bench.space();
-        let owner = Owner { ino: Ino(99), fork: ForkKind::Data, tree: true };
+        let owner = ForkOwner { ino: Ino(99), fork: ForkKind::Data, tree: true };
         let mut taken: Vec<FsBlock> = Vec::new();
         let mut near = FsBlock(0);
         loop {
-            let want = Want { near: Some(near), most: 64, least: 1, align: 1 };
+            let want = BlockRequest { near: Some(near), most: 64, least: 1, align: 1 };
             let Ok(run) = space.allocate(&mut tx, owner, want) else { break };
             near = FsBlock(run.start.get() + u64::from(run.count));
             taken.extend((0..u64::from(run.count)).map(|n| FsBlock(run.start.get() + n)));
@@ -137,7 +139,7 @@ fn grow_and_shrink(dir: &mut OnDisk, count: u32) {
         }
     }
     dir.check();
-    assert_eq!(dir.form(), Some(Form::Local));
+    assert_eq!(dir.fork_format(), Some(ForkFormat::Local));
     let left = dir.lock();
     assert_eq!((left.nblocks(), left.extent_count(ForkKind::Data)), (0, 0));
 }
@@ -158,7 +160,7 @@ fn blocks_in_pieces_where_no_run_is_long_enough() {
     for number in 0..600 {
         dir.add(&name(number), Ino(80));
     }
-    assert_eq!(dir.form(), Some(Form::Btree), "each block is an extent");
+    assert_eq!(dir.fork_format(), Some(ForkFormat::Btree), "each block is an extent");
     dir.check();
     for number in 0..600 {
         dir.remove(&name(number));
@@ -173,7 +175,7 @@ fn without_reserved_blocks_what_fits_is_added_and_all_can_be_removed() {
     for number in 0..700 {
         dir.add(&name(number), Ino(80));
     }
-    dir.room = 0;
+    dir.free_blocks = 0;
     let before = dir.model.len();
     for number in 700..1100 {
         dir.add(&name(number), Ino(81));

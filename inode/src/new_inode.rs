@@ -4,7 +4,7 @@ use format::inode::{FileType, ForkKind, flags, flags2};
 use format::ondisk::{U16, U32, U64};
 
 use crate::shared::Shared;
-use crate::state::{Form, InodeState, Time};
+use crate::state::{ForkFormat, InodeState, InodeTime};
 
 /// Set group id: on a directory, what is made in it takes its group.
 pub const S_ISGID: u16 = 0o2000;
@@ -27,20 +27,20 @@ pub struct NewInode<'a> {
 }
 
 /// What a child takes over of its directory's flags: the parent's flag, the child's, and of which children.
-const INHERITED: &[(u16, u16, Heirs)] = &[
-    (flags::RTINHERIT, flags::RTINHERIT, Heirs::Directories),
-    (flags::EXTSZINHERIT, flags::EXTSZINHERIT, Heirs::Directories),
-    (flags::PROJINHERIT, flags::PROJINHERIT, Heirs::Directories),
-    (flags::EXTSZINHERIT, flags::EXTSIZE, Heirs::Files),
-    (flags::NOATIME, flags::NOATIME, Heirs::All),
-    (flags::NODUMP, flags::NODUMP, Heirs::All),
-    (flags::SYNC, flags::SYNC, Heirs::All),
-    (flags::NODEFRAG, flags::NODEFRAG, Heirs::All),
-    (flags::FILESTREAM, flags::FILESTREAM, Heirs::All),
+const INHERITED: &[(u16, u16, InheritedBy)] = &[
+    (flags::RTINHERIT, flags::RTINHERIT, InheritedBy::Directories),
+    (flags::EXTSZINHERIT, flags::EXTSZINHERIT, InheritedBy::Directories),
+    (flags::PROJINHERIT, flags::PROJINHERIT, InheritedBy::Directories),
+    (flags::EXTSZINHERIT, flags::EXTSIZE, InheritedBy::Files),
+    (flags::NOATIME, flags::NOATIME, InheritedBy::All),
+    (flags::NODUMP, flags::NODUMP, InheritedBy::All),
+    (flags::SYNC, flags::SYNC, InheritedBy::All),
+    (flags::NODEFRAG, flags::NODEFRAG, InheritedBy::All),
+    (flags::FILESTREAM, flags::FILESTREAM, InheritedBy::All),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heirs {
+enum InheritedBy {
     Directories,
     Files,
     All,
@@ -62,14 +62,17 @@ impl NewInode<'_> {
         core.mode = U16::new(mode);
         (core.uid, core.gid) = (U32::new(self.uid), U32::new(gid));
         core.nlink = U32::new(self.nlink);
-        state.set_times(&[Time::Access, Time::Modify, Time::Change, Time::Create], shared.now());
+        state.set_times(
+            &[InodeTime::Access, InodeTime::Modify, InodeTime::Change, InodeTime::Create],
+            shared.now(),
+        );
         if let Some(parent) = self.parent {
             inherit(state, parent, kind, shared);
         }
         match kind {
             Some(FileType::CharDevice | FileType::BlockDevice) => state.set_device(self.device),
             Some(FileType::Fifo | FileType::Socket) => state.set_device(0),
-            _ => state.set_form(ForkKind::Data, Form::Extents),
+            _ => state.set_fork_format(ForkKind::Data, ForkFormat::Extents),
         }
     }
 }
@@ -81,13 +84,13 @@ fn inherit(state: &mut InodeState, parent: &InodeState, kind: Option<FileType>, 
         return;
     }
     let heir = match kind {
-        Some(FileType::Directory) => Some(Heirs::Directories),
-        Some(FileType::Regular) => Some(Heirs::Files),
+        Some(FileType::Directory) => Some(InheritedBy::Directories),
+        Some(FileType::Regular) => Some(InheritedBy::Files),
         _ => None,
     };
     let mut takes = 0;
     for (parents, childs, heirs) in INHERITED {
-        if has & parents != 0 && (*heirs == Heirs::All || Some(*heirs) == heir) {
+        if has & parents != 0 && (*heirs == InheritedBy::All || Some(*heirs) == heir) {
             takes |= childs;
         }
     }

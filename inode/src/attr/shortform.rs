@@ -5,62 +5,62 @@ use format::attr::{Attr, AttrValue};
 use format::inode::ForkKind;
 use format::log::inode::fields;
 
-use super::place::offset_for;
-use super::{Attributes, Key, Listed, NewValue, Result, Stored};
+use super::forkoff::forkoff_for;
+use super::{AttrInfo, AttrKey, AttrStorage, Attributes, NewAttrValue, Result};
 
 impl Attributes<'_> {
     /// The bytes of the attributes in the inode; none where there are none.
-    fn inside(&self) -> &[u8] {
-        match (self.stored(), self.state.attr_local()) {
-            (Stored::Inside, Some(bytes)) => bytes,
+    fn shortform_bytes(&self) -> &[u8] {
+        match (self.storage(), self.state.attr_local()) {
+            (AttrStorage::Shortform, Some(bytes)) => bytes,
             _ => &shortform::EMPTY,
         }
     }
 
-    fn taken_apart(&self) -> Result<Vec<Attr<'_>>> {
-        shortform::attributes(self.inside(), self.geometry()).map_err(|damage| self.damaged(damage))
+    fn shortform_attributes(&self) -> Result<Vec<Attr<'_>>> {
+        shortform::attributes(self.shortform_bytes(), self.geometry()).map_err(|damage| self.damaged(damage))
     }
 
-    fn inside_find(&self, key: &Key<'_>) -> Result<Option<Attr<'_>>> {
-        shortform::find(self.inside(), self.geometry(), |attr| key.is(attr))
+    fn shortform_find(&self, key: &AttrKey<'_>) -> Result<Option<Attr<'_>>> {
+        shortform::find(self.shortform_bytes(), self.geometry(), |attr| key.is(attr))
             .map_err(|damage| self.damaged(damage))
     }
 
-    pub(super) fn inside_has(&self, key: &Key<'_>) -> Result<bool> {
-        Ok(self.inside_find(key)?.is_some())
+    pub(super) fn shortform_has(&self, key: &AttrKey<'_>) -> Result<bool> {
+        Ok(self.shortform_find(key)?.is_some())
     }
 
-    pub(super) fn inside_get(&self, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
-        Ok(self.inside_find(key)?.and_then(|attr| match attr.value {
+    pub(super) fn shortform_get(&self, key: &AttrKey<'_>) -> Result<Option<Vec<u8>>> {
+        Ok(self.shortform_find(key)?.and_then(|attr| match attr.value {
             AttrValue::Inline(value) => Some(value.to_vec()),
             AttrValue::Remote { .. } => None,
         }))
     }
 
-    pub(super) fn inside_list(&self) -> Result<Vec<Listed>> {
-        Ok(self.taken_apart()?.iter().map(Listed::of).collect())
+    pub(super) fn shortform_list(&self) -> Result<Vec<AttrInfo>> {
+        Ok(self.shortform_attributes()?.iter().map(AttrInfo::of).collect())
     }
 
     /// What is in the inode, without one attribute and with another.
-    fn exchanged(&self, key: &Key<'_>, new: Option<Attr<'_>>) -> Result<Option<Vec<u8>>> {
-        shortform::exchange(self.inside(), self.geometry(), |attr| key.is(attr), new)
+    fn shortform_replaced(&self, key: &AttrKey<'_>, new: Option<Attr<'_>>) -> Result<Option<Vec<u8>>> {
+        shortform::exchange(self.shortform_bytes(), self.geometry(), |attr| key.is(attr), new)
             .map_err(|damage| self.damaged(damage))
     }
 
-    pub(super) fn inside_set(&mut self, key: &Key<'_>, value: &NewValue<'_>) -> Result<()> {
-        if let NewValue::Inline(value) = value {
+    pub(super) fn shortform_set(&mut self, key: &AttrKey<'_>, value: &NewAttrValue<'_>) -> Result<()> {
+        if let NewAttrValue::Inline(value) = value {
             let value = AttrValue::Inline(value);
             let new = Attr { namespace: key.namespace, incomplete: false, name: key.name, value };
             if self.set_in_place(key, &new)? {
                 return Ok(());
             }
-            if let Some(contents) = self.exchanged(key, Some(new))?
-                && self.put_inside(&contents)
+            if let Some(contents) = self.shortform_replaced(key, Some(new))?
+                && self.put_shortform(&contents)
             {
                 return Ok(());
             }
         }
-        let bytes = self.inside().to_vec();
+        let bytes = self.shortform_bytes().to_vec();
         let mut stay =
             shortform::attributes(&bytes, self.geometry()).map_err(|damage| self.damaged(damage))?;
         stay.retain(|attr| !key.is(attr));
@@ -69,12 +69,12 @@ impl Attributes<'_> {
 
     /// Sets an attribute where the fork lies, whose border is moved for its first alone. `false` where others have to
     /// move.
-    fn set_in_place(&mut self, key: &Key<'_>, new: &Attr<'_>) -> Result<bool> {
-        if self.stored() == Stored::Nowhere {
+    fn set_in_place(&mut self, key: &AttrKey<'_>, new: &Attr<'_>) -> Result<bool> {
+        if self.storage() == AttrStorage::None {
             let size = shortform::size([(new.name.len(), new.value.length())]);
-            let offset = size.and_then(|size| offset_for(self.state, size));
+            let offset = size.and_then(|size| forkoff_for(self.state, size));
             let Some(offset) = offset else { return Ok(false) };
-            self.begin_inside(offset);
+            self.begin_shortform(offset);
         }
         let geometry = self.geometry();
         let area = self.state.area_mut(ForkKind::Attr);
@@ -87,27 +87,32 @@ impl Attributes<'_> {
     }
 
     /// The attributes no longer fit the inode: they go to a leaf, or to several where leaves are small.
-    fn leave_inode(&mut self, attributes: &[Attr<'_>], key: &Key<'_>, value: &NewValue<'_>) -> Result<()> {
+    fn leave_inode(
+        &mut self,
+        attributes: &[Attr<'_>],
+        key: &AttrKey<'_>,
+        value: &NewAttrValue<'_>,
+    ) -> Result<()> {
         // A directory's first block, too, if that has to leave the inode.
         let data = 1 << self.shared.geometry.dir_block_log;
-        self.ensure_room(super::most_new_blocks(self.geometry()) + data)?;
-        self.ensure_extents(super::most_new_extents(self.geometry(), value))?;
+        self.ensure_blocks(super::max_new_blocks(self.geometry()) + data)?;
+        self.ensure_extents(super::max_new_extents(self.geometry(), value))?;
         self.take_value(value)?;
         // The leaf's block, before the inode lets anything go.
         let run = self.take_first_block()?;
-        self.begin_blocks()?;
-        self.plant(run)?;
+        self.begin_extents()?;
+        self.init_first_leaf(run)?;
         for attr in attributes {
-            self.tree_insert(attr)?;
+            self.node_insert(attr)?;
         }
-        self.tree_put(key, value)
+        self.node_set(key, value)
     }
 
-    pub(super) fn inside_remove(&mut self, key: &Key<'_>) -> Result<bool> {
-        if !self.inside_has(key)? {
+    pub(super) fn shortform_remove(&mut self, key: &AttrKey<'_>) -> Result<bool> {
+        if !self.shortform_has(key)? {
             return Ok(false);
         }
-        match self.exchanged(key, None)? {
+        match self.shortform_replaced(key, None)? {
             Some(contents) if contents == shortform::EMPTY => self.end_fork()?,
             // Less than before, so it fits.
             Some(contents) => {

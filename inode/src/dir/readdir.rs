@@ -6,11 +6,11 @@ use base::FileBlock;
 use format::dir::edit::shortform;
 use format::dir::{DataPtr, DirEntry, DirSpace, data, entry_size};
 
-use super::blocks::DirBlocks;
 use super::error::Result;
+use super::fork::DirFork;
 use super::{Directory, FTYPE_DIRECTORY};
 
-impl<B: DirBlocks> Directory<'_, B> {
+impl<F: DirFork> Directory<'_, F> {
     /// Visits the entries whose position is `from` or behind, `.` and `..` among them, until `visit` breaks off.
     ///
     /// A position stays good while the directory changes, also from one form to another: to go on behind an entry, ask
@@ -23,33 +23,33 @@ impl<B: DirBlocks> Directory<'_, B> {
         from: DataPtr,
         mut visit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        if self.blocks.local().is_some() {
-            return self.inside_read(from, &mut visit);
+        if self.fork.local().is_some() {
+            return self.shortform_read(from, &mut visit);
         }
         let end = DirSpace::Leaf.first_block(self.geometry);
         let mut next = from.split(self.geometry).0;
-        while let Some(block) = self.blocks.next_mapped(next)?.filter(|block| *block < end) {
-            let id = self.read_data(block)?;
+        while let Some(block) = self.fork.next_mapped(next)?.filter(|block| *block < end) {
+            let id = self.read_data_block(block)?;
             if self.visit_block(block, id, from, &mut visit)?.is_break() {
                 return Ok(());
             }
-            self.blocks.release(id);
+            self.fork.release(id);
             next = FileBlock(block.get() + self.per_block());
         }
         Ok(())
     }
 
-    fn inside_read(
+    fn shortform_read(
         &self,
         from: DataPtr,
         visit: &mut impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let geometry = self.geometry;
-        let bytes = self.blocks.local().unwrap_or_default();
+        let bytes = self.fork.local().unwrap_or_default();
         let head = shortform::ShortformCounts::of(bytes).map_err(|damage| self.damaged(damage))?;
         let dot = data::HEADER_SIZE;
         let dots =
-            [(&b"."[..], self.blocks.ino(), dot), (&b".."[..], head.parent, dot + entry_size(1, geometry))];
+            [(&b"."[..], self.fork.ino(), dot), (&b".."[..], head.parent, dot + entry_size(1, geometry))];
         for (name, ino, offset) in dots {
             let pointer = DataPtr::new(FileBlock(0), offset, geometry);
             let entry = DirEntry { name, ino, ftype: FTYPE_DIRECTORY, pointer };

@@ -10,17 +10,17 @@ use format::dir::{DataPtr, entry_size};
 use format::edit::BlockMut;
 use format::{Damage, Geometry, hash};
 
-use super::blocks::DirBlocks;
 use super::error::Result;
-use super::{Directory, FTYPE_DIRECTORY, Found, NO_SUCH_NAME};
+use super::fork::DirFork;
+use super::{Directory, FTYPE_DIRECTORY, FoundEntry, NO_SUCH_NAME};
 
-impl<B: DirBlocks> Directory<'_, B> {
+impl<F: DirFork> Directory<'_, F> {
     fn local(&self) -> &[u8] {
-        self.blocks.local().unwrap_or_default()
+        self.fork.local().unwrap_or_default()
     }
 
     /// The entry of that name: its first byte, and what it says.
-    pub(super) fn inside_find(&self, name: &[u8]) -> Result<Option<(usize, Found)>> {
+    pub(super) fn shortform_find(&self, name: &[u8]) -> Result<Option<(usize, FoundEntry)>> {
         let geometry = self.geometry;
         for found in shortform::walk(self.local(), geometry).map_err(|damage| self.damaged(damage))? {
             let found = found.map_err(|damage| self.damaged(damage))?;
@@ -31,66 +31,66 @@ impl<B: DirBlocks> Directory<'_, B> {
         Ok(None)
     }
 
-    pub(super) fn inside_parent(&self) -> Result<Found> {
+    pub(super) fn shortform_parent(&self) -> Result<FoundEntry> {
         let head = shortform::ShortformCounts::of(self.local()).map_err(|damage| self.damaged(damage))?;
         let offset = data::HEADER_SIZE + entry_size(1, self.geometry);
         let pointer = DataPtr::new(FileBlock(0), offset, self.geometry);
-        Ok(Found { ino: head.parent, ftype: FTYPE_DIRECTORY, pointer })
+        Ok(FoundEntry { ino: head.parent, ftype: FTYPE_DIRECTORY, pointer })
     }
 
     /// Adds a name that is not there.
-    pub(super) fn inside_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
+    pub(super) fn shortform_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
         let mut bytes = self.local().to_vec();
-        let capacity = self.blocks.local_capacity();
+        let capacity = self.fork.local_capacity();
         let added = shortform::add(&mut bytes, self.geometry, capacity, new);
         if added.map_err(|damage| self.damaged(damage))? {
-            return self.blocks.set_local(&bytes);
+            return self.fork.set_local(&bytes);
         }
         // What does not fit into one block either takes a leaf and another data block beside it.
         let size = self.entry_size(new);
         let block = shortform::block_size(self.local(), self.geometry, size);
         let single = block.map_err(|damage| self.damaged(damage))? <= self.geometry.dir_block_size as usize;
-        self.blocks.ensure_room(if single { 1 } else { 3 })?;
-        let id = self.inside_to_single()?;
-        self.single_insert(id, new)
+        self.fork.ensure_blocks(if single { 1 } else { 3 })?;
+        let id = self.shortform_to_block()?;
+        self.block_insert(id, new)
     }
 
     /// Removes the entry that begins at a byte.
-    pub(super) fn inside_remove(&mut self, start: usize) -> Result<()> {
+    pub(super) fn shortform_remove(&mut self, start: usize) -> Result<()> {
         let mut bytes = self.local().to_vec();
         shortform::remove(&mut bytes, self.geometry, start).map_err(|damage| self.damaged(damage))?;
-        self.blocks.set_local(&bytes)
+        self.fork.set_local(&bytes)
     }
 
     /// Gives a name another inode. `None`, with nothing changed, where a wider number does not fit.
-    pub(super) fn inside_replace(&mut self, name: &[u8], target: (Ino, u8)) -> Result<Option<Found>> {
+    pub(super) fn shortform_replace(&mut self, name: &[u8], target: (Ino, u8)) -> Result<Option<FoundEntry>> {
         let (start, found) = if name == b".." {
-            (None, self.inside_parent()?)
+            (None, self.shortform_parent()?)
         } else {
-            self.inside_find(name)?.map(|(start, found)| (Some(start), found)).ok_or(NO_SUCH_NAME)?
+            self.shortform_find(name)?.map(|(start, found)| (Some(start), found)).ok_or(NO_SUCH_NAME)?
         };
         let mut bytes = self.local().to_vec();
-        let capacity = self.blocks.local_capacity();
+        let capacity = self.fork.local_capacity();
         let fits = shortform::retarget(&mut bytes, self.geometry, capacity, start, target);
         if !fits.map_err(|damage| self.damaged(damage))? {
             return Ok(None);
         }
-        self.blocks.set_local(&bytes)?;
+        self.fork.set_local(&bytes)?;
         Ok(Some(found))
     }
 
     /// Moves the entries into a block, each to the position that it has told readers.
-    pub(super) fn inside_to_single(&mut self) -> Result<B::Id> {
+    pub(super) fn shortform_to_block(&mut self) -> Result<F::BlockId> {
         let contents = self.local().to_vec();
-        let parent = self.inside_parent()?.ino;
-        let ino = self.blocks.ino();
-        self.blocks.leave_local()?;
-        let id = self.blocks.fresh(FileBlock(0))?;
-        self.blocks.set_size(self.geometry.dir_block_size.into());
-        let at = self.blocks.identity(id);
+        let parent = self.shortform_parent()?.ino;
+        let ino = self.fork.ino();
+        self.fork.leave_local()?;
+        let id = self.fork.allocate(FileBlock(0))?;
+        self.fork.set_size(self.geometry.dir_block_size.into());
+        let at = self.fork.identity(id);
         self.edit(id, |open, geometry| {
             data_block::init(open, geometry, at, DATA_MAGIC)?;
-            let mut filling = Filling { open, geometry, next: data::HEADER_SIZE, leaf: Vec::new() };
+            let mut filling = BlockBuilder { open, geometry, next: data::HEADER_SIZE, leaf: Vec::new() };
             let dot = data::HEADER_SIZE;
             filling.put(dot, NewEntry { name: b".", ino, ftype: FTYPE_DIRECTORY })?;
             let dot_dot = dot + entry_size(1, geometry);
@@ -109,14 +109,14 @@ impl<B: DirBlocks> Directory<'_, B> {
 }
 
 /// A fresh block that entries are put into, at rising positions.
-struct Filling<'f, O> {
+struct BlockBuilder<'f, O> {
     open: &'f mut O,
     geometry: &'f Geometry,
     next: usize,
     leaf: Vec<LeafEntry>,
 }
 
-impl<O: BlockMut> Filling<'_, O> {
+impl<O: BlockMut> BlockBuilder<'_, O> {
     fn put(&mut self, offset: usize, new: NewEntry<'_>) -> std::result::Result<(), Damage> {
         let size = entry_size(new.name.len(), self.geometry);
         let end = self.open.bytes().len();

@@ -14,20 +14,20 @@ const PLACES: usize = 8;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Recent {
+pub(crate) struct RecentBuffers {
     blocks: [FileBlock; PLACES],
     buffers: [Weak<Buffer>; PLACES],
     /// Which place is the next to be taken.
     next: usize,
 }
 
-impl Default for Recent {
+impl Default for RecentBuffers {
     fn default() -> Self {
         Self { blocks: [FileBlock(u64::MAX); PLACES], buffers: [const { Weak::new() }; PLACES], next: 0 }
     }
 }
 
-impl Recent {
+impl RecentBuffers {
     /// The buffer of a block, if it is known.
     pub fn get(&self, block: FileBlock) -> Option<Arc<Buffer>> {
         let place = self.blocks.iter().position(|known| *known == block)?;

@@ -11,37 +11,41 @@ use format::edit::BlockMut;
 use format::ondisk::U16;
 
 use super::Directory;
-use super::blocks::DirBlocks;
-use super::collisions::SCAN_LIMIT;
-use super::data::{Hit, Search, Wanted};
+use super::collision_index::SCAN_LIMIT;
+use super::data::{HashedName, IndexedEntry, LeafSearch};
 use super::error::Result;
+use super::fork::DirFork;
 
-impl<B: DirBlocks> Directory<'_, B> {
+impl<F: DirFork> Directory<'_, F> {
     /// Searches the leaf; with the shape that it has.
-    pub(super) fn alone_search(
+    pub(super) fn leaf_search(
         &mut self,
-        id: B::Id,
-        wanted: Wanted<'_>,
-    ) -> Result<(LeafShape, Search<B::Id>)> {
+        id: F::BlockId,
+        wanted: HashedName<'_>,
+    ) -> Result<(LeafShape, LeafSearch<F::BlockId>)> {
         let shape = self.leaf_shape(id)?;
         Ok((shape, self.search(id, shape.slots, wanted, SCAN_LIMIT)?))
     }
 
-    pub(super) fn alone_find(&mut self, id: B::Id, name: &[u8]) -> Result<Option<Hit<B::Id>>> {
-        let wanted = self.wanted(name);
-        Ok(self.alone_search(id, wanted)?.1.hit())
+    pub(super) fn leaf_find(
+        &mut self,
+        id: F::BlockId,
+        name: &[u8],
+    ) -> Result<Option<IndexedEntry<F::BlockId>>> {
+        let wanted = self.hashed(name);
+        Ok(self.leaf_search(id, wanted)?.1.hit())
     }
 
     /// Adds a name that is not there, and whose leaf entry, with this hash, goes to `slot` of a leaf of this shape:
     /// into the first block with room, else into a new one at the first hole.
-    pub(super) fn alone_insert(
+    pub(super) fn leaf_insert(
         &mut self,
-        (id, shape): (B::Id, LeafShape),
+        (id, shape): (F::BlockId, LeafShape),
         (slot, hash): (usize, u32),
         new: NewEntry<'_>,
     ) -> Result<()> {
         let size = self.entry_size(new);
-        let (fitting, hole, known) = self.look(id, |bytes| {
+        let (fitting, hole, known) = self.view(id, |bytes| {
             let bests = leaf::bests_of(bytes, &shape)?;
             let fits = |best: &U16| best.get() != NULL_BEST && usize::from(best.get()) >= size;
             let hole = bests.iter().position(|best| best.get() == NULL_BEST);
@@ -50,7 +54,7 @@ impl<B: DirBlocks> Directory<'_, B> {
         let index = fitting.unwrap_or(hole);
         let more_bests = usize::from(index == known);
         let fit = leaf::fit(&shape, more_bests);
-        self.blocks.ensure_room(u32::from(fitting.is_none()) + u32::from(fit == LeafFit::Full))?;
+        self.fork.ensure_blocks(u32::from(fitting.is_none()) + u32::from(fit == LeafFit::Full))?;
         let (slot, mut shape) = match fit {
             LeafFit::Fits => (slot, shape),
             LeafFit::Compacted => {
@@ -58,16 +62,16 @@ impl<B: DirBlocks> Directory<'_, B> {
                 (slot, self.leaf_shape(id)?)
             }
             LeafFit::Full => {
-                self.alone_to_tree(id)?;
-                return self.tree_insert(new);
+                self.leaf_to_node(id)?;
+                return self.node_insert(new);
             }
         };
         let data = match fitting {
-            Some(_) => self.read_data(self.data_block(index))?,
-            None => self.fresh_data(index)?,
+            Some(_) => self.read_data_block(self.data_block(index))?,
+            None => self.new_data_block(index)?,
         };
         let (pointer, best) = self.put_entry(data, index, new)?;
-        self.index_added(Wanted { name: new.name, hash }, pointer, self.root());
+        self.index_added(HashedName { name: new.name, hash }, pointer, self.root());
         self.edit(id, |open, _| {
             if more_bests > 0 {
                 let mut bests = leaf::bests(open.bytes())?.to_vec();
@@ -81,8 +85,8 @@ impl<B: DirBlocks> Directory<'_, B> {
         })
     }
 
-    pub(super) fn alone_remove(&mut self, id: B::Id, hit: Hit<B::Id>) -> Result<()> {
-        let best = self.take_entry(&hit)?;
+    pub(super) fn leaf_remove(&mut self, id: F::BlockId, hit: IndexedEntry<F::BlockId>) -> Result<()> {
+        let best = self.remove_entry(&hit)?;
         self.edit(id, |open, _| {
             leaf::remove(open, hit.slot)?;
             leaf::set_best(open, hit.index, best.unwrap_or(NULL_BEST))
@@ -90,11 +94,11 @@ impl<B: DirBlocks> Directory<'_, B> {
         if best.is_none() {
             self.trim_bests(id)?;
         }
-        self.alone_to_single(id)
+        self.leaf_to_block(id)
     }
 
     /// The table ends with the last block that is there.
-    fn trim_bests(&mut self, id: B::Id) -> Result<()> {
+    fn trim_bests(&mut self, id: F::BlockId) -> Result<()> {
         self.edit(id, |open, _| {
             let bests = leaf::bests(open.bytes())?;
             let last = bests.iter().rposition(|best| best.get() != NULL_BEST);
@@ -108,19 +112,19 @@ impl<B: DirBlocks> Directory<'_, B> {
     }
 
     /// Frees empty blocks at the end, which a removal could not free.
-    fn trim_empty(&mut self, id: B::Id) -> Result<()> {
+    fn trim_empty(&mut self, id: F::BlockId) -> Result<()> {
         loop {
-            let (count, last) = self.look(id, |bytes| {
+            let (count, last) = self.view(id, |bytes| {
                 let bests = leaf::bests(bytes)?;
                 Ok((bests.len(), bests.last().map_or(0, |best| usize::from(best.get()))))
             })?;
             let Some(index) = count.checked_sub(1).filter(|index| *index > 0) else { return Ok(()) };
             let block = self.data_block(index);
-            if last != data_block::max_free(self.geometry) || !self.blocks.can_free(block)? {
+            if last != data_block::max_free(self.geometry) || !self.fork.can_free(block)? {
                 return Ok(());
             }
-            let data = self.read_data(block)?;
-            self.drop_data(block, data)?;
+            let data = self.read_data_block(block)?;
+            self.free_data_block(block, data)?;
             self.edit(id, |open, _| leaf::set_best(open, index, NULL_BEST))?;
             self.trim_bests(id)?;
         }
@@ -128,30 +132,30 @@ impl<B: DirBlocks> Directory<'_, B> {
 
     /// Puts the leaf back into the only data block, if that has room for it at its end; and then all of it into the
     /// inode, if it fits there.
-    pub(super) fn alone_to_single(&mut self, id: B::Id) -> Result<()> {
+    pub(super) fn leaf_to_block(&mut self, id: F::BlockId) -> Result<()> {
         self.trim_empty(id)?;
         let (root, shape) = (self.root(), self.leaf_shape(id)?);
-        if shape.bests != Some(1) || self.blocks.mapped_end(root)?.get() != self.per_block() {
+        if shape.bests != Some(1) || self.fork.mapped_end(root)?.get() != self.per_block() {
             return Ok(());
         }
-        let data = self.read_data(FileBlock(0))?;
-        let last = self.look(data, |bytes| data_block::unused_before(bytes, bytes.len()))?;
+        let data = self.read_data_block(FileBlock(0))?;
+        let last = self.view(data, |bytes| data_block::unused_before(bytes, bytes.len()))?;
         let need = block_format::leaf_size(shape.live());
-        if last.is_none_or(|last| last.length < need) || !self.blocks.can_free(root)? {
+        if last.is_none_or(|last| last.length < need) || !self.fork.can_free(root)? {
             return Ok(());
         }
-        let entries = self.look(id, |bytes| shape.slots.compacted(bytes, None))?;
+        let entries = self.view(id, |bytes| shape.slots.compacted(bytes, None))?;
         self.edit(data, |open, geometry| block_format::add_leaf(open, geometry, &entries))?;
         self.index_moved(&entries, FileBlock(0));
-        self.blocks.free(root, id)?;
-        self.single_to_inside(data)
+        self.fork.free(root, id)?;
+        self.block_to_shortform(data)
     }
 
     /// Moves the table of room into a free block.
-    fn alone_to_tree(&mut self, id: B::Id) -> Result<()> {
-        let free_id = self.blocks.fresh(DirSpace::Free.first_block(self.geometry))?;
-        let at = self.blocks.identity(free_id);
-        let bests = self.look(id, |bytes| Ok(leaf::bests(bytes)?.to_vec()))?;
+    fn leaf_to_node(&mut self, id: F::BlockId) -> Result<()> {
+        let free_id = self.fork.allocate(DirSpace::Free.first_block(self.geometry))?;
+        let at = self.fork.identity(free_id);
+        let bests = self.view(id, |bytes| Ok(leaf::bests(bytes)?.to_vec()))?;
         self.edit(free_id, |open, geometry| free::init(open, geometry, at, 0, &bests))?;
         self.edit(id, |open, _| leaf::set_magic(open, LEAFN_MAGIC))
     }

@@ -8,29 +8,29 @@ use format::dir::leaf::DirLeaf;
 use format::edit::BlockMut;
 use format::{Damage, ForkBlock, Geometry, dabtree};
 
-use super::collisions::Collisions;
+use super::collision_index::CollisionIndex;
 use super::error::Result;
 
 /// Which kinds of block are acceptable at a place of the fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Entries, with or without the leaf of a one-block directory.
+pub enum DirBlockType {
+    /// TreeEntries, with or without the leaf of a one-block directory.
     Data,
     /// A leaf of either kind, or a node.
-    Tree,
+    LeafOrNode,
     /// A free block.
     Free,
 }
 
-impl Kind {
+impl DirBlockType {
     /// Verifies a block that was read from the device, completely: who changes it later relies on that.
     pub fn verify(self, bytes: &[u8], geometry: &Geometry, at: ForkBlock) -> std::result::Result<(), Damage> {
         match self {
             Self::Data => DataBlock::verify(bytes, geometry, at)?.audit(),
-            Self::Tree if dabtree::magic(bytes) == Some(NODE_MAGIC) => {
+            Self::LeafOrNode if dabtree::magic(bytes) == Some(NODE_MAGIC) => {
                 DaNode::verify(bytes, geometry, DaTree::Dir, at, None)?.audit()
             }
-            Self::Tree => DirLeaf::verify(bytes, geometry, at)?.audit(),
+            Self::LeafOrNode => DirLeaf::verify(bytes, geometry, at)?.audit(),
             Self::Free => FreeBlock::verify(bytes, geometry, at)?.audit(),
         }
     }
@@ -38,11 +38,11 @@ impl Kind {
 
 /// The fork of one directory, within one transaction. Blocks are directory blocks, and are named by the first of their
 /// logical blocks.
-pub trait DirBlocks {
+pub trait DirFork {
     /// A block in the transaction.
-    type Id: Copy + Eq;
+    type BlockId: Copy + Eq;
     /// Its bytes, to be changed and logged.
-    type Block<'b>: BlockMut
+    type Edit<'b>: BlockMut
     where
         Self: 'b;
 
@@ -73,29 +73,29 @@ pub trait DirBlocks {
     /// The first block at or behind `from` that is not mapped.
     fn first_hole(&mut self, from: FileBlock) -> Result<FileBlock>;
 
-    /// Brings a block into the transaction; [`Kind::verify`] is asked where it comes from the device. A block that is
-    /// not mapped is damage: something pointed to it.
-    fn read(&mut self, at: FileBlock, kind: Kind) -> Result<Self::Id>;
+    /// Brings a block into the transaction; [`DirBlockType::verify`] is asked where it comes from the device. A block
+    /// that is not mapped is damage: something pointed to it.
+    fn read(&mut self, at: FileBlock, kind: DirBlockType) -> Result<Self::BlockId>;
     /// Refuses, with [`Error::NoSpace`](super::Error::NoSpace), where so many blocks cannot be allocated for sure:
     /// asked before the first change of an operation.
-    fn ensure_room(&mut self, blocks: u32) -> Result<()>;
+    fn ensure_blocks(&mut self, blocks: u32) -> Result<()>;
     /// Allocates and maps a block: all zeros, nothing of it logged.
-    fn fresh(&mut self, at: FileBlock) -> Result<Self::Id>;
+    fn allocate(&mut self, at: FileBlock) -> Result<Self::BlockId>;
     /// Whether a block can be unmapped and freed without blocks that nobody reserved.
     fn can_free(&mut self, at: FileBlock) -> Result<bool>;
     /// Unmaps and frees a block. The size stays.
-    fn free(&mut self, at: FileBlock, id: Self::Id) -> Result<()>;
+    fn free(&mut self, at: FileBlock, id: Self::BlockId) -> Result<()>;
 
     /// Who a block says it is.
-    fn identity(&self, id: Self::Id) -> ForkBlock;
+    fn identity(&self, id: Self::BlockId) -> ForkBlock;
     /// Its bytes.
-    fn bytes(&self, id: Self::Id) -> &[u8];
+    fn bytes(&self, id: Self::BlockId) -> &[u8];
     /// The same, to be changed.
-    fn block(&mut self, id: Self::Id) -> Self::Block<'_>;
+    fn block(&mut self, id: Self::BlockId) -> Self::Edit<'_>;
     /// Lets a block go that was not changed.
-    fn release(&mut self, id: Self::Id);
+    fn release(&mut self, id: Self::BlockId);
     /// The index of names that share a hash, which is kept with the directory's inode.
-    fn collisions(&mut self) -> &mut Option<Box<Collisions>>;
+    fn collision_index(&mut self) -> &mut Option<Box<CollisionIndex>>;
     /// Changes when the transaction let blocks go by itself.
     fn epoch(&self) -> u32;
 }

@@ -12,9 +12,9 @@ const MOST: usize = 256;
 /// See the module. A window's bits are of the numbers that were found in the inode trees; a number that is not here is
 /// merely not known.
 #[derive(Debug, Default)]
-pub(super) struct Known(HashMap<u64, u64, FxBuildHasher>);
+pub(super) struct AllocatedInodes(HashMap<u64, u64, FxBuildHasher>);
 
-impl Known {
+impl AllocatedInodes {
     /// Whether a chunk has this inode.
     pub(super) fn has(&self, ino: Ino) -> bool {
         self.0.get(&(ino.get() >> 6)).is_some_and(|window| window & bit(ino) != 0)
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_chunk_across_two_windows_is_known_in_each() {
         let (first, present) = (Ino(96), 0xf0f0_0000_0000_000f);
-        let mut known = Known::default();
+        let mut known = AllocatedInodes::default();
         for ino in [100, 140] {
             known.add(Ino(ino), window(Ino(ino), first, present));
         }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_is_known_does_not_grow_without_end() {
-        let mut known = Known::default();
+        let mut known = AllocatedInodes::default();
         for window in 0..10 * MOST as u64 {
             known.add(Ino(window << 6), u64::MAX);
             assert!(known.has(Ino((window << 6) + 63)) && known.0.len() <= MOST);

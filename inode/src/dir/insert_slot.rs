@@ -1,0 +1,76 @@
+//! Where a name would go that a directory does not have: so that making a file searches for its name once.
+
+use format::dir::edit::entry::NewEntry;
+
+use super::data::LeafSearch;
+use super::error::Result;
+use super::fork::DirFork;
+use super::node::{LeafInsertSlot, NodeLookup, TreePath};
+use super::{DirFormat, Directory, NAME_EXISTS, verify_name};
+
+/// The place of a name that is not there, within one transaction and while the directory stays as it is.
+pub struct InsertSlot<Id> {
+    place: FormatSlot<Id>,
+    /// When the search was: blocks may have been let go since.
+    epoch: u32,
+}
+
+enum FormatSlot<Id> {
+    Shortform,
+    Block(Id),
+    Leaf(Id, LeafInsertSlot),
+    /// The first leaf that may hold the hash, and the slot; without one, this is not the leaf that was searched last.
+    Node(Option<(TreePath<Id>, LeafInsertSlot)>),
+}
+
+impl<F: DirFork> Directory<'_, F> {
+    /// Looks a name up that shall be new.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EINVAL` for what cannot be a name, `ENAMETOOLONG`; damage, and what the device reports.
+    pub fn insert_slot(&mut self, name: &[u8]) -> Result<InsertSlot<F::BlockId>> {
+        verify_name(name)?;
+        let free = |search: LeafSearch<F::BlockId>| match search {
+            LeafSearch::Found(_) | LeafSearch::InOtherLeaf(..) => Err(NAME_EXISTS),
+            LeafSearch::Absent(slot) | LeafSearch::MayContinue(slot) => Ok(slot),
+        };
+        let place = match self.format()? {
+            DirFormat::Shortform => match self.shortform_find(name)? {
+                Some(_) => return Err(NAME_EXISTS),
+                None => FormatSlot::Shortform,
+            },
+            DirFormat::Block(id) => {
+                self.block_search(id, name).and_then(free)?;
+                FormatSlot::Block(id)
+            }
+            DirFormat::Leaf(id) => {
+                let wanted = self.hashed(name);
+                let (shape, search) = self.leaf_search(id, wanted)?;
+                FormatSlot::Leaf(id, LeafInsertSlot { hash: wanted.hash, slot: free(search)?, shape })
+            }
+            DirFormat::Node(root) => match self.node_find(root, name)? {
+                NodeLookup { hit: Some(_), .. } => return Err(NAME_EXISTS),
+                NodeLookup { path, first, .. } => FormatSlot::Node(first.map(|slot| (path, slot))),
+            },
+        };
+        Ok(InsertSlot { place, epoch: self.fork.epoch() })
+    }
+
+    /// Adds the name that a insert_slot was found for.
+    ///
+    /// # Errors
+    /// `ENOSPC` where a block cannot be had; damage.
+    pub fn add_at(&mut self, insert_slot: InsertSlot<F::BlockId>, new: NewEntry<'_>) -> Result<()> {
+        let insert_slot =
+            if insert_slot.epoch == self.fork.epoch() { insert_slot } else { self.insert_slot(new.name)? };
+        match insert_slot.place {
+            FormatSlot::Shortform => self.shortform_insert(new),
+            FormatSlot::Block(id) => self.block_insert(id, new),
+            FormatSlot::Leaf(id, LeafInsertSlot { hash, slot, shape }) => {
+                self.leaf_insert((id, shape), (slot, hash), new)
+            }
+            FormatSlot::Node(Some((path, slot))) => self.node_insert_at(path, slot, new),
+            FormatSlot::Node(None) => self.node_insert(new),
+        }
+    }
+}
