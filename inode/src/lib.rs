@@ -1,37 +1,37 @@
-//! One file's metadata: its inode in core, its forks, and what lives in them.
+//! The metadata of one file: its in-core inode, its forks, and the structures stored in them.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`state`] | one inode's bytes in core, what of them changed, and its extents decoded |
-//! | `literal` | the areas of both forks in the inode |
-//! | [`inode`] | the inode under its lock: users, commits, writes home |
-//! | [`table`] | all inodes in memory, by number |
-//! | [`fresh`] | how a new inode begins |
-//! | [`fork`], [`extents`] | where a file's blocks lie: on disk, and as a list in memory |
-//! | [`contents`] | changes of a file's map: what a write ends with, truncating, punching, shifting, sharing |
-//! | [`exchange`] | ranges of two files exchanged |
-//! | [`symlink`] | targets of symlinks |
-//! | [`attr`] | extended attributes, through all their forms |
-//! | [`dir`] | directories, through all their forms |
-//! | [`unlinked`], [`inactive`] | files without a name, and how they are freed in the background |
-//! | [`settings`] | flags, hints and the project, as users set them |
+//! | [`state`], `literal_area` | the contents of an inode: core, literal area, decoded extents, dirty fields |
+//! | [`inode`] | the inode under its lock: references, commit, metadata writeback |
+//! | [`inode_cache`] | all inodes in memory, by inode number |
+//! | `log_item` | the log format of an inode |
+//! | [`new_inode`] | initialization of new inodes, with inherited flags |
+//! | [`fork`], [`extents`] | the extent map of a fork: on disk, and as a list in memory |
+//! | [`contents`] | changes of a file's extent map: end of writes, truncate, punch, shift, share |
+//! | [`exchange`] | exchange of ranges of two files |
+//! | [`symlink`] | targets of symbolic links |
+//! | [`attr`] | extended attributes |
+//! | [`dir`] | directories |
+//! | [`unlinked`], [`inactive`] | unlinked inodes, and their inactivation in the background |
+//! | [`settings`] | flags, extent size hints and project id (`FS_IOC_FSSETXATTR`) |
 //! | [`shared`] | what all inodes of a volume share |
-//! | [`space`], [`groups`] | what is needed of the allocation groups, and how they give it |
-//! | [`reservation`] | how much log space changes need |
-//! | [`cluster`] | which buffer holds an inode |
+//! | [`space`], [`group_space`] | what forks need of the allocation groups, and the implementation by [`ag`] |
+//! | [`reservation`] | log and block reservations |
+//! | [`cluster`] | the location of an inode in its cluster buffer |
 //!
 //! # How an inode changes
-//! [`InodeCache::get`] gives a hold on it, [`inode::Inode::lock`] its state. Setters and forks change the state within
-//! a transaction, whose commit takes the [`LockedInode`]; the bytes go to the cluster's buffer when the active item
-//! list is written home.
+//! [`InodeCache::get`] returns a reference, [`inode::Inode::lock`] the locked state. Setters and forks change the state
+//! within a transaction, whose commit takes the [`LockedInode`]. Metadata writeback copies the inode into its cluster
+//! buffer when the AIL is pushed.
 //!
 //! # Invariants
-//! The bytes of an [`InodeState`] are those of the disk: a core and the areas of both forks, big-endian. Whatever is
-//! kept beside them (decoded extents) says the same. Every change marks what the log must carry.
+//! The bytes of an [`InodeState`] are those of the disk: a core and a literal area, big-endian. Decoded extents always
+//! agree with them. Every change marks the fields that the log must carry.
 //!
 //! # Locking
-//! An inode's state is changed under its lock alone (rank `Inode`), taken before any buffer: inode, then AGI, then AGF,
-//! then other buffers. Blocks of a fork (rank `Fork`) are protected by the inode's lock.
+//! An inode's state is read and changed under its lock (rank `Inode`). Order: inode, AGI, AGF, other buffers. The
+//! inode's lock also protects the blocks of its forks (rank `Fork`).
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 

@@ -7,9 +7,9 @@
 //! | [`finish()`] | data has been written: maps its blocks, or marks them as written, and moves the size |
 //! | [`set_size`], [`truncate`], [`clear_behind`], [`trim`] | the size, and what is mapped behind it |
 //! | [`punch`] | unmaps |
-//! | [`preallocate`], [`zero`], [`fill_units`] | maps unwritten blocks |
+//! | [`preallocate()`], [`zero`], [`fill_units`] | maps unwritten blocks |
 //! | [`collapse`], [`insert`] | moves what lies behind |
-//! | [`share`] | maps another file's blocks |
+//! | [`share()`] | maps another file's blocks |
 //! | `step` | one transaction on one file: what all of these consist of |
 //!
 //! # Invariants

@@ -1,4 +1,5 @@
-//! A directory of one block with its own leaf, and its changes into the forms beside it.
+//! Directories in block format: one block with entries and their leaf entries; and the conversions to leaf format and
+//! shortform.
 
 use std::ops::ControlFlow;
 
@@ -15,6 +16,7 @@ use super::collision_index::SCAN_LIMIT;
 use super::data::{HashedName, IndexedEntry, LeafSearch};
 use super::error::Result;
 use super::fork::DirFork;
+use super::node::LeafInsertSlot;
 use super::{Directory, FoundEntry};
 
 impl<F: DirFork> Directory<'_, F> {
@@ -32,7 +34,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(self.block_search(id, name)?.hit())
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that the directory does not have.
     pub(super) fn block_insert(&mut self, id: F::BlockId, new: NewEntry<'_>) -> Result<()> {
         let (hash, size) = (self.hashed(new.name).hash, self.entry_size(new));
         let added = self.edit(id, |open, geometry| {
@@ -50,7 +52,7 @@ impl<F: DirFork> Directory<'_, F> {
         let shape = self.leaf_shape(leaf)?;
         let slot =
             self.view(leaf, |bytes| Ok(leaf_entries::first_at_least(shape.slots.view(bytes)?, hash)))?;
-        self.leaf_insert((leaf, shape), (slot, hash), new)
+        self.leaf_insert(leaf, LeafInsertSlot { hash, slot, shape }, new)
     }
 
     pub(super) fn block_remove(&mut self, id: F::BlockId, hit: IndexedEntry<F::BlockId>) -> Result<()> {
@@ -61,12 +63,12 @@ impl<F: DirFork> Directory<'_, F> {
         self.block_to_shortform(id)
     }
 
-    /// Moves what is left into the inode, if it fits there.
+    /// Converts to shortform if all entries fit the inode.
     pub(super) fn block_to_shortform(&mut self, id: F::BlockId) -> Result<()> {
         let leaf = self.view(id, block_format::BlockLeafShape::of)?;
         let live = leaf.slots.count.saturating_sub(leaf.stale + 2);
         let capacity = self.fork.local_capacity();
-        // The shortest entry has a name of one byte: a bound that costs nothing.
+        // A cheap lower bound first: a shortform entry takes at least 8 bytes.
         let only = self.fork.next_mapped(FileBlock(self.per_block()))?.is_none();
         if 6 + live * 8 > capacity || !only || !self.fork.can_free(FileBlock(0))? {
             return Ok(());
@@ -100,7 +102,8 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(())
     }
 
-    /// Blocks that the change to a leaf of its own takes, when an entry of `size` bytes then goes in.
+    /// Directory blocks that the conversion to leaf format allocates, including a second data block if an entry of
+    /// `size` bytes does not fit the first.
     fn blocks_for_leaf(&self, id: F::BlockId, size: usize) -> Result<u32> {
         self.view(id, |bytes| {
             let start = block_format::BlockLeafShape::of(bytes)?.slots.start;
@@ -111,7 +114,7 @@ impl<F: DirFork> Directory<'_, F> {
         })
     }
 
-    /// Moves the leaf into a block of its own.
+    /// Converts to leaf format: the leaf entries move to a leaf block.
     fn block_to_leaf(&mut self, data: F::BlockId) -> Result<F::BlockId> {
         let id = self.fork.allocate(self.root())?;
         let at = self.fork.identity(id);
@@ -128,7 +131,7 @@ impl<F: DirFork> Directory<'_, F> {
     }
 }
 
-/// What the entries of a block would take in the inode.
+/// The size of a block's entries in shortform.
 #[derive(Default)]
 struct ShortformSize {
     entries: usize,

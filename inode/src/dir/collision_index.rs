@@ -1,27 +1,25 @@
-//! An index in memory of the names that share their hash with many others.
+//! An in-memory index of names whose hash many other names share.
 //!
-//! The hash of the format is four operations long, and anybody can make names that all have the same. Leaf entries tell
-//! them apart by nothing else: each lookup would compare the name with every entry of the hash, and read that entry's
-//! data block for it. Where a search meets more than [`SCAN_LIMIT`] entries of one hash, all entries of that hash are
-//! indexed by a keyed hash of the whole name, with a key of this process. The index answers for names that are not
-//! there, too. For each entry it also knows the leaf with the entry's leaf entry, which a removal needs.
+//! The hash of the format is simple, and anyone can construct names with equal hashes. Leaf entries distinguish such
+//! names only by address: each lookup would read and compare every entry of the hash. A search that meets more than
+//! [`SCAN_LIMIT`] entries of one hash therefore indexes all of them by a keyed hash of the whole name; the key is
+//! random for each process. The index also answers for names that do not exist. For each entry it stores the block with
+//! its leaf entry, which a removal needs.
 //!
 //! # Invariants
-//! - Of a hash that is indexed, the index has exactly the entries that a search through the leaves finds. Whatever adds
-//!   or removes an entry, or moves leaf entries to another block, tells the index.
-//! - TreeEntries stay where they are in the data blocks, whatever form the directory takes, until it goes into its
-//!   inode.
-//! - What the index says of a name is compared with the entry. Where it does not agree with the leaves, it is dropped,
-//!   and the leaves are searched.
+//! - For an indexed hash, the index has exactly the entries that a search of the leaves finds. Every addition or
+//!   removal of an entry, and every move of leaf entries to another block, updates the index.
+//! - An entry keeps its address in all formats with data blocks; the conversion to shortform drops the index.
+//! - A result of the index is always compared with the entry. If it disagrees with the leaves, the index is dropped and
+//!   the leaves are searched.
 //!
-//! # MemoryFork
-//! 25 to 50 bytes for each indexed entry: two hash tables with 9 and 13 bytes a place, which are between seven eighths
-//! and seven sixteenths full. At most two million entries are indexed in a process; a directory that would need
-//! more is searched without an index. The index is dropped with the inode, which the inode table drops when it is full
-//! or memory is short.
+//! # Memory use
+//! 25 to 50 bytes for each indexed entry: two hash tables with 9 and 13 bytes per bucket, which are 7/16 to 7/8 full. A
+//! process indexes at most two million entries; beyond that, a directory is searched without an index. The index is
+//! freed with the inode, which the inode cache evicts when it is full or memory is short.
 //!
 //! # Locking
-//! A part of the inode's state, and guarded by the inode's lock.
+//! The index is part of the inode's state, protected by the inode's lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -31,66 +29,66 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base::FileBlock;
 use format::dir::DataPtr;
 
-/// How many entries of one hash in one leaf a search compares before the hash is indexed.
+/// Entries of one hash that a search of one leaf compares before it builds the index.
 pub const SCAN_LIMIT: usize = 32;
-/// For a search that neither uses nor builds an index.
+/// Scan limit of a search that neither uses nor builds an index.
 pub const NO_SCAN_LIMIT: usize = usize::MAX;
 
-/// Most entries that are indexed in this process: 100 MB.
+/// The most entries indexed in this process; they take 100 MB.
 const MOST_ENTRIES: usize = 1 << 21;
 
-/// TreeEntries that are indexed in this process. Changed only where an index exists.
+/// Entries indexed in this process. Changes only where an index exists.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
-/// See the module.
+/// The collision index of one directory.
 #[derive(Debug, Default)]
 pub struct CollisionIndex {
     key: RandomState,
-    /// How many entries each indexed hash has.
+    /// Number of entries of each indexed hash.
     runs: HashMap<u32, u32, RandomState>,
-    /// The address of the first entry with a keyed hash.
+    /// Address of the first entry with each keyed hash.
     first: HashMap<u32, u32, RandomState>,
-    /// TreeEntries by address.
+    /// Entries by address.
     entries: HashMap<u32, IndexSlot, RandomState>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct IndexSlot {
-    /// The block with its leaf entry: blocks of the leaf space have numbers of 32 bits.
+    /// The block with its leaf entry. Blocks of the leaf space have 32-bit numbers.
     leaf: u32,
-    /// The address of the next entry with the same keyed hash; that of none where there is none.
+    /// Address of the next entry with the same keyed hash; [`DataPtr::NULL`] at the end.
     next: u32,
 }
 
-/// One entry, as a walk through the leaves finds it.
+/// An entry with its keyed hash.
 #[derive(Clone, Copy, Debug)]
 pub struct CollisionEntry {
-    /// The keyed hash of its name.
+    /// Keyed hash of the name.
     pub tag: u32,
-    /// Its address.
+    /// Address of the entry.
     pub pointer: DataPtr,
     /// The block with its leaf entry.
     pub leaf: FileBlock,
 }
 
 impl CollisionIndex {
-    /// Whether names of this hash are indexed.
+    /// Whether the entries of this hash are indexed.
     pub fn has(&self, hash: u32) -> bool {
         self.runs.contains_key(&hash)
     }
 
-    /// The keyed hash of a name, whose case was folded where the volume ignores it.
+    /// Keyed hash of a name; on case-insensitive volumes, of the folded name.
     pub fn tag(&self, hash: u32, name: &[u8]) -> u32 {
         self.key.hash_one((hash, name)) as u32
     }
 
-    /// Whether so many more entries may be indexed.
+    /// Whether `more` further entries may be indexed.
     pub fn has_room(more: usize) -> bool {
         ENTRIES.load(Ordering::Relaxed).saturating_add(more) <= MOST_ENTRIES
     }
 
-    /// Indexes all entries of a hash, in the order of the leaves. `false`, with nothing changed, where two leaf entries
-    /// have one address, or there are too many.
+    /// Indexes all entries of a hash, in the order of the leaves. Returns `false`, with nothing changed, where two leaf
+    /// entries have the same address or the limit is reached.
     pub fn add_hash(&mut self, hash: u32, entries: &[CollisionEntry]) -> bool {
         let mut pointers: Vec<DataPtr> = entries.iter().map(|entry| entry.pointer).collect();
         pointers.sort_unstable();
@@ -103,7 +101,7 @@ impl CollisionIndex {
         entries.iter().all(|entry| self.add(hash, *entry))
     }
 
-    /// Adds an entry of an indexed hash. `false` where it is there already, or there are too many.
+    /// Adds an entry of an indexed hash. Returns `false` where it exists or the limit is reached.
     pub fn add(&mut self, hash: u32, CollisionEntry { tag, pointer, leaf }: CollisionEntry) -> bool {
         let (Some(count), Ok(leaf)) = (self.runs.get_mut(&hash), u32::try_from(leaf.get())) else {
             return false;
@@ -115,7 +113,7 @@ impl CollisionIndex {
         ENTRIES.fetch_add(1, Ordering::Relaxed);
         *count += 1;
         place.insert(IndexSlot { leaf, next: DataPtr::NULL.0 });
-        // Behind the first, which stays the one that a search finds where two entries have the same name.
+        // After the first one: of two entries with the same name, a search finds the first.
         let first = *self.first.entry(tag).or_insert(pointer.0);
         if first != pointer.0
             && let Some(first) = self.entries.get_mut(&first)
@@ -128,7 +126,7 @@ impl CollisionIndex {
         true
     }
 
-    /// Removes an entry of an indexed hash. `false` where it is not there.
+    /// Removes an entry of an indexed hash. Returns `false` where it does not exist.
     pub fn remove(&mut self, hash: u32, tag: u32, pointer: DataPtr) -> bool {
         let Some(IndexSlot { next, .. }) = self.entries.remove(&pointer.0) else { return false };
         ENTRIES.fetch_sub(1, Ordering::Relaxed);
@@ -146,7 +144,7 @@ impl CollisionIndex {
         is_unlinked
     }
 
-    /// Takes an entry out of the list that begins with another.
+    /// Removes an entry from the list that begins at another one.
     fn unlink_behind(&mut self, mut at: u32, gone: u32, next: u32) -> bool {
         while let Some(entry) = self.entries.get_mut(&at) {
             if entry.next == gone {
@@ -158,7 +156,7 @@ impl CollisionIndex {
         false
     }
 
-    /// Notes that an entry's leaf entry is in another block now; nothing happens where the hash is not indexed.
+    /// Records that a leaf entry has moved to another block. Ignored for a hash that is not indexed.
     pub fn moved(&mut self, hash: u32, pointer: DataPtr, leaf: FileBlock) {
         if self.has(hash)
             && let Some(entry) = self.entries.get_mut(&pointer.0)
@@ -168,28 +166,28 @@ impl CollisionIndex {
         }
     }
 
-    /// The first entry whose name may be the one with this keyed hash.
+    /// The first entry with a keyed hash.
     pub fn first(&self, tag: u32) -> Option<DataPtr> {
         self.first.get(&tag).map(|pointer| DataPtr(*pointer))
     }
 
-    /// The next such entry.
+    /// The next entry with the same keyed hash.
     pub fn next(&self, pointer: DataPtr) -> Option<DataPtr> {
         let next = self.entries.get(&pointer.0).map(|entry| DataPtr(entry.next));
         next.filter(|next| *next != DataPtr::NULL)
     }
 
-    /// The block with an entry's leaf entry.
+    /// The block with the leaf entry of an entry.
     pub fn leaf(&self, pointer: DataPtr) -> Option<FileBlock> {
         self.entries.get(&pointer.0).map(|entry| FileBlock(entry.leaf.into()))
     }
 
-    /// How many entries are indexed.
+    /// Number of indexed entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether none is.
+    /// Whether no entry is indexed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

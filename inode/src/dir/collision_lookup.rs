@@ -1,4 +1,4 @@
-//! The directory and its index of names that share a hash: asking it, building it, keeping it up to date.
+//! Use of the collision index by a directory: lookup, construction, updates.
 
 use base::FileBlock;
 use format::dabtree;
@@ -14,16 +14,16 @@ use super::error::Result;
 use super::fork::DirFork;
 use super::{DirFormat, Directory};
 
-/// What the index says of a name.
+/// The result of a lookup in the collision index.
 pub(super) enum CollisionLookup<Id> {
-    /// Nothing: its hash is not indexed.
+    /// The hash is not indexed.
     NotIndexed,
     Absent,
     Present(DataEntry<Id>),
 }
 
 impl<F: DirFork> Directory<'_, F> {
-    /// Asks the index for a name.
+    /// Looks up a name in the collision index.
     pub(super) fn lookup_in_index(&mut self, wanted: HashedName<'_>) -> Result<CollisionLookup<F::BlockId>> {
         let geometry = self.geometry;
         let Some(index) = self.fork.collision_index().as_ref().filter(|index| index.has(wanted.hash)) else {
@@ -33,7 +33,7 @@ impl<F: DirFork> Directory<'_, F> {
         while let Some(pointer) = next {
             let (block, offset) = pointer.split(geometry);
             let data = self.read_data_block(block)?;
-            if let Some(found) = self.compare(data, (block, offset), wanted)? {
+            if let Some(found) = self.compare(data, block, offset, wanted)? {
                 let index = self.data_index(block);
                 return Ok(CollisionLookup::Present(DataEntry { found, data, index, offset }));
             }
@@ -42,13 +42,14 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(CollisionLookup::Absent)
     }
 
-    /// Answers a search in a leaf, whose first entry of at least this hash is `first`, from the index. `None` where it
-    /// has not indexed the hash, or does not agree with the leaf.
+    /// Answers the search of a leaf from the index; `first` is the first leaf entry with at least this hash. Returns
+    /// `None` where the hash is not indexed, or the index disagrees with the leaf.
     #[cold]
     pub(super) fn search_index(
         &mut self,
         leaf: F::BlockId,
-        (slots, first): (LeafEntryRange, usize),
+        slots: LeafEntryRange,
+        first: usize,
         wanted: HashedName<'_>,
     ) -> Result<Option<LeafSearch<F::BlockId>>> {
         let spot = match self.lookup_in_index(wanted)? {
@@ -70,24 +71,26 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(slot.map(|slot| LeafSearch::Found(spot.with_slot(slot))))
     }
 
-    /// Goes on with a search that has reached the scan limit: indexes the hash, or else compares with all its names.
+    /// Continues a search that has reached the scan limit: builds the index for the hash, or else compares all its
+    /// names.
     #[cold]
     pub(super) fn index_and_search(
         &mut self,
         leaf: F::BlockId,
-        (slots, first): (LeafEntryRange, usize),
+        slots: LeafEntryRange,
+        first: usize,
         wanted: HashedName<'_>,
     ) -> Result<LeafSearch<F::BlockId>> {
         if self.index_hash(leaf, wanted.hash)
-            && let Some(search) = self.search_index(leaf, (slots, first), wanted)?
+            && let Some(search) = self.search_index(leaf, slots, first, wanted)?
         {
             return Ok(search);
         }
         self.search(leaf, slots, wanted, NO_SCAN_LIMIT)
     }
 
-    /// Indexes all names of a hash; whoever calls it goes on using the leaf `kept`. `false` where it is not possible:
-    /// what is in the way, a search through the leaves reports if it meets it.
+    /// Builds the index for a hash. The caller still uses the block `kept`, which is not released. Errors are not
+    /// reported: the search of the leaves that follows meets them itself.
     fn index_hash(&mut self, kept: F::BlockId, hash: u32) -> bool {
         let mut index = self.fork.collision_index().take().unwrap_or_default();
         let done = !index.has(hash)
@@ -98,7 +101,7 @@ impl<F: DirFork> Directory<'_, F> {
         done
     }
 
-    /// All entries that a search for a hash comes by; of too many, as many as show that they are.
+    /// Collects the entries of a hash from all leaves; stops when the limit is exceeded.
     fn collect(
         &mut self,
         index: &CollisionIndex,
@@ -110,19 +113,19 @@ impl<F: DirFork> Directory<'_, F> {
             DirFormat::Shortform => {}
             DirFormat::Block(id) => {
                 let slots = self.view(id, block_format::BlockLeafShape::of)?.slots;
-                self.collect_leaf(index, (id, slots, kept), hash, &mut entries)?;
+                self.collect_leaf(index, id, slots, kept, hash, &mut entries)?;
             }
             DirFormat::Leaf(id) => {
                 let slots = self.leaf_shape(id)?.slots;
-                self.collect_leaf(index, (id, slots, kept), hash, &mut entries)?;
+                self.collect_leaf(index, id, slots, kept, hash, &mut entries)?;
             }
             DirFormat::Node(root) => {
                 let mut path = self.descend(root, hash)?;
-                // A tree that leads in circles has some leaf twice, and is not indexed.
+                // In a tree with a loop, a leaf comes up twice, and the hash is not indexed.
                 for _ in 0..self.max_leaves()? {
                     let leaf = path.leaf.id;
                     let slots = self.leaf_shape(leaf)?.slots;
-                    let goes_on = self.collect_leaf(index, (leaf, slots, kept), hash, &mut entries)?;
+                    let goes_on = self.collect_leaf(index, leaf, slots, kept, hash, &mut entries)?;
                     if !goes_on || !CollisionIndex::has_room(entries.len()) || !self.advance(&mut path)? {
                         break;
                     }
@@ -135,11 +138,13 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(entries)
     }
 
-    /// Those of one leaf; whether the next leaf may have more.
+    /// Collects the entries of a hash from one leaf. Returns whether they may continue in the next leaf.
     fn collect_leaf(
         &mut self,
         index: &CollisionIndex,
-        (leaf, slots, kept): (F::BlockId, LeafEntryRange, F::BlockId),
+        leaf: F::BlockId,
+        slots: LeafEntryRange,
+        kept: F::BlockId,
         hash: u32,
         entries: &mut Vec<CollisionEntry>,
     ) -> Result<bool> {
@@ -169,7 +174,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(goes_on)
     }
 
-    /// A name has got an entry.
+    /// Adds a new entry to the index.
     #[inline]
     pub(super) fn index_added(&mut self, wanted: HashedName<'_>, pointer: DataPtr, leaf: FileBlock) {
         if self.fork.collision_index().is_some() {
@@ -177,7 +182,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
     }
 
-    /// A name has lost its entry.
+    /// Removes an entry from the index.
     #[inline]
     pub(super) fn index_removed(&mut self, name: &[u8], pointer: DataPtr) {
         if self.fork.collision_index().is_some() {
@@ -186,7 +191,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
     }
 
-    /// Changes the index, if it has the hash. An index that did not have what it should, or is too large, is dropped.
+    /// Changes the index if it covers the hash. Drops an index that is inconsistent or too large.
     fn update(&mut self, wanted: HashedName<'_>, change: impl FnOnce(&mut CollisionIndex, u32) -> bool) {
         let geometry = self.geometry;
         let Some(index) = self.fork.collision_index().as_mut().filter(|index| index.has(wanted.hash)) else {
@@ -198,7 +203,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
     }
 
-    /// Leaf entries were moved to a block.
+    /// Records that leaf entries have moved to another block.
     #[inline]
     pub(super) fn index_moved(&mut self, entries: &[LeafEntry], to: FileBlock) {
         if let Some(index) = self.fork.collision_index() {
@@ -206,7 +211,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
     }
 
-    /// Drops the index. The next search that is long builds another.
+    /// Drops the index. The next long search builds another one.
     pub(super) fn forget_index(&mut self) {
         *self.fork.collision_index() = None;
     }

@@ -12,51 +12,56 @@ use super::collision_index::SCAN_LIMIT;
 use super::memory_fork::geometry;
 use super::tests::{Pair, alike, ino, shuffled};
 
-/// Looks at blocks, each operation: at most so many, of all of `names`.
-fn most_looks(pair: &mut Pair, names: &[Vec<u8>], mut work: impl FnMut(&mut Pair, u32, &[u8])) -> [usize; 2] {
+/// Block accesses of one operation on each name: the maximum and the average.
+fn block_accesses(
+    pair: &mut Pair,
+    names: &[Vec<u8>],
+    mut work: impl FnMut(&mut Pair, u32, &[u8]),
+) -> [usize; 2] {
     let (mut most, mut all) = (0, 0);
     for (number, name) in names.iter().enumerate() {
         let before = pair.memory.reads.get();
         work(pair, number as u32, name);
-        let looks = pair.memory.reads.get() - before;
-        (most, all) = (most.max(looks), all + looks);
+        let accesses = pair.memory.reads.get() - before;
+        (most, all) = (most.max(accesses), all + accesses);
     }
     [most, all / names.len()]
 }
 
-/// What creating, looking up and removing the names takes.
-fn looks_of_each(names: &[Vec<u8>]) -> [[usize; 2]; 3] {
+/// Block accesses of creating, looking up and removing the names.
+fn accesses_per_operation(names: &[Vec<u8>]) -> [[usize; 2]; 3] {
     let mut pair = Pair::new(10, 0, 100);
     let order: Vec<Vec<u8>> = shuffled(names.len()).map(|number| names[number].clone()).collect();
-    let create = most_looks(&mut pair, names, |pair, number, name| pair.add(name, ino(number, false), 1));
+    let create = block_accesses(&mut pair, names, |pair, number, name| pair.add(name, ino(number, false), 1));
     pair.check();
-    let lookup = most_looks(&mut pair, &order, |pair, _, name| {
+    let lookup = block_accesses(&mut pair, &order, |pair, _, name| {
         assert!(pair.with(|dir| dir.lookup(name)).unwrap().is_some());
     });
-    let remove = most_looks(&mut pair, &order, |pair, _, name| pair.remove(name));
+    let remove = block_accesses(&mut pair, &order, |pair, _, name| pair.remove(name));
     pair.check();
     [create, lookup, remove]
 }
 
-/// Names of the same hash were compared one by one: 40,000 of them were created in 80 seconds where other names took
-/// 12, and each lookup read a part of all data blocks.
+/// Names of the same hash were compared one by one: creating 40,000 of them took 80 seconds instead of 12, and each
+/// lookup read a part of all data blocks.
 #[test]
-fn an_operation_on_names_of_one_hash_looks_at_as_few_blocks_as_on_others() {
+fn names_of_one_hash_cost_no_more_block_accesses_than_others() {
     let count = 6000;
-    let same = looks_of_each(&(0..count).map(alike).collect::<Vec<_>>());
-    let other =
-        looks_of_each(&(0..count).map(|number| format!("{number:064}").into_bytes()).collect::<Vec<_>>());
-    // As many as are compared before there is an index, in front of all that an operation on another name takes.
+    let same = accesses_per_operation(&(0..count).map(alike).collect::<Vec<_>>());
+    let other = accesses_per_operation(
+        &(0..count).map(|number| format!("{number:064}").into_bytes()).collect::<Vec<_>>(),
+    );
+    // The entries compared before there is an index, beyond those of an operation on another name.
     let first = 4 * SCAN_LIMIT;
     for (same, other) in same.into_iter().zip(other) {
-        // One create builds the index: it looks at each of the entries that there are then.
-        assert!(same[0] <= other[0] + 2 * first, "{same:?} and {other:?} looks");
-        assert!(same[1] <= 3 * other[1], "{same:?} and {other:?} looks on average");
+        // The create that builds the index reads every entry that exists then.
+        assert!(same[0] <= other[0] + 2 * first, "{same:?} and {other:?} accesses");
+        assert!(same[1] <= 3 * other[1], "{same:?} and {other:?} accesses on average");
     }
 }
 
 #[test]
-fn a_directory_that_was_loaded_is_indexed_by_one_walk() {
+fn a_loaded_directory_is_indexed_by_one_scan() {
     let mut pair = Pair::new(10, 0, 100);
     let count = 3000;
     for number in 0..count {
@@ -68,12 +73,12 @@ fn a_directory_that_was_loaded_is_indexed_by_one_walk() {
         assert!(pair.with(|dir| dir.lookup(&alike(number))).unwrap().is_some());
         assert!(pair.with(|dir| dir.lookup(&alike(count + number))).unwrap().is_none());
     }
-    let looks = pair.memory.reads.get() - before;
-    assert!(looks < 20 * count as usize, "{looks} looks for {count} names");
+    let accesses = pair.memory.reads.get() - before;
+    assert!(accesses < 20 * count as usize, "{accesses} accesses for {count} names");
     pair.check();
 }
 
-/// A volume on which names that differ in the case of letters are the same.
+/// A case-insensitive volume (ASCII-CI).
 fn without_case(block_log: u8) -> Geometry {
     let mut geometry = geometry(block_log, 0);
     geometry.features.version |= version::ASCII_CI;
@@ -82,7 +87,7 @@ fn without_case(block_log: u8) -> Geometry {
 }
 
 #[test]
-fn the_case_of_letters_is_ignored_among_names_of_one_hash_too() {
+fn case_insensitive_lookup_works_among_names_of_one_hash() {
     let mut pair = Pair::on(without_case(10), 100);
     for number in 0..200 {
         pair.add(&mixed(number), ino(number, false), 1);
@@ -101,7 +106,7 @@ fn the_case_of_letters_is_ignored_among_names_of_one_hash_too() {
     pair.check();
 }
 
-/// Names of one hash whatever the case of their letters: digits and letters, of which bit 4 says nothing of the case.
+/// Names of one hash in any letter case: digits and letters, in which bit 4 does not select the case.
 fn mixed(number: u32) -> Vec<u8> {
     let mut name = vec![b'b'; 64];
     for bit in (0..32).filter(|bit| number >> bit & 1 == 1) {
@@ -119,13 +124,13 @@ enum Op {
     Replace(u16),
     Rename(u16, u16),
     Lookup(u16),
-    /// The inode leaves memory, and is loaded again.
+    /// The inode is evicted and loaded again.
     Evict,
     FreeBlocks(Option<u32>),
     Frees(bool),
 }
 
-/// Names of five hashes, of two lengths.
+/// Names of five hashes, with two lengths each.
 fn name(number: u16) -> Vec<u8> {
     let mut name = alike(u32::from(number / 5));
     name.extend(std::iter::repeat_n(b'x', usize::from(number % 5)));
@@ -213,9 +218,9 @@ proptest! {
     }
 }
 
-/// An index that says something else than the leaves is dropped, and the leaves count.
+/// An index that disagrees with the leaves is dropped, and the leaves are searched.
 #[test]
-fn an_index_that_does_not_agree_with_the_leaves_is_dropped() {
+fn an_index_that_disagrees_with_the_leaves_is_dropped() {
     let mut pair = Pair::new(10, 0, 100);
     for number in 0..1000 {
         pair.add(&alike(number), ino(number, false), 1);
@@ -237,7 +242,7 @@ fn an_index_that_does_not_agree_with_the_leaves_is_dropped() {
         })
         .unwrap();
         assert_eq!(seen, 1002);
-        // A search that is long builds another.
+        // A long search builds another index.
         pair.with(|dir| dir.lookup(&alike(2000))).unwrap();
         assert!(pair.memory.collision_index.is_some());
     }

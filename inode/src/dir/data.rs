@@ -1,5 +1,4 @@
-//! What all forms with data blocks share: finding an entry by its leaf entry, adding and removing it there, and data
-//! blocks that come and go.
+//! What the formats with data blocks share: the search of leaf entries, and the entries and data blocks themselves.
 
 use std::ops::ControlFlow;
 
@@ -16,50 +15,51 @@ use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
 use super::{Directory, FoundEntry};
 
-/// An entry that was found by its name.
+/// An entry with the leaf entry that points to it.
 #[derive(Clone, Copy)]
 pub(super) struct IndexedEntry<Id> {
     pub found: FoundEntry,
-    /// Its data block.
+    /// The data block.
     pub data: Id,
-    /// The data block's number in the data space.
+    /// The number of the data block in the data space.
     pub index: usize,
-    /// Where it lies there.
+    /// Byte offset in the data block.
     pub offset: usize,
-    /// Its leaf entry, in the leaf that was searched.
+    /// Index of its leaf entry in the leaf that was searched.
     pub slot: usize,
 }
 
-/// An entry that was found by its name, without its leaf entry.
+/// An entry whose leaf entry is not known.
 pub(super) struct DataEntry<Id> {
     pub found: FoundEntry,
-    /// As of a [`IndexedEntry`].
+    /// The data block.
     pub data: Id,
     pub index: usize,
     pub offset: usize,
 }
 
 impl<Id> DataEntry<Id> {
-    /// With the slot of its leaf entry, in the leaf that was searched.
+    /// Adds the index of the leaf entry.
     pub fn with_slot(self, slot: usize) -> IndexedEntry<Id> {
         let Self { found, data, index, offset } = self;
         IndexedEntry { found, data, index, offset, slot }
     }
 }
 
-/// What a search in one leaf came to.
+/// The result of searching one leaf for a name.
 pub(super) enum LeafSearch<Id> {
     Found(IndexedEntry<Id>),
-    /// There is such an entry, and its leaf entry is in another leaf of the tree.
+    /// The name exists; its leaf entry is in another leaf of the hash tree.
     InOtherLeaf(DataEntry<Id>, FileBlock),
-    /// There is none. It would go here, in front of all with its hash.
+    /// The name does not exist; its leaf entry would go here, before all others of its hash.
     Absent(usize),
-    /// The same, and the last entry of this leaf has the hash or a lower one: the next leaf may have it.
+    /// The name is not in this leaf. Entries of the hash may continue in the next leaf, as this one ends with the hash
+    /// or a lower one. The slot is that of [`Absent`](Self::Absent).
     MayContinue(usize),
 }
 
 impl<Id> LeafSearch<Id> {
-    /// The entry, if the leaf has it.
+    /// The entry, if this leaf has it.
     pub fn hit(self) -> Option<IndexedEntry<Id>> {
         match self {
             Self::Found(hit) => Some(hit),
@@ -80,13 +80,12 @@ impl<F: DirFork> Directory<'_, F> {
         HashedName { name, hash: hash::entry(name, self.geometry) }
     }
 
-    /// Bytes of an entry of that name.
     pub(super) fn entry_size(&self, new: NewEntry<'_>) -> usize {
         entry_size(new.name.len(), self.geometry)
     }
 
-    /// Searches among the leaf entries of one block. Where that takes comparing more than `scan_limit` names, they are
-    /// indexed, and the index answers.
+    /// Searches the leaf entries of one block for a name. A search that would compare more than `scan_limit` names of
+    /// one hash builds the collision index, and asks that.
     pub(super) fn search(
         &mut self,
         leaf: F::BlockId,
@@ -98,7 +97,7 @@ impl<F: DirFork> Directory<'_, F> {
             self.view(leaf, |bytes| Ok(leaf_entries::first_at_least(slots.view(bytes)?, wanted.hash)))?;
         if self.fork.collision_index().is_some()
             && scan_limit != NO_SCAN_LIMIT
-            && let Some(search) = self.search_index(leaf, (slots, first), wanted)?
+            && let Some(search) = self.search_index(leaf, slots, first, wanted)?
         {
             return Ok(search);
         }
@@ -113,12 +112,12 @@ impl<F: DirFork> Directory<'_, F> {
                 continue;
             }
             if compared == scan_limit {
-                return self.index_and_search(leaf, (slots, first), wanted);
+                return self.index_and_search(leaf, slots, first, wanted);
             }
             compared += 1;
             let (block, offset) = pointer.split(self.geometry);
             let data = self.open_data(&mut open, block, leaf)?;
-            if let Some(found) = self.compare(data, (block, offset), wanted)? {
+            if let Some(found) = self.compare(data, block, offset, wanted)? {
                 let index = self.data_index(block);
                 return Ok(LeafSearch::Found(IndexedEntry { found, data, index, offset, slot }));
             }
@@ -126,7 +125,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(LeafSearch::MayContinue(first))
     }
 
-    /// The data block of the next entry on a walk, which lets the one before go, unless it is `kept`.
+    /// Reads the data block of the next leaf entry; releases the block read before, unless it is `kept`.
     #[inline]
     pub(super) fn open_data(
         &mut self,
@@ -145,12 +144,13 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(id)
     }
 
-    /// What the entry at a place of a data block says, if it has the name.
+    /// Compares a name with the entry at an offset of a data block; returns the entry if they match.
     #[inline]
     pub(super) fn compare(
         &self,
         data: F::BlockId,
-        (block, offset): (FileBlock, usize),
+        block: FileBlock,
+        offset: usize,
         wanted: HashedName<'_>,
     ) -> Result<Option<FoundEntry>> {
         let geometry = self.geometry;
@@ -160,7 +160,7 @@ impl<F: DirFork> Directory<'_, F> {
         })
     }
 
-    /// Brings a block of entries in.
+    /// Reads a data block.
     pub(super) fn read_data_block(&mut self, block: FileBlock) -> Result<F::BlockId> {
         if block >= DirSpace::Leaf.first_block(self.geometry) {
             let ino = self.fork.ino();
@@ -171,7 +171,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.fork.read(block, DirBlockType::Data)
     }
 
-    /// Makes a new block of entries, and lets the directory's size reach behind it.
+    /// Allocates and formats a data block; extends the directory's size to its end.
     pub(super) fn new_data_block(&mut self, index: usize) -> Result<F::BlockId> {
         let block = self.data_block(index);
         if block >= DirSpace::Leaf.first_block(self.geometry) {
@@ -187,8 +187,8 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(id)
     }
 
-    /// Writes an entry into the largest room of a block, which the tables say is large enough. Returns its address, and
-    /// the largest room that is left.
+    /// Writes an entry into the largest unused region of a block; the caller has checked the best. Returns the entry's
+    /// position and the new best.
     pub(super) fn put_entry(
         &mut self,
         data: F::BlockId,
@@ -204,15 +204,14 @@ impl<F: DirFork> Directory<'_, F> {
         Ok((DataPtr::new(self.data_block(index), offset, self.geometry), left))
     }
 
-    /// Bytes of the largest room in a block.
+    /// The best of a data block: the length of its largest unused region.
     pub(super) fn largest(&self, data: F::BlockId) -> Result<u16> {
         let [largest, ..] = self.view(data, data_block::best_free)?;
-        // A block has at most 64 KiB, of which its header takes some.
+        // Fits: a block has at most 64 KiB, including its header.
         Ok(largest.length as u16)
     }
 
-    /// Removes an entry from its block. Returns the largest room that is there now; `None` where the block was the
-    /// last entry's, and has been freed.
+    /// Removes an entry. Returns the data block's new best; `None` where the block became empty and was freed.
     pub(super) fn remove_entry(&mut self, hit: &IndexedEntry<F::BlockId>) -> Result<Option<u16>> {
         self.edit(hit.data, |open, geometry| entry::remove(open, geometry, hit.offset))?;
         let largest = self.largest(hit.data)?;
@@ -225,7 +224,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(None)
     }
 
-    /// Frees a block of entries, and lets the directory's size end with the last that is left.
+    /// Frees a data block; reduces the directory's size to the end of the last one left.
     pub(super) fn free_data_block(&mut self, block: FileBlock, id: F::BlockId) -> Result<()> {
         self.fork.free(block, id)?;
         let end = self.fork.mapped_end(DirSpace::Leaf.first_block(self.geometry))?;
@@ -236,12 +235,12 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(())
     }
 
-    /// Gives an entry another inode and type.
+    /// Sets the inode number and file type of an entry.
     pub(super) fn retarget(&mut self, hit: IndexedEntry<F::BlockId>, ino: Ino, ftype: u8) -> Result<()> {
         self.edit(hit.data, |open, geometry| entry::retarget(open, geometry, hit.offset, ino, ftype))
     }
 
-    /// Visits the entries of one data block from a position on.
+    /// Calls `visit` for the entries of one data block at positions from `from` on.
     pub(super) fn visit_block(
         &self,
         block: FileBlock,

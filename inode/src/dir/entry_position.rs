@@ -1,4 +1,4 @@
-//! Where a name stands: so that taking it away searches for it once.
+//! The position of an existing name, so that removing a file searches for its name once.
 
 use super::data::IndexedEntry;
 use super::error::Result;
@@ -6,16 +6,16 @@ use super::fork::DirFork;
 use super::node::{NodeLookup, TreePath};
 use super::{DirFormat, Directory, FoundEntry, NO_SUCH_NAME, verify_length, verify_name};
 
-/// The place of a name, within one transaction and while the directory stays as it is.
+/// Where the entry of a name is. Valid within one transaction, until the directory changes.
 pub struct EntryPosition<Id> {
     found: FoundEntry,
     at: FormatPosition<Id>,
-    /// When the search was: blocks may have been let go since.
+    /// [`DirFork::epoch`] at the time of the search.
     epoch: u32,
 }
 
 enum FormatPosition<Id> {
-    /// The entry's first byte.
+    /// Offset of the entry in the inode.
     Shortform(usize),
     Block(Id, IndexedEntry<Id>),
     Leaf(Id, IndexedEntry<Id>),
@@ -23,17 +23,17 @@ enum FormatPosition<Id> {
 }
 
 impl<Id> EntryPosition<Id> {
-    /// What the entry says.
+    /// The entry.
     pub fn found(&self) -> FoundEntry {
         self.found
     }
 }
 
 impl<F: DirFork> Directory<'_, F> {
-    /// Looks a name up that has an entry: `.` and `..` have none where the directory lies in its inode.
+    /// Finds the entry of a name. `.` and `..` have none in shortform.
     ///
     /// # Errors
-    /// `ENAMETOOLONG`, damage, and what the device reports.
+    /// `ENAMETOOLONG`; damage; I/O errors.
     pub fn entry_position(&mut self, name: &[u8]) -> Result<Option<EntryPosition<F::BlockId>>> {
         verify_length(name)?;
         let at = match self.format()? {
@@ -54,10 +54,11 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(at.map(|(found, at)| EntryPosition { found, at, epoch: self.fork.epoch() }))
     }
 
-    /// Removes the name that a place was found for, and says what it was.
+    /// Removes `name`, whose position is given; returns its entry. Searches again if the transaction has released
+    /// blocks since.
     ///
     /// # Errors
-    /// As [`remove`](Self::remove).
+    /// Those of [`remove`](Self::remove).
     pub fn remove_at(&mut self, place: EntryPosition<F::BlockId>, name: &[u8]) -> Result<FoundEntry> {
         verify_name(name)?;
         let is_old = place.epoch != self.fork.epoch();

@@ -1,6 +1,6 @@
-//! What operations on directories return.
+//! The error type of directory operations.
 
 pub use journal::engine::Error;
 
-/// What operations on directories return.
+/// Result of a directory operation.
 pub type Result<T> = std::result::Result<T, Error>;

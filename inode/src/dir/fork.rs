@@ -1,4 +1,4 @@
-//! What a directory needs of the fork that holds it and of the transaction that changes it.
+//! The storage of a directory: its fork, and the transaction that changes it.
 
 use base::{FileBlock, Ino};
 use format::dabtree::{DaNode, DaTree, NODE_MAGIC};
@@ -11,19 +11,19 @@ use format::{Damage, ForkBlock, Geometry, dabtree};
 use super::collision_index::CollisionIndex;
 use super::error::Result;
 
-/// Which kinds of block are acceptable at a place of the fork.
+/// The type of block that may be at a place in the fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirBlockType {
-    /// TreeEntries, with or without the leaf of a one-block directory.
+    /// A data block, with or without the leaf entries of block format.
     Data,
-    /// A leaf of either kind, or a node.
+    /// A leaf of leaf or node format, or a node.
     LeafOrNode,
     /// A free block.
     Free,
 }
 
 impl DirBlockType {
-    /// Verifies a block that was read from the device, completely: who changes it later relies on that.
+    /// Verifies every field of a block that was read from the device. Later changes rely on that.
     pub fn verify(self, bytes: &[u8], geometry: &Geometry, at: ForkBlock) -> std::result::Result<(), Damage> {
         match self {
             Self::Data => DataBlock::verify(bytes, geometry, at)?.audit(),
@@ -36,66 +36,68 @@ impl DirBlockType {
     }
 }
 
-/// The fork of one directory, within one transaction. Blocks are directory blocks, and are named by the first of their
-/// logical blocks.
+/// The data fork of one directory, within one transaction. A directory block is addressed by the first of its file
+/// blocks.
 pub trait DirFork {
-    /// A block in the transaction.
+    /// A block that has joined the transaction.
     type BlockId: Copy + Eq;
-    /// Its bytes, to be changed and logged.
+    /// Mutable access to a block's bytes, which logs what changes.
     type Edit<'b>: BlockMut
     where
         Self: 'b;
 
-    /// The directory.
+    /// Inode number of the directory.
     fn ino(&self) -> Ino;
 
-    /// The directory's contents, where they lie in the inode.
+    /// Contents of a shortform directory; `None` in other formats.
     fn local(&self) -> Option<&[u8]>;
-    /// Bytes that the inode has for contents.
+    /// Bytes available for a shortform directory in the inode.
     fn local_capacity(&self) -> usize;
-    /// Puts the contents, at most [`local_capacity`](Self::local_capacity), into the inode and sets the size to their
-    /// length. A fork with blocks has had them freed.
+    /// Stores a shortform directory of at most [`local_capacity`](Self::local_capacity) bytes in the inode, and sets
+    /// the size. The fork must not map blocks any more.
     fn set_local(&mut self, contents: &[u8]) -> Result<()>;
-    /// Makes the fork one of extents, without any, and the size 0.
+    /// Drops the shortform contents: the fork becomes an empty list of extents, the size 0.
     fn leave_local(&mut self) -> Result<()>;
 
-    /// The inode's size.
+    /// Size of the directory in bytes.
     fn size(&self) -> u64;
-    /// Sets it.
+    /// Sets the size of the directory.
     fn set_size(&mut self, size: u64);
 
-    /// The logical block behind the last that is mapped; 0 where there is none.
+    /// The file block after the last mapped block; 0 where none is mapped.
     fn end(&self) -> FileBlock;
-    /// The first block at or behind `from` that is mapped.
+    /// The first mapped block at or after `from`.
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>>;
-    /// The logical block behind the last that is mapped in front of `below`; 0 where there is none.
+    /// The file block after the last mapped block below `below`; 0 where there is none.
     fn mapped_end(&mut self, below: FileBlock) -> Result<FileBlock>;
-    /// The first block at or behind `from` that is not mapped.
+    /// The first directory block at or after `from` that is not mapped.
     fn first_hole(&mut self, from: FileBlock) -> Result<FileBlock>;
 
-    /// Brings a block into the transaction; [`DirBlockType::verify`] is asked where it comes from the device. A block
-    /// that is not mapped is damage: something pointed to it.
+    /// Reads a block and joins it to the transaction. A block that comes from the device is verified by
+    /// [`DirBlockType::verify`]. A block that is not mapped is reported as damage, because another block pointed to it.
     fn read(&mut self, at: FileBlock, kind: DirBlockType) -> Result<Self::BlockId>;
-    /// Refuses, with [`Error::NoSpace`](super::Error::NoSpace), where so many blocks cannot be allocated for sure:
-    /// asked before the first change of an operation.
+    /// Checks that `blocks` directory blocks can be allocated. Called before the first change of an operation.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](super::Error::NoSpace).
     fn ensure_blocks(&mut self, blocks: u32) -> Result<()>;
-    /// Allocates and maps a block: all zeros, nothing of it logged.
+    /// Allocates and maps a block. Its bytes are zero and not logged yet.
     fn allocate(&mut self, at: FileBlock) -> Result<Self::BlockId>;
-    /// Whether a block can be unmapped and freed without blocks that nobody reserved.
+    /// Whether unmapping and freeing a block stays within the blocks reserved for the extent map.
     fn can_free(&mut self, at: FileBlock) -> Result<bool>;
-    /// Unmaps and frees a block. The size stays.
+    /// Unmaps and frees a block. Does not change the size.
     fn free(&mut self, at: FileBlock, id: Self::BlockId) -> Result<()>;
 
-    /// Who a block says it is.
+    /// The owner, file block and disk address of a block.
     fn identity(&self, id: Self::BlockId) -> ForkBlock;
-    /// Its bytes.
+    /// The bytes of a block.
     fn bytes(&self, id: Self::BlockId) -> &[u8];
-    /// The same, to be changed.
+    /// Mutable access to a block's bytes.
     fn block(&mut self, id: Self::BlockId) -> Self::Edit<'_>;
-    /// Lets a block go that was not changed.
+    /// Unlocks a block that was not changed.
     fn release(&mut self, id: Self::BlockId);
-    /// The index of names that share a hash, which is kept with the directory's inode.
+    /// The index of names that share a hash, kept in the inode's state.
     fn collision_index(&mut self) -> &mut Option<Box<CollisionIndex>>;
-    /// Changes when the transaction let blocks go by itself.
+    /// Number that changes when the transaction has released blocks on its own; block ids from before are invalid then.
     fn epoch(&self) -> u32;
 }

@@ -1,5 +1,7 @@
-//! The room of each data block, in free blocks. The free block of a data block follows from its number; one that tells
-//! of no block does not exist.
+//! The free index of node format: the best of each data block, in free blocks.
+//!
+//! Free block number `n` holds the bests of data blocks `n * max_bests` to `(n + 1) * max_bests - 1`. A free block that
+//! would hold no best is not allocated. In leaf format the bests are in the leaf instead.
 
 use base::FileBlock;
 use format::dir::DirSpace;
@@ -11,45 +13,53 @@ use super::Directory;
 use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
 
+/// A data block with enough unused bytes.
+pub(super) struct DataBlockWithSpace<Id> {
+    /// Its number in the data space.
+    pub index: usize,
+    /// The free block that has its best.
+    pub free_block: Id,
+}
+
 impl<F: DirFork> Directory<'_, F> {
-    fn free_block(&self, table: usize) -> FileBlock {
+    fn free_block(&self, number: usize) -> FileBlock {
         let first = DirSpace::Free.first_block(self.geometry);
-        FileBlock(first.get() + ((table as u64) << self.geometry.dir_block_log))
+        FileBlock(first.get() + ((number as u64) << self.geometry.dir_block_log))
     }
 
-    /// The block with room for so many bytes that is nearest to the end: what is growing has it there. With the free
-    /// block that tells so.
-    pub(super) fn find_free_space(&mut self, size: usize) -> Result<Option<(usize, F::BlockId)>> {
+    /// Finds a data block with `size` unused bytes in one region: its number, and the free block that has its best.
+    /// Searches from the end, where a growing directory has its free space.
+    pub(super) fn find_free_space(&mut self, size: usize) -> Result<Option<DataBlockWithSpace<F::BlockId>>> {
         let first = DirSpace::Free.first_block(self.geometry);
         let end = self.fork.end().min(DirSpace::Free.end_block(self.geometry));
-        let tables = (end.get().saturating_sub(first.get()) >> self.geometry.dir_block_log) as usize;
-        let most = max_bests(self.geometry);
-        for table in (0..tables).rev() {
-            let block = self.free_block(table);
-            // The last one is what the map ends with.
-            if table + 1 < tables && self.fork.next_mapped(block)? != Some(block) {
+        let count = (end.get().saturating_sub(first.get()) >> self.geometry.dir_block_log) as usize;
+        let max = max_bests(self.geometry);
+        for number in (0..count).rev() {
+            let block = self.free_block(number);
+            // The last free block is mapped: the map ends with it.
+            if number + 1 < count && self.fork.next_mapped(block)? != Some(block) {
                 continue;
             }
-            let (id, shape) = self.read_free_block(block, table)?;
+            let (id, shape) = self.read_free_block(block, number)?;
             let found = self.view(id, |bytes| {
                 let fits =
                     |best: &format::ondisk::U16| best.get() != NULL_BEST && usize::from(best.get()) >= size;
                 Ok(shape.bests(bytes)?.iter().rposition(fits))
             })?;
             if let Some(index) = found {
-                return Ok(Some((table * most + index, id)));
+                return Ok(Some(DataBlockWithSpace { index: number * max + index, free_block: id }));
             }
             self.fork.release(id);
         }
         Ok(None)
     }
 
-    /// Brings a free block in, which must be about the data blocks that follow from its place.
-    fn read_free_block(&mut self, block: FileBlock, table: usize) -> Result<(F::BlockId, free::FreeShape)> {
+    /// Reads free block number `number`, and checks that it covers the right data blocks.
+    fn read_free_block(&mut self, block: FileBlock, number: usize) -> Result<(F::BlockId, free::FreeShape)> {
         let id = self.fork.read(block, DirBlockType::Free)?;
         let shape = self.view(id, free::FreeShape::of)?;
         let first = shape.first as usize;
-        let expected = table * max_bests(self.geometry);
+        let expected = number * max_bests(self.geometry);
         if first != expected {
             let damage = format::Damage::new("directory free block", "firstdb", expected, first);
             return Err(self.damaged_at(id, damage));
@@ -57,28 +67,29 @@ impl<F: DirFork> Directory<'_, F> {
         Ok((id, shape))
     }
 
-    /// Blocks that noting a new data block takes.
+    /// Directory blocks that recording the best of data block `index` allocates.
     pub(super) fn blocks_to_index(&mut self, index: usize) -> Result<u32> {
         let block = self.free_block(index / max_bests(self.geometry));
         Ok(u32::from(self.fork.next_mapped(block)? != Some(block)))
     }
 
-    /// Notes the room that is left of what [`find_free_space`](Self::find_free_space) has found.
-    pub(super) fn update_best(&mut self, (index, table): (usize, F::BlockId), best: u16) -> Result<()> {
-        let within = index % max_bests(self.geometry);
-        self.edit(table, |open, _| free::set(open, within, Some(best)).map(|_| ()))
+    /// Updates the best of a data block that [`find_free_space`](Self::find_free_space) returned.
+    pub(super) fn update_best(&mut self, space: DataBlockWithSpace<F::BlockId>, best: u16) -> Result<()> {
+        let within = space.index % max_bests(self.geometry);
+        self.edit(space.free_block, |open, _| free::set(open, within, Some(best)).map(|_| ()))
     }
 
-    /// Notes the room of a data block; `None`: it is gone. Free blocks come and go with that.
+    /// Sets the best of data block `index`; `None` where the block was freed. Allocates and frees free blocks as
+    /// needed.
     pub(super) fn set_best_free(&mut self, index: usize, best: Option<u16>) -> Result<()> {
-        let most = max_bests(self.geometry);
-        let (table, within) = (index / most, index % most);
-        let block = self.free_block(table);
+        let max = max_bests(self.geometry);
+        let (number, within) = (index / max, index % max);
+        let block = self.free_block(number);
         if self.fork.next_mapped(block)? != Some(block) {
             if best.is_none() {
                 return Ok(());
             }
-            let first = u32::try_from(table * most)
+            let first = u32::try_from(number * max)
                 .map_err(|_| Error::NoSpace { what: "a directory beyond 32 GiB" })?;
             let id = self.fork.allocate(block)?;
             let at = self.fork.identity(id);
@@ -87,7 +98,7 @@ impl<F: DirFork> Directory<'_, F> {
                 free::set(open, within, best).map(|_| ())
             });
         }
-        let (id, _) = self.read_free_block(block, table)?;
+        let (id, _) = self.read_free_block(block, number)?;
         let left = self.edit(id, |open, _| free::set(open, within, best))?;
         if left.used == 0 && best.is_none() && self.fork.can_free(block)? {
             self.fork.free(block, id)?;

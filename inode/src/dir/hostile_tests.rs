@@ -1,4 +1,4 @@
-//! Whatever the bytes of a directory are once they are in memory: no operation panics or goes on forever.
+//! Damaged directories in memory: no operation panics or loops.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use super::memory_fork::{MemoryFork, geometry};
 use super::tests::alike;
 use super::{DirFormat, Directory, FoundEntry, Result};
 
-/// One name in three shares its hash with many others.
+/// Every third name shares its hash with many others.
 fn name(number: u16) -> Vec<u8> {
     if number.is_multiple_of(3) {
         return alike(number.into());
@@ -21,7 +21,7 @@ fn name(number: u16) -> Vec<u8> {
     format!("{number}{}", "x".repeat(usize::from(number % 40))).into_bytes()
 }
 
-/// A directory of so many names, of which some were removed again.
+/// A directory of `names` names, some of which were removed again.
 fn directory(block_log: u8, names: u16) -> MemoryFork {
     let geometry = geometry(block_log, 0);
     let mut memory = MemoryFork::new(geometry.clone(), 100);
@@ -46,14 +46,14 @@ fn damage(memory: &mut MemoryFork, flips: &[(usize, usize, u8)]) {
     }
     let numbers: Vec<u64> = memory.blocks.keys().copied().collect();
     for (block, at, value) in flips {
-        // The end of the list: leaves, nodes and free blocks are there.
+        // Counted from the end, where leaves, nodes and free blocks are.
         let block = memory.blocks.get_mut(&numbers[numbers.len() - 1 - block % numbers.len()]).unwrap();
         let at = at % block.1.len();
         block.1[at] = *value;
     }
 }
 
-/// Looks a name up without an index of names that share a hash.
+/// Looks up a name without the collision index.
 fn lookup_in_leaves(dir: &mut Directory<'_, MemoryFork>, name: &[u8]) -> Result<Option<FoundEntry>> {
     let wanted = dir.hashed(name);
     let (leaf, slots) = match dir.format()? {
@@ -69,7 +69,7 @@ fn lookup_in_leaves(dir: &mut Directory<'_, MemoryFork>, name: &[u8]) -> Result<
     Ok(dir.search(leaf, slots, wanted, NO_SCAN_LIMIT)?.hit().map(|hit| hit.found))
 }
 
-/// What was found, or that something is wrong.
+/// What a lookup found; `None` for any error.
 fn outcome(result: Result<Option<FoundEntry>>) -> Option<Option<FoundEntry>> {
     result.ok()
 }

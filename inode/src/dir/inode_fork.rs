@@ -1,7 +1,8 @@
-//! A directory's fork as it is: blocks from the allocation groups, buffers of a transaction.
+//! [`DirFork`] on the data fork of an inode: blocks come from the allocation groups, bytes from buffers of the
+//! transaction.
 //!
-//! A directory block of several blocks is asked for in one piece. Where the volume has none so long, it is made of
-//! several, as the format allows; its buffer then has several extents.
+//! A directory block of several file system blocks is allocated in one extent if possible, otherwise in several, which
+//! the format allows; its buffer then has several extents.
 
 use base::lock::Rank;
 use base::{Daddr, FileBlock, Ino};
@@ -22,10 +23,10 @@ use crate::shared::Shared;
 use crate::space::{BlockRun, SpaceAllocator};
 use crate::state::{ForkFormat, InodeState};
 
-/// Blocks that a change of the tree of extents may take: one for each level and a new root, more than there can be.
+/// The most blocks that a change of the extent map allocates: one for each level and a new root.
 const MAX_MAP_TREE_BLOCKS: u32 = 10;
 
-/// A block of a directory in a transaction.
+/// A directory block in a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct DirBlock {
     buffer: BufferId,
@@ -40,13 +41,13 @@ impl PartialEq for DirBlock {
 
 impl Eq for DirBlock {}
 
-/// The fork of a locked directory, within a transaction.
+/// The data fork of a locked directory, within a transaction.
 pub struct InodeDirFork<'a> {
     shared: &'a Shared,
     tx: &'a mut Transaction,
     space: &'a mut dyn SpaceAllocator,
     state: &'a mut InodeState,
-    /// Blocks that are reserved and not yet taken.
+    /// Reserved blocks that are not used yet.
     reserved: u32,
 }
 
@@ -57,11 +58,12 @@ impl std::fmt::Debug for InodeDirFork<'_> {
 }
 
 impl<'a> InodeDirFork<'a> {
-    /// The fork of a directory, of whose reserved blocks `room` may be taken: [`super::max_new_blocks`] and those of
-    /// the tree of extents, or fewer, whereupon changes that need more are refused before they begin.
+    /// The data fork of a directory, which may use `reserved` of the transaction's reserved blocks:
+    /// [`super::max_new_blocks`] and those of the extent map. With fewer, a change that needs more is refused before it
+    /// begins.
     ///
     /// # Errors
-    /// As [`Fork::open`], which reads the extents if nobody has.
+    /// Those of [`Fork::open`], which reads the extents if they are not in memory.
     pub fn new(
         shared: &'a Shared,
         tx: &'a mut Transaction,
@@ -82,7 +84,7 @@ impl<'a> InodeDirFork<'a> {
         self.state.list(ForkKind::Data).unwrap_or(EMPTY)
     }
 
-    /// Whether the fork can have so many more extents.
+    /// Whether the extent counter can hold `more` further extents.
     fn can_have(&self, more: u64) -> bool {
         self.state.can_count_extents(ForkKind::Data, self.list().len() as u64 + more)
     }
@@ -92,7 +94,7 @@ impl<'a> InodeDirFork<'a> {
         Error::damaged(Place::ino(self.state.ino()).at(at), damage)
     }
 
-    /// Where a directory block lies: in one piece, or in several.
+    /// The disk extents of a directory block.
     fn segments(&self, at: FileBlock) -> Result<BufferExtents> {
         let geometry = &self.shared.geometry;
         if let Some((start, count)) = self.list().map(at)
@@ -127,7 +129,7 @@ impl<'a> InodeDirFork<'a> {
         })
     }
 
-    /// A block that was used lately.
+    /// The block from the recently used buffers.
     fn known(&mut self, at: FileBlock, kind: DirBlockType) -> Option<DirBlock> {
         let found = self.state.recent_buffers()?.get(at)?;
         let buffer = self.tx.rejoin(found)?;
@@ -135,7 +137,7 @@ impl<'a> InodeDirFork<'a> {
         is_own.then_some(DirBlock { buffer, at })
     }
 
-    /// The inode that a block says it belongs to.
+    /// The owner field of a block.
     fn owner(bytes: &[u8], kind: DirBlockType) -> Option<u64> {
         match kind {
             DirBlockType::LeafOrNode => BlkInfo::view(bytes).map(|info| info.owner.get()),
@@ -219,7 +221,7 @@ impl DirFork for InodeDirFork<'_> {
         let at = ForkBlock { ino, file_block: at, daddr: segments.daddr() };
         let geometry = &self.shared.geometry;
         let buffer = self.tx.read(segments, Rank::Fork, |bytes| kind.verify(bytes, geometry, at))?;
-        // In memory it may be the block of another directory, if both claim it.
+        // A cached buffer may belong to another directory, if both map the block.
         let owner = Self::owner(self.tx.bytes(buffer), kind);
         if owner != Some(ino.get()) {
             let found = owner.map_or_else(|| "none".to_owned(), |owner| owner.to_string());
@@ -236,9 +238,9 @@ impl DirFork for InodeDirFork<'_> {
         let tree = if self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree) { 2 } else { 1 };
         let blocks = blocks << self.shared.geometry.dir_block_log;
         if blocks + tree > self.reserved {
-            return Err(Error::NoSpace { what: "a directory's block" });
+            return Err(Error::NoSpace { what: "a directory block" });
         }
-        // At worst each block is an extent.
+        // In the worst case each block is an extent.
         if self.can_have(blocks.into()) { Ok(()) } else { Err(TOO_MANY) }
     }
 
@@ -246,7 +248,8 @@ impl DirFork for InodeDirFork<'_> {
         let per_block = self.per_block() as u32; // at most 64
         let before = self.state.nblocks();
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
-        // Only the search for one long run may fail: once blocks are mapped, an error ends the change.
+        // Only the allocation of one extent may fail: once a part of the block is mapped, an error aborts the
+        // transaction.
         match fork.take(self.tx, self.space, at, (per_block, per_block)) {
             Err(Error::NoSpace { .. }) if per_block > 1 => {
                 let mut left = per_block;
@@ -270,7 +273,7 @@ impl DirFork for InodeDirFork<'_> {
 
     fn can_free(&mut self, at: FileBlock) -> Result<bool> {
         let end = FileBlock(at.get() + self.per_block());
-        // In the middle of an extent, its two ends are one more.
+        // Unmapping the middle of an extent leaves two extents.
         let middle = self.list().find(at).is_some_and(|extent| extent.offset < at && end < extent.end());
         if middle && !self.can_have(1) {
             return Ok(false);

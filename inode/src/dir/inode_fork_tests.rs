@@ -1,4 +1,4 @@
-//! Directories on a real fork, in transactions: what is on the disk after the volume was opened again is what was done.
+//! Directories in transactions on a real fork: what a reopened volume contains is what was done.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -42,17 +42,17 @@ impl OnDisk {
         self.inode.as_ref().map(|inode| inode.lock()).unwrap()
     }
 
-    /// One change, committed.
+    /// Runs one change and commits it.
     fn change<T>(
         &mut self,
         change: impl FnOnce(&mut Directory<'_, InodeDirFork<'_>>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let room = self.free_blocks;
+        let reserved = self.free_blocks;
         let mut locked = self.lock();
         let shared = self.bench.shared();
         let mut tx = self.bench.begin();
         let mut space = self.bench.space();
-        let mut blocks = InodeDirFork::new(shared, &mut tx, &mut space, &mut locked, room)?;
+        let mut blocks = InodeDirFork::new(shared, &mut tx, &mut space, &mut locked, reserved)?;
         let result = change(&mut Directory::new(&shared.geometry, &mut blocks));
         drop(space);
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
@@ -74,7 +74,7 @@ impl OnDisk {
         assert_eq!(found.map(|found| found.ino), self.model.remove(name));
     }
 
-    /// Opens the volume again, so that every block is read and verified, and compares.
+    /// Reopens the volume, so that every block is read and verified, and compares it with the model.
     fn check(&mut self) {
         self.inode = None;
         self.bench.reopen();
@@ -101,7 +101,7 @@ impl OnDisk {
         self.lock().fork_format(ForkKind::Data)
     }
 
-    /// Leaves no two free blocks side by side.
+    /// Fragments free space: no two adjacent blocks are free.
     fn fragment(&mut self) {
         let mut tx = self.bench.begin();
         let mut space = self.bench.space();
@@ -145,7 +145,7 @@ fn grow_and_shrink(dir: &mut OnDisk, count: u32) {
 }
 
 #[test]
-fn through_all_forms_and_back_on_disk() {
+fn through_all_formats_and_back_on_disk() {
     let mut dir = OnDisk::new();
     let used = dir.bench.groups.used();
     grow_and_shrink(&mut dir, 2500);
@@ -153,7 +153,7 @@ fn through_all_forms_and_back_on_disk() {
 }
 
 #[test]
-fn blocks_in_pieces_where_no_run_is_long_enough() {
+fn directory_blocks_of_several_extents_in_fragmented_space() {
     let mut dir = OnDisk::new();
     dir.fragment();
     let used = dir.bench.groups.used();
@@ -170,7 +170,7 @@ fn blocks_in_pieces_where_no_run_is_long_enough() {
 }
 
 #[test]
-fn without_reserved_blocks_what_fits_is_added_and_all_can_be_removed() {
+fn without_reserved_blocks_names_that_fit_can_be_added_and_all_removed() {
     let mut dir = OnDisk::new();
     for number in 0..700 {
         dir.add(&name(number), Ino(80));

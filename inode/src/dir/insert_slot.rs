@@ -1,4 +1,4 @@
-//! Where a name would go that a directory does not have: so that making a file searches for its name once.
+//! The slot for a new name, so that creating a file searches for its name once.
 
 use format::dir::edit::entry::NewEntry;
 
@@ -8,10 +8,10 @@ use super::fork::DirFork;
 use super::node::{LeafInsertSlot, NodeLookup, TreePath};
 use super::{DirFormat, Directory, NAME_EXISTS, verify_name};
 
-/// The place of a name that is not there, within one transaction and while the directory stays as it is.
+/// Where the entry of a new name goes. Valid within one transaction, until the directory changes.
 pub struct InsertSlot<Id> {
     place: FormatSlot<Id>,
-    /// When the search was: blocks may have been let go since.
+    /// [`DirFork::epoch`] at the time of the search.
     epoch: u32,
 }
 
@@ -19,15 +19,16 @@ enum FormatSlot<Id> {
     Shortform,
     Block(Id),
     Leaf(Id, LeafInsertSlot),
-    /// The first leaf that may hold the hash, and the slot; without one, this is not the leaf that was searched last.
+    /// The path to the first leaf that may contain the hash, and the slot there; `None` where the search has moved on
+    /// to other leaves.
     Node(Option<(TreePath<Id>, LeafInsertSlot)>),
 }
 
 impl<F: DirFork> Directory<'_, F> {
-    /// Looks a name up that shall be new.
+    /// Checks that a name does not exist, and finds the slot for it.
     ///
     /// # Errors
-    /// `EEXIST`, `EINVAL` for what cannot be a name, `ENAMETOOLONG`; damage, and what the device reports.
+    /// `EEXIST`; `EINVAL` and `ENAMETOOLONG` for an invalid name; damage; I/O errors.
     pub fn insert_slot(&mut self, name: &[u8]) -> Result<InsertSlot<F::BlockId>> {
         verify_name(name)?;
         let free = |search: LeafSearch<F::BlockId>| match search {
@@ -56,19 +57,17 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(InsertSlot { place, epoch: self.fork.epoch() })
     }
 
-    /// Adds the name that a insert_slot was found for.
+    /// Adds a name in the slot found for it. Searches again if the transaction has released blocks since.
     ///
     /// # Errors
-    /// `ENOSPC` where a block cannot be had; damage.
+    /// `ENOSPC`, with nothing changed; damage.
     pub fn add_at(&mut self, insert_slot: InsertSlot<F::BlockId>, new: NewEntry<'_>) -> Result<()> {
         let insert_slot =
             if insert_slot.epoch == self.fork.epoch() { insert_slot } else { self.insert_slot(new.name)? };
         match insert_slot.place {
             FormatSlot::Shortform => self.shortform_insert(new),
             FormatSlot::Block(id) => self.block_insert(id, new),
-            FormatSlot::Leaf(id, LeafInsertSlot { hash, slot, shape }) => {
-                self.leaf_insert((id, shape), (slot, hash), new)
-            }
+            FormatSlot::Leaf(id, slot) => self.leaf_insert(id, slot, new),
             FormatSlot::Node(Some((path, slot))) => self.node_insert_at(path, slot, new),
             FormatSlot::Node(None) => self.node_insert(new),
         }

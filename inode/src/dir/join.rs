@@ -1,9 +1,7 @@
-//! Leaves and nodes that have become small are joined with a neighbour below the same parent, and the root takes the
-//! place of an only child.
+//! Joining small leaves and nodes with a sibling under the same parent, and collapsing a root with one child.
 //!
-//! A block is joined when it is less than three eighths full and the joined one would be at most three quarters full,
-//! so that the next entry does not split it again. The block with the lower number stays: the fork keeps no holes that
-//! it need not have.
+//! A block is joined if it is less than 3/8 full and the joined block would be at most 3/4 full, so that the next
+//! insertion does not split it again. The block at the lower address stays, which keeps the leaf space compact.
 
 use base::FileBlock;
 use format::Damage;
@@ -17,7 +15,7 @@ use super::error::Result;
 use super::fork::DirFork;
 use super::node::{PathBlock, TreePath};
 
-/// What a block of the tree holds, of a leaf without stale entries.
+/// The entries of a leaf, without stale ones, or of a node.
 enum TreeEntries {
     Leaf(Vec<LeafEntry>),
     Node(Vec<NodeEntry>),
@@ -49,7 +47,7 @@ impl TreeEntries {
 }
 
 impl<F: DirFork> Directory<'_, F> {
-    /// Joins a leaf from which an entry was removed, if it is small, and what then is small above it.
+    /// Joins a leaf from which an entry was removed, if it has become small; then the nodes above it.
     pub(super) fn join_leaf(&mut self, path: TreePath<F::BlockId>) -> Result<()> {
         let TreePath { mut nodes, leaf } = path;
         let mut child = leaf;
@@ -65,7 +63,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.collapse_root()
     }
 
-    /// TreeEntries that count, and those that fit.
+    /// Entries of a block without stale ones, and its capacity.
     fn fill(&self, id: F::BlockId) -> Result<(usize, usize)> {
         if dabtree::magic(self.fork.bytes(id)) == Some(NODE_MAGIC) {
             let shape = self.view(id, node::NodeShape::of)?;
@@ -87,8 +85,8 @@ impl<F: DirFork> Directory<'_, F> {
         self.view(id, |bytes| Ok(TreeEntries::Leaf(shape.slots.compacted(bytes, None)?)))
     }
 
-    /// Joins a small child of the last of `nodes` with a neighbour, or drops it where it is empty. `false` where
-    /// nothing was done. Afterwards the last of `nodes` leads to what is left of the two.
+    /// Joins a small child of the last of `nodes` with a sibling, or frees it if it is empty. Returns `false` where
+    /// nothing changed. The last of `nodes` then points to the joined block.
     fn join(&mut self, nodes: &mut [PathBlock<F::BlockId>], child: PathBlock<F::BlockId>) -> Result<bool> {
         let Some(parent) = nodes.last().copied() else { return Ok(false) };
         let siblings = self.view(parent.id, |bytes| {
@@ -99,7 +97,7 @@ impl<F: DirFork> Directory<'_, F> {
         })?;
         let count = self.fill(child.id)?.0;
         if count == 0 {
-            return self.remove_empty_child(nodes, parent.index, (child.block, child.id));
+            return self.remove_empty_child(nodes, PathBlock { index: parent.index, ..child });
         }
         let mut candidates: Vec<(usize, FileBlock)> = siblings.into_iter().flatten().collect();
         candidates.sort_by_key(|(_, block)| *block);
@@ -121,7 +119,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(false)
     }
 
-    /// Joins two neighbours.
+    /// Joins two siblings.
     fn merge(
         &mut self,
         nodes: &mut [PathBlock<F::BlockId>],
@@ -144,7 +142,7 @@ impl<F: DirFork> Directory<'_, F> {
         if let TreeEntries::Leaf(entries) = &all {
             self.index_moved(entries, kept.block);
         }
-        self.unlink(nodes, dropped.index, (dropped.block, dropped.id))?;
+        self.unlink(nodes, dropped)?;
         let index = if dropped.index < kept.index { kept.index - 1 } else { kept.index };
         if let Some(parent) = nodes.last_mut() {
             parent.index = index;
@@ -156,27 +154,25 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(true)
     }
 
-    /// Drops a child without entries.
+    /// Frees a child without entries.
     fn remove_empty_child(
         &mut self,
         nodes: &mut [PathBlock<F::BlockId>],
-        index: usize,
-        dropped: (FileBlock, F::BlockId),
+        dropped: PathBlock<F::BlockId>,
     ) -> Result<bool> {
-        if !self.fork.can_free(dropped.0)? {
+        if !self.fork.can_free(dropped.block)? {
             return Ok(false);
         }
-        self.unlink(nodes, index, dropped)?;
+        self.unlink(nodes, dropped)?;
         self.fix_parent_hashes(nodes)?;
         Ok(true)
     }
 
-    /// Takes a child out of its parent and from between its siblings, and frees it.
+    /// Removes a child from its parent and from the sibling list, and frees it.
     fn unlink(
         &mut self,
         nodes: &[PathBlock<F::BlockId>],
-        index: usize,
-        (block, id): (FileBlock, F::BlockId),
+        PathBlock { block, id, index }: PathBlock<F::BlockId>,
     ) -> Result<()> {
         let (back, forw) = self.view(id, |bytes| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
         if let Some(left) = back {
@@ -193,7 +189,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.fork.free(block, id)
     }
 
-    /// After the last child of a node has changed or gone: the nodes above learn its highest hash.
+    /// Updates the hashes above the last of `nodes`, after its last child has changed or gone.
     fn fix_parent_hashes(&mut self, nodes: &[PathBlock<F::BlockId>]) -> Result<()> {
         let Some((parent, above)) = nodes.split_last() else { return Ok(()) };
         let last =
@@ -204,7 +200,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
     }
 
-    /// While the root is a node with one child, the child's contents move into it.
+    /// While the root is a node with one child, moves the child's contents into the root.
     fn collapse_root(&mut self) -> Result<()> {
         let root_block = self.root();
         loop {

@@ -1,4 +1,5 @@
-//! Data blocks and one leaf, which also tells the room of each data block.
+//! Directories in leaf format: data blocks, and one leaf with all leaf entries and the bests of the data blocks; and
+//! the conversions to node and block format.
 
 use base::FileBlock;
 use format::dir::DirSpace;
@@ -15,9 +16,10 @@ use super::collision_index::SCAN_LIMIT;
 use super::data::{HashedName, IndexedEntry, LeafSearch};
 use super::error::Result;
 use super::fork::DirFork;
+use super::node::LeafInsertSlot;
 
 impl<F: DirFork> Directory<'_, F> {
-    /// Searches the leaf; with the shape that it has.
+    /// Searches the leaf. Returns the layout of the leaf, too.
     pub(super) fn leaf_search(
         &mut self,
         id: F::BlockId,
@@ -36,12 +38,12 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(self.leaf_search(id, wanted)?.1.hit())
     }
 
-    /// Adds a name that is not there, and whose leaf entry, with this hash, goes to `slot` of a leaf of this shape:
-    /// into the first block with room, else into a new one at the first hole.
+    /// Adds a name that the directory does not have. Its leaf entry goes into `slot.slot`. The entry goes into the
+    /// first data block with enough free space, otherwise into a new one at the first hole.
     pub(super) fn leaf_insert(
         &mut self,
-        (id, shape): (F::BlockId, LeafShape),
-        (slot, hash): (usize, u32),
+        id: F::BlockId,
+        LeafInsertSlot { hash, slot, shape }: LeafInsertSlot,
         new: NewEntry<'_>,
     ) -> Result<()> {
         let size = self.entry_size(new);
@@ -97,7 +99,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.leaf_to_block(id)
     }
 
-    /// The table ends with the last block that is there.
+    /// Cuts the array of bests behind the last data block.
     fn trim_bests(&mut self, id: F::BlockId) -> Result<()> {
         self.edit(id, |open, _| {
             let bests = leaf::bests(open.bytes())?;
@@ -111,7 +113,7 @@ impl<F: DirFork> Directory<'_, F> {
         })
     }
 
-    /// Frees empty blocks at the end, which a removal could not free.
+    /// Frees empty data blocks at the end that earlier removals could not free.
     fn trim_empty(&mut self, id: F::BlockId) -> Result<()> {
         loop {
             let (count, last) = self.view(id, |bytes| {
@@ -130,8 +132,8 @@ impl<F: DirFork> Directory<'_, F> {
         }
     }
 
-    /// Puts the leaf back into the only data block, if that has room for it at its end; and then all of it into the
-    /// inode, if it fits there.
+    /// Converts to block format if there is one data block with room for the leaf entries at its end; then to shortform
+    /// if the entries fit the inode.
     pub(super) fn leaf_to_block(&mut self, id: F::BlockId) -> Result<()> {
         self.trim_empty(id)?;
         let (root, shape) = (self.root(), self.leaf_shape(id)?);
@@ -151,7 +153,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.block_to_shortform(data)
     }
 
-    /// Moves the table of room into a free block.
+    /// Converts to node format: the bests move to a free block, and the leaf becomes the root of the hash tree.
     fn leaf_to_node(&mut self, id: F::BlockId) -> Result<()> {
         let free_id = self.fork.allocate(DirSpace::Free.first_block(self.geometry))?;
         let at = self.fork.identity(free_id);

@@ -1,5 +1,5 @@
-//! A fork in memory, for tests: it has as much room as it is told, counts what is logged, and can judge the directory
-//! that it holds.
+//! [`DirFork`] in memory, for tests: it limits the blocks that can be allocated, counts logged bytes, and checks the
+//! directory that it holds.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use super::fork::{DirBlockType, DirFork};
 
 pub(super) const INO: Ino = Ino(131);
 
-/// A volume with inode numbers of 32 bits and more.
+/// A geometry with inode numbers above 32 bits.
 pub(super) fn geometry(block_log: u8, dir_block_log: u8) -> Geometry {
     let block_size = 1 << block_log;
     Geometry {
@@ -67,12 +67,10 @@ pub(super) struct MemoryFork {
     next_daddr: u64,
     /// Blocks that may still be allocated.
     pub free_blocks: u32,
-    /// Whether blocks can be freed.
     pub frees: bool,
-    /// Bytes that were logged.
     pub logged: usize,
     pub collision_index: Option<Box<CollisionIndex>>,
-    /// How often the bytes of a block were looked at.
+    /// Number of accesses to the bytes of a block.
     pub reads: Cell<usize>,
 }
 
@@ -102,7 +100,7 @@ impl MemoryFork {
         ForkBlock { ino: INO, file_block: block, daddr: self.blocks[&block.get()].0 }
     }
 
-    /// Judges everything: each block by its verifier, and the blocks against each other.
+    /// Checks everything: each block with its verifier, then the blocks against each other.
     pub fn check(&mut self) -> std::result::Result<(), String> {
         if let Some(local) = &self.local {
             assert!(self.collision_index.is_none(), "an index of blocks that are gone");
@@ -162,8 +160,8 @@ impl MemoryFork {
         self.check_bests(&bests)
     }
 
-    /// The index has all entries of the hashes that it knows, each by its name and with the block of its leaf entry,
-    /// and no others.
+    /// Checks that the collision index has all entries of its hashes, each under its name and with the block of its
+    /// leaf entry, and no others.
     fn check_index(
         &self,
         entries: &[(u32, u32, Vec<u8>)],
@@ -178,9 +176,9 @@ impl MemoryFork {
             if !same.any(|found| found.0 == *pointer) {
                 return Err(format!("{name:x?} is not in the index"));
             }
-            let (told, is) = (index.leaf(DataPtr(*pointer)), leaf((*hash, *pointer)));
-            if told != Some(is) {
-                return Err(format!("the leaf entry of {name:x?} is in {is}, told {told:?}"));
+            let (stored, is) = (index.leaf(DataPtr(*pointer)), leaf((*hash, *pointer)));
+            if stored != Some(is) {
+                return Err(format!("the leaf entry of {name:x?} is in {is}, stored {stored:?}"));
             }
         }
         Ok(())
@@ -189,30 +187,30 @@ impl MemoryFork {
     fn check_bests(&self, bests: &[u16]) -> std::result::Result<(), String> {
         let root = DirSpace::Leaf.first_block(&self.geometry);
         let leaf = &self.blocks[&root.get()].1;
-        let told = if dabtree::magic(leaf) == Some(format::dir::leaf::LEAF1_MAGIC) {
+        let stored = if dabtree::magic(leaf) == Some(format::dir::leaf::LEAF1_MAGIC) {
             assert_eq!(self.in_space(DirSpace::Free).count(), 0);
             let leaf = DirLeaf::verify(leaf, &self.geometry, self.at(root)).unwrap();
             leaf.bests.unwrap().iter().map(|best| best.get()).collect()
         } else {
-            let mut told = Vec::new();
+            let mut stored = Vec::new();
             for (block, bytes) in self.in_space(DirSpace::Free) {
                 let free = FreeBlock::verify(bytes, &self.geometry, self.at(block)).unwrap();
                 assert!(free.counts.nused.get() > 0, "a free block about nothing");
-                told.resize(free.counts.firstdb.get() as usize, NULL_BEST);
-                told.extend(free.bests.iter().map(|best| best.get()));
+                stored.resize(free.counts.firstdb.get() as usize, NULL_BEST);
+                stored.extend(free.bests.iter().map(|best| best.get()));
             }
-            told
+            stored
         };
-        if told == bests { Ok(()) } else { Err(format!("room {bests:?}, told {told:?}")) }
+        if stored == bests { Ok(()) } else { Err(format!("bests {bests:?}, stored {stored:?}")) }
     }
 }
 
-/// A walk over the tree.
+/// A check of the hash tree.
 struct TreeCheck<'m> {
     memory: &'m MemoryFork,
     /// The block of each leaf entry, by hash and address.
     leaves: BTreeMap<(u32, u32), FileBlock>,
-    /// The last block of each level, and what it names as the next.
+    /// For each level: the last block visited, and the sibling that it names as the next.
     last: [Option<(u64, u64)>; 7],
     blocks: usize,
 }
@@ -255,7 +253,7 @@ impl TreeCheck<'_> {
     }
 }
 
-/// A block whose changes are counted.
+/// A block that counts the bytes changed.
 pub(super) struct CountedBlock<'m> {
     bytes: &'m mut Vec<u8>,
     logged: &'m mut usize,
@@ -345,7 +343,7 @@ impl DirFork for MemoryFork {
     }
 
     fn allocate(&mut self, at: FileBlock) -> Result<u64> {
-        assert!(self.free_blocks > 0, "room was asked for");
+        assert!(self.free_blocks > 0, "ensure_blocks was called first");
         if self.blocks.contains_key(&at.get()) {
             let damage = Damage::new("directory", "extents", "a hole", "a block");
             return Err(Error::damaged(Place::ino(INO).at(at), damage));

@@ -1,34 +1,73 @@
-//! Directories: names to inodes, through all the forms that a directory can have.
+//! Directories: maps from names to inode numbers, in the four formats of XFS.
 //!
-//! | part | form or subject |
+//! | format | stored as | module |
+//! |---|---|---|
+//! | shortform | entries in the inode's data fork | `shortform` |
+//! | block | one directory block: entries, and their leaf entries at its end | `block` |
+//! | leaf | data blocks, and one leaf block at 32 GiB with all leaf entries and the bests | `leaf` |
+//! | node | data blocks, a hash tree of leaves under nodes at 32 GiB, free blocks at 64 GiB with the bests | `node`, ... |
+//!
+//! A leaf entry is a pair of a name's hash and its entry's address. Leaf entries are sorted by hash; those of removed
+//! names stay as stale ones until their leaf is compacted. The best of a data block is the length of its largest unused
+//! region. The array of bests tells where an entry fits: it ends the leaf in leaf format, and fills the free blocks in
+//! node format (see `free_index`).
+//!
+//! # Conversions
+//! | from | to | when | function |
+//! |---|---|---|---|
+//! | shortform | block | an entry or inode number does not fit; the attribute fork needs the space | `shortform_to_block` |
+//! | block | leaf | an entry does not fit the block | `block_to_leaf` |
+//! | leaf | node | a leaf entry, or a further best, does not fit the leaf | `leaf_to_node` |
+//! | node | leaf | after a removal: one leaf and one free block are left, and fit one block | `node_to_leaf` |
+//! | leaf | block | after a removal: one data block is left, with room for the leaf entries | `leaf_to_block` |
+//! | block | shortform | after a removal: all entries fit the inode | `block_to_shortform` |
+//!
+//! An entry keeps its position (`readdir` cookie) in each conversion; a shortform entry stores its future offset for
+//! that.
+//!
+//! # Lookup, add, remove
+//! - [`Directory::lookup`] finds the format. In shortform it compares every entry. In the other formats it searches the
+//!   leaf entries for the hash of the name (`data::search`) and compares the name at each address found. In node format
+//!   the nodes lead to the first leaf with the hash; entries of one hash may go on in the next leaves (`node_search`).
+//! - [`Directory::add`] is [`Directory::insert_slot`], which proves that the name is free and remembers where its leaf
+//!   entry belongs, and [`Directory::add_at`]. The latter finds a data block with enough free space, or allocates one;
+//!   writes the entry; inserts the leaf entry, splitting full leaves and nodes; and updates the best. Before its first
+//!   change it checks that the caller has reserved all blocks that it may allocate, so that `ENOSPC` leaves the
+//!   directory as it was.
+//! - [`Directory::remove`] is [`Directory::entry_position`] and [`Directory::remove_at`]: the entry becomes unused
+//!   space, its leaf entry stale; an empty data block is freed, small leaves and nodes are joined, and the directory
+//!   takes a smaller format if it fits.
+//!
+//! A caller that creates or removes a file uses the two halves, so that it searches once.
+//!
+//! # Parts
+//! | part | subject |
 //! |---|---|
-//! | [`blocks`] | what a directory needs of its fork and its transaction |
-//! | [`InodeDirFork`] | the same from a real fork |
-//! | `inside` | within the inode |
-//! | `single` | one block with its own leaf |
-//! | `alone` | data blocks and one leaf, which also tells the room of each data block |
-//! | `tree`, `split`, `join` | leaves under nodes |
-//! | `table` | the room of each data block, in free blocks |
-//! | `data` | what all forms with data blocks share |
-//! | [`EntryPosition`], [`InsertSlot`] | where a name stands; where it would go that is not there |
-//! | [`collisions`], `collision_lookup` | names that share their hash with many others |
-//! | `recent` | buffers that were used lately |
-//! | `read` | entries in the order of the disk |
+//! | [`fork`], [`InodeDirFork`] | what a directory needs of its fork and transaction; the same on an inode |
+//! | `split`, `join`, `free_index` | splits and joins of the hash tree; the free index of node format |
+//! | `data` | what the formats with data blocks share: search, data blocks, entries |
+//! | [`EntryPosition`], [`InsertSlot`] | where a name is; where a new name goes |
+//! | `readdir` | iteration in the order of positions |
+//! | [`collision_index`], `collision_lookup` | an index of names whose hash many others share |
+//! | `recent_buffers` | recently used buffers of a directory |
 //!
-//! A directory takes the next form when an entry does not fit into the one it has, and goes back as soon as what is
-//! left fits. Bytes are changed by [`format::dir::edit`].
+//! Bytes of blocks are changed by [`format::dir::edit`].
+//!
+//! # Caches
+//! Three caches belong to the inode's state and are dropped with it: the fork's extent list, `recent_buffers`, and the
+//! [`collision_index`]. Blocks themselves are cached as metadata buffers. There is no cache of names here; that is the
+//! volume's.
 //!
 //! # Invariants
-//! - Every entry has one leaf entry, every data block one element in the tables of room, and that is the length of its
-//!   largest unused region.
-//! - The root of the tree is at the first block of the leaf space, whatever its level.
-//! - A node's hash is the highest below the child, stale leaf entries included.
-//! - Blocks were verified when they were read; every offset in them is checked again before it is used. Walks go
-//!   strictly down, and forward no further than there are blocks.
+//! - Each entry has one leaf entry that is not stale. Each data block has one best, equal to its largest unused region.
+//! - The root of the hash tree is the first block of the leaf space, at every height.
+//! - The hash of a node entry is the highest hash below that child, stale leaf entries included.
+//! - Blocks are verified when read; every offset in them is checked again before use. Walks descend strictly, and visit
+//!   no more leaves than the fork has blocks, so that a damaged tree cannot loop.
 //!
 //! # Locking
-//! The caller holds the lock of the directory's inode; blocks are locked by the transaction, in any order, since
-//! whoever wants one holds that lock.
+//! The caller holds the lock of the directory's inode from the lookup to the commit. It protects all blocks of the
+//! directory, so the transaction may lock their buffers in any order.
 
 mod block;
 pub mod collision_index;
@@ -73,17 +112,17 @@ pub use format::dir::edit::entry::NewEntry;
 pub use inode_fork::{DirBlock, InodeDirFork};
 pub use insert_slot::InsertSlot;
 
-/// The type byte of directories, which `.` and `..` have.
+/// The file type byte of `.` and `..`.
 const FTYPE_DIRECTORY: u8 = 2;
 
-/// What an entry says of the name that was asked for.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundEntry {
-    /// The inode.
+    /// Inode number.
     pub ino: Ino,
-    /// The type byte; 0 on volumes without them.
+    /// File type byte; 0 on volumes without the ftype feature.
     pub ftype: u8,
-    /// Its position, as `readdir` counts.
+    /// Position of the entry: the `readdir` cookie.
     pub pointer: DataPtr,
 }
 
@@ -93,7 +132,7 @@ impl From<DirEntry<'_>> for FoundEntry {
     }
 }
 
-/// The form of a directory, with the block that it was told by.
+/// The format of a directory; with the data block (block), the leaf (leaf), or the root of the hash tree (node).
 enum DirFormat<Id> {
     Shortform,
     Block(Id),
@@ -101,40 +140,40 @@ enum DirFormat<Id> {
     Node(Id),
 }
 
-/// A directory in a transaction.
+/// A directory, within one transaction.
 pub struct Directory<'d, F: DirFork> {
     geometry: &'d Geometry,
     fork: &'d mut F,
 }
 
-/// Blocks of the file system that adding one name takes at most, without those of the tree of extents: a data block, a
-/// free block, and one for each level of the tree and a new root; or what a change of form takes, which is fewer.
+/// The most file system blocks that adding one name allocates, without those of the extent map: a data block, a free
+/// block, a block for each level of the hash tree, and a new root. A conversion of the format takes fewer.
 pub fn max_new_blocks(geometry: &Geometry) -> u32 {
     (2 + u32::from(dabtree::MAX_DEPTH) + 1) << geometry.dir_block_log
 }
 
-/// Directory blocks that removing one name frees at most, each at another place of the fork: data, free block, a block
-/// for each level; or those of a change of form.
+/// The most directory blocks that removing one name frees, each in another extent: a data block, a free block, and a
+/// block for each level of the hash tree. A conversion of the format frees fewer.
 pub const MAX_FREED_BLOCKS: u32 = 2 + dabtree::MAX_DEPTH as u32;
 
 impl<'d, F: DirFork> Directory<'d, F> {
-    /// A directory whose inode is locked.
+    /// The directory in `fork`, whose inode is locked.
     pub fn new(geometry: &'d Geometry, fork: &'d mut F) -> Self {
         Self { geometry, fork }
     }
 
-    /// Makes a new inode an empty directory.
+    /// Makes a new inode an empty directory, in shortform.
     ///
     /// # Errors
-    /// What the fork reports.
+    /// [`Error::NoSpace`] where the inode's data fork is too small.
     pub fn init(&mut self, parent: Ino) -> Result<()> {
         self.fork.set_local(&edit::shortform::init(parent))
     }
 
-    /// Looks a name up; `.` and `..` too.
+    /// Looks up a name, which may be `.` or `..`.
     ///
     /// # Errors
-    /// `ENAMETOOLONG`, damage, and what the device reports.
+    /// `ENAMETOOLONG`; damage; I/O errors.
     pub fn lookup(&mut self, name: &[u8]) -> Result<Option<FoundEntry>> {
         if name == b"." {
             let pointer = DataPtr::new(FileBlock(0), format::dir::data::HEADER_SIZE, self.geometry);
@@ -157,33 +196,33 @@ impl<'d, F: DirFork> Directory<'d, F> {
     /// Adds a name.
     ///
     /// # Errors
-    /// As [`insert_slot`](Self::insert_slot) and [`add_at`](Self::add_at).
+    /// Those of [`insert_slot`](Self::insert_slot) and [`add_at`](Self::add_at).
     pub fn add(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<()> {
         let insert_slot = self.insert_slot(name)?;
         self.add_at(insert_slot, NewEntry { name, ino, ftype })
     }
 
-    /// Removes a name, and says what it was.
+    /// Removes a name and returns its entry.
     ///
     /// # Errors
-    /// `ENOENT`, `EINVAL` for `.` and `..`, damage.
+    /// `ENOENT`; `EINVAL` for `.` and `..`; damage; I/O errors.
     pub fn remove(&mut self, name: &[u8]) -> Result<FoundEntry> {
         verify_name(name)?;
         let place = self.entry_position(name)?.ok_or(NO_SUCH_NAME)?;
         self.remove_at(place, name)
     }
 
-    /// Gives a name, which may be `..`, another inode, and says what it was.
+    /// Sets the inode number and file type of an existing name, which may be `..`; returns the old entry.
     ///
     /// # Errors
-    /// `ENOENT`; `ENOSPC` where a wider inode number needs a block that cannot be had; damage.
+    /// `ENOENT`; `ENOSPC` where a wider inode number forces a conversion to block format and no block is free; damage.
     pub fn replace(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<FoundEntry> {
         if name != b".." {
             verify_name(name)?;
         }
         let hit = match self.format()? {
             DirFormat::Shortform => {
-                if let Some(found) = self.shortform_replace(name, (ino, ftype))? {
+                if let Some(found) = self.shortform_replace(name, ino, ftype)? {
                     return Ok(found);
                 }
                 self.fork.ensure_blocks(1)?;
@@ -199,10 +238,10 @@ impl<'d, F: DirFork> Directory<'d, F> {
         Ok(hit.found)
     }
 
-    /// Makes a directory that lies in its inode one of a block, so that there is room for something else.
+    /// Converts a shortform directory to block format, which frees bytes of the inode for its attribute fork.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// Those of [`add_at`](Self::add_at).
     pub fn convert_to_block(&mut self) -> Result<()> {
         if self.fork.local().is_some() {
             self.fork.ensure_blocks(1)?;
@@ -211,10 +250,10 @@ impl<'d, F: DirFork> Directory<'d, F> {
         Ok(())
     }
 
-    /// Whether there is nothing but `.` and `..`.
+    /// Whether the directory has no entries but `.` and `..`.
     ///
     /// # Errors
-    /// Damage, and what the device reports.
+    /// Damage; I/O errors.
     pub fn is_empty(&mut self) -> Result<bool> {
         if let Some(bytes) = self.fork.local() {
             let head = edit::shortform::ShortformCounts::of(bytes).map_err(|damage| self.damaged(damage))?;
@@ -228,7 +267,7 @@ impl<'d, F: DirFork> Directory<'d, F> {
         Ok(empty)
     }
 
-    /// The form that the directory has.
+    /// Reads the format: from the fork format and, where a leaf block exists, from that block's magic number.
     fn format(&mut self) -> Result<DirFormat<F::BlockId>> {
         if self.fork.local().is_some() {
             return Ok(DirFormat::Shortform);
@@ -242,7 +281,7 @@ impl<'d, F: DirFork> Directory<'d, F> {
         if dabtree::magic(self.fork.bytes(id)) != Some(LEAF1_MAGIC) {
             return Ok(DirFormat::Node(id));
         }
-        // Blocks behind it would be lost with a change of form.
+        // A conversion would leak blocks beyond the leaf.
         if end.get() <= root.get() + self.per_block() {
             return Ok(DirFormat::Leaf(id));
         }
@@ -251,32 +290,32 @@ impl<'d, F: DirFork> Directory<'d, F> {
         Err(self.damaged_at(id, damage))
     }
 
-    /// The root of the tree, or the leaf alone.
+    /// The block of the leaf in leaf format, and of the root of the hash tree in node format.
     fn root(&self) -> FileBlock {
         DirSpace::Leaf.first_block(self.geometry)
     }
 
-    /// Whether what was a tree is but one leaf now.
+    /// Whether the hash tree has shrunk to one leaf.
     fn root_is_leaf(&self, root: F::BlockId) -> bool {
         dabtree::magic(self.fork.bytes(root)) == Some(LEAFN_MAGIC)
     }
 
-    /// Logical blocks of a directory block.
+    /// File system blocks in one directory block.
     fn per_block(&self) -> u64 {
         1 << self.geometry.dir_block_log
     }
 
-    /// The first logical block of a directory block by its number in the data space.
+    /// The file block of data block number `index`.
     fn data_block(&self, index: usize) -> FileBlock {
         FileBlock((index as u64) << self.geometry.dir_block_log)
     }
 
-    /// The number of a directory block in the data space.
+    /// The number of a data block, from its file block.
     fn data_index(&self, block: FileBlock) -> usize {
         (block.get() >> self.geometry.dir_block_log) as usize
     }
 
-    /// Runs a change of one block's bytes; damage gets the block's place.
+    /// Changes the bytes of a block. Damage is reported with the location of the block.
     fn edit<T>(
         &mut self,
         id: F::BlockId,
@@ -286,7 +325,7 @@ impl<'d, F: DirFork> Directory<'d, F> {
         result.map_err(|damage| self.damaged_at(id, damage))
     }
 
-    /// Looks at one block's bytes; damage gets the block's place.
+    /// Reads the bytes of a block. Damage is reported with the location of the block.
     fn view<T>(
         &self,
         id: F::BlockId,
@@ -305,18 +344,16 @@ impl<'d, F: DirFork> Directory<'d, F> {
         Error::damaged(Place::ino(self.fork.ino()), damage)
     }
 
-    /// The shape of a leaf.
     fn leaf_shape(&self, id: F::BlockId) -> Result<edit::leaf::LeafShape> {
         self.view(id, edit::leaf::LeafShape::of)
     }
 }
 
-const NO_SUCH_NAME: Error =
-    Error::Refused { errno: errno::ENOENT, why: "there is no such name in the directory" };
+const NO_SUCH_NAME: Error = Error::Refused { errno: errno::ENOENT, why: "the directory has no such name" };
 const NAME_EXISTS: Error =
-    Error::Refused { errno: errno::EEXIST, why: "the directory has that name already" };
+    Error::Refused { errno: errno::EEXIST, why: "the directory already has this name" };
 
-/// Looks at eight bytes at a time, each of which shows in its highest bit whether it is zero.
+/// Tests eight bytes at a time: the subtraction sets the highest bit of each byte that is zero.
 fn has_nul_or_slash(name: &[u8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let zero_in = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7) != 0;
@@ -327,7 +364,6 @@ fn has_nul_or_slash(name: &[u8]) -> bool {
     }) || rest.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
-/// Refuses what is longer than any name.
 fn verify_length(name: &[u8]) -> Result<()> {
     if name.len() > 255 {
         return Err(Error::Refused { errno: errno::ENAMETOOLONG, why: "the name is longer than 255 bytes" });
@@ -335,14 +371,14 @@ fn verify_length(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what cannot be the name of an entry that is added or removed.
+/// Checks that a name can be added or removed.
 ///
 /// # Errors
-/// `ENAMETOOLONG`, `EINVAL`.
+/// `ENAMETOOLONG`; `EINVAL` for an empty name, `.`, `..`, and names with `/` or NUL.
 pub fn verify_name(name: &[u8]) -> Result<()> {
     verify_length(name)?;
     if name.is_empty() || name == b"." || name == b".." || has_nul_or_slash(name) {
-        let why = "a name is not empty, not \".\" or \"..\", and has no \"/\" and no NUL";
+        let why = "invalid name: a name is not empty, is not \".\" or \"..\", and contains no \"/\" or NUL";
         return Err(Error::Refused { errno: errno::EINVAL, why });
     }
     Ok(())

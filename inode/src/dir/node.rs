@@ -1,4 +1,5 @@
-//! Leaves under nodes: finding a name, adding and removing one.
+//! Directories in node format: a hash tree of leaves under nodes. Lookup, insertion and removal; the conversion to leaf
+//! format.
 
 use base::FileBlock;
 use format::dabtree::edit as node;
@@ -16,47 +17,46 @@ use super::collision_index::{NO_SCAN_LIMIT, SCAN_LIMIT};
 use super::data::{DataEntry, HashedName, IndexedEntry, LeafSearch};
 use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
+use super::free_index::DataBlockWithSpace;
 
-/// A block on the way from the root to a leaf.
+/// A block of the hash tree on the path from the root to a leaf.
 #[derive(Clone, Copy)]
 pub(super) struct PathBlock<Id> {
     pub block: FileBlock,
     pub id: Id,
-    /// In a node: which child is the next step.
+    /// In a node: the index of the child that the path follows.
     pub index: usize,
 }
 
-/// What a search for a name came to.
+/// The result of a search in the hash tree.
 pub(super) struct NodeLookup<Id> {
-    /// To the leaf that was searched last.
+    /// The path to the last leaf searched.
     pub path: TreePath<Id>,
-    /// The entry, if there is one.
     pub hit: Option<IndexedEntry<Id>>,
-    /// Where a new entry goes, if the leaf is the first that may hold the hash.
+    /// The slot of a new leaf entry; `None` where the search has left the first leaf with the hash.
     pub first: Option<LeafInsertSlot>,
 }
 
-/// Where the leaf entry of a new name goes.
+/// The slot for the leaf entry of a new name.
 #[derive(Clone, Copy)]
 pub(super) struct LeafInsertSlot {
     pub hash: u32,
     pub slot: usize,
-    /// The leaf as it is.
+    /// The layout of the leaf before the insertion.
     pub shape: leaf::LeafShape,
 }
 
-/// The nodes on a way, the root first. Two levels of them are above a million entries.
+/// The nodes of a path, root first. Two levels of nodes address more than a million entries.
 pub(super) type PathNodes<Id> = SmallVec<[PathBlock<Id>; 2]>;
 
-/// The way from the root to a leaf.
+/// The path from the root of the hash tree to a leaf.
 pub(super) struct TreePath<Id> {
-    /// The root first.
     pub nodes: PathNodes<Id>,
     pub leaf: PathBlock<Id>,
 }
 
 impl<F: DirFork> Directory<'_, F> {
-    /// Brings a block of the tree in, which a parent or a sibling named.
+    /// Reads a block of the hash tree that a parent or sibling points to.
     pub(super) fn read_tree_block(&mut self, block: FileBlock) -> Result<F::BlockId> {
         let inside = DirSpace::of(block, self.geometry) == Some(DirSpace::Leaf)
             && block.get().is_multiple_of(self.per_block());
@@ -67,12 +67,13 @@ impl<F: DirFork> Directory<'_, F> {
         self.fork.read(block, DirBlockType::LeafOrNode)
     }
 
-    /// Goes down from a block at `level`, 0 being leaves (`None`: the root's, whatever it is), to the child that `pick`
-    /// chooses in each node.
+    /// Descends from a block at `level` (0: leaf; `None`: the root, at any level), following the child that `pick`
+    /// selects in each node.
     fn walk_down(
         &mut self,
         nodes: &mut PathNodes<F::BlockId>,
-        (mut block, mut id): (FileBlock, F::BlockId),
+        mut block: FileBlock,
+        mut id: F::BlockId,
         mut level: Option<u16>,
         pick: impl Fn(&[dabtree::NodeEntry]) -> usize,
     ) -> Result<PathBlock<F::BlockId>> {
@@ -116,17 +117,16 @@ impl<F: DirFork> Directory<'_, F> {
         }
     }
 
-    /// Goes down to the first leaf that may hold a hash; to the last one where all hashes are smaller.
+    /// Descends to the first leaf that may contain a hash; to the last leaf where all hashes are lower.
     pub(super) fn descend(&mut self, root: F::BlockId, hash: u32) -> Result<TreePath<F::BlockId>> {
         let mut nodes = PathNodes::new();
-        let root = (self.root(), root);
         let pick =
             |entries: &[dabtree::NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
-        let leaf = self.walk_down(&mut nodes, root, None, pick)?;
+        let leaf = self.walk_down(&mut nodes, self.root(), root, None, pick)?;
         Ok(TreePath { nodes, leaf })
     }
 
-    /// Goes on to the leaf on the right; `false` at the end.
+    /// Moves the path to the next leaf; `false` at the last one.
     pub(super) fn advance(&mut self, path: &mut TreePath<F::BlockId>) -> Result<bool> {
         let mut depth = path.nodes.len();
         while let Some(up) = depth.checked_sub(1) {
@@ -140,8 +140,8 @@ impl<F: DirFork> Directory<'_, F> {
             if let Some(child) = child {
                 step.index = next;
                 path.nodes.truncate(up + 1);
-                let child = (child, self.read_tree_block(child)?);
-                path.leaf = self.walk_down(&mut path.nodes, child, Some(level - 1), |_| 0)?;
+                let id = self.read_tree_block(child)?;
+                path.leaf = self.walk_down(&mut path.nodes, child, id, Some(level - 1), |_| 0)?;
                 return Ok(true);
             }
             depth = up;
@@ -149,7 +149,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(false)
     }
 
-    /// Goes on to the leaf at a block, which is not in front of this one; `false` where there is none.
+    /// Moves the path forward to a given leaf; `false` where the leaf is not found.
     fn advance_to(&mut self, path: &mut TreePath<F::BlockId>, leaf: FileBlock) -> Result<bool> {
         for _ in 0..self.max_leaves()? {
             if path.leaf.block == leaf {
@@ -161,7 +161,7 @@ impl<F: DirFork> Directory<'_, F> {
                 let children = node::entries(bytes)?.iter().map(dabtree::NodeEntry::child).enumerate();
                 Ok(children.skip(behind).find(|(_, child)| *child == leaf).map(|(index, _)| index))
             })?;
-            // Without its other leaves, or on to the next node.
+            // Skips the other leaves of this node.
             let count = self.view(id, node::NodeShape::of)?.count;
             step.index = found.unwrap_or(count).saturating_sub(1);
             if !self.advance(path)? {
@@ -171,12 +171,13 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(false)
     }
 
-    /// The way to an entry that the index knows, in a leaf behind the first that may hold the hash.
+    /// Completes a lookup whose entry the collision index has found in a later leaf.
     #[cold]
     fn path_to_indexed(
         &mut self,
         mut path: TreePath<F::BlockId>,
-        (spot, leaf): (DataEntry<F::BlockId>, FileBlock),
+        spot: DataEntry<F::BlockId>,
+        leaf: FileBlock,
         wanted: HashedName<'_>,
     ) -> Result<NodeLookup<F::BlockId>> {
         if self.advance_to(&mut path, leaf)? {
@@ -194,14 +195,13 @@ impl<F: DirFork> Directory<'_, F> {
         self.node_search(path, wanted, NO_SCAN_LIMIT)
     }
 
-    /// Looks a name up.
     pub(super) fn node_find(&mut self, root: F::BlockId, name: &[u8]) -> Result<NodeLookup<F::BlockId>> {
         let wanted = self.hashed(name);
         let path = self.descend(root, wanted.hash)?;
         self.node_search(path, wanted, SCAN_LIMIT)
     }
 
-    /// Searches the leaves from the first on that may hold the hash.
+    /// Searches from the first leaf that may contain the hash.
     #[inline]
     pub(super) fn node_search(
         &mut self,
@@ -210,17 +210,17 @@ impl<F: DirFork> Directory<'_, F> {
         scan_limit: usize,
     ) -> Result<NodeLookup<F::BlockId>> {
         let mut searched = 0;
-        // As many leaves as there can be: a tree that leads in circles ends here.
+        // The bound ends the search in a tree with a loop.
         while searched == 0 || searched < self.max_leaves()? {
             let shape = self.leaf_shape(path.leaf.id)?;
             let first = |slot| (searched == 0).then_some(LeafInsertSlot { hash: wanted.hash, slot, shape });
             match self.search(path.leaf.id, shape.slots, wanted, scan_limit)? {
                 LeafSearch::Found(hit) => return Ok(NodeLookup { path, hit: Some(hit), first: None }),
                 LeafSearch::InOtherLeaf(spot, leaf) => {
-                    return self.path_to_indexed(path, (spot, leaf), wanted);
+                    return self.path_to_indexed(path, spot, leaf, wanted);
                 }
                 LeafSearch::Absent(slot) => return Ok(NodeLookup { path, hit: None, first: first(slot) }),
-                // The hash may go on in the next leaf only if it ended this one, or if this one ends below it.
+                // Entries of the hash may continue in the next leaf only if the hash, or a lower one, ends this leaf.
                 LeafSearch::MayContinue(slot) if !self.advance(&mut path)? => {
                     return Ok(NodeLookup { path, hit: None, first: first(slot) });
                 }
@@ -235,7 +235,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(end.get().saturating_sub(self.root().get()) >> self.geometry.dir_block_log)
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that the directory does not have.
     pub(super) fn node_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
         let hash = self.hashed(new.name).hash;
         let root = self.read_tree_block(self.root())?;
@@ -246,7 +246,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.node_insert_at(path, LeafInsertSlot { hash, slot, shape }, new)
     }
 
-    /// The same, with the way to the first leaf that may hold the hash, and the slot there.
+    /// Adds a name, given the path to the first leaf that may contain its hash and the slot there.
     pub(super) fn node_insert_at(
         &mut self,
         mut path: TreePath<F::BlockId>,
@@ -255,23 +255,23 @@ impl<F: DirFork> Directory<'_, F> {
     ) -> Result<()> {
         let full = leaf::fit(&shape, 0) == leaf::LeafFit::Full;
         let splits = if full { self.blocks_to_split(&path)? } else { 0 };
-        let room = self.find_free_space(self.entry_size(new))?;
-        let (index, data) = match room {
-            Some((index, _)) => {
+        let space = self.find_free_space(self.entry_size(new))?;
+        let (index, data) = match &space {
+            Some(DataBlockWithSpace { index, .. }) => {
                 self.fork.ensure_blocks(splits)?;
-                (index, self.read_data_block(self.data_block(index))?)
+                (*index, self.read_data_block(self.data_block(*index))?)
             }
             None => {
                 let hole = self.fork.first_hole(FileBlock(0))?;
                 let index = self.data_index(hole);
-                let tables = self.blocks_to_index(index)?;
-                self.fork.ensure_blocks(splits + 1 + tables)?;
+                let free_blocks = self.blocks_to_index(index)?;
+                self.fork.ensure_blocks(splits + 1 + free_blocks)?;
                 (index, self.new_data_block(index)?)
             }
         };
         let (pointer, best) = self.put_entry(data, index, new)?;
-        match room {
-            Some(room) => self.update_best(room, best)?,
+        match space {
+            Some(space) => self.update_best(space, best)?,
             None => self.set_best_free(index, Some(best))?,
         }
         self.index_added(HashedName { name: new.name, hash }, pointer, path.leaf.block);
@@ -279,11 +279,12 @@ impl<F: DirFork> Directory<'_, F> {
             return self.split_leaf(&mut path, slot, leaf_entries::entry(hash, pointer));
         }
         self.edit(path.leaf.id, |open, _| leaf::insert_into(open, &shape, hash, pointer, slot))?;
-        // In front of others, among none that are stale, the last stays what it is.
+        // Unless the entry became the last one, or replaced a stale one, the highest hash is the same.
         if slot < shape.slots.count && shape.stale == 0 { Ok(()) } else { self.fix_leaf_hash(&path) }
     }
 
-    /// Blocks that the split of a leaf takes: one for each node that is full, too, and one for what was the root.
+    /// Directory blocks that splitting a leaf allocates: one for the leaf, one for each full node above, and one for
+    /// the root.
     fn blocks_to_split(&self, path: &TreePath<F::BlockId>) -> Result<u32> {
         let mut need = 1;
         for step in path.nodes.iter().rev() {
@@ -296,7 +297,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(need + 1)
     }
 
-    /// Lets the nodes above a leaf know its highest hash.
+    /// Updates the nodes above a leaf with the leaf's highest hash.
     pub(super) fn fix_leaf_hash(&mut self, path: &TreePath<F::BlockId>) -> Result<()> {
         let shape = self.leaf_shape(path.leaf.id)?;
         match self.view(path.leaf.id, |bytes| shape.last_hash(bytes))? {
@@ -305,8 +306,8 @@ impl<F: DirFork> Directory<'_, F> {
         }
     }
 
-    /// Sets the hash of the child that each step goes on to, from the last step upwards as far as it is the node's
-    /// highest.
+    /// Sets the hash of the child that the path follows, from the last node upwards, until the child is not the last
+    /// one of its node.
     pub(super) fn fix_hashes(&mut self, nodes: &[PathBlock<F::BlockId>], hash: u32) -> Result<()> {
         for step in nodes.iter().rev() {
             let changed = self.edit(step.id, |open, _| node::set_hash(open, step.index, hash))?;
@@ -330,8 +331,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.node_to_leaf()
     }
 
-    /// Puts the table of room back into the leaf, if there is but one leaf and both fit into it; and then on to smaller
-    /// forms.
+    /// Converts to leaf format if one leaf and one free block are left and fit one block; then to smaller formats.
     fn node_to_leaf(&mut self) -> Result<()> {
         let root = self.root();
         let id = self.read_tree_block(root)?;
@@ -366,8 +366,8 @@ impl<F: DirFork> Directory<'_, F> {
         self.leaf_to_block(id)
     }
 
-    /// A tree deeper than any can be.
+    /// The hash tree would exceed the maximum height.
     pub(super) fn too_deep(&self) -> Error {
-        Error::NoSpace { what: "another level of a directory's tree" }
+        Error::NoSpace { what: "another level of a directory's hash tree" }
     }
 }

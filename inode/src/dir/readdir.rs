@@ -1,4 +1,4 @@
-//! All entries, in the order of the disk.
+//! Iteration over the entries of a directory, in the order of their positions.
 
 use std::ops::ControlFlow;
 
@@ -11,13 +11,13 @@ use super::fork::DirFork;
 use super::{Directory, FTYPE_DIRECTORY};
 
 impl<F: DirFork> Directory<'_, F> {
-    /// Visits the entries whose position is `from` or behind, `.` and `..` among them, until `visit` breaks off.
+    /// Calls `visit` for each entry at position `from` or later, including `.` and `..`, until it breaks.
     ///
-    /// A position stays good while the directory changes, also from one form to another: to go on behind an entry, ask
-    /// from its [`DirEntry::pointer`] plus one. Linux counts the same.
+    /// A position stays valid while the directory changes, including conversions of its format. To continue after an
+    /// entry, pass its [`DirEntry::pointer`] plus one. Linux uses the same positions.
     ///
     /// # Errors
-    /// Damage, and what the device reports.
+    /// Damage; I/O errors.
     pub fn read(
         &mut self,
         from: DataPtr,

@@ -1,23 +1,23 @@
-//! Buffers of a directory that were used lately: found again without its extents and without the cache's index.
+//! Recently used buffers of a directory, found by file block: a hit needs no search of the extent list or the buffer
+//! cache.
 //!
 //! # Invariants
-//! Holds as long as the fork's extents are as they were: whoever changes these forgets it. It keeps no buffer in
-//! memory.
+//! The entries are valid while the fork's extents do not change: a change of the extent list drops the cache.
+//! References are weak, so the cache keeps no buffer in memory.
 
 use std::sync::{Arc, Weak};
 
 use base::FileBlock;
 use journal::engine::Buffer;
 
-/// A root, a leaf, a block with room, a free block; and the same once more.
+/// Two each of the blocks that an operation uses: root, leaf, data block, free block.
 const PLACES: usize = 8;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct RecentBuffers {
     blocks: [FileBlock; PLACES],
     buffers: [Weak<Buffer>; PLACES],
-    /// Which place is the next to be taken.
+    /// The slot that the next new block replaces.
     next: usize,
 }
 
@@ -28,13 +28,13 @@ impl Default for RecentBuffers {
 }
 
 impl RecentBuffers {
-    /// The buffer of a block, if it is known.
+    /// The cached buffer of a block.
     pub fn get(&self, block: FileBlock) -> Option<Arc<Buffer>> {
         let place = self.blocks.iter().position(|known| *known == block)?;
         self.buffers.get(place)?.upgrade()
     }
 
-    /// Notes the buffer of a block.
+    /// Adds the buffer of a block.
     pub fn note(&mut self, block: FileBlock, buffer: &Arc<Buffer>) {
         let known = self.blocks.iter().position(|known| *known == block);
         let place = known.unwrap_or_else(|| {

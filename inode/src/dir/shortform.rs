@@ -1,4 +1,4 @@
-//! A directory within its inode, and its change into one block.
+//! Shortform directories: entries in the inode, and the conversion to block format.
 
 use base::{FileBlock, Ino};
 use format::dir::data::{self, DATA_MAGIC};
@@ -19,7 +19,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.fork.local().unwrap_or_default()
     }
 
-    /// The entry of that name: its first byte, and what it says.
+    /// Finds a name: the offset of its entry, and the entry.
     pub(super) fn shortform_find(&self, name: &[u8]) -> Result<Option<(usize, FoundEntry)>> {
         let geometry = self.geometry;
         for found in shortform::walk(self.local(), geometry).map_err(|damage| self.damaged(damage))? {
@@ -38,7 +38,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(FoundEntry { ino: head.parent, ftype: FTYPE_DIRECTORY, pointer })
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that the directory does not have.
     pub(super) fn shortform_insert(&mut self, new: NewEntry<'_>) -> Result<()> {
         let mut bytes = self.local().to_vec();
         let capacity = self.fork.local_capacity();
@@ -46,7 +46,7 @@ impl<F: DirFork> Directory<'_, F> {
         if added.map_err(|damage| self.damaged(damage))? {
             return self.fork.set_local(&bytes);
         }
-        // What does not fit into one block either takes a leaf and another data block beside it.
+        // An entry too large for block format needs leaf format: a block, a leaf and a second data block.
         let size = self.entry_size(new);
         let block = shortform::block_size(self.local(), self.geometry, size);
         let single = block.map_err(|damage| self.damaged(damage))? <= self.geometry.dir_block_size as usize;
@@ -55,15 +55,21 @@ impl<F: DirFork> Directory<'_, F> {
         self.block_insert(id, new)
     }
 
-    /// Removes the entry that begins at a byte.
+    /// Removes the entry at offset `start`.
     pub(super) fn shortform_remove(&mut self, start: usize) -> Result<()> {
         let mut bytes = self.local().to_vec();
         shortform::remove(&mut bytes, self.geometry, start).map_err(|damage| self.damaged(damage))?;
         self.fork.set_local(&bytes)
     }
 
-    /// Gives a name another inode. `None`, with nothing changed, where a wider number does not fit.
-    pub(super) fn shortform_replace(&mut self, name: &[u8], target: (Ino, u8)) -> Result<Option<FoundEntry>> {
+    /// Sets the inode number and type of a name. Returns `None`, with nothing changed, where a wider inode number does
+    /// not fit.
+    pub(super) fn shortform_replace(
+        &mut self,
+        name: &[u8],
+        ino: Ino,
+        ftype: u8,
+    ) -> Result<Option<FoundEntry>> {
         let (start, found) = if name == b".." {
             (None, self.shortform_parent()?)
         } else {
@@ -71,7 +77,7 @@ impl<F: DirFork> Directory<'_, F> {
         };
         let mut bytes = self.local().to_vec();
         let capacity = self.fork.local_capacity();
-        let fits = shortform::retarget(&mut bytes, self.geometry, capacity, start, target);
+        let fits = shortform::retarget(&mut bytes, self.geometry, capacity, start, (ino, ftype));
         if !fits.map_err(|damage| self.damaged(damage))? {
             return Ok(None);
         }
@@ -79,7 +85,8 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(Some(found))
     }
 
-    /// Moves the entries into a block, each to the position that it has told readers.
+    /// Converts to block format. Each entry goes to the offset that its shortform entry has reserved, so that positions
+    /// stay valid.
     pub(super) fn shortform_to_block(&mut self) -> Result<F::BlockId> {
         let contents = self.local().to_vec();
         let parent = self.shortform_parent()?.ino;
@@ -108,7 +115,7 @@ impl<F: DirFork> Directory<'_, F> {
     }
 }
 
-/// A fresh block that entries are put into, at rising positions.
+/// Writes entries into an empty data block, at ascending offsets.
 struct BlockBuilder<'f, O> {
     open: &'f mut O,
     geometry: &'f Geometry,
@@ -120,8 +127,8 @@ impl<O: BlockMut> BlockBuilder<'_, O> {
     fn put(&mut self, offset: usize, new: NewEntry<'_>) -> std::result::Result<(), Damage> {
         let size = entry_size(new.name.len(), self.geometry);
         let end = self.open.bytes().len();
-        let room = UnusedRegion { offset: self.next, length: end.saturating_sub(self.next) };
-        data_block::use_free(self.open, self.geometry, room, offset, size)?;
+        let unused = UnusedRegion { offset: self.next, length: end.saturating_sub(self.next) };
+        data_block::use_free(self.open, self.geometry, unused, offset, size)?;
         entry::put_entry(self.open, self.geometry, offset, new)?;
         self.next = offset + size;
         let hash = hash::entry(new.name, self.geometry);

@@ -1,5 +1,5 @@
-//! Leaves and nodes that are full: half of one goes into a new block on its right, and the parent learns of that. The
-//! root stays where it is: what it held moves into a new block below.
+//! Splitting full leaves and nodes: the upper half moves to a new block on the right, and the parent gets an entry for
+//! it. The root stays at its block: its contents move to a new block below it.
 
 use base::FileBlock;
 use format::dabtree::edit as node;
@@ -14,16 +14,16 @@ use super::fork::DirFork;
 use super::node::{PathBlock, PathNodes, TreePath};
 
 impl<F: DirFork> Directory<'_, F> {
-    /// Allocates the first free block of the leaf space.
+    /// Allocates a block at the first hole of the leaf space.
     fn new_tree_block(&mut self) -> Result<(FileBlock, F::BlockId)> {
         let block = self.fork.first_hole(self.root())?;
         if DirSpace::of(block, self.geometry) != Some(DirSpace::Leaf) {
-            return Err(Error::NoSpace { what: "a directory's tree beyond 32 GiB" });
+            return Err(Error::NoSpace { what: "a hash tree of a directory beyond 32 GiB" });
         }
         Ok((block, self.fork.allocate(block)?))
     }
 
-    /// Puts an entry in front of `slot` of a full leaf, which is split in halves for it.
+    /// Splits a full leaf and inserts an entry before `slot`.
     pub(super) fn split_leaf(
         &mut self,
         path: &mut TreePath<F::BlockId>,
@@ -36,7 +36,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
         let left = path.leaf;
         let count = self.leaf_shape(left.id)?.slots.count;
-        // With the new one, both have the same number, or the left has one less or more.
+        // With the new entry, both halves have the same number of entries, or the left one has one more or less.
         let goes_left = slot <= count / 2;
         let kept = if count.is_multiple_of(2) || goes_left { count / 2 } else { count / 2 + 1 };
         let moved = self.view(left.id, |bytes| leaf::entries_from(bytes, kept))?;
@@ -47,7 +47,7 @@ impl<F: DirFork> Directory<'_, F> {
         })?;
         self.index_moved(&moved, right_block);
         self.edit(left.id, |open, _| leaf::truncate(open, kept))?;
-        self.link_right(left, (right_block, right))?;
+        self.link_right(left, right_block, right)?;
         let (hash, pointer) = (new.hashval.get(), new.pointer());
         let (block, target, slot) = match goes_left {
             true => (left.block, left.id, slot),
@@ -60,15 +60,11 @@ impl<F: DirFork> Directory<'_, F> {
             this.view(id, |bytes| Ok(shape.last_hash(bytes)?.unwrap_or(0)))
         };
         let (left_last, right_last) = (last(self, left.id)?, last(self, right)?);
-        self.add_child(&mut path.nodes, left_last, (right_last, right_block))
+        self.add_child(&mut path.nodes, left_last, right_last, right_block)
     }
 
-    /// Links a new block in on the right of another.
-    fn link_right(
-        &mut self,
-        left: PathBlock<F::BlockId>,
-        (block, id): (FileBlock, F::BlockId),
-    ) -> Result<()> {
+    /// Inserts a new block into the sibling list, to the right of another.
+    fn link_right(&mut self, left: PathBlock<F::BlockId>, block: FileBlock, id: F::BlockId) -> Result<()> {
         let behind = self.view(left.id, node::forw)?;
         if let Some(behind) = behind {
             let behind_id = self.read_tree_block(behind)?;
@@ -81,21 +77,22 @@ impl<F: DirFork> Directory<'_, F> {
         self.edit(left.id, |open, _| node::set_forw(open, Some(block)))
     }
 
-    /// Behind the child that the last of `nodes` leads to, whose highest hash is `left_last` now, the parent gets
-    /// another.
+    /// Adds an entry for `child` to the last of `nodes`, after the child that the path follows, whose highest hash is
+    /// now `left_last`.
     fn add_child(
         &mut self,
         nodes: &mut PathNodes<F::BlockId>,
         left_last: u32,
-        (last, block): (u32, FileBlock),
+        last: u32,
+        child: FileBlock,
     ) -> Result<()> {
         let Some(parent) = nodes.last().copied() else { return Ok(()) };
         self.edit(parent.id, |open, _| node::set_hash(open, parent.index, left_last).map(|_| ()))?;
         let shape = self.view(parent.id, node::NodeShape::of)?;
-        let new = node::entry(last, block).map_err(|damage| self.damaged(damage))?;
+        let new = node::entry(last, child).map_err(|damage| self.damaged(damage))?;
         if shape.count < shape.most {
             self.edit(parent.id, |open, _| node::insert(open, parent.index + 1, new))?;
-            // Only a last child changes what the parents of the parent know.
+            // Only a change of the last child changes the hashes further up.
             let count = shape.count + 1;
             if parent.index + 2 == count
                 && let Some((_, above)) = nodes.split_last()
@@ -107,7 +104,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.split_node(nodes, new)
     }
 
-    /// Puts an entry behind the child that the last of `nodes` leads to; that node is full, and is split in halves.
+    /// Splits the last of `nodes`, which is full, and adds an entry after the child that the path follows.
     fn split_node(&mut self, nodes: &mut PathNodes<F::BlockId>, new: NodeEntry) -> Result<()> {
         let (right_block, right) = self.new_tree_block()?;
         if nodes.len() == 1 {
@@ -124,12 +121,12 @@ impl<F: DirFork> Directory<'_, F> {
             node::put_entries(open, moved)
         })?;
         self.edit(left.id, |open, _| node::put_entries(open, kept))?;
-        self.link_right(left, (right_block, right))?;
+        self.link_right(left, right_block, right)?;
         let last = |entries: &[NodeEntry]| entries.last().map_or(0, |entry| entry.hashval.get());
-        self.add_child(nodes, last(kept), (last(moved), right_block))
+        self.add_child(nodes, last(kept), last(moved), right_block)
     }
 
-    /// Moves the leaf at the root into a new block, and makes the root a node above it. Returns the leaf there.
+    /// Moves the leaf at the root to a new block, which it returns; the root becomes a node above it.
     fn push_leaf_root_down(
         &mut self,
         root: F::BlockId,
@@ -148,7 +145,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(PathBlock { block, id, index: 0 })
     }
 
-    /// Moves the node at the root into a new block, and makes the root a node above it.
+    /// Moves the node at the root to a new block; the root becomes a node above it.
     fn push_node_root_down(&mut self, nodes: &mut PathNodes<F::BlockId>) -> Result<()> {
         let Some(root) = nodes.first().copied() else { return Ok(()) };
         let level = self.view(root.id, node::NodeShape::of)?.level;
@@ -171,7 +168,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(())
     }
 
-    /// Makes the block at the root a node with one child.
+    /// Makes the root block a node with one child.
     fn make_node_root(
         &mut self,
         root: F::BlockId,

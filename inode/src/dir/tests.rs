@@ -1,5 +1,5 @@
-//! Directories against a model: after every operation each block passes its verifier, all of them agree with each
-//! other, and the names are those of the model.
+//! Directories against a model. After each operation every block passes its verifier, the blocks agree with each other,
+//! and the names are those of the model.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ pub(super) type Model = BTreeMap<Vec<u8>, (Ino, u8)>;
 
 const PARENT: Ino = Ino(140);
 
-/// A directory and what it should hold.
+/// A directory and its model.
 pub(super) struct Pair {
     pub memory: MemoryFork,
     pub model: Model,
@@ -82,7 +82,7 @@ impl Pair {
         }
     }
 
-    /// Positions and names in the order of the disk.
+    /// All entries, in the order of positions.
     pub fn list(&mut self) -> Vec<(DataPtr, Vec<u8>, Ino, u8)> {
         let mut list = Vec::new();
         self.with(|dir| {
@@ -106,7 +106,7 @@ impl Pair {
         assert_eq!((list.len() - 2, &found), (self.model.len(), &self.model));
         let empty = self.with(|dir| dir.is_empty()).unwrap();
         assert_eq!(empty, self.model.is_empty());
-        // Going on from any position gives the rest.
+        // Reading from any position gives the rest.
         if let Some((from, ..)) = list.get(list.len() / 2) {
             let mut rest = 0;
             self.with(|dir| {
@@ -132,7 +132,7 @@ impl Pair {
     }
 }
 
-/// A name of a small set: short and long ones, some that share a hash, bytes of every value.
+/// One of a small set of names: short and long ones, some with equal hashes, with bytes of all values.
 fn name(number: u16) -> Vec<u8> {
     let (kind, number) = (number % 8, number / 8);
     match kind {
@@ -152,7 +152,7 @@ fn name(number: u16) -> Vec<u8> {
     }
 }
 
-/// Names that all have one hash: bytes 32 apart are rotated alike, so that equal changes of both cancel each other.
+/// Names of one hash: bytes 32 apart are rotated alike, so equal changes of both cancel out.
 pub(super) fn alike(number: u32) -> Vec<u8> {
     let mut name = vec![b'a'; 64];
     for bit in 0..32 {
@@ -165,7 +165,7 @@ pub(super) fn alike(number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn names_that_should_share_a_hash_do() {
+fn alike_names_have_equal_hashes() {
     assert_eq!(hash::name(&alike(0)), hash::name(&alike(12345)));
     assert_ne!(alike(0), alike(12345));
 }
@@ -239,7 +239,7 @@ proptest! {
     }
 }
 
-/// A permutation that needs no random numbers: a linear congruence with full period.
+/// A permutation without random numbers: a linear congruential generator with full period.
 pub(super) fn shuffled(count: usize) -> impl Iterator<Item = usize> {
     let period = count.next_power_of_two();
     let mut state = 1;
@@ -299,7 +299,7 @@ fn thousands_of_names_with_one_hash() {
 }
 
 #[test]
-fn names_that_cannot_be_are_refused() {
+fn invalid_names_are_refused() {
     let mut pair = Pair::new(12, 0, 336);
     for (name, errno) in [
         (&b""[..], errno::EINVAL),
@@ -317,7 +317,7 @@ fn names_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn an_entry_costs_few_logged_bytes() {
+fn adding_an_entry_logs_few_bytes() {
     let mut pair = Pair::new(12, 0, 336);
     let count = 20_000;
     for number in 0..count {
@@ -328,6 +328,6 @@ fn an_entry_costs_few_logged_bytes() {
         pair.add(format!("file {number:08}").as_bytes(), ino(number, false), 1);
     }
     let each = (pair.memory.logged - before) / 1000;
-    // Half of a leaf's entries move on average, as there are no stale ones.
+    // Without stale entries, an insertion moves half of the leaf on average.
     assert!(each < 2500, "{each} bytes logged for an entry");
 }
