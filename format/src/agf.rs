@@ -1,4 +1,4 @@
-//! AGF: the free space of an allocation group, and the roots of the trees that keep it.
+//! AGF: the free space of an allocation group, and the roots of the btrees that index it.
 
 use base::AgNumber;
 
@@ -14,27 +14,27 @@ const CRC_OFFSET: usize = 216;
 const NAME: &str = "AGF";
 
 crate::ondisk! {
-    /// The AGF as it lies on disk: the second sector of an AG.
+    /// The on-disk AGF: the second sector of an AG.
     pub struct RawAgf("AGF", 224) {
         /// `XAGF`.
         magicnum: U32 = Hex,
         /// 1.
         versionnum: U32 = Uint,
-        /// The AG's number.
+        /// AG number.
         seqno: U32 = Uint,
-        /// Blocks of the AG.
+        /// Number of blocks of the AG.
         length: U32 = Uint,
-        /// Root of the free space tree by block.
+        /// Root of the bnobt.
         bnoroot: U32 = Nullable,
-        /// Root of the free space tree by size.
+        /// Root of the cntbt.
         cntroot: U32 = Nullable,
-        /// Root of the reverse-mapping tree.
+        /// Root of the rmapbt.
         rmaproot: U32 = Nullable,
-        /// Levels of the tree by block.
+        /// Levels of the bnobt.
         bnolevel: U32 = Uint,
-        /// Levels of the tree by size.
+        /// Levels of the cntbt.
         cntlevel: U32 = Uint,
-        /// Levels of the reverse-mapping tree.
+        /// Levels of the rmapbt.
         rmaplevel: U32 = Uint,
         /// First used slot of the AGFL.
         flfirst: U32 = Uint,
@@ -44,19 +44,19 @@ crate::ondisk! {
         flcount: U32 = Uint,
         /// Free blocks.
         freeblks: U32 = Uint,
-        /// Longest free extent.
+        /// Length of the longest free extent.
         longest: U32 = Uint,
-        /// Blocks of the free space trees beyond their roots.
+        /// Blocks of the free space btrees, without their roots.
         btreeblks: U32 = Uint,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
-        /// Blocks of the reverse-mapping tree.
+        /// Blocks of the rmapbt.
         rmapblocks: U32 = Uint,
-        /// Blocks of the reference-count tree.
+        /// Blocks of the refcountbt.
         refcntblocks: U32 = Uint,
-        /// Root of the reference-count tree.
+        /// Root of the refcountbt.
         refcntroot: U32 = Nullable,
-        /// Levels of the reference-count tree.
+        /// Levels of the refcountbt.
         refcntlevel: U32 = Uint,
         /// Zero.
         spare64: [U64; 14] = Padding,
@@ -70,7 +70,7 @@ crate::ondisk! {
 }
 
 impl RawAgf {
-    /// Verifies one sector as the AGF of `ag`: identity, checksum, and that every number is possible in this geometry.
+    /// Verifies a sector as the AGF of `ag`: identity, checksum, and the range of every number.
     pub fn verify<'a>(bytes: &'a [u8], geometry: &Geometry, ag: AgNumber) -> Result<&'a Self, Damage> {
         let agf = Self::view(bytes).ok_or_else(|| Damage::short(NAME, Self::SIZE, bytes.len()))?;
         ensure!(agf.magicnum.get() == MAGIC, NAME, "magicnum", format_args!("{MAGIC:#x}"), hex(agf.magicnum));

@@ -1,4 +1,4 @@
-//! AGFL: blocks kept aside in each allocation group so that the free space trees can always grow.
+//! AGFL: blocks reserved in each allocation group so that the free space btrees can always grow.
 
 use base::{AgBlock, AgNumber};
 
@@ -19,7 +19,7 @@ crate::ondisk! {
     pub struct RawAgfl("AGFL", 36) {
         /// `XAFL`.
         magicnum: U32 = Hex,
-        /// The AG's number.
+        /// AG number.
         seqno: U32 = Uint,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
@@ -30,7 +30,7 @@ crate::ondisk! {
     }
 }
 
-/// Slots of an AGFL.
+/// Number of slots of an AGFL.
 pub fn slots(geometry: &Geometry) -> u32 {
     (geometry.sector_size - RawAgfl::SIZE as u32) / 4
 }
@@ -38,14 +38,14 @@ pub fn slots(geometry: &Geometry) -> u32 {
 /// A verified AGFL sector.
 #[derive(Clone, Copy, Debug)]
 pub struct Agfl<'a> {
-    /// Its header.
+    /// The header.
     pub header: &'a RawAgfl,
-    /// Every slot, used or not.
+    /// All slots, including unused ones.
     pub slots: &'a [U32],
 }
 
 impl<'a> Agfl<'a> {
-    /// Verifies one sector as the AGFL of `ag`.
+    /// Verifies a sector as the AGFL of `ag`.
     pub fn verify(bytes: &'a [u8], geometry: &Geometry, ag: AgNumber) -> Result<Self, Damage> {
         let short = || Damage::short(NAME, geometry.sector_size as usize, bytes.len());
         let header = RawAgfl::view(bytes).ok_or_else(short)?;
@@ -59,7 +59,7 @@ impl<'a> Agfl<'a> {
         Ok(Self { header, slots })
     }
 
-    /// The blocks that `agf` says are in use, from first to last. `agf` has been verified against the same geometry.
+    /// The blocks in use according to `agf`, from first to last. `agf` has been verified against the same geometry.
     pub fn blocks(&self, agf: &RawAgf) -> impl Iterator<Item = AgBlock> + use<'a> {
         let slots = self.slots;
         let first = agf.flfirst.get() as usize;

@@ -1,4 +1,4 @@
-//! AGI: the inodes of an allocation group, the roots of its inode trees, and its lists of unlinked inodes.
+//! AGI: the inodes of an allocation group, the roots of its inode btrees, and its unlinked lists.
 
 use base::{AgBlock, AgNumber};
 
@@ -12,31 +12,31 @@ use crate::ondisk::{LeU32, OnDisk, U32, U64};
 pub const MAGIC: u32 = 0x5841_4749;
 /// Hash buckets of unlinked inodes: inode number modulo 64.
 pub const UNLINKED_BUCKETS: usize = 64;
-/// "No AG inode": the end of an unlinked list.
+/// Null AG inode number: the end of an unlinked list.
 pub const NULL_AG_INO: u32 = u32::MAX;
 const CRC_OFFSET: usize = 312;
 const NAME: &str = "AGI";
 
 crate::ondisk! {
-    /// The AGI as it lies on disk: the third sector of an AG.
+    /// The on-disk AGI: the third sector of an AG.
     pub struct RawAgi("AGI", 344) {
         /// `XAGI`.
         magicnum: U32 = Hex,
         /// 1.
         versionnum: U32 = Uint,
-        /// The AG's number.
+        /// AG number.
         seqno: U32 = Uint,
-        /// Blocks of the AG.
+        /// Number of blocks of the AG.
         length: U32 = Uint,
         /// Allocated inodes.
         count: U32 = Uint,
-        /// Root of the inode tree.
+        /// Root of the inobt.
         root: U32 = Nullable,
-        /// Levels of the inode tree.
+        /// Levels of the inobt.
         level: U32 = Uint,
         /// Free inodes.
         freecount: U32 = Uint,
-        /// The chunk allocated last.
+        /// The most recently allocated chunk.
         newino: U32 = Nullable,
         /// Unused.
         dirino: U32 = Nullable,
@@ -50,19 +50,19 @@ crate::ondisk! {
         pad32: U32 = Padding,
         /// LSN of the last write.
         lsn: U64 = Lsn,
-        /// Root of the free inode tree.
+        /// Root of the finobt.
         free_root: U32 = Nullable,
-        /// Levels of the free inode tree.
+        /// Levels of the finobt.
         free_level: U32 = Uint,
-        /// Blocks of the inode tree.
+        /// Blocks of the inobt.
         iblocks as "ino_blocks": U32 = Uint,
-        /// Blocks of the free inode tree.
+        /// Blocks of the finobt.
         fblocks as "fino_blocks": U32 = Uint,
     }
 }
 
 impl RawAgi {
-    /// Verifies one sector as the AGI of `ag`.
+    /// Verifies a sector as the AGI of `ag`.
     pub fn verify<'a>(bytes: &'a [u8], geometry: &Geometry, ag: AgNumber) -> Result<&'a Self, Damage> {
         let agi = Self::view(bytes).ok_or_else(|| Damage::short(NAME, Self::SIZE, bytes.len()))?;
         let magic = agi.magicnum.get();

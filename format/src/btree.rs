@@ -1,18 +1,18 @@
-//! B+trees: one shape of block, seven trees. (Format document, "Fixed Length Record B+trees".)
+//! B+trees with fixed-size records: one block layout, seven trees. (Format document, "Fixed Length Record B+trees".)
 //!
-//! | tree | record | in |
+//! | tree | record | scope |
 //! |---|---|---|
-//! | [`BnoBt`], [`CntBt`] | free extents, by block and by size | an AG |
-//! | [`InoBt`], [`FinoBt`] | inode chunks, and those with free inodes | an AG |
-//! | [`RmapBt`] | who owns each block | an AG |
-//! | [`RefcountBt`] | how often blocks are shared | an AG |
-//! | [`BmBt`] | the extents of one fork | a file |
+//! | [`BnoBt`], [`CntBt`] | free extents, by block and by size | AG |
+//! | [`InoBt`], [`FinoBt`] | inode chunks, and those with free inodes | AG |
+//! | [`RmapBt`] | owner of each extent | AG |
+//! | [`RefcountBt`] | reference counts of shared extents | AG |
+//! | [`BmBt`] | extents of a fork | file |
 //!
-//! A tree is a type with a [`Btree`] implementation; [`BtreeBlock`] is a verified block of any of them.
+//! Each tree is a type that implements [`Btree`]; [`BtreeBlock`] is a verified block of any of them.
 //!
 //! # Invariants
-//! A [`BtreeBlock`]'s records, keys and pointers lie within the block's bytes. Their *order* and their agreement with
-//! the parent are not a block's own business: see [`Btree::in_order`].
+//! The records, keys and pointers of a [`BtreeBlock`] lie within its bytes. Their *order* and their agreement with the
+//! parent are not verified per block: see [`Btree::in_order`].
 
 use base::{AgBlock, AgNumber, Daddr, FsBlock, Ino};
 
@@ -23,22 +23,22 @@ use crate::extent::RawExtent;
 use crate::geometry::Geometry;
 use crate::ondisk::{LeU32, OnDisk, U16, U32, U64};
 
-/// No tree has more levels: an upper bound for all geometries, so that a walk ends whatever the disk says.
+/// Maximum height of any tree in any geometry, so that a walk of a damaged tree terminates.
 pub const MAX_LEVELS: u32 = 12;
 
-/// "No sibling" in a short header.
+/// Null sibling in a short header.
 pub const NULL_AG_BLOCK: u32 = u32::MAX;
-/// "No sibling" in a long header.
+/// Null sibling in a long header.
 pub const NULL_FS_BLOCK: u64 = u64::MAX;
 
 crate::ondisk! {
-    /// Header of a block of a tree inside an AG: 32-bit pointers.
+    /// Block header of an AG btree: 32-bit pointers.
     pub struct ShortHeader("short B+tree block", 56) {
-        /// Which tree.
+        /// Type of the tree.
         magic: U32 = Hex,
         /// 0 for a leaf.
         level: U16 = Uint,
-        /// Records or keys in use.
+        /// Number of records or keys.
         numrecs: U16 = Uint,
         /// Left sibling.
         leftsib: U32 = Nullable,
@@ -50,19 +50,19 @@ crate::ondisk! {
         lsn: U64 = Lsn,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
-        /// The AG.
+        /// AG number.
         owner: U32 = Uint,
         /// CRC32C of the block.
         crc: LeU32 = Crc,
     }
 
-    /// Header of a block of a tree that spans AGs: 64-bit pointers.
+    /// Block header of a fork's btree: 64-bit pointers.
     pub struct LongHeader("long B+tree block", 72) {
-        /// Which tree.
+        /// Type of the tree.
         magic: U32 = Hex,
         /// 0 for a leaf.
         level: U16 = Uint,
-        /// Records or keys in use.
+        /// Number of records or keys.
         numrecs: U16 = Uint,
         /// Left sibling.
         leftsib: U64 = Nullable,
@@ -74,7 +74,7 @@ crate::ondisk! {
         lsn: U64 = Lsn,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
-        /// The inode.
+        /// Inode number.
         owner: U64 = Uint,
         /// CRC32C of the block.
         crc: LeU32 = Crc,
@@ -82,21 +82,22 @@ crate::ondisk! {
         pad: U32 = Padding,
     }
 
-    /// Record and key of both free space trees.
+    /// Record and key of the bnobt and cntbt.
     pub struct FreeExtent("free extent", 8) {
         /// First block.
         startblock: U32 = Uint,
-        /// Blocks.
+        /// Number of blocks.
         blockcount: U32 = Uint,
     }
 
-    /// Record of both inode trees.
+    /// Record of the inobt and finobt.
     pub struct InodeChunk("inode chunk", 16) {
         /// First AG inode, a multiple of 64.
         startino: U32 = Uint,
-        /// With sparse chunks: a bit for each four inodes that do not exist. Else the upper half of the free count.
+        /// With sparse chunks: a bit for each four inodes that do not exist. Otherwise the upper half of the free
+        /// count.
         holemask: U16 = Hex,
-        /// With sparse chunks: inodes that exist. Else the upper byte of the free count's lower half.
+        /// With sparse chunks: number of inodes that exist. Otherwise the second byte of the free count.
         count: u8 = Uint,
         /// Free inodes.
         freecount: u8 = Uint,
@@ -104,25 +105,25 @@ crate::ondisk! {
         free: U64 = Hex,
     }
 
-    /// Key of both inode trees.
+    /// Key of the inobt and finobt.
     pub struct InodeChunkKey("inode chunk key", 4) {
         /// First AG inode.
         startino: U32 = Uint,
     }
 
-    /// Record of the reverse-mapping tree.
+    /// Record of the rmapbt.
     pub struct Rmap("reverse mapping", 24) {
         /// First block.
         startblock: U32 = Uint,
-        /// Blocks.
+        /// Number of blocks.
         blockcount: U32 = Uint,
         /// Owner: an inode, or a negative number for metadata.
         owner: U64 = Int,
-        /// Logical block, with flags above: attribute fork, extent-map block, unwritten.
+        /// Logical block, with flags in the upper bits: attribute fork, bmbt block, unwritten.
         offset: U64 = Hex,
     }
 
-    /// Half a key of the reverse-mapping tree: the lowest or the highest mapping below.
+    /// Half a key of the rmapbt: the lowest or the highest mapping in the subtree.
     pub struct RmapKeyHalf("reverse mapping key half", 20) {
         /// First block.
         startblock: U32 = Uint,
@@ -132,62 +133,62 @@ crate::ondisk! {
         offset: U64 = Hex,
     }
 
-    /// Record of the reference-count tree.
+    /// Record of the refcountbt.
     pub struct RefcountExtent("reference count", 12) {
         /// First block; the highest bit marks copy-on-write staging.
         startblock: U32 = Uint,
-        /// Blocks.
+        /// Number of blocks.
         blockcount: U32 = Uint,
-        /// Owners.
+        /// Reference count.
         refcount: U32 = Uint,
     }
 
-    /// Key of the reference-count tree.
+    /// Key of the refcountbt.
     pub struct RefcountKey("reference count key", 4) {
         /// First block.
         startblock: U32 = Uint,
     }
 
-    /// Key of a fork's tree.
+    /// Key of the bmbt.
     pub struct BmapKey("extent map key", 8) {
         /// First logical block.
         startoff: U64 = Uint,
     }
 
-    /// Root of a fork's tree, in the inode: keys and pointers follow.
+    /// Root of a bmbt in the inode; keys and pointers follow.
     pub struct BmapRoot("extent map root", 4) {
-        /// Levels below plus one: never 0.
+        /// Height of the tree minus 1: never 0.
         level: U16 = Uint,
-        /// Keys in use.
+        /// Number of keys.
         numrecs: U16 = Uint,
     }
 
-    /// Key of the reverse-mapping tree, which stores the lowest and the highest mapping below a block.
+    /// Key of the rmapbt: the lowest and the highest mapping in the subtree.
     pub struct RmapKey("reverse mapping key", 40) {
-        /// Lowest `startblock` below.
+        /// `startblock` of the lowest mapping.
         startblock: U32 = Uint,
-        /// Lowest owner below, among equal blocks.
+        /// Owner of the lowest mapping.
         owner: U64 = Int,
-        /// Lowest offset below, among equal owners.
+        /// Offset of the lowest mapping.
         offset: U64 = Hex,
-        /// Highest last block below.
+        /// Last block of the highest mapping.
         startblock_hi: U32 = Uint,
-        /// Its owner.
+        /// Owner of the highest mapping.
         owner_hi: U64 = Int,
-        /// Its offset.
+        /// Offset of the highest mapping.
         offset_hi: U64 = Hex,
     }
 }
 
-/// Reverse mappings: bits above the logical block in `offset`, and special owners (`xfs_format.h`).
+/// Reverse mappings: flags in the upper bits of `offset`, and special owners (`xfs_format.h`).
 pub mod rmap {
     /// The mapping belongs to the attribute fork.
     pub const ATTR_FORK: u64 = 1 << 63;
-    /// The blocks hold the fork's extent map.
+    /// The extent holds bmbt blocks.
     pub const BMBT_BLOCK: u64 = 1 << 62;
     /// The extent is unwritten.
     pub const UNWRITTEN: u64 = 1 << 61;
-    /// The logical block itself.
+    /// The logical block.
     pub const OFFSET_MASK: u64 = (1 << 54) - 1;
 
     /// Owner: unknown, possibly free.
@@ -198,19 +199,19 @@ pub mod rmap {
     pub const OWNER_FS: i64 = -3;
     /// Owner: the log.
     pub const OWNER_LOG: i64 = -4;
-    /// Owner: free space and reverse-mapping trees, and the AGFL.
+    /// Owner: bnobt, cntbt, rmapbt and AGFL.
     pub const OWNER_AG: i64 = -5;
-    /// Owner: inode trees.
+    /// Owner: inobt and finobt.
     pub const OWNER_INOBT: i64 = -6;
     /// Owner: inode chunks.
     pub const OWNER_INODES: i64 = -7;
-    /// Owner: the reference-count tree.
+    /// Owner: the refcountbt.
     pub const OWNER_REFC: i64 = -8;
     /// Owner: copy-on-write staging.
     pub const OWNER_COW: i64 = -9;
 }
 
-/// Marks copy-on-write staging extents in the reference-count tree's `startblock`.
+/// Marks copy-on-write staging extents in `startblock` of the refcountbt.
 pub const REFCOUNT_COW: u32 = 1 << 31;
 
 impl InodeChunk {
@@ -223,7 +224,7 @@ impl InodeChunk {
         (0..16).filter(|n| mask & (1 << n) == 0).fold(0, |bits, n| bits | 0xf << (n * 4))
     }
 
-    /// Free inodes, whichever form the record has.
+    /// Number of free inodes, for either layout of the record.
     pub fn free_count(&self, sparse: bool) -> u32 {
         if sparse {
             self.freecount.into()
@@ -233,9 +234,10 @@ impl InodeChunk {
     }
 }
 
-/// What all pointers of a tree are: AG blocks or packed blocks.
+/// Pointers of a tree: AG blocks or file system blocks.
 pub trait BtreePointer: OnDisk {
-    /// Takes a pointer apart for a tree whose blocks lie in `ag`, or anywhere; `None` outside of the volume.
+    /// Decodes a pointer of a tree in `ag`, or of a fork's tree if `None`. Returns `None` if it lies outside the
+    /// volume.
     fn locate(&self, geometry: &Geometry, ag: Option<AgNumber>) -> Option<(AgNumber, AgBlock)>;
 }
 
@@ -253,36 +255,36 @@ impl BtreePointer for U64 {
     }
 }
 
-/// Which block a header must say it is.
+/// The identity that a block header must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BtreeBlockIdentity {
-    /// The AG it lies in.
+    /// AG number.
     pub ag: AgNumber,
-    /// The block within.
+    /// Block in the AG.
     pub block: AgBlock,
-    /// The inode that owns it, for a fork's tree.
+    /// The owning inode of a bmbt.
     pub ino: Option<Ino>,
 }
 
-/// The two shapes of headers.
+/// Short and long block headers.
 pub trait BtreeHeader: OnDisk {
     /// The tree's magic.
     fn magic(&self) -> u32;
     /// 0 for a leaf.
     fn level(&self) -> u16;
-    /// Records or keys in use.
+    /// Number of records or keys.
     fn numrecs(&self) -> u16;
-    /// This block's own address.
+    /// Disk address of this block.
     fn daddr(&self) -> Daddr;
     /// The metadata UUID.
     fn uuid(&self) -> &[u8; 16];
     /// LSN of the last write.
     fn lsn(&self) -> u64;
-    /// AG or inode.
+    /// AG number or inode number.
     fn owner(&self) -> u64;
-    /// Siblings, widened; `None` where there is none.
+    /// Left and right sibling, widened to 64 bits.
     fn siblings(&self) -> (Option<u64>, Option<u64>);
-    /// Where the checksum lies.
+    /// Offset of the checksum.
     const CRC_OFFSET: usize;
 }
 
@@ -321,33 +323,33 @@ macro_rules! header {
 header!(ShortHeader, NULL_AG_BLOCK, 52);
 header!(LongHeader, NULL_FS_BLOCK, 64);
 
-/// One kind of tree.
+/// A type of btree.
 pub trait Btree {
-    /// The field's name of the tree.
+    /// Name in messages.
     const NAME: &'static str;
     /// The magic of its blocks.
     const MAGIC: u32;
-    /// The shape of its headers.
+    /// Short or long header.
     type Header: BtreeHeader;
-    /// What leaves hold.
+    /// Leaf record.
     type Record: OnDisk;
-    /// What nodes hold, beside pointers.
+    /// Node key.
     type Key: OnDisk;
-    /// Pointers to blocks below.
+    /// Pointer to a child block.
     type Pointer: BtreePointer;
 
     /// Whether `right` may follow `left` in a leaf.
     fn in_order(left: &Self::Record, right: &Self::Record) -> bool;
     /// Whether `right` may follow `left` in a node.
     fn keys_in_order(left: &Self::Key, right: &Self::Key) -> bool;
-    /// Whether `key` is what a node must say of a block below that starts with `record`.
+    /// Whether `key` is the key of a child block whose first record is `first`.
     fn key_matches(key: &Self::Key, first: &Self::Record) -> bool;
 
-    /// Most records of a leaf.
+    /// Maximum number of records of a leaf.
     fn max_records(geometry: &Geometry) -> usize {
         (geometry.block_size as usize - Self::Header::SIZE) / Self::Record::SIZE
     }
-    /// Most keys of a node.
+    /// Maximum number of keys of a node.
     fn max_keys(geometry: &Geometry) -> usize {
         (geometry.block_size as usize - Self::Header::SIZE) / (Self::Key::SIZE + Self::Pointer::SIZE)
     }
@@ -377,7 +379,7 @@ macro_rules! tree {
     )*};
 }
 
-/// End of a run, without overflow.
+/// End of an extent, without overflow.
 fn end(start: U32, count: U32) -> u64 {
     u64::from(start.get()) + u64::from(count.get())
 }
@@ -425,7 +427,7 @@ tree! {
         matches |k, f| k.startoff.get() == crate::extent::Extent::decode(f).offset.get();
 }
 
-/// The order of reverse mappings: block, owner, offset with its fork bits but not the unwritten one.
+/// Sort key of reverse mappings: block, owner, offset with its fork flags but without the unwritten flag.
 fn rmap_order(r: &Rmap) -> (u32, u64, u64) {
     (r.startblock.get(), r.owner.get(), r.offset.get() & !rmap::UNWRITTEN)
 }
@@ -433,25 +435,25 @@ fn rmap_order(r: &Rmap) -> (u32, u64, u64) {
 /// A verified block: a leaf with records, or a node with keys and pointers.
 #[derive(Debug)]
 pub struct BtreeBlock<'a, T: Btree> {
-    /// Its header.
+    /// The header.
     pub header: &'a T::Header,
-    /// What follows it.
+    /// Records, or keys and pointers.
     pub body: BtreeBlockBody<'a, T>,
 }
 
-/// What a block holds.
+/// The contents of a block after its header.
 #[derive(Debug)]
 pub enum BtreeBlockBody<'a, T: Btree> {
     /// Level 0.
     Leaf(&'a [T::Record]),
-    /// Any level above: as many pointers as keys.
+    /// Any higher level: as many pointers as keys.
     Node(&'a [T::Key], &'a [T::Pointer]),
 }
 
 impl<'a, T: Btree> BtreeBlock<'a, T> {
-    /// Verifies one block of the tree: identity, checksum, owner, and that its records fit.
+    /// Verifies a block of the tree: identity, checksum, owner, and that its records fit.
     ///
-    /// `level` is what the parent promised; a wrong level would let a damaged tree lead a walk in circles.
+    /// `level` is the level expected by the parent; without this check a damaged tree could lead a walk in circles.
     pub fn verify(
         bytes: &'a [u8],
         geometry: &Geometry,
@@ -480,7 +482,7 @@ impl<'a, T: Btree> BtreeBlock<'a, T> {
         Ok(Self { header, body })
     }
 
-    /// Lays records or keys and pointers out, without any verification but that they fit: for showing damaged blocks.
+    /// Views records, or keys and pointers, and verifies only that they fit. Used to print damaged blocks.
     pub fn body(
         bytes: &'a [u8],
         geometry: &Geometry,

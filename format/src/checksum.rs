@@ -1,11 +1,11 @@
-//! CRC32C over a whole structure, with the four bytes of the checksum field itself taken as zero, stored little-endian.
+//! CRC32C over a whole structure, with the four bytes of the checksum field taken as zero; stored little-endian.
 //! (Format document, "Metadata Integrity".)
 
 use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::damage::Damage;
 
-/// The checksum that `bytes` should carry at `offset`; `None` where the field lies outside of them.
+/// Computes the checksum of `bytes` whose field is at `offset`; `None` if the field lies outside.
 pub fn compute(bytes: &[u8], offset: usize) -> Option<u32> {
     let head = bytes.get(..offset)?;
     let tail = bytes.get(offset.checked_add(4)?..)?;
@@ -16,7 +16,7 @@ pub fn compute(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(digest.finalize() as u32)
 }
 
-/// The checksum that `bytes` do carry at `offset`.
+/// The checksum stored in `bytes` at `offset`.
 pub fn stored(bytes: &[u8], offset: usize) -> Option<u32> {
     let field = bytes.get(offset..offset.checked_add(4)?)?;
     Some(u32::from_le_bytes(field.try_into().ok()?))
@@ -36,7 +36,8 @@ pub fn verify(structure: &'static str, bytes: &[u8], offset: usize) -> Result<()
     }
 }
 
-/// Writes the checksum into `bytes` at `offset`. Returns `false`, with nothing written, where the field lies outside.
+/// Computes and stores the checksum in `bytes` at `offset`. Returns `false`, and writes nothing, if the field lies
+/// outside.
 pub fn store(bytes: &mut [u8], offset: usize) -> bool {
     let set = |bytes: &mut [u8], field: [u8; 4]| {
         let place = bytes.get_mut(offset..).and_then(|rest| rest.first_chunk_mut());
@@ -50,7 +51,7 @@ pub fn store(bytes: &mut [u8], offset: usize) -> bool {
     set(bytes, (digest.finalize() as u32).to_le_bytes())
 }
 
-/// The same for a structure of which `head` is the first part, and the rest is zeros: these need not be looked at.
+/// Like [`store`], for a structure that consists of `head` followed by zeros, which are not read.
 pub fn store_before(head: &mut [u8], offset: usize, rest: &ZeroRun) -> bool {
     if !store(head, offset) {
         return false;
@@ -60,25 +61,24 @@ pub fn store_before(head: &mut [u8], offset: usize, rest: &ZeroRun) -> bool {
     set.is_some()
 }
 
-/// CRC32C of bytes that carry no checksum field of their own, continuing from `seed` without the usual inversions.
-///
-/// The journal's record checksum is built in steps like this.
+/// CRC32C of bytes without a checksum field, continuing from `seed` and without the usual inversions. The checksum of
+/// log records is computed in steps with it.
 pub fn raw(seed: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed));
     digest.update(bytes);
-    // `finalize` inverts; undo it, so that steps can be chained.
+    // `finalize` inverts; undo it so that steps can be chained.
     !(digest.finalize() as u32)
 }
 
-/// A run of zeros of one length, and what it makes of the checksum of what lies before: each bit of that has its own
-/// part in what comes out, so that tables for four bits at a time say it all.
+/// The effect of a run of zeros of fixed length on the CRC of the bytes before it. The CRC is linear, so each bit of
+/// the state contributes independently, and tables for four bits at a time describe the effect.
 #[derive(Clone, Debug)]
 pub struct ZeroRun {
     nibbles: [[u32; 16]; 8],
 }
 
 impl ZeroRun {
-    /// So many zeros.
+    /// Builds the tables for `length` zeros.
     pub fn new(length: usize) -> Self {
         let zeros = vec![0; length];
         let mut nibbles = [[0; 16]; 8];
@@ -90,7 +90,7 @@ impl ZeroRun {
         Self { nibbles }
     }
 
-    /// The state of the sum behind the zeros, from that before them.
+    /// The CRC state after the zeros, from the state before them.
     #[inline]
     fn behind(&self, before: u32) -> u32 {
         let part = |(place, table): (usize, &[u32; 16])| {
@@ -100,20 +100,20 @@ impl ZeroRun {
     }
 }
 
-/// A field of four bytes in structures of one length, and what it makes of their checksums: these are linear, so that
-/// each bit moves one by what it makes of zeros, whatever the rest is.
+/// A field of four bytes in structures of fixed length, with its effect on their checksum. The CRC is linear: each bit
+/// of the field changes the checksum by a fixed mask, independent of the other bytes.
 #[derive(Clone, Debug)]
 pub struct ChecksummedField {
-    /// Where it lies.
+    /// Offset of the field.
     at: usize,
-    /// Where the checksum lies.
+    /// Offset of the checksum.
     checksum_at: usize,
-    /// What each bit does, the lowest of the field's big-endian number first.
+    /// The mask of each bit, the lowest bit of the field's big-endian number first.
     bits: [u32; 32],
 }
 
 impl ChecksummedField {
-    /// The field at an offset, in structures of `length` bytes, beside the checksum.
+    /// A field at offset `at` in structures of `length` bytes whose checksum is at `checksum_at`.
     pub fn new(length: usize, at: usize, checksum_at: usize) -> Self {
         let mut bytes = vec![0; length];
         let bits = std::array::from_fn(|bit| {
@@ -126,8 +126,8 @@ impl ChecksummedField {
         Self { at, checksum_at, bits }
     }
 
-    /// Stores a number, and corrects the checksum. What is damaged elsewhere stays so: a checksum that was wrong is
-    /// wrong afterwards. Nothing is written where `bytes` are too few.
+    /// Stores a number and updates the checksum. A checksum that was wrong before stays wrong. Nothing is written if
+    /// `bytes` are too few.
     pub fn store(&self, bytes: &mut [u8], number: u32) {
         let fields = bytes.get_disjoint_mut([self.at..self.at + 4, self.checksum_at..self.checksum_at + 4]);
         let Ok([field, checksum]) = fields else { return };
@@ -137,15 +137,15 @@ impl ChecksummedField {
         let differs = u32::from_be_bytes(*field) ^ number;
         let mut crc = u32::from_le_bytes(*checksum);
         for (bit, moves) in self.bits.iter().enumerate() {
-            // A mask instead of a branch that nobody can foresee.
+            // A mask instead of an unpredictable branch.
             crc ^= moves & (differs >> bit & 1).wrapping_neg();
         }
         *field = number.to_be_bytes();
         *checksum = crc.to_le_bytes();
     }
 
-    /// Copies of a structure, which is sealed, are about to get numbers that follow each other: what two of them differ
-    /// in is mostly one bit.
+    /// Prepares to number copies of the structure `model`, whose checksum is valid, with consecutive numbers: two of
+    /// them mostly differ in one bit.
     pub fn counting(&self, model: &[u8]) -> CopyNumbering<'_> {
         let word = |at: usize| model.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
         CopyNumbering {
@@ -160,13 +160,13 @@ impl ChecksummedField {
 #[derive(Clone, Debug)]
 pub struct CopyNumbering<'f> {
     field: &'f ChecksummedField,
-    /// Of the last copy.
+    /// Number of the last copy.
     number: u32,
     checksum: u32,
 }
 
 impl CopyNumbering<'_> {
-    /// Stores a number in a copy, and the checksum that goes with it. Nothing is written where `bytes` are too few.
+    /// Stores a number and the matching checksum in a copy. Nothing is written if `bytes` are too few.
     pub fn store(&mut self, bytes: &mut [u8], number: u32) {
         let mut differs = self.number ^ number;
         while differs != 0 {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_s_change_moves_the_checksum_as_the_whole_would() {
+    fn storing_a_field_updates_the_checksum() {
         let mut bytes: Vec<u8> = (0..512u32).map(|n| (n * 7) as u8).collect();
         let field = ChecksummedField::new(bytes.len(), 96, 200);
         assert!(store(&mut bytes, 200));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_numbered_as_if_each_were_sealed() {
+    fn numbered_copies_have_valid_checksums() {
         let mut bytes: Vec<u8> = (0..512u32).map(|n| (n * 7) as u8).collect();
         let field = ChecksummedField::new(bytes.len(), 96, 200);
         assert!(store(&mut bytes, 200));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_behind_a_head_count_without_a_look() {
+    fn zeros_after_a_head_need_not_be_read() {
         for (head, length) in [(176, 336), (176, 80), (8, 0), (100, 1), (176, 2048 - 176)] {
             let mut bytes: Vec<u8> = (0..head).map(|n| (n * 7) as u8).collect();
             assert!(store_before(&mut bytes, 4, &ZeroRun::new(length)));

@@ -1,50 +1,49 @@
-//! Who can read a volume: which feature came with which version of Linux, and of GRUB.
+//! Compatibility: the versions of Linux and GRUB that support each feature.
 //!
-//! One table, [`FEATURES`], answers both questions: what a new volume may have so that a program can read it
-//! ([`Reader::usual`]), and which programs can read a volume ([`oldest`]).
+//! One table, [`FEATURES`], answers two questions: which features a new volume may have for a reader
+//! ([`Reader::usual`]), and which readers support a volume ([`oldest`]).
 //!
-//! Sources: xfs_admin(8) and mkfs.xfs(8) of xfsprogs 6.13 tell of Linux 3.16, 5.10 and 5.19; of others the first
-//! release whose `xfs_format.h` has the bit among those it supports. What `mkfs.xfs` made by default when a release
-//! with long support came is in its configuration files (`lts_4.19.conf` to `lts_6.12.conf`). GRUB's are the first
-//! release whose `grub-core/fs/xfs.c` takes the bit. Distributions carry some of it over to versions that are older by
-//! number.
+//! Sources: xfs_admin(8) and mkfs.xfs(8) of xfsprogs 6.13 name Linux 3.16, 5.10 and 5.19; for other features, the first
+//! release whose `xfs_format.h` lists the bit as supported. The defaults of `mkfs.xfs` at the time of each long-term
+//! release are in its configuration files (`lts_4.19.conf` to `lts_6.12.conf`). For GRUB, the first release whose
+//! `grub-core/fs/xfs.c` accepts the bit. Distributions may backport features to older versions.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::features::{self, Features, incompat, ro_compat};
 
-/// A program that reads volumes by itself.
+/// A program that reads volumes without Xebec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
     /// The kernel.
     Linux,
-    /// The boot loader, which only reads, and looks at incompatible features alone.
+    /// The boot loader, which only reads and checks only incompatible features.
     Grub,
 }
 
 /// Major and minor number of a release.
 pub type Version = (u16, u16);
 
-/// A program of some version.
+/// A version of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reader {
-    /// Which program.
+    /// The program.
     pub program: Program,
-    /// Its version.
+    /// The version.
     pub version: Version,
 }
 
-/// What is known of a feature.
+/// The versions that support a feature.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureSupport {
-    /// Its bit.
+    /// Feature bit.
     pub bit: u32,
-    /// Whether the bit is in `features_incompat`, and not in `features_ro_compat`.
+    /// Whether the bit is in `features_incompat`; otherwise it is in `features_ro_compat`.
     pub is_incompatible: bool,
-    /// The first Linux that knows it.
+    /// The first Linux that supports it.
     pub linux: Version,
-    /// The first Linux with long support at whose time new volumes had it without being asked.
+    /// The first long-term Linux release for which `mkfs.xfs` enabled it by default.
     pub usual: Option<Version>,
     /// The first GRUB that reads volumes with it.
     pub grub: Version,
@@ -58,16 +57,16 @@ const fn incompatible(bit: u32, linux: Version, usual: Option<Version>, grub: Ve
     FeatureSupport { bit, is_incompatible: true, linux, usual, grub }
 }
 
-/// The first Linux that holds version 5 of the format for ready.
+/// The first Linux in which version 5 of the format is not experimental.
 const OLDEST_LINUX: Version = (3, 16);
 /// The first GRUB that reads version 5 of the format.
 const OLDEST_GRUB: Version = (2, 2);
-/// The first Linux that mounts blocks larger than its pages of 4 KiB.
+/// The first Linux that mounts volumes with blocks larger than a 4 KiB page.
 const LARGE_BLOCKS: Version = (6, 12);
-/// Bytes of a page nearly everywhere.
+/// Page size in bytes of most architectures.
 const PAGE: u32 = 4096;
 
-/// Every feature that a new volume can have.
+/// All features that a new volume can have.
 pub const FEATURES: &[FeatureSupport] = &[
     readable(ro_compat::FINOBT, (3, 16), Some((4, 19))),
     readable(ro_compat::RMAPBT, (4, 8), Some((6, 6))),
@@ -77,7 +76,7 @@ pub const FEATURES: &[FeatureSupport] = &[
     incompatible(incompat::SPARSE_INODES, (4, 2), Some((4, 19)), (2, 4)),
     incompatible(incompat::META_UUID, (4, 3), None, OLDEST_GRUB),
     incompatible(incompat::BIGTIME, (5, 10), Some((5, 15)), (2, 6)),
-    // GRUB 2.12 takes the bit, but counts the extents of directories wrongly, which 2.14 mends.
+    // GRUB 2.12 accepts the bit but miscounts the extents of directories; fixed in 2.14.
     incompatible(incompat::NREXT64, (5, 19), Some((6, 6)), (2, 14)),
     incompatible(incompat::EXCHANGE, (6, 10), None, (2, 14)),
     incompatible(incompat::PARENT, (6, 10), None, (2, 14)),
@@ -85,7 +84,7 @@ pub const FEATURES: &[FeatureSupport] = &[
 ];
 
 impl FeatureSupport {
-    /// As `mkfs.xfs` calls it.
+    /// Name in `mkfs.xfs`.
     pub fn name(&self) -> String {
         let known = if self.is_incompatible { incompat::ALL } else { ro_compat::ALL };
         features::names(self.bit, known)
@@ -105,17 +104,17 @@ impl FeatureSupport {
 }
 
 impl Reader {
-    /// Whether a new volume should have this feature, so that the program can read it, and write it if it writes at
-    /// all. For Linux, only what was usual at its time: what was new then, it might do badly.
+    /// Whether to enable a feature on a new volume for this reader. For Linux, only features that were enabled by
+    /// default at its time: newer ones may not have been stable.
     pub fn usual(&self, feature: &FeatureSupport) -> bool {
         match self.program {
             Program::Linux => feature.usual.is_some_and(|usual| usual <= self.version),
-            // It is not the only one that reads the volume.
+            // GRUB is not the only reader of the volume.
             Program::Grub => feature.usual.is_some() && feature.grub <= self.version,
         }
     }
 
-    /// What keeps it from reading a volume, and from writing it where it could write.
+    /// The features that prevent this version from reading the volume, or from writing it if the program can write.
     pub fn obstacles(&self, features: &Features, block_size: u32) -> Vec<String> {
         let oldest = oldest(self.program, features, block_size);
         let Some(writing) = oldest.writing.or(oldest.reading) else {
@@ -136,21 +135,21 @@ impl Reader {
     }
 }
 
-/// The oldest versions of a program that can do something with a volume.
+/// The oldest versions of a program that support a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OldestVersions {
-    /// That read it. `None` where it has features of which nothing is known here.
+    /// The oldest version that can read it; `None` if the volume has unknown incompatible features.
     pub reading: Option<MinimumVersion>,
-    /// That write it, too. `None` also where the program never does.
+    /// The oldest version that can write it; `None` also for a program that never writes.
     pub writing: Option<MinimumVersion>,
 }
 
-/// A version, and why that.
+/// A version, and the features that require it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinimumVersion {
     /// The version.
     pub version: Version,
-    /// What came with that version and no earlier one, and is needed.
+    /// Features of the volume that require this version.
     pub because: Vec<String>,
 }
 
@@ -195,14 +194,14 @@ impl MinimumVersion {
         if version > self.version {
             *self = Self { version, because: vec![why] };
         } else if version == self.version && !self.because.is_empty() {
-            // What the first of all versions knows is no reason.
+            // Features of the first version are not a reason.
             self.because.push(why);
         }
     }
 }
 
 impl Program {
-    /// Its name, as a person writes it.
+    /// Name in prose.
     pub fn title(self) -> &'static str {
         match self {
             Self::Linux => "Linux",
@@ -210,7 +209,7 @@ impl Program {
         }
     }
 
-    /// Its name among options and in documents.
+    /// Name in options and documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Linux => "linux",
@@ -218,7 +217,7 @@ impl Program {
         }
     }
 
-    /// A version as the program's own releases are called.
+    /// A version in the program's own notation.
     pub fn version_text(self, (major, minor): Version) -> String {
         match self {
             Self::Linux => format!("{major}.{minor}"),
@@ -236,7 +235,7 @@ impl fmt::Display for Reader {
 impl FromStr for Reader {
     type Err = String;
 
-    /// From `linux-5.15`, `grub-2.06`; `grub` alone is 2.06, the oldest that distributions still care for.
+    /// Parses `linux-5.15` or `grub-2.06`; `grub` alone means 2.06, the oldest that distributions still support.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("`{text}` is no reader: it is linux-VERSION, as in linux-5.15, grub-VERSION, or grub");
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_are_named_as_they_are_shown() {
+    fn readers_parse_and_print_equally() {
         for text in ["linux-5.15", "linux-6.6", "grub-2.06", "grub-2.14"] {
             assert_eq!(text.parse::<Reader>().unwrap().to_string(), text);
         }
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_feature_decides() {
+    fn the_newest_feature_determines_the_version() {
         let plain = features(ro_compat::FINOBT, incompat::FTYPE | incompat::SPARSE_INODES);
         let linux = oldest(Program::Linux, &plain, 4096);
         assert_eq!((version(&linux.reading), version(&linux.writing)), (Some((4, 2)), Some((4, 2))));
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_told() {
+    fn the_document_lists_every_feature() {
         let told = include_str!("../../docs/mkfs.md");
         let text = |(major, minor): Version| format!("{major}.{minor}");
         for feature in FEATURES {
@@ -316,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_unknown_nothing_is_said() {
+    fn unknown_features_have_no_version() {
         assert_eq!(oldest(Program::Linux, &features(0, 1 << 30), 4096), OldestVersions::default());
         let linux = oldest(Program::Linux, &features(1 << 30, 0), 4096);
         assert_eq!((version(&linux.reading), linux.writing), (Some(OLDEST_LINUX), None));
     }
 
     #[test]
-    fn what_is_made_for_a_reader_it_can_read() {
+    fn default_features_have_no_obstacles() {
         let linux = (3..8).flat_map(|major| (0..22).map(move |minor| (Program::Linux, (major, minor))));
         let grub = (2..15).map(|minor| (Program::Grub, (2, minor)));
         for (program, version) in linux.filter(|(_, version)| *version >= OLDEST_LINUX).chain(grub) {

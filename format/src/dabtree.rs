@@ -1,11 +1,12 @@
-//! The tree of hashes that indexes directories and attributes. (Format document, "Variable Length Record B+trees".)
+//! The hash btree (dabtree) that indexes directories and attributes. (Format document, "Variable Length Record
+//! B+trees".)
 //!
-//! Nodes are alike in both: a [`DaNode`] maps the highest hash below each child to the child's logical block. Leaves
-//! differ: [`crate::dir::leaf`], [`crate::attr::leaf`]. All share one header, [`BlkInfo`].
+//! Both have the same nodes: a [`DaNode`] maps the highest hash in each child to the child's logical block. Their
+//! leaves differ: [`crate::dir::leaf`], [`crate::attr::leaf`]. All blocks start with a [`BlkInfo`].
 //!
 //! # Invariants
-//! A hash may occur any number of times, also across leaves: whoever looks for one goes on to the leaf on the right
-//! while the last hash of a leaf is the one looked for.
+//! A hash may occur any number of times, also in more than one leaf: a lookup continues in the right sibling as long as
+//! the last hash of the leaf equals the hash searched for.
 
 pub mod edit;
 
@@ -20,20 +21,20 @@ use crate::ondisk::{LeU32, OnDisk, U16, U32, U64};
 
 /// Magic of a node.
 pub const NODE_MAGIC: u16 = 0x3ebe;
-/// Nodes on any path from root to leaf: at most so many, whatever the disk says (`xfs_da_format.h`).
+/// Maximum number of node levels (`xfs_da_format.h`).
 pub const MAX_DEPTH: u16 = 5;
-/// Where the checksum lies in each block with a [`BlkInfo`].
+/// Offset of the checksum in each block with a [`BlkInfo`].
 pub const CRC_OFFSET: usize = 12;
 const NAME: &str = "hash tree node";
 
 crate::ondisk! {
-    /// What nodes and leaves begin with.
+    /// The start of nodes and leaves.
     pub struct BlkInfo("hash tree block header", 56) {
-        /// Logical block of the right sibling; 0 where there is none.
+        /// Logical block of the right sibling; 0 for none.
         forw: U32 = Uint,
-        /// Logical block of the left sibling; 0 where there is none.
+        /// Logical block of the left sibling; 0 for none.
         back: U32 = Uint,
-        /// What kind of block.
+        /// Type of the block.
         magic: U16 = Hex,
         /// Zero.
         pad: U16 = Padding,
@@ -45,15 +46,15 @@ crate::ondisk! {
         lsn: U64 = Lsn,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
-        /// The inode.
+        /// Inode number.
         owner: U64 = Uint,
     }
 
-    /// The rest of a node's header, behind [`BlkInfo`].
+    /// The rest of a node's header after [`BlkInfo`].
     pub struct NodeHeader("hash tree node", 8) {
-        /// Entries.
+        /// Number of entries.
         count: U16 = Uint,
-        /// 1 above leaves.
+        /// Level: 1 directly above the leaves.
         level: U16 = Uint,
         /// Zero.
         pad32: U32 = Padding,
@@ -61,24 +62,24 @@ crate::ondisk! {
 
     /// An entry of a node.
     pub struct NodeEntry("hash tree node entry", 8) {
-        /// The highest hash below.
+        /// The highest hash in the subtree.
         hashval: U32 = Hex,
-        /// The child's logical block.
+        /// Logical block of the child.
         before: U32 = Uint,
     }
 }
 
-/// Which tree: it decides the size of a block.
+/// The owner of a tree, which determines its block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DaTree {
-    /// A directory's, with blocks of the directory block size.
+    /// A directory, with directory blocks.
     Dir,
-    /// The attributes', with blocks of the block size.
+    /// An attribute fork, with file system blocks.
     Attr,
 }
 
 impl DaTree {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub fn block_size(self, geometry: &Geometry) -> usize {
         match self {
             Self::Dir => geometry.dir_block_size as usize,
@@ -87,12 +88,12 @@ impl DaTree {
     }
 }
 
-/// The magic of a block that begins with a [`BlkInfo`]: tells nodes from the kinds of leaves, unverified.
+/// The magic of a block that starts with a [`BlkInfo`], unverified. It distinguishes nodes and the types of leaves.
 pub fn magic(bytes: &[u8]) -> Option<u16> {
     BlkInfo::view(bytes).map(|info| info.magic.get())
 }
 
-/// Verifies what all blocks of the tree share. `bytes` are cut to the block's size.
+/// Verifies what all blocks of the tree have in common. Returns `bytes` truncated to the block size.
 pub(crate) fn verify_info<'a>(
     structure: &'static str,
     bytes: &'a [u8],
@@ -121,7 +122,7 @@ pub(crate) fn verify_info<'a>(
 /// A verified node.
 #[derive(Clone, Copy, Debug)]
 pub struct DaNode<'a> {
-    /// Siblings and identity.
+    /// Siblings, address, UUID and owner.
     pub info: &'a BlkInfo,
     /// Count and level.
     pub header: &'a NodeHeader,
@@ -130,8 +131,8 @@ pub struct DaNode<'a> {
 }
 
 impl<'a> DaNode<'a> {
-    /// Verifies a node: identity, checksum, that its entries fit, and its level, where the parent promised one: a
-    /// walk must descend strictly.
+    /// Verifies a node: identity, checksum, that its entries fit, and its level. If the parent expects a level, the
+    /// node must have it, so that a walk strictly descends.
     pub fn verify(
         bytes: &'a [u8],
         geometry: &Geometry,
@@ -163,31 +164,31 @@ impl<'a> DaNode<'a> {
         Ok(Self { info, header, entries })
     }
 
-    /// What a checker asks beyond [`DaNode::verify`]: hashes in order.
+    /// Checks in addition to [`DaNode::verify`]: hashes in order.
     pub fn audit(&self) -> Result<(), Damage> {
         ensure_sorted(NAME, self.entries.iter().map(|entry| entry.hashval.get()))
     }
 
-    /// Index of the first child that may hold a hash; `None` where the tree has no hash that high.
+    /// Index of the first child that may contain a hash; `None` if it is above all hashes of the tree.
     pub fn child_for(&self, hash: u32) -> Option<usize> {
         let index = self.entries.partition_point(|entry| entry.hashval.get() < hash);
         (index < self.entries.len()).then_some(index)
     }
 
-    /// The highest hash below.
+    /// The highest hash in the subtree.
     pub fn last_hash(&self) -> u32 {
         self.entries.last().map_or(0, |entry| entry.hashval.get())
     }
 }
 
 impl NodeEntry {
-    /// The child's logical block.
+    /// Logical block of the child.
     pub fn child(&self) -> FileBlock {
         FileBlock(self.before.get().into())
     }
 }
 
-/// Hashes never fall.
+/// Verifies that hashes are in ascending order.
 pub(crate) fn ensure_sorted(
     structure: &'static str,
     hashes: impl Iterator<Item = u32>,

@@ -1,12 +1,12 @@
-//! What a verifier says when bytes are not what they must be, and how a place on the volume is written.
+//! Verifier errors, and places on the volume for messages.
 
 use std::fmt;
 
 use base::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
 
-/// One thing that is wrong with one structure: which field, what it should hold, what it holds.
+/// An error in one structure: the field, its expected and its found value.
 ///
-/// Where it lies is not known to a verifier; whoever read the bytes adds a [`Place`].
+/// A verifier does not know where the structure lies; its caller adds a [`Place`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage(Box<Parts>);
 
@@ -30,28 +30,28 @@ impl Damage {
         Self(Box::new(Parts { structure, field, expected: expected.to_string(), found: found.to_string() }))
     }
 
-    /// The structure is cut short: `have` bytes where `need` are needed.
+    /// The structure is truncated: `have` bytes, `need` bytes expected.
     #[cold]
     pub fn short(structure: &'static str, need: usize, have: usize) -> Self {
         Self::new(structure, "length", format_args!("at least {need} bytes"), format_args!("{have} bytes"))
     }
 
-    /// The structure's name in the format document's words.
+    /// Name of the structure in the format document.
     pub fn structure(&self) -> &'static str {
         self.0.structure
     }
 
-    /// The field's name, without the structure's prefix.
+    /// Name of the field, without the prefix of the structure.
     pub fn field(&self) -> &'static str {
         self.0.field
     }
 
-    /// What the field should hold.
+    /// The expected value.
     pub fn expected(&self) -> &str {
         &self.0.expected
     }
 
-    /// What it holds.
+    /// The found value.
     pub fn found(&self) -> &str {
         &self.0.found
     }
@@ -76,18 +76,18 @@ macro_rules! ensure {
     };
 }
 
-/// A place on the volume, as exactly as the reporter knows it.
+/// A place on the volume, as precise as the reporter knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The allocation group.
     pub ag: Option<AgNumber>,
-    /// The block within that group.
+    /// The block in that group.
     pub block: Option<AgBlock>,
-    /// The disk address in 512-byte units, for what is smaller than a block.
+    /// Disk address in 512-byte units, for places smaller than a block.
     pub daddr: Option<Daddr>,
-    /// The inode.
+    /// Inode number.
     pub ino: Option<Ino>,
-    /// The logical block of that inode's fork.
+    /// Logical block in a fork of the inode.
     pub file_block: Option<FileBlock>,
 }
 
@@ -112,12 +112,12 @@ impl Place {
         Self { daddr: Some(daddr), ..Self::default() }
     }
 
-    /// The same place, within an inode.
+    /// Adds the inode.
     pub fn of_inode(self, ino: Ino) -> Self {
         Self { ino: Some(ino), ..self }
     }
 
-    /// The same place, at a logical block of the inode's fork.
+    /// Adds the logical block in a fork.
     pub fn at(self, file_block: FileBlock) -> Self {
         Self { file_block: Some(file_block), ..self }
     }

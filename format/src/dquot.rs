@@ -1,4 +1,4 @@
-//! Quota records: what one user, group or project uses and may use. (Format document, "Quota Inodes".)
+//! Quota records: usage and limits of one user, group or project. (Format document, "Quota Inodes".)
 //!
 //! Xebec does not enforce quota; it verifies the records.
 
@@ -12,21 +12,21 @@ use crate::ondisk::{LeU32, OnDisk, U16, U32, U64};
 
 /// `DQ`.
 pub const MAGIC: u16 = 0x4451;
-/// Where the checksum lies.
+/// Offset of the checksum.
 pub const CRC_OFFSET: usize = 108;
 const NAME: &str = "quota record";
 
 /// Bits of `flags` (`xfs_format.h`).
 pub mod flags {
-    /// A user's.
+    /// User quota.
     pub const USER: u8 = 0x01;
-    /// A project's.
+    /// Project quota.
     pub const PROJECT: u8 = 0x02;
-    /// A group's.
+    /// Group quota.
     pub const GROUP: u8 = 0x04;
-    /// Exactly one of these is set.
+    /// The type bits; exactly one is set.
     pub const TYPES: u8 = USER | PROJECT | GROUP;
-    /// Times count units of four seconds.
+    /// Timers are in units of four seconds.
     pub const BIGTIME: u8 = 0x80;
 }
 
@@ -37,41 +37,41 @@ crate::ondisk! {
         magic: U16 = Hex,
         /// 1.
         version: u8 = Hex,
-        /// User, project or group; wide times.
+        /// User, project or group; bigtime timers.
         flags as "type": u8 = Hex,
         /// User, project or group id.
         id: U32 = Uint,
-        /// Most blocks.
+        /// Hard limit of blocks.
         blk_hardlimit: U64 = Uint,
-        /// Most blocks for longer than the grace time.
+        /// Soft limit of blocks, which may be exceeded for the grace time.
         blk_softlimit: U64 = Uint,
-        /// Most inodes.
+        /// Hard limit of inodes.
         ino_hardlimit: U64 = Uint,
-        /// Most inodes for longer than the grace time.
+        /// Soft limit of inodes, which may be exceeded for the grace time.
         ino_softlimit: U64 = Uint,
         /// Blocks in use.
         bcount: U64 = Uint,
         /// Inodes in use.
         icount: U64 = Uint,
-        /// When the grace time of inodes ends; in the record of id 0, the grace time.
+        /// End of the grace time of inodes; in the record of id 0, the grace time.
         itimer: U32 = Uint,
-        /// When the grace time of blocks ends; in the record of id 0, the grace time.
+        /// End of the grace time of blocks; in the record of id 0, the grace time.
         btimer: U32 = Uint,
-        /// Warnings given.
+        /// Number of inode warnings.
         iwarns: U16 = Uint,
-        /// Warnings given.
+        /// Number of block warnings.
         bwarns: U16 = Uint,
         /// Zero.
         pad0: U32 = Padding,
-        /// Most realtime blocks.
+        /// Hard limit of realtime blocks.
         rtb_hardlimit: U64 = Uint,
-        /// Most realtime blocks for longer than the grace time.
+        /// Soft limit of realtime blocks, which may be exceeded for the grace time.
         rtb_softlimit: U64 = Uint,
         /// Realtime blocks in use.
         rtbcount: U64 = Uint,
-        /// When the grace time of realtime blocks ends.
+        /// End of the grace time of realtime blocks.
         rtbtimer: U32 = Uint,
-        /// Warnings given.
+        /// Number of realtime block warnings.
         rtbwarns: U16 = Uint,
         /// Zero.
         pad: U16 = Padding,
@@ -86,12 +86,12 @@ crate::ondisk! {
     }
 }
 
-/// Records of a block.
+/// Number of records per block.
 pub fn per_block(geometry: &Geometry) -> usize {
     geometry.block_size as usize / RawDquot::SIZE
 }
 
-/// The id of the first record of a logical block of the quota inode; `None` behind the highest id.
+/// Id of the first record of a logical block of the quota inode; `None` after the highest id.
 pub fn first_id(block: FileBlock, geometry: &Geometry) -> Option<u32> {
     block.get().checked_mul(per_block(geometry) as u64).and_then(|id| u32::try_from(id).ok())
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_follow_from_the_place_in_the_quota_inode() {
+    fn ids_follow_from_the_offset_in_the_quota_inode() {
         let geometry = geometry();
         assert_eq!(per_block(&geometry), 7);
         assert_eq!(first_id(FileBlock(3), &geometry), Some(21));

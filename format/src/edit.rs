@@ -1,15 +1,15 @@
-//! How a block is changed: through whoever holds it, who thus learns which bytes were written and logs no others.
+//! Write access to a block, through a trait whose implementation learns which bytes are written and logs only those.
 
 use std::ops::Range;
 
 use crate::damage::Damage;
 use crate::ondisk::{OnDisk, U16, U32};
 
-/// A block that may be changed.
+/// A block that can be modified.
 pub trait BlockMut {
     /// The whole block.
     fn bytes(&self) -> &[u8];
-    /// Exactly these bytes, to be written. Only called with ranges that lie within the block.
+    /// Returns a byte range for writing. Callers only pass ranges within the block.
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
 }
 
@@ -25,7 +25,7 @@ impl<B: BlockMut + ?Sized> BlockMut for &mut B {
     }
 }
 
-/// A block in memory whose changes nobody follows.
+/// A block in memory whose changes are not tracked.
 impl BlockMut for Vec<u8> {
     fn bytes(&self) -> &[u8] {
         self
@@ -36,7 +36,7 @@ impl BlockMut for Vec<u8> {
     }
 }
 
-/// The bytes of a range, to be written, once it is known to lie within the block.
+/// Returns a byte range for writing after checking that it lies within the block.
 #[inline]
 pub(crate) fn part_mut<'b, B: BlockMut + ?Sized>(
     block: &'b mut B,
@@ -69,14 +69,14 @@ pub(crate) fn put<B: BlockMut + ?Sized>(
     Ok(())
 }
 
-/// A big-endian number of 16 bits at an offset.
+/// The big-endian 16-bit number at an offset.
 #[inline]
 pub(crate) fn word16(bytes: &[u8], structure: &'static str, at: usize) -> Result<u16, Damage> {
     let word = bytes.get(at..).and_then(U16::view);
     word.map(|word| word.get()).ok_or_else(|| Damage::short(structure, at + 2, bytes.len()))
 }
 
-/// A big-endian number of 32 bits at an offset.
+/// The big-endian 32-bit number at an offset.
 #[inline]
 pub(crate) fn word32(bytes: &[u8], structure: &'static str, at: usize) -> Result<u32, Damage> {
     let word = bytes.get(at..).and_then(U32::view);

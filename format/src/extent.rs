@@ -1,4 +1,4 @@
-//! Extents of a fork: 128 bits that map a run of logical blocks to a run of disk blocks.
+//! Extents of a fork: 128 bits that map a range of logical blocks to a range of disk blocks.
 
 use base::{FileBlock, FsBlock};
 
@@ -7,13 +7,13 @@ use crate::ensure;
 use crate::geometry::Geometry;
 use crate::ondisk::U64;
 
-/// Longest extent: 21 bits of blocks.
+/// Maximum length of an extent: 21 bits of blocks.
 pub const MAX_EXTENT_BLOCKS: u64 = (1 << 21) - 1;
 /// Highest logical block plus one: 54 bits.
 pub const MAX_FILE_BLOCKS: u64 = 1 << 54;
 
 crate::ondisk! {
-    /// An extent as it lies in an inode or in a leaf of a fork's B+tree.
+    /// An extent as stored in an inode or in a leaf of a bmbt.
     pub struct RawExtent("extent", 16) {
         /// Unwritten flag, 54 bits of logical block, the upper 9 bits of the disk block.
         l0: U64 = Hex,
@@ -27,21 +27,21 @@ crate::ondisk! {
 pub struct Extent {
     /// First logical block.
     pub offset: FileBlock,
-    /// First disk block, packed.
+    /// First disk block.
     pub start: FsBlock,
-    /// Blocks: 1 to 2^21 - 1.
+    /// Number of blocks: 1 to 2^21 - 1.
     pub count: u64,
-    /// Allocated and never written: reads as zeros.
+    /// Allocated but not written: reads as zeros.
     pub unwritten: bool,
 }
 
 impl Extent {
-    /// The logical block behind the last. Cannot overflow: 54 bits plus 21 bits.
+    /// The first logical block after the extent. Cannot overflow: 54 bits plus 21 bits.
     pub fn end(&self) -> FileBlock {
         FileBlock(self.offset.get() + self.count)
     }
 
-    /// Takes the bits apart, unverified.
+    /// Decodes an extent without verifying it.
     pub fn decode(raw: &RawExtent) -> Self {
         let (l0, l1) = (raw.l0.get(), raw.l1.get());
         Self {
@@ -52,7 +52,7 @@ impl Extent {
         }
     }
 
-    /// Puts the bits together.
+    /// Encodes the extent.
     pub fn encode(&self) -> RawExtent {
         let (offset, start) = (self.offset.get(), self.start.get());
         RawExtent {
@@ -61,8 +61,7 @@ impl Extent {
         }
     }
 
-    /// Verifies that the extent is possible: some blocks, within one AG, behind its header, below the highest file
-    /// block.
+    /// Verifies the extent: at least one block, within one AG, after its header, below the highest file block.
     pub fn verify(&self, geometry: &Geometry) -> Result<(), Damage> {
         const NAME: &str = "extent";
         ensure!(self.count > 0, NAME, "blockcount", "at least 1", self.count);
@@ -73,7 +72,7 @@ impl Extent {
             usable && geometry.fs_block_range_is_valid(self.start, self.count),
             NAME,
             "startblock",
-            "blocks within one AG, behind its header",
+            "blocks within one AG, after its header",
             format_args!("{:#x} for {} blocks", self.start, self.count)
         );
         Ok(())
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encoding_and_decoding_agree_at_every_field_edge() {
+    fn extents_round_trip_at_every_field_limit() {
         for offset in [0, 1, MAX_FILE_BLOCKS - 1] {
             for start in [0, 1, (1 << 43) - 1, 1 << 43, (1 << 52) - 1] {
                 for count in [1, MAX_EXTENT_BLOCKS] {

@@ -1,26 +1,26 @@
-//! Feature bits: which there are, which Xebec reads, and how an unknown one is named.
+//! Feature bits: names, and the sets that Xebec supports.
 //!
-//! The compat, ro-compat and incompat words are in the format document's superblock chapter; the bits since 2018 are
-//! defined in the kernel's `xfs_format.h`.
+//! The compat, ro-compat and incompat words are described in the superblock chapter of the format document; bits since
+//! 2018 are defined in the kernel's `xfs_format.h`.
 
-/// A word of feature bits.
+/// The feature words of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Features {
     /// `versionnum` of the superblock: version and old feature bits.
     pub version: u16,
     /// `features2`.
     pub features2: u32,
-    /// May be ignored by any reader.
+    /// Compatible features: unknown bits are ignored.
     pub compat: u32,
-    /// Unknown bits allow reading only.
+    /// Read-only compatible features: unknown bits allow reading only.
     pub ro_compat: u32,
-    /// Unknown bits forbid any access.
+    /// Incompatible features: unknown bits forbid any access.
     pub incompat: u32,
-    /// Bits that live only while the log holds such items.
+    /// Log-incompatible features: set only while the log holds such items.
     pub log_incompat: u32,
 }
 
-/// A known bit, its name as `mkfs.xfs` and the kernel write it.
+/// A bit with its name in `mkfs.xfs` and the kernel.
 pub type NamedBit = (u32, &'static str);
 
 macro_rules! bits {
@@ -56,15 +56,15 @@ pub mod incompat {
         META_UUID = 2, "meta_uuid";
         /// Timestamps as nanoseconds since December 1901.
         BIGTIME = 3, "bigtime";
-        /// A tool left the volume half changed; only repair may touch it.
+        /// The volume may be inconsistent; only repair may modify it.
         NEEDSREPAIR = 4, "needsrepair";
         /// 64-bit extent counters.
         NREXT64 = 5, "nrext64";
-        /// Exchange of file ranges is logged with its own intents.
+        /// Exchange of file ranges is logged with intents.
         EXCHANGE = 6, "exchange";
         /// Parent pointers in extended attributes.
         PARENT = 7, "parent";
-        /// Metadata inodes live in a directory tree of their own.
+        /// Metadata inodes are in a metadata directory tree.
         METADIR = 8, "metadir";
         /// A zoned realtime device.
         ZONED = 9, "zoned";
@@ -103,15 +103,15 @@ pub mod version {
     pub const EXTFLG: u16 = 0x1000;
     /// Second version of directories.
     pub const DIRV2: u16 = 0x2000;
-    /// Names compare without ASCII case.
+    /// ASCII case-insensitive names.
     pub const ASCII_CI: u16 = 0x4000;
-    /// `features2` counts.
+    /// `features2` is valid.
     pub const MOREBITS: u16 = 0x8000;
 }
 
 /// Bits of `features2`.
 pub mod features2 {
-    /// Free counters of the superblock are exact only after a clean unmount.
+    /// The superblock's free counters are exact only after a clean unmount.
     pub const LAZYSBCOUNT: u32 = 0x2;
     /// Attribute fork offset is variable.
     pub const ATTR2: u32 = 0x8;
@@ -123,7 +123,7 @@ pub mod features2 {
     pub const FTYPE: u32 = 0x200;
 }
 
-/// What Xebec's readers understand. ZONED and ZONE_GAPS imply a realtime device.
+/// Incompat bits that Xebec can read. ZONED and ZONE_GAPS imply a realtime device.
 pub const INCOMPAT_READ: u32 = incompat::FTYPE
     | incompat::SPARSE_INODES
     | incompat::META_UUID
@@ -133,14 +133,14 @@ pub const INCOMPAT_READ: u32 = incompat::FTYPE
     | incompat::PARENT
     | incompat::METADIR;
 
-/// Ro-compat bits that are understood; others open the volume read-only.
+/// Supported ro-compat bits; others open the volume read-only.
 pub const RO_COMPAT_KNOWN: u32 =
     ro_compat::FINOBT | ro_compat::RMAPBT | ro_compat::REFLINK | ro_compat::INOBTCOUNT;
 
-/// Log-incompat bits that recovery understands.
+/// Log-incompat bits that recovery supports.
 pub const LOG_INCOMPAT_KNOWN: u32 = log_incompat::XATTRS;
 
-/// Names the bits of a word, unknown ones by number, separated by commas.
+/// Lists the bits of a word by name, unknown ones by number.
 pub fn names(word: u32, known: &[NamedBit]) -> String {
     let mut list: Vec<String> =
         known.iter().filter(|(bit, _)| word & bit != 0).map(|(_, name)| (*name).to_string()).collect();
@@ -160,15 +160,15 @@ macro_rules! has {
 has! {
     /// Directory entries carry the file type.
     ftype: incompat & incompat::FTYPE;
-    /// Inode chunks may have holes.
+    /// Sparse inode chunks.
     sparse_inodes: incompat & incompat::SPARSE_INODES;
     /// Metadata is stamped with `meta_uuid`.
     meta_uuid: incompat & incompat::META_UUID;
-    /// Wide timestamps may occur.
+    /// Inodes may have bigtime timestamps.
     bigtime: incompat & incompat::BIGTIME;
     /// Only repair may touch the volume.
     needsrepair: incompat & incompat::NEEDSREPAIR;
-    /// Wide extent counters may occur.
+    /// Inodes may have 64-bit extent counters.
     nrext64: incompat & incompat::NREXT64;
     /// Range exchange.
     exchange: incompat & incompat::EXCHANGE;

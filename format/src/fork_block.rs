@@ -1,4 +1,5 @@
-//! Who a block of a fork must say it is: every metadata block carries its owner, its own address and the volume's UUID.
+//! The identity that a block of a fork must carry: every metadata block stores its owner, its own address and the
+//! volume's metadata UUID.
 
 use base::{Daddr, FileBlock, Ino};
 
@@ -6,24 +7,24 @@ use crate::damage::{Damage, Place};
 use crate::ensure;
 use crate::geometry::Geometry;
 
-/// A block of a fork, as whoever followed the fork's extents knows it.
+/// A block of a fork, as derived from the fork's extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkBlock {
-    /// The inode that owns the fork.
+    /// Inode number of the owner.
     pub ino: Ino,
-    /// The logical block; of a directory block that is several blocks long, the first.
+    /// Logical block; the first of a directory block of several blocks.
     pub file_block: FileBlock,
-    /// Where it lies; of several blocks, the first.
+    /// Disk address; the first of several blocks.
     pub daddr: Daddr,
 }
 
 impl ForkBlock {
-    /// The same as a place for messages.
+    /// The place for messages.
     pub fn place(&self) -> Place {
         Place::daddr(self.daddr).of_inode(self.ino).at(self.file_block)
     }
 
-    /// Compares what a block says of itself.
+    /// Compares the identity stored in a block.
     pub(crate) fn verify_stamp(
         &self,
         structure: &'static str,
@@ -37,7 +38,7 @@ impl ForkBlock {
     }
 }
 
-/// What a block says of itself.
+/// The identity stored in a block.
 pub(crate) struct BlockIdentity<'a> {
     pub uuid: &'a [u8; 16],
     pub blkno: u64,

@@ -1,4 +1,4 @@
-//! The volume's shape: what follows from a superblock, verified once so that everybody else may rely on it.
+//! The geometry of a volume: derived from its superblock and verified once, so that all other code can rely on it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,61 +9,61 @@ use crate::ensure;
 use crate::features::Features;
 use crate::superblock::RawSuperblock;
 
-/// Sizes, shifts and features of one volume. Every number here has been checked against the others.
+/// Sizes, shifts and features of a volume. All numbers have been checked against each other.
 ///
 /// # Invariants
 /// `block_size`, `sector_size`, `inode_size`, `dir_block_size` are powers of two in the ranges of the format document;
-/// `ag_count * ag_blocks` covers `blocks` and no less than one AG is left for the last; shifts never reach 64.
+/// `ag_count * ag_blocks` covers `blocks` and the last AG is not empty; shifts are less than 64.
 ///
-/// All but the number of blocks stays as it is while a volume is open.
+/// Only the number of blocks changes while a volume is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of a block: 1024 to 65536.
+    /// Block size in bytes: 1024 to 65536.
     pub block_size: u32,
     /// log2 of `block_size`.
     pub block_log: u8,
-    /// Bytes of a sector: 512 to 32768, at most a block.
+    /// Sector size in bytes: 512 to 32768, at most a block.
     pub sector_size: u32,
-    /// Bytes of an inode: 512 to 2048, at most half a block.
+    /// Inode size in bytes: 512 to 2048, at most half a block.
     pub inode_size: u32,
     /// log2 of `inode_size`.
     pub inode_log: u8,
-    /// log2 of the inodes of a block.
+    /// log2 of the number of inodes per block.
     pub inodes_per_block_log: u8,
-    /// Bytes of a directory block: `block_size` to 65536.
+    /// Directory block size in bytes: `block_size` to 65536.
     pub dir_block_size: u32,
-    /// log2 of the blocks of a directory block.
+    /// log2 of the number of blocks per directory block.
     pub dir_block_log: u8,
-    /// Blocks of the volume: see [`blocks`](Self::blocks).
+    /// Number of blocks: see [`blocks`](Self::blocks).
     pub size: VolumeBlocks,
-    /// Blocks that the volume may come to have while it is open: what is reserved for its changes, by bounds that
-    /// follow from the whole volume's size, suits as many.
+    /// The number of blocks to which the volume may grow while it is open. Log reservations that depend on the size of
+    /// the volume are computed for it.
     pub foreseen: u64,
-    /// Blocks of every AG but the last.
+    /// Number of blocks of every AG except the last.
     pub ag_blocks: u32,
-    /// log2 of `ag_blocks`, rounded up: the shift of packed block numbers.
+    /// log2 of `ag_blocks`, rounded up: the shift of AG numbers in file system blocks.
     pub ag_block_log: u8,
     /// Alignment of inode chunks, in blocks; at least 1.
     pub inode_align: u32,
-    /// Alignment of sparse chunks, in blocks; 0 where there are none.
+    /// Alignment of sparse chunks, in blocks; 0 without sparse chunks.
     pub sparse_inode_align: u32,
-    /// First block of the internal log, `None` where it is external.
+    /// First block of the internal log; `None` for an external log.
     pub log_start: Option<FsBlock>,
-    /// Blocks of the log.
+    /// Number of blocks of the log.
     pub log_blocks: u32,
-    /// Log stripe unit in bytes; 0 where there is none.
+    /// Log stripe unit in bytes; 0 for none.
     pub log_stripe_unit: u32,
     /// The root directory.
     pub root: Ino,
     /// Root of the metadata directory tree.
     pub metadata_root: Option<Ino>,
-    /// The UUID that metadata is stamped with.
+    /// The metadata UUID.
     pub uuid: [u8; 16],
     /// Feature bits.
     pub features: Features,
 }
 
-/// A number of blocks that may change while others read it. A copy is a number of its own.
+/// A number of blocks that may change while other threads read it. A clone is independent.
 #[derive(Debug)]
 pub struct VolumeBlocks(AtomicU64);
 
@@ -89,11 +89,11 @@ impl Eq for VolumeBlocks {}
 
 const NAME: &str = "superblock";
 
-/// Inodes of a chunk: the unit of the inode B+trees.
+/// Number of inodes of a chunk: the unit of the inode btrees.
 pub const INODES_PER_CHUNK: u32 = 64;
 
 impl Geometry {
-    /// Derives and cross-checks.
+    /// Derives the geometry from a superblock and verifies it.
     pub fn derive(raw: &RawSuperblock) -> Result<Self, Damage> {
         let block_size = power(raw.blocksize.get(), raw.blocklog, "blocksize", 1024, 65536)?;
         let sector_size =
@@ -153,7 +153,7 @@ impl Geometry {
 
     fn derive_ags(raw: &RawSuperblock, block_size: u32) -> Result<(u32, u64), Damage> {
         let (ag_blocks, ag_count, blocks) = (raw.agblocks.get(), raw.agcount.get(), raw.dblocks.get());
-        // An AG holds at least its four header sectors and a root for each tree, and is smaller than 1 TiB + 1.
+        // An AG holds at least its four header sectors and the btree roots, and is at most 1 TiB.
         ensure!(
             ag_blocks >= 64 && u64::from(ag_blocks) * u64::from(block_size) <= 1 << 40,
             NAME,
@@ -195,21 +195,21 @@ impl Geometry {
 
     /// Number of AGs.
     pub fn ag_count(&self) -> u32 {
-        // As many as `derive_ags` found, and whoever resizes asks `fit`: 32 bits.
+        // Fits into 32 bits: verified by `derive_ags`, and by `fit` for a resize.
         self.blocks().div_ceil(u64::from(self.ag_blocks)) as u32
     }
 
-    /// The volume has so many blocks from now on, a number that [`fit`](Self::fit) gave. Other threads may look at the
-    /// same time: each sees the old number or the new one. They learn nothing else by it.
+    /// Sets the number of blocks to a value returned by [`fit`](Self::fit). A concurrent reader sees the old or the new
+    /// number; the store orders no other memory access.
     pub fn resize(&self, blocks: u64) {
         self.size.0.store(blocks, Relaxed);
     }
 
-    /// The most blocks that a volume with room for `blocks` can have, with AGs as large as these: a last AG that would
-    /// be too small is left out, as `xfs_growfs` does. 0 where not even one AG is large enough.
+    /// The maximum number of blocks of a volume with space for `blocks`, with the AG size of this volume. A last AG
+    /// that would be too small is omitted, as `xfs_growfs` does. 0 if not even one AG fits.
     ///
     /// # Errors
-    /// Damage, told as that of a superblock: no volume can be that large.
+    /// Superblock damage: the size exceeds the limits of the format.
     pub fn fit(&self, blocks: u64) -> Result<u64, Damage> {
         let rest = blocks % u64::from(self.ag_blocks);
         let blocks = if rest < LEAST_LAST_AG { blocks - rest } else { blocks };
@@ -218,38 +218,38 @@ impl Geometry {
         Ok(blocks)
     }
 
-    /// Blocks of one AG; 0 for an AG that does not exist.
+    /// Number of blocks of an AG; 0 for an AG that does not exist.
     #[inline]
     pub fn ag_length(&self, ag: AgNumber) -> u32 {
         let before = u64::from(ag.get()) * u64::from(self.ag_blocks);
-        // At most ag_blocks, which has 32 bits.
+        // At most `ag_blocks`, which has 32 bits.
         self.blocks().saturating_sub(before).min(u64::from(self.ag_blocks)) as u32
     }
 
-    /// Every AG, in order.
+    /// All AGs in order.
     pub fn ags(&self) -> impl DoubleEndedIterator<Item = AgNumber> + ExactSizeIterator + use<> {
         (0..self.ag_count()).map(AgNumber)
     }
 
-    /// Takes a packed block number apart; `None` where it lies outside of the volume.
+    /// Splits a file system block into AG and block; `None` outside the volume.
     pub fn split_fs_block(&self, block: FsBlock) -> Option<(AgNumber, AgBlock)> {
         let ag = AgNumber(u32::try_from(block.get() >> self.ag_block_log).ok()?);
         let within = AgBlock((block.get() & ((1u64 << self.ag_block_log) - 1)) as u32);
         (within.get() < self.ag_length(ag)).then_some((ag, within))
     }
 
-    /// Puts a packed block number together.
+    /// Combines AG and block into a file system block.
     pub fn fs_block(&self, ag: AgNumber, block: AgBlock) -> FsBlock {
         FsBlock(u64::from(ag.get()) << self.ag_block_log | u64::from(block.get()))
     }
 
-    /// Whether `count` blocks from `start` lie in one AG.
+    /// Whether `count` blocks from `start` are within one AG.
     pub fn fs_block_range_is_valid(&self, start: FsBlock, count: u64) -> bool {
         self.split_fs_block(start)
             .is_some_and(|(ag, block)| count <= u64::from(self.ag_length(ag)) - u64::from(block.get()))
     }
 
-    /// Takes a packed inode number apart; `None` where it lies outside of the volume.
+    /// Splits an inode number into AG and AG inode; `None` outside the volume.
     pub fn split_ino(&self, ino: Ino) -> Option<(AgNumber, AgIno)> {
         let shift = self.ag_block_log + self.inodes_per_block_log;
         let ag = AgNumber(u32::try_from(ino.get().checked_shr(shift.into()).unwrap_or(0)).ok()?);
@@ -257,22 +257,22 @@ impl Geometry {
         (self.ag_ino_block(within).get() < self.ag_length(ag)).then_some((ag, within))
     }
 
-    /// Puts a packed inode number together.
+    /// Combines AG and AG inode into an inode number.
     pub fn ino(&self, ag: AgNumber, within: AgIno) -> Ino {
         Ino(u64::from(ag.get()) << (self.ag_block_log + self.inodes_per_block_log) | u64::from(within.get()))
     }
 
-    /// Whether an inode number lies within the volume, and not in the first blocks of an AG, which hold its headers.
+    /// Whether an inode number lies within the volume and not in the header blocks of an AG.
     pub fn ino_is_valid(&self, ino: Ino) -> bool {
         self.split_ino(ino).is_some_and(|(_, within)| self.ag_ino_block(within).get() > 0)
     }
 
-    /// The AG block that holds an AG inode.
+    /// The AG block that contains an AG inode.
     pub fn ag_ino_block(&self, within: AgIno) -> AgBlock {
         AgBlock(within.get() >> self.inodes_per_block_log)
     }
 
-    /// The first AG inode of an AG block, or `None` where an AG inode cannot be that high.
+    /// The first AG inode of an AG block; `None` if it exceeds 32 bits.
     pub fn first_ag_ino(&self, block: AgBlock) -> Option<AgIno> {
         u32::try_from(u64::from(block.get()) << self.inodes_per_block_log).ok().map(AgIno)
     }
@@ -283,27 +283,27 @@ impl Geometry {
         (slot << self.inode_log) as usize
     }
 
-    /// Byte offset of an AG block on the data device. The caller has the AG and block from this geometry.
+    /// Byte offset of an AG block on the data device. AG and block are valid in this geometry.
     pub fn ag_block_offset(&self, ag: AgNumber, block: AgBlock) -> u64 {
         (u64::from(ag.get()) * u64::from(self.ag_blocks) + u64::from(block.get())) << self.block_log
     }
 
-    /// Byte offset of a packed block on the data device; `None` where it lies outside of the volume.
+    /// Byte offset of a file system block on the data device; `None` outside the volume.
     pub fn fs_block_offset(&self, block: FsBlock) -> Option<u64> {
         self.split_fs_block(block).map(|(ag, within)| self.ag_block_offset(ag, within))
     }
 
-    /// The disk address of an AG block.
+    /// Disk address of an AG block.
     pub fn ag_block_daddr(&self, ag: AgNumber, block: AgBlock) -> Daddr {
         Daddr(self.ag_block_offset(ag, block) >> 9)
     }
 
-    /// The disk address of a sector of an AG's header: 0 superblock, 1 AGF, 2 AGI, 3 AGFL.
+    /// Disk address of an AG header sector: 0 superblock, 1 AGF, 2 AGI, 3 AGFL.
     pub fn ag_header_daddr(&self, ag: AgNumber, sector: u32) -> Daddr {
         Daddr((self.ag_block_offset(ag, AgBlock(0)) + u64::from(sector) * u64::from(self.sector_size)) >> 9)
     }
 
-    /// The AG and block of a disk address; `None` outside of the volume.
+    /// AG and block of a disk address; `None` outside the volume.
     pub fn split_daddr(&self, daddr: Daddr) -> Option<(AgNumber, AgBlock)> {
         let linear = daddr.checked_bytes()? >> self.block_log;
         let ag = AgNumber(u32::try_from(linear / u64::from(self.ag_blocks)).ok()?);
@@ -311,18 +311,18 @@ impl Geometry {
         (block.get() < self.ag_length(ag)).then_some((ag, block))
     }
 
-    /// Bytes of the data device that the volume needs.
+    /// Size of the volume in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks() << self.block_log
     }
 
-    /// Blocks that one chunk of 64 inodes takes; at least 1.
+    /// Number of blocks of an inode chunk; at least 1.
     pub fn blocks_per_chunk(&self) -> u32 {
         (INODES_PER_CHUNK >> self.inodes_per_block_log).max(1)
     }
 
-    /// Blocks of a cluster, as which inodes are read, written and named in the log: 8 KiB for inodes of 256 bytes, and
-    /// as much more as inodes are larger, where their alignment allows (as the inode items of Linux's logs tell).
+    /// Number of blocks of an inode cluster, the unit of inode I/O and of inode buffers in the log: 8 KiB for inodes of
+    /// 256 bytes, proportionally more for larger inodes if their alignment allows it. (As observed in logs of Linux.)
     pub fn inode_cluster_blocks(&self) -> u32 {
         const BYTES: u32 = 8 << 10;
         const INODE_BYTES: u32 = 256;
@@ -331,29 +331,30 @@ impl Geometry {
         if wanted > plain && self.inode_align >= wanted { wanted } else { plain }
     }
 
-    /// Whether an AG block can hold something: inside the AG and not one of its header's blocks.
+    /// Whether an AG block is inside the AG and after its header.
     pub fn ag_block_is_usable(&self, ag: AgNumber, block: AgBlock) -> bool {
         block.get() >= self.ag_header_blocks() && block.get() < self.ag_length(ag)
     }
 
-    /// Blocks that the four header sectors of an AG take.
+    /// Number of blocks of the four header sectors of an AG.
     pub fn ag_header_blocks(&self) -> u32 {
         (4 * self.sector_size).div_ceil(self.block_size)
     }
 }
 
-/// An open volume may grow to so many times its size. No tree gets more than one level higher by that.
+/// Maximum growth of an open volume, as a factor. No btree becomes more than one level higher by it.
 const FORESEEN_GROWTH: u64 = 64;
 
-/// Fewest blocks of a last AG behind others (`XFS_MIN_AG_BLOCKS` of the kernel, below which its `growfs` makes none).
+/// Minimum number of blocks of a last AG other than the first (the kernel's `XFS_MIN_AG_BLOCKS`, which `growfs`
+/// applies).
 const LEAST_LAST_AG: u64 = 64;
 
-/// Whether a volume can be that large, with AGs of which one has 2 to the `ag_bits` inodes.
+/// Verifies the size of a volume whose AGs have 2 to the `ag_bits` inode numbers.
 fn check_size(ag_count: u64, ag_bits: u8, (blocks, block_size): (u64, u32)) -> Result<(), Damage> {
     let bits = u32::from(ag_bits) + (64 - ag_count.saturating_sub(1).leading_zeros());
     let few = ag_count <= u64::from(u32::MAX);
     ensure!(bits <= 64 && few, NAME, "agcount", "inode numbers of at most 64 bits", bits);
-    // Byte offsets are used everywhere as u64.
+    // Byte offsets are u64 everywhere.
     ensure!(
         blocks.checked_mul(u64::from(block_size)).is_some_and(|bytes| bytes <= i64::MAX as u64),
         NAME,
@@ -364,7 +365,7 @@ fn check_size(ag_count: u64, ag_bits: u8, (blocks, block_size): (u64, u32)) -> R
     Ok(())
 }
 
-/// A size and its logarithm, which must agree and lie in a range.
+/// Verifies a size against its range and its logarithm.
 fn power(size: u32, log: u8, field: &'static str, least: u32, most: u32) -> Result<u32, Damage> {
     ensure!(
         size.is_power_of_two() && (least..=most).contains(&size),

@@ -1,5 +1,4 @@
-//! The hash of names: the key of directory leaves and of attribute leaves. (Format document, "Variable Length Record
-//! B+trees".)
+//! Name hashes: the key of directory and attribute leaves. (Format document, "Variable Length Record B+trees".)
 
 use std::borrow::Cow;
 
@@ -7,9 +6,9 @@ use base::Ino;
 
 use crate::geometry::Geometry;
 
-/// The hash of a name: each byte exclusive-ored in, after a rotation by seven bits.
+/// The hash of a name: rotate left by seven bits and XOR each byte.
 ///
-/// Four bytes at a time give the same as one by one, as rotations of an exclusive or distribute over it.
+/// Processing four bytes at a time gives the same result, because rotation distributes over XOR.
 #[inline]
 pub fn name(name: &[u8]) -> u32 {
     let (fours, rest) = name.as_chunks::<4>();
@@ -21,13 +20,13 @@ pub fn name(name: &[u8]) -> u32 {
     rest.iter().fold(hash, |hash, byte| hash.rotate_left(7) ^ u32::from(*byte))
 }
 
-/// The hash of a name on volumes that ignore the case of letters.
+/// The hash of a name on case-insensitive volumes.
 pub fn name_ascii_ci(name: &[u8]) -> u32 {
     name.iter().fold(0u32, |hash, byte| hash.rotate_left(7) ^ u32::from(fold_case(*byte)))
 }
 
-/// The lower case of a letter, as such volumes define it: ASCII and, despite the feature's name, the letters of ISO
-/// 8859-1 above it, since the first implementation used the kernel's `tolower`.
+/// The lower case of a letter on case-insensitive volumes: ASCII and, despite the feature's name, ISO 8859-1, because
+/// the first implementation used the kernel's `tolower`.
 pub const fn fold_case(byte: u8) -> u8 {
     match byte {
         b'A'..=b'Z' | 0xc0..=0xd6 | 0xd8..=0xde => byte + 0x20,
@@ -35,7 +34,7 @@ pub const fn fold_case(byte: u8) -> u8 {
     }
 }
 
-/// A name as all names are that a directory of this volume takes for the same.
+/// The canonical form of a name: two names are equal in a directory of this volume if their canonical forms are.
 pub fn folded<'n>(name: &'n [u8], geometry: &Geometry) -> Cow<'n, [u8]> {
     if geometry.features.ascii_ci() {
         name.iter().map(|byte| fold_case(*byte)).collect()
@@ -44,13 +43,13 @@ pub fn folded<'n>(name: &'n [u8], geometry: &Geometry) -> Cow<'n, [u8]> {
     }
 }
 
-/// The hash of a directory entry's name on this volume.
+/// The hash of the name of a directory entry on this volume.
 #[inline]
 pub fn entry(bytes: &[u8], geometry: &Geometry) -> u32 {
     if geometry.features.ascii_ci() { name_ascii_ci(bytes) } else { name(bytes) }
 }
 
-/// Whether a directory of this volume takes two names for the same.
+/// Whether two names are equal in a directory of this volume.
 pub fn names_match(left: &[u8], right: &[u8], geometry: &Geometry) -> bool {
     if !geometry.features.ascii_ci() {
         return left == right;
@@ -58,8 +57,8 @@ pub fn names_match(left: &[u8], right: &[u8], geometry: &Geometry) -> bool {
     left.len() == right.len() && left.iter().zip(right).all(|(l, r)| fold_case(*l) == fold_case(*r))
 }
 
-/// The hash of a parent pointer: that of the entry's name, mixed with both halves of the parent's inode number, so that
-/// links of one name in many directories do not collide.
+/// The hash of a parent pointer: the hash of the entry's name XOR both halves of the parent's inode number, so that
+/// equal names in many directories do not collide.
 pub fn parent(bytes: &[u8], parent: Ino, geometry: &Geometry) -> u32 {
     let parent = parent.get();
     entry(bytes, geometry) ^ (parent >> 32) as u32 ^ parent as u32
@@ -69,9 +68,9 @@ pub fn parent(bytes: &[u8], parent: Ino, geometry: &Geometry) -> u32 {
 mod tests {
     use super::*;
 
-    /// From the format document's examples.
+    /// Examples of the format document.
     #[test]
-    fn published_names_have_their_published_hashes() {
+    fn hashes_match_the_format_document() {
         assert_eq!(name(b"."), 0x2e);
         assert_eq!(name(b".."), 0x172e);
         assert_eq!(name(b"frame001845.tst"), 0xf3a2_6094);

@@ -1,5 +1,5 @@
-//! Whatever the bytes: no panic, and no walk longer than the block. Blocks that the kernel wrote, with bits flipped
-//! and the checksum made right again, reach deeper than random bytes.
+//! Arbitrary bytes cause no panic and no iteration longer than the block. Blocks written by the kernel, with flipped
+//! bits and a valid checksum, reach deeper than random bytes.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ use crate::geometry::Geometry;
 use crate::testing::{Fixture, fixture, geometry};
 use crate::{dquot, remote_block, symlink};
 
-/// Each fixture, and where its checksum lies.
+/// Each fixture with the offset of its checksum.
 const KINDS: [(&str, Option<usize>); 11] = [
     ("shortform", None),
     ("block", Some(crate::dir::CRC_OFFSET)),
@@ -38,7 +38,7 @@ fn attr_is_harmless(attr: &Attr<'_>, geometry: &Geometry) {
     }
 }
 
-/// Everything that can be asked of a block of any kind.
+/// Calls every function on a block of any type.
 fn exercise(Fixture { at, bytes }: &Fixture, geometry: &Geometry) {
     let (at, most) = (*at, bytes.len());
     if let Ok(data) = DataBlock::verify(bytes, geometry, at) {
@@ -79,7 +79,7 @@ fn exercise(Fixture { at, bytes }: &Fixture, geometry: &Geometry) {
 }
 
 #[test]
-fn sound_blocks_are_exercised() {
+fn intact_blocks_are_exercised() {
     for (name, _) in KINDS {
         exercise(&fixture(name), &geometry());
     }
@@ -89,14 +89,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn flipped_bits_do_no_harm(
+    fn flipped_bits_cause_no_panic(
         kind in 0..KINDS.len(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8u8), 1..6),
         near_the_front in any::<bool>(),
     ) {
         let (name, crc_offset) = KINDS[kind];
         let mut block = fixture(name);
-        // Counts and lengths lie in front.
+        // Counts and lengths are near the start.
         let reach = if near_the_front { block.bytes.len().min(256) } else { block.bytes.len() };
         for (index, bit) in flips {
             block.bytes[index.index(reach)] ^= 1 << bit;
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_behind_a_sound_header_do_no_harm(
+    fn random_bytes_after_a_valid_header_cause_no_panic(
         kind in 0..KINDS.len(),
         noise in prop::collection::vec(any::<u8>(), 4096),
         from in 0usize..128,
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn short_and_random_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn short_and_random_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         exercise(&Fixture { at: fixture("block").at, bytes }, &geometry());
     }
 }

@@ -1,6 +1,6 @@
-//! The inode: a core, then the data fork, then the attribute fork, in one slot of a block.
+//! Inodes: a core, the data fork and the attribute fork, in one slot of a block.
 //!
-//! [`Dinode`] is a verified view of a slot; [`Dinode::fork`] takes its forks apart without following them.
+//! [`Dinode`] is a verified view of a slot; [`Dinode::fork`] decodes its forks without reading other blocks.
 
 use base::{AgNumber, FileBlock, Ino};
 
@@ -15,7 +15,7 @@ use crate::timestamp::Timestamp;
 
 /// `IN`.
 pub const MAGIC: u16 = 0x494e;
-/// Where the checksum lies.
+/// Offset of the checksum.
 pub const CRC_OFFSET: usize = 100;
 const NAME: &str = "inode";
 
@@ -28,13 +28,13 @@ crate::ondisk! {
         mode: U16 = Octal,
         /// 3.
         version: u8 = Uint,
-        /// What the data fork holds.
+        /// Format of the data fork.
         format: u8 = Uint,
         /// Old link count; with metadata directories, the type of a metadata inode.
         onlink: U16 = Uint,
-        /// Owner.
+        /// Owner (uid).
         uid: U32 = Uint,
-        /// Group.
+        /// Group (gid).
         gid: U32 = Uint,
         /// Link count.
         nlink as "nlinkv2": U32 = Uint,
@@ -42,17 +42,17 @@ crate::ondisk! {
         projid_lo: U16 = Uint,
         /// Upper half of the project id.
         projid_hi: U16 = Uint,
-        /// Extents of the data fork, where `nrext64` is set; else zero.
+        /// Extents of the data fork with `nrext64`; otherwise zero.
         big_nextents: U64 = Uint,
-        /// Last access.
+        /// Access time (atime).
         atime: U64 = Time,
-        /// Last change of contents.
+        /// Modification time (mtime).
         mtime: U64 = Time,
-        /// Last change of anything.
+        /// Inode change time (ctime).
         ctime: U64 = Time,
-        /// Bytes.
+        /// Size in bytes.
         size: U64 = Uint,
-        /// Blocks, the forks' trees included.
+        /// Number of blocks, including bmbt blocks.
         nblocks: U64 = Uint,
         /// Extent size hint in blocks.
         extsize: U32 = Uint,
@@ -60,9 +60,9 @@ crate::ondisk! {
         nextents: U32 = Uint,
         /// Extents of the attribute fork; with `nrext64`, zero.
         anextents as "naextents": U16 = Uint,
-        /// Offset of the attribute fork in 8-byte units; 0 where there is none.
+        /// Offset of the attribute fork in 8-byte units; 0 for none.
         forkoff: u8 = Uint,
-        /// What the attribute fork holds.
+        /// Format of the attribute fork.
         aformat: u8 = Uint,
         /// Unused.
         dmevmask: U32 = Hex,
@@ -72,11 +72,11 @@ crate::ondisk! {
         flags: U16 = Hex,
         /// Generation.
         generation as "gen": U32 = Uint,
-        /// Next of the AGI's list of unlinked inodes.
+        /// Next inode of the unlinked list.
         next_unlinked: U32 = Nullable,
         /// CRC32C of the inode.
         crc: LeU32 = Crc,
-        /// Counts changes.
+        /// Change counter.
         changecount as "change_count": U64 = Uint,
         /// LSN of the last write.
         lsn: U64 = Lsn,
@@ -86,19 +86,19 @@ crate::ondisk! {
         cowextsize: U32 = Uint,
         /// Zero.
         pad2: [u8; 12] = Padding,
-        /// Creation.
+        /// Creation time (crtime).
         crtime: U64 = Time,
-        /// Its own number.
+        /// Inode number.
         ino as "inumber": U64 = Uint,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
     }
 }
 
-/// Bits of `mode` that tell the file type.
+/// File type bits of `mode`.
 pub const S_IFMT: u16 = 0o170_000;
 
-/// File types, by the bits of `mode`.
+/// File types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// Named pipe.
@@ -118,7 +118,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// From a mode; `None` for bits that mean nothing.
+    /// Decodes the file type of a mode; `None` for invalid bits.
     pub fn from_mode(mode: u16) -> Option<Self> {
         Some(match mode & S_IFMT {
             0o010_000 => Self::Fifo,
@@ -132,7 +132,7 @@ impl FileType {
         })
     }
 
-    /// Its bits of a mode.
+    /// The file type bits of a mode.
     pub fn mode(self) -> u16 {
         match self {
             Self::Fifo => 0o010_000,
@@ -158,7 +158,7 @@ impl FileType {
         }
     }
 
-    /// From the type byte of a directory entry; `None` for 0 (unknown), 8 (whiteout) and damage.
+    /// Decodes the type byte of a directory entry; `None` for 0 (unknown), 8 (whiteout) and invalid values.
     pub fn from_ftype(ftype: u8) -> Option<Self> {
         Some(match ftype {
             1 => Self::Regular,
@@ -175,9 +175,9 @@ impl FileType {
 
 /// Bits of `flags` (`xfs_format.h`).
 pub mod flags {
-    /// File lies on the realtime device.
+    /// The data is on the realtime device.
     pub const REALTIME: u16 = 1 << 0;
-    /// Preallocated beyond the end.
+    /// Blocks are preallocated beyond the end of the file.
     pub const PREALLOC: u16 = 1 << 1;
     /// Realtime bitmap is new.
     pub const NEWRTBM: u16 = 1 << 2;
@@ -189,19 +189,19 @@ pub mod flags {
     pub const SYNC: u16 = 1 << 5;
     /// Do not update the access time.
     pub const NOATIME: u16 = 1 << 6;
-    /// Not to be dumped.
+    /// Exclude from dumps.
     pub const NODUMP: u16 = 1 << 7;
     /// Children inherit the realtime bit.
     pub const RTINHERIT: u16 = 1 << 8;
     /// Children inherit the project id.
     pub const PROJINHERIT: u16 = 1 << 9;
-    /// No symlinks may be made here.
+    /// No symlinks may be created in this directory.
     pub const NOSYMLINKS: u16 = 1 << 10;
     /// `extsize` is in use.
     pub const EXTSIZE: u16 = 1 << 11;
     /// Children inherit `extsize`.
     pub const EXTSZINHERIT: u16 = 1 << 12;
-    /// Not to be defragmented.
+    /// Do not defragment.
     pub const NODEFRAG: u16 = 1 << 13;
     /// Filestreams allocator.
     pub const FILESTREAM: u16 = 1 << 14;
@@ -215,59 +215,59 @@ pub mod flags2 {
     pub const REFLINK: u64 = 1 << 1;
     /// `cowextsize` is in use.
     pub const COWEXTSIZE: u64 = 1 << 2;
-    /// Wide timestamps.
+    /// 64-bit timestamps.
     pub const BIGTIME: u64 = 1 << 3;
-    /// Wide extent counters.
+    /// 64-bit extent counters.
     pub const NREXT64: u64 = 1 << 4;
-    /// A file of the metadata directory tree.
+    /// A metadata inode of the metadata directory tree.
     pub const METADATA: u64 = 1 << 5;
 }
 
-/// Which of an inode's forks.
+/// A fork of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ForkKind {
-    /// Contents.
+    /// Data fork.
     Data,
-    /// Extended attributes.
+    /// Attribute fork.
     Attr,
 }
 
-/// What a fork holds, as it lies in the inode.
+/// The contents of a fork in the inode.
 #[derive(Clone, Copy, Debug)]
 pub enum Fork<'a> {
-    /// A device number, encoded as the kernel's 32-bit sysv form.
+    /// A device number in the kernel's 32-bit sysv encoding.
     Device(u32),
-    /// The contents themselves.
+    /// Inline data.
     Local(&'a [u8]),
-    /// A list of extents.
+    /// An extent list.
     Extents(&'a [RawExtent]),
-    /// The root of a tree of extents.
+    /// The root of a bmbt.
     Btree(BmapRootView<'a>),
 }
 
-/// The root of a fork's tree.
+/// The root of a bmbt in the inode.
 #[derive(Clone, Copy, Debug)]
 pub struct BmapRootView<'a> {
     /// Level of the root: at least 1.
     pub level: u16,
-    /// First logical block below each pointer.
+    /// First logical block of each subtree.
     pub keys: &'a [BmapKey],
-    /// Blocks of the next level.
+    /// Pointers to the child blocks.
     pub pointers: &'a [U64],
 }
 
 /// A verified inode: a view of its slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Dinode<'a> {
-    /// Its core.
+    /// The core.
     pub core: &'a RawInode,
-    /// The slot's bytes behind the core.
+    /// The bytes of the slot after the core.
     literal: &'a [u8],
 }
 
 impl<'a> Dinode<'a> {
-    /// Verifies the slot of inode `ino`: identity, checksum, and that forks lie in their areas. A free inode passes
-    /// too: see [`Dinode::is_free`].
+    /// Verifies the slot of inode `ino`: identity, checksum, and that the forks fit into their areas. Accepts free
+    /// inodes: see [`Dinode::is_free`].
     pub fn verify(bytes: &'a [u8], geometry: &Geometry, ino: Ino) -> Result<Self, Damage> {
         let inode = Self::identify(bytes, geometry, ino)?;
         if !inode.is_free() {
@@ -277,28 +277,28 @@ impl<'a> Dinode<'a> {
         Ok(inode)
     }
 
-    /// Views a slot without any verification but of its length: for showing damaged inodes.
+    /// Views a slot and verifies only its length. Used to print damaged inodes.
     pub fn view(bytes: &'a [u8], geometry: &Geometry) -> Option<Self> {
         let bytes = bytes.get(..geometry.inode_size as usize)?;
         Some(Self { core: RawInode::view(bytes)?, literal: bytes.get(RawInode::SIZE..)? })
     }
 
-    /// Puts a view together from the two parts of a slot that was verified before, as [`Dinode::parts`] took it apart.
+    /// Builds a view from the two parts of a verified slot that [`Dinode::parts`] returned.
     pub fn from_parts(core: &'a RawInode, literal: &'a [u8]) -> Self {
         Self { core, literal }
     }
 
-    /// The core, and the bytes of the slot behind it, which hold both forks.
+    /// The core, and the rest of the slot, which holds both forks.
     pub fn parts(&self) -> (&'a RawInode, &'a [u8]) {
         (self.core, self.literal)
     }
 
-    /// Its number, as it says itself; a verified inode is right about it.
+    /// The inode number stored in the core.
     pub fn ino(&self) -> Ino {
         Ino(self.core.ino.get())
     }
 
-    /// Verifies only what says that these bytes are inode `ino`: what holds for free inodes too.
+    /// Verifies only the identity of inode `ino`, which free inodes have too.
     pub fn identify(bytes: &'a [u8], geometry: &Geometry, ino: Ino) -> Result<Self, Damage> {
         let size = geometry.inode_size as usize;
         let inode = Self::view(bytes, geometry).ok_or_else(|| Damage::short(NAME, size, bytes.len()))?;
@@ -356,27 +356,27 @@ impl<'a> Dinode<'a> {
         Ok(())
     }
 
-    /// No file: the slot is free.
+    /// Whether the slot is free.
     pub fn is_free(&self) -> bool {
         self.core.mode.get() == 0
     }
 
-    /// Its type. A verified inode that is not free has one.
+    /// File type; `Some` for a verified inode that is not free.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.core.mode.get())
     }
 
-    /// Whether its times have the wide form.
+    /// Whether timestamps have 64 bits.
     pub fn bigtime(&self) -> bool {
         self.core.flags2.get() & flags2::BIGTIME != 0
     }
 
-    /// Whether its extent counters have the wide form.
+    /// Whether extent counters have 64 bits.
     pub fn wide_counts(&self) -> bool {
         self.core.flags2.get() & flags2::NREXT64 != 0
     }
 
-    /// The project id.
+    /// Project id.
     pub fn project(&self) -> u32 {
         u32::from(self.core.projid_hi.get()) << 16 | u32::from(self.core.projid_lo.get())
     }
@@ -393,7 +393,7 @@ impl<'a> Dinode<'a> {
         }
     }
 
-    /// How many extents the core says a fork has.
+    /// The extent count of a fork according to the core.
     pub fn extent_count(&self, kind: ForkKind) -> u64 {
         let core = self.core;
         match (kind, self.wide_counts()) {
@@ -404,7 +404,7 @@ impl<'a> Dinode<'a> {
         }
     }
 
-    /// The bytes of a fork's area in the inode; empty for an attribute fork that does not exist.
+    /// The area of a fork in the inode; empty for a missing attribute fork.
     pub fn fork_bytes(&self, kind: ForkKind) -> &'a [u8] {
         let split = usize::from(self.core.forkoff) * 8;
         match (kind, split) {
@@ -415,9 +415,9 @@ impl<'a> Dinode<'a> {
         }
     }
 
-    /// A fork; `None` for an attribute fork that does not exist.
+    /// A fork; `None` for a missing attribute fork.
     ///
-    /// Extents are laid out, not verified one by one: see [`Extent::verify`].
+    /// Extents are not verified one by one: see [`Extent::verify`].
     pub fn fork(&self, kind: ForkKind, geometry: &Geometry) -> Result<Option<Fork<'a>>, Damage> {
         let bytes = self.fork_bytes(kind);
         let (field, format) = match kind {
@@ -472,13 +472,13 @@ impl<'a> Dinode<'a> {
 /// The four times of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeTimes {
-    /// Last access.
+    /// Access time (atime).
     pub access: Timestamp,
-    /// Last change of contents.
+    /// Modification time (mtime).
     pub modify: Timestamp,
-    /// Last change of anything.
+    /// Inode change time (ctime).
     pub change: Timestamp,
-    /// Creation.
+    /// Creation time (crtime).
     pub create: Timestamp,
 }
 
@@ -504,17 +504,17 @@ fn bmap_root<'a>(bytes: &'a [u8], _: &Geometry) -> Result<BmapRootView<'a>, Dama
     Ok(BmapRootView { level, keys, pointers })
 }
 
-/// Splits a device number of a special file into major and minor: 14 and 18 bits (the sysv form).
+/// Splits a device number in sysv encoding into major (14 bits) and minor (18 bits).
 pub fn device_numbers(raw: u32) -> (u32, u32) {
     (raw >> 18, raw & 0x3_ffff)
 }
 
-/// The file type bits and permissions apart.
+/// The permission bits of a mode.
 pub fn permissions(mode: u16) -> u16 {
     mode & !S_IFMT
 }
 
-/// Checks a fork's extents one by one: each possible, and each behind the one before.
+/// Verifies each extent of a fork, and that extents are in ascending order and do not overlap.
 pub fn verify_extents(extents: &[RawExtent], geometry: &Geometry) -> Result<(), Damage> {
     let mut end = FileBlock(0);
     for raw in extents {
@@ -526,7 +526,7 @@ pub fn verify_extents(extents: &[RawExtent], geometry: &Geometry) -> Result<(), 
     Ok(())
 }
 
-/// The AG of an inode that lies in this geometry.
+/// The AG of a valid inode number.
 pub fn ag_of(ino: Ino, geometry: &Geometry) -> Option<AgNumber> {
     geometry.split_ino(ino).map(|(ag, _)| ag)
 }

@@ -1,29 +1,29 @@
-//! The on-disk structures of XFS v5: parse, verify, checksum.
+//! The on-disk structures of XFS v5: parse, verify, checksum, encode.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`mod@ondisk`] | how a structure is declared once, and with it its size, its offsets and its field names |
-//! | [`damage`] | what a verifier says: structure, field, what was expected, what was found |
+//! | [`mod@ondisk`] | the macro that declares a structure with its size, offsets and field names |
+//! | [`damage`] | verifier errors: structure, field, expected and found value |
 //! | [`checksum`] | CRC32C of self-describing metadata |
-//! | [`superblock`], [`features`], [`geometry`] | the volume's shape |
-//! | [`compatibility`] | which programs can read a volume with which features |
+//! | [`superblock`], [`features`], [`geometry`] | the superblock, feature bits, and the geometry derived from them |
+//! | [`compatibility`] | the versions of Linux and GRUB that can read a set of features |
 //! | [`agf`], [`agi`], [`agfl`] | the headers of an allocation group |
-//! | [`new_ag`] | the first blocks of an AG that nobody used yet |
-//! | [`btree`] | blocks, keys and records of every B+tree |
-//! | [`inode`], [`timestamp`], [`extent`] | one inode core, its forks and its extents |
-//! | [`fork_block`] | who a block of a fork must say it is |
-//! | [`dir`], [`dabtree`], [`hash`] | directories, their index, and the hash of names |
+//! | [`new_ag`] | the initial headers and btree roots of an AG |
+//! | [`btree`] | blocks, keys and records of all fixed-record B+trees |
+//! | [`inode`], [`timestamp`], [`extent`] | the inode core, its forks and its extents |
+//! | [`fork_block`] | the identity that a block of a fork must carry |
+//! | [`dir`], [`dabtree`], [`hash`] | directories, their hash index, and name hashes |
 //! | [`attr`], [`remote_block`] | extended attributes, parent pointers, access control lists |
-//! | [`symlink`] | targets of symlinks |
+//! | [`symlink`] | symlink targets |
 //! | [`dquot`] | quota records |
-//! | [`mod@edit`] | how a block is changed: byte ranges, so that no others are logged |
-//! | [`metadata_header`] | what any kind of metadata block says of itself, told by its magic |
-//! | [`limits`] | what a shape allows: records of a block, levels of a tree, sizes of AGs and logs |
-//! | [`log`] | the journal: records, operations, and what each type of log item holds |
+//! | [`mod@edit`] | access to a block that reports the byte ranges written, so that only these are logged |
+//! | [`metadata_header`] | the location of magic, CRC, LSN, UUID and address in each type of metadata block |
+//! | [`limits`] | limits that follow from a geometry: records per block, btree heights, AG and log sizes |
+//! | [`log`] | the journal: records, operations, and the format of each log item |
 //!
 //! # Invariants
-//! No I/O, no lock, no clock. Bytes in, views out: a raw structure is a view of the caller's bytes; a parsed one has
-//! been verified. No function panics on, loops over, or allocates by a number that was read and not verified.
+//! No I/O, no locks, no clock. A raw structure is a view of the caller's bytes; a parsed one has been verified. No
+//! function panics on, loops over, or allocates by an unverified number.
 //!
 //! Facts are from *XFS Algorithms & Data Structures* (the format document) unless a comment names another source.
 #![forbid(unsafe_code)]

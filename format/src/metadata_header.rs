@@ -1,5 +1,5 @@
-//! Where a metadata block keeps what it says of itself: checksum, LSN, UUID, own address. Recovery needs this for
-//! blocks of any kind, told by their magic alone.
+//! The offsets of checksum, LSN, UUID and address in each type of metadata block. Recovery handles blocks of any type
+//! by their magic alone.
 
 use std::mem::offset_of;
 
@@ -20,12 +20,12 @@ use crate::superblock::{self, RawSuperblock};
 use crate::symlink;
 use crate::{agf, agfl, agi};
 
-/// Where one kind of block keeps its stamps, in bytes from its start.
+/// The offsets of the identity fields in one type of block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderLayout {
-    /// The block's name in the field.
+    /// Name of the block type.
     pub name: &'static str,
-    /// What log items call blocks with this magic.
+    /// Buffer type in log items.
     pub kind: BufferKind,
     magic: Magic,
     crc: usize,
@@ -38,7 +38,7 @@ pub struct HeaderLayout {
 enum Magic {
     /// The first four bytes.
     First(u32),
-    /// Two bytes behind the siblings of a directory or attribute block.
+    /// Two bytes after the sibling pointers of a [`BlkInfo`].
     InBlkInfo(u16),
 }
 
@@ -62,10 +62,9 @@ macro_rules! stamp {
     };
 }
 
-/// Every kind of block that has a checksum and an LSN of its own. Inodes are not among them: they have theirs one by
-/// one.
+/// All block types with a checksum and an LSN. Inode blocks are not included: each inode has its own.
 const STAMPS: &[HeaderLayout] = &[
-    // The superblock's UUID is the user's, which may differ from the stamped one.
+    // The superblock stores the user-visible UUID, which may differ from the metadata UUID.
     stamp!("superblock", Magic::First(superblock::MAGIC), RawSuperblock, [Superblock], no uuid),
     stamp!("AGF", Magic::First(agf::MAGIC), RawAgf, [Agf], no blkno),
     stamp!("AGI", Magic::First(agi::MAGIC), RawAgi, [Agi], no blkno),
@@ -89,12 +88,12 @@ const STAMPS: &[HeaderLayout] = &[
 ];
 
 impl HeaderLayout {
-    /// The kind of block that these bytes say they are; `None` for all that has no stamps.
+    /// The layout that matches the magic of a block; `None` if there is none.
     pub fn of(block: &[u8]) -> Option<&'static Self> {
         STAMPS.iter().find(|stamp| stamp.is_of(block))
     }
 
-    /// Whether it is that of a block with this block's magic.
+    /// Whether the magic of a block matches.
     #[inline]
     pub fn is_of(&self, block: &[u8]) -> bool {
         match self.magic {
@@ -106,28 +105,28 @@ impl HeaderLayout {
         }
     }
 
-    /// Whether the checksum over the whole of `block` is right.
+    /// Whether the checksum of `block` is valid.
     pub fn checksum_holds(&self, block: &[u8]) -> bool {
         checksum::verify(self.name, block, self.crc).is_ok()
     }
 
-    /// Whether the block says that it belongs to the volume with this metadata UUID. Those that cannot say so, do.
+    /// Whether the block carries this metadata UUID; `true` for types without a UUID.
     pub fn belongs_to(&self, block: &[u8], uuid: &[u8; 16]) -> bool {
         self.uuid.is_none_or(|at| block.get(at..at + 16).is_some_and(|found| found == uuid))
     }
 
-    /// Whether the block says that it lies here. Those that cannot say so, do.
+    /// Whether the block carries this address; `true` for types without an address.
     pub fn lies_at(&self, block: &[u8], daddr: Daddr) -> bool {
         self.blkno.is_none_or(|at| word(block, at) == Some(daddr.get()))
     }
 
-    /// The LSN of the last write; `None` where none was ever stamped, as in blocks that are not logged.
+    /// LSN of the last write; `None` if none was stored, as in blocks that are not logged.
     pub fn lsn(&self, block: &[u8]) -> Option<Lsn> {
         word(block, self.lsn).filter(|lsn| *lsn != 0 && *lsn != u64::MAX).map(Lsn)
     }
 
-    /// Stamps the LSN and then the checksum over the whole of `block`. Returns `false`, with nothing sealed, where the
-    /// block is too short.
+    /// Stores the LSN and then the checksum of `block`. Returns `false`, with an invalid checksum, if the block is too
+    /// short.
     pub fn seal(&self, block: &mut [u8], lsn: Lsn) -> bool {
         let Some(field) = block.get_mut(self.lsn..self.lsn + 8) else { return false };
         field.copy_from_slice(&lsn.get().to_be_bytes());
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_found_by_its_magic_and_can_be_sealed() {
+    fn every_layout_matches_its_magic_and_can_be_sealed() {
         for stamp in STAMPS {
             let mut block = block(stamp);
             assert_eq!(HeaderLayout::of(&block), Some(stamp));
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_bytes_are_no_block() {
+    fn short_blocks_match_no_layout() {
         assert_eq!(HeaderLayout::of(&[]), None);
         for stamp in STAMPS {
             let mut block = block(stamp);

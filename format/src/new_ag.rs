@@ -1,6 +1,6 @@
-//! A fresh AG: who gets which of its blocks, and the bytes of its headers and of the roots of its trees.
+//! A new AG: the layout of its first blocks, and the bytes of its headers and btree roots, as `mkfs.xfs` creates them.
 //!
-//! For whoever lays a volume out, and whoever makes one larger: both make the AG that `mkfs.xfs` makes.
+//! Used by `mkfs` and by growing a volume.
 
 use base::{AgBlock, AgNumber};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -18,38 +18,38 @@ use crate::limits::VolumeShape;
 use crate::limits::ag::AgRoots;
 use crate::ondisk::{OnDisk, U16, U32, U64};
 
-/// Where the checksums of the headers lie.
+/// Offsets of the checksums in the headers.
 const AGF_CRC: usize = std::mem::offset_of!(RawAgf, crc);
 const AGI_CRC: usize = std::mem::offset_of!(RawAgi, crc);
 const AGFL_CRC: usize = std::mem::offset_of!(RawAgfl, crc);
-/// The first slot of a fresh AGFL that is used.
+/// First used slot of a new AGFL.
 const AGFL_FIRST: u32 = 1;
 
-/// A run of blocks: the first and how many.
+/// First block and number of blocks of an extent in an AG.
 pub type AgExtent = (u32, u32);
 
-/// The blocks of a fresh AG behind its roots.
+/// The use of the blocks of a new AG after its btree roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgLayout {
-    /// What is free, by block.
+    /// Free extents in block order.
     pub free: Vec<AgExtent>,
-    /// The blocks of the AGFL; none where nothing holds them in one piece.
+    /// Blocks in the AGFL; none if no free extent is large enough.
     pub agfl: AgExtent,
-    /// The log, if it is here.
+    /// The internal log, if it is in this AG.
     pub log: Option<AgExtent>,
-    /// The first inodes, if they are here.
+    /// The first inode chunks, if they are in this AG.
     pub chunk: Option<AgExtent>,
 }
 
 impl AgLayout {
-    /// Of an AG of `length` blocks, without inodes.
+    /// The layout of an AG of `length` blocks without inodes.
     pub fn new(shape: &VolumeShape, length: u32, log: Option<AgExtent>) -> Self {
         let first = shape.roots().end;
         let mut free = vec![(first, length.saturating_sub(first))];
         if let Some(log) = log {
             take(&mut free, log);
         }
-        // The smallest run that is large enough, the first of equals, as the allocator takes it.
+        // Best fit, as the allocator does: the smallest extent that is large enough, the first of equal ones.
         let wanted = shape.agfl_minimum(1, 1);
         let fitting = free.iter().filter(|run| run.1 >= wanted).min_by_key(|run| (run.1, run.0));
         let agfl = fitting.map_or((0, 0), |run| (run.0, wanted));
@@ -57,7 +57,7 @@ impl AgLayout {
         Self { free, agfl, log, chunk: None }
     }
 
-    /// The same with inodes in these blocks.
+    /// Adds inode chunks in the given blocks.
     #[must_use]
     pub fn with_chunk(mut self, chunk: AgExtent) -> Self {
         take(&mut self.free, chunk);
@@ -65,13 +65,13 @@ impl AgLayout {
         self
     }
 
-    /// Free blocks, as the superblock counts them: those of the AGFL are among them.
+    /// Free blocks as counted by the superblock, including the AGFL.
     pub fn free_blocks(&self) -> u32 {
         self.free.iter().map(|run| run.1).sum::<u32>() + self.agfl.1
     }
 }
 
-/// Takes a run out of the free ones, in one of which it lies.
+/// Removes an extent from the free extents, one of which contains it.
 fn take(free: &mut Vec<AgExtent>, (start, count): AgExtent) {
     let mut rest = Vec::with_capacity(free.len() + 1);
     for (from, length) in free.drain(..) {
@@ -90,21 +90,22 @@ fn take(free: &mut Vec<AgExtent>, (start, count): AgExtent) {
     *free = rest;
 }
 
-/// A fresh AG of a volume of this shape, whose size includes it.
+/// A new AG of a volume whose size already includes it.
 #[derive(Clone, Copy, Debug)]
 pub struct NewAg<'a> {
-    /// The volume.
+    /// Geometry of the volume.
     pub geometry: &'a Geometry,
-    /// The AG's number.
+    /// AG number.
     pub ag: AgNumber,
-    /// Who gets what.
+    /// Use of its blocks.
     pub space: &'a AgLayout,
-    /// The records of the inodes in `space.chunk`.
+    /// The inobt records of the inodes in `space.chunk`.
     pub chunks: &'a [InodeChunk],
 }
 
 impl NewAg<'_> {
-    /// Its first blocks, in one piece: headers and roots. `superblock` is its copy of that, a sealed sector.
+    /// Builds the first blocks of the AG: headers and btree roots. `superblock` is the sector of its superblock copy
+    /// with a valid checksum.
     pub fn head(&self, superblock: &[u8]) -> Vec<u8> {
         let (block, sector) = (self.geometry.block_size as usize, self.geometry.sector_size as usize);
         let roots = self.roots();
@@ -164,7 +165,7 @@ impl NewAg<'_> {
             agf.refcntblocks = U32::new(1);
         }
         agf.flfirst = U32::new(AGFL_FIRST);
-        // Of an empty one, the slot before the first.
+        // An empty AGFL ends in the slot before its first.
         agf.fllast = U32::new(AGFL_FIRST + used - 1);
         agf.flcount = U32::new(used);
         agf.freeblks = U32::new(self.space.free.iter().map(|run| run.1).sum());
@@ -216,7 +217,7 @@ impl NewAg<'_> {
         seal(head, at, sector, AGFL_CRC);
     }
 
-    /// Who owns what, neighbours of one owner joined where the AGFL is one of them.
+    /// The reverse mappings, with adjacent mappings of the AGFL merged.
     fn rmaps(&self, roots: &AgRoots) -> Vec<Rmap> {
         let space = self.space;
         let mut runs: Vec<(AgExtent, i64)> = vec![
@@ -247,8 +248,8 @@ impl NewAg<'_> {
         joined.into_iter().map(record).collect()
     }
 
-    /// `mkfs.xfs` first describes the space before and behind an aligned log; where none is behind it, the record of
-    /// that stays as an unused one.
+    /// `mkfs.xfs` first adds records for the free space before and after an aligned log. If there is none after it, the
+    /// bytes of that record remain in the block, unused.
     fn put_leftover(&self, head: &mut [u8], at: u32) {
         let length = self.length();
         let roots_end = self.roots().end;
@@ -271,7 +272,7 @@ impl NewAg<'_> {
     }
 }
 
-/// A tree's root that is its only block, with no record in it.
+/// Builds a btree root without records.
 pub fn empty_root<T>(geometry: &Geometry, ag: AgNumber, at: AgBlock) -> Vec<u8>
 where
     T: Btree<Header = ShortHeader>,
@@ -309,14 +310,14 @@ fn free_extent((start, count): AgExtent) -> FreeExtent {
     FreeExtent { startblock: U32::new(start), blockcount: U32::new(count) }
 }
 
-/// Puts a structure at a byte offset. Every caller's buffer follows from the same numbers as its offsets; where they
-/// did not agree, the checksum of the structure would tell.
+/// Writes a structure at a byte offset. Buffer sizes and offsets are computed from the same numbers; a mismatch would
+/// show as a wrong checksum.
 pub fn put<T: IntoBytes + Immutable + ?Sized>(buffer: &mut [u8], at: usize, value: &T) {
     let fits = buffer.get_mut(at..).is_some_and(|rest| value.write_to_prefix(rest).is_ok());
     debug_assert!(fits, "a structure outside of its buffer, at {at}");
 }
 
-/// Stores the checksum of `buffer[from..from + length]`, whose field lies at `crc` within.
+/// Stores the checksum of `buffer[from..from + length]`, whose field has offset `crc` in that range.
 pub fn seal(buffer: &mut [u8], from: usize, length: usize, crc: usize) {
     let sealed = buffer.get_mut(from..from + length).is_some_and(|part| checksum::store(part, crc));
     debug_assert!(sealed, "a checksum outside of its buffer, at {from}");

@@ -1,12 +1,12 @@
-//! A structure is declared once, by [`ondisk!`](crate::ondisk!): the declaration gives the Rust type, asserts its size
-//! on disk, and lists its fields with their names and offsets, so that the printer of structures and the tests of the
-//! layout can never tell another story than the parser.
+//! A structure is declared once with [`ondisk!`](crate::ondisk!). The macro defines the Rust type, asserts its size on
+//! disk, and lists its fields with names and offsets, so that the printing of structures and the layout tests always
+//! agree with the parser.
 
 pub use zerocopy::big_endian::{I16, I32, I64, U16, U32, U64};
 pub use zerocopy::little_endian::{U16 as LeU16, U32 as LeU32, U64 as LeU64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// How a field's bytes are best shown to a person.
+/// How to print the bytes of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldFormat {
     /// An unsigned decimal number.
@@ -17,7 +17,7 @@ pub enum FieldFormat {
     Hex,
     /// An octal number: modes.
     Octal,
-    /// A block or inode number where all ones mean "null".
+    /// A block or inode number where all ones mean null.
     Nullable,
     /// A little-endian checksum.
     Crc,
@@ -25,52 +25,52 @@ pub enum FieldFormat {
     Uuid,
     /// Characters, ended by the first NUL.
     Text,
-    /// A timestamp of eight bytes, whose form depends on `bigtime`.
+    /// A timestamp of eight bytes, whose encoding depends on `bigtime`.
     Time,
     /// A log sequence number, shown as cycle and block.
     Lsn,
     /// Raw bytes.
     Bytes,
-    /// Bytes that must be zero, normally not shown.
+    /// Bytes that must be zero, normally not printed.
     Padding,
 }
 
 /// One field of an on-disk structure.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// The name in the format document, without the structure's prefix.
+    /// Name in the format document, without the prefix of the structure.
     pub name: &'static str,
-    /// Bytes from the start of the structure.
+    /// Offset in bytes.
     pub offset: usize,
-    /// Bytes of the whole field; of all elements, where it is an array.
+    /// Size in bytes, of all elements of an array.
     pub size: usize,
-    /// Bytes of one element: equal to `size` unless the field is an array of numbers.
+    /// Size of one element: equal to `size` except for arrays of numbers.
     pub element: usize,
     /// How to print it.
     pub show: FieldFormat,
 }
 
-/// A fixed-size structure as it lies on the disk.
+/// A fixed-size on-disk structure.
 pub trait OnDisk: FromBytes + KnownLayout + Immutable + Unaligned + Sized + std::fmt::Debug {
-    /// What the format document calls it, in words.
+    /// Name in the format document.
     const NAME: &'static str;
-    /// Every field, in the order of the disk.
+    /// All fields in disk order.
     const FIELDS: &'static [Field];
     /// Bytes on disk.
     const SIZE: usize = size_of::<Self>();
 
-    /// Views the start of `bytes`; `None` where they are too few.
+    /// Views the start of `bytes`; `None` if they are too few.
     fn view(bytes: &[u8]) -> Option<&Self> {
         Self::ref_from_prefix(bytes).ok().map(|(view, _)| view)
     }
 
-    /// Views `count` structures at the start of `bytes`; `None` where they are too few.
+    /// Views `count` structures at the start of `bytes`; `None` if they are too few.
     fn view_array(bytes: &[u8], count: usize) -> Option<&[Self]> {
         <[Self]>::ref_from_prefix_with_elems(bytes, count).ok().map(|(view, _)| view)
     }
 }
 
-/// Bytes of one element of a field's type: arrays of numbers count their element, all else counts whole.
+/// The element size of a field's type: of one number for arrays of numbers, otherwise of the whole type.
 pub trait ElementSize {
     /// Bytes of one element.
     const ELEMENT: usize;
@@ -90,7 +90,7 @@ impl<const N: usize> ElementSize for [u8; N] {
     const ELEMENT: usize = N;
 }
 
-/// The name of a field: its identifier, or what stands for it where the document's name is a keyword of Rust.
+/// The name of a field: its identifier, or an alias if the document's name is a Rust keyword or differs.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! field_name {

@@ -1,5 +1,4 @@
-//! Blocks that carry bytes behind a header of their own: values of attributes (`XARM`) and targets of symlinks
-//! (`XSLM`).
+//! Remote blocks: a header followed by part of an attribute value (`XARM`) or of a symlink target (`XSLM`).
 
 use crate::checksum;
 use crate::damage::Damage;
@@ -8,33 +7,33 @@ use crate::fork_block::{BlockIdentity, ForkBlock};
 use crate::geometry::Geometry;
 use crate::ondisk::{LeU32, OnDisk, U32, U64};
 
-/// Where the checksum lies.
+/// Offset of the checksum.
 pub const CRC_OFFSET: usize = 12;
 
 crate::ondisk! {
-    /// The header of both.
+    /// The header of a remote block.
     pub struct RemoteBlockHeader("remote block header", 56) {
         /// Attribute value or symlink target.
         magic: U32 = Hex,
-        /// Where in the value these bytes belong.
+        /// Offset of these bytes in the value.
         offset: U32 = Uint,
-        /// Bytes behind this header.
+        /// Number of bytes after this header.
         bytes: U32 = Uint,
         /// CRC32C of the block.
         crc: LeU32 = Crc,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
-        /// The inode.
+        /// Inode number.
         owner: U64 = Uint,
         /// This block's own disk address.
         blkno as "bno": U64 = Uint,
-        /// All ones: these blocks are not logged (of a symlink: LSN of the last write).
+        /// All ones, because these blocks are not logged; for a symlink the LSN of the last write.
         lsn: U64 = Lsn,
     }
 }
 
-/// Verifies one block, all of `bytes`: identity, checksum, and that it carries what belongs at `offset` of a value of
-/// `length` bytes. Returns what it carries.
+/// Verifies one block, which is all of `bytes`: identity, checksum, and that it holds the part at `offset` of a value
+/// of `length` bytes. Returns that part.
 pub(crate) fn verify<'a>(
     structure: &'static str,
     magic: u32,

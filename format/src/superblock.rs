@@ -1,4 +1,4 @@
-//! The superblock: one at the start of each allocation group, the first of which is authoritative.
+//! The superblock: one at the start of each allocation group; the first is authoritative.
 
 use crate::checksum;
 use crate::damage::Damage;
@@ -12,27 +12,27 @@ use zerocopy::FromBytes;
 /// `XFSB`.
 pub const MAGIC: u32 = 0x5846_5342;
 
-/// Where the checksum lies.
+/// Offset of the checksum.
 pub const CRC_OFFSET: usize = 224;
 
 crate::ondisk! {
-    /// The superblock as it lies on disk, with the fields that metadata directories added (`xfs_format.h`).
+    /// The on-disk superblock, including the fields for metadata directories (`xfs_format.h`).
     pub struct RawSuperblock("superblock", 304) {
         /// `XFSB`.
         magicnum: U32 = Hex,
-        /// Bytes of a block.
+        /// Block size in bytes.
         blocksize: U32 = Uint,
-        /// Blocks of the data device.
+        /// Number of blocks of the data device.
         dblocks: U64 = Uint,
-        /// Blocks of the realtime device.
+        /// Number of blocks of the realtime device.
         rblocks: U64 = Uint,
-        /// Extents of the realtime device.
+        /// Number of extents of the realtime device.
         rextents: U64 = Uint,
-        /// What a user sees as the volume's UUID.
+        /// The user-visible UUID.
         uuid: [u8; 16] = Uuid,
-        /// First block of the internal log; 0 where the log is external.
+        /// First block of the internal log; 0 for an external log.
         logstart: U64 = Uint,
-        /// The root directory's inode.
+        /// Inode number of the root directory.
         rootino: U64 = Nullable,
         /// Realtime bitmap inode.
         rbmino: U64 = Nullable,
@@ -40,21 +40,21 @@ crate::ondisk! {
         rsumino: U64 = Nullable,
         /// Realtime extent size in blocks.
         rextsize: U32 = Uint,
-        /// Blocks of every AG but the last.
+        /// Number of blocks of every AG except the last.
         agblocks: U32 = Uint,
         /// Number of AGs.
         agcount: U32 = Uint,
-        /// Blocks of the realtime bitmap.
+        /// Number of blocks of the realtime bitmap.
         rbmblocks: U32 = Uint,
-        /// Blocks of the log.
+        /// Number of blocks of the log.
         logblocks: U32 = Uint,
         /// Version and old feature bits.
         versionnum: U16 = Hex,
-        /// Bytes of a sector.
+        /// Sector size in bytes.
         sectsize: U16 = Uint,
-        /// Bytes of an inode.
+        /// Inode size in bytes.
         inodesize: U16 = Uint,
-        /// Inodes of a block.
+        /// Number of inodes per block.
         inopblock: U16 = Uint,
         /// The label.
         fname: [u8; 12] = Text,
@@ -70,13 +70,13 @@ crate::ondisk! {
         agblklog: u8 = Uint,
         /// log2 of `rextents`.
         rextslog: u8 = Uint,
-        /// Set while mkfs is at work.
+        /// Set while mkfs is running.
         inprogress: u8 = Uint,
-        /// Highest share of the volume for inodes, in percent.
+        /// Maximum percentage of the volume for inodes.
         imax_pct: u8 = Uint,
         /// Allocated inodes.
         icount: U64 = Uint,
-        /// Free ones among them.
+        /// Free inodes.
         ifree: U64 = Uint,
         /// Free data blocks.
         fdblocks: U64 = Uint,
@@ -98,17 +98,17 @@ crate::ondisk! {
         unit: U32 = Uint,
         /// Stripe width in blocks.
         width: U32 = Uint,
-        /// log2 of blocks of a directory block.
+        /// log2 of the number of blocks per directory block.
         dirblklog: u8 = Uint,
-        /// log2 of the log's sector size.
+        /// log2 of the sector size of the log.
         logsectlog: u8 = Uint,
-        /// Bytes of a log sector.
+        /// Sector size of the log in bytes.
         logsectsize: U16 = Uint,
         /// Log stripe unit in bytes; 1 means none.
         logsunit: U32 = Uint,
         /// More feature bits.
         features2: U32 = Hex,
-        /// A copy of `features2`, from an old mistake of alignment.
+        /// A copy of `features2`, due to an old alignment bug.
         bad_features2: U32 = Hex,
         /// Compatible features.
         features_compat: U32 = Hex,
@@ -126,7 +126,7 @@ crate::ondisk! {
         pquotino: U64 = Nullable,
         /// LSN of the last change.
         lsn: U64 = Lsn,
-        /// The UUID in metadata, where it differs from `uuid`.
+        /// The metadata UUID, if it differs from `uuid`.
         meta_uuid: [u8; 16] = Uuid,
         /// Root of the metadata directory tree.
         metadirino: U64 = Nullable,
@@ -148,26 +148,26 @@ crate::ondisk! {
 /// A verified superblock.
 #[derive(Clone, Debug)]
 pub struct Superblock {
-    /// The bytes as read.
+    /// The sector as read.
     pub raw: RawSuperblock,
-    /// What follows from them.
+    /// The geometry derived from it.
     pub geometry: Geometry,
 }
 
 /// Why a volume cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuperblockError {
-    /// The bytes are not an XFS superblock at all.
+    /// The bytes are not an XFS superblock.
     NotXfs,
-    /// An old version of the format.
+    /// An unsupported version of the format.
     Version(u16),
-    /// Features that this reader does not know, named.
+    /// Unknown features, by name.
     Features(String),
     /// `needsrepair` is set.
     NeedsRepair,
     /// The volume has a realtime device.
     Realtime,
-    /// `mkfs` had not finished.
+    /// `mkfs` did not finish.
     InProgress,
     /// A field is wrong.
     Damaged(Damage),
@@ -193,7 +193,7 @@ impl std::fmt::Display for SuperblockError {
             ),
             Self::Realtime => f.write_str("the volume has a realtime device, which is not supported"),
             Self::InProgress => {
-                f.write_str("mkfs had not finished on this volume (inprogress is set); make it again")
+                f.write_str("mkfs had not finished on this volume (inprogress is set); run mkfs again")
             }
             Self::Damaged(damage) => write!(f, "{damage} (the superblock is damaged; run \"xebec check\")"),
         }
@@ -213,9 +213,8 @@ const NAME: &str = "superblock";
 impl Superblock {
     /// Verifies the superblock at the start of `bytes`, which hold at least its sector.
     ///
-    /// The checksum covers one sector, whose size is a field of the superblock itself; it is checked as soon as that
-    /// field is plausible. Everything a reader relies on is checked; what only a repairer cares about is left to the
-    /// checker.
+    /// The checksum covers one sector, whose size is a field of the superblock itself; it is verified as soon as that
+    /// field is plausible. Everything a reader relies on is verified; the rest is left to the checker.
     pub fn parse(bytes: &[u8]) -> Result<Self, SuperblockError> {
         let raw = Self::identify(bytes)?;
         let sector = usize::from(raw.sectsize.get());
@@ -225,7 +224,7 @@ impl Superblock {
         Self::accept(raw)
     }
 
-    /// The same without the checksum: for showing a damaged superblock.
+    /// Like [`Self::parse`], without the checksum: to print a damaged superblock.
     pub fn parse_unchecked(bytes: &[u8]) -> Result<Self, SuperblockError> {
         Self::accept(Self::identify(bytes)?)
     }
@@ -263,7 +262,7 @@ impl Superblock {
     }
 }
 
-/// The sector of another AG's copy of the primary in `sector`: no record of the log belongs to it.
+/// The sector of another AG's copy of the superblock in `sector`. Its LSN is zero: it is not logged.
 pub fn copy_of(sector: &[u8]) -> Vec<u8> {
     let mut copy = sector.to_vec();
     if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut copy) {
@@ -274,8 +273,7 @@ pub fn copy_of(sector: &[u8]) -> Vec<u8> {
 }
 
 impl RawSuperblock {
-    /// Whether a copy says the same of the volume's size, features and names. Counters and the like live on in the
-    /// primary alone.
+    /// Whether a copy agrees in size, features and names. Counters are maintained in the primary only.
     pub fn is_copied_by(&self, copy: &Self) -> bool {
         let told = |raw: &Self| {
             let words = [raw.features_compat, raw.features_ro_compat, raw.features_incompat];
@@ -284,7 +282,7 @@ impl RawSuperblock {
         told(self) == told(copy)
     }
 
-    /// The feature words, gathered.
+    /// The feature words.
     pub fn features(&self) -> Features {
         Features {
             version: self.versionnum.get(),
@@ -301,7 +299,7 @@ impl RawSuperblock {
         self.fname.split(|byte| *byte == 0).next().unwrap_or(&[])
     }
 
-    /// The UUID that metadata blocks are stamped with.
+    /// The metadata UUID.
     pub fn stamp_uuid(&self) -> [u8; 16] {
         if self.features().meta_uuid() { self.meta_uuid } else { self.uuid }
     }

@@ -1,6 +1,6 @@
-//! Targets of symlinks: in the inode, or in blocks of their own. (Format document, "Symbolic Links".)
+//! Symlink targets, inline or in remote blocks. (Format document, "Symbolic Links".)
 //!
-//! Unlike values of attributes, a run of blocks that lie together has one header, at its start, and one checksum.
+//! Unlike for attribute values, contiguous blocks have only one header, at their start, and one checksum.
 
 use crate::damage::Damage;
 use crate::ensure;
@@ -11,17 +11,17 @@ use crate::remote_block::{self, RemoteBlockHeader};
 
 /// `XSLM`.
 pub const MAGIC: u32 = u32::from_be_bytes(*b"XSLM");
-/// Most bytes of a target.
+/// Maximum length of a target in bytes.
 pub const MAX_TARGET: u32 = 1024;
 const NAME: &str = "symlink target";
 
-/// Blocks that a target of `length` bytes takes: as if each had a header.
+/// Number of blocks of a target of `length` bytes, computed as if each had a header.
 pub fn block_count(length: u32, geometry: &Geometry) -> u32 {
     length.div_ceil(geometry.block_size - RemoteBlockHeader::SIZE as u32)
 }
 
-/// Verifies one run of blocks, all of `bytes`, of a target of `length` bytes, and returns the part that it carries,
-/// which begins at byte `offset`.
+/// Verifies a contiguous range of blocks, which is all of `bytes`, of a target of `length` bytes. Returns its part of
+/// the target, which begins at byte `offset`.
 pub fn verify<'a>(
     bytes: &'a [u8],
     geometry: &Geometry,
@@ -32,7 +32,7 @@ pub fn verify<'a>(
     remote_block::verify(NAME, MAGIC, bytes, geometry, at, (offset, length))
 }
 
-/// Verifies a whole target: 1 to [`MAX_TARGET`] bytes without NUL.
+/// Verifies a complete target: 1 to [`MAX_TARGET`] bytes without NUL.
 pub fn verify_target(target: &[u8]) -> Result<(), Damage> {
     ensure!(
         (1..=MAX_TARGET as usize).contains(&target.len()),
@@ -57,7 +57,7 @@ mod tests {
     use crate::testing::{Fixture, fixture, geometry};
 
     #[test]
-    fn a_target_reads_as_the_kernel_wrote_it() {
+    fn a_target_written_by_the_kernel_decodes() {
         let (geometry, Fixture { at, bytes }) = (geometry(), fixture("symlink"));
         let target = verify(&bytes, &geometry, at, 0, 901).unwrap();
         assert_eq!(target, [&[b'x'; 600][..], b"/", &[b'y'; 300]].concat());

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a volume's shape, and blocks that the kernel wrote.
+//! Shared by the tests of this crate: a geometry, and blocks written by the kernel.
 
 use base::{Daddr, FileBlock, FsBlock, Ino};
 
@@ -9,7 +9,7 @@ use crate::geometry::Geometry;
 
 const FIXTURES: &str = include_str!("../fixtures/names.txt");
 
-/// The shape of the volume that the fixtures were taken from.
+/// Geometry of the volume from which the fixtures were taken.
 pub(crate) fn geometry() -> Geometry {
     Geometry {
         block_size: 1024,
@@ -50,7 +50,7 @@ pub(crate) fn geometry() -> Geometry {
     }
 }
 
-/// One fixture: who it is, and its bytes.
+/// A fixture: its identity and its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Fixture {
     pub at: ForkBlock,
@@ -58,7 +58,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Changes bytes and makes the checksum right again.
+    /// Modifies the bytes and updates the checksum.
     pub fn patched(&self, crc_offset: usize, patch: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         patch(&mut bytes);
@@ -67,7 +67,7 @@ impl Fixture {
     }
 }
 
-/// The fixture of that name.
+/// Loads a fixture.
 pub(crate) fn fixture(name: &str) -> Fixture {
     let start = FIXTURES.find(&format!("[{name} ")).expect("a fixture of that name");
     let (head, rest) = FIXTURES[start + 1..].split_once("]\n").expect("a head line");

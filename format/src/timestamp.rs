@@ -1,5 +1,5 @@
-//! Times of inodes. Two forms in the same eight bytes: seconds and nanoseconds as two signed 32-bit numbers, or, where
-//! the inode says `bigtime`, nanoseconds since the smallest time of the old form (`xfs_format.h`).
+//! Inode timestamps. Two encodings in eight bytes: seconds and nanoseconds as signed 32-bit numbers or, if the inode
+//! has `bigtime`, nanoseconds since the minimum of the first encoding (`xfs_format.h`).
 
 use crate::ondisk::U64;
 
@@ -13,11 +13,11 @@ pub struct Timestamp {
 }
 
 const NANOSECONDS: u64 = 1_000_000_000;
-/// The bigtime epoch, in seconds relative to 1970: the smallest 32-bit time.
+/// The bigtime epoch in seconds relative to 1970: the smallest 32-bit time.
 const BIGTIME_EPOCH: i64 = i32::MIN as i64;
 
 impl Timestamp {
-    /// Decodes either form. An old-form nanosecond field out of range, which only damage can make, is clamped.
+    /// Decodes either encoding. An invalid 32-bit nanosecond field is clamped.
     pub fn decode(raw: U64, bigtime: bool) -> Self {
         let raw = raw.get();
         if bigtime {
@@ -29,7 +29,7 @@ impl Timestamp {
         }
     }
 
-    /// Encodes in either form. A time that the form cannot express becomes the nearest that it can.
+    /// Encodes in either encoding. A time out of range becomes the nearest that can be stored.
     pub fn encode(self, bigtime: bool) -> U64 {
         let fraction = self.nanoseconds.min(NANOSECONDS as u32 - 1);
         if bigtime {
@@ -45,7 +45,7 @@ impl Timestamp {
         U64::new(u64::from(seconds as u32) << 32 | u64::from(fraction))
     }
 
-    /// Whether the stored form is one that a writer can have made.
+    /// Whether the stored value is one that a correct writer produces.
     pub fn is_valid(raw: U64, bigtime: bool) -> bool {
         bigtime || (raw.get() as u32 as i32) < NANOSECONDS as i32 && (raw.get() as u32 as i32) >= 0
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_meet_at_the_old_epoch() {
+    fn both_encodings_start_at_the_same_time() {
         let old = Timestamp::decode(U64::new(0x8000_0000_0000_0005), false);
         assert_eq!(old, Timestamp { seconds: i64::from(i32::MIN), nanoseconds: 5 });
         assert_eq!(Timestamp::decode(U64::new(5), true), old);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_form_can_express_survives_it_and_the_rest_becomes_its_nearest() {
+    fn timestamps_round_trip_or_clamp() {
         let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
         let both = [
             at(0, 0),

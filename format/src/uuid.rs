@@ -18,7 +18,7 @@ impl fmt::Display for UuidText {
     }
 }
 
-/// A UUID from 32 hexadecimal digits, with dashes or without; `None` where it is none.
+/// Parses a UUID of 32 hexadecimal digits with or without dashes.
 pub fn parse(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let well_formed = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Option<[u8; 16]> {
     number.map(u128::to_be_bytes)
 }
 
-/// A UUID of 16 random bytes: version 4, as RFC 9562 has it.
+/// Builds a version 4 UUID (RFC 9562) from 16 random bytes.
 pub fn of_random(mut bytes: [u8; 16]) -> [u8; 16] {
     let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
     *version = *version & 0x0f | 0x40;
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_bytes_are_the_same_uuid() {
+    fn uuids_parse_and_print_equally() {
         let text = "01234567-89ab-4def-8123-456789abcdef";
         let uuid = parse(text).unwrap();
         assert_eq!(UuidText(uuid).to_string(), text);

@@ -1,13 +1,13 @@
-//! The layout of every structure on disk, in one table: its size, and the offset and name of each field.
+//! The layout of every on-disk structure in one table: its size, and the offset and name of each field.
 //!
-//! The table was written from the declarations and then compared with the C structures of the format document: wherever
-//! that has the structure, no offset differs. What is newer (`xfs_format.h`, `xfs_da_format.h`, `xfs_log_format.h`) has
-//! no such second source here; what `xfs_db` prints of it is compared in `proof/interop/tests/dump`. From then on the
-//! table keeps a field from moving by an edit of its declaration alone.
+//! The table was generated from the declarations and then compared with the C structures of the format document; no
+//! offset differs. Newer structures (`xfs_format.h`, `xfs_da_format.h`, `xfs_log_format.h`) have no such second source;
+//! `proof/interop/tests/dump` compares them with the output of `xfs_db`. Since then the table detects fields that an
+//! edit of a declaration moves.
 //!
-//! Names are those of the document without the structure's prefix, but where `xfs_db` prints another, as
-//! `docs/format.md` lists.
-// Functions of tests may panic: clippy sees that in test functions only.
+//! Names are those of the document without the structure's prefix, except where `xfs_db` prints another, as listed in
+//! `docs/format.md`.
+// Clippy allows panics in test functions only, not in functions that they call.
 #![allow(clippy::unwrap_used)]
 
 use format::ondisk::OnDisk;
@@ -18,15 +18,15 @@ use xebec_format as format;
 
 /// One structure.
 struct Row {
-    /// Its type.
+    /// Name of the type.
     declaration: &'static str,
-    /// Its name in the format document, or in the kernel's headers.
+    /// Name in the format document or in the kernel's headers.
     name: &'static str,
-    /// What this table says of it: bytes, then `offset name` of each field.
+    /// The expected size, and offset and name of each field.
     expected: (usize, Vec<(usize, String)>),
-    /// What its declaration says.
+    /// The declared size, and offset and name of each field.
     declared: (usize, Vec<(usize, String)>),
-    /// Where the last field ends.
+    /// End of the last field.
     end: usize,
 }
 
@@ -236,14 +236,14 @@ fn table() -> Vec<Row> {
 }
 
 #[test]
-fn structures_lie_on_disk_as_documented() {
+fn layouts_match_the_documented_offsets() {
     for row in table() {
         assert_eq!(row.declared, row.expected, "{}", row.name);
         assert_eq!(row.end, row.expected.0, "{}: fields and size", row.name);
     }
 }
 
-/// Names of the structures that a source file declares.
+/// Collects the names of the structures declared in a source file.
 fn declared_in(path: &std::path::Path, names: &mut Vec<String>) {
     if path.is_dir() {
         std::fs::read_dir(path).unwrap().for_each(|entry| declared_in(&entry.unwrap().path(), names));
@@ -256,7 +256,7 @@ fn declared_in(path: &std::path::Path, names: &mut Vec<String>) {
 }
 
 #[test]
-fn no_structure_is_left_out_of_the_table() {
+fn the_table_is_complete() {
     let mut declared = Vec::new();
     declared_in(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut declared);
     assert!(declared.len() > 50, "the declarations were not found: {declared:?}");

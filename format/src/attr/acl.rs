@@ -1,6 +1,6 @@
-//! Access control lists. On disk they are attributes of the namespace `trusted` with names of their own; Linux programs
-//! know them as `system.posix_acl_access` and `system.posix_acl_default`, in another binary form
-//! (`linux/posix_acl_xattr.h`).
+//! POSIX access control lists. On disk they are attributes of the namespace `trusted` with fixed names; Linux programs
+//! access them as `system.posix_acl_access` and `system.posix_acl_default` in another binary format, called xattr
+//! format here (`linux/posix_acl_xattr.h`).
 
 use super::Namespace;
 use crate::damage::Damage;
@@ -8,34 +8,34 @@ use crate::ensure;
 use crate::ondisk::{OnDisk, U16, U32};
 use zerocopy::IntoBytes;
 
-/// The name on disk of the list that governs access.
+/// On-disk name of the access ACL.
 pub const ACCESS: &[u8] = b"SGI_ACL_FILE";
-/// The name on disk of the list that new files of a directory inherit.
+/// On-disk name of the default ACL, which new files of a directory inherit.
 pub const DEFAULT: &[u8] = b"SGI_ACL_DEFAULT";
-/// The name for Linux programs of the list that governs access.
+/// Xattr name of the access ACL.
 pub const LINUX_ACCESS: &str = "system.posix_acl_access";
-/// The name for Linux programs of the list that new files inherit.
+/// Xattr name of the default ACL.
 pub const LINUX_DEFAULT: &str = "system.posix_acl_default";
 const NAME: &str = "access control list";
-/// Version of the form for Linux programs.
+/// Version of the xattr format.
 const LINUX_VERSION: u32 = 2;
-/// Entries of the longest list: what the longest value holds.
+/// Maximum number of entries, which the maximum size of a value limits.
 const MOST_ENTRIES: usize = (super::MAX_VALUE as usize - 4) / 12;
-/// What that form has for the id of entries that name nobody.
+/// Id in the xattr format of entries without a user or group.
 const NO_ID: u32 = u32::MAX;
 
 crate::ondisk! {
-    /// What a list begins with; entries follow.
+    /// The header of a list; entries follow.
     pub struct AclHeader("access control list", 4) {
-        /// Entries.
+        /// Number of entries.
         acl_cnt: U32 = Uint,
     }
 
-    /// An entry of a list.
+    /// An entry.
     pub struct AclEntry("access control list entry", 12) {
-        /// Whom it is for: see [`tag`].
+        /// Type of the entry: see [`tag`].
         ae_tag: U32 = Hex,
-        /// User or group, where the tag names one.
+        /// User or group id, if the tag requires one.
         ae_id: U32 = Uint,
         /// Read 4, write 2, execute 1.
         ae_perm: U16 = Octal,
@@ -44,7 +44,7 @@ crate::ondisk! {
     }
 }
 
-/// Whom an entry is for.
+/// Entry types.
 pub mod tag {
     /// The owner.
     pub const USER_OBJ: u32 = 0x01;
@@ -54,13 +54,13 @@ pub mod tag {
     pub const GROUP_OBJ: u32 = 0x04;
     /// A group.
     pub const GROUP: u32 = 0x08;
-    /// The most that users and groups named here, and the owning group, may do.
+    /// The maximum permissions of named users, named groups and the owning group.
     pub const MASK: u32 = 0x10;
-    /// Everybody else.
+    /// Everyone else.
     pub const OTHER: u32 = 0x20;
 }
 
-/// The name for Linux programs of an attribute that is a list.
+/// Xattr name of an attribute that is an ACL.
 pub fn linux_name(namespace: Namespace, name: &[u8]) -> Option<&'static str> {
     match (namespace, name) {
         (Namespace::Trusted, ACCESS) => Some(LINUX_ACCESS),
@@ -69,7 +69,7 @@ pub fn linux_name(namespace: Namespace, name: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Verified entries of a list, from the value of its attribute.
+/// Verifies the value of an ACL attribute and returns its entries.
 pub fn entries(value: &[u8]) -> Result<&[AclEntry], Damage> {
     let header = AclHeader::view(value).ok_or_else(|| Damage::short(NAME, AclHeader::SIZE, value.len()))?;
     let rest = value.get(AclHeader::SIZE..).unwrap_or(&[]);
@@ -91,25 +91,25 @@ pub fn entries(value: &[u8]) -> Result<&[AclEntry], Damage> {
     Ok(entries)
 }
 
-/// An entry as Linux programs write it.
+/// An entry in the xattr format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinuxEntry {
-    /// Whom it is for: see [`tag`].
+    /// Type of the entry: see [`tag`].
     pub tag: u32,
     /// Read 4, write 2, execute 1.
     pub perm: u16,
-    /// User or group, where the tag names one.
+    /// User or group id, if the tag requires one.
     pub id: u32,
 }
 
 impl LinuxEntry {
-    /// The place of an entry in a list: entries come by tag, and by id where they name somebody.
+    /// Sort key: by tag, and by id for named users and groups.
     pub fn key(&self) -> (u32, u32) {
         (self.tag, if matches!(self.tag, tag::USER | tag::GROUP) { self.id } else { 0 })
     }
 }
 
-/// The form for Linux programs of such entries.
+/// Encodes entries in the xattr format.
 pub fn write_linux(entries: impl IntoIterator<Item = LinuxEntry>) -> Vec<u8> {
     let mut linux = LINUX_VERSION.to_le_bytes().to_vec();
     for LinuxEntry { tag, perm, id } in entries {
@@ -121,7 +121,7 @@ pub fn write_linux(entries: impl IntoIterator<Item = LinuxEntry>) -> Vec<u8> {
     linux
 }
 
-/// The entries of a list in the form for Linux programs, as they are.
+/// Decodes a list in the xattr format without checking its semantics.
 pub fn linux_entries(list: &[u8]) -> Result<Vec<LinuxEntry>, Damage> {
     let (head, rest) = list.split_first_chunk().ok_or_else(|| Damage::short(NAME, 4, list.len()))?;
     let version = u32::from_le_bytes(*head);
@@ -142,8 +142,7 @@ pub fn linux_entries(list: &[u8]) -> Result<Vec<LinuxEntry>, Damage> {
     Ok(entries.iter().map(entry).collect())
 }
 
-/// Refuses a list that says too little, or the same twice: the owner, the group and everybody else come once each, a
-/// mask where users or groups are named, and each of these once.
+/// Verifies a list: owner, group and others exactly once, a mask if users or groups are named, and each of these once.
 fn verify_linux(entries: &[LinuxEntry]) -> Result<(), Damage> {
     for LinuxEntry { tag, perm, .. } in entries {
         let known = tag.is_power_of_two() && *tag <= tag::OTHER;
@@ -152,28 +151,27 @@ fn verify_linux(entries: &[LinuxEntry]) -> Result<(), Damage> {
     }
     let count = |tag: u32| entries.iter().filter(|entry| entry.tag == tag).count();
     let once = [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER].iter().all(|tag| count(*tag) == 1);
-    ensure!(once, NAME, "tag", "owner, group and others once each", "not so");
+    ensure!(once, NAME, "tag", "owner, group and others once each", "missing or duplicate entries");
     let (named, masks) = (count(tag::USER) + count(tag::GROUP), count(tag::MASK));
     ensure!(masks <= 1 && (masks == 1 || named == 0), NAME, "tag", "one mask beside named users", masks);
-    // The order is that of the tags, and of the ids within one.
+    // Entries are sorted by tag, then by id.
     let sorted = entries.windows(2).all(|pair| matches!(pair, [left, right] if left.key() < right.key()));
-    ensure!(sorted, NAME, "tag", "entries by tag and id, each once", "another order");
+    ensure!(sorted, NAME, "tag", "entries in order of tag and id, each once", "another order");
     Ok(())
 }
 
-/// A list that governs access, for the disk.
+/// An access ACL to be stored on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAcl {
-    /// The value on disk.
+    /// The on-disk value.
     pub value: Vec<u8>,
-    /// The nine permission bits that say the same, as far as they can.
+    /// The equivalent nine permission bits.
     pub permissions: u16,
-    /// These bits say all of it: there is nothing to be stored.
+    /// The permission bits are fully equivalent: no ACL needs to be stored.
     pub is_mode: bool,
 }
 
-/// The value on disk, from the form for Linux programs. A list without entries is one that is to be removed: it has no
-/// owner, and is refused here.
+/// Converts from the xattr format. A list without entries requests removal; it has no owner entry and is refused here.
 pub fn from_linux(list: &[u8]) -> Result<StoredAcl, Damage> {
     let entries = linux_entries(list)?;
     verify_linux(&entries)?;
@@ -194,18 +192,19 @@ pub fn from_linux(list: &[u8]) -> Result<StoredAcl, Damage> {
     Ok(StoredAcl { value, permissions: user << 6 | group << 3 | other, is_mode: entries.len() == 3 })
 }
 
-/// The list of a new file whose directory has `default`, as a value on disk: what is asked for in `permissions` (the
-/// lower nine bits), and the list allows. A mask stands in for the group, as everywhere.
+/// The access ACL of a new file in a directory with the default ACL `default` (an on-disk value): the intersection of
+/// the list and the requested `permissions` (nine bits). A mask, if any, takes the place of the group.
 pub fn inherited(default: &[u8], permissions: u16) -> Result<StoredAcl, Damage> {
     changed(default, |perm, asked| perm & asked, permissions)
 }
 
-/// A list, as a value on disk, after its file got other `permissions`: the mask, or else the group, says what they do.
+/// Updates an access ACL (an on-disk value) after a mode change to `permissions`: the mask, or else the group entry,
+/// gets the group bits.
 pub fn with_permissions(list: &[u8], permissions: u16) -> Result<StoredAcl, Damage> {
     changed(list, |_, asked| asked, permissions)
 }
 
-/// Changes the entries that the permission bits tell of: `change` gets the entry's permissions and those bits.
+/// Changes the entries that correspond to permission bits: `change` receives the entry's permissions and these bits.
 fn changed(list: &[u8], change: impl Fn(u16, u16) -> u16, permissions: u16) -> Result<StoredAcl, Damage> {
     let mut list = entries(list)?.to_vec();
     let has_mask = list.iter().any(|entry| entry.ae_tag.get() == tag::MASK);
@@ -227,7 +226,7 @@ fn changed(list: &[u8], change: impl Fn(u16, u16) -> u16, permissions: u16) -> R
     Ok(StoredAcl { value, permissions: granted, is_mode: list.len() == 3 })
 }
 
-/// The form for Linux programs, from the value on disk.
+/// Converts an on-disk value to the xattr format.
 pub fn to_linux(value: &[u8]) -> Result<Vec<u8>, Damage> {
     let entry = |entry: &AclEntry| LinuxEntry {
         tag: entry.ae_tag.get(),

@@ -1,4 +1,4 @@
-//! Leaves of attributes: entries sorted by hash grow from the front, names with their values from the end.
+//! Attribute leaf blocks: entries sorted by hash grow from the front, names with their values from the end.
 
 use base::FileBlock;
 
@@ -12,41 +12,41 @@ use crate::ondisk::{OnDisk, U16, U32};
 
 /// Magic of a leaf.
 pub const MAGIC: u16 = 0x3bee;
-/// Bytes in front of the first entry.
+/// Bytes before the first entry.
 pub const HEADER_SIZE: usize = BlkInfo::SIZE + AttrLeafHeader::SIZE;
 pub(super) const NAME: &str = "attribute leaf";
-/// Names begin at multiples of this.
+/// Alignment of names.
 pub(super) const ALIGN: usize = 4;
 /// The largest block.
 const LARGEST_BLOCK: usize = 65536;
-/// Bytes in front of the name of a remote attribute, for the room that it takes: the C structure was 12 bytes long, of
-/// which the last was the first of the name.
+/// Bytes to add to the name length for the size of a remote attribute: the C structure was 12 bytes long and included
+/// the first byte of the name.
 pub(super) const REMOTE_PADDED: usize = 11;
 
 crate::ondisk! {
-    /// The rest of the header, behind [`BlkInfo`].
+    /// The rest of the header after [`BlkInfo`].
     pub struct AttrLeafHeader("attribute leaf", 24) {
-        /// Attributes.
+        /// Number of attributes.
         count: U16 = Uint,
-        /// Bytes that names and values take.
+        /// Bytes used by names and values.
         usedbytes: U16 = Uint,
-        /// Where the lowest name begins; 0 stands for 65536, the end of an empty leaf of that size.
+        /// Offset of the lowest name; 0 means 65536, the end of an empty leaf of that size.
         firstused: U16 = Uint,
-        /// Not 0 where there is free room that `freemap` does not tell.
+        /// Not 0 if there is free space that `freemap` does not list.
         holes: u8 = Uint,
         /// Zero.
         pad1: u8 = Padding,
-        /// Where a free region lies.
+        /// Offset of a free region.
         base0 as "freemap[0].base": U16 = Hex,
-        /// Its bytes.
+        /// Its length in bytes.
         size0 as "freemap[0].size": U16 = Hex,
-        /// Where a free region lies.
+        /// Offset of a free region.
         base1 as "freemap[1].base": U16 = Hex,
-        /// Its bytes.
+        /// Its length in bytes.
         size1 as "freemap[1].size": U16 = Hex,
-        /// Where a free region lies.
+        /// Offset of a free region.
         base2 as "freemap[2].base": U16 = Hex,
-        /// Its bytes.
+        /// Its length in bytes.
         size2 as "freemap[2].size": U16 = Hex,
         /// Zero.
         pad2: U32 = Padding,
@@ -54,47 +54,47 @@ crate::ondisk! {
 
     /// An entry of a leaf.
     pub struct AttrLeafEntry("attribute leaf entry", 8) {
-        /// Hash of the name; of a parent pointer, see [`crate::hash::parent`].
+        /// Hash of the name; for parent pointers see [`crate::hash::parent`].
         hashval: U32 = Hex,
-        /// Where its name lies in the block.
+        /// Offset of the name in the block.
         nameidx: U16 = Hex,
-        /// Namespace, whether the value lies here, whether it is incomplete.
+        /// Namespace, and the flags `LOCAL` and `INCOMPLETE`.
         flags: u8 = Hex,
         /// Zero.
         pad2: u8 = Padding,
     }
 
-    /// What a name begins with whose value lies behind it.
+    /// The start of a local attribute; name and value follow.
     pub struct LocalName("local attribute", 3) {
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         valuelen: U16 = Uint,
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         namelen: u8 = Uint,
     }
 
-    /// What a name begins with whose value lies elsewhere.
+    /// The start of a remote attribute; the name follows.
     pub struct RemoteName("remote attribute", 9) {
         /// First logical block of the value.
         valueblk: U32 = Uint,
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         valuelen: U32 = Uint,
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         namelen: u8 = Uint,
     }
 }
 
 impl AttrLeafHeader {
-    /// Free regions: offset and length in bytes; lengths of 0 tell nothing.
+    /// Free regions as offset and length in bytes; slots of length 0 are unused.
     pub fn freemap(&self) -> [(u16, u16); 3] {
         [(self.base0, self.size0), (self.base1, self.size1), (self.base2, self.size2)]
             .map(|(base, size)| (base.get(), size.get()))
     }
 }
 
-/// A verified leaf.
+/// A verified attribute leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct AttrLeaf<'a> {
-    /// Siblings and identity.
+    /// Siblings, address, UUID and owner.
     pub info: &'a BlkInfo,
     /// Counts and free regions.
     pub header: &'a AttrLeafHeader,
@@ -105,15 +105,16 @@ pub struct AttrLeaf<'a> {
 }
 
 impl<'a> AttrLeaf<'a> {
-    /// Verifies a leaf: identity, checksum, and that its entries fit in front of its names. Names are verified as they
-    /// are asked for.
+    /// Verifies a leaf: identity, checksum, and that entries and names do not overlap. Names are verified when
+    /// accessed.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry, at: ForkBlock) -> Result<Self, Damage> {
         let size = DaTree::Attr.block_size(geometry);
         let (_, bytes) = dabtree::verify_info(NAME, bytes, size, &[MAGIC], geometry, at)?;
         Self::of(bytes, geometry)
     }
 
-    /// Views a leaf that was verified when it was read and may have changed in memory since: its checksum says nothing.
+    /// Views a leaf that was verified when read and may have been modified in memory since, so that its checksum is not
+    /// valid.
     pub fn of(bytes: &'a [u8], geometry: &'a Geometry) -> Result<Self, Damage> {
         let size = DaTree::Attr.block_size(geometry);
         let short = || Damage::short(NAME, size, bytes.len());
@@ -129,7 +130,7 @@ impl<'a> AttrLeaf<'a> {
             (entries_end..=size).contains(&first_used),
             NAME,
             "firstused",
-            format_args!("{entries_end:#x} to {size:#x}, behind {count} entries"),
+            format_args!("{entries_end:#x} to {size:#x}, after {count} entries"),
             format_args!("{first_used:#x}")
         );
         let room = bytes.get(HEADER_SIZE..).ok_or_else(short)?;
@@ -137,13 +138,14 @@ impl<'a> AttrLeaf<'a> {
         Ok(Self { info, header, entries, bytes, geometry })
     }
 
-    /// The attributes in the order of their hashes; a damaged one yields an error, and the walk goes on.
+    /// Iterates over the attributes in the order of their hashes; a damaged one yields an error and the iteration
+    /// continues.
     pub fn attrs(&self) -> impl Iterator<Item = Result<Attr<'a>, Damage>> + use<'a> {
         let leaf = *self;
         self.entries.iter().map(move |entry| leaf.attr(entry))
     }
 
-    /// The attributes with this hash, in this leaf.
+    /// The attributes of this leaf with this hash.
     pub fn find(&self, hash: u32) -> impl Iterator<Item = Result<Attr<'a>, Damage>> + use<'a> {
         let leaf = *self;
         let first = self.entries.partition_point(|entry| entry.hashval.get() < hash);
@@ -156,12 +158,12 @@ impl<'a> AttrLeaf<'a> {
         self.entries.last().map_or(0, |entry| entry.hashval.get())
     }
 
-    /// The attribute of one of this leaf's entries.
+    /// The attribute of an entry of this leaf.
     pub fn attr(&self, entry: &AttrLeafEntry) -> Result<Attr<'a>, Damage> {
         self.extent_and_attr(entry).map(|(_, attr)| attr)
     }
 
-    /// The attribute, and the bytes of the block that its name and value take.
+    /// The attribute, and the size in bytes of its name and value in the block.
     pub(super) fn extent_and_attr(&self, entry: &AttrLeafEntry) -> Result<(usize, Attr<'a>), Damage> {
         let offset = usize::from(entry.nameidx.get());
         let first_used = first_used(self.header);
@@ -194,8 +196,8 @@ impl<'a> AttrLeaf<'a> {
         Ok((size, attr))
     }
 
-    /// What a checker asks beyond: hashes in order and those of their names, names and values that do not overlap, the
-    /// counts of their bytes, and free regions that are free.
+    /// Checks in addition to [`Self::verify`]: hashes are in order and match the names, names and values do not
+    /// overlap, their sizes add up, and free regions are free.
     pub fn audit(&self) -> Result<(), Damage> {
         ensure_sorted(NAME, self.entries.iter().map(|entry| entry.hashval.get()))?;
         let mut room = Room::default();
@@ -214,8 +216,8 @@ impl<'a> AttrLeaf<'a> {
             );
             used += size;
         }
-        // The kernel may leave `firstused` below the lowest name after removals, never above: that much is verified
-        // for each name.
+        // After removals the kernel may leave `firstused` below the lowest name, but never above; each name was checked
+        // for that.
         let found = usize::from(self.header.usedbytes.get());
         ensure!(found == used, NAME, "usedbytes", used, found);
         self.audit_freemap(&mut room)
@@ -244,7 +246,7 @@ impl<'a> AttrLeaf<'a> {
     }
 }
 
-/// Where the lowest name begins.
+/// Offset of the lowest name.
 pub(super) fn first_used(header: &AttrLeafHeader) -> usize {
     match header.firstused.get() {
         0 => LARGEST_BLOCK,
@@ -267,14 +269,14 @@ fn take_remote(rest: &[u8]) -> Result<Taken<'_>, Damage> {
     let length = header.valuelen.get();
     ensure!(length <= MAX_VALUE, NAME, "valuelen", format_args!("at most {MAX_VALUE}"), length);
     let block = header.valueblk.get();
-    ensure!(block != 0 || length == 0, NAME, "valueblk", "a block behind the first", block);
+    ensure!(block != 0 || length == 0, NAME, "valueblk", "a block other than the first", block);
     let end = RemoteName::SIZE + usize::from(header.namelen);
     let size = (REMOTE_PADDED + usize::from(header.namelen)).next_multiple_of(ALIGN);
     let value = AttrValue::Remote { block: FileBlock(block.into()), length };
     Ok(rest.get(RemoteName::SIZE..end).filter(|_| size <= rest.len()).map(|name| (size, name, value)))
 }
 
-/// What of a block is taken: a bit for each 4 bytes, so that a check needs no memory of its own.
+/// Bitmap of the used bytes of a block: one bit per 4 bytes, so that a check does not allocate.
 struct Room([u64; LARGEST_BLOCK / ALIGN / 64]);
 
 impl Default for Room {
@@ -284,7 +286,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Takes a region; `false` where some of it was taken before.
+    /// Marks a region as used; returns `false` if it overlaps a used one.
     fn take(&mut self, offset: usize, size: usize) -> bool {
         for unit in offset / ALIGN..(offset + size) / ALIGN {
             let Some(word) = self.0.get_mut(unit / 64) else { return false };

@@ -2,12 +2,12 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`shortform`] | attributes within the inode |
-//! | [`leaf`] | blocks of attributes; [`crate::dabtree`] has the nodes above many |
-//! | [`remote`] | values that have blocks of their own |
-//! | [`parent`] | parent pointers, which are attributes that no user sees |
-//! | [`edit`] | changes of leaves and of attributes within the inode, as bytes |
-//! | [`acl`] | access control lists: from the form on disk to the form that Linux programs know |
+//! | [`shortform`] | shortform attributes, inside the inode |
+//! | [`leaf`] | leaf blocks; [`crate::dabtree`] has the nodes above them |
+//! | [`remote`] | remote values, in blocks of their own |
+//! | [`parent`] | parent pointers: attributes that are invisible to users |
+//! | [`edit`] | changes of leaf blocks and shortform attributes |
+//! | [`acl`] | conversion of access control lists between disk and xattr format |
 
 pub mod acl;
 pub mod edit;
@@ -26,12 +26,12 @@ use crate::ensure;
 use crate::geometry::Geometry;
 use crate::hash;
 
-/// Most bytes of a value (`XATTR_SIZE_MAX`).
+/// Maximum length of a value (`XATTR_SIZE_MAX`).
 pub const MAX_VALUE: u32 = 65536;
 
 /// Bits of an attribute's flags (`xfs_da_format.h`).
 pub mod flags {
-    /// The value lies beside the name. Only in leaves.
+    /// The value is stored with the name. Leaf blocks only.
     pub const LOCAL: u8 = 1 << 0;
     /// Namespace `trusted`.
     pub const ROOT: u8 = 1 << 1;
@@ -39,27 +39,27 @@ pub mod flags {
     pub const SECURE: u8 = 1 << 2;
     /// A parent pointer.
     pub const PARENT: u8 = 1 << 3;
-    /// Half written or half removed: not there for users. Only in leaves.
+    /// Being created or removed: invisible to users. Leaf blocks only.
     pub const INCOMPLETE: u8 = 1 << 7;
-    /// At most one of these is set.
+    /// The namespace bits; at most one is set.
     pub const NAMESPACES: u8 = ROOT | SECURE | PARENT;
 }
 
-/// Whose an attribute is.
+/// The namespace of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Namespace {
-    /// Users'. (No flag.)
+    /// `user` (no flag).
     User,
-    /// The administrator's. (Flag `ROOT`.)
+    /// `trusted` (flag `ROOT`).
     Trusted,
-    /// Security modules'. (Flag `SECURE`.)
+    /// `security` (flag `SECURE`).
     Security,
-    /// The file system's own: parent pointers.
+    /// Parent pointers, internal to the file system (flag `PARENT`).
     Parent,
 }
 
 impl Namespace {
-    /// From an attribute's flags; `None` where more than one is named.
+    /// Decodes an attribute's flags; `None` if more than one namespace bit is set.
     pub fn from_flags(bits: u8) -> Option<Self> {
         match bits & flags::NAMESPACES {
             0 => Some(Self::User),
@@ -70,7 +70,7 @@ impl Namespace {
         }
     }
 
-    /// The bit of an attribute's flags.
+    /// The namespace bit.
     pub fn bits(self) -> u8 {
         match self {
             Self::User => 0,
@@ -80,7 +80,7 @@ impl Namespace {
         }
     }
 
-    /// What Linux puts in front of its names; parent pointers have no name there.
+    /// The prefix of its names in Linux; `None` for parent pointers.
     pub fn prefix(self) -> Option<&'static str> {
         match self {
             Self::User => Some("user."),
@@ -91,35 +91,36 @@ impl Namespace {
     }
 }
 
-/// A verified attribute, whatever its form.
+/// A verified attribute of any format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr<'a> {
-    /// Whose it is.
+    /// The namespace.
     pub namespace: Namespace,
-    /// Half written or half removed.
+    /// Being created or removed.
     pub incomplete: bool,
-    /// 1 to 255 bytes without NUL, without the namespace's prefix; of a parent pointer, the entry's name.
+    /// 1 to 255 bytes without NUL and without the prefix of the namespace; for a parent pointer the name of the
+    /// directory entry.
     pub name: &'a [u8],
-    /// Its value.
+    /// The value.
     pub value: AttrValue<'a>,
 }
 
-/// Where a value is.
+/// The value of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttrValue<'a> {
-    /// Beside the name.
+    /// Stored with the name.
     Inline(&'a [u8]),
-    /// In blocks of its own.
+    /// Stored in blocks of its own.
     Remote {
-        /// First logical block of the attribute fork.
+        /// First logical block in the attribute fork.
         block: FileBlock,
-        /// Bytes: at most [`MAX_VALUE`].
+        /// Length in bytes: at most [`MAX_VALUE`].
         length: u32,
     },
 }
 
 impl AttrValue<'_> {
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     pub fn length(&self) -> usize {
         match self {
             Self::Inline(bytes) => bytes.len(),
@@ -129,7 +130,7 @@ impl AttrValue<'_> {
 }
 
 impl Attr<'_> {
-    /// The hash under which leaves sort the attribute.
+    /// The hash of the attribute in leaf blocks.
     pub fn hash(&self, geometry: &Geometry) -> u32 {
         match (self.namespace, self.value) {
             (Namespace::Parent, AttrValue::Inline(value)) => {
@@ -140,7 +141,7 @@ impl Attr<'_> {
         }
     }
 
-    /// What holds for attributes of each form.
+    /// Verifies what holds in every format.
     fn verify(&self, structure: &'static str, geometry: &Geometry) -> Result<(), Damage> {
         ensure!(!self.name.is_empty(), structure, "namelen", "1 to 255", 0);
         if self.namespace == Namespace::Parent {
@@ -157,7 +158,7 @@ impl Attr<'_> {
     }
 }
 
-/// The namespace that flags name.
+/// Decodes the namespace bits.
 fn verify_namespace(structure: &'static str, bits: u8) -> Result<Namespace, Damage> {
     Namespace::from_flags(bits)
         .ok_or_else(|| Damage::new(structure, "flags", "at most one namespace", format_args!("{bits:#x}")))

@@ -1,5 +1,5 @@
-//! Parent pointers: for each link of a file an attribute whose name is the entry's name and whose value tells the
-//! directory. (`xfs_parent_rec` in `xfs_da_format.h`.)
+//! Parent pointers. Each link of a file has an attribute whose name is the name of the directory entry and whose value
+//! identifies the directory. (`xfs_parent_rec` in `xfs_da_format.h`.)
 
 use base::Ino;
 
@@ -15,15 +15,15 @@ const NAME: &str = "parent pointer";
 crate::ondisk! {
     /// The value of a parent pointer.
     pub struct ParentRecord("parent pointer", 12) {
-        /// The directory's inode.
+        /// Inode number of the directory.
         ino as "inumber": U64 = Uint,
-        /// Its generation.
+        /// Generation of the directory.
         generation as "gen": U32 = Uint,
     }
 }
 
 impl ParentRecord {
-    /// Views a value, which is exactly one record.
+    /// Views a value, which must have exactly the size of a record.
     pub fn view_value(value: &[u8]) -> Option<&Self> {
         Self::view(value).filter(|_| value.len() == Self::SIZE)
     }
@@ -32,17 +32,17 @@ impl ParentRecord {
 /// A verified parent pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParentPointer<'a> {
-    /// The directory.
+    /// Inode number of the directory.
     pub ino: Ino,
-    /// The directory's generation.
+    /// Generation of the directory.
     pub generation: u32,
-    /// The entry's name in it.
+    /// Name of the directory entry.
     pub name: &'a [u8],
 }
 
 impl<'a> ParentPointer<'a> {
-    /// Takes an attribute of the namespace [`Namespace::Parent`] for what it is: an inode of the volume, and a name
-    /// that may stand in a directory.
+    /// Verifies an attribute of namespace [`Namespace::Parent`]: an inode of the volume, and a valid name of a
+    /// directory entry.
     pub fn verify(attr: &Attr<'a>, geometry: &Geometry) -> Result<Self, Damage> {
         ensure!(attr.namespace == Namespace::Parent, NAME, "flags", "a parent pointer", "another namespace");
         let record = match attr.value {

@@ -1,4 +1,4 @@
-//! Values of attributes that have blocks of their own. Each file system block has its own header, however they lie.
+//! Remote attribute values. Each file system block of a value has its own header.
 
 use crate::damage::Damage;
 use crate::fork_block::ForkBlock;
@@ -10,18 +10,17 @@ use crate::remote_block::{self, RemoteBlockHeader};
 pub const MAGIC: u32 = u32::from_be_bytes(*b"XARM");
 const NAME: &str = "remote attribute value";
 
-/// Bytes of a value that one block carries.
+/// Bytes of a value in one block.
 pub fn bytes_per_block(geometry: &Geometry) -> u32 {
     geometry.block_size - RemoteBlockHeader::SIZE as u32
 }
 
-/// Blocks that a value of `length` bytes takes.
+/// Number of blocks of a value of `length` bytes.
 pub fn block_count(length: u32, geometry: &Geometry) -> u32 {
     length.div_ceil(bytes_per_block(geometry))
 }
 
-/// Verifies one block of a value of `length` bytes, and returns the part of the value that it carries, which begins at
-/// byte `offset`.
+/// Verifies one block of a value of `length` bytes, and returns its part of the value, which begins at byte `offset`.
 pub fn verify<'a>(
     bytes: &'a [u8],
     geometry: &Geometry,

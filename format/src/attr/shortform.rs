@@ -1,4 +1,4 @@
-//! Attributes within the inode: packed one behind the other.
+//! Shortform attributes, packed in the inode.
 
 use super::{Attr, AttrValue, flags, verify_namespace};
 use crate::damage::Damage;
@@ -9,21 +9,21 @@ use crate::ondisk::{OnDisk, U16};
 const NAME: &str = "short-form attributes";
 
 crate::ondisk! {
-    /// What they begin with.
+    /// The header.
     pub struct AttrShortformHeader("short-form attributes", 4) {
-        /// Bytes of all, this header included.
+        /// Total size in bytes, including this header.
         totsize: U16 = Uint,
-        /// Attributes.
+        /// Number of attributes.
         count: u8 = Uint,
         /// Zero.
         padding: u8 = Padding,
     }
 
-    /// What an attribute begins with; name and value follow.
+    /// The start of an attribute; name and value follow.
     pub struct AttrShortformEntry("short-form attribute", 3) {
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         namelen: u8 = Uint,
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         valuelen: u8 = Uint,
         /// Namespace.
         flags: u8 = Hex,
@@ -33,15 +33,14 @@ crate::ondisk! {
 /// Verified short-form attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct AttrShortform<'a> {
-    /// Counts.
+    /// Size and number of attributes.
     pub header: &'a AttrShortformHeader,
     entries: &'a [u8],
     geometry: &'a Geometry,
 }
 
 impl<'a> AttrShortform<'a> {
-    /// Verifies the header; `bytes` are the whole area of the attribute fork. Attributes are verified as they are
-    /// walked.
+    /// Verifies the header. `bytes` is the whole attribute fork area. Attributes are verified during iteration.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry) -> Result<Self, Damage> {
         let header = AttrShortformHeader::view(bytes)
             .ok_or_else(|| Damage::short(NAME, AttrShortformHeader::SIZE, bytes.len()))?;
@@ -53,13 +52,13 @@ impl<'a> AttrShortform<'a> {
         Ok(Self { header, entries, geometry })
     }
 
-    /// The attributes. A damaged name or flag yields an error and the walk goes on; where an attribute is cut short it
-    /// ends.
+    /// Iterates over the attributes. A damaged name or flag yields an error and the iteration continues; a truncated
+    /// attribute ends it.
     pub fn entries(&self) -> AttrShortformEntries<'a> {
         AttrShortformEntries { rest: self.entries, left: self.header.count, geometry: self.geometry }
     }
 
-    /// What a checker asks beyond the walk: no bytes left over.
+    /// Checks in addition to iteration: no trailing bytes.
     pub fn audit(&self) -> Result<(), Damage> {
         let mut entries = self.entries();
         for entry in &mut entries {
@@ -71,7 +70,7 @@ impl<'a> AttrShortform<'a> {
     }
 }
 
-/// Walks short-form attributes in the order of the disk.
+/// Iterator over shortform attributes in disk order.
 #[derive(Clone, Debug)]
 pub struct AttrShortformEntries<'a> {
     rest: &'a [u8],
@@ -80,7 +79,7 @@ pub struct AttrShortformEntries<'a> {
 }
 
 impl<'a> AttrShortformEntries<'a> {
-    /// Bytes behind those that were walked.
+    /// Bytes not visited yet.
     pub(super) fn left_over(&self) -> usize {
         self.rest.len()
     }

@@ -1,4 +1,4 @@
-//! Attributes as the kernel wrote them, and each kind of damage by the field that tells of it.
+//! Attributes written by the kernel, and the field that each damage is reported for.
 
 use super::leaf::AttrLeaf;
 use super::parent::ParentPointer;
@@ -8,7 +8,7 @@ use crate::dabtree::{self, DaNode, DaTree};
 use crate::testing::{Fixture, fixture, geometry};
 
 #[test]
-fn a_leaf_reads_as_the_kernel_wrote_it() {
+fn a_leaf_written_by_the_kernel_decodes() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("attr-leaf"));
     let leaf = AttrLeaf::verify(&bytes, &geometry, at).unwrap();
     assert_eq!(leaf.audit(), Ok(()));
@@ -44,7 +44,7 @@ fn a_leaf_reads_as_the_kernel_wrote_it() {
 }
 
 #[test]
-fn leaf_damage_is_named_by_its_field() {
+fn leaf_damage_is_reported_by_field() {
     let (geometry, leaf) = (geometry(), fixture("attr-leaf"));
     let complaint = |patch: &dyn Fn(&mut [u8])| {
         let bytes = leaf.patched(dabtree::CRC_OFFSET, patch);
@@ -83,7 +83,7 @@ fn leaf_damage_is_named_by_its_field() {
 }
 
 #[test]
-fn names_that_overlap_are_found() {
+fn overlapping_names_are_detected() {
     let (geometry, leaf) = (geometry(), fixture("attr-leaf"));
     let bytes = leaf.patched(dabtree::CRC_OFFSET, |b| b.copy_within(80..88, 88));
     let view = AttrLeaf::verify(&bytes, &geometry, leaf.at).unwrap();
@@ -91,7 +91,7 @@ fn names_that_overlap_are_found() {
 }
 
 #[test]
-fn an_empty_leaf_of_64_kib_has_its_end_as_zero() {
+fn firstused_of_an_empty_64_kib_leaf_is_zero() {
     let mut geometry = geometry();
     (geometry.block_size, geometry.block_log) = (65536, 16);
     let leaf = fixture("attr-leaf");
@@ -106,7 +106,7 @@ fn an_empty_leaf_of_64_kib_has_its_end_as_zero() {
 }
 
 #[test]
-fn a_node_leads_to_the_first_leaf_that_may_have_a_hash() {
+fn a_node_selects_the_first_child_for_a_hash() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("attr-node"));
     let node = DaNode::verify(&bytes, &geometry, DaTree::Attr, at, None).unwrap();
     assert_eq!(node.audit(), Ok(()));
@@ -121,7 +121,7 @@ fn a_node_leads_to_the_first_leaf_that_may_have_a_hash() {
 }
 
 #[test]
-fn the_blocks_of_a_remote_value_join_to_it() {
+fn the_blocks_of_a_remote_value_concatenate() {
     let geometry = geometry();
     let mut value = Vec::new();
     for name in ["remote-0", "remote-1"] {
@@ -140,7 +140,7 @@ fn the_blocks_of_a_remote_value_join_to_it() {
 }
 
 #[test]
-fn an_access_control_list_takes_the_form_that_linux_programs_know() {
+fn an_acl_converts_to_the_xattr_format() {
     let (geometry, Fixture { bytes, .. }) = (geometry(), fixture("attr-shortform"));
     let attrs = AttrShortform::verify(&bytes, &geometry).unwrap();
     assert_eq!(attrs.audit(), Ok(()));
@@ -168,7 +168,7 @@ fn an_access_control_list_takes_the_form_that_linux_programs_know() {
 }
 
 #[test]
-fn short_form_damage_is_named_by_its_field() {
+fn shortform_damage_is_reported_by_field() {
     let (geometry, bytes) = (geometry(), fixture("attr-shortform").bytes);
     let complaint = |patch: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = bytes.clone();

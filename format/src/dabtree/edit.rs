@@ -1,4 +1,4 @@
-//! Changes of nodes, and of what nodes and leaves share, as bytes.
+//! Changes of nodes, and of the header that nodes and leaves share.
 
 use std::mem::offset_of;
 
@@ -16,7 +16,7 @@ use crate::ondisk::{LeU32, OnDisk, U16, U32, U64};
 const HEADER_SIZE: usize = BlkInfo::SIZE + NodeHeader::SIZE;
 const SIZE: usize = NodeEntry::SIZE;
 
-/// Writes the header of a fresh block, without siblings. LSN and checksum come when the block goes home.
+/// Initializes the header of a new block without siblings. LSN and checksum are set at metadata writeback.
 pub fn put_info<B: BlockMut + ?Sized>(
     block: &mut B,
     structure: &'static str,
@@ -43,12 +43,12 @@ pub fn info(bytes: &[u8]) -> Result<&BlkInfo, Damage> {
     BlkInfo::view(bytes).ok_or_else(|| Damage::short(NAME, BlkInfo::SIZE, bytes.len()))
 }
 
-/// A node or a leaf's right sibling; `None` at the end.
+/// Right sibling of a node or leaf.
 pub fn forw(bytes: &[u8]) -> Result<Option<FileBlock>, Damage> {
     sibling(info(bytes)?.forw.get())
 }
 
-/// A node or a leaf's left sibling; `None` at the beginning.
+/// Left sibling of a node or leaf.
 pub fn back(bytes: &[u8]) -> Result<Option<FileBlock>, Damage> {
     sibling(info(bytes)?.back.get())
 }
@@ -75,24 +75,24 @@ fn put_sibling<B: BlockMut + ?Sized>(
     put(block, NAME, at, &number(sibling.unwrap_or(FileBlock(0)))?.to_be_bytes())
 }
 
-/// A logical block as the tree has it.
+/// Converts a logical block to its on-disk form.
 fn number(block: FileBlock) -> Result<u32, Damage> {
     u32::try_from(block.get()).map_err(|_| Damage::new(NAME, "before", "a logical block of 32 bits", block))
 }
 
-/// A node, as its header describes it.
+/// The decoded header of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeShape {
-    /// Entries.
+    /// Number of entries.
     pub count: usize,
-    /// 1 above leaves.
+    /// Level: 1 directly above the leaves.
     pub level: u16,
-    /// Entries that fit.
+    /// Maximum number of entries.
     pub most: usize,
 }
 
 impl NodeShape {
-    /// Reads the header of a node.
+    /// Decodes the header of a node.
     #[inline]
     pub fn of(bytes: &[u8]) -> Result<Self, Damage> {
         let magic = word16(bytes, NAME, offset_of!(BlkInfo, magic))?;
@@ -113,7 +113,7 @@ impl NodeShape {
     }
 }
 
-/// Entries of a node in a block of so many bytes.
+/// Maximum number of entries of a node in a block of `block_size` bytes.
 pub fn max_entries(block_size: usize) -> usize {
     block_size.saturating_sub(HEADER_SIZE) / SIZE
 }
@@ -126,7 +126,7 @@ pub fn entries(bytes: &[u8]) -> Result<&[NodeEntry], Damage> {
     entries.ok_or_else(|| Damage::short(NAME, HEADER_SIZE + shape.count * SIZE, bytes.len()))
 }
 
-/// Makes a fresh block a node without entries.
+/// Initializes a node without entries.
 pub fn init<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -138,12 +138,12 @@ pub fn init<B: BlockMut + ?Sized>(
 }
 
 fn put_header<B: BlockMut + ?Sized>(block: &mut B, count: usize, level: u16) -> Result<(), Damage> {
-    // What fits into 64 KiB.
+    // The count of a 64 KiB block fits into 16 bits.
     let header = NodeHeader { count: U16::new(count as u16), level: U16::new(level), pad32: 0.into() };
     put(block, NAME, BlkInfo::SIZE, header.as_bytes())
 }
 
-/// An entry of a node.
+/// Builds a node entry.
 pub fn entry(hash: u32, child: FileBlock) -> Result<NodeEntry, Damage> {
     Ok(NodeEntry { hashval: U32::new(hash), before: U32::new(number(child)?) })
 }
@@ -157,14 +157,14 @@ pub fn put_entries<B: BlockMut + ?Sized>(block: &mut B, entries: &[NodeEntry]) -
     put_header(block, entries.len(), shape.level)
 }
 
-/// Inserts an entry in front of `index`.
+/// Inserts an entry before `index`.
 pub fn insert<B: BlockMut + ?Sized>(block: &mut B, index: usize, new: NodeEntry) -> Result<(), Damage> {
     let shape = NodeShape::of(block.bytes())?;
     ensure!(
         index <= shape.count && shape.count < shape.most,
         NAME,
         "count",
-        format_args!("room for one more at {index}"),
+        format_args!("space for one more at {index}"),
         shape.count
     );
     let range = HEADER_SIZE + index * SIZE..HEADER_SIZE + (shape.count + 1) * SIZE;
@@ -187,7 +187,7 @@ pub fn remove<B: BlockMut + ?Sized>(block: &mut B, index: usize) -> Result<(), D
     put_header(block, shape.count - 1, shape.level)
 }
 
-/// Sets the hash of the entry at `index`, if it is another. Says whether it was.
+/// Sets the hash of the entry at `index`. Returns whether it changed.
 pub fn set_hash<B: BlockMut + ?Sized>(block: &mut B, index: usize, hash: u32) -> Result<bool, Damage> {
     let entry = entries(block.bytes())?.get(index);
     let found = entry.map(|entry| entry.hashval.get());

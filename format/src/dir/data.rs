@@ -1,9 +1,9 @@
-//! Blocks of directory entries: `XDB3`, a whole directory in one block with its own leaf, and `XDD3`, entries alone.
+//! Data blocks: `XDB3` (a directory in block format, with its own leaf) and `XDD3` (entries only).
 //!
 //! Entries and unused regions tile a block without gaps. Each ends with a tag that repeats its own offset.
 //!
 //! # Invariants
-//! A walk moves forward by at least 8 bytes a step and never leaves the block.
+//! An iteration advances by at least 8 bytes per step and never leaves the block.
 
 use base::{FileBlock, Ino};
 
@@ -18,15 +18,15 @@ use crate::geometry::Geometry;
 use crate::hash;
 use crate::ondisk::{OnDisk, U16, U32, U64};
 
-/// `XDB3`: a directory of one block.
+/// `XDB3`: block format.
 pub const BLOCK_MAGIC: u32 = u32::from_be_bytes(*b"XDB3");
-/// `XDD3`: entries alone.
+/// `XDD3`: a data block of any other format.
 pub const DATA_MAGIC: u32 = u32::from_be_bytes(*b"XDD3");
-/// Stands where an entry has the upper bits of its inode number.
+/// Marks an unused region, at the offset of the upper bits of an entry's inode number.
 pub const FREE_TAG: u16 = 0xffff;
-/// Stands in tables of free room where there is no data block.
+/// The best of a data block that does not exist.
 pub const NULL_BEST: u16 = 0xffff;
-/// Bytes in front of the first entry.
+/// Bytes before the first entry.
 pub const HEADER_SIZE: usize = DirHeader::SIZE + BestFreeTable::SIZE;
 const NAME: &str = "directory data block";
 const ENTRY: &str = "directory entry";
@@ -34,90 +34,90 @@ const ENTRY: &str = "directory entry";
 const LARGEST_BLOCK: usize = 65536;
 
 crate::ondisk! {
-    /// The rest of the header, behind [`DirHeader`]: the three largest unused regions, largest first; zeros where there
-    /// are fewer.
+    /// The rest of the header after [`DirHeader`]: the three largest unused regions, largest first; zeros if there are
+    /// fewer.
     pub struct BestFreeTable("directory data block", 16) {
-        /// Where the largest lies.
+        /// Offset of the largest region.
         offset0 as "bestfree[0].offset": U16 = Hex,
-        /// Its bytes.
+        /// Its length in bytes.
         length0 as "bestfree[0].length": U16 = Hex,
-        /// Where the second lies.
+        /// Offset of the second largest region.
         offset1 as "bestfree[1].offset": U16 = Hex,
-        /// Its bytes.
+        /// Its length in bytes.
         length1 as "bestfree[1].length": U16 = Hex,
-        /// Where the third lies.
+        /// Offset of the third largest region.
         offset2 as "bestfree[2].offset": U16 = Hex,
-        /// Its bytes.
+        /// Its length in bytes.
         length2 as "bestfree[2].length": U16 = Hex,
         /// Zero.
         pad: U32 = Padding,
     }
 
-    /// What an entry begins with; name, type byte, padding to a multiple of 8 and tag follow.
+    /// The start of an entry; name, type byte, padding to a multiple of 8, and tag follow.
     pub struct EntryHeader("directory entry", 9) {
-        /// The inode.
+        /// Inode number.
         inumber: U64 = Uint,
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         namelen: u8 = Uint,
     }
 
-    /// What an unused region begins with; a tag ends it.
+    /// The start of an unused region; a tag ends it.
     pub struct UnusedHeader("unused directory region", 4) {
         /// [`FREE_TAG`].
         freetag: U16 = Hex,
-        /// Bytes of the whole region: a multiple of 8.
+        /// Length of the region in bytes: a multiple of 8.
         length: U16 = Hex,
     }
 
-    /// What a directory of one block ends with, behind its leaf entries.
+    /// The end of a block-format directory, after its leaf entries.
     pub struct BlockTail("directory block tail", 8) {
-        /// Leaf entries.
+        /// Number of leaf entries.
         count: U32 = Uint,
-        /// Those of them that are stale.
+        /// Number of stale leaf entries.
         stale: U32 = Uint,
     }
 }
 
 impl BestFreeTable {
-    /// The regions: offset and length in bytes.
+    /// The three regions as offset and length in bytes.
     pub fn regions(&self) -> [(u16, u16); 3] {
         [(self.offset0, self.length0), (self.offset1, self.length1), (self.offset2, self.length2)]
             .map(|(offset, length)| (offset.get(), length.get()))
     }
 }
 
-/// Where a directory's first entry behind `.` and `..` may lie in its first block.
+/// The lowest offset in the first block for an entry other than `.` and `..`.
 pub fn first_free_offset(geometry: &Geometry) -> usize {
     HEADER_SIZE + entry_size(1, geometry) + entry_size(2, geometry)
 }
 
-/// A verified block of entries.
+/// A verified data block.
 #[derive(Clone, Copy, Debug)]
 pub struct DataBlock<'a> {
-    /// Identity.
+    /// Magic, address, UUID and owner.
     pub header: &'a DirHeader,
-    /// Unused regions.
+    /// The three largest unused regions.
     pub best_free: &'a BestFreeTable,
-    /// The leaf of a directory of one block.
+    /// The leaf of a block-format directory.
     pub block_leaf: Option<BlockLeaf<'a>>,
-    /// Header and regions: the block without its leaf.
+    /// Header and regions: the block without a leaf.
     bytes: &'a [u8],
     at: ForkBlock,
     geometry: &'a Geometry,
 }
 
-/// The leaf at the end of a directory of one block.
+/// The leaf at the end of a block-format directory.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLeaf<'a> {
-    /// Counts.
+    /// Number of entries and of stale entries.
     pub tail: &'a BlockTail,
-    /// Entries in the order of their hashes, stale ones among them.
+    /// Entries in the order of their hashes, including stale ones.
     pub entries: &'a [LeafEntry],
 }
 
 impl<'a> DataBlock<'a> {
-    /// Verifies a block of entries: identity, checksum, and that the leaf of a one-block directory fits. Regions are
-    /// verified as they are walked.
+    /// Verifies a data block: identity, checksum, and that the leaf of a block-format directory fits. Regions are
+    /// verified during iteration.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry, at: ForkBlock) -> Result<Self, Damage> {
         let size = geometry.dir_block_size as usize;
         let short = || Damage::short(NAME, size, bytes.len());
@@ -141,7 +141,7 @@ impl<'a> DataBlock<'a> {
             !single || place == FileBlock(0),
             NAME,
             "magic",
-            format_args!("{DATA_MAGIC:#x} behind the first block"),
+            format_args!("{DATA_MAGIC:#x} after the first block"),
             format_args!("{magic:#x} at block {place}")
         );
         let best_free = bytes.get(DirHeader::SIZE..).and_then(BestFreeTable::view).ok_or_else(short)?;
@@ -150,17 +150,17 @@ impl<'a> DataBlock<'a> {
         Ok(Self { header, best_free, block_leaf, bytes, at, geometry })
     }
 
-    /// Whether this block is the whole directory.
+    /// Whether the directory is in block format.
     pub fn is_single(&self) -> bool {
         self.block_leaf.is_some()
     }
 
-    /// Walks everything behind the header: see [`DataRegions`].
+    /// Iterates over everything after the header: see [`DataRegions`].
     pub fn regions(&self) -> DataRegions<'a> {
         DataRegions { data: *self, next: HEADER_SIZE }
     }
 
-    /// Walks the entries in the order of the disk, `.` and `..` among them in the first block: see [`DataRegions`].
+    /// Iterates over the entries in disk order, including `.` and `..` in the first block: see [`DataRegions`].
     pub fn entries(&self) -> impl Iterator<Item = Result<DirEntry<'a>, Damage>> + use<'a> {
         self.regions().filter_map(|region| match region {
             Ok(DataRegion::Entry(entry)) => Some(Ok(entry)),
@@ -169,24 +169,27 @@ impl<'a> DataBlock<'a> {
         })
     }
 
-    /// The entry at a byte of the block, as a leaf addresses it.
+    /// The entry at a byte offset, as stored in leaf entries.
     pub fn entry_at(&self, offset: usize) -> Result<DirEntry<'a>, Damage> {
         let aligned = offset >= HEADER_SIZE && offset.is_multiple_of(8);
-        ensure!(aligned, ENTRY, "address", "a multiple of 8 behind the header", format_args!("{offset:#x}"));
+        ensure!(aligned, ENTRY, "address", "a multiple of 8 after the header", format_args!("{offset:#x}"));
         match self.region(offset)?.1? {
             DataRegion::Entry(entry) => Ok(entry),
-            DataRegion::Unused { .. } => {
-                Err(Damage::new(ENTRY, "address", "an entry", format_args!("unused room at {offset:#x}")))
-            }
+            DataRegion::Unused { .. } => Err(Damage::new(
+                ENTRY,
+                "address",
+                "an entry",
+                format_args!("an unused region at {offset:#x}"),
+            )),
         }
     }
 
-    /// Bytes of the largest unused region, by the header's table: what leaf and free blocks repeat.
+    /// Length of the largest unused region: the block's best in leaf and free-index blocks.
     pub fn best(&self) -> u16 {
         self.best_free.length0.get()
     }
 
-    /// The region at an offset: its size, and what it is. The outer error says that no size can be known.
+    /// Size and contents of the region at an offset. The outer error means that the size is unknown.
     fn region(&self, offset: usize) -> Result<(usize, Result<DataRegion<'a>, Damage>), Damage> {
         let rest = self.bytes.get(offset..).unwrap_or(&[]);
         let unused = UnusedHeader::view(rest)
@@ -232,7 +235,7 @@ impl<'a> DataBlock<'a> {
         }
     }
 
-    /// `.` and `..` are the first two entries of a directory, and nowhere else.
+    /// Verifies that `.` and `..` are the first two entries of the directory and occur nowhere else.
     fn verify_dots(&self, entry: &DirEntry<'_>, offset: usize) -> Result<(), Damage> {
         let first = self.at.file_block == FileBlock(0);
         let (dot, dot_dot) = (HEADER_SIZE, HEADER_SIZE + entry_size(1, self.geometry));
@@ -252,8 +255,9 @@ impl<'a> DataBlock<'a> {
         Ok(())
     }
 
-    /// What a checker asks: regions tile the block, no two unused ones touch, the table of the largest is right, `.` is
-    /// the directory itself, and the leaf of a one-block directory has each entry once, under its hash.
+    /// Checks in addition to [`Self::verify`]: regions tile the block, unused regions are not adjacent, `bestfree` is
+    /// correct, `.` is the directory itself, and the leaf of a block-format directory lists each entry once under its
+    /// hash.
     pub fn audit(&self) -> Result<(), Damage> {
         let mut tally = FreeTally::new(self.best_free);
         let mut starts = Starts::default();
@@ -302,7 +306,7 @@ impl<'a> DataBlock<'a> {
                 block == FileBlock(0) && starts.remove(offset),
                 LEAF,
                 "address",
-                "an entry that no other leaf entry has",
+                "an entry without another leaf entry",
                 format_args!("{address:#x}")
             );
             let named = hash::entry(self.entry_at(offset)?.name, self.geometry);
@@ -320,7 +324,7 @@ impl<'a> DataBlock<'a> {
     }
 }
 
-/// The tag at the end of a region, which repeats its offset.
+/// Verifies the tag at the end of a region, which repeats its offset.
 fn verify_tag(structure: &'static str, rest: &[u8], size: usize, offset: usize) -> Result<(), Damage> {
     let tag = rest.get(size - 2..).and_then(U16::view).map_or(0, |tag| tag.get());
     ensure!(
@@ -333,7 +337,7 @@ fn verify_tag(structure: &'static str, rest: &[u8], size: usize, offset: usize) 
     Ok(())
 }
 
-/// Splits a one-block directory into header and regions, and leaf.
+/// Splits a block-format directory into header with regions, and leaf.
 fn split_leaf(bytes: &[u8]) -> Result<(&[u8], BlockLeaf<'_>), Damage> {
     let short = || Damage::short(NAME, HEADER_SIZE + BlockTail::SIZE, bytes.len());
     let tail_at = bytes.len().checked_sub(BlockTail::SIZE).ok_or_else(short)?;
@@ -348,22 +352,22 @@ fn split_leaf(bytes: &[u8]) -> Result<(&[u8], BlockLeaf<'_>), Damage> {
     Ok((regions, BlockLeaf { tail, entries }))
 }
 
-/// A piece of a block behind its header.
+/// A region of a data block after its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataRegion<'a> {
     /// An entry.
     Entry(DirEntry<'a>),
-    /// Room.
+    /// Unused bytes.
     Unused {
-        /// Bytes from the start of the block.
+        /// Byte offset in the block.
         offset: usize,
-        /// Bytes.
+        /// Length in bytes.
         size: usize,
     },
 }
 
-/// Walks a block. An entry whose name, number or type is damaged yields an error, and the walk goes on; where lengths
-/// or tags are damaged it ends, since nothing behind can be found.
+/// Iterator over the regions of a block. An entry with a damaged name, inode number or type yields an error and the
+/// iteration continues; a damaged length or tag ends it, because no later region can be found.
 #[derive(Clone, Debug)]
 pub struct DataRegions<'a> {
     data: DataBlock<'a>,
@@ -391,11 +395,11 @@ impl<'a> Iterator for DataRegions<'a> {
     }
 }
 
-/// Compares the table of largest unused regions with those that are there.
+/// Compares `bestfree` with the unused regions of a block.
 struct FreeTally {
     table: [(u16, u16); 3],
     seen: [bool; 3],
-    /// The lengths of the largest that are there, largest first.
+    /// The lengths of the three largest regions found, largest first.
     largest: [usize; 3],
 }
 
@@ -447,7 +451,7 @@ impl FreeTally {
     }
 }
 
-/// Where entries of a block begin: a bit for each 8 bytes, so that a check needs no memory of its own.
+/// Start offsets of entries: one bit per 8 bytes, so that a check does not allocate.
 struct Starts {
     bits: [u64; LARGEST_BLOCK / 8 / 64],
     count: usize,
@@ -467,7 +471,7 @@ impl Starts {
         }
     }
 
-    /// Whether it was there.
+    /// Returns whether the offset was in the set.
     fn remove(&mut self, offset: usize) -> bool {
         let bit = 1 << (offset / 8 % 64);
         match self.bits.get_mut(offset / 512) {

@@ -1,4 +1,4 @@
-//! Free blocks of a directory: the room in each data block, once the leaves are a tree.
+//! Free-index blocks: the best of each data block of a node-format directory.
 
 use super::{CRC_OFFSET, DirHeader, DirSpace, data};
 use crate::checksum;
@@ -10,43 +10,43 @@ use crate::ondisk::{OnDisk, U16, U32};
 
 /// `XDF3`.
 pub const MAGIC: u32 = u32::from_be_bytes(*b"XDF3");
-/// Bytes in front of the table.
+/// Bytes before the bests.
 pub const HEADER_SIZE: usize = DirHeader::SIZE + FreeHeader::SIZE;
 const NAME: &str = "directory free block";
 
 crate::ondisk! {
-    /// The rest of the header, behind [`DirHeader`].
+    /// The rest of the header after [`DirHeader`].
     pub struct FreeHeader("directory free block", 16) {
-        /// The directory block that the first element tells of.
+        /// Number of the directory block that the first best describes.
         firstdb: U32 = Uint,
-        /// Elements.
+        /// Number of bests.
         nvalid: U32 = Uint,
-        /// Elements that tell of blocks that are there.
+        /// Number of bests of existing blocks.
         nused: U32 = Uint,
         /// Zero.
         pad: U32 = Padding,
     }
 }
 
-/// A verified free block.
+/// A verified free-index block.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeBlock<'a> {
-    /// Identity.
+    /// Magic, address, UUID and owner.
     pub header: &'a DirHeader,
-    /// Counts.
+    /// The counts.
     pub counts: &'a FreeHeader,
-    /// Bytes of the largest unused region of each data block from `firstdb` on, [`data::NULL_BEST`] for a hole.
+    /// Length of the largest unused region of each data block from `firstdb` on; [`data::NULL_BEST`] for a hole.
     pub bests: &'a [U16],
 }
 
-/// Elements that a free block has room for.
+/// Maximum number of bests of a free-index block.
 pub fn max_bests(geometry: &Geometry) -> usize {
     (geometry.dir_block_size as usize - HEADER_SIZE) / 2
 }
 
 impl<'a> FreeBlock<'a> {
-    /// Verifies a free block: identity, checksum, that its table fits, and that it tells of the data blocks that follow
-    /// from its place in the fork.
+    /// Verifies a free-index block: identity, checksum, that its bests fit, and that `firstdb` matches its position in
+    /// the fork.
     pub fn verify(bytes: &'a [u8], geometry: &Geometry, at: ForkBlock) -> Result<Self, Damage> {
         let size = geometry.dir_block_size as usize;
         let short = || Damage::short(NAME, size, bytes.len());
@@ -74,7 +74,7 @@ impl<'a> FreeBlock<'a> {
         Ok(Self { header, counts, bests })
     }
 
-    /// What a checker asks beyond: the count of blocks that are there.
+    /// Checks in addition to [`Self::verify`]: the number of existing blocks.
     pub fn audit(&self) -> Result<(), Damage> {
         let used = self.bests.iter().filter(|best| best.get() != data::NULL_BEST).count();
         let found = self.counts.nused.get();

@@ -1,5 +1,5 @@
-//! Leaves of a directory: hash to the address of an entry. One leaf alone (`LEAF1`) also tells the room of each data
-//! block; the leaves of a tree (`LEAFN`) leave that to [`super::free`].
+//! Leaf blocks of a directory, which map a hash to the address of an entry. A `LEAF1` block (leaf format) also holds
+//! the best of each data block; with `LEAFN` blocks (node format) the bests are in [`super::free`].
 
 use super::DataPtr;
 use crate::dabtree::{self, BlkInfo, DaTree, ensure_sorted};
@@ -9,20 +9,20 @@ use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
 use crate::ondisk::{OnDisk, U16, U32};
 
-/// A leaf alone.
+/// The only leaf of a leaf-format directory.
 pub const LEAF1_MAGIC: u16 = 0x3df1;
-/// A leaf of a tree.
+/// A leaf of a node-format directory.
 pub const LEAFN_MAGIC: u16 = 0x3dff;
-/// Bytes in front of the first entry.
+/// Bytes before the first entry.
 pub const HEADER_SIZE: usize = BlkInfo::SIZE + LeafHeader::SIZE;
 const NAME: &str = "directory leaf";
 
 crate::ondisk! {
-    /// The rest of the header, behind [`BlkInfo`].
+    /// The rest of the header after [`BlkInfo`].
     pub struct LeafHeader("directory leaf", 8) {
-        /// Entries, stale ones included.
+        /// Number of entries, including stale ones.
         count: U16 = Uint,
-        /// Stale entries.
+        /// Number of stale entries.
         stale: U16 = Uint,
         /// Zero.
         pad: U32 = Padding,
@@ -32,19 +32,19 @@ crate::ondisk! {
     pub struct LeafEntry("directory leaf entry", 8) {
         /// Hash of the name.
         hashval: U32 = Hex,
-        /// Where the entry lies in the data space, in 8-byte units; 0 where the entry is gone (stale).
+        /// Address of the entry in the data space in 8-byte units; 0 for a stale entry.
         address: U32 = Hex,
     }
 
-    /// What a leaf alone ends with, behind the room of each data block.
+    /// The end of a `LEAF1` block, after the bests.
     pub struct LeafTail("directory leaf tail", 4) {
-        /// Data blocks.
+        /// Number of bests.
         bestcount: U32 = Uint,
     }
 }
 
 impl LeafEntry {
-    /// Where the entry lies; [`DataPtr::NULL`] for a stale one.
+    /// Address of the entry; [`DataPtr::NULL`] if stale.
     pub fn pointer(&self) -> DataPtr {
         DataPtr(self.address.get())
     }
@@ -53,20 +53,19 @@ impl LeafEntry {
 /// A verified leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct DirLeaf<'a> {
-    /// Siblings and identity.
+    /// Siblings, address, UUID and owner.
     pub info: &'a BlkInfo,
-    /// Counts.
+    /// Number of entries and of stale entries.
     pub header: &'a LeafHeader,
-    /// Entries in the order of their hashes, stale ones among them.
+    /// Entries in the order of their hashes, including stale ones.
     pub entries: &'a [LeafEntry],
-    /// Bytes of the largest unused region of each data block, [`super::data::NULL_BEST`] for a hole; `None` in the leaf
-    /// of a tree.
+    /// Length of the largest unused region of each data block, [`super::data::NULL_BEST`] for a hole; `None` in a
+    /// `LEAFN` block.
     pub bests: Option<&'a [U16]>,
 }
 
 impl<'a> DirLeaf<'a> {
-    /// Verifies a leaf of either kind: identity, checksum, and that its entries and its table of room fit beside each
-    /// other.
+    /// Verifies a `LEAF1` or `LEAFN` block: identity, checksum, and that entries and bests fit.
     pub fn verify(bytes: &'a [u8], geometry: &Geometry, at: ForkBlock) -> Result<Self, Damage> {
         let size = DaTree::Dir.block_size(geometry);
         let (info, bytes) =
@@ -88,7 +87,8 @@ impl<'a> DirLeaf<'a> {
         Ok(Self { info, header, entries, bests })
     }
 
-    /// What a checker asks beyond: hashes in order, the count of stale entries, no siblings of a leaf alone.
+    /// Checks in addition to [`Self::verify`]: the order of hashes, the count of stale entries, and that a `LEAF1`
+    /// block has no siblings.
     pub fn audit(&self) -> Result<(), Damage> {
         ensure_sorted(NAME, self.entries.iter().map(|entry| entry.hashval.get()))?;
         let stale = self.entries.iter().filter(|entry| entry.pointer() == DataPtr::NULL).count();
@@ -101,7 +101,7 @@ impl<'a> DirLeaf<'a> {
         Ok(())
     }
 
-    /// The addresses of entries with this hash, in this leaf; stale ones are passed over.
+    /// Addresses of the entries with this hash in this leaf, without stale ones.
     pub fn find(&self, hash: u32) -> impl Iterator<Item = DataPtr> + use<'a> {
         find(self.entries, hash)
     }
@@ -112,7 +112,7 @@ impl<'a> DirLeaf<'a> {
     }
 }
 
-/// The addresses of entries with this hash among sorted ones; stale ones are passed over.
+/// Addresses of the entries with this hash among sorted ones, without stale ones.
 pub fn find(entries: &[LeafEntry], hash: u32) -> impl Iterator<Item = DataPtr> + use<'_> {
     let first = entries.partition_point(|entry| entry.hashval.get() < hash);
     let equal =
@@ -120,7 +120,7 @@ pub fn find(entries: &[LeafEntry], hash: u32) -> impl Iterator<Item = DataPtr> +
     equal.map(LeafEntry::pointer).filter(|pointer| *pointer != DataPtr::NULL)
 }
 
-/// Splits what follows the header of a leaf alone into room for entries and the table at its end.
+/// Splits the bytes after the header of a `LEAF1` block into space for entries and bests.
 fn split_bests(room: &[u8]) -> Result<(&[u8], &[U16]), Damage> {
     const TAIL: &str = "directory leaf tail";
     let short = || Damage::short(NAME, HEADER_SIZE + LeafTail::SIZE, room.len());

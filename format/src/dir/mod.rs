@@ -2,15 +2,15 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`shortform`] | a directory within its inode |
-//! | [`data`] | blocks of entries: alone with their own index (`XDB3`), or with the index elsewhere (`XDD3`) |
-//! | [`leaf`] | hash to entry |
-//! | [`crate::dabtree`] | the nodes above many leaves |
-//! | [`free`] | the room in each data block, where one leaf cannot hold that too |
+//! | [`shortform`] | shortform: entries inside the inode |
+//! | [`data`] | data blocks: `XDB3` in block format, `XDD3` otherwise |
+//! | [`leaf`] | leaf blocks: name hash to entry address |
+//! | [`crate::dabtree`] | the nodes above the leaves in node format |
+//! | [`free`] | free-index blocks: the best of each data block in node format |
 //! | [`edit`] | changes of all of these |
 //!
-//! A directory's fork has three [`DirSpace`]s. A *directory block* is one or more file system blocks, which need not
-//! lie together; an entry is known by its [`DataPtr`].
+//! A directory's fork has three [`DirSpace`]s. A *directory block* consists of one or more file system blocks, which
+//! need not be contiguous on disk; a [`DataPtr`] addresses an entry.
 
 pub mod data;
 pub mod edit;
@@ -29,15 +29,15 @@ use crate::geometry::Geometry;
 use crate::inode::FileType;
 use crate::ondisk::{LeU32, U32, U64};
 
-/// Where the checksum lies in data and free blocks.
+/// Offset of the checksum in data and free-index blocks.
 pub const CRC_OFFSET: usize = 4;
-/// Type bytes of entries lie below this (`xfs_da_format.h`): 8 is a whiteout, which Linux does not write.
+/// First invalid file type byte (`xfs_da_format.h`): 8 is a whiteout, which Linux does not write.
 pub const FTYPE_MAX: u8 = 9;
 
 crate::ondisk! {
-    /// What data and free blocks begin with.
+    /// The start of data and free-index blocks.
     pub struct DirHeader("directory block header", 48) {
-        /// What kind of block.
+        /// Type of the block.
         magic: U32 = Hex,
         /// CRC32C of the block.
         crc: LeU32 = Crc,
@@ -47,24 +47,24 @@ crate::ondisk! {
         lsn: U64 = Lsn,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
-        /// The directory's inode.
+        /// Inode number of the directory.
         owner: U64 = Uint,
     }
 }
 
-/// The parts of a directory's fork: each 32 GiB of logical bytes.
+/// The address spaces of a directory's fork, each 32 GiB of logical bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DirSpace {
     /// Entries.
     Data,
     /// Leaves and nodes.
     Leaf,
-    /// Free blocks.
+    /// Free-index blocks.
     Free,
 }
 
 impl DirSpace {
-    /// log2 of the bytes of a space.
+    /// log2 of the size of a space in bytes.
     const LOG: u8 = 35;
 
     /// The first logical block of the space.
@@ -72,12 +72,12 @@ impl DirSpace {
         FileBlock((self as u64) << (Self::LOG - geometry.block_log))
     }
 
-    /// The logical block behind the space.
+    /// The first logical block after the space.
     pub fn end_block(self, geometry: &Geometry) -> FileBlock {
         FileBlock((self as u64 + 1) << (Self::LOG - geometry.block_log))
     }
 
-    /// The space of a logical block; `None` behind all of them.
+    /// The space of a logical block; `None` after the last.
     pub fn of(block: FileBlock, geometry: &Geometry) -> Option<Self> {
         match block.get() >> (Self::LOG - geometry.block_log) {
             0 => Some(Self::Data),
@@ -88,21 +88,21 @@ impl DirSpace {
     }
 }
 
-/// Address of an entry in the data space, in 8-byte units: what leaves hold and what `readdir` takes for a position.
+/// Address of an entry in the data space, in 8-byte units. Leaf entries store it, and `readdir` uses it as position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DataPtr(pub u32);
 
 impl DataPtr {
-    /// No entry: marks stale entries of leaves.
+    /// No entry: the address of a stale leaf entry.
     pub const NULL: Self = Self(0);
 
-    /// The address of a byte of a data block, which begins at a logical block of the data space.
+    /// Builds the address of a byte of the data block that begins at a logical block.
     pub fn new(block: FileBlock, offset: usize, geometry: &Geometry) -> Self {
         // A block of the data space starts below 2^35 bytes.
         Self((((block.get() << geometry.block_log) + offset as u64) >> 3) as u32)
     }
 
-    /// The first logical block of its directory block, and the byte within that.
+    /// The first logical block of the directory block, and the byte offset in it.
     pub fn split(self, geometry: &Geometry) -> (FileBlock, usize) {
         let bytes = u64::from(self.0) << 3;
         let offset = bytes & u64::from(geometry.dir_block_size - 1);
@@ -110,42 +110,42 @@ impl DataPtr {
     }
 }
 
-/// An entry of a directory, whatever its form. Its name has been verified, and its inode number lies in the volume.
+/// A directory entry of any format. Its name has been verified, and its inode number lies within the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
     /// 1 to 255 bytes without `/` and NUL.
     pub name: &'a [u8],
-    /// The inode.
+    /// Inode number.
     pub ino: Ino,
-    /// The type byte, below [`FTYPE_MAX`]; 0 on volumes without them.
+    /// File type byte, below [`FTYPE_MAX`]; 0 on volumes without the `ftype` feature.
     pub ftype: u8,
-    /// Its address; that of a short-form entry is where it would lie in a block.
+    /// Address; for shortform, the address that the entry would have in a data block.
     pub pointer: DataPtr,
 }
 
 impl DirEntry<'_> {
-    /// The file type, where the entry tells it.
+    /// File type, if the entry has a valid type byte.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_ftype(self.ftype)
     }
 
-    /// The directory itself.
+    /// Whether the entry is `.`.
     pub fn is_dot(&self) -> bool {
         self.name == b"."
     }
 
-    /// Its parent.
+    /// Whether the entry is `..`.
     pub fn is_dot_dot(&self) -> bool {
         self.name == b".."
     }
 }
 
-/// Bytes of an entry in a data block: inode, name length, name, type, tag; a multiple of 8.
+/// Size in bytes of an entry in a data block: inode number, name length, name, type, tag; rounded up to 8.
 pub fn entry_size(name_length: usize, geometry: &Geometry) -> usize {
     (8 + 1 + name_length + usize::from(geometry.features.ftype()) + 2).next_multiple_of(8)
 }
 
-/// A name that may stand in a directory, `.` and `..` apart.
+/// Verifies a name other than `.` and `..`.
 pub fn verify_name(structure: &'static str, name: &[u8]) -> Result<(), Damage> {
     ensure!(!name.is_empty(), structure, "namelen", "1 to 255", 0);
     ensure!(
@@ -158,7 +158,7 @@ pub fn verify_name(structure: &'static str, name: &[u8]) -> Result<(), Damage> {
     Ok(())
 }
 
-/// What every entry must satisfy: its name, its inode number and its type byte.
+/// Verifies name, inode number and file type byte of an entry.
 pub(crate) fn verify_entry(
     structure: &'static str,
     entry: &DirEntry<'_>,

@@ -1,4 +1,4 @@
-//! A directory within its inode: no `.`, `..` as a number in the header, entries packed behind it.
+//! Shortform directories: no `.`, `..` as an inode number in the header, followed by packed entries.
 
 use base::{FileBlock, Ino};
 
@@ -12,37 +12,36 @@ use crate::ondisk::{OnDisk, U16, U32, U64};
 const NAME: &str = "short-form directory";
 
 crate::ondisk! {
-    /// What it begins with; the parent's number of 4 or 8 bytes follows.
+    /// The header; the parent's inode number of 4 or 8 bytes follows.
     pub struct ShortformHeader("short-form directory", 2) {
-        /// Entries.
+        /// Number of entries.
         count: u8 = Uint,
-        /// Not 0 where inode numbers take 8 bytes: how many of them, the parent's included, need to.
+        /// Number of inode numbers, including the parent's, that need 8 bytes. If not 0, all are stored in 8 bytes.
         i8count: u8 = Uint,
     }
 
-    /// What an entry begins with; name, type byte and inode number follow.
+    /// The start of an entry; name, type byte and inode number follow.
     pub struct ShortformEntry("short-form directory entry", 3) {
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         namelen: u8 = Uint,
-        /// Where the entry would lie in a data block.
+        /// Offset that the entry would have in a data block.
         offset: U16 = Hex,
     }
 }
 
-/// A verified short-form directory.
+/// A verified shortform directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Shortform<'a> {
-    /// Its counts.
+    /// The counts.
     pub header: &'a ShortformHeader,
-    /// The parent's inode.
+    /// Inode number of the parent directory.
     pub parent: Ino,
     entries: &'a [u8],
     geometry: &'a Geometry,
 }
 
 impl<'a> Shortform<'a> {
-    /// Verifies the header of the fork's bytes, which are as many as the inode's size says; entries are verified as
-    /// they are walked.
+    /// Verifies the header. `bytes` is the fork up to the inode's size; entries are verified during iteration.
     pub fn verify(bytes: &'a [u8], geometry: &'a Geometry) -> Result<Self, Damage> {
         let short = || Damage::short(NAME, ShortformHeader::SIZE + 4, bytes.len());
         let header = ShortformHeader::view(bytes).ok_or_else(short)?;
@@ -52,8 +51,8 @@ impl<'a> Shortform<'a> {
         Ok(Self { header, parent, entries, geometry })
     }
 
-    /// The entries, `.` and `..` not among them. An entry whose name, number or type is damaged yields an error and the
-    /// walk goes on; where an entry is cut short it ends.
+    /// Iterates over the entries, without `.` and `..`. An entry with a damaged name, inode number or type yields an
+    /// error and the iteration continues; a truncated entry ends it.
     pub fn entries(&self) -> ShortformEntries<'a> {
         ShortformEntries {
             rest: self.entries,
@@ -64,8 +63,8 @@ impl<'a> Shortform<'a> {
         }
     }
 
-    /// What a checker asks beyond the walk: positions that rise and would fit into one block, no bytes left over, and
-    /// the count of wide inode numbers.
+    /// Checks in addition to iteration: ascending offsets that fit into one block, no trailing bytes, and the count of
+    /// 8-byte inode numbers.
     pub fn audit(&self) -> Result<(), Damage> {
         let wide = |ino: Ino| u32::from(ino.get() > u64::from(u32::MAX));
         let mut position = data::first_free_offset(self.geometry);
@@ -78,7 +77,7 @@ impl<'a> Shortform<'a> {
             position = offset + entry_size(entry.name.len(), self.geometry);
             wide_count += wide(entry.ino);
         }
-        ensure!(!entries.misaligned, NAME, "offset", "multiples of 8", "others");
+        ensure!(!entries.misaligned, NAME, "offset", "multiples of 8", "other offsets");
         let leftover = entries.rest.len();
         ensure!(
             leftover == 0,
@@ -97,7 +96,7 @@ impl<'a> Shortform<'a> {
     }
 }
 
-/// Takes an inode number of 4 or 8 bytes off the front.
+/// Splits an inode number of 4 or 8 bytes off the front.
 fn take_ino(bytes: &[u8], wide: bool) -> Option<(Ino, &[u8])> {
     if wide {
         Some((Ino(U64::view(bytes)?.get()), bytes.get(8..)?))
@@ -106,13 +105,13 @@ fn take_ino(bytes: &[u8], wide: bool) -> Option<(Ino, &[u8])> {
     }
 }
 
-/// Walks the entries in the order of the disk.
+/// Iterator over the entries in disk order.
 #[derive(Clone, Debug)]
 pub struct ShortformEntries<'a> {
     rest: &'a [u8],
     left: u8,
     wide: bool,
-    /// Some position was no multiple of 8.
+    /// Some offset was not a multiple of 8.
     misaligned: bool,
     geometry: &'a Geometry,
 }

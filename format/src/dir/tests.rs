@@ -1,4 +1,4 @@
-//! Directories as the kernel wrote them, and each kind of damage by the field that tells of it.
+//! Directories written by the kernel, and the field that each damage is reported for.
 
 use super::data::{self, DataBlock, DataRegion, FREE_TAG, HEADER_SIZE};
 use super::free::{self, FreeBlock};
@@ -13,7 +13,7 @@ fn names(data: &DataBlock<'_>) -> Vec<String> {
     data.entries().map(|entry| String::from_utf8_lossy(entry.unwrap().name).into_owned()).collect()
 }
 
-/// The field that a verifier or, behind it, an audit complains of.
+/// The field that `verify` or, after it, `audit` reports.
 fn complaint(bytes: &[u8], at: crate::ForkBlock) -> &'static str {
     let geometry = geometry();
     match DataBlock::verify(bytes, &geometry, at).and_then(|data| data.audit()) {
@@ -23,13 +23,13 @@ fn complaint(bytes: &[u8], at: crate::ForkBlock) -> &'static str {
 }
 
 #[test]
-fn a_directory_of_one_block_reads_as_the_kernel_wrote_it() {
+fn a_block_format_directory_written_by_the_kernel_decodes() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("block"));
     let data = DataBlock::verify(&bytes, &geometry, at).unwrap();
     let mut expected = vec![".".to_string(), "..".to_string()];
     expected.extend((0..40).filter(|n| ![3, 7, 8].contains(n)).map(|n| format!("name-{n:02}")));
     let mut found = names(&data);
-    // The kernel put the last name into the room of the first that was removed.
+    // The kernel placed the last name into the space of the first removed one.
     found.sort();
     expected.sort();
     assert_eq!(found, expected);
@@ -46,7 +46,7 @@ fn a_directory_of_one_block_reads_as_the_kernel_wrote_it() {
 }
 
 #[test]
-fn a_data_block_behind_the_first_has_no_dots() {
+fn a_data_block_after_the_first_has_no_dot_entries() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("data"));
     let data = DataBlock::verify(&bytes, &geometry, at).unwrap();
     assert!(!data.is_single());
@@ -56,7 +56,7 @@ fn a_data_block_behind_the_first_has_no_dots() {
 }
 
 #[test]
-fn data_damage_is_named_by_its_field() {
+fn data_block_damage_is_reported_by_field() {
     let block = fixture("block");
     let patched = |patch: &dyn Fn(&mut [u8])| complaint(&block.patched(CRC_OFFSET, patch), block.at);
     let tail = block.bytes.len() - 8;
@@ -87,14 +87,14 @@ fn data_damage_is_named_by_its_field() {
 }
 
 #[test]
-fn a_wrong_checksum_is_named() {
+fn a_wrong_checksum_is_reported() {
     let Fixture { at, mut bytes } = fixture("block");
     bytes[2000] ^= 1;
     assert_eq!(complaint(&bytes, at), "crc");
 }
 
 #[test]
-fn a_walk_goes_on_behind_a_damaged_name_and_ends_at_a_damaged_length() {
+fn iteration_continues_after_a_damaged_name_and_ends_at_a_damaged_length() {
     let (geometry, block) = (geometry(), fixture("block"));
     let whole = DataBlock::verify(&block.bytes, &geometry, block.at).unwrap().entries().count();
     let bytes = block.patched(CRC_OFFSET, |b| b[105] = b'/');
@@ -108,7 +108,7 @@ fn a_walk_goes_on_behind_a_damaged_name_and_ends_at_a_damaged_length() {
 }
 
 #[test]
-fn unused_regions_must_be_joined_and_end_within_the_block() {
+fn unused_regions_must_be_merged_and_end_within_the_block() {
     let (geometry, block) = (geometry(), fixture("block"));
     let data = DataBlock::verify(&block.bytes, &geometry, block.at).unwrap();
     let unused: Vec<_> = data
@@ -136,7 +136,7 @@ fn unused_regions_must_be_joined_and_end_within_the_block() {
 }
 
 #[test]
-fn a_leaf_alone_finds_names_and_knows_the_room() {
+fn a_leaf1_block_finds_names_and_holds_bests() {
     let (geometry, Fixture { at, bytes }) = (geometry(), fixture("leaf1"));
     let leaf = DirLeaf::verify(&bytes, &geometry, at).unwrap();
     assert_eq!(leaf.audit(), Ok(()));
@@ -152,7 +152,7 @@ fn a_leaf_alone_finds_names_and_knows_the_room() {
 }
 
 #[test]
-fn leaf_damage_is_named_by_its_field() {
+fn leaf_damage_is_reported_by_field() {
     let (geometry, leaf1) = (geometry(), fixture("leaf1"));
     let complaint = |patch: &dyn Fn(&mut [u8])| {
         let bytes = leaf1.patched(dabtree::CRC_OFFSET, patch);
@@ -166,13 +166,13 @@ fn leaf_damage_is_named_by_its_field() {
     assert_eq!(complaint(&|b| b[59] ^= 1), "stale");
     assert_eq!(complaint(&|b| b[64] = 0xff), "hashval");
     assert_eq!(complaint(&|b| b[4092] = 1), "bestcount");
-    // As the leaf of a tree it has no table, and may have siblings.
+    // A `LEAFN` block has no bests and may have siblings.
     assert_eq!(LEAF1_MAGIC & 0xff00, LEAFN_MAGIC & 0xff00);
     assert_eq!(complaint(&|b| (b[9], b[3]) = (LEAFN_MAGIC as u8, 1)), "nothing");
 }
 
 #[test]
-fn a_free_block_tells_of_the_blocks_that_follow_from_its_place() {
+fn a_free_index_block_matches_its_position() {
     let (geometry, free) = (geometry(), fixture("free"));
     let view = FreeBlock::verify(&free.bytes, &geometry, free.at).unwrap();
     assert_eq!(view.audit(), Ok(()));
@@ -192,7 +192,7 @@ fn a_free_block_tells_of_the_blocks_that_follow_from_its_place() {
 }
 
 #[test]
-fn a_short_form_directory_reads_as_the_kernel_wrote_it() {
+fn a_shortform_directory_written_by_the_kernel_decodes() {
     let (geometry, Fixture { bytes, .. }) = (geometry(), fixture("shortform"));
     let directory = Shortform::verify(&bytes, &geometry).unwrap();
     assert_eq!(directory.parent, geometry.root);
@@ -209,7 +209,7 @@ fn a_short_form_directory_reads_as_the_kernel_wrote_it() {
 }
 
 #[test]
-fn short_form_damage_is_named_by_its_field() {
+fn shortform_damage_is_reported_by_field() {
     let (geometry, bytes) = (geometry(), fixture("shortform").bytes);
     let complaint = |patch: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = bytes.clone();
@@ -233,7 +233,7 @@ fn short_form_damage_is_named_by_its_field() {
 }
 
 #[test]
-fn addresses_split_into_block_and_byte() {
+fn addresses_split_into_block_and_offset() {
     let geometry = geometry();
     for (block, offset) in [(0, 64), (4, 4088), ((1 << 25) - 4, 4088)] {
         let pointer = DataPtr::new(FileBlock(block), offset, &geometry);

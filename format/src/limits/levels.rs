@@ -1,8 +1,8 @@
-//! Records of a block and levels of a tree.
+//! Records per block and btree heights.
 //!
-//! A block other than a root is at least half full, so the height of a tree follows from the number of its records;
-//! each tree has its own worst case of that number (kernel, `xfs_btree_compute_maxlevels` and its callers, by their
-//! results).
+//! Every block except the root is at least half full, so the maximum height of a tree follows from the maximum number
+//! of its records; each tree has its own worst case (kernel: `xfs_btree_compute_maxlevels` and its callers, compared by
+//! their results).
 
 use super::VolumeShape;
 use crate::btree::{BmBt, BmapKey, BmapRoot, BnoBt, Btree, FinoBt, RefcountBt, RmapBt};
@@ -10,29 +10,29 @@ use crate::geometry::INODES_PER_CHUNK;
 use crate::inode::ForkKind;
 use crate::ondisk::{OnDisk, U64};
 
-/// Most records of a leaf of `T`, for a block of that many bytes.
+/// Maximum number of records of a leaf of `T` with this block size.
 pub fn max_records<T: Btree>(block_size: u32) -> u32 {
     (block_size.saturating_sub(T::Header::SIZE as u32)) / T::Record::SIZE as u32
 }
 
-/// Most keys of a node of `T`.
+/// Maximum number of keys of a node of `T`.
 pub fn max_keys<T: Btree>(block_size: u32) -> u32 {
     (block_size.saturating_sub(T::Header::SIZE as u32)) / (T::Key::SIZE + T::Pointer::SIZE) as u32
 }
 
-/// Fewest records of a leaf that is not the root.
+/// Minimum number of records of a leaf other than the root.
 pub fn min_records<T: Btree>(block_size: u32) -> u32 {
     max_records::<T>(block_size) / 2
 }
 
-/// Fewest keys of a node that is not the root.
+/// Minimum number of keys of a node other than the root.
 pub fn min_keys<T: Btree>(block_size: u32) -> u32 {
     max_keys::<T>(block_size) / 2
 }
 
-/// Levels of a tree of type `T` with so many records, every block only as full as it must be; at least 1.
+/// Maximum height of a tree of type `T` with this number of records; at least 1.
 pub fn levels_for<T: Btree>(block_size: u32, records: u64) -> u32 {
-    // A node of fewer than two keys would not be a tree.
+    // A node has at least two keys.
     let (leaf, node) = (min_records::<T>(block_size).max(1), min_keys::<T>(block_size).max(2));
     let mut blocks = records.div_ceil(leaf.into());
     let mut levels = 1;
@@ -43,7 +43,7 @@ pub fn levels_for<T: Btree>(block_size: u32, records: u64) -> u32 {
     levels
 }
 
-/// Blocks of a tree of type `T` with so many records, every block only as full as it must be.
+/// Maximum number of blocks of a tree of type `T` with this number of records.
 pub fn blocks_for<T: Btree>(block_size: u32, records: u64) -> u64 {
     let (leaf, node) = (min_records::<T>(block_size).max(1), min_keys::<T>(block_size).max(2));
     let mut blocks = records.div_ceil(leaf.into());
@@ -55,8 +55,8 @@ pub fn blocks_for<T: Btree>(block_size: u32, records: u64) -> u64 {
     total
 }
 
-/// Most levels of a tree of type `T` that takes at most so many blocks: a root of two, every other node only as full as
-/// it must be; at least 1.
+/// Maximum height of a tree of type `T` with at most this number of blocks: a root with two children, all other nodes
+/// at their minimum; at least 1.
 pub fn levels_within<T: Btree>(block_size: u32, blocks: u32) -> u32 {
     let node = u64::from(min_keys::<T>(block_size).max(2));
     let (mut levels, mut width, mut total) = (1, 2, 3u64);
@@ -69,19 +69,19 @@ pub fn levels_within<T: Btree>(block_size: u32, blocks: u32) -> u32 {
 }
 
 impl VolumeShape {
-    /// Highest free space tree: every other block of the AG free.
+    /// Maximum height of the free space btrees: every second block of the AG is free.
     pub fn alloc_levels(&self) -> u32 {
         levels_for::<BnoBt>(self.block_size, u64::from(self.ag_blocks).div_ceil(2))
     }
 
-    /// Highest inode tree: every inode number of the AG in use.
+    /// Maximum height of the inode btrees: every inode number of the AG is in use.
     pub fn inode_levels(&self) -> u32 {
         let inodes = 1u64 << (self.ag_block_log() + self.inodes_per_block().max(1).ilog2());
         levels_for::<FinoBt>(self.block_size, inodes / u64::from(INODES_PER_CHUNK))
     }
 
-    /// Highest reverse-mapping tree: where no block is shared, a mapping for each block. Shared blocks have more than
-    /// one mapping, and then only the AG's room for the tree itself limits it.
+    /// Maximum height of the rmapbt: without shared blocks, one mapping per block. Shared blocks have more than one
+    /// mapping, and then only the blocks of the AG limit the tree.
     pub fn rmap_levels(&self) -> u32 {
         if self.features.reflink() {
             levels_within::<RmapBt>(self.block_size, self.ag_blocks)
@@ -90,12 +90,12 @@ impl VolumeShape {
         }
     }
 
-    /// Highest reference-count tree: a record for each block.
+    /// Maximum height of the refcountbt: one record per block.
     pub fn refcount_levels(&self) -> u32 {
         levels_for::<RefcountBt>(self.block_size, self.ag_blocks.into())
     }
 
-    /// Highest tree of a fork: as many extents as the inode's counter can tell, and the smallest root.
+    /// Maximum height of a bmbt: the maximum of the inode's extent counter, and the smallest root.
     pub fn bmap_levels(&self, fork: ForkKind) -> u32 {
         let wide = self.features.nrext64();
         let extents = match fork {
@@ -117,8 +117,8 @@ impl VolumeShape {
     }
 }
 
-/// Pointers of the smallest root of a fork's tree: three of a data fork, two of an attribute fork (format document,
-/// "Extent list", on the least size of each fork).
+/// Number of pointers of the smallest bmbt root: three for a data fork, two for an attribute fork (format document,
+/// "Extent list", minimum size of each fork).
 const fn smallest_bmap_root(fork: ForkKind) -> u64 {
     match fork {
         ForkKind::Data => 3,
@@ -126,7 +126,7 @@ const fn smallest_bmap_root(fork: ForkKind) -> u64 {
     }
 }
 
-/// Bytes of the root of a fork's tree with so many pointers.
+/// Size in bytes of a bmbt root with this number of pointers.
 pub const fn bmap_root_bytes(pointers: u32) -> u32 {
     BmapRoot::SIZE as u32 + pointers * (BmapKey::SIZE + U64::SIZE) as u32
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_leaf_is_one_level_and_one_record_more_than_its_least_is_two() {
+    fn tree_height_grows_after_a_full_leaf() {
         let least = u64::from(min_records::<BnoBt>(4096));
         assert_eq!(levels_for::<BnoBt>(4096, 0), 1);
         assert_eq!(levels_for::<BnoBt>(4096, least), 1);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_as_high_as_its_blocks_allow() {
+    fn tree_height_is_limited_by_its_blocks() {
         let node = min_keys::<RmapBt>(4096);
         let least = 1 + 2 + 2 * node;
         for (blocks, levels) in [(0, 1), (1, 1), (2, 1), (3, 2), (least - 1, 2), (least, 3), (u32::MAX, 7)] {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_follow_from_the_size_of_an_ag() {
+    fn tree_heights_follow_from_the_ag_size() {
         let large = shape(4096, 1 << 28 >> 1);
         assert_eq!((large.alloc_levels(), large.refcount_levels()), (4, 4));
         assert_eq!((large.bmap_levels(ForkKind::Data), large.bmap_levels(ForkKind::Attr)), (7, 5));

@@ -1,52 +1,52 @@
-//! How small and how large a log may be.
+//! Minimum and maximum size of a log.
 //!
-//! The kernel refuses to mount a volume whose log could not hold three times its largest transaction, rolled as often
-//! as it reserves for. What a transaction of each kind may write at most is therefore part of the format: it is
-//! computed here as the kernel did when such volumes were first made, whatever an engine reserves today. Every number
-//! was compared with the minimum that `mkfs.xfs` 6.13 names for some thousand shapes (`proof/interop/tests/mkfs`).
+//! The kernel refuses to mount a volume whose log cannot hold three times its largest transaction, including the rolls
+//! of its reservation. The maximum size of each transaction is therefore part of the format. It is computed here as the
+//! kernel did when such volumes were introduced, independent of what an engine reserves today. All results were
+//! compared with the minimum that `mkfs.xfs` 6.13 reports for about a thousand geometries (`proof/interop/tests/mkfs`).
 //!
-//! All sizes are in bytes unless a name says otherwise.
+//! Sizes are in bytes unless a name says otherwise.
 
 use super::VolumeShape;
 use crate::inode::ForkKind;
 
-/// Most blocks of a log.
+/// Maximum number of blocks of a log.
 pub const MAX_BLOCKS: u64 = 1 << 20;
-/// Most bytes of a log: 10 MiB less than 2 GiB.
+/// Maximum size of a log in bytes: 10 MiB less than 2 GiB.
 pub const MAX_BYTES: u64 = (2 << 30) - (10 << 20);
-/// Bytes that a log has where the volume affords it, whatever the minimum is.
+/// Log size in bytes on a volume large enough for it, even if the minimum is smaller.
 pub const REALISTIC_BYTES: u64 = 64 << 20;
 
-/// The 512-byte blocks in which a log is counted.
+/// Basic block: the unit of the log, 512 bytes.
 const BASIC_BLOCK: u64 = 512;
-/// What a logged buffer takes beside its contents: an operation header and the item's format, rounded up to 128.
+/// Overhead of a logged buffer: an operation header and the item's format, rounded up to 128.
 const BUFFER_OVERHEAD: u64 = 128;
-/// Header of an operation.
+/// Operation header.
 const OPERATION: u64 = 12;
-/// A transaction's header.
+/// Transaction header.
 const TRANSACTION: u64 = 16;
-/// The largest log buffer, and its record headers.
+/// Maximum size of a log buffer.
 const LOG_BUFFER: u64 = 256 << 10;
 const LOG_BUFFER_HEADERS: u64 = 4096;
-/// What a logged inode takes beside itself: its item's format (56) and the headers of four operations.
+/// Overhead of a logged inode: the item's format (56) and four operation headers.
 const INODE_OVERHEAD: u64 = 4 * OPERATION + 56;
-/// Changes of quota that go with a transaction: six items of a format (24) and a record (104).
+/// Quota changes of a transaction: six items of a format (24) and a record (104).
 const QUOTA: u64 = 6 * (24 + 104);
-/// Levels of a hash tree at most, and how many blocks more an entry's insertion may touch in a directory.
+/// Maximum height of a dabtree; also the number of additional blocks that inserting a directory entry may change.
 const HASH_LEVELS: u64 = 5;
 const DIRECTORY_EXTRA: u64 = 2;
-/// Longest target of a symlink.
+/// Maximum length of a symlink target.
 const SYMLINK: u64 = 1024;
-/// Longest name of an attribute or entry, rounded up to 4; a parent pointer's value; an attribute intent's format.
+/// Maximum length of a name, rounded up to 4; size of a parent pointer's value; size of an attribute intent's format.
 const NAME: u64 = 256;
 const PARENT_VALUE: u64 = 12;
 const ATTR_INTENT: u64 = 40;
-/// The log holds so many of the largest transaction.
+/// The log holds this multiple of the largest transaction.
 const FACTOR: u64 = 3;
-/// Height of the reverse-mapping tree that was assumed for every volume with shared blocks.
+/// Height of the rmapbt that is assumed for every volume with reflink.
 const RMAP_LEVELS_ASSUMED: u64 = 9;
 
-/// A transaction's bytes, and how often it rolls within one reservation.
+/// The size of a transaction, and its number of rolls in one reservation.
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
     bytes: u64,
@@ -54,7 +54,7 @@ struct Reservation {
 }
 
 impl VolumeShape {
-    /// Fewest blocks of a log, as the kernel checks them at mount.
+    /// Minimum number of blocks of a log, which the kernel checks at mount.
     pub fn min_log_blocks(&self) -> u64 {
         let costs = Costs::of(self);
         let largest = costs.largest();
@@ -63,19 +63,19 @@ impl VolumeShape {
         let least = if stripe > 0 {
             space.next_multiple_of(stripe) + 2 * stripe
         } else {
-            // Once meant as two blocks; the kernel counts 512 of them twice, and always did.
+            // Probably meant as two file system blocks; the kernel has always counted 512-byte blocks.
             space + 2 * BASIC_BLOCK
         };
         (FACTOR * least * BASIC_BLOCK).div_ceil(u64::from(self.block_size.max(1)))
     }
 
-    /// Most blocks of a log by the format's own bounds.
+    /// Maximum number of blocks of a log in this format.
     pub fn max_log_blocks(&self) -> u64 {
         MAX_BLOCKS.min(MAX_BYTES / u64::from(self.block_size.max(1)))
     }
 }
 
-/// What the parts of a transaction cost in one shape.
+/// The sizes of the parts of a transaction for a geometry.
 struct Costs<'a> {
     shape: &'a VolumeShape,
     block: u64,
@@ -85,7 +85,7 @@ struct Costs<'a> {
     refcount_levels: u64,
     data_levels: u64,
     attr_levels: u64,
-    /// Volumes with parent pointers are younger than the overestimates, which therefore do not bind them.
+    /// Volumes with parent pointers are newer than the overestimates, which do not apply to them.
     modern: bool,
 }
 
@@ -119,18 +119,18 @@ impl<'a> Costs<'a> {
         count * (self.block + BUFFER_OVERHEAD)
     }
 
-    /// Whole inodes, with both forks' roots as blocks' headers.
+    /// Inode cores with both forks' roots, each counted with the overhead of a block.
     fn inodes(&self, count: u64) -> u64 {
         count * (INODE_OVERHEAD + u64::from(self.shape.inode_size) + 2 * 72)
     }
 
-    /// Blocks of the trees that so many extents' allocation or freeing may change, each path split from leaf to root.
+    /// Btree blocks that allocating or freeing extents may change, if each tree splits from leaf to root.
     fn space_blocks(&self, extents: u64) -> u64 {
         let rmap = if self.rmap_levels > 0 { 2 * self.rmap_levels - 1 } else { 0 };
         extents * (2 * (2 * self.alloc_levels - 1) + rmap)
     }
 
-    /// The reference-count tree, where updates of it were part of the transaction itself.
+    /// Blocks of the refcountbt, from the time when its updates were part of the transaction itself.
     fn refcount(&self, extents: u64) -> u64 {
         if !self.shape.features.reflink() {
             return 0;
@@ -138,7 +138,7 @@ impl<'a> Costs<'a> {
         self.blocks(extents * (2 * self.refcount_levels - 1))
     }
 
-    /// Blocks of a directory that one entry's insertion or removal may change, its extent map included.
+    /// Blocks that inserting or removing one directory entry may change, including bmbt blocks.
     fn directory_blocks(&self) -> u64 {
         let per_block = u64::from(self.shape.dir_block_size) / self.block.max(1);
         (HASH_LEVELS + DIRECTORY_EXTRA) * (per_block + self.data_levels - 1) + 1
@@ -159,8 +159,8 @@ impl<'a> Costs<'a> {
         QUOTA + map.max(self.sectors(9) + self.blocks(self.space_blocks(4)) + self.refcount(4))
     }
 
-    /// Four extents freed. Where names have parent pointers, their changes take at least that (by the results: what is
-    /// named does not depend on the inode's size or the free inode tree).
+    /// Freeing four extents. With parent pointers the changes of these are the minimum (inferred from the results,
+    /// which do not depend on the inode size or the finobt).
     fn free(&self) -> u64 {
         QUOTA + self.sectors(9) + self.blocks(self.space_blocks(4))
     }
@@ -168,7 +168,7 @@ impl<'a> Costs<'a> {
     fn rename(&self) -> u64 {
         let entries = self.inodes(5) + self.blocks(2 * self.directory_blocks());
         let space = self.sectors(7) + self.blocks(self.space_blocks(3));
-        // One pointer replaced, one made, one removed.
+        // One parent pointer replaced, one created, one removed.
         let parents = 3 * ATTR_INTENT + 4 * (NAME + PARENT_VALUE);
         QUOTA + self.parent(parents) + entries.max(space)
     }
@@ -183,12 +183,12 @@ impl<'a> Costs<'a> {
             + self.block
             + self.blocks(self.directory_blocks())
             + free_inode_tree;
-        // Between 13 and 54 bytes more than the intent's three regions: their headers.
+        // Between 13 and 54 bytes more than the three regions of the intent: their headers.
         let parents = ATTR_INTENT + NAME + PARENT_VALUE + 3 * OPERATION;
         QUOTA + self.parent(parents) + allocate.max(enter) + SYMLINK + BUFFER_OVERHEAD
     }
 
-    /// The longest attribute that lies in a leaf, set with everything on the way split.
+    /// Setting the longest attribute that fits in a leaf, with all blocks on the path split.
     fn attribute(&self) -> u64 {
         let set = QUOTA + self.inodes(1) + self.sectors(1) + self.blocks(HASH_LEVELS);
         let per_block = self.sectors(1) + self.blocks(self.attr_levels);
@@ -196,19 +196,19 @@ impl<'a> Costs<'a> {
         let value_blocks = value.div_ceil(self.block.max(1));
         let records = u64::from(super::levels::max_records::<crate::btree::BnoBt>(self.shape.block_size));
         let contiguous = (records - records / 2).max(1);
-        // Bytes were once taken for blocks here.
+        // The kernel once used bytes as blocks here.
         let extents = if self.modern { value_blocks } else { value }.div_ceil(contiguous);
         let map = self.attr_levels - 1;
         set + per_block * (HASH_LEVELS * (1 + map) + value_blocks + extents * map)
     }
 
-    /// The one that takes most, its rolls included.
+    /// The transaction with the largest total, including its rolls.
     fn largest(&self) -> Reservation {
         let shared = self.shape.features.reflink() && !self.modern;
         let extents = if shared { 8 } else { 2 };
         let parents = self.parent(3);
         let each = [
-            // With the record of a quota that must be allocated.
+            // Includes the allocation of a quota record.
             Reservation { bytes: self.write() + self.blocks(1), rolls: extents },
             Reservation { bytes: self.truncate(), rolls: extents },
             Reservation { bytes: self.rename(), rolls: 2 + parents },
@@ -217,12 +217,11 @@ impl<'a> Costs<'a> {
         ];
         let attribute = Reservation { bytes: self.attribute(), rolls: 3 };
         let largest = each.into_iter().max_by_key(|one| one.bytes * one.rolls).unwrap_or(attribute);
-        // Attributes count once against the others, and are then rolled all the same.
+        // Attributes are compared without their rolls, which then apply nevertheless.
         if attribute.bytes > largest.bytes * largest.rolls { attribute } else { largest }
     }
 
-    /// Log space of so many bytes: headers of the transaction, its operations and its records, and what padding may
-    /// take.
+    /// Log space for a transaction of `bytes`: headers of the transaction, its operations and its records, and padding.
     fn ticket(&self, bytes: u64) -> u64 {
         let room = LOG_BUFFER - LOG_BUFFER_HEADERS;
         let mut total = bytes + OPERATION + TRANSACTION + OPERATION;
@@ -243,9 +242,9 @@ mod tests {
     use super::*;
     use crate::features::{Features, incompat, ro_compat};
 
-    /// Minima that `mkfs.xfs` 6.13 named when asked for a smaller log.
+    /// Minimum reported by `mkfs.xfs` 6.13 when asked for a smaller log.
     #[test]
-    fn minima_are_those_of_mkfs() {
+    fn minimum_log_sizes_match_mkfs() {
         let rmap = ro_compat::RMAPBT;
         let shared = rmap | ro_compat::REFLINK;
         let (wide, parent) = (incompat::NREXT64, incompat::NREXT64 | incompat::PARENT);
@@ -259,7 +258,7 @@ mod tests {
             (4096, 102_400, ro_compat::REFLINK, wide, 1986),
             (4096, 102_400, rmap, 0, 915),
             (4096, 102_400, shared, parent, 2001),
-            // The reverse-mapping tree of shared blocks grows by a level between these two, and these two.
+            // With reflink the rmapbt gains a level between each of these two pairs.
             (4096, 186_000, shared, incompat::PARENT, 1568),
             (4096, 187_000, shared, incompat::PARENT, 1633),
             (4096, 8_387_000, shared, incompat::PARENT, 1633),

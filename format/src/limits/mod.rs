@@ -1,17 +1,16 @@
-//! What a shape allows: how many records a block holds, how high a tree can grow, how large a log must be, which blocks
-//! of an AG are taken from the start. Pure arithmetic, for whoever lays a volume out, grows it, or reserves space in
-//! it.
+//! Limits that follow from a geometry: records per block, btree heights, minimum log size, the blocks at the start of
+//! an AG. Pure arithmetic, used to create and grow volumes and to compute reservations.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`VolumeShape`] | the numbers of a volume that decide all of this |
-//! | [`levels`] | records of a block, levels of each tree |
-//! | [`ag`] | the blocks at the start of an AG, and how large an AG may be |
-//! | [`log`] | how small and how large a log may be |
+//! | [`VolumeShape`] | the parameters of a volume that determine its limits |
+//! | [`levels`] | records per block, btree heights |
+//! | [`ag`] | the blocks at the start of an AG, and the limits of its size |
+//! | [`log`] | the limits of the log size |
 //!
 //! # Invariants
-//! Every function is total on a [`VolumeShape`] whose sizes are powers of two in the ranges of the format document; on
-//! others it returns some number, and neither panics nor loops.
+//! Every function terminates without panic. Results are meaningful for a [`VolumeShape`] whose sizes are powers of two
+//! in the ranges of the format document.
 
 pub mod ag;
 pub mod levels;
@@ -20,18 +19,18 @@ pub mod log;
 use crate::features::Features;
 use crate::geometry::Geometry;
 
-/// The numbers of a volume that decide its limits.
+/// The parameters of a volume that determine its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeShape {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Bytes of a sector.
+    /// Sector size in bytes.
     pub sector_size: u32,
-    /// Bytes of an inode.
+    /// Inode size in bytes.
     pub inode_size: u32,
-    /// Bytes of a directory block.
+    /// Directory block size in bytes.
     pub dir_block_size: u32,
-    /// Blocks of every AG but the last.
+    /// Number of blocks of every AG except the last.
     pub ag_blocks: u32,
     /// Log stripe unit in bytes; 0 for none.
     pub log_stripe_unit: u32,
@@ -40,7 +39,7 @@ pub struct VolumeShape {
 }
 
 impl VolumeShape {
-    /// The shape of an existing volume.
+    /// The parameters of an existing volume.
     pub fn of(geometry: &Geometry) -> Self {
         Self {
             block_size: geometry.block_size,
@@ -53,12 +52,12 @@ impl VolumeShape {
         }
     }
 
-    /// log2 of the AG's blocks, rounded up: the shift of packed block numbers.
+    /// log2 of the AG's blocks, rounded up: the shift of AG numbers in file system blocks.
     pub fn ag_block_log(&self) -> u32 {
         self.ag_blocks.max(1).next_power_of_two().trailing_zeros()
     }
 
-    /// Inodes of a block.
+    /// Number of inodes per block.
     pub fn inodes_per_block(&self) -> u32 {
         self.block_size / self.inode_size.max(1)
     }

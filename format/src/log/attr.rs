@@ -1,5 +1,5 @@
-//! The intent of a change of one extended attribute, parent pointers among them: a format, then name and value, and for
-//! a replaced parent pointer the new name and value.
+//! The intent to change an extended attribute or parent pointer: a format, then name and value, and for a replaced
+//! parent pointer the new name and value.
 
 use base::Ino;
 
@@ -8,9 +8,9 @@ use crate::ensure;
 use crate::ondisk::{LeU16, LeU32, LeU64, OnDisk};
 
 const NAME: &str = "attribute intent";
-/// Longest name of an attribute.
+/// Maximum length of an attribute name.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Longest value.
+/// Maximum length of a value.
 pub const MAX_VALUE_BYTES: usize = 64 << 10;
 
 crate::ondisk! {
@@ -18,26 +18,26 @@ crate::ondisk! {
     pub struct RawAttrIntent("attribute intent", 40) {
         /// `0x1246`.
         kind as "type": LeU16 = Hex,
-        /// Regions.
+        /// Number of regions.
         size: LeU16 = Uint,
         /// Generation of the inode, for parent pointers.
         igen: LeU32 = Uint,
-        /// Ties the done item to its intent.
+        /// Id that links the done item to its intent.
         id: LeU64 = Hex,
-        /// The inode whose attribute changes.
+        /// Inode number.
         ino: LeU64 = Uint,
-        /// What to do.
+        /// Operation.
         op_flags: LeU32 = Hex,
-        /// Bytes of the name; for a replaced parent pointer two 16-bit lengths, the old name's first.
+        /// Length of the name; for a replaced parent pointer two 16-bit lengths, the old name's first.
         name_len: LeU32 = Uint,
-        /// Bytes of the value, or of each of both values.
+        /// Length of the value, or of each of both values.
         value_len: LeU32 = Uint,
         /// The attribute's namespace.
         attr_filter: LeU32 = Hex,
     }
 }
 
-/// What an attribute intent does.
+/// The operation of an attribute intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttrOperation {
     /// Create.
@@ -50,7 +50,7 @@ pub enum AttrOperation {
     ParentSet,
     /// Remove a parent pointer.
     ParentRemove,
-    /// Replace a parent pointer, by another name.
+    /// Replace a parent pointer; its name may change.
     ParentReplace,
 }
 
@@ -67,7 +67,7 @@ impl AttrOperation {
         })
     }
 
-    /// In words.
+    /// Description for messages.
     pub fn words(self) -> &'static str {
         match self {
             Self::Set => "set",
@@ -79,7 +79,7 @@ impl AttrOperation {
         }
     }
 
-    /// Whether it is about parent pointers, not a user's attributes.
+    /// Whether the operation changes a parent pointer.
     pub fn is_parent(self) -> bool {
         matches!(self, Self::ParentSet | Self::ParentRemove | Self::ParentReplace)
     }
@@ -88,23 +88,23 @@ impl AttrOperation {
 /// A decoded attribute intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttrIntent<'a> {
-    /// Ties the done item to its intent.
+    /// Id that links the done item to its intent.
     pub id: u64,
-    /// The inode whose attribute changes.
+    /// Inode number.
     pub ino: Ino,
-    /// Its generation, for parent pointers.
+    /// Generation of the inode, for parent pointers.
     pub generation: u32,
-    /// What to do.
+    /// Operation.
     pub operation: AttrOperation,
-    /// The namespace: bits as in attribute entries.
+    /// Namespace bits, as in attribute entries.
     pub namespace: u32,
-    /// The name, as stored: without the namespace's prefix.
+    /// The name as stored, without the prefix of the namespace.
     pub name: &'a [u8],
-    /// The value; empty where there is none.
+    /// The value; may be empty.
     pub value: &'a [u8],
-    /// The name that a parent pointer gets.
+    /// The new name of a replaced parent pointer.
     pub new_name: Option<&'a [u8]>,
-    /// The value that a parent pointer gets.
+    /// The new value of a replaced parent pointer.
     pub new_value: Option<&'a [u8]>,
 }
 
@@ -145,7 +145,7 @@ impl<'a> AttrIntent<'a> {
     }
 }
 
-/// The next region, of which the first `len` bytes count (regions are padded to four bytes).
+/// The first `len` bytes of the next region (regions are padded to four bytes).
 fn take<'a>(
     regions: &mut impl Iterator<Item = &'a [u8]>,
     field: &'static str,

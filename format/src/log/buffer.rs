@@ -1,4 +1,5 @@
-//! The buffer item: which chunks of 128 bytes of a buffer were changed, and then their bytes, one region for each run.
+//! The buffer item: a bitmap of the dirty 128-byte chunks of a buffer, followed by one region for each contiguous range
+//! of them.
 
 use base::Daddr;
 
@@ -7,37 +8,37 @@ use crate::damage::Damage;
 use crate::ensure;
 use crate::ondisk::{LeU16, LeU32, LeU64, OnDisk};
 
-/// Bytes of a chunk: one bit of the map.
+/// Size of a chunk in bytes: one bit of the bitmap.
 pub const CHUNK_BYTES: usize = 128;
-/// Bytes of the largest buffer.
+/// Maximum size of a buffer in bytes.
 pub const MAX_BYTES: usize = 64 << 10;
-/// Words of the largest map: a bit for each chunk, and one word that only pads.
+/// Maximum number of words of the bitmap: a bit for each chunk, and one word of padding.
 const MAX_MAP_WORDS: usize = MAX_BYTES / CHUNK_BYTES / 32 + 1;
 const NAME: &str = "buffer log format";
 
 crate::ondisk! {
-    /// What a buffer item's first region begins with; the words of the map follow.
+    /// The start of the item's first region; the words of the bitmap follow.
     pub struct RawBufferFormat("buffer log format", 20) {
         /// `0x123c`.
         kind as "type": LeU16 = Hex,
-        /// Regions of the item.
+        /// Number of regions.
         size: LeU16 = Uint,
-        /// Flags, and in the upper five bits what the buffer holds.
+        /// Flags; the upper five bits are the buffer type.
         flags: LeU16 = Hex,
-        /// Sectors of 512 bytes.
+        /// Length in sectors of 512 bytes.
         len: LeU16 = Uint,
         /// Disk address.
         blkno: LeU64 = Uint,
-        /// Words of the map.
+        /// Number of words of the bitmap.
         map_size: LeU32 = Uint,
     }
 }
 
 /// Bits of `flags`.
 pub mod flags {
-    /// Only the links of unlinked inodes count.
+    /// Only the unlinked list pointers of inodes were logged.
     pub const INODE_BUFFER: u16 = 1 << 0;
-    /// The buffer was freed: nothing logged before may be replayed into it.
+    /// The buffer was freed: earlier items must not be replayed into it.
     pub const CANCEL: u16 = 1 << 1;
     /// User quota.
     pub const USER_QUOTA: u16 = 1 << 2;
@@ -45,7 +46,7 @@ pub mod flags {
     pub const PROJECT_QUOTA: u16 = 1 << 3;
     /// Group quota.
     pub const GROUP_QUOTA: u16 = 1 << 4;
-    /// Any quota.
+    /// Any quota type.
     pub const QUOTA: u16 = USER_QUOTA | PROJECT_QUOTA | GROUP_QUOTA;
     /// Every bit with its name.
     pub const ALL: &[(u16, &str)] = &[
@@ -55,13 +56,13 @@ pub mod flags {
         (PROJECT_QUOTA, "project-quota"),
         (GROUP_QUOTA, "group-quota"),
     ];
-    /// Where the kind of buffer begins.
+    /// Shift of the buffer type.
     pub const KIND_SHIFT: u16 = 11;
 }
 
 macro_rules! buffer_kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal $words:literal,)*) => {
-        /// What a buffer holds, so that recovery knows where its checksum lies.
+        /// Buffer type, which tells recovery how to verify and checksum the buffer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum BufferKind {
             $( $(#[$doc])* $name, )*
@@ -70,7 +71,7 @@ macro_rules! buffer_kinds {
         }
 
         impl BufferKind {
-            /// The kind of a number.
+            /// Decodes the buffer type.
             pub fn from_code(code: u8) -> Self {
                 match code { $($code => Self::$name,)* other => Self::Other(other) }
             }
@@ -80,7 +81,7 @@ macro_rules! buffer_kinds {
                 match self { $(Self::$name => $code,)* Self::Other(code) => code }
             }
 
-            /// In words.
+            /// Description for messages.
             pub fn words(self) -> &'static str {
                 match self { $(Self::$name => $words,)* Self::Other(_) => "unknown kind" }
             }
@@ -89,8 +90,8 @@ macro_rules! buffer_kinds {
 }
 
 buffer_kinds! {
-    /// Not told: so are cancelled buffers.
-    Untold = 0 "not told",
+    /// Unknown; used for cancelled buffers.
+    Unknown = 0 "unknown",
     /// User quota records.
     UserQuota = 1 "user quota",
     /// Project quota records.
@@ -109,17 +110,17 @@ buffer_kinds! {
     Inodes = 8 "inodes",
     /// A remote symlink.
     Symlink = 9 "symlink",
-    /// A directory of one block.
+    /// A block-format directory.
     DirBlock = 10 "directory block",
     /// A directory's data block.
     DirData = 11 "directory data",
-    /// A directory's free space block.
+    /// A free-index block of a directory.
     DirFree = 12 "directory free index",
-    /// A directory's only leaf.
+    /// A `LEAF1` block.
     DirLeaf1 = 13 "directory leaf",
-    /// One of a directory's leaves.
+    /// A `LEAFN` block.
     DirLeafN = 14 "directory leaf under a node",
-    /// A node of a directory or of attributes.
+    /// A dabtree node.
     DaNode = 15 "directory/attribute node",
     /// An attribute leaf.
     AttrLeaf = 16 "attribute leaf",
@@ -138,7 +139,7 @@ buffer_kinds! {
 pub struct BufferFormat<'a> {
     /// Disk address of the buffer.
     pub daddr: Daddr,
-    /// Sectors of 512 bytes; 0 to 128.
+    /// Length in sectors of 512 bytes; 0 to 128.
     pub sectors: u16,
     /// See [`flags`].
     pub flags: u16,
@@ -169,22 +170,22 @@ impl<'a> BufferFormat<'a> {
         Ok(format)
     }
 
-    /// Bytes of the buffer.
+    /// Size of the buffer in bytes.
     pub fn bytes(&self) -> usize {
         usize::from(self.sectors) * BLOCK_BYTES
     }
 
-    /// What it holds.
+    /// Buffer type.
     pub fn kind(&self) -> BufferKind {
         BufferKind::from_code((self.flags >> flags::KIND_SHIFT) as u8)
     }
 
-    /// The buffer was freed.
+    /// Whether the buffer was freed.
     pub fn is_cancel(&self) -> bool {
         self.flags & flags::CANCEL != 0
     }
 
-    /// Only the links of unlinked inodes count.
+    /// Whether only the unlinked list pointers of inodes were logged.
     pub fn is_inode_buffer(&self) -> bool {
         self.flags & flags::INODE_BUFFER != 0
     }
@@ -195,29 +196,29 @@ impl<'a> BufferFormat<'a> {
         self.flags & flags::QUOTA != 0 || matches!(self.kind(), UserQuota | ProjectQuota | GroupQuota)
     }
 
-    /// The runs of changed chunks, in order.
+    /// The dirty ranges in order.
     pub fn runs(&self) -> DirtyRanges<'a> {
         DirtyRanges { map: self.map, bit: 0 }
     }
 }
 
-/// A run of changed bytes of a buffer.
+/// A contiguous range of dirty bytes of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirtyRange {
-    /// Bytes from the start of the buffer: a multiple of [`CHUNK_BYTES`].
+    /// Start offset: a multiple of [`CHUNK_BYTES`].
     pub start: usize,
-    /// Bytes: a multiple of [`CHUNK_BYTES`].
+    /// Length in bytes: a multiple of [`CHUNK_BYTES`].
     pub len: usize,
 }
 
 impl DirtyRange {
-    /// The byte behind the last.
+    /// End offset.
     pub fn end(&self) -> usize {
         self.start + self.len
     }
 }
 
-/// Walks the runs of set bits of a map.
+/// Iterator over the runs of set bits of a bitmap.
 #[derive(Clone, Debug)]
 pub struct DirtyRanges<'a> {
     map: &'a [LeU32],
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_cross_words_and_end_with_the_map() {
+    fn dirty_ranges_cross_words_and_end_with_the_map() {
         let bytes = region(128, 0x2000, &[0x8000_0001, 1, 0, 0x8000_0000]);
         let format = BufferFormat::parse(&bytes).unwrap();
         let runs: Vec<_> = format.runs().map(|run| (run.start / 128, run.len / 128)).collect();
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_keep_their_numbers() {
+    fn buffer_types_keep_their_numbers() {
         for code in 0..32 {
             assert_eq!(BufferKind::from_code(code).code(), code);
         }

@@ -1,4 +1,4 @@
-//! The intent of exchanging ranges of two files.
+//! The intent to exchange ranges of two files.
 
 use base::{FileBlock, Ino};
 
@@ -14,7 +14,7 @@ crate::ondisk! {
         size: LeU16 = Uint,
         /// Zero.
         pad: LeU32 = Padding,
-        /// Ties the done item to its intent.
+        /// Id that links the done item to its intent.
         id: LeU64 = Hex,
         /// First file.
         inode1: LeU64 = Uint,
@@ -30,26 +30,26 @@ crate::ondisk! {
         startoff2: LeU64 = Uint,
         /// Blocks.
         blockcount: LeU64 = Uint,
-        /// How.
+        /// Flags.
         flags: LeU64 = Hex,
-        /// Size of the first file when done.
+        /// Size of the first file after the exchange.
         isize1: LeU64 = Uint,
-        /// Size of the second file when done.
+        /// Size of the second file after the exchange.
         isize2: LeU64 = Uint,
     }
 }
 
 /// Bits of `flags`.
 pub mod flags {
-    /// The attribute forks are exchanged.
+    /// Exchange the attribute forks.
     pub const ATTR_FORK: u64 = 1 << 0;
-    /// The files get the sizes that the intent tells.
+    /// Set the file sizes given in the intent.
     pub const SET_SIZES: u64 = 1 << 1;
-    /// What the first file has not written (holes, unwritten extents) stays where it is.
+    /// Skip ranges that are holes or unwritten in the first file.
     pub const WRITTEN_ONLY: u64 = 1 << 2;
-    /// In the end the first file shares no blocks any more.
+    /// Clear the reflink flag of the first file at the end.
     pub const CLEAR_REFLINK_1: u64 = 1 << 3;
-    /// In the end the second file shares no blocks any more.
+    /// Clear the reflink flag of the second file at the end.
     pub const CLEAR_REFLINK_2: u64 = 1 << 4;
     /// Every bit with its name.
     pub const ALL: &[(u64, &str)] = &[
@@ -64,7 +64,7 @@ pub mod flags {
 /// A decoded range exchange intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeIntent {
-    /// Ties the done item to its intent.
+    /// Id that links the done item to its intent.
     pub id: u64,
     /// The two files.
     pub files: [Ino; 2],
@@ -76,7 +76,7 @@ pub struct ExchangeIntent {
     pub blocks: u64,
     /// See [`flags`].
     pub flags: u64,
-    /// Sizes in bytes when done.
+    /// File sizes in bytes after the exchange.
     pub sizes: [u64; 2],
 }
 

@@ -1,4 +1,4 @@
-//! The inode create item: a run of inodes, all free, that a new chunk or part of a chunk begins its life with.
+//! The inode create item: the range of free inodes with which a new chunk, or part of a sparse chunk, is initialized.
 
 use base::{AgBlock, AgNumber};
 
@@ -10,7 +10,7 @@ use crate::ondisk::{LeU16, OnDisk, U32};
 const NAME: &str = "inode create log item";
 
 crate::ondisk! {
-    /// The item's only region. All but the head is big-endian.
+    /// The item's only region. All fields except the head are big-endian.
     pub struct RawInodeCreate("inode create log item", 28) {
         /// `0x123f`.
         kind as "type": LeU16 = Hex,
@@ -63,7 +63,7 @@ impl InodeCreate {
         })
     }
 
-    /// Checks that the run is one that this volume can have: whole blocks of at most one chunk, within its AG.
+    /// Verifies the range on this volume: whole blocks of at most one chunk, within its AG.
     pub fn verify(&self, geometry: &Geometry) -> Result<(), Damage> {
         ensure!(
             self.inode_bytes == geometry.inode_size,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_head_is_little_and_the_rest_big_endian() {
+    fn the_head_is_little_endian_and_the_rest_big_endian() {
         let mut bytes = vec![0x3f, 0x12, 1, 0];
         for n in [3u32, 24, 64, 512, 8, 77] {
             bytes.extend(n.to_be_bytes());

@@ -1,10 +1,10 @@
-//! The inode item: a format, the core in the writer's byte order, and what changed of the forks.
+//! The inode item: a format, the core in the writer's byte order, and the changed parts of the forks.
 //!
-//! | part | does |
+//! | part | subject |
 //! |---|---|
 //! | [`InodeFormat`] | decodes both layouts of the format |
-//! | [`RawLogInode`] | the logged core, and its way to the disk's form |
-//! | [`root_to_disk`] | a tree's root from its logged to its shorter form in the inode |
+//! | [`RawLogInode`] | the logged core, and its conversion to the on-disk form |
+//! | [`root_to_disk`] | converts a bmbt root from its logged form to the shorter on-disk form |
 
 use base::{Daddr, Ino, Lsn};
 
@@ -18,17 +18,17 @@ use crate::ondisk::{LeU16, LeU32, LeU64, OnDisk, U16, U32, U64};
 const NAME: &str = "inode log format";
 
 crate::ondisk! {
-    /// An inode item's first region, from a 64-bit writer.
+    /// The item's first region, from a 64-bit writer.
     pub struct RawInodeFormat("inode log format", 56) {
         /// `0x123b`.
         kind as "type": LeU16 = Hex,
-        /// Regions of the item.
+        /// Number of regions.
         size: LeU16 = Uint,
-        /// What was logged.
+        /// Logged parts.
         fields: LeU32 = Hex,
-        /// Bytes of the attribute fork that follow.
+        /// Length of the attribute fork region.
         asize: LeU16 = Uint,
-        /// Bytes of the data fork that follow.
+        /// Length of the data fork region.
         dsize: LeU16 = Uint,
         /// Zero.
         pad: LeU32 = Padding,
@@ -40,23 +40,23 @@ crate::ondisk! {
         unused: [u8; 12] = Padding,
         /// Disk address of the buffer that holds the inode.
         blkno: LeU64 = Uint,
-        /// Its sectors.
+        /// Length of that buffer in sectors.
         len: LeU32 = Uint,
-        /// Bytes from the start of that buffer to the inode.
+        /// Byte offset of the inode in that buffer.
         boffset: LeU32 = Uint,
     }
 
-    /// The same from a 32-bit writer, which does not pad.
+    /// The item's first region from a 32-bit writer, which does not pad.
     pub struct RawInodeFormat32("inode log format (32-bit)", 52) {
         /// `0x123b`.
         kind as "type": LeU16 = Hex,
-        /// Regions of the item.
+        /// Number of regions.
         size: LeU16 = Uint,
-        /// What was logged.
+        /// Logged parts.
         fields: LeU32 = Hex,
-        /// Bytes of the attribute fork that follow.
+        /// Length of the attribute fork region.
         asize: LeU16 = Uint,
-        /// Bytes of the data fork that follow.
+        /// Length of the data fork region.
         dsize: LeU16 = Uint,
         /// The inode.
         ino: LeU64 = Uint,
@@ -66,13 +66,13 @@ crate::ondisk! {
         unused: [u8; 12] = Padding,
         /// Disk address of the buffer that holds the inode.
         blkno: LeU64 = Uint,
-        /// Its sectors.
+        /// Length of that buffer in sectors.
         len: LeU32 = Uint,
-        /// Bytes from the start of that buffer to the inode.
+        /// Byte offset of the inode in that buffer.
         boffset: LeU32 = Uint,
     }
 
-    /// The logged core: the fields of [`RawInode`] at the same places, in the writer's byte order.
+    /// The logged core: the fields of [`RawInode`] at the same offsets, in the writer's byte order.
     pub struct RawLogInode("logged inode core", 176) {
         /// `IN`.
         magic: LeU16 = Hex,
@@ -80,7 +80,7 @@ crate::ondisk! {
         mode: LeU16 = Octal,
         /// 3.
         version: u8 = Uint,
-        /// What the data fork holds.
+        /// Format of the data fork.
         format: u8 = Uint,
         /// With metadata directories, the type of a metadata inode.
         metatype: LeU16 = Uint,
@@ -96,13 +96,13 @@ crate::ondisk! {
         projid_hi: LeU16 = Uint,
         /// Extents of the data fork, where `nrext64` is set.
         big_nextents: LeU64 = Uint,
-        /// Last access.
+        /// Access time (atime).
         atime: LeU64 = Hex,
-        /// Last change of contents.
+        /// Modification time (mtime).
         mtime: LeU64 = Hex,
-        /// Last change of anything.
+        /// Inode change time (ctime).
         ctime: LeU64 = Hex,
-        /// Bytes.
+        /// Size in bytes.
         size: LeU64 = Uint,
         /// Blocks.
         nblocks: LeU64 = Uint,
@@ -114,7 +114,7 @@ crate::ondisk! {
         anextents: LeU16 = Uint,
         /// Offset of the attribute fork in 8-byte units.
         forkoff: u8 = Uint,
-        /// What the attribute fork holds.
+        /// Format of the attribute fork.
         aformat: u8 = Uint,
         /// Unused.
         dmevmask: LeU32 = Hex,
@@ -124,13 +124,13 @@ crate::ondisk! {
         flags: LeU16 = Hex,
         /// Generation.
         generation as "gen": LeU32 = Uint,
-        /// Not to be replayed: the link travels in buffer items.
+        /// Not replayed: the unlinked list pointer is logged in buffer items.
         next_unlinked: LeU32 = Nullable,
         /// Not to be replayed.
         crc: LeU32 = Hex,
-        /// Counts changes.
+        /// Change counter.
         changecount: LeU64 = Uint,
-        /// Not to be replayed: it is not the inode's.
+        /// Not replayed: not the LSN of the inode.
         lsn: LeU64 = Lsn,
         /// More flags.
         flags2: LeU64 = Hex,
@@ -138,9 +138,9 @@ crate::ondisk! {
         cowextsize: LeU32 = Uint,
         /// Zero.
         pad2: [u8; 12] = Padding,
-        /// Creation.
+        /// Creation time (crtime).
         crtime: LeU64 = Hex,
-        /// The inode.
+        /// Inode number.
         ino: LeU64 = Uint,
         /// The volume's metadata UUID.
         uuid: [u8; 16] = Uuid,
@@ -151,11 +151,11 @@ crate::ondisk! {
 pub mod fields {
     /// The core.
     pub const CORE: u32 = 0x001;
-    /// Inline contents.
+    /// Inline data.
     pub const DATA_LOCAL: u32 = 0x002;
     /// Extents of the data fork.
     pub const DATA_EXTENTS: u32 = 0x004;
-    /// Root of the data fork's tree.
+    /// Root of the data fork's bmbt.
     pub const DATA_ROOT: u32 = 0x008;
     /// Device number.
     pub const DEVICE: u32 = 0x010;
@@ -165,11 +165,11 @@ pub mod fields {
     pub const ATTR_LOCAL: u32 = 0x040;
     /// Extents of the attribute fork.
     pub const ATTR_EXTENTS: u32 = 0x080;
-    /// Root of the attribute fork's tree.
+    /// Root of the attribute fork's bmbt.
     pub const ATTR_ROOT: u32 = 0x100;
-    /// The blocks of the data fork's tree get this inode as owner.
+    /// Set the owner of the data fork's bmbt blocks to this inode.
     pub const DATA_OWNER: u32 = 0x200;
-    /// The blocks of the attribute fork's tree get this inode as owner.
+    /// Set the owner of the attribute fork's bmbt blocks to this inode.
     pub const ATTR_OWNER: u32 = 0x400;
     /// A region for the data fork follows.
     pub const DATA: u32 = DATA_LOCAL | DATA_EXTENTS | DATA_ROOT;
@@ -198,24 +198,24 @@ pub struct InodeFormat {
     pub ino: Ino,
     /// See [`fields`].
     pub fields: u32,
-    /// Regions of the item: 2 to 4.
+    /// Number of regions: 2 to 4.
     pub regions: u16,
-    /// Bytes of the data fork that were logged.
+    /// Number of logged bytes of the data fork.
     pub data_bytes: u16,
-    /// Bytes of the attribute fork that were logged.
+    /// Number of logged bytes of the attribute fork.
     pub attr_bytes: u16,
     /// Device number of a special file.
     pub rdev: u32,
     /// Disk address of the buffer that holds the inode.
     pub daddr: Daddr,
-    /// Its sectors: at most 128.
+    /// Length of that buffer in sectors: at most 128.
     pub sectors: u16,
-    /// Bytes from the start of that buffer to the inode; within it.
+    /// Byte offset of the inode in that buffer, within its length.
     pub offset: u32,
 }
 
 impl InodeFormat {
-    /// Decodes an inode item's first region, in either layout, which its length tells.
+    /// Decodes the item's first region; its length determines the layout.
     pub fn parse(region: &[u8]) -> Result<Self, Damage> {
         let (wide, narrow) = (RawInodeFormat::SIZE, RawInodeFormat32::SIZE);
         macro_rules! take {
@@ -274,20 +274,20 @@ impl InodeFormat {
         Ok(())
     }
 
-    /// Which region holds the data fork's bytes, if any does.
+    /// Index of the region with the data fork, if there is one.
     pub fn data_region(&self) -> Option<usize> {
         (self.fields & fields::DATA != 0).then_some(2)
     }
 
-    /// Which region holds the attribute fork's bytes, if any does.
+    /// Index of the region with the attribute fork, if there is one.
     pub fn attr_region(&self) -> Option<usize> {
         (self.fields & fields::ATTR != 0).then_some(if self.fields & fields::DATA != 0 { 3 } else { 2 })
     }
 }
 
 impl RawLogInode {
-    /// The core as it lies on disk after replay: what is logged, stamped with `lsn`, and from `old`, the core there
-    /// now, the link of unlinked inodes. The checksum is left for whoever seals the whole inode.
+    /// The on-disk core after replay: the logged fields with LSN `lsn`, and the unlinked list pointer of `old`, the
+    /// current core. The caller sets the checksum of the whole inode.
     pub fn to_disk(&self, old: &RawInode, lsn: Lsn) -> RawInode {
         let flags2 = self.flags2.get();
         let wide_times = flags2 & inode::flags2::BIGTIME != 0;
@@ -334,16 +334,17 @@ impl RawLogInode {
     }
 }
 
-/// A logged time in the disk's form. The narrow form is two 32-bit numbers, each in the writer's order: seconds first.
+/// Converts a logged time to its on-disk form. The 64-bit form without bigtime is two 32-bit numbers, each in the
+/// writer's byte order: seconds first.
 fn disk_time(raw: u64, wide: bool) -> U64 {
     U64::new(if wide { raw } else { raw.rotate_left(32) })
 }
 
-/// Writes a logged root of a fork's tree into the fork's area in the inode.
+/// Writes a logged bmbt root into the fork area of the inode.
 ///
-/// In the log, as in the writer's memory, the root is a whole block: a long header, keys, and pointers behind as many
-/// keys as the region has room for. In the inode the header shrinks to level and count, and the pointers begin behind
-/// as many keys as the fork has room for.
+/// In the log, as in the writer's memory, the root is a complete block: a long header, keys, and pointers behind the
+/// space for as many keys as the region can hold. In the inode the header shrinks to level and count, and the pointers
+/// begin behind the space for as many keys as the fork can hold.
 pub fn root_to_disk(logged: &[u8], fork: &mut [u8]) -> Result<(), Damage> {
     const ROOT: &str = "logged extent map root";
     const ENTRY: usize = BmapKey::SIZE + 8;
@@ -385,7 +386,7 @@ mod tests {
     use zerocopy::{FromZeros, IntoBytes};
 
     #[test]
-    fn the_logged_core_has_the_fields_of_the_disk_at_the_same_places() {
+    fn the_logged_core_has_the_on_disk_offsets() {
         for (logged, disk) in RawLogInode::FIELDS.iter().zip(RawInode::FIELDS) {
             assert_eq!((logged.offset, logged.size), (disk.offset, disk.size), "{}", disk.name);
         }
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn both_layouts_of_the_format_say_the_same() {
+    fn both_layouts_of_the_format_decode_equally() {
         let mut wide = RawInodeFormat::new_zeroed();
         let mut narrow = RawInodeFormat32::new_zeroed();
         macro_rules! fill {
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn times_keep_seconds_before_nanoseconds_in_the_narrow_form() {
+    fn times_without_bigtime_keep_seconds_first() {
         let mut logged = RawLogInode::new_zeroed();
         logged.atime = LeU64::new((7 << 32) | 5); // 5 seconds, 7 nanoseconds, as a little-endian writer stores them
         let disk = logged.to_disk(&RawInode::new_zeroed(), Lsn(9));
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_shrinks_and_its_pointers_move() {
+    fn a_logged_root_is_converted_to_the_inode_form() {
         let mut logged = LongHeader::new_zeroed().as_bytes().to_vec();
         logged[4..8].copy_from_slice(&[0, 1, 0, 2]);
         for n in [10u64, 20, 100, 200] {

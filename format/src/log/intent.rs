@@ -1,6 +1,6 @@
 //! Intents over lists of extents, and all done items.
 //!
-//! | intent | lists | in units of |
+//! | intent | contents | type |
 //! |---|---|---|
 //! | EFI | extents to free | [`FreeTarget`] |
 //! | RUI | reverse mappings to change | [`MapTarget`] |
@@ -14,33 +14,33 @@ use crate::ensure;
 use crate::ondisk::{LeU16, LeU32, LeU64, OnDisk};
 
 crate::ondisk! {
-    /// What the region of an intent over extents begins with; the extents follow.
+    /// The start of an intent's region; the extents follow.
     pub struct RawIntent("log intent", 16) {
-        /// Type.
+        /// Item type.
         kind as "type": LeU16 = Hex,
-        /// Regions: 1.
+        /// Number of regions: 1.
         size: LeU16 = Uint,
-        /// Extents that follow.
+        /// Number of extents that follow.
         nextents: LeU32 = Uint,
-        /// Ties the done item to its intent.
+        /// Id that links the done item to its intent.
         id: LeU64 = Hex,
     }
 
-    /// What the region of a done item begins with; those of extent frees list the extents again.
+    /// The start of a done item's region; an EFD lists the extents again.
     pub struct RawDone("log done item", 16) {
-        /// Type.
+        /// Item type.
         kind as "type": LeU16 = Hex,
-        /// Regions: 1.
+        /// Number of regions: 1.
         size: LeU16 = Uint,
-        /// Extents that follow; unused in all but extent frees.
+        /// Number of extents that follow; used by EFDs only.
         nextents: LeU32 = Uint,
-        /// The intent.
+        /// Id of the intent.
         id: LeU64 = Hex,
     }
 
     /// An extent to free, from a 64-bit writer.
     pub struct RawFree("extent to free", 16) {
-        /// First block, packed.
+        /// First block.
         start: LeU64 = Uint,
         /// Blocks.
         len: LeU32 = Uint,
@@ -48,40 +48,40 @@ crate::ondisk! {
         pad: LeU32 = Padding,
     }
 
-    /// The same from a 32-bit writer, which does not pad.
+    /// An extent to free, from a 32-bit writer, which does not pad.
     pub struct RawFree32("extent to free (32-bit)", 12) {
-        /// First block, packed.
+        /// First block.
         start: LeU64 = Uint,
         /// Blocks.
         len: LeU32 = Uint,
     }
 
-    /// A mapping to change: for reverse mappings and for extent maps.
+    /// A mapping to change, in an RUI or BUI.
     pub struct RawMap("mapping to change", 32) {
-        /// The inode, or a negative number for metadata.
+        /// Inode number, or a negative number for metadata.
         owner: LeU64 = Uint,
-        /// First disk block, packed.
+        /// First disk block.
         startblock: LeU64 = Uint,
         /// First logical block.
         startoff: LeU64 = Uint,
         /// Blocks.
         len: LeU32 = Uint,
-        /// What to do, and flags above.
+        /// Operation, and flags in the upper bits.
         flags: LeU32 = Hex,
     }
 
     /// An extent whose reference count changes.
     pub struct RawCount("reference count to change", 16) {
-        /// First block, packed.
+        /// First block.
         startblock: LeU64 = Uint,
         /// Blocks.
         len: LeU32 = Uint,
-        /// What to do.
+        /// Operation.
         flags: LeU32 = Hex,
     }
 }
 
-/// What `flags` says is to be done: its lower byte.
+/// Mask of the operation in `flags`.
 const OPERATION_MASK: u32 = 0xff;
 
 /// Reverse mappings: operations and flags.
@@ -89,7 +89,7 @@ pub mod rmap {
     /// Bits of `flags`.
     pub const FLAGS: &[(u32, &str)] =
         &[(1 << 31, "attr-fork"), (1 << 30, "bmbt-block"), (1 << 29, "unwritten")];
-    /// The operation of a number.
+    /// Name of an operation.
     pub fn operation(code: u32) -> Option<&'static str> {
         Some(match code {
             1 => "map",
@@ -107,20 +107,20 @@ pub mod rmap {
 
 /// Extent maps: operations and flags.
 pub mod bmap {
-    /// The operation: a hole is mapped to blocks.
+    /// Operation: map blocks into a hole.
     pub const MAP: u32 = 1;
-    /// The operation: a range is unmapped, and its blocks stay allocated.
+    /// Operation: unmap a range; its blocks stay allocated.
     pub const UNMAP: u32 = 2;
-    /// The flag: of the attribute fork.
+    /// Flag: attribute fork.
     pub const ATTR_FORK: u32 = 1 << 31;
-    /// The flag: the blocks were never written.
+    /// Flag: unwritten extent.
     pub const UNWRITTEN: u32 = 1 << 30;
-    /// The flag: the blocks are those of the realtime device.
+    /// Flag: blocks of the realtime device.
     pub const REALTIME: u32 = 1 << 29;
     /// Bits of `flags`.
     pub const FLAGS: &[(u32, &str)] =
         &[(ATTR_FORK, "attr-fork"), (UNWRITTEN, "unwritten"), (REALTIME, "realtime")];
-    /// The operation of a number.
+    /// Name of an operation.
     pub fn operation(code: u32) -> Option<&'static str> {
         Some(match code {
             MAP => "map",
@@ -132,7 +132,7 @@ pub mod bmap {
 
 /// Reference counts: operations.
 pub mod refcount {
-    /// The operation of a number.
+    /// Name of an operation.
     pub fn operation(code: u32) -> Option<&'static str> {
         Some(match code {
             1 => "increase",
@@ -147,7 +147,7 @@ pub mod refcount {
 /// An extent to free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeTarget {
-    /// First block, packed.
+    /// First block.
     pub start: FsBlock,
     /// Blocks.
     pub blocks: u32,
@@ -156,25 +156,25 @@ pub struct FreeTarget {
 /// A mapping to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapTarget {
-    /// The inode, or as a signed number below zero the kind of metadata (`btree::rmap::OWNER_*`).
+    /// Inode number or, as a negative number, a type of metadata (`btree::rmap::OWNER_*`).
     pub owner: u64,
-    /// First disk block, packed.
+    /// First disk block.
     pub start: FsBlock,
     /// First logical block.
     pub offset: FileBlock,
     /// Blocks.
     pub blocks: u32,
-    /// What to do, and flags above the lower byte: see [`rmap`] and [`bmap`].
+    /// Operation, and flags above the lower byte: see [`rmap`] and [`bmap`].
     pub flags: u32,
 }
 
 impl MapTarget {
-    /// The operation's number.
+    /// Number of the operation.
     pub fn operation(&self) -> u32 {
         self.flags & OPERATION_MASK
     }
 
-    /// Appends it as an intent lists it.
+    /// Appends the on-disk form.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.owner.to_le_bytes());
         out.extend_from_slice(&self.start.get().to_le_bytes());
@@ -187,22 +187,22 @@ impl MapTarget {
 /// An extent whose reference count changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountTarget {
-    /// First block, packed.
+    /// First block.
     pub start: FsBlock,
     /// Blocks.
     pub blocks: u32,
-    /// What to do: see [`refcount`].
+    /// Operation: see [`refcount`].
     pub flags: u32,
 }
 
 impl CountTarget {
-    /// The operation's number.
+    /// Number of the operation.
     pub fn operation(&self) -> u32 {
         self.flags & OPERATION_MASK
     }
 }
 
-/// The id of an intent or done item over extents, and what follows its head.
+/// Id and count of an intent or done item over extents, and the bytes after its header.
 fn split(region: &[u8]) -> Result<(u64, usize, &[u8]), Damage> {
     let raw = RawIntent::view(region)
         .ok_or_else(|| Damage::short(RawIntent::NAME, RawIntent::SIZE, region.len()))?;
@@ -212,13 +212,13 @@ fn split(region: &[u8]) -> Result<(u64, usize, &[u8]), Damage> {
 
 /// Views `count` extents, which must lie in the region.
 fn list<T: OnDisk>(rest: &[u8], count: usize) -> Result<&[T], Damage> {
-    // An item is one region of one log; what does not fit was never written.
+    // An item is one region, so an extent outside it was never written.
     T::view_array(rest, count).ok_or_else(|| {
         Damage::new(RawIntent::NAME, "nextents", format_args!("at most {}", rest.len() / T::SIZE), count)
     })
 }
 
-/// Decodes an EFI: its id and extents, in whichever layout its length tells.
+/// Decodes an EFI: its id and extents; its length determines the layout.
 pub fn parse_free(region: &[u8]) -> Result<(u64, Vec<FreeTarget>), Damage> {
     let (id, count, rest) = split(region)?;
     let target = |start: LeU64, len: LeU32| FreeTarget { start: FsBlock(start.get()), blocks: len.get() };
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn both_layouts_of_freed_extents_are_told_by_their_length() {
+    fn the_length_determines_the_layout_of_freed_extents() {
         let (mut wide, mut narrow) = (head(2), head(2));
         for (start, len) in [(5u64, 1u32), (900, 7)] {
             for bytes in [&mut wide, &mut narrow] {

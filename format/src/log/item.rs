@@ -1,4 +1,5 @@
-//! What a transaction holds: its header, then items, each of one or more regions of which the first says what it is.
+//! The contents of a transaction: its header, then items of one or more regions, the first of which identifies the
+//! item.
 
 use crate::damage::Damage;
 use crate::ensure;
@@ -6,9 +7,9 @@ use crate::ondisk::{LeU16, LeU32, OnDisk};
 
 /// First word of a transaction header: `TRAN` in the writer's byte order.
 pub const TRANSACTION_MAGIC: u32 = 0x5452_414e;
-/// The only type of transaction since delayed logging: a checkpoint.
+/// The only transaction type since delayed logging: a checkpoint.
 pub const CHECKPOINT: u32 = 40;
-/// No item has more regions: a 64 KiB buffer with every second chunk of 128 bytes dirty, and its format.
+/// Maximum number of regions of an item: a 64 KiB buffer with every second 128-byte chunk dirty, and its format.
 pub const MAX_REGIONS: u16 = 257;
 const NAME: &str = "log item";
 
@@ -21,7 +22,7 @@ crate::ondisk! {
         kind as "type": LeU32 = Uint,
         /// Identifier, as in the operations.
         tid: LeU32 = Hex,
-        /// Items that follow.
+        /// Number of items that follow.
         num_items: LeU32 = Uint,
     }
 
@@ -45,7 +46,7 @@ macro_rules! item_types {
             /// Every type, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The type of a number, or `None` where no writer knows it.
+            /// Decodes a type; `None` for unknown numbers.
             pub fn from_code(code: u16) -> Option<Self> {
                 Some(match code { $($code => Self::$name,)* _ => return None })
             }
@@ -55,12 +56,12 @@ macro_rules! item_types {
                 self as u16
             }
 
-            /// Its name in the field, lower case: `buf`, `efi`, `rui-rt`.
+            /// Short name, in lower case: `buf`, `efi`, `rui-rt`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $short),* }
             }
 
-            /// What it does, in words.
+            /// Description for messages.
             pub fn words(self) -> &'static str {
                 match self { $(Self::$name => $words),* }
             }
@@ -69,9 +70,9 @@ macro_rules! item_types {
 }
 
 item_types! {
-    /// Extents will be freed.
+    /// Extent free intent.
     Efi = 0x1236 "efi" "extent free intent",
-    /// They were.
+    /// Extent free done.
     Efd = 0x1237 "efd" "extent free done",
     /// Never written by Linux.
     Iunlink = 0x1238 "iunlink" "unlinked inode",
@@ -81,46 +82,46 @@ item_types! {
     Buffer = 0x123c "buf" "buffer",
     /// A quota record.
     Dquot = 0x123d "dquot" "quota update",
-    /// Quota is being switched off.
+    /// Quota off.
     QuotaOff = 0x123e "quotaoff" "quota off",
-    /// A run of new inodes.
+    /// Inode creation.
     InodeCreate = 0x123f "icreate" "inode creation",
-    /// Reverse mappings will change.
+    /// Reverse-mapping update intent.
     Rui = 0x1240 "rui" "reverse-mapping update intent",
-    /// They did.
+    /// Reverse-mapping update done.
     Rud = 0x1241 "rud" "reverse-mapping update done",
-    /// Reference counts will change.
+    /// Reference-count update intent.
     Cui = 0x1242 "cui" "reference-count update intent",
-    /// They did.
+    /// Reference-count update done.
     Cud = 0x1243 "cud" "reference-count update done",
-    /// A file's extent map will change.
+    /// Extent map update intent.
     Bui = 0x1244 "bui" "extent map update intent",
-    /// It did.
+    /// Extent map update done.
     Bud = 0x1245 "bud" "extent map update done",
-    /// An extended attribute will change.
+    /// Attribute update intent.
     Attri = 0x1246 "attri" "attribute update intent",
-    /// It did.
+    /// Attribute update done.
     Attrd = 0x1247 "attrd" "attribute update done",
-    /// Ranges of two files will be exchanged.
+    /// Range exchange intent.
     Xmi = 0x1248 "xmi" "range exchange intent",
-    /// They were.
+    /// Range exchange done.
     Xmd = 0x1249 "xmd" "range exchange done",
-    /// The same as `Efi`, on the realtime device.
+    /// `Efi` on the realtime device.
     EfiRt = 0x124a "efi-rt" "realtime extent free intent",
-    /// The same as `Efd`, on the realtime device.
+    /// `Efd` on the realtime device.
     EfdRt = 0x124b "efd-rt" "realtime extent free done",
-    /// The same as `Rui`, on the realtime device.
+    /// `Rui` on the realtime device.
     RuiRt = 0x124c "rui-rt" "realtime reverse-mapping update intent",
-    /// The same as `Rud`, on the realtime device.
+    /// `Rud` on the realtime device.
     RudRt = 0x124d "rud-rt" "realtime reverse-mapping update done",
-    /// The same as `Cui`, on the realtime device.
+    /// `Cui` on the realtime device.
     CuiRt = 0x124e "cui-rt" "realtime reference-count update intent",
-    /// The same as `Cud`, on the realtime device.
+    /// `Cud` on the realtime device.
     CudRt = 0x124f "cud-rt" "realtime reference-count update done",
 }
 
 impl ItemType {
-    /// The intent that a done item of this type answers; `None` for all other types.
+    /// The intent type of a done item type; `None` for other types.
     pub fn answers(self) -> Option<Self> {
         Some(match self {
             Self::Efd => Self::Efi,
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_is_found_by_its_number_and_every_done_has_its_intent_before_it() {
+    fn item_types_decode_and_each_done_type_follows_its_intent() {
         for kind in ItemType::ALL {
             assert_eq!(ItemType::from_code(kind.code()), Some(*kind));
             if let Some(intent) = kind.answers() {

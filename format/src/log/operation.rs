@@ -1,7 +1,7 @@
 //! Operations: the data of a record is a sequence of headers, each followed by a region of a transaction.
 //!
-//! A region that does not fit into what is left of a record is cut: its first part says *continue*, each later part
-//! *was continued*, the last part also *end*.
+//! A region that does not fit into the rest of a record is split: its first part has the flag `CONTINUE`, each later
+//! part `WAS_CONTINUED`, the last part also `END`.
 
 use crate::damage::Damage;
 use crate::ensure;
@@ -12,13 +12,13 @@ const NAME: &str = "log operation";
 crate::ondisk! {
     /// Header of an operation.
     pub struct RawOperation("log operation header", 12) {
-        /// The transaction's identifier: unique among those open at one time.
+        /// Transaction id, unique among those open at a time.
         tid: U32 = Hex,
-        /// Bytes of the region that follows.
+        /// Length of the region that follows.
         len: U32 = Uint,
-        /// Who wrote it.
+        /// Writer.
         clientid: u8 = Hex,
-        /// What it is for.
+        /// Flags.
         flags: u8 = Hex,
         /// Zero.
         res2: [u8; 2] = Padding,
@@ -35,17 +35,17 @@ pub mod client {
 
 /// Bits of `flags`.
 pub mod flags {
-    /// A transaction starts.
+    /// Start of a transaction.
     pub const START: u8 = 1 << 0;
-    /// It is complete.
+    /// End of a transaction.
     pub const COMMIT: u8 = 1 << 1;
     /// The region continues in another operation.
     pub const CONTINUE: u8 = 1 << 2;
-    /// The region was begun by an earlier operation.
+    /// The region began in an earlier operation.
     pub const WAS_CONTINUED: u8 = 1 << 3;
     /// The last part of a continued region.
     pub const END: u8 = 1 << 4;
-    /// The volume was cleanly unmounted.
+    /// Unmount record: the volume was cleanly unmounted.
     pub const UNMOUNT: u8 = 1 << 5;
     /// Every bit with its name.
     pub const ALL: &[(u8, &str)] = &[
@@ -58,21 +58,21 @@ pub mod flags {
     ];
 }
 
-/// What an unmount operation's region begins with (`Un`).
+/// The start of the region of an unmount operation (`Un`).
 pub const UNMOUNT_MAGIC: u16 = 0x556e;
 
 /// One operation of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOperation<'a> {
-    /// Bytes from the start of the record's data to the operation's header.
+    /// Offset of the operation's header in the record's data.
     pub offset: u32,
-    /// The transaction.
+    /// Transaction id.
     pub tid: u32,
     /// See [`client`].
     pub client: u8,
     /// See [`flags`].
     pub flags: u8,
-    /// The region, or the part of it in this record.
+    /// The region, or its part in this record.
     pub data: &'a [u8],
 }
 
@@ -83,7 +83,7 @@ impl LogOperation<'_> {
     }
 }
 
-/// Walks a record's operations. Ends at the first that does not fit, after one error.
+/// Iterator over the operations of a record. An operation that does not fit yields an error and ends the iteration.
 #[derive(Clone, Debug)]
 pub struct LogOperations<'a> {
     data: &'a [u8],
@@ -92,7 +92,7 @@ pub struct LogOperations<'a> {
 }
 
 impl<'a> LogOperations<'a> {
-    /// The `count` operations of a record's restored data.
+    /// Iterates over `count` operations of a record's restored data.
     pub fn new(data: &'a [u8], count: u32) -> Self {
         Self { data, offset: 0, left: count }
     }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_that_leaves_the_record_ends_the_walk() {
+    fn an_operation_beyond_the_record_ends_the_iteration() {
         let mut data = vec![0, 0, 0, 1, 0, 0, 0, 4, client::TRANSACTION, 0, 0, 0, 9, 9, 9, 9];
         data.extend_from_slice(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, client::TRANSACTION, 0, 0, 0]);
         let all: Vec<_> = LogOperations::new(&data, u32::MAX).collect();

@@ -1,4 +1,4 @@
-//! Quota items. Recovery here names and skips them: Linux recomputes quota where it is in use.
+//! Quota items. Recovery lists and skips them: Linux recomputes quota when it is enabled.
 
 use base::Daddr;
 
@@ -6,19 +6,19 @@ use crate::damage::Damage;
 use crate::ondisk::{LeU16, LeU32, LeU64, OnDisk};
 
 crate::ondisk! {
-    /// First region of a quota update; the record follows in a second.
+    /// The first region of a quota update; the record follows in a second.
     pub struct RawDquotFormat("quota log format", 24) {
         /// `0x123d`.
         kind as "type": LeU16 = Hex,
         /// 2.
         size: LeU16 = Uint,
-        /// User, group or project.
+        /// User, group or project id.
         id: LeU32 = Uint,
         /// Disk address of the buffer that holds the record.
         blkno: LeU64 = Uint,
-        /// Its sectors.
+        /// Length of that buffer in sectors.
         len: LeU32 = Uint,
-        /// Bytes from the start of that buffer to the record.
+        /// Byte offset of the record in that buffer.
         boffset: LeU32 = Uint,
     }
 
@@ -28,7 +28,7 @@ crate::ondisk! {
         kind as "type": LeU16 = Hex,
         /// 1.
         size: LeU16 = Uint,
-        /// Which quotas go off.
+        /// The quota types to switch off.
         flags: LeU32 = Hex,
         /// Unused.
         pad: [u8; 12] = Padding,
@@ -41,13 +41,13 @@ pub const OFF_FLAGS: &[(u32, &str)] = &[(0x1, "user"), (0x8, "project"), (0x40, 
 /// A decoded quota update's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DquotFormat {
-    /// User, group or project.
+    /// User, group or project id.
     pub id: u32,
     /// Disk address of the buffer that holds the record.
     pub daddr: Daddr,
-    /// Its sectors.
+    /// Length of that buffer in sectors.
     pub sectors: u32,
-    /// Bytes from the start of that buffer to the record.
+    /// Byte offset of the record in that buffer.
     pub offset: u32,
 }
 
@@ -65,7 +65,7 @@ impl DquotFormat {
     }
 }
 
-/// Decodes a quota-off item: which quotas.
+/// Decodes a quota-off item and returns its quota types.
 pub fn parse_off(region: &[u8]) -> Result<u32, Damage> {
     RawQuotaOff::view(region)
         .map(|raw| raw.flags.get())

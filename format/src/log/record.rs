@@ -1,9 +1,9 @@
-//! A log record: one to eight header blocks, then the blocks of its data.
+//! Log records: one to eight header blocks, then the data blocks.
 //!
-//! Each 512-byte block of a log carries the log's cycle in its first four bytes (a record's first block, which begins
-//! with the magic, in the next four), so that head and tail can be found. The four bytes that the cycle displaced lie
-//! in the headers' `cycle_data`. Where a record continues at the physical start of the log, the blocks there carry the
-//! next cycle. The checksum covers the blocks as they lie on disk, cycles and all.
+//! Each 512-byte block of a log stores the cycle number in its first four bytes (the first block of a record, which
+//! begins with the magic, in the next four), so that head and tail can be found. The four bytes it replaces are saved
+//! in `cycle_data` of the headers. If a record wraps around the physical end of the log, the blocks after the wrap
+//! carry the next cycle number. The checksum covers the blocks as stored on disk, including cycle numbers.
 
 use base::Lsn;
 
@@ -15,15 +15,15 @@ use crate::ondisk::{LeU32, OnDisk, U32, U64};
 
 /// First word of a record.
 pub const MAGIC: u32 = 0xfeed_babe;
-/// Data blocks whose displaced words fit into one header block.
+/// Number of data blocks whose replaced words fit into one header block.
 pub const CYCLES_PER_HEADER: usize = 64;
-/// Bytes of data that one header block serves.
+/// Number of data bytes covered by one header block.
 const BYTES_PER_HEADER: u32 = (CYCLES_PER_HEADER * BLOCK_BYTES) as u32;
-/// Longest data of a record, in bytes.
+/// Maximum length of a record's data in bytes.
 pub const MAX_BYTES: u32 = 256 << 10;
-/// Records that a writer may have in flight at once: nothing further back than these can be torn by a power cut.
+/// Maximum number of records in flight: a power failure can tear only the last of them.
 pub const MAX_IN_FLIGHT: u32 = 8;
-/// Blocks of the longest record, with its headers.
+/// Maximum number of blocks of a record, including headers.
 pub const MAX_BLOCKS: u32 = (MAX_BYTES / BYTES_PER_HEADER) + MAX_BYTES / BLOCK_BYTES as u32;
 const NAME: &str = "log record header";
 
@@ -32,54 +32,54 @@ crate::ondisk! {
     pub struct RawRecordHeader("log record header", 512) {
         /// `0xfeedbabe`.
         magicno: U32 = Hex,
-        /// The log's cycle when this record was written.
+        /// Cycle number.
         cycle: U32 = Uint,
         /// 2.
         version: U32 = Uint,
-        /// Bytes of data behind the headers, padding to the log stripe unit included.
+        /// Length of the data in bytes, including padding to the log stripe unit.
         len: U32 = Uint,
-        /// Its own sequence number: cycle, and the block where it lies.
+        /// LSN: the cycle, and the log block of this record.
         lsn: U64 = Lsn,
-        /// The oldest record that was still needed when this one was written.
+        /// LSN of the log tail when this record was written.
         tail_lsn: U64 = Lsn,
-        /// CRC32C of header and data; 0 where mkfs wrote it.
+        /// CRC32C of header and data; 0 if written by mkfs.
         crc: LeU32 = Crc,
-        /// Block of the record before.
+        /// Log block of the previous record.
         prev_block: U32 = Nullable,
-        /// Operations in the data.
+        /// Number of operations.
         num_logops: U32 = Uint,
-        /// The words that the cycle displaced in the first 64 data blocks.
+        /// The words replaced by cycle numbers in the first 64 data blocks.
         cycle_data: [U32; 64] = Hex,
-        /// Byte order and system of the writer.
+        /// Byte order and operating system of the writer.
         fmt: U32 = Uint,
         /// The volume's user-visible UUID.
         fs_uuid: [u8; 16] = Uuid,
-        /// Size of the writer's log buffers in bytes, which decides how many header blocks there are.
+        /// Size of the writer's log buffers in bytes, which determines the number of header blocks.
         size: U32 = Uint,
         /// Zero.
         reserved: [u8; 188] = Padding,
     }
 
-    /// A further header block, where log buffers are larger than 32 KiB.
+    /// An additional header block, used with log buffers larger than 32 KiB.
     pub struct RawExtHeader("log record extended header", 512) {
-        /// The log's cycle.
+        /// Cycle number.
         cycle: U32 = Uint,
-        /// The words that the cycle displaced in the next 64 data blocks.
+        /// The words replaced by cycle numbers in the next 64 data blocks.
         cycle_data: [U32; 64] = Hex,
         /// Zero.
         reserved: [u8; 252] = Padding,
     }
 }
 
-/// Bytes of the first header that the checksum covers: up to and with the padding behind `size`.
+/// Bytes of the first header that the checksum covers, including the padding after `size`.
 const CHECKED_BYTES: usize = 328;
-/// The same from a 32-bit x86 writer, whose structure ends without that padding.
+/// The value for a 32-bit x86 writer, whose structure ends without that padding.
 const CHECKED_BYTES_I386: usize = 324;
-/// Bytes of a further header that the checksum covers.
+/// Bytes of an additional header that the checksum covers.
 const CHECKED_EXT_BYTES: usize = 260;
 const CRC_OFFSET: usize = std::mem::offset_of!(RawRecordHeader, crc);
 
-/// The cycle that a log block carries.
+/// The cycle number of a log block.
 pub fn block_cycle(block: &[u8]) -> Option<u32> {
     let first = U32::view(block)?.get();
     if first == MAGIC { Some(U32::view(block.get(4..)?)?.get()) } else { Some(first) }
@@ -90,7 +90,7 @@ pub fn is_header(block: &[u8]) -> bool {
     U32::view(block).is_some_and(|first| first.get() == MAGIC)
 }
 
-/// The cycle that follows: the one number that would look like a record's magic is left out.
+/// The next cycle number; skips the one that equals the magic of a record.
 pub fn next_cycle(cycle: u32) -> u32 {
     match cycle.wrapping_add(1) {
         MAGIC => MAGIC + 1,
@@ -98,7 +98,7 @@ pub fn next_cycle(cycle: u32) -> u32 {
     }
 }
 
-/// The cycle before: the inverse of [`next_cycle`].
+/// The inverse of [`next_cycle`].
 pub fn previous_cycle(cycle: u32) -> u32 {
     match cycle.wrapping_sub(1) {
         MAGIC => MAGIC - 1,
@@ -106,24 +106,24 @@ pub fn previous_cycle(cycle: u32) -> u32 {
     }
 }
 
-/// A record's header, with its lengths checked.
+/// The decoded header of a record, with verified lengths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Its own sequence number; the block is where it lies.
+    /// LSN; its block is the position of the record.
     pub lsn: Lsn,
-    /// The oldest record still needed.
+    /// LSN of the log tail.
     pub tail_lsn: Lsn,
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub len: u32,
-    /// Blocks of headers: 1 to 8.
+    /// Number of header blocks: 1 to 8.
     pub header_blocks: u32,
-    /// Operations in the data.
+    /// Number of operations.
     pub operations: u32,
-    /// Block of the record before; all ones in the first.
+    /// Log block of the previous record; all ones in the first.
     pub prev_block: u32,
-    /// As stored; 0 means that there is none.
+    /// The stored checksum; 0 means none.
     pub crc: u32,
-    /// Byte order and system of the writer.
+    /// Byte order and operating system of the writer.
     pub fmt: u32,
     /// The volume's user-visible UUID.
     pub uuid: [u8; 16],
@@ -132,7 +132,7 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Reads the first block of a record that lies at log block `at`.
+    /// Decodes the first block of a record at log block `at`.
     pub fn parse(block: &[u8], at: u32) -> Result<Self, Damage> {
         let raw = RawRecordHeader::view(block)
             .ok_or_else(|| Damage::short(NAME, RawRecordHeader::SIZE, block.len()))?;
@@ -157,7 +157,7 @@ impl RecordHeader {
         let (len, size) = (raw.len.get(), raw.size.get());
         ensure!(len <= MAX_BYTES, NAME, "len", format_args!("at most {MAX_BYTES}"), len);
         ensure!(size <= MAX_BYTES, NAME, "size", format_args!("at most {MAX_BYTES}"), size);
-        // mkfs may pad its only record to a log stripe unit beyond the size that it states.
+        // mkfs may pad its only record to a log stripe unit beyond the stated size.
         let operations = raw.num_logops.get();
         let most = size.max(BYTES_PER_HEADER);
         ensure!(len <= most || operations == 1, NAME, "len", format_args!("at most {most}"), len);
@@ -175,19 +175,19 @@ impl RecordHeader {
         })
     }
 
-    /// Blocks of data.
+    /// Number of data blocks.
     pub fn data_blocks(&self) -> u32 {
         self.len.div_ceil(BLOCK_BYTES as u32)
     }
 
-    /// Blocks of the whole record: at most [`MAX_BLOCKS`].
+    /// Number of blocks of the record: at most [`MAX_BLOCKS`].
     pub fn blocks(&self) -> u32 {
         self.header_blocks + self.data_blocks()
     }
 
-    /// Checks that this machine can decode the items, and that they are this volume's.
+    /// Verifies that this machine can decode the items, and that they belong to this volume.
     ///
-    /// `uuid` is the user-visible one; a record without any UUID passes.
+    /// `uuid` is the user-visible UUID; a record without a UUID is accepted.
     pub fn verify_writer(&self, uuid: &[u8; 16]) -> Result<(), Damage> {
         let order = match self.fmt {
             2 => "big-endian Linux",
@@ -205,7 +205,7 @@ impl RecordHeader {
         Ok(())
     }
 
-    /// Checks the checksum of a whole record as it lies on disk. Records without one (mkfs writes such) pass.
+    /// Verifies the checksum of a whole record as stored on disk. Records without one, which mkfs writes, are accepted.
     pub fn verify_checksum(&self, record: &[u8]) -> Result<(), Damage> {
         if self.crc == 0 {
             return Ok(());
@@ -224,12 +224,12 @@ impl RecordHeader {
         ))
     }
 
-    /// The checksum that a whole record should carry. `checked` is how much of the first header it covers.
+    /// Computes the checksum of a whole record. `checked` is the number of bytes of the first header that it covers.
     fn compute_checksum(&self, record: &[u8], checked: usize) -> Option<u32> {
         let mut crc = checksum::raw(!0, record.get(..CRC_OFFSET)?);
         crc = checksum::raw(crc, &[0; 4]);
         crc = checksum::raw(crc, record.get(CRC_OFFSET + 4..checked)?);
-        // Only the headers that this record's length makes use of are covered.
+        // Only header blocks that this record's length requires are covered.
         let used = self.len.div_ceil(BYTES_PER_HEADER).min(self.header_blocks) as usize;
         for n in 1..used {
             let header = record.get(n * BLOCK_BYTES..)?;
@@ -239,14 +239,14 @@ impl RecordHeader {
         Some(!checksum::raw(crc, data.get(..self.len as usize)?))
     }
 
-    /// Puts the displaced words back into the data of a whole record. The headers stay as they are.
+    /// Restores the words replaced by cycle numbers in the data of a whole record. The headers are not changed.
     pub fn restore_data(&self, record: &mut [u8]) -> Result<(), Damage> {
         let short = || Damage::short("log record", self.blocks() as usize * BLOCK_BYTES, 0);
         let split = self.header_blocks as usize * BLOCK_BYTES;
         let (headers, data) = record.split_at_mut_checked(split).ok_or_else(short)?;
         let blocks = data.chunks_exact_mut(BLOCK_BYTES).take(self.data_blocks() as usize);
         for (n, block) in blocks.enumerate() {
-            // A record longer than its headers can serve is mkfs's padding: nothing there was displaced.
+            // A record longer than its headers cover is padding written by mkfs: no words were replaced there.
             let Some(word) = displaced_at(n, headers) else { break };
             let (word, first) = (headers.get(word..word + 4), block.get_mut(..4));
             first.zip(word).map(|(first, word)| first.copy_from_slice(word)).ok_or_else(short)?;
@@ -255,7 +255,7 @@ impl RecordHeader {
     }
 }
 
-/// Where in the headers the displaced word of data block `n` lies, or `None` where there is no such place.
+/// Offset in the headers of the word replaced in data block `n`; `None` if the headers do not cover it.
 fn displaced_at(n: usize, headers: &[u8]) -> Option<usize> {
     let (header, slot) = (n / CYCLES_PER_HEADER, n % CYCLES_PER_HEADER);
     let base = match header {
@@ -266,8 +266,8 @@ fn displaced_at(n: usize, headers: &[u8]) -> Option<usize> {
     (at + 4 <= headers.len()).then_some(at)
 }
 
-/// Puts another UUID into a whole record as it lies on disk, and seals it again if it was sealed. `false`, with
-/// `record` in an undefined state, where it is shorter than its header says.
+/// Changes the UUID of a whole record as stored on disk, and updates its checksum if it has one. Returns `false`, with
+/// `record` in an undefined state, if it is shorter than its header says.
 pub fn restamp(record: &mut [u8], header: &RecordHeader, uuid: &[u8; 16]) -> bool {
     let place = std::mem::offset_of!(RawRecordHeader, fs_uuid);
     let Some(field) = record.get_mut(place..place + uuid.len()) else { return false };
@@ -280,11 +280,11 @@ pub fn restamp(record: &mut [u8], header: &RecordHeader, uuid: &[u8; 16]) -> boo
     field.map(|field| field.copy_from_slice(&crc.to_le_bytes())).is_some()
 }
 
-/// Makes a whole record ready for the disk: stamps the cycles, keeps the displaced words, and seals the checksum.
+/// Prepares a whole record for writing: stores the cycle numbers, saves the replaced words, and computes the checksum.
 ///
-/// `record` holds `header_blocks` blocks of headers, the first already filled in but for `cycle_data` and `crc`, and
-/// then whole blocks of data. `wraps_after` is the number of blocks up to the physical end of the log.
-/// Returns `false`, with `record` in an undefined state, where the lengths do not fit each other.
+/// `record` holds `header_blocks` header blocks, the first complete except for `cycle_data` and `crc`, followed by
+/// whole data blocks. `wraps_after` is the number of blocks up to the physical end of the log. Returns `false`, with
+/// `record` in an undefined state, if the lengths are inconsistent.
 pub fn seal(record: &mut [u8], header: &RecordHeader, wraps_after: u32) -> bool {
     if record.len() != header.blocks() as usize * BLOCK_BYTES {
         return false;
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_record_verifies_and_gives_its_data_back() {
+    fn a_sealed_record_verifies_and_restores_its_data() {
         for (size, len) in [(32 << 10, 512), (32 << 10, 32 << 10), (256 << 10, 512), (256 << 10, 256 << 10)] {
             let (header, mut record, data) = sample(size, len, u32::MAX);
             header.verify_checksum(&record).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_behind_the_physical_end_carry_the_next_cycle() {
+    fn blocks_after_the_physical_end_carry_the_next_cycle() {
         let (header, record, _) = sample(64 << 10, 4096, 5);
         header.verify_checksum(&record).unwrap();
         let cycles: Vec<u32> = record.chunks_exact(BLOCK_BYTES).filter_map(block_cycle).collect();
@@ -359,11 +359,11 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_of_what_the_checksum_covers_is_found() {
+    fn flipped_bits_under_the_checksum_are_detected() {
         let (_, mut record, _) = sample(64 << 10, 1024, u32::MAX);
         for bit in (0..record.len() * 8).step_by(3) {
             let byte = bit / 8;
-            // The unused second header and the tail of the first are not covered; a zero checksum means none.
+            // The unused second header and the rest of the first are not covered; a zero checksum means none.
             if (CHECKED_BYTES..1024).contains(&byte) || (CRC_OFFSET..CRC_OFFSET + 4).contains(&byte) {
                 continue;
             }
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_out_of_range_are_named() {
+    fn lengths_out_of_range_are_reported() {
         let (_, record, _) = sample(32 << 10, 512, u32::MAX);
         for (offset, value, field) in
             [(12, MAX_BYTES + 512, "len"), (320, MAX_BYTES * 2, "size"), (12, 65536, "len")]

@@ -122,7 +122,7 @@ fn for_each_piece<'a>(
 
 /// Sets the LSN and checksum of a block.
 fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut ReplayContext<'_>) -> Result<(), Damage> {
-    use BufferKind::{AttrRemote, Inodes, Untold};
+    use BufferKind::{AttrRemote, Inodes, Unknown};
     let (kind, lsn) = (format.kind(), context.lsn);
     match kind {
         Inodes => return seal_inodes(bytes, context.geometry.inode_size as usize),
@@ -140,11 +140,11 @@ fn seal(bytes: &mut [u8], format: &BufferFormat<'_>, context: &mut ReplayContext
         _ => {}
     }
     match HeaderLayout::of(bytes) {
-        Some(stamp) if kind == Untold || stamp.kind == kind => {
+        Some(stamp) if kind == Unknown || stamp.kind == kind => {
             stamp.seal(bytes, lsn);
             Ok(())
         }
-        None if kind == Untold || matches!(kind, BufferKind::Other(_)) => Ok(()),
+        None if kind == Unknown || matches!(kind, BufferKind::Other(_)) => Ok(()),
         _ => Err(wrong_magic(kind)),
     }
 }

@@ -43,7 +43,7 @@ pub fn buffer(
 }
 
 pub fn cancel(daddr: u64, sectors: u16) -> Item {
-    buffer(daddr, sectors, BufferKind::Untold, flags::CANCEL, &[])
+    buffer(daddr, sectors, BufferKind::Unknown, flags::CANCEL, &[])
 }
 
 /// A block of the free space tree whose body is filled with a byte, sealed with an LSN.

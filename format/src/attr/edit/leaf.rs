@@ -1,11 +1,11 @@
-//! Leaves of attributes.
+//! Changes of attribute leaf blocks.
 //!
-//! Names with their values are taken from the end of the block downwards. Where the room in front of them is used up,
-//! but removed names have left some between, the leaf is packed anew.
+//! Names and values are allocated from the end of the block downwards. If the space below them is exhausted but removed
+//! names have left holes, the leaf is compacted.
 //!
 //! # Invariants
-//! The first free region is what lies between entries and names. What lies between names is not told by the others,
-//! which stay empty: `holes` says that there is some, and Linux then packs the leaf itself.
+//! The first `freemap` region is the space between entries and names. The other two stay empty: holes between names are
+//! only marked in `holes`, and Linux then compacts the leaf.
 
 use base::FileBlock;
 use zerocopy::{FromZeros, IntoBytes};
@@ -23,22 +23,22 @@ use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
 use crate::ondisk::{OnDisk, U16, U32};
 
-/// Bytes that are compared and written together: those that the log tells apart.
+/// Size of a comparison unit: the granularity of the log.
 const CHUNK: usize = 128;
 
-/// An attribute as a leaf holds it: what its entry says, and the bytes of its name with its value or where that is.
+/// An attribute in its leaf representation: the contents of its entry, and the bytes of its name and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafAttr {
-    /// Of the name.
+    /// Hash of the name.
     pub hash: u32,
-    /// Namespace, whether the value lies here, whether it is incomplete.
+    /// Namespace, and the flags `LOCAL` and `INCOMPLETE`.
     pub flags: u8,
-    /// Padded to its whole size.
+    /// Name and value, padded to the aligned size.
     body: Vec<u8>,
 }
 
 impl LeafAttr {
-    /// An attribute; `hash` is that of its name.
+    /// Encodes an attribute; `hash` is the hash of its name.
     pub fn new(attr: &Attr<'_>, hash: u32) -> Result<Self, Damage> {
         let namelen = u8::try_from(attr.name.len())
             .map_err(|_| Damage::new(NAME, "namelen", "1 to 255", attr.name.len()))?;
@@ -64,7 +64,7 @@ impl LeafAttr {
         }
     }
 
-    /// Bytes of a leaf that it takes, its entry included.
+    /// Bytes it takes in a leaf, including its entry.
     pub fn size(&self) -> usize {
         AttrLeafEntry::SIZE + self.body.len()
     }
@@ -79,17 +79,17 @@ impl LeafAttr {
     }
 }
 
-/// Bytes that a name with its value beside it takes.
+/// Size of a local name with its value.
 fn local_size(name: usize, value: usize) -> usize {
     (LocalName::SIZE + name + value).next_multiple_of(ALIGN)
 }
 
-/// Bytes that a name takes whose value lies elsewhere.
+/// Size of a remote name.
 fn remote_size(name: usize) -> usize {
     (REMOTE_PADDED + name).next_multiple_of(ALIGN)
 }
 
-/// Whether a value lies beside its name, as Linux decides: where both take less than three quarters of a block.
+/// Whether a value is stored with its name, by Linux's rule: both together take less than three quarters of a block.
 pub fn is_local(name: usize, value: usize, geometry: &Geometry) -> bool {
     local_size(name, value) < geometry.block_size as usize / 4 * 3
 }
@@ -99,13 +99,13 @@ pub fn capacity(geometry: &Geometry) -> usize {
     (geometry.block_size as usize).saturating_sub(HEADER_SIZE)
 }
 
-/// Makes a fresh block a leaf without attributes.
+/// Initializes an empty leaf.
 pub fn init<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, at: ForkBlock) -> Result<(), Damage> {
     dabtree::put_info(block, NAME, geometry, at, MAGIC)?;
     put_attributes(block, geometry, &[])
 }
 
-/// All attributes, in the order of their hashes.
+/// All attributes in the order of their hashes.
 pub fn attributes(bytes: &[u8], geometry: &Geometry) -> Result<Vec<LeafAttr>, Damage> {
     let leaf = AttrLeaf::of(bytes, geometry)?;
     leaf.entries.iter().map(|entry| item(&leaf, bytes, entry)).collect()
@@ -119,7 +119,7 @@ fn item(leaf: &AttrLeaf<'_>, bytes: &[u8], entry: &AttrLeafEntry) -> Result<Leaf
     Ok(LeafAttr { hash: entry.hashval.get(), flags: entry.flags, body: body.to_vec() })
 }
 
-/// Bytes that entries, names and values take, without those of the header.
+/// Bytes that entries, names and values take, without the header.
 pub fn used(bytes: &[u8], geometry: &Geometry) -> Result<usize, Damage> {
     let leaf = AttrLeaf::of(bytes, geometry)?;
     Ok(usize::from(leaf.header.usedbytes.get()) + leaf.entries.len() * AttrLeafEntry::SIZE)
@@ -130,7 +130,7 @@ pub fn last_hash(bytes: &[u8], geometry: &Geometry) -> Result<Option<u32>, Damag
     Ok(AttrLeaf::of(bytes, geometry)?.entries.last().map(|entry| entry.hashval.get()))
 }
 
-/// Replaces all attributes, packed; siblings and identity stay. Only what differs is written.
+/// Replaces all attributes in compacted form; siblings and identity stay. Only bytes that differ are written.
 pub fn put_attributes<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -175,11 +175,11 @@ fn put_differing<B: BlockMut + ?Sized>(block: &mut B, new: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// A header without anything in the free map but what lies between entries and names.
+/// A header whose free map lists only the space between entries and names.
 fn header(geometry: &Geometry, count: usize, usedbytes: usize, first_used: usize) -> AttrLeafHeader {
     let end = HEADER_SIZE + count * AttrLeafEntry::SIZE;
     let free = first_used.saturating_sub(end);
-    // All below 64 KiB, but for the end of an empty block of that size, which is told as 0.
+    // All values are below 64 KiB except the end of an empty 64 KiB block, which is stored as 0.
     AttrLeafHeader {
         count: U16::new(count as u16),
         usedbytes: U16::new(usedbytes as u16),
@@ -191,7 +191,7 @@ fn header(geometry: &Geometry, count: usize, usedbytes: usize, first_used: usize
     }
 }
 
-/// Inserts an attribute in front of the entry at `index`. `false`, with nothing changed, where it does not fit.
+/// Inserts an attribute before the entry at `index`. Returns `false`, and changes nothing, if it does not fit.
 pub fn insert<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -248,7 +248,7 @@ pub fn remove<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, index: u
     put(block, NAME, BlkInfo::SIZE, header.as_bytes())
 }
 
-/// The value's block of a remote attribute and its length, from the bytes of an item.
+/// Block and length of the value of a remote attribute.
 pub fn remote_of(item: &LeafAttr) -> Option<(FileBlock, u32)> {
     let head = RemoteName::view(&item.body).filter(|_| item.flags & flags::LOCAL == 0)?;
     Some((FileBlock(head.valueblk.get().into()), head.valuelen.get()))

@@ -1,12 +1,12 @@
-//! Changes of attributes, as bytes. Whatever these functions are given, they stay within the block and end; where bytes
-//! do not make sense, they say so before they write.
+//! Changes of attributes. For any input, these functions stay within the block and terminate; they report inconsistent
+//! bytes before writing.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`leaf`] | leaves |
-//! | [`shortform`] | attributes within the inode |
+//! | [`leaf`] | leaf blocks |
+//! | [`shortform`] | shortform attributes |
 //!
-//! Nodes are changed by [`crate::dabtree::edit`], since directories have them too.
+//! Nodes are changed by [`crate::dabtree::edit`], which directories share.
 
 pub mod leaf;
 pub mod shortform;

@@ -1,5 +1,5 @@
-//! Attributes within the inode: few bytes, of which mostly one value changes, or one attribute is added. For all else
-//! they are put together anew.
+//! Changes of shortform attributes. Replacing a value of equal length and appending an attribute are done in place;
+//! everything else rebuilds the fork.
 
 use zerocopy::IntoBytes;
 
@@ -9,13 +9,13 @@ use crate::damage::Damage;
 use crate::geometry::Geometry;
 use crate::ondisk::{OnDisk, U16};
 
-/// Most bytes of a name or of a value: their lengths are told in a byte.
+/// Maximum length of a name or a value, stored in one byte.
 pub const MOST: usize = 255;
-/// Most attributes: their number is told in a byte.
+/// Maximum number of attributes, stored in one byte.
 pub const MOST_ATTRIBUTES: usize = 255;
 
-/// Bytes that attributes with names and values of these lengths take, header included; `None` where they cannot lie in
-/// an inode, however large.
+/// Total size of attributes with these name and value lengths, including the header; `None` if they never fit into an
+/// inode.
 pub fn size(attributes: impl IntoIterator<Item = (usize, usize)>) -> Option<usize> {
     let mut bytes = AttrShortformHeader::SIZE;
     for (count, (name, value)) in attributes.into_iter().enumerate() {
@@ -27,10 +27,10 @@ pub fn size(attributes: impl IntoIterator<Item = (usize, usize)>) -> Option<usiz
     u16::try_from(bytes).ok().map(usize::from)
 }
 
-/// No attributes.
+/// An empty attribute list.
 pub const EMPTY: [u8; AttrShortformHeader::SIZE] = [0, AttrShortformHeader::SIZE as u8, 0, 0];
 
-/// Adds the bytes of an attribute; `None`, and nothing added, for one whose value lies elsewhere, or that is too long.
+/// Appends an attribute; returns `None`, and appends nothing, if it is remote or too long.
 fn push(attr: &Attr<'_>, bytes: &mut Vec<u8>) -> Option<()> {
     let AttrValue::Inline(value) = attr.value else { return None };
     bytes.extend_from_slice(entry(attr, value)?.as_bytes());
@@ -39,7 +39,7 @@ fn push(attr: &Attr<'_>, bytes: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// What an attribute begins with; `None` for one that is too long.
+/// The start of an attribute; `None` if it is too long.
 fn entry(attr: &Attr<'_>, value: &[u8]) -> Option<AttrShortformEntry> {
     Some(AttrShortformEntry {
         namelen: u8::try_from(attr.name.len()).ok()?,
@@ -48,7 +48,7 @@ fn entry(attr: &Attr<'_>, value: &[u8]) -> Option<AttrShortformEntry> {
     })
 }
 
-/// Attributes one behind the other. `None` where one does not belong into an inode.
+/// Builds a shortform attribute fork; `None` if an attribute is not possible in shortform.
 pub fn build<'a>(attributes: impl IntoIterator<Item = Attr<'a>>) -> Option<Vec<u8>> {
     let mut all = attributes.into_iter().map(Ok);
     put_together(&mut all, MOST).ok().flatten()
@@ -76,11 +76,11 @@ fn put_together<'a>(
     Ok(Some(bytes))
 }
 
-/// The same attributes without those that `leaves` chooses, and with `new` as the last. `None` where that does not
-/// belong into an inode.
+/// Rebuilds the fork without the attributes for which `leaves` returns true, and with `new` appended. `None` if the
+/// result is not possible in shortform.
 ///
 /// # Errors
-/// Damage.
+/// Damage of the fork.
 pub fn exchange(
     bytes: &[u8],
     geometry: &Geometry,
@@ -93,12 +93,11 @@ pub fn exchange(
     put_together(&mut stay.chain(new.map(Ok)), about)
 }
 
-/// Sets an attribute in the `area` that the attribute fork has in the inode, where nothing has to move for that: its
-/// value is as long as that of the one that `is` chooses, or none is chosen and there is room behind the last. `false`,
-/// with nothing changed, where it is not so.
+/// Sets an attribute in place in the attribute fork `area`, if nothing has to move: `is` selects an attribute with a
+/// value of equal length, or none and there is space after the last. Returns `false`, and changes nothing, otherwise.
 ///
 /// # Errors
-/// Damage.
+/// Damage of the fork.
 pub fn set(
     area: &mut [u8],
     geometry: &Geometry,
@@ -125,7 +124,8 @@ pub fn set(
     })
 }
 
-/// Adds an attribute behind `count` others, which end at `end`. `None`, with nothing changed, where there is no room.
+/// Appends an attribute to `count` others, which end at `end`. Returns `None`, and changes nothing, if there is no
+/// space.
 fn add(area: &mut [u8], (count, end): (u8, usize), new: &Attr<'_>, value: &[u8]) -> Option<()> {
     let head = entry(new, value)?;
     let count = count.checked_add(1)?;
@@ -140,10 +140,10 @@ fn add(area: &mut [u8], (count, end): (u8, usize), new: &Attr<'_>, value: &[u8])
     Some(())
 }
 
-/// The first attribute that `is` chooses.
+/// The first attribute for which `is` returns true.
 ///
 /// # Errors
-/// Damage before it.
+/// Damage found before it.
 pub fn find<'a>(
     bytes: &'a [u8],
     geometry: &'a Geometry,
@@ -153,7 +153,7 @@ pub fn find<'a>(
     entries.find(|attr| attr.as_ref().map_or(true, &is)).transpose()
 }
 
-/// All attributes, in the order of the disk.
+/// All attributes in disk order.
 pub fn attributes<'a>(bytes: &'a [u8], geometry: &'a Geometry) -> Result<Vec<Attr<'a>>, Damage> {
     AttrShortform::verify(bytes, geometry)?.entries().collect()
 }

@@ -1,4 +1,4 @@
-//! Random changes of a leaf against a list; attributes within the inode put together and taken apart.
+//! Random changes of a leaf compared with a list; shortform attributes built and decoded.
 
 use base::{Daddr, FileBlock, Ino};
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn a_leaf_holds_what_was_put_into_it(steps in steps(), kernels in any::<bool>()) {
+    fn a_leaf_matches_a_list_of_attributes(steps in steps(), kernels in any::<bool>()) {
         let geometry = geometry();
         let mut block = vec![0; 1024];
         let mut at = AT;
@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_a_change_go_wrong(
+    fn no_bytes_make_an_edit_panic(
         patches in prop::collection::vec((0usize..1024, any::<u8>()), 0..20),
         index in 0usize..20,
     ) {
@@ -98,7 +98,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn what_is_set_in_place_is_what_putting_together_anew_gives(
+    fn setting_in_place_equals_rebuilding(
         there in prop::collection::vec((0u8..6, 0usize..20), 0..5),
         (name, length) in (0u8..6, 0usize..20),
         room in 0usize..200,
@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn attributes_in_the_inode_come_back_in_their_order() {
+fn shortform_attributes_keep_their_order() {
     let geometry = geometry();
     let (long, names) = ([7; 255], [&b"a"[..], b"other", b"third"]);
     let attributes: Vec<_> = names.iter().map(|name| attr(name, &long[..name.len()], false)).collect();

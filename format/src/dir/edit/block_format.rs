@@ -1,4 +1,4 @@
-//! The leaf at the end of a directory of one block. It grows downwards, into the unused region in front of it.
+//! Changes of the leaf of a block-format directory. The leaf grows downwards into the unused region before it.
 
 use zerocopy::IntoBytes;
 
@@ -16,22 +16,22 @@ use crate::ondisk::{OnDisk, U32};
 const NAME: &str = "directory block leaf";
 const TAIL: &str = "directory block tail";
 
-/// The leaf, as the tail describes it.
+/// The decoded tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLeafShape {
-    /// Where its entries lie.
+    /// Position of the entries.
     pub slots: LeafEntryRange,
-    /// Those of them that are stale.
+    /// Number of stale entries.
     pub stale: usize,
 }
 
-/// Bytes of a leaf of so many entries, with the tail.
+/// Bytes of a leaf with its tail.
 pub fn leaf_size(entries: usize) -> usize {
     entries * LeafEntry::SIZE + BlockTail::SIZE
 }
 
 impl BlockLeafShape {
-    /// Finds the leaf.
+    /// Decodes the tail and locates the leaf.
     #[inline]
     pub fn of(bytes: &[u8]) -> Result<Self, Damage> {
         let magic = data_block::magic(bytes)?;
@@ -58,18 +58,18 @@ fn put_tail<B: BlockMut + ?Sized>(block: &mut B, count: usize, stale: usize) -> 
     put(block, TAIL, at, tail.as_bytes())
 }
 
-/// Where a new entry could go.
+/// Whether a new entry fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockFit {
-    /// Into this unused region.
+    /// There is enough space.
     Fits,
-    /// Into the last region, once the stale leaf entries are gone.
+    /// There is enough space at the end of the block after removing all stale leaf entries but one.
     Compacted,
-    /// Nowhere.
+    /// There is not enough space.
     Full,
 }
 
-/// Whether an entry of `size` bytes fits, with its leaf entry.
+/// Checks whether an entry of `size` bytes fits together with its leaf entry.
 pub fn fit(bytes: &[u8], size: usize) -> Result<BlockFit, Damage> {
     let leaf = BlockLeafShape::of(bytes)?;
     let [first, second, _] = data_block::best_free(bytes)?;
@@ -91,8 +91,8 @@ pub fn fit(bytes: &[u8], size: usize) -> Result<BlockFit, Damage> {
     Ok(if fits { BlockFit::Fits } else { BlockFit::Full })
 }
 
-/// Takes room for an entry and puts its leaf entry in; the caller writes the entry at the offset that it gets. `None`
-/// where it does not fit.
+/// Allocates space for an entry and inserts its leaf entry. Returns the offset at which the caller writes the entry, or
+/// `None` if it does not fit.
 pub fn insert<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -111,8 +111,8 @@ pub fn insert<B: BlockMut + ?Sized>(
         data_block::use_free(block, geometry, last, at, LeafEntry::SIZE)?;
     }
     let room = find_region(block.bytes(), leaf, size)?;
-    // The bytes that the leaf grows into are no longer a region, and not yet the leaf's: the search for the largest
-    // must find the leaf there.
+    // Insert the leaf entry first: the bytes that the leaf grows into are no longer a region, and a scan for the
+    // largest regions must find a valid leaf there.
     let index = leaf_entries::first_at_least(leaf.slots.view(block.bytes())?, hash);
     let new = leaf_entries::entry(hash, DataPtr((room.offset / 8) as u32));
     if leaf.stale == 0 {
@@ -128,23 +128,23 @@ pub fn insert<B: BlockMut + ?Sized>(
     Ok(Some(room.offset))
 }
 
-/// The largest region, which must be large enough.
+/// The largest region, verified to be large enough.
 fn find_region(bytes: &[u8], leaf: BlockLeafShape, size: usize) -> Result<UnusedRegion, Damage> {
     let [first, second, _] = data_block::best_free(bytes)?;
-    // Where the largest gave the leaf its bytes, it may have become the second.
+    // The largest region may have become the second when the leaf took bytes from it.
     let room = if first.length >= size { first } else { second };
     let end = leaf.slots.start;
     ensure!(
         room.length >= size && room.offset >= HEADER_SIZE && room.end() <= end,
         "directory data block",
         "bestfree",
-        format_args!("{size} bytes of room in front of {end:#x}"),
+        format_args!("{size} unused bytes before {end:#x}"),
         format_args!("{} at {:#x}", room.length, room.offset)
     );
     Ok(room)
 }
 
-/// Removes the stale leaf entries but the one that is nearest to where a hash goes; their bytes become room.
+/// Removes all stale leaf entries except the one nearest to the position of `hash`, and frees their bytes.
 fn compact<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, hash: u32) -> Result<(), Damage> {
     let leaf = BlockLeafShape::of(block.bytes())?;
     let entries = leaf.slots.view(block.bytes())?;
@@ -161,14 +161,14 @@ fn compact<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, hash: u32) 
     data_block::make_free(block, geometry, leaf.slots.start, gained)
 }
 
-/// Makes the leaf entry at an index stale.
+/// Marks a leaf entry as stale.
 pub fn remove<B: BlockMut + ?Sized>(block: &mut B, index: usize) -> Result<(), Damage> {
     let leaf = BlockLeafShape::of(block.bytes())?;
     leaf.slots.set_stale(block, index)?;
     put_tail(block, leaf.slots.count, leaf.stale + 1)
 }
 
-/// Makes a block of entries, which has room at its end, a directory of one block: takes the room for the leaf.
+/// Converts a data block to block format by adding a leaf in the unused region at its end.
 pub fn add_leaf<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -184,8 +184,8 @@ pub fn add_leaf<B: BlockMut + ?Sized>(
     data_block::set_magic(block, BLOCK_MAGIC)
 }
 
-/// Makes a directory of one block a block of entries alone: the leaf's bytes become room. Returns the leaf's entries,
-/// stale ones among them.
+/// Converts a block-format directory to a data block. Frees the bytes of the leaf and returns its entries, including
+/// stale ones.
 pub fn remove_leaf<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,

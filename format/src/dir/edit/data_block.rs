@@ -1,7 +1,7 @@
-//! Unused regions of a block of entries, and the table of the three largest, which is kept exact.
+//! Unused regions of a data block, and the `bestfree` table of the three largest, which is kept exact.
 //!
-//! The table is searched anew, region by region, only where it cannot be known otherwise: when one of its three was
-//! taken from, others exist, and the rest no longer is among the largest for sure.
+//! The block is scanned to rebuild the table only if the table cannot be derived: one of its three regions was used,
+//! more regions exist, and the remainder may no longer be among the three largest.
 
 use zerocopy::IntoBytes;
 
@@ -21,33 +21,33 @@ use crate::ondisk::{OnDisk, U16};
 const NAME: &str = "directory data block";
 const UNUSED: &str = "unused directory region";
 
-/// An unused region of a block.
+/// An unused region of a data block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnusedRegion {
-    /// Bytes from the start of the block; 0 where there is no region.
+    /// Byte offset in the block; 0 for an empty table slot.
     pub offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
 impl UnusedRegion {
-    /// The byte behind it.
+    /// The end offset.
     pub fn end(self) -> usize {
         self.offset + self.length
     }
 
-    /// As the table has it: offset and length, which a block of 64 KiB keeps below 16 bits.
+    /// The on-disk form. Offsets and lengths in a 64 KiB block fit into 16 bits.
     fn best(self) -> [U16; 2] {
         [U16::new(self.offset as u16), U16::new(self.length as u16)]
     }
 }
 
-/// Bytes that may be used in a block of entries alone that has none.
+/// Free bytes of an empty data block.
 pub fn max_free(geometry: &Geometry) -> usize {
     geometry.dir_block_size as usize - HEADER_SIZE
 }
 
-/// Makes a fresh block one of entries, without any.
+/// Initializes a data block without entries.
 pub fn init<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -63,7 +63,7 @@ pub fn init<B: BlockMut + ?Sized>(
     put_unused(block, all)
 }
 
-/// The magic of a block of entries.
+/// The verified magic of a data block.
 pub fn magic(bytes: &[u8]) -> Result<u32, Damage> {
     let magic = word32(bytes, NAME, 0)?;
     ensure!(
@@ -76,12 +76,12 @@ pub fn magic(bytes: &[u8]) -> Result<u32, Damage> {
     Ok(magic)
 }
 
-/// Gives the block the other magic.
+/// Changes the magic.
 pub fn set_magic<B: BlockMut + ?Sized>(block: &mut B, magic: u32) -> Result<(), Damage> {
     put(block, NAME, 0, &magic.to_be_bytes())
 }
 
-/// Where entries and unused regions end: the end of the block, or its leaf.
+/// The end of entries and unused regions: the end of the block, or the start of its leaf.
 #[inline]
 pub fn end(bytes: &[u8]) -> Result<usize, Damage> {
     let size = bytes.len();
@@ -95,13 +95,13 @@ pub fn end(bytes: &[u8]) -> Result<usize, Damage> {
     Ok(tail_at - count * LeafEntry::SIZE)
 }
 
-/// The three largest unused regions, by the table; of length 0 where there are fewer.
+/// The three largest unused regions according to `bestfree`; missing ones have length 0.
 #[inline]
 pub fn best_free(bytes: &[u8]) -> Result<[UnusedRegion; 3], Damage> {
     Table::read(bytes).map(|table| table.rooms)
 }
 
-/// The unused region that begins at an offset, `None` where an entry does.
+/// The unused region that begins at an offset; `None` if an entry begins there.
 #[inline]
 pub fn unused_at(bytes: &[u8], offset: usize, end: usize) -> Result<Option<UnusedRegion>, Damage> {
     let header = bytes.get(offset..end).and_then(UnusedHeader::view);
@@ -119,7 +119,7 @@ pub fn unused_at(bytes: &[u8], offset: usize, end: usize) -> Result<Option<Unuse
     Ok(Some(UnusedRegion { offset, length }))
 }
 
-/// The unused region that ends at an offset, `None` where an entry does or nothing is in front.
+/// The unused region that ends at an offset; `None` if an entry ends there or the offset is the first.
 #[inline]
 pub fn unused_before(bytes: &[u8], offset: usize) -> Result<Option<UnusedRegion>, Damage> {
     if offset <= HEADER_SIZE {
@@ -130,15 +130,14 @@ pub fn unused_before(bytes: &[u8], offset: usize) -> Result<Option<UnusedRegion>
         (HEADER_SIZE..offset).contains(&tag) && tag.is_multiple_of(8),
         NAME,
         "tag",
-        format_args!("an offset in front of {offset:#x}"),
+        format_args!("an offset before {offset:#x}"),
         format_args!("{tag:#x}")
     );
     let room = unused_at(bytes, tag, offset)?;
     Ok(room.filter(|room| room.end() == offset))
 }
 
-/// Takes a part of an unused region; what is left of it in front and behind stays unused. The part is then the
-/// caller's to fill.
+/// Takes bytes from an unused region for the caller to fill. The remainders on both sides stay unused.
 pub fn use_free<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -150,7 +149,8 @@ pub fn use_free<B: BlockMut + ?Sized>(
     take_of(block, geometry, before, room, at, length).map(|_| ())
 }
 
-/// Takes the front of the largest region. Gives where it begins, and the length of the region that is the largest then.
+/// Takes bytes from the start of the largest region. Returns their offset, and the length of the region that is largest
+/// afterwards.
 pub fn use_largest_free<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -162,11 +162,11 @@ pub fn use_largest_free<B: BlockMut + ?Sized>(
         largest.length >= length,
         NAME,
         "bestfree",
-        format_args!("{length} bytes, as the tables of room say"),
+        format_args!("{length} bytes, as the free index says"),
         largest.length
     );
     let rest = UnusedRegion { offset: largest.offset + length, length: largest.length - length };
-    // Mostly the rest is still the largest, and the others stay where they are in the table.
+    // In the common case the remainder is still the largest region and the table's order does not change.
     if rest.length > before.rooms[1].length && length >= 8 && length.is_multiple_of(8) {
         verify_unused(block.bytes(), end(block.bytes())?, largest)?;
         put_unused(block, rest)?;
@@ -175,11 +175,11 @@ pub fn use_largest_free<B: BlockMut + ?Sized>(
     }
     let after = take_of(block, geometry, before, largest, largest.offset, length)?;
     let [left, ..] = after.rooms;
-    // A block has at most 64 KiB, of which its header takes some.
+    // The header takes some of the at most 64 KiB, so the length fits.
     Ok((largest.offset, left.length as u16))
 }
 
-/// The region lies where the table says, and is unused.
+/// Verifies that an unused region lies where the table says.
 #[inline]
 fn verify_unused(bytes: &[u8], end: usize, room: UnusedRegion) -> Result<(), Damage> {
     let found = if room.end() <= end { unused_at(bytes, room.offset, end)? } else { None };
@@ -193,7 +193,7 @@ fn verify_unused(bytes: &[u8], end: usize, room: UnusedRegion) -> Result<(), Dam
     Ok(())
 }
 
-/// The same as [`use_free`], from one table to the next.
+/// [`use_free`] with the table passed in and returned.
 #[inline]
 fn take_of<B: BlockMut + ?Sized>(
     block: &mut B,
@@ -230,14 +230,14 @@ fn take_of<B: BlockMut + ?Sized>(
         last.length == 0 || last.offset == front.offset || last.offset == back.offset
     };
     if uncertain {
-        // The part is no region yet: the search must step over it.
+        // The bytes taken are not yet a region: the scan must skip them.
         table = Table::search(block.bytes(), geometry, end, Some(at..at + length))?;
     }
     table.write(block, &before)?;
     Ok(table)
 }
 
-/// Gives bytes back that an entry, or a part of the leaf, took. Joins them with unused neighbours.
+/// Frees the bytes of an entry or of leaf entries, and merges them with adjacent unused regions.
 pub fn make_free<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -250,7 +250,7 @@ pub fn make_free<B: BlockMut + ?Sized>(
         at >= HEADER_SIZE && length >= 8 && (at | length).is_multiple_of(8) && at + length <= end,
         NAME,
         "entries",
-        "bytes behind the header and in front of the leaf",
+        "bytes between header and leaf",
         format_args!("{length} bytes at {at:#x}")
     );
     let front = unused_before(bytes, at)?;
@@ -270,7 +270,7 @@ pub fn make_free<B: BlockMut + ?Sized>(
     table.write(block, &before)
 }
 
-/// Bytes of the region at an offset, an entry or an unused one.
+/// Length of the region at an offset, and whether it is unused.
 pub(super) fn region_size(
     bytes: &[u8],
     geometry: &Geometry,
@@ -292,15 +292,15 @@ pub(super) fn region_size(
     Ok((size, false))
 }
 
-/// Writes what an unused region begins and ends with.
+/// Writes the header and the tag of an unused region.
 fn put_unused<B: BlockMut + ?Sized>(block: &mut B, room: UnusedRegion) -> Result<(), Damage> {
-    // A block has at most 64 KiB, of which its header takes some.
+    // The header takes some of the at most 64 KiB, so the length fits.
     let header = UnusedHeader { freetag: U16::new(FREE_TAG), length: U16::new(room.length as u16) };
     put(block, UNUSED, room.offset, header.as_bytes())?;
     put(block, UNUSED, room.end() - 2, &(room.offset as u16).to_be_bytes())
 }
 
-/// The table of the largest, decoded.
+/// The decoded `bestfree` table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Table {
     rooms: [UnusedRegion; 3],
@@ -336,7 +336,7 @@ impl Table {
         put(block, NAME, DirHeader::SIZE, self.on_disk().as_bytes())
     }
 
-    /// Removes a region, if it is one of the three.
+    /// Removes a region from the table. Returns whether it was there.
     fn remove(&mut self, offset: usize) -> bool {
         let [first, second, third] = self.rooms;
         let is_it = |room: UnusedRegion| room.length > 0 && room.offset == offset;
@@ -349,7 +349,7 @@ impl Table {
         true
     }
 
-    /// Inserts a region, if it is one of the three largest; behind those of its length.
+    /// Inserts a region if it is among the three largest, after regions of equal length.
     fn insert(&mut self, room: UnusedRegion) {
         let mut carry = room;
         for place in &mut self.rooms {
@@ -359,7 +359,7 @@ impl Table {
         }
     }
 
-    /// The table as the regions are, apart from bytes that are no region at the moment.
+    /// Rebuilds the table from the regions, skipping bytes that are not a region yet.
     fn search(
         bytes: &[u8],
         geometry: &Geometry,

@@ -1,4 +1,4 @@
-//! Entries of data blocks.
+//! Changes of directory entries in data blocks.
 
 use base::{FileBlock, Ino};
 use zerocopy::IntoBytes;
@@ -14,18 +14,18 @@ use crate::ondisk::{OnDisk, U64};
 
 const NAME: &str = "directory entry";
 
-/// What an entry says.
+/// The contents of an entry to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewEntry<'a> {
     /// 1 to 255 bytes.
     pub name: &'a [u8],
-    /// The inode.
+    /// Inode number.
     pub ino: Ino,
-    /// The type byte; not written on volumes without them.
+    /// File type byte; not written on volumes without the `ftype` feature.
     pub ftype: u8,
 }
 
-/// Writes an entry into bytes that were taken from an unused region, [`entry_size`] of them.
+/// Writes an entry into [`entry_size`] bytes that were taken from an unused region.
 pub fn put_entry<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -51,7 +51,7 @@ pub fn put_entry<B: BlockMut + ?Sized>(
     Ok(())
 }
 
-/// The entry at an offset: only what is needed to use it safely is verified, as the block was when it was read.
+/// Returns the entry at an offset. Verifies only what safe use requires; the block was verified when it was read.
 #[inline]
 pub fn at<'b>(
     bytes: &'b [u8],
@@ -69,7 +69,7 @@ pub fn at<'b>(
     );
     let entry = raw(bytes, geometry, block, offset, end)?;
     let free = entry.ino.get() >> 48 == u64::from(FREE_TAG);
-    ensure!(!free, NAME, "address", "an entry", format_args!("unused room at {offset:#x}"));
+    ensure!(!free, NAME, "address", "an entry", format_args!("an unused region at {offset:#x}"));
     Ok(entry)
 }
 
@@ -101,8 +101,8 @@ fn raw<'b>(
     })
 }
 
-/// The first entry at or behind an offset where an entry or an unused region begins; `None` at the end. Whoever walks
-/// goes on behind the entry, by its [`entry_size`].
+/// Returns the first entry at or after an offset at which an entry or unused region begins; `None` at the end. To
+/// iterate, continue at the offset plus the entry's [`entry_size`].
 pub fn next<'b>(
     bytes: &'b [u8],
     geometry: &Geometry,
@@ -120,7 +120,7 @@ pub fn next<'b>(
     Ok(None)
 }
 
-/// Gives an entry another inode and type.
+/// Replaces the inode number and file type of an entry.
 pub fn retarget<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -136,7 +136,7 @@ pub fn retarget<B: BlockMut + ?Sized>(
     Ok(())
 }
 
-/// Removes an entry: its bytes become unused.
+/// Removes an entry and frees its bytes.
 pub fn remove<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, offset: usize) -> Result<(), Damage> {
     let name_length = at(block.bytes(), geometry, FileBlock(0), offset)?.name.len();
     data_block::make_free(block, geometry, offset, entry_size(name_length, geometry))

@@ -1,4 +1,4 @@
-//! Free blocks.
+//! Changes of free-index blocks.
 
 use zerocopy::IntoBytes;
 
@@ -15,19 +15,19 @@ use crate::ondisk::{OnDisk, U16, U32};
 
 const NAME: &str = "directory free block";
 
-/// A free block, as its header describes it.
+/// The decoded header of a free-index block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeShape {
-    /// The directory block that the first element tells of.
+    /// Number of the directory block that the first best describes.
     pub first: u32,
-    /// Elements.
+    /// Number of bests.
     pub valid: usize,
-    /// Those of blocks that are there.
+    /// Number of bests that describe an existing block.
     pub used: usize,
 }
 
 impl FreeShape {
-    /// Reads the header.
+    /// Decodes the header.
     pub fn of(bytes: &[u8]) -> Result<Self, Damage> {
         let magic = word32(bytes, NAME, 0)?;
         ensure!(magic == MAGIC, NAME, "magic", format_args!("{MAGIC:#x}"), format_args!("{magic:#x}"));
@@ -40,7 +40,7 @@ impl FreeShape {
         Ok(Self { first: header.firstdb.get(), valid, used })
     }
 
-    /// The table.
+    /// The bests.
     #[inline]
     pub fn bests<'b>(&self, bytes: &'b [u8]) -> Result<&'b [U16], Damage> {
         let table = bytes.get(HEADER_SIZE..).and_then(|rest| U16::view_array(rest, self.valid));
@@ -58,7 +58,7 @@ impl FreeShape {
     }
 }
 
-/// Makes a fresh block a free block whose first element tells of directory block `first`.
+/// Initializes a free-index block whose first best describes directory block `first`.
 pub fn init<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -72,13 +72,13 @@ pub fn init<B: BlockMut + ?Sized>(
     FreeShape { first, valid: bests.len(), used }.put(block)
 }
 
-/// The table.
+/// The bests of a free-index block.
 pub fn bests(bytes: &[u8]) -> Result<&[U16], Damage> {
     FreeShape::of(bytes)?.bests(bytes)
 }
 
-/// Sets the room of a data block; `None`: the block is gone. The table grows as far as it must, and ends with the last
-/// block that is there. Returns what remains.
+/// Sets the best of a data block; `None` if the block was removed. Extends the array as needed and drops trailing
+/// entries of missing blocks. Returns the new header.
 pub fn set<B: BlockMut + ?Sized>(
     block: &mut B,
     index: usize,
@@ -104,7 +104,7 @@ pub fn set<B: BlockMut + ?Sized>(
         shape.put(block)?;
         return Ok(shape);
     }
-    // Blocks that the table now reaches over, and that are not there.
+    // The array now also covers blocks that do not exist.
     for gap in shape.valid..index {
         put(block, NAME, HEADER_SIZE + 2 * gap, &NULL_BEST.to_be_bytes())?;
     }

@@ -1,4 +1,4 @@
-//! Leaves: hash to address, and in a leaf alone the room of each data block.
+//! Changes of leaf blocks: the hash index and, in a `LEAF1` block, the best of each data block.
 
 use zerocopy::IntoBytes;
 
@@ -17,21 +17,21 @@ use crate::ondisk::{OnDisk, U16};
 const NAME: &str = "directory leaf";
 const TAIL: &str = "directory leaf tail";
 
-/// A leaf, as its header describes it.
+/// The decoded header of a leaf block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafShape {
-    /// Where its entries lie.
+    /// Position of the entries.
     pub slots: LeafEntryRange,
-    /// Those of them that are stale.
+    /// Number of stale entries.
     pub stale: usize,
-    /// The byte behind the last that entries could take.
+    /// End of the space available to entries.
     pub limit: usize,
-    /// Data blocks that the table of a leaf alone tells of; `None` in the leaf of a tree.
+    /// Number of bests of a `LEAF1` block; `None` for `LEAFN`.
     pub bests: Option<usize>,
 }
 
 impl LeafShape {
-    /// Reads the header of a leaf of either kind.
+    /// Decodes the header of a `LEAF1` or `LEAFN` block.
     #[inline]
     pub fn of(bytes: &[u8]) -> Result<Self, Damage> {
         let magic = word16(bytes, NAME, MAGIC_OFFSET)?;
@@ -48,7 +48,7 @@ impl LeafShape {
             }
             _ => {
                 let found = format_args!("{magic:#06x}").to_string();
-                return Err(Damage::new(NAME, "magic", "that of a leaf", found));
+                return Err(Damage::new(NAME, "magic", "the magic of a leaf", found));
             }
         };
         let most = limit.saturating_sub(HEADER_SIZE) / LeafEntry::SIZE;
@@ -57,41 +57,41 @@ impl LeafShape {
         Ok(Self { slots: LeafEntryRange { start: HEADER_SIZE, count }, stale, limit, bests })
     }
 
-    /// Entries that are not stale.
+    /// Number of entries that are not stale.
     pub fn live(&self) -> usize {
         self.slots.count - self.stale
     }
 
-    /// Bytes between the last entry and what follows.
+    /// Free bytes after the last entry.
     pub fn room(&self) -> usize {
         self.limit - self.slots.range().end
     }
 
-    /// The highest hash, stale entries included; `None` in an empty leaf.
+    /// The highest hash, including stale entries; `None` in an empty leaf.
     pub fn last_hash(&self, bytes: &[u8]) -> Result<Option<u32>, Damage> {
         Ok(self.slots.view(bytes)?.last().map(|entry| entry.hashval.get()))
     }
 
-    /// Offset of the table's element of a data block.
+    /// Byte offset of the best of a data block.
     fn best_at(&self, index: usize) -> usize {
         self.limit + 2 * index
     }
 }
 
-/// Where the magic lies.
+/// Offset of the magic.
 pub const MAGIC_OFFSET: usize = 8;
 
-/// Entries that the leaf of a tree has room for.
+/// Maximum number of entries of a `LEAFN` block.
 pub fn max_entries(geometry: &Geometry) -> usize {
     (geometry.dir_block_size as usize - HEADER_SIZE) / LeafEntry::SIZE
 }
 
-/// Bytes of a leaf alone with so many entries, for so many data blocks.
+/// Bytes that a `LEAF1` block needs for the given numbers of entries and bests.
 pub fn leaf1_size(entries: usize, bests: usize) -> usize {
     HEADER_SIZE + entries * LeafEntry::SIZE + bests * 2 + LeafTail::SIZE
 }
 
-/// Makes a fresh block an empty leaf; one alone has no table of room yet.
+/// Initializes an empty leaf block; a `LEAF1` block has no bests yet.
 pub fn init<B: BlockMut + ?Sized>(
     block: &mut B,
     geometry: &Geometry,
@@ -104,7 +104,7 @@ pub fn init<B: BlockMut + ?Sized>(
 }
 
 fn put_counts<B: BlockMut + ?Sized>(block: &mut B, count: usize, stale: usize) -> Result<(), Damage> {
-    // What fits into 64 KiB.
+    // The counts of a 64 KiB block fit into 16 bits.
     let header = LeafHeader { count: U16::new(count as u16), stale: U16::new(stale as u16), pad: 0.into() };
     put(block, NAME, BlkInfo::SIZE, header.as_bytes())
 }
@@ -119,7 +119,7 @@ pub fn put_entries<B: BlockMut + ?Sized>(block: &mut B, entries: &[LeafEntry]) -
     put_counts(block, entries.len(), stale)
 }
 
-/// Keeps the first `count` entries.
+/// Keeps only the first `count` entries.
 pub fn truncate<B: BlockMut + ?Sized>(block: &mut B, count: usize) -> Result<(), Damage> {
     let shape = LeafShape::of(block.bytes())?;
     let kept = shape.slots.view(block.bytes())?.get(..count).unwrap_or_default();
@@ -127,12 +127,12 @@ pub fn truncate<B: BlockMut + ?Sized>(block: &mut B, count: usize) -> Result<(),
     put_counts(block, kept.len(), stale)
 }
 
-/// Gives the leaf the other magic. One that is to stand alone gets a table of room.
+/// Changes the magic. The caller then writes the bests of a new `LEAF1` block.
 pub fn set_magic<B: BlockMut + ?Sized>(block: &mut B, magic: u16) -> Result<(), Damage> {
     put(block, NAME, MAGIC_OFFSET, &magic.to_be_bytes())
 }
 
-/// Writes the table of room of a leaf alone, all of it.
+/// Writes all bests of a `LEAF1` block.
 pub fn put_bests<B: BlockMut + ?Sized>(block: &mut B, bests: &[U16]) -> Result<(), Damage> {
     let tail_at = block.bytes().len().saturating_sub(LeafTail::SIZE);
     let at = tail_at.saturating_sub(bests.len() * 2);
@@ -143,12 +143,12 @@ pub fn put_bests<B: BlockMut + ?Sized>(block: &mut B, bests: &[U16]) -> Result<(
     put(block, TAIL, tail_at, &(bests.len() as u32).to_be_bytes())
 }
 
-/// The room of each data block, of a leaf alone.
+/// The bests of a `LEAF1` block.
 pub fn bests(bytes: &[u8]) -> Result<&[U16], Damage> {
     bests_of(bytes, &LeafShape::of(bytes)?)
 }
 
-/// The same of a leaf whose shape is known.
+/// Like [`bests`], for a header that has been decoded.
 #[inline]
 pub fn bests_of<'b>(bytes: &'b [u8], shape: &LeafShape) -> Result<&'b [U16], Damage> {
     let table = bytes.get(shape.limit..);
@@ -156,13 +156,13 @@ pub fn bests_of<'b>(bytes: &'b [u8], shape: &LeafShape) -> Result<&'b [U16], Dam
     table.and_then(|table| U16::view_array(table, count)).ok_or_else(|| Damage::short(TAIL, 2 * count, 0))
 }
 
-/// Sets the room of one data block, which the table has.
+/// Sets the best of a data block that the array covers.
 pub fn set_best<B: BlockMut + ?Sized>(block: &mut B, index: usize, best: u16) -> Result<(), Damage> {
     let shape = LeafShape::of(block.bytes())?;
     set_best_of(block, &shape, index, best)
 }
 
-/// The same of a leaf whose shape is known.
+/// Like [`set_best`], for a header that has been decoded.
 #[inline]
 pub fn set_best_of<B: BlockMut + ?Sized>(
     block: &mut B,
@@ -179,19 +179,18 @@ pub fn set_best_of<B: BlockMut + ?Sized>(
     put(block, TAIL, at, &best.to_be_bytes())
 }
 
-/// Whether a leaf alone has room for one more element of its table and, unless a stale entry can be reused, one more
-/// entry; with `compact`, after stale entries but one were removed.
+/// Whether a leaf has space for a new entry, and for new bests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafFit {
-    /// As it is.
+    /// There is enough space.
     Fits,
-    /// Once stale entries but one are gone.
+    /// There is enough space after removing all stale entries but one.
     Compacted,
-    /// Not at all.
+    /// There is not enough space.
     Full,
 }
 
-/// Whether one more entry fits, beside so many more elements of the table of room.
+/// Checks whether one more entry and `more_bests` more bests fit.
 pub fn fit(shape: &LeafShape, more_bests: usize) -> LeafFit {
     let entry = if shape.stale > 0 { 0 } else { LeafEntry::SIZE };
     let need = entry + 2 * more_bests;
@@ -204,7 +203,7 @@ pub fn fit(shape: &LeafShape, more_bests: usize) -> LeafFit {
     }
 }
 
-/// Inserts an entry in front of all that share its hash, or at `index`; room was asked for by [`fit`].
+/// Inserts an entry at `index`, before entries with an equal hash. The caller has checked the space with [`fit`].
 pub fn insert<B: BlockMut + ?Sized>(
     block: &mut B,
     hash: u32,
@@ -215,7 +214,7 @@ pub fn insert<B: BlockMut + ?Sized>(
     insert_into(block, &shape, hash, pointer, index)
 }
 
-/// The same in a leaf whose shape is known.
+/// Like [`insert`], for a header that has been decoded.
 pub fn insert_into<B: BlockMut + ?Sized>(
     block: &mut B,
     shape: &LeafShape,
@@ -230,12 +229,12 @@ pub fn insert_into<B: BlockMut + ?Sized>(
         ensure!(done, NAME, "stale", 0, shape.stale);
         return put_counts(block, shape.slots.count, shape.stale - 1);
     }
-    ensure!(shape.room() >= LeafEntry::SIZE, NAME, "count", "room for one more", shape.slots.count);
+    ensure!(shape.room() >= LeafEntry::SIZE, NAME, "count", "space for one more", shape.slots.count);
     shape.slots.insert_upwards(block, index, new)?;
     put_counts(block, shape.slots.count + 1, 0)
 }
 
-/// Removes the stale entries but the one nearest to `index`, and tells where `index` has gone.
+/// Removes all stale entries except the one nearest to `index`. Returns the new value of `index`.
 pub fn compact<B: BlockMut + ?Sized>(block: &mut B, index: usize) -> Result<usize, Damage> {
     let shape = LeafShape::of(block.bytes())?;
     let entries = shape.slots.view(block.bytes())?;
@@ -247,14 +246,14 @@ pub fn compact<B: BlockMut + ?Sized>(block: &mut B, index: usize) -> Result<usiz
     Ok(moved.min(kept.len()))
 }
 
-/// Makes the entry at an index stale.
+/// Marks an entry as stale.
 pub fn remove<B: BlockMut + ?Sized>(block: &mut B, index: usize) -> Result<(), Damage> {
     let shape = LeafShape::of(block.bytes())?;
     shape.slots.set_stale(block, index)?;
     put_counts(block, shape.slots.count, shape.stale + 1)
 }
 
-/// A copy of the entries behind the first `from`, for moving them to another leaf.
+/// A copy of the entries from index `from` on, to be moved to another leaf.
 pub fn entries_from(bytes: &[u8], from: usize) -> Result<Vec<LeafEntry>, Damage> {
     let shape = LeafShape::of(bytes)?;
     Ok(shape.slots.view(bytes)?.get(from..).unwrap_or_default().to_vec())

@@ -1,8 +1,7 @@
-//! Sorted leaf entries, wherever they lie: in leaves they grow upwards from the header, in a one-block directory
-//! downwards from the tail.
+//! Sorted leaf entries. In leaf blocks they grow upwards from the header, in block format downwards from the tail.
 //!
-//! A removed entry stays as a stale one, with its hash and without an address. A new one goes into the nearest stale
-//! one, so that only those between the two move.
+//! A removed entry becomes stale: it keeps its hash and loses its address. An insertion reuses the nearest stale entry,
+//! so that only the entries in between move.
 
 use std::ops::Range;
 
@@ -18,47 +17,47 @@ use crate::ondisk::{OnDisk, U32};
 const NAME: &str = "directory leaf";
 const SIZE: usize = LeafEntry::SIZE;
 
-/// Where the entries lie.
+/// The position of leaf entries in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafEntryRange {
-    /// The first one's offset.
+    /// Offset of the first entry.
     pub start: usize,
-    /// How many, stale ones included.
+    /// Number of entries, including stale ones.
     pub count: usize,
 }
 
-/// Which of two stale entries at about the same distance is taken.
+/// The side to search first for a stale entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StalePreference {
-    /// The one in front: of one-block directories.
+    /// Before the insert position: block format.
     Front,
-    /// The one behind: of leaves.
+    /// After the insert position: leaf blocks.
     Behind,
 }
 
-/// A leaf entry.
+/// Builds a leaf entry.
 pub fn entry(hash: u32, pointer: DataPtr) -> LeafEntry {
     LeafEntry { hashval: U32::new(hash), address: U32::new(pointer.0) }
 }
 
-/// The index of the first entry whose hash is at least this.
+/// Index of the first entry with at least this hash.
 #[inline]
 pub fn first_at_least(entries: &[LeafEntry], hash: u32) -> usize {
     entries.partition_point(|entry| entry.hashval.get() < hash)
 }
 
-/// The index of the entry with this hash and address.
+/// Index of the entry with this hash and address.
 pub fn position(entries: &[LeafEntry], hash: u32, pointer: DataPtr) -> Option<usize> {
     let first = first_at_least(entries, hash);
     let equal = entries.get(first..)?.iter().take_while(|entry| entry.hashval.get() == hash);
     equal.zip(first..).find(|(entry, _)| entry.pointer() == pointer).map(|(_, index)| index)
 }
 
-/// The stale entry that is nearest to where a new one goes, which is in front of `index`.
+/// Index of the stale entry nearest to the insert position `index`.
 pub(super) fn nearest_stale(entries: &[LeafEntry], index: usize, prefer: StalePreference) -> Option<usize> {
     let stale = |entry: &LeafEntry| entry.pointer() == DataPtr::NULL;
     let (front, behind) = entries.split_at_checked(index)?;
-    // Both sides step by step, so that the search costs no more than the way to the nearest.
+    // Search both sides in lockstep, so that the cost is proportional to the distance of the nearest stale entry.
     let ahead = match prefer {
         StalePreference::Front => 1,
         StalePreference::Behind => 0,
@@ -93,7 +92,7 @@ impl LeafEntryRange {
         rest.ok_or_else(|| Damage::short(NAME, self.range().end, bytes.len()))
     }
 
-    /// The bytes behind the last.
+    /// Byte range of the entries.
     pub fn range(self) -> Range<usize> {
         self.start..self.start + self.count * SIZE
     }
@@ -109,14 +108,14 @@ impl LeafEntryRange {
         put(block, NAME, self.start + index * SIZE, entry.as_bytes())
     }
 
-    /// Makes an entry stale: it keeps its hash.
+    /// Marks an entry as stale; it keeps its hash.
     pub fn set_stale<B: BlockMut + ?Sized>(self, block: &mut B, index: usize) -> Result<(), Damage> {
         let live = self.view(block.bytes())?.get(index).is_some_and(|entry| entry.pointer() != DataPtr::NULL);
-        ensure!(live, NAME, "address", "that of an entry", format_args!("none at {index}"));
+        ensure!(live, NAME, "address", "the address of an entry", format_args!("none at {index}"));
         put(block, NAME, self.start + index * SIZE + 4, &DataPtr::NULL.0.to_be_bytes())
     }
 
-    /// Puts an entry in front of `index` by means of the nearest stale one. `false` where none is stale.
+    /// Inserts an entry before `index` by reusing the nearest stale entry. Returns `false` if there is none.
     pub fn insert_into_stale<B: BlockMut + ?Sized>(
         self,
         block: &mut B,
@@ -125,7 +124,7 @@ impl LeafEntryRange {
         prefer: StalePreference,
     ) -> Result<bool, Damage> {
         let Some(stale) = nearest_stale(self.view(block.bytes())?, index, prefer) else { return Ok(false) };
-        // Those between the stale one and the new one's place move by one, over the stale one.
+        // The entries between the stale one and the insert position move by one.
         if stale < index {
             self.insert_moving_down(block, stale..index, new)?;
         } else {
@@ -134,7 +133,7 @@ impl LeafEntryRange {
         Ok(true)
     }
 
-    /// Puts an entry in front of `index` where there is room for one more behind the last.
+    /// Inserts an entry before `index`. The caller has checked that there is space after the last entry.
     pub fn insert_upwards<B: BlockMut + ?Sized>(
         self,
         block: &mut B,
@@ -144,19 +143,19 @@ impl LeafEntryRange {
         self.insert_moving_up(block, index..self.count + 1, new)
     }
 
-    /// Puts an entry in front of `index` where there is room for one more in front of the first.
+    /// Inserts an entry before `index`. The caller has checked that there is space before the first entry.
     pub fn insert_downwards<B: BlockMut + ?Sized>(
         self,
         block: &mut B,
         index: usize,
         new: LeafEntry,
     ) -> Result<(), Damage> {
-        ensure!(self.start >= SIZE, NAME, "count", "room for one more", self.count);
+        ensure!(self.start >= SIZE, NAME, "count", "space for one more", self.count);
         let moved = Self { start: self.start - SIZE, count: self.count + 1 };
         moved.insert_moving_down(block, 0..index + 1, new)
     }
 
-    /// The first of the range gets the new entry, and the others move up by one, over the last.
+    /// Moves the entries of the range up by one, over the last, and writes the new entry at its start.
     fn insert_moving_up<B: BlockMut + ?Sized>(
         self,
         block: &mut B,
@@ -172,7 +171,7 @@ impl LeafEntryRange {
         Ok(())
     }
 
-    /// The last of the range gets the new entry, and the others move down by one, over the first.
+    /// Moves the entries of the range down by one, over the first, and writes the new entry at its end.
     fn insert_moving_down<B: BlockMut + ?Sized>(
         self,
         block: &mut B,
@@ -187,7 +186,7 @@ impl LeafEntryRange {
         Ok(())
     }
 
-    /// The entries without the stale ones, but for one that stays.
+    /// A copy of the entries without stale ones, except the one at index `stays`.
     pub fn compacted(self, bytes: &[u8], stays: Option<usize>) -> Result<Vec<LeafEntry>, Damage> {
         let kept =
             |(index, entry): &(usize, &LeafEntry)| entry.pointer() != DataPtr::NULL || Some(*index) == stays;

@@ -1,21 +1,21 @@
-//! Changes of directory blocks, as bytes. Whatever these functions are given, they stay within the block and end; where
-//! bytes do not make sense, they say so before they write.
+//! Changes of directory blocks. For any input, these functions stay within the block and terminate; they report
+//! inconsistent bytes before writing.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`data_block`] | unused regions of a block of entries, and the table of the three largest |
-//! | [`entry`] | entries |
-//! | [`leaf_entries`] | sorted leaf entries, in whatever block they lie |
-//! | [`block_format`] | the leaf of a one-block directory |
-//! | [`leaf`] | leaves, with the table of room of a leaf alone |
-//! | [`free`] | free blocks |
-//! | [`shortform`] | a directory within its inode |
+//! | [`data_block`] | unused regions of a data block, and its table of the three largest (`bestfree`) |
+//! | [`entry`] | directory entries |
+//! | [`leaf_entries`] | sorted leaf entries, in any block that holds them |
+//! | [`block_format`] | the leaf of a block-format directory |
+//! | [`leaf`] | leaf blocks, with the bests of a `LEAF1` block |
+//! | [`free`] | free-index blocks |
+//! | [`shortform`] | shortform directories |
 //!
-//! Nodes are changed by [`crate::dabtree::edit`], since attributes have them too.
+//! Nodes are changed by [`crate::dabtree::edit`], which attributes share.
 //!
 //! # Invariants
-//! Unused regions never touch each other, the table of the largest is exact, and nothing is written but what must
-//! change: all of it is logged.
+//! Unused regions are never adjacent and `bestfree` is exact. Only bytes that must change are written, because all
+//! written bytes are logged.
 
 pub mod block_format;
 pub mod data_block;
@@ -37,7 +37,7 @@ use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
 use crate::ondisk::{LeU32, U32, U64};
 
-/// The header that data and free blocks begin with; LSN and checksum come when the block goes home.
+/// Writes the header of data and free-index blocks. LSN and checksum are set at metadata writeback.
 fn put_header<B: BlockMut + ?Sized>(
     block: &mut B,
     structure: &'static str,

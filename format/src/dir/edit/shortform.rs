@@ -1,7 +1,7 @@
-//! A directory within its inode.
+//! Changes of shortform directories.
 //!
-//! Entries keep the position that they would have in a block, so that a reader's position stays good when the directory
-//! grows out of the inode.
+//! Each entry stores the offset that it would have in a data block, so that `readdir` positions stay valid when the
+//! directory is converted to block format.
 
 use base::{FileBlock, Ino};
 
@@ -36,30 +36,30 @@ fn push_ino(bytes: &mut Vec<u8>, ino: Ino, wide: bool) {
     }
 }
 
-/// An entry and the bytes that it takes.
+/// An entry and its byte range.
 #[derive(Clone, Copy, Debug)]
 pub struct LocatedEntry<'a> {
-    /// What it says.
+    /// The decoded entry.
     pub entry: DirEntry<'a>,
-    /// Its first byte.
+    /// Start offset.
     pub start: usize,
-    /// The byte behind it.
+    /// End offset.
     pub end: usize,
 }
 
-/// What a directory within an inode says before its entries.
+/// The decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortformCounts {
-    /// Entries.
+    /// Number of entries.
     pub count: u8,
-    /// Inode numbers that need 8 bytes; where it is not 0, all have 8.
+    /// Number of inode numbers that need 8 bytes. If not 0, all are stored in 8 bytes.
     pub wide_count: u8,
-    /// The parent's inode.
+    /// Inode number of the parent directory.
     pub parent: Ino,
 }
 
 impl ShortformCounts {
-    /// Reads it.
+    /// Decodes the header.
     pub fn of(bytes: &[u8]) -> Result<Self, Damage> {
         let short = || Damage::short(NAME, ShortformHeader::SIZE + 4, bytes.len());
         let header = ShortformHeader::view(bytes).ok_or_else(short)?;
@@ -81,7 +81,7 @@ fn ino_at(bytes: &[u8], at: usize, wide: bool) -> Option<Ino> {
     }
 }
 
-/// Walks the entries; ends with an error where one is cut short.
+/// Iterates over the entries; a truncated entry yields an error and ends the iteration.
 pub fn walk<'a>(
     bytes: &'a [u8],
     geometry: &'a Geometry,
@@ -123,7 +123,7 @@ fn take<'a>(bytes: &'a [u8], geometry: &Geometry, start: usize, wide: bool) -> O
     })
 }
 
-/// An empty directory.
+/// Builds an empty directory.
 pub fn init(parent: Ino) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     put_head(&mut bytes, 0, usize::from(is_wide(parent)), parent);
@@ -146,13 +146,13 @@ fn put_entry(bytes: &mut Vec<u8>, geometry: &Geometry, offset: usize, entry: New
     push_ino(bytes, entry.ino, wide);
 }
 
-/// Bytes of a directory of so many entries, whose names have so many bytes in sum.
+/// Size in bytes of a directory with `entries` entries whose names have `names` bytes in total.
 pub fn size(geometry: &Geometry, entries: usize, names: usize, wide: bool) -> usize {
     let each = ShortformEntry::SIZE + usize::from(geometry.features.ftype()) + ino_size(wide);
     ShortformHeader::SIZE + ino_size(wide) + entries * each + names
 }
 
-/// The bytes that a block must have for these entries and one more of `more` bytes there.
+/// The block size needed to hold these entries and one more of `more` bytes in block format.
 pub fn block_size(bytes: &[u8], geometry: &Geometry, more: usize) -> Result<usize, Damage> {
     let (mut end, mut count) = (data::first_free_offset(geometry), 0);
     for found in walk(bytes, geometry)? {
@@ -163,7 +163,7 @@ pub fn block_size(bytes: &[u8], geometry: &Geometry, more: usize) -> Result<usiz
     Ok(end + more + (count + 3) * LeafEntry::SIZE + BlockTail::SIZE)
 }
 
-/// The bytes of a directory of these entries, which have rising positions; `None` where there are more than fit.
+/// Builds a directory from entries in ascending order of their offsets; `None` if they do not fit.
 pub fn build<'e>(
     geometry: &Geometry,
     parent: Ino,
@@ -186,8 +186,8 @@ pub fn build<'e>(
     Some(bytes)
 }
 
-/// Where a new entry of `size` bytes, as it would be in a block, gets its position: behind the last, or in the first
-/// gap where the block would be full or `gap_first` is asked for. `None` where there is neither.
+/// Chooses the offset, as in a data block, and the byte position of a new entry of `size` bytes: after the last entry,
+/// or in the first gap if the block would be full or `gap_first` is set. `None` if neither is possible.
 fn position(
     bytes: &[u8],
     geometry: &Geometry,
@@ -206,7 +206,7 @@ fn position(
         last = behind;
         count += 1;
     }
-    // The block would need a leaf entry for each, for `.`, for `..` and for the new one, and a tail.
+    // Block format also needs a tail and a leaf entry for each entry, `.`, `..` and the new one.
     let leaf = (count + 3) * LeafEntry::SIZE + BlockTail::SIZE;
     let most = geometry.dir_block_size as usize;
     let behind = (end + size + leaf <= most).then_some((end, last));
@@ -214,8 +214,8 @@ fn position(
     Ok(if gap_first { gap.or(behind) } else { behind.or(gap) })
 }
 
-/// Adds an entry. `false`, with nothing changed, where more than `capacity` bytes would be needed, or the directory
-/// would not fit into a block.
+/// Adds an entry. Returns `false`, and changes nothing, if the result would exceed `capacity` bytes or would not fit
+/// into one block.
 pub fn add(
     bytes: &mut Vec<u8>,
     geometry: &Geometry,
@@ -252,7 +252,7 @@ fn set_counts(bytes: &mut [u8], count: u8, wide_count: u8) {
     }
 }
 
-/// The same with inode numbers of the other size; `None` where a number needs 8 bytes.
+/// Converts all inode numbers to 8 or to 4 bytes; `None` if a number does not fit into 4.
 fn resized(bytes: &[u8], geometry: &Geometry, wide: bool) -> Result<Option<Vec<u8>>, Damage> {
     let head = ShortformCounts::of(bytes)?;
     if !wide && is_wide(head.parent) {
@@ -271,7 +271,7 @@ fn resized(bytes: &[u8], geometry: &Geometry, wide: bool) -> Result<Option<Vec<u
     Ok(Some(out))
 }
 
-/// Sets the counts; where no number needs 8 bytes any more, all get 4.
+/// Sets the counts; converts all inode numbers to 4 bytes if none needs 8 any more.
 fn settle(bytes: &mut Vec<u8>, geometry: &Geometry, count: u8, wide_count: u8) -> Result<(), Damage> {
     let before = ShortformCounts::of(bytes)?.wide_count;
     set_counts(bytes, count, before);
@@ -284,7 +284,7 @@ fn settle(bytes: &mut Vec<u8>, geometry: &Geometry, count: u8, wide_count: u8) -
     Ok(())
 }
 
-/// Removes the entry that [`walk`] found at these bytes.
+/// Removes the entry at offset `start`, as returned by [`walk`].
 pub fn remove(bytes: &mut Vec<u8>, geometry: &Geometry, start: usize) -> Result<(), Damage> {
     let head = ShortformCounts::of(bytes)?;
     let found = take(bytes, geometry, start, head.wide_count > 0);
@@ -296,8 +296,8 @@ pub fn remove(bytes: &mut Vec<u8>, geometry: &Geometry, start: usize) -> Result<
     settle(bytes, geometry, head.count - 1, wide_count)
 }
 
-/// Gives the entry at these bytes, or with `None` the parent, another inode and type. `false`, with nothing changed,
-/// where wider numbers would need more than `capacity` bytes.
+/// Replaces the inode number and type of the entry at `start`, or the parent's inode number if `None`. Returns `false`,
+/// and changes nothing, if wider numbers would exceed `capacity` bytes.
 pub fn retarget(
     bytes: &mut Vec<u8>,
     geometry: &Geometry,
@@ -334,7 +334,7 @@ pub fn retarget(
     Ok(true)
 }
 
-/// How many entries are in front of the one at these bytes.
+/// Index of the entry at offset `start`.
 fn index_of(bytes: &[u8], geometry: &Geometry, start: usize) -> Result<usize, Damage> {
     for (index, found) in walk(bytes, geometry)?.enumerate() {
         if found?.start == start {

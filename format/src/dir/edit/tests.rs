@@ -1,5 +1,5 @@
-//! Changes of blocks that the kernel made: what they leave passes the verifiers; and whatever the bytes were, nothing
-//! panics. Whole histories are run against a model in crate `inode`.
+//! Edits of blocks written by the kernel: the results pass the verifiers, and no bytes cause a panic. Crate `inode`
+//! tests longer histories against a model.
 
 use base::Ino;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn verify_data(bytes: &mut [u8], geometry: &Geometry, fixture: &Fixture) {
     DataBlock::verify(bytes, geometry, fixture.at).and_then(|data| data.audit()).unwrap();
 }
 
-/// Address, name and offset of each entry of a block, `.` and `..` apart.
+/// Name and offset of each entry of a block except `.` and `..`.
 fn entries(bytes: &[u8], geometry: &Geometry, fixture: &Fixture) -> Vec<(Vec<u8>, usize)> {
     let data = DataBlock::verify(bytes, geometry, fixture.at).unwrap();
     let named = data.entries().map(Result::unwrap).filter(|entry| !entry.is_dot() && !entry.is_dot_dot());
@@ -35,7 +35,7 @@ fn entries(bytes: &[u8], geometry: &Geometry, fixture: &Fixture) -> Vec<(Vec<u8>
 }
 
 #[test]
-fn a_one_block_directory_of_the_kernel_loses_and_gets_each_entry() {
+fn entries_of_a_block_format_directory_are_removed_and_added() {
     let (geometry, fixture) = (geometry(), fixture("block"));
     let mut bytes = fixture.bytes.clone();
     for (name, offset) in entries(&fixture.bytes, &geometry, &fixture) {
@@ -54,7 +54,7 @@ fn a_one_block_directory_of_the_kernel_loses_and_gets_each_entry() {
 }
 
 #[test]
-fn a_one_block_directory_fills_up_and_then_refuses() {
+fn a_full_block_format_directory_refuses_entries() {
     let (geometry, fixture) = (geometry(), fixture("block"));
     let mut bytes = fixture.bytes.clone();
     for number in 0.. {
@@ -72,7 +72,7 @@ fn a_one_block_directory_fills_up_and_then_refuses() {
 }
 
 #[test]
-fn a_data_block_of_the_kernel_can_be_emptied() {
+fn all_entries_of_a_data_block_are_removed() {
     let (geometry, fixture) = (geometry(), fixture("data"));
     let mut bytes = fixture.bytes.clone();
     for (_, offset) in entries(&fixture.bytes, &geometry, &fixture) {
@@ -85,7 +85,7 @@ fn a_data_block_of_the_kernel_can_be_emptied() {
 }
 
 #[test]
-fn a_leaf_of_the_kernel_takes_entries_where_stale_ones_are() {
+fn a_leaf_reuses_stale_entries() {
     let (geometry, fixture) = (geometry(), fixture("leaf1"));
     let mut bytes = fixture.bytes.clone();
     let count = leaf::LeafShape::of(&bytes).unwrap().slots.count;
@@ -125,7 +125,7 @@ fn compaction_keeps_the_stale_entry_nearest_to_the_new_one() {
 }
 
 #[test]
-fn a_free_block_follows_blocks_that_come_and_go() {
+fn a_free_index_block_tracks_data_blocks() {
     let (geometry, fixture) = (geometry(), fixture("free"));
     let mut bytes = fixture.bytes.clone();
     let valid = free::FreeShape::of(&bytes).unwrap().valid;
@@ -145,7 +145,7 @@ fn a_free_block_follows_blocks_that_come_and_go() {
 }
 
 #[test]
-fn numbers_in_an_inode_widen_and_narrow() {
+fn shortform_inode_numbers_change_size() {
     let (geometry, fixture) = (geometry(), fixture("shortform"));
     let mut bytes = fixture.bytes.clone();
     let before = bytes.clone();
@@ -166,7 +166,7 @@ fn numbers_in_an_inode_widen_and_narrow() {
     Shortform::verify(&bytes, &geometry).and_then(|shortform| shortform.audit()).unwrap();
 }
 
-/// Every change, at a place, of a block that may hold anything.
+/// Applies every edit at an offset of a block with arbitrary contents.
 fn exercise(bytes: &[u8], geometry: &Geometry, fixture: &Fixture, at: usize, length: usize) {
     let fresh = || bytes.to_vec();
     let hash = (at as u32).wrapping_mul(0x9e37_79b9);
@@ -209,7 +209,7 @@ fn exercise(bytes: &[u8], geometry: &Geometry, fixture: &Fixture, at: usize, len
 
 proptest! {
     #[test]
-    fn no_bytes_make_a_change_panic(
+    fn no_bytes_make_an_edit_panic(
         kind in prop::sample::select(vec!["shortform", "block", "data", "leaf1", "free", "attr-node"]),
         flips in prop::collection::vec((0usize..8192, any::<u8>()), 0..6),
         header in prop::collection::vec((0usize..64, any::<u8>()), 0..3),
