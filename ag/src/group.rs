@@ -14,9 +14,9 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use base::lock::{Mutex, Rank, may_wait};
+use base::lock::{Mutex, Rank, might_lock};
 use base::percpu::Counter;
-use base::{AgBlock, AgNumber, Appended, FsBlock};
+use base::{AgBlock, AgNumber, AppendList, FsBlock};
 use format::agf::RawAgf;
 use format::agfl::{self, Agfl, RawAgfl};
 use format::ondisk::{OnDisk, U32};
@@ -80,7 +80,7 @@ pub struct Group {
 #[derive(Debug)]
 pub struct Groups {
     pub(crate) geometry: Arc<Geometry>,
-    pub(crate) groups: Appended<Arc<Group>>,
+    pub(crate) groups: AppendList<Arc<Group>>,
     pub(crate) free: Arc<Counter>,
     pub(crate) inodes: VolumeInodes,
     pub(crate) faults: Arc<Faults>,
@@ -126,7 +126,7 @@ impl Groups {
         free.add(usable);
         let inodes = VolumeInodes::new(&geometry, options, groups.iter().map(|group| &group.inodes))
             .map_err(|damage| Error::damaged(Place::default(), damage))?;
-        Ok(Self { groups: Appended::new(groups), geometry, free, inodes, faults })
+        Ok(Self { groups: AppendList::new(groups), geometry, free, inodes, faults })
     }
 
     /// The volume's shape.
@@ -301,7 +301,7 @@ impl Group {
         }
         if tx.buffers() == 0 {
             // As it will be in the second turn.
-            may_wait(Rank::Agf(self.ag.get()));
+            might_lock(Rank::Agf(self.ag.get()));
         }
         self.try_lock(tx)
     }

@@ -1,36 +1,35 @@
-//! What every layer shares: units as types, errors' numbers, and what concurrency and replayable tests stand on.
+//! Shared by all layers: unit types, error numbers, locks, threads, and the deterministic scheduler for tests.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`units`] | block, inode and sequence numbers that cannot be confused with each other |
-//! | [`errno`] | the POSIX error numbers that leave the library |
-//! | [`lock`] | locks that are taken in one order only |
-//! | [`appended`] | a list that grows while others read it |
-//! | [`pipeline`] | work done ahead of its turn by many threads, given out in order |
-//! | [`percpu`] | state of which each CPU has its own |
-//! | [`prefetch`](mod@prefetch) | memory that will be needed soon |
-//! | [`process`] | what a process has from the one that started it |
-//! | [`recycled`] | memory that a thread uses again and again |
+//! | [`units`] | newtypes for block, inode and log sequence numbers |
+//! | [`errno`] | POSIX error numbers |
+//! | [`lock`] | locks with ranks, which define the lock order |
+//! | [`append_list`] | an append-only list with lock-free readers |
+//! | [`pipeline`] | parallel work with ordered results |
+//! | [`percpu`] | per-CPU state |
+//! | [`prefetch`](mod@prefetch) | prefetch of memory into the CPU cache |
+//! | [`process`] | signal mask and descriptors of the process |
+//! | [`pooled`] | per-thread reuse of allocated memory |
 //! | [`thread`] | starting threads, sleeping, yielding |
-//! | [`simulation`] | a deterministic scheduler that can take the place of the system's |
-//! | [`sizes`] | sizes in bytes as people write them |
-//! | [`stop`] | threads of one scope, which a panic stops together |
-//! | [`sync`] | atomics, in whose place a model checker can put its own |
-//! | [`time`], [`random`] | the clock and random numbers, which tests replace |
+//! | [`simulation`] | a deterministic scheduler for tests |
+//! | [`sizes`] | parsing of sizes in bytes |
+//! | [`stop`] | scoped threads that a panic stops together |
+//! | [`sync`] | atomics, which a model checker can replace |
+//! | [`time`], [`random`] | the clock and random numbers, which tests can replace |
 //!
 //! # Invariants
-//! Nothing here knows a byte of the disk format: a unit is a number with a meaning, and how it is packed on disk is
-//! told by `format`.
+//! Nothing here knows the disk format: a unit is a number with a meaning, and `format` knows its on-disk encoding.
 
-pub mod appended;
+pub mod append_list;
 pub mod errno;
 pub mod lock;
 pub mod percpu;
 pub mod pipeline;
+pub mod pooled;
 pub mod prefetch;
 pub mod process;
 pub mod random;
-pub mod recycled;
 pub mod simulation;
 pub mod sizes;
 pub mod stop;
@@ -39,5 +38,5 @@ pub mod thread;
 pub mod time;
 pub mod units;
 
-pub use appended::Appended;
+pub use append_list::AppendList;
 pub use units::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};

@@ -1,17 +1,17 @@
-//! Locks that are taken in one order only.
+//! Locks with ranks, which define the lock order.
 //!
-//! Every lock has a [`Rank`]. A thread takes them in ascending order; debug builds keep the ranks that a thread holds
-//! and panic at the first step back, so that every test is a test of the order too. Release builds keep nothing.
-//! What each rank protects, and why the order is this one, is told in `docs/locking.md`.
+//! Every lock has a [`Rank`], and a thread takes locks in ascending order. Debug builds record the ranks that a thread
+//! holds and panic on a violation, so that every test also tests the order. Release builds record nothing.
+//! `docs/locking.md` explains what each rank protects, and the reasons for the order.
 //!
 //! # Invariants
-//! - [`Mutex::lock`] takes a rank above every rank that the thread holds; within `FileIo`, `Layout`, `Inode`,
-//!   `Buffer` and `Folio` several may be held, in an order that their users keep.
+//! - [`Mutex::lock`] takes a rank above every rank that the thread holds. For `FileIo`, `Layout`, `Inode`, `Buffer` and
+//!   `Folio` a thread may hold several locks of the rank, in an order that the callers define.
 //! - [`Mutex::try_lock`] may be called in any order, because it never waits.
 
-mod brief;
+mod raw_spin;
 mod rw;
-mod taken;
+mod spin;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,73 +23,73 @@ use std::sync::Arc;
 use crossbeam_utils::atomic::AtomicCell;
 use parking_lot::RawMutex;
 
-use crate::simulation::seam::{self, Released};
+use crate::simulation::hooks::{self, ReleaseHook};
 
-pub use brief::{Brief, BriefGuard};
-pub use rw::{OwnedRead, OwnedWrite, ReadGuard, RwLock, WriteGuard};
+pub use rw::{OwnedReadGuard, OwnedWriteGuard, ReadGuard, RwLock, WriteGuard};
+pub use spin::{SpinLock, SpinLockGuard};
 
-/// The place of a lock in the one order in which locks are taken: the table of all of them, first to last.
+/// The lock order: all ranks, first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// Freezing, growing, shrinking, the label: the volume as a whole.
+    /// The volume as a whole: freeze, grow, shrink, label.
     Volume,
-    /// Writing metadata back: one batch at a time, until the device has ended it.
+    /// Metadata writeback: one batch at a time, until its I/O has completed.
     Writeback,
     /// Renaming a directory to another parent.
     Rename,
-    /// Writing back many files of a volume: one pass at a time.
+    /// Writeback of all files of a volume: one pass at a time.
     Pass,
-    /// Writers of one file and changes of its size. Several: by inode number.
+    /// Writers of a file and changes of its size. Several: by inode number.
     FileIo,
-    /// Writing one file back: one thread at a time. Several: tried.
+    /// Writeback of a file: one thread at a time. Several: with `try_lock`.
     Flush,
-    /// A file's map and what is written by it: shared by who reads or writes by the map, alone for who changes it.
-    /// Several: by inode number, or tried.
+    /// The extent map of a file and I/O that uses it: shared for reading and writing by the map, exclusive for changing
+    /// it. Several: by inode number, or with `try_lock`.
     Layout,
-    /// One file's metadata. Several: by inode number, or tried.
+    /// The metadata of a file. Several: by inode number, or with `try_lock`.
     Inode,
-    /// A block of one file: of a directory, an extent map, a symlink. Only who holds the file's own lock waits for it,
-    /// so it can be part of no circle, and it is taken and held in any order: a directory's block before or behind an
-    /// AGF from which that directory grows.
+    /// A block of a fork: of a directory, an extent map, a symlink. Only the holder of the file's own lock waits for
+    /// it, so it cannot be part of a deadlock and may be taken in any order, such as a directory block before or after
+    /// the AGF from which the directory grows.
     Fork,
-    /// The inode header of an allocation group, by its number.
+    /// The AGI of an allocation group, by AG number.
     Agi(u32),
-    /// The space header of an allocation group, by its number.
+    /// The AGF of an allocation group, by AG number.
     Agf(u32),
-    /// Any other metadata buffer. Several: a tree's from the root down and to the right.
+    /// Any other metadata buffer. Several: btree blocks from the root down and to the right.
     Buffer,
-    /// In-core state of an allocation group: busy and claimed blocks.
+    /// In-core state of an allocation group: busy and claimed extents.
     Group,
     /// Pushing a checkpoint: one thread at a time. Commits never take it.
     Push,
-    /// One CPU's part of the committed item list, by its number.
+    /// The CIL shard of a CPU, by its number.
     CilShard(u32),
-    /// What one log item waits to have written.
+    /// The pending state of a log item.
     ItemSlot,
-    /// Which checkpoint is being built, pushed and waited for.
+    /// The checkpoints being built, pushed and waited for.
     Checkpoint,
     /// The in-core log buffers.
     Iclog,
-    /// The active item list.
+    /// The AIL.
     Ail,
-    /// Threads that wait for log space.
+    /// Threads waiting for log space.
     Grant,
-    /// Bytes of a file in memory. Several: by inode number and offset.
+    /// Data of a file in the cache. Several: by inode number and offset.
     Folio,
-    /// One part of a cache's index, or a queue of background work.
+    /// A shard of a cache index, or a queue of background work.
     Cache,
-    /// Held for a few instructions, with nothing taken under it.
+    /// Held for a few instructions, with no other lock taken under it.
     Leaf,
 }
 
 #[cfg(debug_assertions)]
 impl Rank {
-    /// Whether a thread may hold more than one lock of this rank, in an order that their users keep.
+    /// Whether a thread may hold several locks of this rank, in an order that the callers define.
     fn several(self) -> bool {
         matches!(self, Self::FileIo | Self::Layout | Self::Inode | Self::Buffer | Self::Folio)
     }
 
-    /// Whether `next` may be waited for by a thread that holds `self`.
+    /// Whether a thread that holds `self` may wait for `next`.
     fn admits(self, next: Self) -> bool {
         let any_order = self == Self::Fork || next == Self::Fork;
         any_order || self < next || (self == next && self.several())
@@ -102,18 +102,21 @@ mod held {
 
     use std::cell::RefCell;
 
-    use super::{Rank, seam};
+    use super::{Rank, hooks};
 
     thread_local! {
         static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Panics where waiting for `next` is a step back.
+    /// Panics if waiting for `next` violates the lock order.
     #[track_caller]
     pub fn check(next: Rank) {
         HELD.with_borrow(|held| {
             let over = held.iter().find(|rank| !rank.admits(next));
-            assert!(over.is_none(), "lock order: waits for {next:?} while it holds {over:?} (all: {held:?})");
+            assert!(
+                over.is_none(),
+                "lock order violation: waiting for {next:?} while holding {over:?} (all: {held:?})"
+            );
         });
     }
 
@@ -121,9 +124,9 @@ mod held {
         HELD.with_borrow_mut(|held| held.push(rank));
     }
 
-    /// A guard may be dropped while its thread ends, when the list is gone.
+    /// A guard may be dropped while its thread ends, when the list no longer exists.
     pub fn pop(rank: Rank) {
-        seam::gave_back(rank);
+        hooks::on_unlock(rank);
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             if let Some(at) = held.iter().rposition(|held| *held == rank) {
@@ -133,24 +136,24 @@ mod held {
     }
 }
 
-/// Panics in a debug build where waiting for a lock of this rank would be a step back: for who tries such locks first,
-/// and waits for one only if others hold them all, so that the order does not depend on who is quick.
+/// Panics in a debug build if waiting for a lock of this rank would violate the lock order. For callers that first try
+/// several locks and wait only if all are held, so that the check does not depend on timing.
 #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
 #[inline]
 #[track_caller]
-pub fn may_wait(rank: Rank) {
+pub fn might_lock(rank: Rank) {
     #[cfg(debug_assertions)]
     held::check(rank);
 }
 
-/// A rank that only debug builds keep.
+/// A rank that is stored in debug builds only.
 #[derive(Clone, Copy)]
-struct Kept {
+struct TrackedRank {
     #[cfg(debug_assertions)]
     rank: Rank,
 }
 
-impl Kept {
+impl TrackedRank {
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
     const fn new(rank: Rank) -> Self {
         Self {
@@ -166,14 +169,14 @@ impl Kept {
         held::check(self.rank);
     }
 
-    /// Notes that the lock, known by the address of `lock`, was taken.
+    /// Records that the lock at the address of `lock` was taken.
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
     #[inline]
     fn acquired<L>(self, lock: &L) {
         #[cfg(debug_assertions)]
         {
             held::push(self.rank);
-            seam::took(lock, self.rank);
+            hooks::on_lock(lock, self.rank);
         }
     }
 
@@ -200,8 +203,8 @@ impl MutexRank {
     }
 
     #[inline]
-    fn kept(&self) -> Kept {
-        Kept {
+    fn tracked(&self) -> TrackedRank {
+        TrackedRank {
             #[cfg(debug_assertions)]
             rank: self.rank.load(),
         }
@@ -218,7 +221,7 @@ impl MutexRank {
     }
 }
 
-/// A mutex with a rank. It is not poisoned by a panic: what it protects must be whole between statements, or be
+/// A mutex with a rank. A panic does not poison it: the protected data must be consistent between statements, or be
 /// abandoned with the volume.
 pub struct Mutex<T> {
     inner: parking_lot::Mutex<T>,
@@ -226,7 +229,7 @@ pub struct Mutex<T> {
 }
 
 impl<T> Mutex<T> {
-    /// A mutex that is free.
+    /// An unlocked mutex.
     pub const fn new(rank: Rank, value: T) -> Self {
         Self { inner: parking_lot::Mutex::new(value), rank: MutexRank::new(rank) }
     }
@@ -235,47 +238,47 @@ impl<T> Mutex<T> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.rank.kept().check();
+        self.rank.tracked().check();
         self.lock_out_of_order()
     }
 
-    /// Waits for the lock though it may be a step back: a thread that holds it never waits for what this one holds.
+    /// Waits for the lock without checking the order: a thread that holds it never waits for locks of this thread.
     fn lock_out_of_order(&self) -> MutexGuard<'_, T> {
-        let inner = match seam::is_simulated() {
-            true => seam::acquire(&self.inner, || self.inner.try_lock()),
+        let inner = match hooks::is_simulated() {
+            true => hooks::acquire(&self.inner, || self.inner.try_lock()),
             false => self.inner.lock(),
         };
         self.guard(inner)
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         Some(self.guard(self.inner.try_lock()?))
     }
 
-    /// The same for a lock that will be waited for if somebody has it: it must be in order all the same.
+    /// Takes the lock if it is free, for a caller that otherwise waits for it: checks the order in both cases.
     #[inline]
     #[track_caller]
     pub fn try_lock_in_order(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        self.rank.kept().check();
+        self.rank.tracked().check();
         Some(self.guard(inner))
     }
 
     #[inline]
     fn guard<'a>(&'a self, inner: parking_lot::lock_api::MutexGuard<'a, RawMutex, T>) -> MutexGuard<'a, T> {
-        let kept = self.rank.kept();
-        kept.acquired(&self.inner);
-        MutexGuard { inner, kept, _released: Released::new(&self.inner) }
+        let tracked = self.rank.tracked();
+        tracked.acquired(&self.inner);
+        MutexGuard { inner, tracked, _released: ReleaseHook::new(&self.inner) }
     }
 
-    /// Whether somebody holds the lock at this moment: for statistics.
+    /// Whether the lock is held at this moment: for statistics.
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
     }
 
-    /// The value, without locking: the caller is alone.
+    /// The value, without locking: the caller has exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -287,12 +290,12 @@ impl<T> fmt::Debug for Mutex<T> {
     }
 }
 
-/// The proof that a thread holds a [`Mutex`].
+/// The guard of a [`Mutex`].
 pub struct MutexGuard<'a, T> {
     inner: parking_lot::lock_api::MutexGuard<'a, RawMutex, T>,
-    kept: Kept,
-    /// Behind `inner`: the lock is free when it is dropped.
-    _released: Released,
+    tracked: TrackedRank,
+    /// After `inner`: dropped when the lock is free.
+    _released: ReleaseHook,
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -313,21 +316,21 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 impl<T> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.kept.released();
+        self.tracked.released();
     }
 }
 
-/// The proof that a thread holds a [`Mutex`] that lies within an `O`, which it keeps alive: for locks that are held for
-/// longer than a borrow can last, such as those of a transaction.
-pub struct OwnedGuard<O, T> {
+/// A guard of a [`Mutex`] inside an `O` that keeps the `O` alive: for locks held longer than a borrow can last, such as
+/// those of a transaction.
+pub struct OwnedMutexGuard<O, T> {
     mutex: NonNull<Mutex<T>>,
     owner: Arc<O>,
-    /// A lock is released by the thread that took it.
+    /// Not `Send`: the thread that took a lock releases it.
     not_send: PhantomData<*mut T>,
 }
 
-impl<O, T> OwnedGuard<O, T> {
-    /// Waits for the mutex that `project` finds in `owner`.
+impl<O, T> OwnedMutexGuard<O, T> {
+    /// Waits for the mutex that `project` selects in `owner`.
     #[inline]
     #[track_caller]
     pub fn lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Self {
@@ -336,7 +339,7 @@ impl<O, T> OwnedGuard<O, T> {
         Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData }
     }
 
-    /// Waits for the mutex that `project` finds in `owner`, though the thread may hold locks of higher ranks: a thread
+    /// Waits for the mutex that `project` selects in `owner`, even if the thread holds locks of higher ranks: a thread
     /// that holds this one never waits for those.
     #[inline]
     pub fn lock_out_of_order(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Self {
@@ -345,16 +348,16 @@ impl<O, T> OwnedGuard<O, T> {
         Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData }
     }
 
-    /// Takes the mutex that `project` finds in `owner`, if nobody has it.
+    /// Takes the mutex that `project` selects in `owner` if it is free.
     #[inline]
     pub fn try_lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Option<Self> {
         Self::try_into_lock(owner, project).ok()
     }
 
-    /// The same, which gives `owner` back where somebody has it.
+    /// Like [`Self::try_lock`], but returns `owner` on failure.
     ///
     /// # Errors
-    /// The owner.
+    /// The owner, if the mutex is held.
     #[inline]
     pub fn try_into_lock(
         owner: Arc<O>,
@@ -366,11 +369,10 @@ impl<O, T> OwnedGuard<O, T> {
         Ok(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
     }
 
-    /// The same for a mutex that will be waited for if somebody has it: it must be in order all the same. Gives `owner`
-    /// back where somebody has.
+    /// Like [`Self::try_lock`], for a caller that otherwise waits for the mutex: checks the order in both cases.
     ///
     /// # Errors
-    /// The owner.
+    /// The owner, if the mutex is held.
     #[inline]
     #[track_caller]
     pub fn try_lock_in_order(
@@ -383,34 +385,34 @@ impl<O, T> OwnedGuard<O, T> {
         Ok(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
     }
 
-    /// What the mutex lies within.
+    /// The owner of the mutex.
     pub fn owner(&self) -> &Arc<O> {
         &self.owner
     }
 
-    /// Gives the mutex another rank: what it protects has become something else.
+    /// Changes the rank of the mutex, if the protected object changes its role.
     pub fn change_rank(&mut self, rank: Rank) {
         self.mutex().rank.change(rank);
     }
 
     fn mutex(&self) -> &Mutex<T> {
-        // SAFETY: `mutex` was borrowed from `*self.owner`. That the `Arc` is held means that nobody can have a unique
-        // borrow of its value, and so the shared borrow may last as long.
+        // SAFETY: `mutex` was borrowed from `*self.owner`. While the `Arc` is held nobody can have a unique borrow of
+        // its value, so the shared borrow may last as long.
         unsafe { self.mutex.as_ref() }
     }
 }
 
-impl<O, T> Deref for OwnedGuard<O, T> {
+impl<O, T> Deref for OwnedMutexGuard<O, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock: it was taken in the constructor and forgotten there, and only `drop`
+        // SAFETY: this guard holds the lock: the constructor took it and forgot the inner guard, and only `drop`
         // releases it.
         unsafe { &*self.mutex().inner.data_ptr() }
     }
 }
 
-impl<O, T> DerefMut for OwnedGuard<O, T> {
+impl<O, T> DerefMut for OwnedMutexGuard<O, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; the borrow of `self` is unique, so no other reference came from this guard.
@@ -418,13 +420,13 @@ impl<O, T> DerefMut for OwnedGuard<O, T> {
     }
 }
 
-impl<O, T> Drop for OwnedGuard<O, T> {
+impl<O, T> Drop for OwnedMutexGuard<O, T> {
     #[inline]
     fn drop(&mut self) {
-        self.mutex().rank.kept().released();
-        // SAFETY: this guard holds the lock, and it is dropped by the thread that took it as it is not `Send`.
+        self.mutex().rank.tracked().released();
+        // SAFETY: this guard holds the lock and, as it is not `Send`, is dropped by the thread that took it.
         unsafe { self.mutex().inner.force_unlock() };
-        seam::released(&self.mutex().inner);
+        hooks::on_release(&self.mutex().inner);
     }
 }
 
@@ -433,24 +435,24 @@ impl<O, T> Drop for OwnedGuard<O, T> {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// With nobody waiting.
+    /// A condition variable without waiters.
     pub const fn new() -> Self {
         Self(parking_lot::Condvar::new())
     }
 
-    /// Gives the lock back, waits to be woken, and takes the lock again. May wake for no reason.
+    /// Releases the lock, waits for a notification, and takes the lock again. Spurious wakeups are possible.
     ///
-    /// The thread must hold no lock of a higher rank, as it waits for this one once more.
+    /// The thread must hold no lock of a higher rank, because it waits for this one again.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        match seam::is_simulated() {
+        match hooks::is_simulated() {
             true => drop(self.wait_simulated(guard, None)),
             false => self.0.wait(&mut guard.inner),
         }
     }
 
-    /// The same, for `timeout` at most; whether it was woken before.
+    /// Like [`Self::wait`] with a timeout. Returns whether it was notified before the timeout.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: std::time::Duration) -> bool {
-        match seam::is_simulated() {
+        match hooks::is_simulated() {
             true => self.wait_simulated(guard, Some(timeout)),
             false => !self.0.wait_for(&mut guard.inner, timeout).timed_out(),
         }
@@ -458,20 +460,20 @@ impl Condvar {
 
     fn wait_simulated<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<std::time::Duration>) -> bool {
         let lock = parking_lot::MutexGuard::mutex(&guard.inner);
-        let wait = || seam::wait(self, lock, timeout, || lock.is_locked());
+        let wait = || hooks::wait(self, lock, timeout, || lock.is_locked());
         parking_lot::MutexGuard::unlocked(&mut guard.inner, wait)
     }
 
     /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
-        seam::notify(self, false);
+        hooks::notify(self, false);
     }
 
-    /// Wakes all of them.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
-        seam::notify(self, true);
+        hooks::notify(self, true);
     }
 }
 
@@ -484,12 +486,12 @@ mod tests {
     }
 
     #[test]
-    fn an_owned_guard_excludes_and_keeps_its_owner_alive() {
+    fn an_owned_guard_locks_and_keeps_its_owner_alive() {
         let holder = Arc::new(Holder { value: Mutex::new(Rank::Buffer, 1) });
-        let mut guard = OwnedGuard::lock(Arc::clone(&holder), |holder| &holder.value);
+        let mut guard = OwnedMutexGuard::lock(Arc::clone(&holder), |holder| &holder.value);
         *guard += 1;
         assert!(holder.value.is_locked());
-        assert!(OwnedGuard::try_lock(Arc::clone(&holder), |holder| &holder.value).is_none());
+        assert!(OwnedMutexGuard::try_lock(Arc::clone(&holder), |holder| &holder.value).is_none());
         drop(holder);
         assert_eq!(*guard, 2);
         let holder = Arc::clone(guard.owner());
@@ -498,13 +500,13 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_lose_no_count() {
+    fn concurrent_additions_are_not_lost() {
         let holder = Arc::new(Holder { value: Mutex::new(Rank::Leaf, 0) });
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        *OwnedGuard::lock(Arc::clone(&holder), |holder| &holder.value) += 1;
+                        *OwnedMutexGuard::lock(Arc::clone(&holder), |holder| &holder.value) += 1;
                     }
                 });
             }

@@ -1,94 +1,94 @@
-//! Work done ahead of its turn by many threads, given out in order.
+//! Parallel work with ordered results.
 //!
-//! A tree walk, a tar stream and an extraction are the same shape: a *task* (a directory, a batch of files, a piece
-//! of a large file) turns into a row of *pieces*: further tasks, and results. The row takes the place of its task, so
-//! that the whole is always one line-up in final order. Workers take the first task that nobody has; whoever
-//! completes the front of the line gives out results from there, one after the other, in order.
+//! A tree walk, a tar stream and an extraction have the same structure: a *task* (a directory, a batch of files, a
+//! range of a large file) produces a sequence of *items*, which are further tasks or results. The sequence replaces its
+//! task, so that the queue is always in final order. Workers claim the first unclaimed task; the worker that completes
+//! the front of the queue passes the results there to the sink, one after the other.
 //!
-//! | part | does |
+//! | part | subject |
 //! |---|---|
-//! | [`Work`] | what the tasks are, and how one is done by a worker |
-//! | [`Sink`] | takes the results in order; may put further pieces in a result's place |
-//! | `Line` | the line-up: a linked list of slots |
+//! | [`PipelineWork`] | the tasks, and how a worker performs one |
+//! | [`PipelineSink`] | receives the results in order; may replace a result by further items |
+//! | `Line` | the queue: a linked list of slots |
 //! | [`run`] | the threads |
 //!
 //! # Invariants
-//! - Results reach the sink in the order that one thread would give, whatever the number of threads.
-//! - The first slot of the line is always being worked on or given out: the work ends whatever the budget.
-//! - Results that wait weigh at most [`Work::budget`], plus what each thread completes at that moment; and a task is
-//!   only taken within `WINDOW` slots of the front, so that finding it is cheap.
+//! - The sink receives the results in the order of a single-threaded run, for any number of threads.
+//! - The first slot of the queue is always in progress: the work terminates for any budget.
+//! - The weight of queued results is at most [`PipelineWork::budget`], plus what each thread is completing; a task is
+//!   only claimed within `WINDOW` slots of the front, so that finding one is cheap.
 //!
 //! # Locking
-//! One mutex around the line, held for a walk over at most `WINDOW` slots, never while a task is done or a result
-//! given out.
+//! One mutex around the queue, held for a scan of at most `WINDOW` slots, never while a task is performed or the sink
+//! is called.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How much may wait for its turn, as weighed by [`Work::weight`], in bytes, unless the work says otherwise.
+/// Default limit of the total [`PipelineWork::weight`] of queued results, in bytes.
 const BUDGET: usize = 64 << 20;
-/// How far from the front of the line a task may be taken, in slots.
+/// Maximum distance in slots of a claimed task from the front of the queue.
 const WINDOW: usize = 512;
 
-/// A part of what a task turned into.
+/// An item produced by a task.
 #[derive(Debug)]
-pub enum Piece<T, R> {
-    /// More work, whose pieces take its place.
+pub enum PipelineItem<T, R> {
+    /// A further task, whose items will replace it.
     Task(T),
-    /// Something for the sink.
+    /// A result for the sink.
     Result(R),
 }
 
-/// What the pieces of a [`Work`] are.
-pub type PieceOf<W> = Piece<<W as Work>::Task, <W as Work>::Result>;
+/// The items of a [`PipelineWork`].
+pub type PipelineItemOf<W> = PipelineItem<<W as PipelineWork>::Task, <W as PipelineWork>::Result>;
 
-/// What is to be done.
-pub trait Work: Sync {
-    /// Something that any thread may do at any time.
+/// A type of work.
+pub trait PipelineWork: Sync {
+    /// A task, which any thread may perform.
     type Task: Send;
-    /// What is given out in order.
+    /// A result, which is passed on in order.
     type Result: Send;
-    /// What a thread keeps between tasks: readers and buffers.
+    /// Per-thread state such as readers and buffers.
     type Worker;
 
-    /// Made once per thread, by that thread.
+    /// Creates the state of a thread; called once by each.
     fn worker(&self) -> Self::Worker;
 
-    /// Does a task: appends to `pieces` what takes its place.
-    fn perform(&self, worker: &mut Self::Worker, task: Self::Task, pieces: &mut Vec<PieceOf<Self>>);
+    /// Performs a task: appends to `pieces` the items that replace it.
+    fn perform(&self, worker: &mut Self::Worker, task: Self::Task, pieces: &mut Vec<PipelineItemOf<Self>>);
 
-    /// How many bytes a result holds while it waits.
+    /// Size in bytes of a queued result.
     fn weight(&self, result: &Self::Result) -> usize;
 
-    /// How many bytes of results may wait.
+    /// Maximum total size in bytes of queued results.
     fn budget(&self) -> usize {
         BUDGET
     }
 }
 
-/// Where results go.
-pub trait Sink<W: Work + ?Sized> {
-    /// What ends the whole work.
+/// The receiver of the results.
+pub trait PipelineSink<W: PipelineWork + ?Sized> {
+    /// An error, which stops the work.
     type Error: Send;
 
-    /// Takes the next result; appends to `pieces` what is to come in its place.
+    /// Receives the next result; appends to `pieces` the items that replace it.
     ///
     /// # Errors
-    /// An error ends the whole work.
-    fn take(&mut self, result: W::Result, pieces: &mut Vec<PieceOf<W>>) -> Result<(), Self::Error>;
+    /// An error stops the work.
+    fn take(&mut self, result: W::Result, pieces: &mut Vec<PipelineItemOf<W>>) -> Result<(), Self::Error>;
 }
 
-/// Does everything that follows from `first`, on `threads` threads including this one.
+/// Performs the tasks `first` and all that they produce, on `threads` threads including the caller.
 ///
 /// # Errors
-/// The first of the sink.
-pub fn run<W: Work, S: Sink<W> + Send>(
+/// The first error of the sink.
+pub fn run<W: PipelineWork, S: PipelineSink<W> + Send>(
     work: &W,
     first: Vec<W::Task>,
     sink: &mut S,
     threads: usize,
 ) -> Result<(), S::Error> {
     let mut line = Line::new();
-    line.replace(NONE, first.into_iter().map(Piece::Task).collect(), |result| work.weight(result));
+    line.replace(NONE, first.into_iter().map(PipelineItem::Task).collect(), |result| work.weight(result));
     let pool = Pool {
         work,
         state: Mutex::new(State { line, sink: Some(sink), failed: None, stopped: false, sleepers: 0 }),
@@ -104,29 +104,29 @@ pub fn run<W: Work, S: Sink<W> + Send>(
     state.failed.map_or(Ok(()), Err)
 }
 
-struct Pool<'a, W: Work, S: Sink<W>> {
+struct Pool<'a, W: PipelineWork, S: PipelineSink<W>> {
     work: &'a W,
     state: Mutex<State<'a, W, S>>,
     changed: Condvar,
 }
 
-struct State<'a, W: Work, S: Sink<W>> {
+struct State<'a, W: PipelineWork, S: PipelineSink<W>> {
     line: Line<W::Task, W::Result>,
-    /// The sink, unless a thread is giving out results with it.
+    /// The sink, unless a thread is passing results to it.
     sink: Option<&'a mut S>,
     failed: Option<S::Error>,
-    /// Everything is done, or something failed.
+    /// The work is complete or has failed.
     stopped: bool,
-    /// Threads that wait for `changed`.
+    /// Number of threads waiting for `changed`.
     sleepers: usize,
 }
 
-impl<'a, W: Work, S: Sink<W>> Pool<'a, W, S> {
+impl<'a, W: PipelineWork, S: PipelineSink<W>> Pool<'a, W, S> {
     fn lock(&self) -> MutexGuard<'_, State<'a, W, S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each thread does until nothing is left.
+    /// The main loop of each thread.
     fn serve(&self) {
         let _stop = StopOnPanic { pool: self };
         let mut worker = self.work.worker();
@@ -152,7 +152,7 @@ impl<'a, W: Work, S: Sink<W>> Pool<'a, W, S> {
         }
     }
 
-    /// Gives out results from the front as long as there are any.
+    /// Passes results from the front of the queue to the sink while there are any.
     fn give_out<'s>(&'s self, mut state: MutexGuard<'s, State<'a, W, S>>) -> MutexGuard<'s, State<'a, W, S>> {
         let Some(sink) = state.sink.take() else { return state };
         while let Some((slot, result)) = state.line.take_front() {
@@ -166,7 +166,8 @@ impl<'a, W: Work, S: Sink<W>> Pool<'a, W, S> {
                 state.stopped = true;
                 break;
             }
-            // Who waits for room shall find some: to be woken for each result takes longer than the work.
+            // Wake the threads that wait for budget only when half of it is free: a wakeup per result would cost more
+            // than the work.
             if state.line.waiting <= self.work.budget() / 2 {
                 self.wake(&state);
             }
@@ -183,12 +184,12 @@ impl<'a, W: Work, S: Sink<W>> Pool<'a, W, S> {
     }
 }
 
-/// A thread that panics takes the others with it: they would wait for its task for ever.
-struct StopOnPanic<'p, 'a, W: Work, S: Sink<W>> {
+/// Stops all threads if one panics: otherwise they would wait for its task forever.
+struct StopOnPanic<'p, 'a, W: PipelineWork, S: PipelineSink<W>> {
     pool: &'p Pool<'a, W, S>,
 }
 
-impl<W: Work, S: Sink<W>> Drop for StopOnPanic<'_, '_, W, S> {
+impl<W: PipelineWork, S: PipelineSink<W>> Drop for StopOnPanic<'_, '_, W, S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.pool.lock().stopped = true;
@@ -197,27 +198,27 @@ impl<W: Work, S: Sink<W>> Drop for StopOnPanic<'_, '_, W, S> {
     }
 }
 
-/// Index of a slot; `NONE` for none.
+/// Index of a slot, or `NONE`.
 type Slot = usize;
 const NONE: Slot = usize::MAX;
 
-/// The line-up: a list of slots, singly linked, in a vector whose free slots are linked too.
+/// The queue: a singly linked list of slots in a vector, with a free list.
 struct Line<T, R> {
     slots: Vec<(Slot, Content<T, R>)>,
     front: Slot,
     free: Slot,
-    /// The weight of results that wait.
+    /// Total weight of queued results.
     waiting: usize,
 }
 
 enum Content<T, R> {
-    /// A task that nobody has taken.
+    /// An unclaimed task.
     Task(T),
-    /// A task that a thread is doing, or a result that is being given out.
+    /// A claimed task, or a result passed to the sink.
     Busy,
-    /// A result, and its weight.
+    /// A result and its weight.
     Result(R, usize),
-    /// Nothing any more, or not in the line.
+    /// Completed, or not in the queue.
     Empty,
 }
 
@@ -242,7 +243,7 @@ impl<T, R> Line<T, R> {
         matches!(self.content(self.front), Some(Content::Result(..)))
     }
 
-    /// Takes the first task that nobody has: at the front in any case, behind it within the budget and the window.
+    /// Claims the first unclaimed task: at the front always, elsewhere within the budget and the window.
     fn claim(&mut self, budget: usize) -> Option<(Slot, T)> {
         let mut slot = self.front;
         for _ in 0..WINDOW {
@@ -270,24 +271,24 @@ impl<T, R> Line<T, R> {
         Some((self.front, result))
     }
 
-    /// Puts pieces in the place of a busy slot (`NONE`: the front of an empty line), and drops what is done from the
+    /// Replaces a claimed slot (`NONE`: the front of an empty queue) by items, and removes completed slots from the
     /// front.
-    fn replace(&mut self, slot: Slot, pieces: Vec<Piece<T, R>>, weigh: impl Fn(&R) -> usize) {
+    fn replace(&mut self, slot: Slot, pieces: Vec<PipelineItem<T, R>>, weigh: impl Fn(&R) -> usize) {
         if let Some((_, content)) = self.slots.get_mut(slot) {
             *content = Content::Empty;
         }
         let mut last = slot;
         for piece in pieces {
             let content = match piece {
-                Piece::Task(task) => Content::Task(task),
-                Piece::Result(result) => {
+                PipelineItem::Task(task) => Content::Task(task),
+                PipelineItem::Result(result) => {
                     let weight = weigh(&result);
                     self.waiting += weight;
                     Content::Result(result, weight)
                 }
             };
             match self.slots.get_mut(last) {
-                // The first piece takes the slot itself.
+                // The first item reuses the slot.
                 Some((_, place @ Content::Empty)) => *place = content,
                 _ => last = self.insert_after(last, content),
             }
@@ -333,25 +334,25 @@ impl<T, R> Line<T, R> {
 mod tests {
     use super::*;
 
-    /// Numbers below a limit, each with its multiples by 2 and 3 below it: a tree of uneven shape.
+    /// Numbers below a limit, each with its multiples by 2 and 3: a tree of uneven shape.
     struct Numbers {
         limit: u64,
         weight: usize,
     }
 
-    impl Work for Numbers {
+    impl PipelineWork for Numbers {
         type Task = u64;
         type Result = u64;
         type Worker = ();
 
         fn worker(&self) {}
 
-        fn perform(&self, (): &mut (), task: u64, pieces: &mut Vec<PieceOf<Self>>) {
-            pieces.push(Piece::Result(task));
+        fn perform(&self, (): &mut (), task: u64, pieces: &mut Vec<PipelineItemOf<Self>>) {
+            pieces.push(PipelineItem::Result(task));
             for factor in [2, 3] {
                 if task * factor < self.limit {
-                    pieces.push(Piece::Task(task * factor));
-                    pieces.push(Piece::Result(task * 10 + factor));
+                    pieces.push(PipelineItem::Task(task * factor));
+                    pieces.push(PipelineItem::Result(task * 10 + factor));
                 }
             }
         }
@@ -361,16 +362,20 @@ mod tests {
         }
     }
 
-    /// Keeps all results; each multiple of 7 is followed by a task that the sink put there.
+    /// Collects all results; adds a task after one of them.
     struct Keep(Vec<u64>, Option<usize>);
 
-    impl Sink<Numbers> for Keep {
+    impl PipelineSink<Numbers> for Keep {
         type Error = &'static str;
 
-        fn take(&mut self, result: u64, pieces: &mut Vec<PieceOf<Numbers>>) -> Result<(), &'static str> {
+        fn take(
+            &mut self,
+            result: u64,
+            pieces: &mut Vec<PipelineItemOf<Numbers>>,
+        ) -> Result<(), &'static str> {
             self.0.push(result);
             if result == 24 {
-                pieces.push(Piece::Task(1000));
+                pieces.push(PipelineItem::Task(1000));
             }
             match self.1 {
                 Some(most) if self.0.len() >= most => Err("enough"),
@@ -391,7 +396,7 @@ mod tests {
         assert!(expected.len() > 500 && expected.contains(&1000));
         for threads in [2, 3, 16] {
             assert_eq!(results(threads, 0), expected);
-            // Every result fills the budget: only the front of the line is worked on.
+            // Every result fills the budget: only the front of the queue is worked on.
             assert_eq!(results(threads, BUDGET + 1), expected);
         }
     }
@@ -410,13 +415,13 @@ mod tests {
     impl Panics {
         fn in_call(&self, name: &str) {
             if self.0 == name {
-                // Without the message of a panic.
+                // No panic message.
                 std::panic::resume_unwind(Box::new(()));
             }
         }
     }
 
-    impl Work for Panics {
+    impl PipelineWork for Panics {
         type Task = u64;
         type Result = u64;
         type Worker = ();
@@ -425,7 +430,7 @@ mod tests {
             self.in_call("worker");
         }
 
-        fn perform(&self, (): &mut (), task: u64, pieces: &mut Vec<PieceOf<Self>>) {
+        fn perform(&self, (): &mut (), task: u64, pieces: &mut Vec<PipelineItemOf<Self>>) {
             if task == 24 {
                 self.in_call("perform");
             }
@@ -440,10 +445,10 @@ mod tests {
         }
     }
 
-    impl Sink<Panics> for &Panics {
+    impl PipelineSink<Panics> for &Panics {
         type Error = ();
 
-        fn take(&mut self, result: u64, _: &mut Vec<PieceOf<Panics>>) -> Result<(), ()> {
+        fn take(&mut self, result: u64, _: &mut Vec<PipelineItemOf<Panics>>) -> Result<(), ()> {
             if result == 24 {
                 self.in_call("take");
             }
@@ -464,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_ends_at_once() {
+    fn an_empty_pipeline_ends_at_once() {
         let mut sink = Keep(Vec::new(), None);
         run(&Numbers { limit: 1, weight: 1 }, vec![], &mut sink, 3).unwrap();
         assert!(sink.0.is_empty());

@@ -1,15 +1,14 @@
-//! Memory that will be needed soon, asked for before.
+//! Prefetch of memory into the CPU cache.
 //!
-//! Who visits many objects that another processor has changed waits for memory at each, a few hundred cycles. Asked for
-//! some objects ahead, they come while those before them are worked on.
+//! Code that visits many objects modified by other CPUs waits a few hundred cycles for each. Prefetching some objects
+//! ahead overlaps these waits with work.
 
-/// Most cache lines of one value that are asked for.
+/// Maximum number of cache lines prefetched per value.
 const MOST_LINES: usize = 8;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Asks for the first cache lines of a value, without waiting for them. Where the processor is not known, nothing
-/// happens.
+/// Prefetches the first cache lines of a value. Does nothing on unsupported architectures.
 #[inline]
 pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -17,7 +16,7 @@ pub fn prefetch<T: ?Sized>(value: &T) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let start = std::ptr::from_ref(value).cast::<i8>();
         for line in 0..size_of_val(value).div_ceil(LINE).min(MOST_LINES) {
-            // SAFETY: a prefetch reads nothing that the program could see, and no address can make it fail.
+            // SAFETY: a prefetch has no effect visible to the program and cannot fault at any address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE)) };
         }
     }
@@ -30,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_value_can_be_asked_for() {
+    fn any_value_can_be_prefetched() {
         prefetch(&7u8);
         prefetch(&[0u64; 100]);
         prefetch::<[u8]>(&[]);

@@ -1,6 +1,6 @@
-//! Sizes in bytes as people write them.
+//! Parsing of sizes in bytes.
 
-/// Units of 1024, as `ls -h` and `xfs` tools take them; `s` is a sector.
+/// Units of 1024, as in `ls -h` and the XFS tools; `s` is a sector.
 const UNITS: &[(char, u64)] = &[
     ('s', 512),
     ('k', 1 << 10),
@@ -11,12 +11,13 @@ const UNITS: &[(char, u64)] = &[
     ('e', 1 << 60),
 ];
 
-/// A number of bytes with an optional suffix, in decimal, or hexadecimal after `0x`.
+/// Parses a number of bytes, decimal or hexadecimal after `0x`, with an optional unit.
 ///
 /// # Errors
-/// In words, what is wrong with the text.
+/// A description of the error in the text.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let refuse = || format!("`{text}` is not a number of bytes, with suffix s, k, m, g or t");
+    let refuse =
+        || format!("`{text}` is not a size: give a number of bytes, optionally with suffix s, k, m, g or t");
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).map_err(|_| refuse());
     }
@@ -32,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suffixes_multiply() {
+    fn suffixes_are_units() {
         assert_eq!(parse("0"), Ok(0));
         assert_eq!(parse("2048s"), Ok(1 << 20));
         assert_eq!(parse("1M"), Ok(1 << 20));

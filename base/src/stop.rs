@@ -1,11 +1,11 @@
-//! Threads of one scope that stop together.
+//! Scoped threads that stop together.
 //!
-//! A thread that loops until another one stops it never ends if that other one panics first: the scope joins all
-//! threads before it passes the panic on. Here the stop flag is set by drop guards, so that a panic anywhere in the
-//! scope ends every loop that looks at the flag, and a failing test fails.
+//! A thread that loops until another one stops it would loop forever if that other one panicked: the scope joins all
+//! threads before it propagates the panic. Here drop guards set the stop flag, so that a panic anywhere in the scope
+//! ends every loop that checks the flag, and a failing test fails.
 //!
 //! # Invariants
-//! - The flag is set when the scope's closure returns, when the closure panics, and when any thread panics.
+//! - The flag is set when the scope's closure returns or panics, and when any thread panics.
 //! - The flag is never cleared.
 
 use std::ops::Deref;
@@ -13,35 +13,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::thread::ScopedJoinHandle;
 
-/// Tells threads to stop. A thread that sees it set sees all that was done before it was set.
+/// A stop flag. A thread that sees it set sees everything done before it was set.
 #[derive(Debug, Default)]
-pub struct Stop(AtomicBool);
+pub struct StopFlag(AtomicBool);
 
-impl Stop {
-    /// Whether threads shall stop.
+impl StopFlag {
+    /// Whether the flag is set.
     pub fn is_set(&self) -> bool {
         self.0.load(Acquire)
     }
 
-    /// Stops them.
+    /// Sets the flag.
     pub fn set(&self) {
         self.0.store(true, Release);
     }
 }
 
-/// Sets a flag when it is dropped.
-struct SetOnDrop<S: Deref<Target = Stop>>(S);
+/// Sets a flag when dropped.
+struct SetOnDrop<S: Deref<Target = StopFlag>>(S);
 
-impl<S: Deref<Target = Stop>> Drop for SetOnDrop<S> {
+impl<S: Deref<Target = StopFlag>> Drop for SetOnDrop<S> {
     fn drop(&mut self) {
         self.0.set();
     }
 }
 
-/// Sets a flag when a panic drops it.
-struct SetOnPanic<S: Deref<Target = Stop>>(S);
+/// Sets a flag when dropped by a panic.
+struct SetOnPanic<S: Deref<Target = StopFlag>>(S);
 
-impl<S: Deref<Target = Stop>> Drop for SetOnPanic<S> {
+impl<S: Deref<Target = StopFlag>> Drop for SetOnPanic<S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.set();
@@ -51,16 +51,16 @@ impl<S: Deref<Target = Stop>> Drop for SetOnPanic<S> {
 
 /// The threads of a [`scope`].
 #[derive(Debug)]
-pub struct Scope<'scope, 'env: 'scope> {
+pub struct ThreadScope<'scope, 'env: 'scope> {
     scope: &'scope std::thread::Scope<'scope, 'env>,
-    stop: Arc<Stop>,
+    stop: Arc<StopFlag>,
 }
 
-impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Runs `work` on a new thread. Its argument says when to stop.
+impl<'scope, 'env> ThreadScope<'scope, 'env> {
+    /// Runs `work` on a new thread. Its argument is the stop flag.
     pub fn spawn<T: Send + 'scope>(
         &self,
-        work: impl FnOnce(&Stop) -> T + Send + 'scope,
+        work: impl FnOnce(&StopFlag) -> T + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, T> {
         let stop = Arc::clone(&self.stop);
         self.scope.spawn(move || {
@@ -69,8 +69,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
-    /// The flag of this scope.
-    pub fn stop(&self) -> &Stop {
+    /// The stop flag of this scope.
+    pub fn stop(&self) -> &StopFlag {
         &self.stop
     }
 }
@@ -97,9 +97,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 /// });
 /// assert!(count.into_inner() >= 10);
 /// ```
-pub fn scope<'env, T>(main: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> T) -> T {
+pub fn scope<'env, T>(main: impl for<'scope> FnOnce(&ThreadScope<'scope, 'env>) -> T) -> T {
     std::thread::scope(|scope| {
-        let threads = Scope { scope, stop: Arc::default() };
+        let threads = ThreadScope { scope, stop: Arc::default() };
         let _guard = SetOnDrop(&*threads.stop);
         main(&threads)
     })
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    fn wait(stop: &Stop) {
+    fn wait(stop: &StopFlag) {
         while !stop.is_set() {
             std::thread::yield_now();
         }
@@ -132,11 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_any_side_stops_all_threads() {
+    fn a_panic_of_any_thread_stops_all() {
         let main = || {
             scope(|threads| {
                 threads.spawn(wait);
-                // Without the message of a panic.
+                // No panic message.
                 resume_unwind(Box::new("main"));
             });
         };

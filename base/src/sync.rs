@@ -1,5 +1,5 @@
-//! Atomics, and waiting without sleep, for code without locks, where a model checker can take their place:
-//! `proof/races` builds the same source files over its own.
+//! Atomics and spinning for lock-free code. A model checker can replace them: `proof/races` builds the same source
+//! files with its own.
 
 pub use std::hint::spin_loop;
 pub use std::sync::atomic;

@@ -1,26 +1,26 @@
-//! Starting threads, sleeping and yielding: through the system, or through a [simulation](crate::simulation).
+//! Starting threads, sleeping and yielding: by the system, or in a [simulation](crate::simulation).
 
 use std::io;
 use std::time::Duration;
 
-use crate::simulation::seam::{self, Child};
+use crate::simulation::hooks::{self, SimulatedThread};
 
-/// A thread that was started.
+/// The handle of a started thread.
 #[derive(Debug)]
 pub struct JoinHandle<T> {
     handle: std::thread::JoinHandle<T>,
-    child: Option<Child>,
+    child: Option<SimulatedThread>,
 }
 
 /// Starts a thread. A simulated thread starts a simulated one.
 ///
 /// # Errors
-/// Where the system has no more threads.
+/// The system cannot start a thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    let child = Child::register(name);
+    let child = SimulatedThread::register(name);
     let own = child.clone();
     let run = move || match own {
         Some(child) => child.enter(body),
@@ -28,7 +28,7 @@ pub fn spawn<T: Send + 'static>(
     };
     match std::thread::Builder::new().name(name.into()).spawn(run) {
         Ok(handle) => {
-            seam::preempt();
+            hooks::preempt();
             Ok(JoinHandle { handle, child })
         }
         Err(error) => {
@@ -44,7 +44,7 @@ impl<T> JoinHandle<T> {
     /// Waits until the thread has ended.
     ///
     /// # Errors
-    /// What the thread panicked with.
+    /// The payload of the thread's panic.
     pub fn join(self) -> std::thread::Result<T> {
         if let Some(child) = &self.child {
             child.join();
@@ -52,28 +52,28 @@ impl<T> JoinHandle<T> {
         self.handle.join()
     }
 
-    /// Whether it is the calling thread.
+    /// Whether this is the calling thread.
     pub fn is_current(&self) -> bool {
         self.handle.thread().id() == std::thread::current().id()
     }
 }
 
-/// Sleeps. Nothing correct may depend on it.
+/// Sleeps. Correctness must not depend on it.
 pub fn sleep(time: Duration) {
-    if !seam::sleep(time) {
+    if !hooks::sleep(time) {
         std::thread::sleep(time);
     }
 }
 
-/// Lets other threads run.
+/// Yields to other threads.
 pub fn yield_now() {
-    if !seam::yield_now() {
+    if !hooks::yield_now() {
         std::thread::yield_now();
     }
 }
 
-/// A place at which a simulation may let another thread run: between two steps without locks whose order matters.
+/// A point at which a simulation may run another thread: between two lock-free steps whose order matters.
 #[inline]
 pub fn preemption_point() {
-    seam::preempt();
+    hooks::preempt();
 }

@@ -1,11 +1,11 @@
-//! The clock, which tests replace.
+//! The clock, which tests can replace.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A moment since 1970.
+/// A point in time since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     /// Whole seconds; negative before 1970.
@@ -14,14 +14,14 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// Tells the time.
+/// A clock.
 pub trait Clock: Send + Sync + Debug {
-    /// Now.
+    /// The current time.
     fn now(&self) -> Time;
 }
 
-/// The machine's clock, as coarse as the one that the kernel stamps files with (some milliseconds), which costs a few
-/// nanoseconds to read.
+/// The coarse system clock, which the kernel uses for file timestamps (a resolution of some milliseconds). Reading it
+/// takes a few nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -34,12 +34,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that goes one second further each time that it is looked at.
+/// A clock that advances one second per call.
 #[derive(Debug, Default)]
 pub struct SteppingClock(AtomicI64);
 
 impl SteppingClock {
-    /// Begins at `seconds`.
+    /// A clock that starts at `seconds`.
     pub fn new(seconds: i64) -> Self {
         Self(AtomicI64::new(seconds))
     }
@@ -51,7 +51,7 @@ impl Clock for SteppingClock {
     }
 }
 
-/// A clock that stands still: for images that must come out the same each time.
+/// A constant clock, for reproducible images.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FixedClock(pub Time);
 
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_s_clock_is_past_2020_and_does_not_go_back() {
+    fn the_system_clock_is_past_2020_and_monotonic() {
         let first = SystemClock.now();
         assert!(first.seconds > 1_577_836_800 && first.nanos < 1_000_000_000);
         assert!(SystemClock.now() >= first);

@@ -1,4 +1,4 @@
-//! Numbers with a meaning. Each is a transparent wrapper; [`get`](AgNumber::get) is the way out, `From` the way in.
+//! Unit types: transparent wrappers of integers; [`get`](AgNumber::get) and `From` convert.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ macro_rules! unit {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The bare number.
+            /// The integer.
             #[inline]
             pub const fn get(self) -> $inner {
                 self.0
             }
 
-            /// This many further on, or `None` past the end of the type.
+            /// Adds `count`; `None` on overflow.
             #[inline]
             pub fn checked_add(self, count: $inner) -> Option<Self> {
                 self.0.checked_add(count).map(Self)
@@ -49,11 +49,12 @@ unit! {
     AgNumber(u32);
     /// A block within one allocation group, counted from the group's start.
     AgBlock(u32);
-    /// A block of the volume in its packed form: AG number above, AG block below. Not a linear block number.
+    /// A block of the volume in packed form: AG number in the upper bits, AG block in the lower. Not a linear block
+    /// number.
     FsBlock(u64);
     /// An inode within one allocation group.
     AgIno(u32);
-    /// An inode of the volume in its packed form: AG number above, AG inode below.
+    /// An inode of the volume in packed form: AG number in the upper bits, AG inode in the lower.
     Ino(u64);
     /// A logical block of a file (`xfs_fileoff_t`), in file system blocks.
     FileBlock(u64);
@@ -64,19 +65,19 @@ unit! {
 }
 
 impl Daddr {
-    /// The byte offset on the data device, or `None` where it would overflow.
+    /// Byte offset on the data device; `None` on overflow.
     pub fn checked_bytes(self) -> Option<u64> {
         self.0.checked_mul(512)
     }
 }
 
 impl Lsn {
-    /// Puts a sequence number together.
+    /// Builds a sequence number.
     pub const fn new(cycle: u32, block: u32) -> Self {
         Self((cycle as u64) << 32 | block as u64)
     }
 
-    /// How many times the log had wrapped, counted from 1.
+    /// Cycle: the number of times the log has wrapped, counted from 1.
     pub const fn cycle(self) -> u32 {
         (self.0 >> 32) as u32
     }

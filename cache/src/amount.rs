@@ -68,13 +68,13 @@ mod tests {
     fn the_sum_is_exact_and_a_look_nearly_so() {
         let amount = Amount::new(1 << 20);
         for cpu in 0..1000usize {
-            percpu::pretend(Some(cpu));
+            percpu::override_current(Some(cpu));
             amount.add(4096);
             if cpu % 4 == 0 {
                 amount.sub(4096);
             }
         }
-        percpu::pretend(None);
+        percpu::override_current(None);
         assert_eq!(amount.exact(), 750 * 4096);
         assert!(amount.get().abs_diff(750 * 4096) <= (1 << 20) / 16);
     }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::atomic::{AtomicU64 as Seq, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::lock::{Brief, Mutex, OwnedRead, OwnedWrite, Rank, RwLock};
+use base::lock::{Mutex, OwnedReadGuard, OwnedWriteGuard, Rank, RwLock, SpinLock};
 use journal::engine::Error;
 
 use crate::ahead::Ahead;
@@ -52,7 +52,7 @@ pub struct Contents<B: Backing> {
     pub(crate) map_seq: Seq,
     /// Odd while contents are cut off or moved. See [`outside_cuts`](Self::outside_cuts).
     cuts: Seq,
-    account: Brief<Account<B::Rooms>>,
+    account: SpinLock<Account<B::Rooms>>,
     /// Blocks that are dirty. A writer counts a block before the size moves behind it.
     pub(crate) dirty_blocks: AtomicI64,
     /// Blocks that are dirty, about to become so, or in writeback. It grows before a block becomes one of these, and
@@ -122,7 +122,7 @@ impl<B: Backing> Contents<B> {
             index: RwLock::new(Rank::Cache, Index::default()),
             map_seq: Seq::new(0),
             cuts: Seq::new(0),
-            account: Brief::new(Rank::Leaf, Account::default()),
+            account: SpinLock::new(Rank::Leaf, Account::default()),
             dirty_blocks: AtomicI64::new(0),
             newer_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
@@ -253,14 +253,14 @@ impl<B: Backing> Contents<B> {
     /// Locks a folio for writing; `None` where it was dropped meanwhile.
     #[track_caller]
     pub(crate) fn lock(folio: &Arc<Folio<B>>) -> Option<FolioWrite<B>> {
-        let locked = OwnedWrite::lock(Arc::clone(folio), |folio| &folio.state);
+        let locked = OwnedWriteGuard::lock(Arc::clone(folio), |folio| &folio.state);
         (!locked.gone).then_some(locked)
     }
 
     /// Locks a folio for reading; `None` where it was dropped meanwhile.
     #[track_caller]
     pub(crate) fn lock_read(folio: &Arc<Folio<B>>) -> Option<FolioRead<B>> {
-        let locked = OwnedRead::lock(Arc::clone(folio), |folio| &folio.state);
+        let locked = OwnedReadGuard::lock(Arc::clone(folio), |folio| &folio.state);
         (!locked.gone).then_some(locked)
     }
 

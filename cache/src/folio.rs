@@ -11,7 +11,7 @@
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use base::lock::{OwnedRead, OwnedWrite, Rank, RwLock};
+use base::lock::{OwnedReadGuard, OwnedWriteGuard, Rank, RwLock};
 use base::percpu::PerCpu;
 use block::{BufferPool, PooledBuf};
 
@@ -41,9 +41,9 @@ pub(crate) struct Folio<B: Backing> {
 }
 
 /// A folio, locked for reading.
-pub(crate) type FolioRead<B> = OwnedRead<Folio<B>, State>;
+pub(crate) type FolioRead<B> = OwnedReadGuard<Folio<B>, State>;
 /// A folio, locked for writing.
-pub(crate) type FolioWrite<B> = OwnedWrite<Folio<B>, State>;
+pub(crate) type FolioWrite<B> = OwnedWriteGuard<Folio<B>, State>;
 
 /// What a folio's lock protects: a bit for each block in every mask.
 #[derive(Debug, Default)]

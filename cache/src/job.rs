@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use base::FsBlock;
-use base::lock::{OwnedGuard, OwnedRead};
+use base::lock::{OwnedMutexGuard, OwnedReadGuard};
 use journal::engine::Error;
 use smallvec::SmallVec;
 
@@ -45,8 +45,8 @@ type Finished<B> = (Vec<Written<<B as Backing>::Claim>>, Option<u64>);
 /// One file that is being written back.
 pub(crate) struct Job<B: Backing> {
     pub contents: Arc<Contents<B>>,
-    _flushing: OwnedGuard<Contents<B>, ()>,
-    _layout: OwnedRead<Contents<B>, ()>,
+    _flushing: OwnedMutexGuard<Contents<B>, ()>,
+    _layout: OwnedReadGuard<Contents<B>, ()>,
     /// Runs of dirty blocks that have no place on the device yet: the first block of the file, and how many.
     dirty: SmallVec<[(u64, u64); 1]>,
     /// How many of these blocks have a reservation. They keep it until they are written, or `layout` is released.
@@ -136,12 +136,12 @@ impl<B: Backing> Job<B> {
     pub fn begin(contents: &Arc<Contents<B>>, wait: bool) -> Option<Self> {
         let (flushing, layout) = match wait {
             true => (
-                OwnedGuard::lock(Arc::clone(contents), |contents| &contents.flushing),
-                OwnedRead::lock(Arc::clone(contents), |contents| &contents.layout),
+                OwnedMutexGuard::lock(Arc::clone(contents), |contents| &contents.flushing),
+                OwnedReadGuard::lock(Arc::clone(contents), |contents| &contents.layout),
             ),
             false => (
-                OwnedGuard::try_lock(Arc::clone(contents), |contents| &contents.flushing)?,
-                OwnedRead::try_lock(Arc::clone(contents), |contents| &contents.layout)?,
+                OwnedMutexGuard::try_lock(Arc::clone(contents), |contents| &contents.flushing)?,
+                OwnedReadGuard::try_lock(Arc::clone(contents), |contents| &contents.layout)?,
             ),
         };
         Some(Self {

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use base::lock::OwnedWrite;
+use base::lock::OwnedWriteGuard;
 use block::ReadRequest;
 use journal::engine::Error;
 
@@ -175,7 +175,7 @@ impl<B: Backing> Contents<B> {
                     && part.end() > index << (FOLIO_LOG - log)
             };
             if map.iter().find(has_blocks).is_some() {
-                let locked = OwnedWrite::try_lock(self.folio(index), |folio| &folio.state);
+                let locked = OwnedWriteGuard::try_lock(self.folio(index), |folio| &folio.state);
                 if let Some(locked) = locked.filter(|locked| !locked.gone) {
                     loads.push(self.plan(locked, &map));
                 }

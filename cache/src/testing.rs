@@ -283,7 +283,7 @@ impl Volume {
 
     fn look_up(&self, file: u64, at: u64, count: u64) -> Result<Mapping, Error> {
         self.shared.strike(Op::Map)?;
-        base::lock::may_wait(base::lock::Rank::Inode);
+        base::lock::might_lock(base::lock::Rank::Inode);
         let state = self.shared.lock();
         let none = Map::new();
         let map = state.files.get(&file).map_or(&none, |file| &file.map);
@@ -450,7 +450,7 @@ impl Backing for Volume {
     }
 
     fn room_to_write(&self, _: &Mapping, writes: u64) -> Result<TestRooms, Error> {
-        base::lock::may_wait(base::lock::Rank::Agf(0));
+        base::lock::might_lock(base::lock::Rank::Agf(0));
         self.shared.strike(Op::Rooms).map_err(|_| Error::NoSpace { what: "a test" })?;
         Ok(TestRooms::new(&self.shared, writes))
     }
@@ -465,7 +465,7 @@ impl Backing for Volume {
 
     fn claim(&self, _file: &u64, want: &Want) -> Result<TestClaim, Error> {
         self.shared.strike(Op::Claim)?;
-        base::lock::may_wait(base::lock::Rank::Agf(0));
+        base::lock::might_lock(base::lock::Rank::Agf(0));
         assert!(want.most > 0);
         for forced in [false, true] {
             if forced {
@@ -490,7 +490,7 @@ impl Backing for Volume {
     }
 
     fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error> {
-        base::lock::may_wait(base::lock::Rank::Inode);
+        base::lock::might_lock(base::lock::Rank::Inode);
         self.shared.hooks.finish.run();
         if let Err(error) = self.shared.strike(Op::Finish) {
             files.iter_mut().for_each(|finish| finish.written.clear());

@@ -8,7 +8,7 @@ use base::Ino;
 
 use crate::failure::Failure;
 use crate::output::{Messages, Stdout};
-use base::pipeline::{PieceOf, Sink, Work};
+use base::pipeline::{PipelineItemOf, PipelineSink, PipelineWork};
 
 /// How deep directories may be nested. A deeper one is named and left out: its path alone would be longer than what
 /// any program can open.
@@ -126,10 +126,10 @@ impl<'m> TextSink<'m> {
     }
 }
 
-impl<W: Work<Result = Shown>> Sink<W> for TextSink<'_> {
+impl<W: PipelineWork<Result = Shown>> PipelineSink<W> for TextSink<'_> {
     type Error = io::Error;
 
-    fn take(&mut self, shown: Shown, _: &mut Vec<PieceOf<W>>) -> io::Result<()> {
+    fn take(&mut self, shown: Shown, _: &mut Vec<PipelineItemOf<W>>) -> io::Result<()> {
         self.show(shown)
     }
 }

@@ -23,7 +23,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use base::lock::{Brief, Mutex, MutexGuard, OwnedGuard, Rank};
+use base::lock::{Mutex, MutexGuard, OwnedMutexGuard, Rank, SpinLock};
 use base::{Ino, Lsn};
 use format::checksum::{self, ZeroRun};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
@@ -71,7 +71,7 @@ pub struct Inode {
     life: AtomicU32,
     /// Used since the table last looked for what it can drop.
     used: AtomicBool,
-    attached: Brief<Option<Arc<dyn Attached>>>,
+    attached: SpinLock<Option<Arc<dyn Attached>>>,
     state: Mutex<InodeState>,
 }
 
@@ -89,7 +89,7 @@ impl Inode {
             failed: AtomicU32::new(0),
             life: AtomicU32::new(life),
             used: AtomicBool::new(true),
-            attached: Brief::new(Rank::Leaf, None),
+            attached: SpinLock::new(Rank::Leaf, None),
             state: Mutex::new(Rank::Inode, state),
         })
     }
@@ -113,7 +113,7 @@ impl Inode {
     /// Locks it for a change.
     #[track_caller]
     pub fn lock(self: &Arc<Self>) -> LockedInode {
-        let state = OwnedGuard::lock(Arc::clone(self), |inode| &inode.state);
+        let state = OwnedMutexGuard::lock(Arc::clone(self), |inode| &inode.state);
         LockedInode { state }
     }
 
@@ -121,12 +121,12 @@ impl Inode {
     /// waited for. A thread that holds the lock of a free inode waits for no AGI: it has just freed the inode, or tries
     /// to write it back.
     pub(crate) fn lock_free(self: Arc<Self>) -> LockedInode {
-        LockedInode { state: OwnedGuard::lock_out_of_order(self, |inode| &inode.state) }
+        LockedInode { state: OwnedMutexGuard::lock_out_of_order(self, |inode| &inode.state) }
     }
 
     /// The same if nobody holds the lock.
     pub fn try_lock(self: &Arc<Self>) -> Option<LockedInode> {
-        let state = OwnedGuard::try_lock(Arc::clone(self), |inode| &inode.state)?;
+        let state = OwnedMutexGuard::try_lock(Arc::clone(self), |inode| &inode.state)?;
         Some(LockedInode { state })
     }
 
@@ -291,7 +291,7 @@ impl Drop for InodeRef {
 
 /// The proof that a thread holds an inode's lock: its state, and what a commit takes of it.
 pub struct LockedInode {
-    state: OwnedGuard<Inode, InodeState>,
+    state: OwnedMutexGuard<Inode, InodeState>,
 }
 
 impl LockedInode {

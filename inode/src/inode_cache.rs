@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use allocated::AllocatedInodes;
-use base::lock::{Brief, Rank};
+use base::lock::{Rank, SpinLock};
 use base::percpu::{self, PerCpu};
 use base::{Ino, errno};
 use format::damage::{Damage, Place};
@@ -54,7 +54,7 @@ pub struct InodeCache {
 /// The parts of the table.
 #[derive(Debug)]
 pub(crate) struct CacheIndex {
-    shards: Box<[Brief<CacheShard>]>,
+    shards: Box<[SpinLock<CacheShard>]>,
 }
 
 #[derive(Debug, Default)]
@@ -275,7 +275,7 @@ impl InodeCache {
 
 impl Default for CacheIndex {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Brief::new(Rank::Cache, CacheShard::default())).collect() }
+        Self { shards: (0..SHARDS).map(|_| SpinLock::new(Rank::Cache, CacheShard::default())).collect() }
     }
 }
 
@@ -289,7 +289,7 @@ impl CacheIndex {
     }
 
     #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
-    fn shard(&self, ino: Ino) -> &Brief<CacheShard> {
+    fn shard(&self, ino: Ino) -> &SpinLock<CacheShard> {
         let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 56) as usize]
     }

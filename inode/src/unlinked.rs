@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 
 use base::lock::{Mutex, Rank};
-use base::{AgIno, AgNumber, Appended, Ino};
+use base::{AgIno, AgNumber, AppendList, Ino};
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
 use format::checksum::ChecksummedField;
@@ -46,7 +46,7 @@ type Lists = HashMap<u32, Links, FxBuildHasher>;
 /// The lists of all AGs, as links between their inodes.
 #[derive(Debug)]
 pub struct UnlinkedLists {
-    groups: Appended<Mutex<Lists>>,
+    groups: AppendList<Mutex<Lists>>,
     /// The link in an inode's slot.
     links: ChecksummedField,
 }
@@ -55,7 +55,7 @@ impl UnlinkedLists {
     /// Lists of which nothing is known yet.
     pub(crate) fn new(geometry: &Geometry) -> Self {
         Self {
-            groups: Appended::new(geometry.ags().map(|_| empty()).collect()),
+            groups: AppendList::new(geometry.ags().map(|_| empty()).collect()),
             links: ChecksummedField::new(geometry.inode_size as usize, LINK_OFFSET, CRC_OFFSET),
         }
     }

@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::pipeline::{self, Piece, PieceOf, Sink, Work};
+use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 use rustix::fs::{FileType, Stat};
 use volume::Settings;
 
@@ -156,17 +156,17 @@ enum Turn {
     Failed(Error, Option<Id>),
 }
 
-type Pieces = Vec<Piece<Task, Turn>>;
+type Pieces = Vec<PipelineItem<Task, Turn>>;
 
 /// Items that follow each other wait and are given out as one.
 fn item(pieces: &mut Pieces, item: Item) {
     match pieces.last_mut() {
-        Some(Piece::Result(Turn::Items(items))) => items.push(item),
-        _ => pieces.push(Piece::Result(Turn::Items(vec![item]))),
+        Some(PipelineItem::Result(Turn::Items(items))) => items.push(item),
+        _ => pieces.push(PipelineItem::Result(Turn::Items(vec![item]))),
     }
 }
 
-impl Work for Walk<'_> {
+impl PipelineWork for Walk<'_> {
     type Task = Task;
     type Result = Turn;
     type Worker = ();
@@ -191,7 +191,7 @@ impl Work for Walk<'_> {
             Task::Runs(file, from) => runs(&file, from, pieces),
         };
         if let Err(error) = done {
-            pieces.push(Piece::Result(Turn::Failed(error, id)));
+            pieces.push(PipelineItem::Result(Turn::Failed(error, id)));
         }
     }
 
@@ -225,10 +225,10 @@ impl Walk<'_> {
         let later = files.split_off(files.len().min(BATCH));
         self.files(folder, files, pieces);
         for names in later.chunks(BATCH) {
-            pieces.push(Piece::Task(Task::Files(Arc::clone(folder), names.to_vec())));
+            pieces.push(PipelineItem::Task(Task::Files(Arc::clone(folder), names.to_vec())));
         }
         for name in folders {
-            pieces.push(Piece::Task(Task::Below(Arc::clone(folder), name)));
+            pieces.push(PipelineItem::Task(Task::Below(Arc::clone(folder), name)));
         }
         Ok(())
     }
@@ -241,10 +241,10 @@ impl Walk<'_> {
             match self.file(folder, name, None, pieces) {
                 Ok(read) => bytes += read,
                 // Whether it matters to the others is for the receiver to say.
-                Err(error) => pieces.push(Piece::Result(Turn::Failed(error, None))),
+                Err(error) => pieces.push(PipelineItem::Result(Turn::Failed(error, None))),
             }
         }
-        pieces.push(Piece::Task(Task::Files(Arc::clone(folder), names.collect())));
+        pieces.push(PipelineItem::Task(Task::Files(Arc::clone(folder), names.collect())));
     }
 
     fn itself(&self, folder: &Folder, pieces: &mut Pieces) -> Result<()> {
@@ -311,7 +311,7 @@ impl Walk<'_> {
         }
         if stat.st_nlink > 1 && first.is_none() {
             let names = stat.st_nlink;
-            pieces.push(Piece::Result(Turn::Linked { id, names, folder: Arc::clone(folder), name }));
+            pieces.push(PipelineItem::Result(Turn::Linked { id, names, folder: Arc::clone(folder), name }));
             return Ok(None);
         }
         Ok(Some(name))
@@ -339,7 +339,7 @@ impl Walk<'_> {
         item(pieces, Item::Entry(Entry { path, kind: Kind::File { size, data }, facts }));
         match is_small {
             true => file.expect_unchanged()?,
-            false => pieces.push(Piece::Task(Task::Runs(Arc::new(file), 0))),
+            false => pieces.push(PipelineItem::Task(Task::Runs(Arc::new(file), 0))),
         }
         Ok(read)
     }
@@ -354,7 +354,7 @@ impl Walk<'_> {
         let (kept, other): (Vec<_>, Vec<_>) = found.readable.into_iter().partition(|(name, _)| is_kept(name));
         let lost = other.iter().map(|_| Lost::Attribute);
         let unreadable = (0..found.unreadable).map(|_| Lost::UnreadableAttribute);
-        pieces.extend(lost.chain(unreadable).map(|lost| Piece::Result(Turn::Lost(lost))));
+        pieces.extend(lost.chain(unreadable).map(|lost| PipelineItem::Result(Turn::Lost(lost))));
         Ok(Facts {
             permissions: (stat.st_mode & 0o7777) as u16,
             uid: stat.st_uid,
@@ -376,13 +376,13 @@ fn runs(file: &Arc<OpenFile>, from: u64, pieces: &mut Pieces) -> Result<()> {
     for _ in 0..AT_ONCE {
         let Some(run) = file.next_run(at, PIECE)? else {
             let end = Run { bytes: at..at, physical: None };
-            pieces.push(Piece::Task(Task::Contents(Arc::clone(file), end, false)));
+            pieces.push(PipelineItem::Task(Task::Contents(Arc::clone(file), end, false)));
             return Ok(());
         };
         at = run.bytes.end;
-        pieces.push(Piece::Task(Task::Contents(Arc::clone(file), run, true)));
+        pieces.push(PipelineItem::Task(Task::Contents(Arc::clone(file), run, true)));
     }
-    pieces.push(Piece::Task(Task::Runs(Arc::clone(file), at)));
+    pieces.push(PipelineItem::Task(Task::Runs(Arc::clone(file), at)));
     Ok(())
 }
 
@@ -395,7 +395,7 @@ fn contents(file: &Arc<OpenFile>, run: Run, more: bool, pieces: &mut Pieces) -> 
     let data = Data { offset: start, bytes: file.read(start, end - start)?, more };
     match run.physical {
         None => item(pieces, Item::Data(data)),
-        Some(physical) => pieces.push(Piece::Result(Turn::Shared(Arc::clone(file), data, physical))),
+        Some(physical) => pieces.push(PipelineItem::Result(Turn::Shared(Arc::clone(file), data, physical))),
     }
     Ok(())
 }
@@ -412,10 +412,10 @@ struct Turns<'r> {
     skips: bool,
 }
 
-impl<'w> Sink<Walk<'w>> for Turns<'_> {
+impl<'w> PipelineSink<Walk<'w>> for Turns<'_> {
     type Error = Error;
 
-    fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Walk<'w>>>) -> Result<()> {
+    fn take(&mut self, turn: Turn, pieces: &mut Vec<PipelineItemOf<Walk<'w>>>) -> Result<()> {
         match turn {
             Turn::Items(items) => items.into_iter().try_for_each(|item| match item {
                 Item::Data(_) if self.skips => Ok(()),
@@ -471,7 +471,7 @@ impl Turns<'_> {
         let path = join(&folder.path, &name.bytes);
         let Some((first, left)) = self.links.get_mut(&id) else {
             self.links.insert(id, (path, names - 1));
-            pieces.push(Piece::Task(Task::First(folder, name, id)));
+            pieces.push(PipelineItem::Task(Task::First(folder, name, id)));
             return Ok(());
         };
         let kind = Kind::Link(first.clone());

@@ -190,11 +190,11 @@ fn what_cannot_be_written_is_told_and_takes_no_blocks() {
 #[cfg(debug_assertions)]
 #[test]
 fn claims_are_given_back_before_what_is_reserved_for_them() {
-    use base::simulation::{Plan, Strategy, run};
+    use base::simulation::{SchedulingStrategy, SimulationOptions, run};
     for seed in 0..20 {
-        let plan = Plan {
+        let plan = SimulationOptions {
             seed,
-            strategy: Strategy::Random { per_mille: 200 },
+            strategy: SchedulingStrategy::Random { per_mille: 200 },
             stalls_per_million: 0,
             stall: std::time::Duration::ZERO,
             spurious_per_million: 0,

@@ -57,10 +57,10 @@ fn what_was_looked_up_or_made_stays_what_it_is() {
 }
 
 #[cfg(debug_assertions)]
-fn plan(seed: u64) -> base::simulation::Plan {
-    base::simulation::Plan {
+fn plan(seed: u64) -> base::simulation::SimulationOptions {
+    base::simulation::SimulationOptions {
         seed,
-        strategy: base::simulation::Strategy::Random { per_mille: 100 },
+        strategy: base::simulation::SchedulingStrategy::Random { per_mille: 100 },
         stalls_per_million: 2000,
         stall: std::time::Duration::from_secs(1),
         spurious_per_million: 0,

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::stop::{self, Stop};
+use base::stop::{self, StopFlag};
 use block::{Device as _, Fault, FaultDevice, MemoryDevice, Operation, When};
 use xebec_volume::{New, Options, Volume, resize};
 
@@ -74,7 +74,7 @@ fn a_volume_grows_while_threads_work_on_it() {
         let files = stop::scope(|scope| {
             let work = |thread: u32| {
                 let volume = &volume;
-                move |stop: &Stop| {
+                move |stop: &StopFlag| {
                     let mut files = BTreeMap::new();
                     let dir = format!("/thread {thread}");
                     for round in 0u32.. {

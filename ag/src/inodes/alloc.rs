@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use base::lock::{Rank, may_wait};
+use base::lock::{Rank, might_lock};
 use base::{AgIno, AgNumber, Ino};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
@@ -56,7 +56,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         wanted: InodeAllocRequest,
     ) -> Result<Ino, Error> {
-        may_wait(Rank::Agi(0));
+        might_lock(Rank::Agi(0));
         let inodes = self.inodes();
         let home = self.geometry().split_ino(wanted.parent);
         let (home_ag, parent) = home.unwrap_or((AgNumber(0), AgIno(0)));

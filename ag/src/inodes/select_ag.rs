@@ -138,12 +138,12 @@ impl AgOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::percpu::pretend;
+    use base::percpu::override_current;
 
     fn preferred(rotor: &AgRotor, cpu: usize) -> Vec<u32> {
-        pretend(Some(cpu));
+        override_current(Some(cpu));
         let ags = rotor.turn().ags(SelectPass::Preferred).map(AgNumber::get).collect();
-        pretend(None);
+        override_current(None);
         ags
     }
 

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use base::lock::{Brief, Rank};
+use base::lock::{Rank, SpinLock};
 use base::percpu::{self, Counter, PerCpu};
 use base::random::Random;
 use format::Damage;
@@ -66,14 +66,14 @@ pub struct AgInodeState {
     count: AtomicU32,
     free: AtomicU32,
     /// Where the last search without a free inode tree gave up. Taken by who holds the AGI.
-    memory: Brief<Option<SearchResume>>,
+    memory: SpinLock<Option<SearchResume>>,
     /// The chunk that gave the last inode.
-    current: Brief<Option<CachedChunk>>,
+    current: SpinLock<Option<CachedChunk>>,
     /// Where the last chunk that was searched for stands in the inode tree: the next mostly stands in the same leaf.
     /// Taken by who holds the AGI.
-    leaf: Brief<RecordHint>,
+    leaf: SpinLock<RecordHint>,
     /// The AGI's buffer, as it was last found.
-    header: Brief<Weak<Buffer>>,
+    header: SpinLock<Weak<Buffer>>,
 }
 
 impl Default for AgInodeState {
@@ -82,10 +82,10 @@ impl Default for AgInodeState {
         Self {
             count: AtomicU32::new(0),
             free: AtomicU32::new(0),
-            memory: Brief::new(Rank::Leaf, None),
-            current: Brief::new(Rank::Leaf, None),
-            leaf: Brief::new(Rank::Leaf, RecordHint::default()),
-            header: Brief::new(Rank::Leaf, Weak::new()),
+            memory: SpinLock::new(Rank::Leaf, None),
+            current: SpinLock::new(Rank::Leaf, None),
+            leaf: SpinLock::new(Rank::Leaf, RecordHint::default()),
+            header: SpinLock::new(Rank::Leaf, Weak::new()),
         }
     }
 }

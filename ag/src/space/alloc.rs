@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
-use base::lock::{Rank, may_wait};
+use base::lock::{Rank, might_lock};
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, CntBt, FreeExtent};
 use journal::engine::{Error, Transaction};
@@ -175,7 +175,7 @@ impl Groups {
         (first, want): (AgNumber, &dyn Fn(AgNumber) -> AgAllocArgs),
         need: u32,
     ) -> Result<(), Error> {
-        may_wait(Rank::Agf(0));
+        might_lock(Rank::Agf(0));
         let total = self.count();
         // Without waiting for anybody.
         for ag in (0..total).map(|n| AgNumber((first.get() + n) % total)) {
@@ -261,7 +261,7 @@ impl Groups {
         groups.sort_unstable();
         groups.dedup();
         let Some(last) = groups.last().copied() else { return Ok(()) };
-        may_wait(Rank::Agf(0));
+        might_lock(Rank::Agf(0));
         let (mut room, mut opened) = (0u32, SmallVec::<[LockedAg<'_>; 2]>::new());
         for group in groups.iter().filter_map(|ag| self.get(*ag)) {
             let open = group.lock(tx)?;

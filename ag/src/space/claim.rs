@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use base::lock::{Rank, may_wait};
+use base::lock::{Rank, might_lock};
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::{BnoBt, Btree};
 use format::extent::MAX_EXTENT_BLOCKS;
@@ -187,7 +187,7 @@ impl Groups {
         let (first, only, near, exact) = self.first_group(request.target)?;
         let total = self.count();
         let count = if only { 1 } else { total };
-        may_wait(Rank::Agf(0));
+        might_lock(Rank::Agf(0));
         let max = request.max.max(request.min).clamp(1, MAX_EXTENT_BLOCKS as u32); // 21 bits
         let want = |group: u32| AgAllocArgs {
             near: near.filter(|_| group == first.get()),

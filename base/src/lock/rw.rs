@@ -1,8 +1,8 @@
-//! Locks that many readers hold together, under the same ranks as [`Mutex`](super::Mutex).
+//! Reader-writer locks with the same ranks as [`Mutex`](super::Mutex).
 //!
 //! # Invariants
-//! A thread does not wait for a lock for reading that it holds already: a writer that waits in between would make that
-//! wait end never. Where a rank admits several locks at once, its users keep an order.
+//! A thread must not take a lock for reading again that it already holds for reading: with a writer waiting in between,
+//! it would deadlock. If a thread may hold several locks of a rank, the callers define an order.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,64 +13,64 @@ use std::sync::Arc;
 use parking_lot::RawRwLock;
 use parking_lot::lock_api::{RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Kept, Rank};
-use crate::simulation::seam::{self, Released};
+use super::{Rank, TrackedRank};
+use crate::simulation::hooks::{self, ReleaseHook};
 
-/// A reader-writer lock with a rank. It is not poisoned by a panic.
+/// A reader-writer lock with a rank. A panic does not poison it.
 pub struct RwLock<T> {
     inner: parking_lot::RwLock<T>,
-    kept: Kept,
+    tracked: TrackedRank,
 }
 
 impl<T> RwLock<T> {
-    /// A lock that is free.
+    /// An unlocked lock.
     pub const fn new(rank: Rank, value: T) -> Self {
-        Self { inner: parking_lot::RwLock::new(value), kept: Kept::new(rank) }
+        Self { inner: parking_lot::RwLock::new(value), tracked: TrackedRank::new(rank) }
     }
 
-    /// Waits until nobody writes.
+    /// Waits until there is no writer.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T> {
-        self.kept.check();
-        let inner = match seam::is_simulated() {
-            true => seam::acquire(&self.inner, || self.inner.try_read()),
+        self.tracked.check();
+        let inner = match hooks::is_simulated() {
+            true => hooks::acquire(&self.inner, || self.inner.try_read()),
             false => self.inner.read(),
         };
-        self.kept.acquired(&self.inner);
-        ReadGuard { inner, kept: self.kept, _released: Released::new(&self.inner) }
+        self.tracked.acquired(&self.inner);
+        ReadGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) }
     }
 
-    /// Takes the lock for reading if nobody writes or waits to.
+    /// Takes the lock for reading if there is no writer and no waiting writer.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
-        self.kept.acquired(&self.inner);
-        Some(ReadGuard { inner, kept: self.kept, _released: Released::new(&self.inner) })
+        self.tracked.acquired(&self.inner);
+        Some(ReadGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) })
     }
 
-    /// Waits until nobody else holds the lock.
+    /// Waits until the lock is free.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> WriteGuard<'_, T> {
-        self.kept.check();
-        let inner = match seam::is_simulated() {
-            true => seam::acquire(&self.inner, || self.inner.try_write()),
+        self.tracked.check();
+        let inner = match hooks::is_simulated() {
+            true => hooks::acquire(&self.inner, || self.inner.try_write()),
             false => self.inner.write(),
         };
-        self.kept.acquired(&self.inner);
-        WriteGuard { inner, kept: self.kept, _released: Released::new(&self.inner) }
+        self.tracked.acquired(&self.inner);
+        WriteGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) }
     }
 
-    /// Takes the lock for writing if nobody holds it.
+    /// Takes the lock for writing if it is free.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        self.kept.acquired(&self.inner);
-        Some(WriteGuard { inner, kept: self.kept, _released: Released::new(&self.inner) })
+        self.tracked.acquired(&self.inner);
+        Some(WriteGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) })
     }
 
-    /// The value, without locking: the caller is alone.
+    /// The value, without locking: the caller has exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -82,12 +82,12 @@ impl<T> fmt::Debug for RwLock<T> {
     }
 }
 
-/// The proof that a thread holds a [`RwLock`] for reading.
+/// The guard of a [`RwLock`] held for reading.
 pub struct ReadGuard<'a, T> {
     inner: RwLockReadGuard<'a, RawRwLock, T>,
-    kept: Kept,
-    /// Behind `inner`: the lock is free when it is dropped.
-    _released: Released,
+    tracked: TrackedRank,
+    /// After `inner`: dropped when the lock is free.
+    _released: ReleaseHook,
 }
 
 impl<T> Deref for ReadGuard<'_, T> {
@@ -101,16 +101,16 @@ impl<T> Deref for ReadGuard<'_, T> {
 impl<T> Drop for ReadGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.kept.released();
+        self.tracked.released();
     }
 }
 
-/// The proof that a thread holds a [`RwLock`] for writing.
+/// The guard of a [`RwLock`] held for writing.
 pub struct WriteGuard<'a, T> {
     inner: RwLockWriteGuard<'a, RawRwLock, T>,
-    kept: Kept,
-    /// Behind `inner`: the lock is free when it is dropped.
-    _released: Released,
+    tracked: TrackedRank,
+    /// After `inner`: dropped when the lock is free.
+    _released: ReleaseHook,
 }
 
 impl<T> Deref for WriteGuard<'_, T> {
@@ -131,31 +131,31 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 impl<T> Drop for WriteGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.kept.released();
+        self.tracked.released();
     }
 }
 
-/// Where a lock lies that a guard holds, and what keeps it alive.
+/// A lock inside its owner, which it keeps alive.
 struct Within<O, T> {
     lock: NonNull<RwLock<T>>,
     owner: Arc<O>,
-    /// A lock is released by the thread that took it.
+    /// Not `Send`: the thread that took a lock releases it.
     not_send: PhantomData<*mut T>,
 }
 
 impl<O, T> Within<O, T> {
     fn lock(&self) -> &RwLock<T> {
-        // SAFETY: `lock` was borrowed from `*self.owner`. That the `Arc` is held means that nobody can have a unique
-        // borrow of its value, and so the shared borrow may last as long.
+        // SAFETY: `lock` was borrowed from `*self.owner`. While the `Arc` is held nobody can have a unique borrow of
+        // its value, so the shared borrow may last as long.
         unsafe { self.lock.as_ref() }
     }
 }
 
-/// The proof that a thread holds for reading a [`RwLock`] that lies within an `O`, which it keeps alive.
-pub struct OwnedRead<O, T>(Within<O, T>);
+/// The guard of a [`RwLock`] inside an `O`, held for reading, that keeps the `O` alive.
+pub struct OwnedReadGuard<O, T>(Within<O, T>);
 
-impl<O, T> OwnedRead<O, T> {
-    /// Waits for the lock that `project` finds in `owner`.
+impl<O, T> OwnedReadGuard<O, T> {
+    /// Waits for the lock that `project` selects in `owner`.
     #[inline]
     #[track_caller]
     pub fn lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a RwLock<T>) -> Self {
@@ -164,7 +164,7 @@ impl<O, T> OwnedRead<O, T> {
         Self(Within { lock: NonNull::from(lock), owner, not_send: PhantomData })
     }
 
-    /// Takes the lock that `project` finds in `owner`, if nobody writes or waits to.
+    /// Takes the lock that `project` selects in `owner` if there is no writer and no waiting writer.
     #[inline]
     pub fn try_lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a RwLock<T>) -> Option<Self> {
         let lock = project(&owner);
@@ -172,38 +172,38 @@ impl<O, T> OwnedRead<O, T> {
         Some(Self(Within { lock: NonNull::from(lock), owner, not_send: PhantomData }))
     }
 
-    /// What the lock lies within.
+    /// The owner of the lock.
     pub fn owner(&self) -> &Arc<O> {
         &self.0.owner
     }
 }
 
-impl<O, T> Deref for OwnedRead<O, T> {
+impl<O, T> Deref for OwnedReadGuard<O, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock for reading: it was taken in the constructor and forgotten there, and only
+        // SAFETY: this guard holds the lock for reading: the constructor took it and forgot the inner guard, and only
         // `drop` releases it.
         unsafe { &*self.0.lock().inner.data_ptr() }
     }
 }
 
-impl<O, T> Drop for OwnedRead<O, T> {
+impl<O, T> Drop for OwnedReadGuard<O, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.lock().kept.released();
-        // SAFETY: this guard holds the lock for reading, and it is dropped by the thread that took it as it is not
-        // `Send`.
+        self.0.lock().tracked.released();
+        // SAFETY: this guard holds the lock for reading and, as it is not `Send`, is dropped by the thread that took
+        // it.
         unsafe { self.0.lock().inner.force_unlock_read() };
-        seam::released(&self.0.lock().inner);
+        hooks::on_release(&self.0.lock().inner);
     }
 }
 
-/// The proof that a thread holds for writing a [`RwLock`] that lies within an `O`, which it keeps alive.
-pub struct OwnedWrite<O, T>(Within<O, T>);
+/// The guard of a [`RwLock`] inside an `O`, held for writing, that keeps the `O` alive.
+pub struct OwnedWriteGuard<O, T>(Within<O, T>);
 
-impl<O, T> OwnedWrite<O, T> {
-    /// Waits for the lock that `project` finds in `owner`.
+impl<O, T> OwnedWriteGuard<O, T> {
+    /// Waits for the lock that `project` selects in `owner`.
     #[inline]
     #[track_caller]
     pub fn lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a RwLock<T>) -> Self {
@@ -212,7 +212,7 @@ impl<O, T> OwnedWrite<O, T> {
         Self(Within { lock: NonNull::from(lock), owner, not_send: PhantomData })
     }
 
-    /// Takes the lock that `project` finds in `owner`, if nobody holds it.
+    /// Takes the lock that `project` selects in `owner` if it is free.
     #[inline]
     pub fn try_lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a RwLock<T>) -> Option<Self> {
         let lock = project(&owner);
@@ -220,23 +220,23 @@ impl<O, T> OwnedWrite<O, T> {
         Some(Self(Within { lock: NonNull::from(lock), owner, not_send: PhantomData }))
     }
 
-    /// What the lock lies within.
+    /// The owner of the lock.
     pub fn owner(&self) -> &Arc<O> {
         &self.0.owner
     }
 }
 
-impl<O, T> Deref for OwnedWrite<O, T> {
+impl<O, T> Deref for OwnedWriteGuard<O, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock for writing: it was taken in the constructor and forgotten there, and only
+        // SAFETY: this guard holds the lock for writing: the constructor took it and forgot the inner guard, and only
         // `drop` releases it.
         unsafe { &*self.0.lock().inner.data_ptr() }
     }
 }
 
-impl<O, T> DerefMut for OwnedWrite<O, T> {
+impl<O, T> DerefMut for OwnedWriteGuard<O, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; the borrow of `self` is unique, so no other reference came from this guard.
@@ -244,14 +244,14 @@ impl<O, T> DerefMut for OwnedWrite<O, T> {
     }
 }
 
-impl<O, T> Drop for OwnedWrite<O, T> {
+impl<O, T> Drop for OwnedWriteGuard<O, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.lock().kept.released();
-        // SAFETY: this guard holds the lock for writing, and it is dropped by the thread that took it as it is not
-        // `Send`.
+        self.0.lock().tracked.released();
+        // SAFETY: this guard holds the lock for writing and, as it is not `Send`, is dropped by the thread that took
+        // it.
         unsafe { self.0.lock().inner.force_unlock_write() };
-        seam::released(&self.0.lock().inner);
+        hooks::on_release(&self.0.lock().inner);
     }
 }
 
@@ -268,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_and_a_writer_is_alone() {
+    fn readers_share_and_a_writer_excludes() {
         let holder = holder(Rank::Folio);
-        let first = OwnedRead::lock(Arc::clone(&holder), |holder| &holder.value);
-        let second = OwnedRead::try_lock(Arc::clone(&holder), |holder| &holder.value);
+        let first = OwnedReadGuard::lock(Arc::clone(&holder), |holder| &holder.value);
+        let second = OwnedReadGuard::try_lock(Arc::clone(&holder), |holder| &holder.value);
         assert_eq!(second.as_deref(), Some(&1));
-        assert!(OwnedWrite::try_lock(Arc::clone(&holder), |holder| &holder.value).is_none());
+        assert!(OwnedWriteGuard::try_lock(Arc::clone(&holder), |holder| &holder.value).is_none());
         drop((first, second));
-        let mut alone = OwnedWrite::lock(Arc::clone(&holder), |holder| &holder.value);
+        let mut alone = OwnedWriteGuard::lock(Arc::clone(&holder), |holder| &holder.value);
         *alone += 1;
         assert!(holder.value.try_read().is_none());
         let holder = Arc::clone(alone.owner());
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_lose_no_count_and_see_whole_values() {
+    fn concurrent_updates_are_not_lost_and_values_are_consistent() {
         let lock = RwLock::new(Rank::Folio, (0u64, 0u64));
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! A number that all CPUs change and rarely anybody reads.
+//! A counter that all CPUs change and that is rarely read.
 
 use crossbeam_utils::CachePadded;
 
@@ -6,22 +6,21 @@ use super::{PerCpu, available};
 use crate::lock::{Mutex, Rank};
 use crate::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// How much a CPU may hold back from [`Counter`]'s common part.
+/// The maximum share of [`Counter`] held by one CPU.
 const BATCH: i64 = 1024;
 
-/// A number that all CPUs change, such as the free blocks of a volume.
+/// A counter that all CPUs change, such as the free blocks of a volume.
 ///
-/// A CPU takes from and gives to a part of its own, and fetches from the common part in batches.
+/// Each CPU adds to and subtracts from its own share, and exchanges batches with a global share.
 ///
 /// # Invariants
-/// No part is ever negative: what [`try_sub`](Self::try_sub) granted was there. It refuses only if all parts together,
-/// as gathered under a lock, are too few: what goes from one part to another goes under that lock, so that none is
-/// missed on its way.
+/// No share is ever negative: what [`try_sub`](Self::try_sub) granted existed. It refuses only if the sum of all
+/// shares, computed under a lock, is too small; transfers between shares take the same lock, so that none is missed.
 #[derive(Debug)]
 pub struct Counter {
     common: CachePadded<AtomicI64>,
     parts: PerCpu<AtomicI64>,
-    /// Held while something goes from one part to another.
+    /// Held during transfers between shares.
     moving: Mutex<()>,
 }
 
@@ -31,7 +30,7 @@ impl Counter {
         Self::with_parts(available(), value)
     }
 
-    /// The same on so many CPUs.
+    /// A counter with this number of per-CPU shares.
     pub(super) fn with_parts(parts: usize, value: u64) -> Self {
         Self {
             common: CachePadded::new(AtomicI64::new(clamp(value))),
@@ -50,7 +49,7 @@ impl Counter {
         }
     }
 
-    /// A CPU's part is large: some of it becomes common.
+    /// Moves a part of a large per-CPU share to the global share.
     #[cold]
     fn give_back(&self, part: &AtomicI64, count: i64) {
         let _alone = self.moving.lock();
@@ -59,7 +58,7 @@ impl Counter {
         }
     }
 
-    /// Takes `count` away if there is so much.
+    /// Subtracts `count` if the counter is at least that large.
     #[inline]
     pub fn try_sub(&self, count: u64) -> bool {
         let (_, part) = self.parts.local();
@@ -70,7 +69,7 @@ impl Counter {
         self.fetch(part, wanted)
     }
 
-    /// Takes from the common part, and a batch for this CPU; near zero, all parts are put together first.
+    /// Takes `count` and a batch for this CPU from the global share; near zero it first collects all shares.
     #[cold]
     fn fetch(&self, part: &AtomicI64, wanted: i64) -> bool {
         let _alone = self.moving.lock();
@@ -85,7 +84,7 @@ impl Counter {
         take(&self.common, wanted)
     }
 
-    /// The sum of all parts: exact while nobody changes it.
+    /// The sum of all shares: exact in the absence of concurrent changes.
     pub fn sum(&self) -> u64 {
         let _alone = self.moving.lock();
         let parts: i64 = self.parts.iter().map(|part| part.load(Relaxed)).sum();
@@ -93,12 +92,12 @@ impl Counter {
     }
 }
 
-/// Takes `wanted` from `part` unless it would become negative.
+/// Subtracts `wanted` from `part` unless the result would be negative.
 fn take(part: &AtomicI64, wanted: i64) -> bool {
     part.fetch_update(Relaxed, Relaxed, |have| (have >= wanted).then_some(have - wanted)).is_ok()
 }
 
-/// No count of a volume comes near to this limit.
+/// No counter of a volume comes near this limit.
 fn clamp(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX / 4)
 }

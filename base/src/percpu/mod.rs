@@ -1,14 +1,14 @@
-//! State of which each CPU has its own, so that CPUs do not meet on a cache line.
+//! Per-CPU state, so that CPUs do not share cache lines.
 //!
-//! | part | does |
+//! | part | subject |
 //! |---|---|
-//! | [`current`] | the CPU that the thread runs on, as a hint |
-//! | [`PerCpu`] | one value for each CPU, each on cache lines of its own |
-//! | [`Counter`] | a number that is changed by all and rarely read, and never falls below zero |
+//! | [`current`] | the CPU of the thread, as a hint |
+//! | [`PerCpu`] | one value per CPU, each on its own cache lines |
+//! | [`Counter`] | a counter that is never negative, changed by all CPUs and rarely read |
 //!
 //! # Invariants
-//! The CPU is a hint: a thread can move at any time, CPUs come and go, and there may be more of them than slots. So a
-//! slot is always correct to be used by any thread; only the speed depends on the hint.
+//! The CPU is a hint: threads migrate, CPUs are hotplugged, and there may be more CPUs than slots. Any thread may use
+//! any slot; only the speed depends on the hint.
 
 mod counter;
 
@@ -19,17 +19,17 @@ use crossbeam_utils::CachePadded;
 
 pub use counter::Counter;
 
-use crate::simulation::seam;
+use crate::simulation::hooks;
 
-/// The machine is asked again after so many questions: a few changes of a file system.
+/// Number of uses of a cached CPU number before it is read again: a few file system operations.
 const TRUSTED: u32 = 64;
 
 thread_local! {
-    /// The CPU, and how often it may still be told without asking the machine.
+    /// The cached CPU number, and its remaining uses.
     static KNOWN: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// The CPU that this thread ran on a moment ago, or the one that [`pretend`] told.
+/// The CPU on which this thread ran recently, or the one set by [`override_current`].
 #[inline]
 pub fn current() -> usize {
     let (cpu, trusted) = KNOWN.get();
@@ -50,16 +50,17 @@ fn ask() -> usize {
     cpu
 }
 
-/// From now on this thread says that it runs on `cpu`; `None` ends that. For tests that replay a run, and for showing
-/// what more CPUs would share.
-pub fn pretend(cpu: Option<usize>) {
+/// Makes this thread report `cpu` as its CPU; `None` ends that. For tests that replay a run, and to show what more CPUs
+/// would share.
+pub fn override_current(cpu: Option<usize>) {
     KNOWN.set(cpu.map_or((0, 0), |cpu| (cpu, u32::MAX)));
 }
 
-/// How many CPUs this process could use when it asked first: finding out costs more than opening a small volume.
+/// The number of CPUs available to this process, determined once: the system call costs more than opening a small
+/// volume.
 pub fn available() -> usize {
     static CPUS: OnceLock<usize> = OnceLock::new();
-    if let Some(cpus) = seam::cpus() {
+    if let Some(cpus) = hooks::cpus() {
         return cpus;
     }
     *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
@@ -72,7 +73,7 @@ pub struct PerCpu<T> {
 }
 
 impl<T> PerCpu<T> {
-    /// `slots` values; at least one.
+    /// Creates `slots` values; at least one.
     pub fn new(slots: usize, mut value: impl FnMut(usize) -> T) -> Self {
         Self { slots: (0..slots.max(1)).map(|slot| CachePadded::new(value(slot))).collect() }
     }
@@ -82,17 +83,17 @@ impl<T> PerCpu<T> {
     #[expect(clippy::indexing_slicing, reason = "a remainder of the length, which is not zero")]
     pub fn local(&self) -> (usize, &T) {
         let (cpu, slots) = (current(), self.slots.len());
-        // A division only where there are more CPUs than slots.
+        // Divide only if there are more CPUs than slots.
         let slot = if cpu < slots { cpu } else { cpu % slots };
         (slot, &self.slots[slot])
     }
 
-    /// Every value, by slot.
+    /// All values in slot order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
         self.slots.iter().map(|slot| &**slot)
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -103,21 +104,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pretended_cpu_is_believed_and_any_number_has_a_slot() {
+    fn an_overridden_cpu_is_reported_and_any_number_has_a_slot() {
         let slots = PerCpu::new(3, |slot| slot);
         for cpu in [0, 1, 2, 3, 7, 1 << 20] {
-            pretend(Some(cpu));
+            override_current(Some(cpu));
             assert_eq!(slots.local(), (cpu % 3, &(cpu % 3)));
         }
-        pretend(None);
+        override_current(None);
         assert!(slots.local().0 < 3);
     }
 
     #[test]
-    fn the_last_one_can_be_taken_wherever_it_lies() {
+    fn the_last_unit_can_be_taken_from_any_share() {
         let counter = Counter::with_parts(4, 5000);
         for cpu in 0..4 {
-            pretend(Some(cpu));
+            override_current(Some(cpu));
             assert!(counter.try_sub(10));
         }
         assert_eq!(counter.sum(), 4960);
@@ -125,21 +126,21 @@ mod tests {
         assert!(counter.try_sub(4960));
         assert!(!counter.try_sub(1));
         counter.add(3);
-        pretend(Some(1));
+        override_current(Some(1));
         assert!(counter.try_sub(3));
         assert_eq!(counter.sum(), 0);
-        pretend(None);
+        override_current(None);
     }
 
     #[test]
-    fn threads_take_exactly_what_there_is() {
+    fn threads_take_exactly_the_available_amount() {
         let counter = Counter::with_parts(3, 10_000);
         let taken: u64 = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4usize)
                 .map(|cpu| {
                     let counter = &counter;
                     scope.spawn(move || {
-                        pretend(Some(cpu));
+                        override_current(Some(cpu));
                         let mut taken = 0;
                         for round in 0..40_000u64 {
                             if counter.try_sub(3) {

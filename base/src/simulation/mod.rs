@@ -1,92 +1,95 @@
-//! A deterministic scheduler for the engine's threads: one runs at a time, a seed decides which, and time is virtual.
+//! A deterministic scheduler for the engine's threads: one thread runs at a time, a seed selects which, and time is
+//! virtual.
 //!
-//! [`run`] executes a closure as the first simulated thread. Threads that it starts through [`crate::thread`] are
-//! simulated too. Control passes from one thread to another only at *preemption points*: before a lock is taken, when
-//! a thread waits for a lock, a condition variable or the end of another thread, when it sleeps or yields, and at
-//! [`crate::thread::preemption_point`]. The same seed gives the same run, step by step, however busy the machine is.
-//! Only builds with debug assertions can simulate, as only they check the ranks of locks.
+//! [`run`] executes a closure as the first simulated thread. Threads started through [`crate::thread`] are simulated
+//! too. Control passes between threads only at *preemption points*: before a lock is taken, when a thread waits for a
+//! lock, a condition variable or the end of another thread, when it sleeps or yields, and at
+//! [`crate::thread::preemption_point`]. The same seed gives the same run, step by step, independent of the load of the
+//! machine. Simulation needs debug assertions, because only these builds record the ranks of locks.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Plan`] | the seed, how often threads are preempted and stopped, how many CPUs they see |
-//! | [`run`], [`Report`] | one run, and what it was |
-//! | `world` | threads, their states, virtual time, the choice of the next thread |
-//! | `seam` | what `lock`, `thread` and `percpu` call |
+//! | [`SimulationOptions`] | the seed, the rates of preemption and stalls, the number of CPUs |
+//! | [`run`], [`SimulationReport`] | one run and its statistics |
+//! | `scheduler` | threads, their states, virtual time, the choice of the next thread |
+//! | `hooks` | the hooks that `lock`, `thread` and `percpu` call |
 //!
 //! # Invariants
-//! - Of the threads of one run only the one that was chosen executes; the others wait for their turn. Several runs may
-//!   execute in one process, each with threads of its own.
-//! - Virtual time passes a little with each step, and otherwise only when no thread can run: then it moves to the next
-//!   deadline. No decision depends on real time.
-//! - Where no thread can run and no deadline is left, the run has failed: it is a deadlock.
-//! - A run fails by [`Plan::fail`], which does not return: threads in the middle of a change cannot be unwound.
+//! - Of the threads of a run only the selected one executes; the others wait. Several runs may execute in one process,
+//!   each with its own threads.
+//! - Virtual time advances a little with each step, and otherwise only when no thread can run: then it moves to the
+//!   next deadline. No decision depends on real time.
+//! - If no thread can run and there is no deadline, the run has failed with a deadlock.
+//! - A failed run calls [`SimulationOptions::fail`], which does not return: threads in the middle of a change cannot be
+//!   unwound.
 //!
 //! # Limits
-//! Steps interleave at preemption points only, and memory is sequentially consistent. Parts that depend on weaker
-//! orders or finer steps are tested by `proof/races`.
+//! Steps interleave at preemption points only, and memory is sequentially consistent. `proof/races` tests the code that
+//! depends on weaker memory orders or finer steps.
 
-pub(crate) mod seam;
+pub(crate) mod hooks;
 #[cfg(debug_assertions)]
-mod world;
+mod scheduler;
 
 use std::time::Duration;
 
-pub use seam::is_simulated;
+pub use hooks::is_simulated;
 #[cfg(debug_assertions)]
-pub use seam::{now, random, run};
+pub use hooks::{now, random, run};
 
-/// How one run is scheduled.
+/// The options of a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Decides everything that is random.
+pub struct SimulationOptions {
+    /// Seed of all random choices.
     pub seed: u64,
-    /// How the next thread is chosen.
-    pub strategy: Strategy,
-    /// Of a million preemption points, at how many a thread is stopped for [`Plan::stall`], whatever it holds.
+    /// How to select the next thread.
+    pub strategy: SchedulingStrategy,
+    /// Rate per million preemption points at which a thread stalls for [`SimulationOptions::stall`], while holding any
+    /// locks.
     pub stalls_per_million: u32,
-    /// How long a stopped thread is stopped, in virtual time.
+    /// Duration of a stall in virtual time.
     pub stall: Duration,
-    /// Of a million preemption points, at how many a thread that waits for a notification wakes up without one.
+    /// Rate per million preemption points of spurious wakeups of a thread that waits for a notification.
     pub spurious_per_million: u32,
-    /// How many CPUs the threads believe to run on.
+    /// Number of CPUs that the threads see.
     pub cpus: usize,
-    /// More steps than this are taken for a livelock: the run fails.
+    /// Maximum number of steps: more are a livelock, and the run fails.
     pub steps_max: u64,
-    /// Reports why the run failed, and ends the process.
+    /// Reports the failure of a run and ends the process.
     pub fail: fn(&str) -> !,
 }
 
-/// How the next thread is chosen at a preemption point.
+/// How to select the next thread at a preemption point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// With this chance in a thousand any thread that can run is chosen at random; else the current one goes on.
+pub enum SchedulingStrategy {
+    /// With a fixed probability a random runnable thread; otherwise the current one continues.
     Random {
-        /// The chance.
+        /// The probability in thousandths.
         per_mille: u32,
     },
-    /// Threads have random priorities, and the highest one that can run does. At so many of a million points the
-    /// current thread gets the lowest priority of all (Burckhardt and others, "A randomized scheduler with
-    /// probabilistic guarantees of finding bugs", 2010).
+    /// The runnable thread with the highest random priority. At a fixed rate of points the current thread gets the
+    /// lowest priority (Burckhardt and others, "A randomized scheduler with probabilistic guarantees of finding bugs",
+    /// 2010).
     Priorities {
-        /// The chance of a change.
+        /// The rate of priority changes per million points.
         changes_per_million: u32,
     },
 }
 
-/// What a run was.
+/// Statistics of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Preemption points.
+pub struct SimulationReport {
+    /// Number of preemption points.
     pub steps: u64,
-    /// How often another thread was chosen.
+    /// Number of switches to another thread.
     pub switches: u64,
-    /// How often a thread was stopped.
+    /// Number of stalls.
     pub stalls: u64,
-    /// Threads that ran.
+    /// Number of threads.
     pub threads: usize,
     /// Virtual time at the end.
     pub elapsed: Duration,
-    /// A hash of all choices: equal for two runs that did the same.
+    /// A hash of all choices: equal for identical runs.
     pub trace: u64,
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use super::{Plan, Report, Strategy, now, run};
+use super::{SchedulingStrategy, SimulationOptions, SimulationReport, now, run};
 use crate::lock::{Condvar, Mutex, Rank, RwLock};
 use crate::thread;
 
@@ -13,12 +13,12 @@ fn fails(why: &str) -> ! {
     std::process::abort()
 }
 
-fn plan(seed: u64) -> Plan {
+fn plan(seed: u64) -> SimulationOptions {
     let strategy = match seed % 2 {
-        0 => Strategy::Random { per_mille: 300 },
-        _ => Strategy::Priorities { changes_per_million: 20_000 },
+        0 => SchedulingStrategy::Random { per_mille: 300 },
+        _ => SchedulingStrategy::Priorities { changes_per_million: 20_000 },
     };
-    Plan {
+    SimulationOptions {
         seed,
         strategy,
         stalls_per_million: 1000,
@@ -30,8 +30,8 @@ fn plan(seed: u64) -> Plan {
     }
 }
 
-/// Threads that read a number, are interrupted, and write it back: some count is lost, unless they hold the lock.
-fn count(seed: u64, locked: bool) -> (u64, Report) {
+/// Threads read a number, are preempted, and write it back: updates are lost unless they hold the lock.
+fn count(seed: u64, locked: bool) -> (u64, SimulationReport) {
     run(plan(seed), || {
         let (number, lock) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Rank::Leaf, ())));
         let body = |number: Arc<AtomicU64>, lock: Arc<Mutex<()>>| {
@@ -53,13 +53,13 @@ fn count(seed: u64, locked: bool) -> (u64, Report) {
 }
 
 #[test]
-fn a_lock_excludes_and_its_absence_is_found() {
+fn a_lock_prevents_lost_updates_and_its_absence_is_detected() {
     assert!((0..20).all(|seed| count(seed, true).0 == 60));
     assert!((0..20).any(|seed| count(seed, false).0 < 60));
 }
 
 #[test]
-fn a_seed_replays_a_run_and_another_does_not() {
+fn equal_seeds_give_equal_runs() {
     for seed in 0..10 {
         assert_eq!(count(seed, true), count(seed, true));
     }
@@ -85,7 +85,7 @@ fn time_is_virtual_and_moves_to_the_next_deadline() {
 }
 
 #[test]
-fn a_waiter_is_notified_and_readers_share() {
+fn a_waiter_is_notified_and_readers_share_the_lock() {
     for seed in 0..20 {
         run(plan(seed), || {
             let shared = Arc::new((Mutex::new(Rank::Folio, 0), Condvar::new(), RwLock::new(Rank::Cache, 0)));
@@ -115,9 +115,9 @@ fn a_waiter_is_notified_and_readers_share() {
     }
 }
 
-/// Polling ends although nothing but time can help.
+/// Polling terminates even if only the passage of time can end it.
 #[test]
-fn a_thread_that_yields_lets_the_time_pass() {
+fn time_advances_while_a_thread_yields() {
     run(plan(0), || {
         let done = Arc::new(AtomicU64::new(0));
         let own = Arc::clone(&done);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::errno;
-use base::simulation::{Plan, Strategy, run};
+use base::simulation::{SchedulingStrategy, SimulationOptions, run};
 use base::thread;
 
 use super::{Dice, cache, file};
@@ -18,12 +18,12 @@ fn fails(why: &str) -> ! {
     std::process::abort()
 }
 
-fn plan(seed: u64) -> Plan {
+fn plan(seed: u64) -> SimulationOptions {
     let strategy = match seed % 2 {
-        0 => Strategy::Random { per_mille: 200 },
-        _ => Strategy::Priorities { changes_per_million: 20_000 },
+        0 => SchedulingStrategy::Random { per_mille: 200 },
+        _ => SchedulingStrategy::Priorities { changes_per_million: 20_000 },
     };
-    Plan {
+    SimulationOptions {
         seed,
         strategy,
         stalls_per_million: 2000,

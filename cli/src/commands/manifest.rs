@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::listing::Listing;
 use crate::open;
 use crate::walk::{Shown, TextSink, Visited, join};
-use base::pipeline::{self, Piece, Work};
+use base::pipeline::{self, PipelineItem, PipelineWork};
 
 /// Arguments of `manifest`.
 #[derive(Clone, Debug, Args)]
@@ -70,9 +70,9 @@ struct Worker<'m> {
     piece: Vec<u8>,
 }
 
-type Pieces = Vec<Piece<Task, Shown>>;
+type Pieces = Vec<PipelineItem<Task, Shown>>;
 
-impl<'m> Work for Manifest<'m> {
+impl<'m> PipelineWork for Manifest<'m> {
     type Task = Task;
     type Result = Shown;
     type Worker = Worker<'m>;
@@ -87,9 +87,9 @@ impl<'m> Work for Manifest<'m> {
                 let mut out = Vec::new();
                 match worker.reader.get(ino).map(Inode::from) {
                     Ok(inode) => self.line(worker, &path, &inode, &mut out, pieces),
-                    Err(error) => pieces.push(Piece::Result(Shown::failure(&path, error))),
+                    Err(error) => pieces.push(PipelineItem::Result(Shown::failure(&path, error))),
                 }
-                pieces.push(Piece::Result(Shown::Text(out)));
+                pieces.push(PipelineItem::Result(Shown::Text(out)));
             }
             Task::Directory { path, ino, depth } => self.directory(worker, &path, ino, depth, pieces),
         }
@@ -104,7 +104,7 @@ impl<'m> Manifest<'m> {
     /// Lines come in the order of whole paths: what is in a directory comes where its name with a slash does, which
     /// is not always right behind its own line.
     fn directory(&self, worker: &mut Worker<'m>, path: &[u8], ino: Ino, depth: usize, pieces: &mut Pieces) {
-        let failure = |path: &[u8], error: Failure| Piece::Result(Shown::failure(path, error));
+        let failure = |path: &[u8], error: Failure| PipelineItem::Result(Shown::failure(path, error));
         if let Err(reason) = self.visited.enter(ino, depth) {
             return pieces.push(failure(path, reason.into()));
         }
@@ -128,20 +128,20 @@ impl<'m> Manifest<'m> {
             let mut path = join(path, &name);
             if is_contents {
                 path.pop();
-                pieces.push(Piece::Result(Shown::Text(std::mem::take(&mut out))));
-                pieces.push(Piece::Task(Task::Directory { path, ino, depth: depth + 1 }));
+                pieces.push(PipelineItem::Result(Shown::Text(std::mem::take(&mut out))));
+                pieces.push(PipelineItem::Task(Task::Directory { path, ino, depth: depth + 1 }));
                 continue;
             }
             match worker.reader.get(ino).map(Inode::from) {
                 Ok(inode) if inode.dinode().core.size.get() > SMALL => {
-                    pieces.push(Piece::Result(Shown::Text(std::mem::take(&mut out))));
-                    pieces.push(Piece::Task(Task::File { path, ino }));
+                    pieces.push(PipelineItem::Result(Shown::Text(std::mem::take(&mut out))));
+                    pieces.push(PipelineItem::Task(Task::File { path, ino }));
                 }
                 Ok(inode) => self.line(worker, &path, &inode, &mut out, pieces),
                 Err(error) => pieces.push(failure(&path, error.into())),
             }
         }
-        pieces.push(Piece::Result(Shown::Text(out)));
+        pieces.push(PipelineItem::Result(Shown::Text(out)));
     }
 
     fn is_directory(&self, worker: &mut Worker<'m>, known: Option<FileType>, ino: Ino) -> bool {
@@ -159,7 +159,7 @@ impl<'m> Manifest<'m> {
     ) {
         let written = self.record(worker, path, inode, pieces).map(|record| record.write_line(&mut *out));
         if let Err(error) = written {
-            pieces.push(Piece::Result(Shown::failure(path, error)));
+            pieces.push(PipelineItem::Result(Shown::failure(path, error)));
         }
     }
 
@@ -186,7 +186,7 @@ impl<'m> Manifest<'m> {
                 Ok(xattr) => {
                     xattrs.insert(manifest::xattr_key(xattr.name), manifest::hex(xattr.value));
                 }
-                Err(error) => pieces.push(Piece::Result(Shown::failure(path, error))),
+                Err(error) => pieces.push(PipelineItem::Result(Shown::failure(path, error))),
             }
             ControlFlow::Continue(())
         })?;

@@ -17,7 +17,7 @@ use crate::names::{JsonName, Quoting};
 use crate::output::Stdout;
 use crate::walk::{Shown, TextSink, Visited};
 use crate::{open, operands};
-use base::pipeline::{self, Piece, PieceOf, Sink, Work};
+use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 
 /// Arguments of `tree`.
 #[derive(Clone, Debug, Args)]
@@ -111,10 +111,10 @@ struct Counting<'c> {
     files: u64,
 }
 
-impl<'b> Sink<Branches<'b>> for Counting<'_> {
+impl<'b> PipelineSink<Branches<'b>> for Counting<'_> {
     type Error = std::io::Error;
 
-    fn take(&mut self, drawn: Drawn, _: &mut Vec<PieceOf<Branches<'b>>>) -> std::io::Result<()> {
+    fn take(&mut self, drawn: Drawn, _: &mut Vec<PipelineItemOf<Branches<'b>>>) -> std::io::Result<()> {
         match drawn {
             Drawn::Shown(shown) => self.sink.show(shown),
             Drawn::Count(directories, files) => {
@@ -126,9 +126,9 @@ impl<'b> Sink<Branches<'b>> for Counting<'_> {
     }
 }
 
-type Pieces = Vec<Piece<Task, Drawn>>;
+type Pieces = Vec<PipelineItem<Task, Drawn>>;
 
-impl<'b> Work for Branches<'b> {
+impl<'b> PipelineWork for Branches<'b> {
     type Task = Task;
     type Result = Drawn;
     type Worker = InodeReader<'b>;
@@ -140,7 +140,7 @@ impl<'b> Work for Branches<'b> {
     fn perform(&self, reader: &mut InodeReader<'b>, task: Task, pieces: &mut Pieces) {
         let failure = |error: &dyn std::fmt::Display| {
             let text = format!("inode {}: {error}", task.ino);
-            Piece::Result(Drawn::Shown(Shown::Failure(text.into())))
+            PipelineItem::Result(Drawn::Shown(Shown::Failure(text.into())))
         };
         if let Err(reason) = self.visited.enter(task.ino, task.depth) {
             return pieces.push(failure(&reason));
@@ -215,8 +215,8 @@ impl<'b> Branches<'b> {
                 out.push(b'}');
             }
         }
-        pieces.push(Piece::Result(Drawn::Shown(Shown::Text(out))));
-        pieces.push(Piece::Result(Drawn::Count(directories, files)));
+        pieces.push(PipelineItem::Result(Drawn::Shown(Shown::Text(out))));
+        pieces.push(PipelineItem::Result(Drawn::Count(directories, files)));
     }
 
     /// What is drawn so far comes before what is in the directory.
@@ -227,12 +227,12 @@ impl<'b> Branches<'b> {
         if self.json {
             out.extend_from_slice(b",\"contents\":[");
         }
-        pieces.push(Piece::Result(Drawn::Shown(Shown::Text(std::mem::take(out)))));
+        pieces.push(PipelineItem::Result(Drawn::Shown(Shown::Text(std::mem::take(out)))));
         let mut prefix = task.prefix.clone();
         if !self.json {
             prefix.extend_from_slice(if last { "    " } else { "\u{2502}\u{a0}\u{a0} " }.as_bytes());
         }
-        pieces.push(Piece::Task(Task { ino, prefix, depth: task.depth + 1 }));
+        pieces.push(PipelineItem::Task(Task { ino, prefix, depth: task.depth + 1 }));
         if self.json {
             out.push(b']');
         }

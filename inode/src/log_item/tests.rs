@@ -55,7 +55,7 @@ fn without_stamps(slot: &[u8]) -> Vec<u8> {
 /// Makes a file by `make`, and compares recovery of its records with a write home.
 fn compare(features: u32, mode: u16, make: impl Fn(&Bench, &mut LockedInode)) {
     // Generations come from a sequence for each CPU.
-    base::percpu::pretend(Some(0));
+    base::percpu::override_current(Some(0));
     let mut slots = Vec::new();
     for by_log in [true, false] {
         let bench = Bench::with_features(features);

@@ -279,14 +279,14 @@ fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
 fn threads_that_unlink_files_bound_the_backlog() {
     let volume = Volume::new(&options(4096, |_| {}));
     // There is a queue for each CPU, and the system may move this thread.
-    percpu::pretend(Some(0));
+    percpu::override_current(Some(0));
     // No worker runs.
     for n in 0..BACKLOG_MAX + 1000 {
         inactive::throttle(volume.shared());
         drop(volume.create(0o100_644));
         assert!(volume.shared().unlinked.len() <= BACKLOG_MAX, "file {n}");
     }
-    percpu::pretend(None);
+    percpu::override_current(None);
     inactive::drain(volume.shared());
     assert!(volume.shared().unlinked.is_empty());
     volume.judge();

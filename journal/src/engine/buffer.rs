@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use base::lock::{Mutex, OwnedGuard, Rank};
+use base::lock::{Mutex, OwnedMutexGuard, Rank};
 use base::{Daddr, Lsn};
 use format::metadata_header::HeaderLayout;
 use smallvec::SmallVec;
@@ -86,7 +86,7 @@ const SUCCEEDED: u8 = 1;
 const FAILED: u8 = 2;
 
 /// Guard of a buffer's lock.
-pub type BufferGuard = OwnedGuard<Buffer, BufferContent>;
+pub type BufferGuard = OwnedMutexGuard<Buffer, BufferContent>;
 
 /// State protected by a buffer's lock.
 pub struct BufferContent {
@@ -146,22 +146,22 @@ impl Buffer {
     /// Waits for the lock.
     #[track_caller]
     pub fn lock(self: &Arc<Self>) -> BufferGuard {
-        OwnedGuard::lock(Arc::clone(self), |buffer| &buffer.content)
+        OwnedMutexGuard::lock(Arc::clone(self), |buffer| &buffer.content)
     }
 
     /// Waits for the lock; the guard owns the reference.
     pub(super) fn into_lock(self: Arc<Self>) -> BufferGuard {
-        OwnedGuard::lock(self, |buffer| &buffer.content)
+        OwnedMutexGuard::lock(self, |buffer| &buffer.content)
     }
 
     /// Takes the lock if it is free; the guard owns the reference, which is returned otherwise.
     pub(super) fn try_into_lock(self: Arc<Self>) -> Result<BufferGuard, Arc<Self>> {
-        OwnedGuard::try_lock_in_order(self, |buffer| &buffer.content)
+        OwnedMutexGuard::try_lock_in_order(self, |buffer| &buffer.content)
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(self: &Arc<Self>) -> Option<BufferGuard> {
-        OwnedGuard::try_lock(Arc::clone(self), |buffer| &buffer.content)
+        OwnedMutexGuard::try_lock(Arc::clone(self), |buffer| &buffer.content)
     }
 
     /// Marks the buffer as used; stores only if it is not marked yet.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use base::Lsn;
-use base::lock::{Brief, Rank};
+use base::lock::{Rank, SpinLock};
 use base::prefetch::prefetch;
 
 use super::buffer_vector::BufferVector;
@@ -89,7 +89,7 @@ pub struct ItemCore {
     later: AtomicU64,
     /// The last checkpoint that it was logged in; 0 for none.
     logged_in: AtomicU64,
-    slots: Brief<Slots>,
+    slots: SpinLock<Slots>,
 }
 
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ impl Default for ItemCore {
             keeps_position: AtomicBool::new(false),
             later: AtomicU64::new(0),
             logged_in: AtomicU64::new(0),
-            slots: Brief::new(Rank::ItemSlot, Slots::default()),
+            slots: SpinLock::new(Rank::ItemSlot, Slots::default()),
         }
     }
 }

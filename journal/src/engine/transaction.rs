@@ -19,7 +19,7 @@ use std::thread::LocalKey;
 
 use base::Lsn;
 use base::lock::Rank;
-use base::recycled::{Recycle, Recycled};
+use base::pooled::{Poolable, Pooled};
 use format::damage::Damage;
 use format::log::item::ItemType;
 
@@ -59,7 +59,7 @@ thread_local! {
 pub struct Transaction {
     context: Arc<TransactionContext>,
     /// Recycled: the thread's next transaction reuses the memory.
-    pub(super) work: Recycled<TransactionState>,
+    pub(super) work: Pooled<TransactionState>,
 }
 
 /// The state of a transaction.
@@ -80,7 +80,7 @@ pub(super) struct TransactionState {
     failed: bool,
 }
 
-impl Recycle for TransactionState {
+impl Poolable for TransactionState {
     fn spare() -> &'static LocalKey<Cell<Option<Box<Self>>>> {
         &SPARE
     }
@@ -129,7 +129,7 @@ impl Transaction {
 
     /// A transaction whose log space is already reserved.
     pub(super) fn with(context: Arc<TransactionContext>, ticket: Option<Ticket>) -> Self {
-        let mut work = Recycled::<TransactionState>::new();
+        let mut work = Pooled::<TransactionState>::new();
         if work.buffers.capacity() == 0 {
             work.buffers.reserve(USUAL_BUFFERS);
         }

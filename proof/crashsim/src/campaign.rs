@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use base::stop::{self, Stop};
+use base::stop::{self, StopFlag};
 use block::Recording;
 
 use crate::image::Image;
@@ -112,7 +112,7 @@ pub fn judge_run<T: Target>(target: &T, run: &Run, choice: &Choice) -> Result<Co
     let next = AtomicUsize::new(0);
     let sum = Mutex::new((Counts::default(), None::<Box<Wrong>>));
     let known = Known::default();
-    let worker = |stop: &Stop| {
+    let worker = |stop: &StopFlag| {
         let mut builder = Builder::new(&run.before, &run.recording);
         while !stop.is_set() {
             let from = next.fetch_add(BATCH, Relaxed);

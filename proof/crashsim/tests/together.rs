@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use base::stop::{self, Stop};
+use base::stop::{self, StopFlag};
 use base::{Ino, errno};
 use block::Device;
 use crashsim::engine::{Engine, check};
@@ -174,7 +174,7 @@ impl Worker<'_> {
 }
 
 /// Ends the program where nothing happens any more.
-fn watch(together: &Together, stop: &Stop, what: &str) {
+fn watch(together: &Together, stop: &StopFlag, what: &str) {
     let (mut last, mut since) = (0, Instant::now());
     while !stop.is_set() {
         std::thread::sleep(Duration::from_millis(20));

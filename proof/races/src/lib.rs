@@ -6,8 +6,8 @@
 //!
 //! | part | property | file of the product |
 //! |---|---|---|
-//! | [`appended::Appended`] | a reader that sees the length of a list sees its entries; of two concurrent appends one fails | `base/src/appended.rs` |
-//! | [`lock::Taken`] | one thread at a time holds a brief lock | `base/src/lock/taken.rs` |
+//! | [`append_list::AppendList`] | a reader that sees the length of a list sees its entries; of two concurrent appends one fails | `base/src/append_list.rs` |
+//! | [`lock::RawSpinLock`] | one thread at a time holds a spinlock | `base/src/lock/raw_spin.rs` |
 //! | [`percpu::Counter`] | nothing is granted twice; what is there can be taken | `base/src/percpu/counter.rs` |
 //! | [`engine::grant`] | log space is never granted twice; no thread sleeps while there is space | `journal/src/engine/grant.rs` |
 //! | [`engine::context`] | a checkpoint reserves the log space that it takes | `journal/src/engine/cil/context.rs` |
@@ -22,8 +22,8 @@ use shuttle::{Config, Runner};
 // The name by which the product's sources import their shared parts.
 extern crate self as base;
 
-#[path = "../../../base/src/appended.rs"]
-pub mod appended;
+#[path = "../../../base/src/append_list.rs"]
+pub mod append_list;
 pub mod engine;
 pub mod lock;
 pub mod percpu;

@@ -4,10 +4,10 @@ use std::ops::{Deref, DerefMut};
 
 use shuttle::sync;
 
-#[path = "../../../base/src/lock/taken.rs"]
-mod taken;
+#[path = "../../../base/src/lock/raw_spin.rs"]
+mod raw_spin;
 
-pub use taken::Taken;
+pub use raw_spin::RawSpinLock;
 
 /// The ranks that the sources use.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ pub fn available() -> usize {
 }
 
 /// From now on this thread runs on `cpu`.
-pub fn pretend(cpu: usize) {
+pub fn override_current(cpu: usize) {
     CPU.with(|current| current.set(cpu));
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use races::engine::grant::{GrantHead, GrantPositions, TailPusher};
 use races::engine::shutdown::Shutdown;
-use races::percpu::pretend;
+use races::percpu::override_current;
 use races::try_orders;
 use shuttle::thread;
 
@@ -46,7 +46,7 @@ fn threads_share_the_log(needs: [u64; 2], rounds: u32) {
             let (grant, held) = (Arc::clone(&grant), Arc::clone(&held));
             let need = needs[cpu];
             thread::spawn(move || {
-                pretend(cpu);
+                override_current(cpu);
                 for _ in 0..rounds {
                     grant.reserve(need, &NoTailPusher).unwrap();
                     held.take(need);

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use base::simulation::{self, Plan, Strategy};
+use base::simulation::{self, SchedulingStrategy, SimulationOptions};
 use base::{Ino, errno};
 use crashsim::engine::Engine;
 use crashsim::shape::Shape;
@@ -77,10 +77,10 @@ impl Volumes {
 }
 
 /// One order of threads for all.
-fn plan(fail: fn(&str) -> !) -> Plan {
-    Plan {
+fn plan(fail: fn(&str) -> !) -> SimulationOptions {
+    SimulationOptions {
         seed: 1,
-        strategy: Strategy::Random { per_mille: 1 },
+        strategy: SchedulingStrategy::Random { per_mille: 1 },
         stalls_per_million: 0,
         stall: Duration::ZERO,
         spurious_per_million: 0,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::simulation::{self, Report};
+use base::simulation::{self, SimulationReport};
 use base::{Ino, errno, thread};
 use block::Device;
 use crashsim::engine::{Engine, Open, check, read_trees};
@@ -37,7 +37,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    fn add(&mut self, report: &Report, counts: Counts) {
+    fn add(&mut self, report: &SimulationReport, counts: Counts) {
         self.steps += report.steps;
         self.switches += report.switches;
         self.stalls += report.stalls;

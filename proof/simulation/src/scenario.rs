@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::simulation::{Plan, Strategy};
+use base::simulation::{SchedulingStrategy, SimulationOptions};
 use crashsim::shape::{BASE, SHAPES, Shape};
 use model::Rng;
 
@@ -210,13 +210,13 @@ impl Scenario {
     }
 
     /// How a round's threads are scheduled.
-    pub fn schedule(&self, round: usize, fail: fn(&str) -> !) -> Plan {
+    pub fn schedule(&self, round: usize, fail: fn(&str) -> !) -> SimulationOptions {
         let mut rng = Rng::part(self.seed, 100 + round as u64);
         let strategy = match rng.below(2) {
-            0 => Strategy::Random { per_mille: [5, 30, 200][rng.index(3)] },
-            _ => Strategy::Priorities { changes_per_million: [200, 2_000, 20_000][rng.index(3)] },
+            0 => SchedulingStrategy::Random { per_mille: [5, 30, 200][rng.index(3)] },
+            _ => SchedulingStrategy::Priorities { changes_per_million: [200, 2_000, 20_000][rng.index(3)] },
         };
-        Plan {
+        SimulationOptions {
             seed: rng.next_u64(),
             strategy,
             stalls_per_million: [0, 0, 20, 200][rng.index(4)],

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use base::pipeline::{self, Piece, PieceOf, Sink, Work};
+use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 use rustix::fs::{FileType, Stat};
 
 use super::BATCH;
@@ -50,14 +50,14 @@ pub struct Counted {
     several: Vec<((u64, u64), Seen)>,
 }
 
-impl Work for Glance<'_> {
+impl PipelineWork for Glance<'_> {
     type Task = Task;
     type Result = Result<Counted>;
     type Worker = ();
 
     fn worker(&self) {}
 
-    fn perform(&self, (): &mut (), task: Task, pieces: &mut Vec<PieceOf<Self>>) {
+    fn perform(&self, (): &mut (), task: Task, pieces: &mut Vec<PipelineItemOf<Self>>) {
         let mut counted = Counted { survey: self.survey.fresh(), several: Vec::new() };
         let done = match task {
             Task::Folder(folder) => self.folder(&folder, &mut counted, pieces),
@@ -73,8 +73,8 @@ impl Work for Glance<'_> {
                 Ok(())
             }
         };
-        pieces.push(Piece::Result(Ok(counted)));
-        pieces.extend(done.err().map(|error| Piece::Result(Err(error))));
+        pieces.push(PipelineItem::Result(Ok(counted)));
+        pieces.extend(done.err().map(|error| PipelineItem::Result(Err(error))));
     }
 
     fn weight(&self, _: &Result<Counted>) -> usize {
@@ -87,7 +87,7 @@ impl Glance<'_> {
         &self,
         folder: &Arc<Folder>,
         counted: &mut Counted,
-        pieces: &mut Vec<PieceOf<Self>>,
+        pieces: &mut Vec<PipelineItemOf<Self>>,
     ) -> Result<()> {
         counted.itself(folder)?;
         let (files, folders) = folder.list()?;
@@ -97,15 +97,21 @@ impl Glance<'_> {
         }
         let later = batches.map(|names| Task::Files(Arc::clone(folder), names.to_vec()));
         let below = folders.into_iter().map(|name| Task::Below(Arc::clone(folder), name));
-        pieces.extend(later.chain(below).map(Piece::Task));
+        pieces.extend(later.chain(below).map(PipelineItem::Task));
         Ok(())
     }
 
-    fn files(&self, folder: &Folder, names: &[Name], counted: &mut Counted, pieces: &mut Vec<PieceOf<Self>>) {
+    fn files(
+        &self,
+        folder: &Folder,
+        names: &[Name],
+        counted: &mut Counted,
+        pieces: &mut Vec<PipelineItemOf<Self>>,
+    ) {
         let mut attributes = None;
         for name in names {
             if let Err(error) = self.file(folder, name, &mut attributes, counted) {
-                pieces.push(Piece::Result(Err(error)));
+                pieces.push(PipelineItem::Result(Err(error)));
             }
         }
     }
@@ -169,10 +175,14 @@ struct Sum<'s> {
     several: HashSet<(u64, u64)>,
 }
 
-impl Sink<Glance<'_>> for Sum<'_> {
+impl PipelineSink<Glance<'_>> for Sum<'_> {
     type Error = Error;
 
-    fn take(&mut self, counted: Result<Counted>, _: &mut Vec<Piece<Task, Result<Counted>>>) -> Result<()> {
+    fn take(
+        &mut self,
+        counted: Result<Counted>,
+        _: &mut Vec<PipelineItem<Task, Result<Counted>>>,
+    ) -> Result<()> {
         let Counted { survey, several } = match counted {
             Ok(counted) => counted,
             Err(error) if error.is_unreadable() => return self.survey.unreadable(error),

@@ -1,6 +1,6 @@
 //! Where inodes go.
 
-use base::percpu::pretend;
+use base::percpu::override_current;
 use base::{AgNumber, FsBlock, Ino};
 use journal::engine::Error;
 
@@ -58,13 +58,13 @@ fn directories_of_different_cpus_lie_in_different_ags_and_files_with_them() {
     let mut seen = [Vec::new(), Vec::new()];
     for round in 0..40 {
         let cpu = round % 2;
-        pretend(Some(cpu));
+        override_current(Some(cpu));
         let dir = bed.alloc(root, true).unwrap();
         let file = bed.alloc(dir, false).unwrap();
         assert_eq!(ag_of(&bed, file), ag_of(&bed, dir));
         seen[cpu].push(ag_of(&bed, dir));
     }
-    pretend(None);
+    override_current(None);
     for (cpu, ags) in seen.iter_mut().enumerate() {
         ags.sort_unstable();
         ags.dedup();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use base::Ino;
-use base::percpu::pretend;
+use base::percpu::override_current;
 
 use super::fixture::Bed;
 use super::random::Dice;
@@ -22,7 +22,7 @@ fn threads_in_directories_of_their_own_lose_and_share_nothing() {
         for cpu in 0..THREADS {
             let (bed, all) = (&bed, &all);
             scope.spawn(move || {
-                pretend(Some(cpu));
+                override_current(Some(cpu));
                 let mut dice = Dice::new(cpu as u64);
                 let mut own: Vec<Ino> = vec![bed.alloc_shared(root, true).unwrap()];
                 for _ in 0..600 {

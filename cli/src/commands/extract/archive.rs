@@ -21,7 +21,7 @@ use crate::listing::Listing;
 use crate::names::quoted;
 use crate::output::Messages;
 use crate::walk::{Visited, join};
-use base::pipeline::{Piece, PieceOf, Sink, Work};
+use base::pipeline::{PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 
 /// Bytes of a buffer: the longest member that is written in one piece, and the piece in which large files are read.
 pub const BUFFER: usize = 1 << 20;
@@ -129,7 +129,7 @@ pub enum Turn {
     Broken(String),
 }
 
-type Pieces = Vec<Piece<Task, Turn>>;
+type Pieces = Vec<PipelineItem<Task, Turn>>;
 
 /// Fills buffers, and hands them out when they are full.
 struct Writer<'w> {
@@ -143,7 +143,7 @@ impl Writer<'_> {
         if let Some(buffer) = self.buffer.take() {
             if buffer.used > 0 {
                 self.given += 1;
-                pieces.push(Piece::Result(Turn::Bytes(buffer)));
+                pieces.push(PipelineItem::Result(Turn::Bytes(buffer)));
             } else {
                 self.buffers.give(buffer);
             }
@@ -164,13 +164,13 @@ impl Writer<'_> {
             Some(room) => room.copy_from_slice(bytes),
             None => {
                 self.flush(pieces);
-                pieces.push(Piece::Result(Turn::Few(bytes.to_vec())));
+                pieces.push(PipelineItem::Result(Turn::Few(bytes.to_vec())));
             }
         }
     }
 }
 
-impl<'a> Work for Archive<'a> {
+impl<'a> PipelineWork for Archive<'a> {
     type Task = Task;
     type Result = Turn;
     type Worker = InodeReader<'a>;
@@ -206,7 +206,7 @@ impl<'a> Work for Archive<'a> {
 }
 
 fn failure(pieces: &mut Pieces, name: &[u8], error: impl std::fmt::Display) {
-    pieces.push(Piece::Result(Turn::Unreadable(format!("{}: {error}", quoted(name)), None)));
+    pieces.push(PipelineItem::Result(Turn::Unreadable(format!("{}: {error}", quoted(name)), None)));
 }
 
 impl<'a> Archive<'a> {
@@ -225,7 +225,7 @@ impl<'a> Archive<'a> {
             // The directory itself is the archive's root.
             self.member(b"./", &inode, writer, pieces);
             writer.flush(pieces);
-            pieces.push(Piece::Task(Task::Directory { name: Vec::new(), ino: subject.ino, depth: 0 }));
+            pieces.push(PipelineItem::Task(Task::Directory { name: Vec::new(), ino: subject.ino, depth: 0 }));
         } else {
             self.member(&subject.name, &inode, writer, pieces);
         }
@@ -249,7 +249,7 @@ impl<'a> Archive<'a> {
         let count = listing.items().len();
         let folder = Arc::new(Folder { place: name, listing, depth });
         for from in (0..count).step_by(BATCH) {
-            pieces.push(Piece::Task(Task::Batch(folder.clone(), from, count.min(from + BATCH))));
+            pieces.push(PipelineItem::Task(Task::Batch(folder.clone(), from, count.min(from + BATCH))));
         }
     }
 
@@ -265,7 +265,7 @@ impl<'a> Archive<'a> {
         for (n, item) in folder.listing.items().iter().enumerate().take(to).skip(from) {
             if writer.given >= BATCH_BUFFERS {
                 writer.flush(pieces);
-                return pieces.push(Piece::Task(Task::Batch(folder.clone(), n, to)));
+                return pieces.push(PipelineItem::Task(Task::Batch(folder.clone(), n, to)));
             }
             let name = folder.listing.name(item);
             let mut path = join(&folder.place, name);
@@ -287,7 +287,7 @@ impl<'a> Archive<'a> {
                 writer.flush(pieces);
                 let (ino, depth) = (item.ino, folder.depth + 1);
                 path.pop();
-                pieces.push(Piece::Task(Task::Directory { name: path, ino, depth }));
+                pieces.push(PipelineItem::Task(Task::Directory { name: path, ino, depth }));
             } else {
                 self.member(&path, &inode, writer, pieces);
             }
@@ -302,16 +302,16 @@ impl<'a> Archive<'a> {
             Err(error) => return failure(pieces, name, error),
         };
         if self.unfinished.contains(&inode.ino()) {
-            pieces.push(Piece::Result(Turn::Warning(half_done(name))));
+            pieces.push(PipelineItem::Result(Turn::Warning(half_done(name))));
         }
         if facts.metadata.file_type == FileType::Socket {
             let note = format!("{}: a socket, which an archive cannot hold: left out", quoted(name));
-            return pieces.push(Piece::Result(Turn::Note(note)));
+            return pieces.push(PipelineItem::Result(Turn::Note(note)));
         }
         if facts.is_linked() {
             writer.flush(pieces);
             let file = Large { name: name.to_vec(), inode: inode.clone(), facts };
-            return pieces.push(Piece::Result(Turn::Linked(Arc::new(file))));
+            return pieces.push(PipelineItem::Result(Turn::Linked(Arc::new(file))));
         }
         self.file(name, inode, &facts, writer, pieces);
     }
@@ -324,7 +324,7 @@ impl<'a> Archive<'a> {
             };
             if let Err(error) = readable.and_then(|()| self.regular(name, inode, facts, writer, pieces)) {
                 let text = format!("{}: {error}", quoted(name));
-                pieces.push(Piece::Result(Turn::Unreadable(text, Some(inode.ino()))));
+                pieces.push(PipelineItem::Result(Turn::Unreadable(text, Some(inode.ino()))));
             }
             return;
         }
@@ -363,18 +363,18 @@ impl<'a> Archive<'a> {
             writer.flush(pieces);
             let file = Arc::new(Large { name: name.to_vec(), inode: inode.clone(), facts: facts.clone() });
             let head = format!("{}\n", survey.entries).into_bytes();
-            pieces.push(Piece::Result(Turn::Few(head)));
-            pieces.push(Piece::Task(Task::Map(file.clone(), 0)));
+            pieces.push(PipelineItem::Result(Turn::Few(head)));
+            pieces.push(PipelineItem::Task(Task::Map(file.clone(), 0)));
             let padding = vec![0; pax::padding(survey.map_bytes)];
-            pieces.push(Piece::Result(Turn::Few(padding)));
-            pieces.push(Piece::Task(Task::Plan(file, 0)));
+            pieces.push(PipelineItem::Result(Turn::Few(padding)));
+            pieces.push(PipelineItem::Task(Task::Plan(file, 0)));
             return Ok(());
         }
         if size > SMALL {
             self.header(name, facts, Kind::File { stored: size }, writer, pieces);
             writer.flush(pieces);
             let file = Arc::new(Large { name: name.to_vec(), inode: inode.clone(), facts: facts.clone() });
-            pieces.push(Piece::Task(Task::Plan(file, 0)));
+            pieces.push(PipelineItem::Task(Task::Plan(file, 0)));
             return Ok(());
         }
         self.header(name, facts, Kind::File { stored: size }, writer, pieces);
@@ -408,7 +408,7 @@ impl<'a> Archive<'a> {
             if text.len() >= BUFFER / 2 {
                 writer.put(&text, pieces);
                 writer.flush(pieces);
-                return pieces.push(Piece::Task(Task::Map(file.clone(), end)));
+                return pieces.push(PipelineItem::Task(Task::Map(file.clone(), end)));
             }
         }
         if end < size || size == 0 {
@@ -419,7 +419,7 @@ impl<'a> Archive<'a> {
 
     /// The header has promised what cannot be given.
     fn broken(&self, file: &Large, error: &read::Error, pieces: &mut Pieces) {
-        pieces.push(Piece::Result(Turn::Broken(format!("{}: {error}", quoted(&file.name)))));
+        pieces.push(PipelineItem::Result(Turn::Broken(format!("{}: {error}", quoted(&file.name)))));
     }
 
     fn plan(&self, file: Arc<Large>, from: u64, pieces: &mut Pieces) {
@@ -431,7 +431,7 @@ impl<'a> Archive<'a> {
         let (mut together, mut length) = (Vec::new(), 0);
         for run in runs {
             if length + run.length > BUFFER as u64 {
-                pieces.push(Piece::Task(Task::Read(file.clone(), std::mem::take(&mut together), 0)));
+                pieces.push(PipelineItem::Task(Task::Read(file.clone(), std::mem::take(&mut together), 0)));
                 length = 0;
             }
             length += run.length;
@@ -439,9 +439,9 @@ impl<'a> Archive<'a> {
         }
         // Whole runs begin at block boundaries, so that only the last can end within 512 bytes.
         let padding = if next.is_none() { pax::padding(length) } else { 0 };
-        pieces.push(Piece::Task(Task::Read(file.clone(), together, padding)));
+        pieces.push(PipelineItem::Task(Task::Read(file.clone(), together, padding)));
         if let Some(next) = next {
-            pieces.push(Piece::Task(Task::Plan(file, next)));
+            pieces.push(PipelineItem::Task(Task::Plan(file, next)));
         }
     }
 
@@ -492,7 +492,7 @@ impl<O: Write> ArchiveSink<'_, O> {
         let ino = file.inode.ino();
         let Some((first, left)) = self.seen.get_mut(&ino) else {
             self.seen.insert(ino, (file.name.clone(), file.facts.metadata.links.saturating_sub(1)));
-            pieces.push(Piece::Task(Task::File(file)));
+            pieces.push(PipelineItem::Task(Task::File(file)));
             return Ok(());
         };
         *left = left.saturating_sub(1);
@@ -514,10 +514,10 @@ impl<O: Write> ArchiveSink<'_, O> {
     }
 }
 
-impl<'a, O: Write> Sink<Archive<'a>> for ArchiveSink<'_, O> {
+impl<'a, O: Write> PipelineSink<Archive<'a>> for ArchiveSink<'_, O> {
     type Error = io::Error;
 
-    fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Archive<'a>>>) -> io::Result<()> {
+    fn take(&mut self, turn: Turn, pieces: &mut Vec<PipelineItemOf<Archive<'a>>>) -> io::Result<()> {
         self.progress.show();
         match turn {
             Turn::Bytes(buffer) => {

@@ -26,7 +26,7 @@ use crate::listing::Listing;
 use crate::names::quoted;
 use crate::output::Messages;
 use crate::walk::{Visited, join};
-use base::pipeline::{Piece, PieceOf, Sink, Work};
+use base::pipeline::{PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 
 /// So many entries of a directory make a task.
 const BATCH: usize = 64;
@@ -108,10 +108,10 @@ pub enum Turn {
     Stop(String),
 }
 
-type Pieces = Vec<Piece<Task, Turn>>;
+type Pieces = Vec<PipelineItem<Task, Turn>>;
 
 fn failure(pieces: &mut Pieces, path: &[u8], error: impl std::fmt::Display) {
-    pieces.push(Piece::Result(Turn::Unreadable(format!("{}: {error}", quoted(path)), None)));
+    pieces.push(PipelineItem::Result(Turn::Unreadable(format!("{}: {error}", quoted(path)), None)));
 }
 
 /// A call on this machine that failed. A full or read-only disk ends everything: every further file would fail too.
@@ -123,7 +123,7 @@ fn refused(pieces: &mut Pieces, path: &[u8], refused: Refused) {
         errno => errno.to_string(),
     };
     let text = format!("{}: cannot {what}: {reason}", quoted(path));
-    pieces.push(Piece::Result(match errno {
+    pieces.push(PipelineItem::Result(match errno {
         // Attributes have a limit of their own.
         Errno::NOSPC | Errno::DQUOT | Errno::ROFS
             if what.starts_with("make") || what.starts_with("write") =>
@@ -140,7 +140,7 @@ pub struct Worker<'t> {
     piece: Vec<u8>,
 }
 
-impl<'t> Work for Tree<'t> {
+impl<'t> PipelineWork for Tree<'t> {
     type Task = Task;
     type Result = Turn;
     type Worker = Worker<'t>;
@@ -201,7 +201,7 @@ impl CopyError {
         match self {
             Self::Read(error) => {
                 let text = format!("{}: {error}", quoted(path));
-                pieces.push(Piece::Result(Turn::Unreadable(text, Some(ino))));
+                pieces.push(PipelineItem::Result(Turn::Unreadable(text, Some(ino))));
             }
             Self::Write(errno) => refused(pieces, path, Refused { what: "write the file", errno }),
         }
@@ -243,9 +243,9 @@ impl<'t> Tree<'t> {
         let listing = Listing::read(self.volume, &dinode, |error| failure(pieces, &place.path, error));
         let folder = Arc::new(Folder { place, listing, depth });
         for from in (0..folder.listing.items().len()).step_by(BATCH) {
-            pieces.push(Piece::Task(Task::Batch(folder.clone(), from)));
+            pieces.push(PipelineItem::Task(Task::Batch(folder.clone(), from)));
         }
-        pieces.push(Piece::Result(Turn::Directory(folder.place.clone(), Box::new(facts))));
+        pieces.push(PipelineItem::Result(Turn::Directory(folder.place.clone(), Box::new(facts))));
     }
 
     fn batch(&self, worker: &mut Worker<'t>, folder: &Folder<Arc<Place>>, from: usize, pieces: &mut Pieces) {
@@ -266,7 +266,7 @@ impl<'t> Tree<'t> {
             };
             if inode.dinode().file_type() == Some(FileType::Directory) {
                 let (parent, name, depth) = (folder.place.clone(), name.to_vec(), folder.depth + 1);
-                pieces.push(Piece::Task(Task::Directory { parent, name, inode, depth }));
+                pieces.push(PipelineItem::Task(Task::Directory { parent, name, inode, depth }));
             } else {
                 self.entry(worker, &folder.place, name, &inode, pieces);
             }
@@ -284,7 +284,7 @@ impl<'t> Tree<'t> {
     ) {
         let path = || join(&place.path, name);
         if self.unfinished.contains(&inode.ino()) {
-            pieces.push(Piece::Result(Turn::Warning(half_done(&path()))));
+            pieces.push(PipelineItem::Result(Turn::Warning(half_done(&path()))));
         }
         let facts = match Facts::of(self.volume, &inode.dinode(), |error| failure(pieces, &path(), error)) {
             Ok(facts) => facts,
@@ -292,7 +292,7 @@ impl<'t> Tree<'t> {
         };
         if facts.is_linked() {
             let (place, name, inode) = (place.clone(), name.to_vec(), inode.clone());
-            pieces.push(Piece::Result(Turn::Linked(Arc::new(Linked { place, name, inode, facts }))));
+            pieces.push(PipelineItem::Result(Turn::Linked(Arc::new(Linked { place, name, inode, facts }))));
         } else {
             self.file(worker, place, name, inode, &facts, pieces);
         }
@@ -348,8 +348,8 @@ impl<'t> Tree<'t> {
             let (place, name, is_left_out) = (place.clone(), name.to_vec(), AtomicBool::new(false));
             let (inode, facts) = (inode.clone(), facts.clone());
             let open = Arc::new(Open { file, place, name, is_left_out, inode, facts });
-            pieces.push(Piece::Task(Task::Plan(open.clone(), 0)));
-            return pieces.push(Piece::Result(Turn::File(open)));
+            pieces.push(PipelineItem::Task(Task::Plan(open.clone(), 0)));
+            return pieces.push(PipelineItem::Result(Turn::File(open)));
         }
         for run in &runs {
             if let Err(error) = self.copy(worker, &file, inode, *run) {
@@ -365,8 +365,8 @@ impl<'t> Tree<'t> {
     fn plan(&self, open: Arc<Open>, from: u64, pieces: &mut Pieces) {
         match plan(self.volume, &open.inode.dinode(), from, COPY as u64, PLAN) {
             Ok((runs, next)) => {
-                pieces.extend(runs.into_iter().map(|run| Piece::Task(Task::Copy(open.clone(), run))));
-                pieces.extend(next.map(|next| Piece::Task(Task::Plan(open, next))));
+                pieces.extend(runs.into_iter().map(|run| PipelineItem::Task(Task::Copy(open.clone(), run))));
+                pieces.extend(next.map(|next| PipelineItem::Task(Task::Plan(open, next))));
             }
             Err(error) => self.broken(&open, CopyError::Read(error), pieces),
         }
@@ -433,7 +433,7 @@ impl TreeSink<'_> {
         let path = join(&file.place.path, &file.name);
         let Some((first, left)) = self.seen.get_mut(&ino) else {
             self.seen.insert(ino, (path, file.facts.metadata.links.saturating_sub(1)));
-            return pieces.push(Piece::Task(Task::File(file)));
+            return pieces.push(PipelineItem::Task(Task::File(file)));
         };
         *left = left.saturating_sub(1);
         let (first, is_last) = (first.clone(), *left == 0);
@@ -476,10 +476,10 @@ impl TreeSink<'_> {
     }
 }
 
-impl<'t> Sink<Tree<'t>> for TreeSink<'_> {
+impl<'t> PipelineSink<Tree<'t>> for TreeSink<'_> {
     type Error = io::Error;
 
-    fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Tree<'t>>>) -> io::Result<()> {
+    fn take(&mut self, turn: Turn, pieces: &mut Vec<PipelineItemOf<Tree<'t>>>) -> io::Result<()> {
         self.progress.show();
         match turn {
             Turn::Directory(place, facts) => {

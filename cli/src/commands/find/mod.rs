@@ -32,7 +32,7 @@ use crate::owners::Owners;
 use crate::sizes::push_number;
 use crate::times::{Clock, TimeStyle};
 use crate::walk::{Shown, TextSink, Visited, join};
-use base::pipeline::{self, Piece, Work};
+use base::pipeline::{self, PipelineItem, PipelineWork};
 use expression::{Action, Expression, Node, Test};
 use tests::Bound;
 
@@ -323,9 +323,9 @@ fn ready(image: &Image, test: Test) -> anyhow::Result<Test> {
     })
 }
 
-type Pieces = Vec<Piece<Task, Shown>>;
+type Pieces = Vec<PipelineItem<Task, Shown>>;
 
-impl<'f> Work for Find<'f> {
+impl<'f> PipelineWork for Find<'f> {
     type Task = Task;
     type Result = Shown;
     type Worker = Worker<'f>;
@@ -350,7 +350,7 @@ impl<'f> Find<'f> {
     fn start(&self, worker: &mut Worker<'f>, path: Box<[u8]>, ino: Ino, pieces: &mut Pieces) {
         let row = match worker.reader.get(ino).and_then(|inode| self.row(&inode)) {
             Ok(row) => row,
-            Err(error) => return pieces.push(Piece::Result(Shown::failure(&path, error))),
+            Err(error) => return pieces.push(PipelineItem::Result(Shown::failure(&path, error))),
         };
         let trimmed = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let trimmed = path.get(..trimmed).unwrap_or_default();
@@ -360,14 +360,14 @@ impl<'f> Find<'f> {
         let candidate = Candidate { path: &path, name, ino, file_type, depth: 0, row: Some(&row) };
         let mut out = Vec::new();
         let enter = self.visit(&candidate, &mut out, &mut worker.clock);
-        pieces.push(Piece::Result(Shown::Text(out)));
+        pieces.push(PipelineItem::Result(Shown::Text(out)));
         if enter && file_type == Some(FileType::Directory) && self.arguments.maxdepth != Some(0) {
-            pieces.push(Piece::Task(Task::Directory { path, ino, depth: 0 }));
+            pieces.push(PipelineItem::Task(Task::Directory { path, ino, depth: 0 }));
         }
     }
 
     fn directory(&self, worker: &mut Worker<'f>, path: &[u8], ino: Ino, depth: usize, pieces: &mut Pieces) {
-        let failure = |path: &[u8], error: Failure| Piece::Result(Shown::failure(path, error));
+        let failure = |path: &[u8], error: Failure| PipelineItem::Result(Shown::failure(path, error));
         if let Err(reason) = self.visited.enter(ino, depth) {
             return pieces.push(failure(path, reason.into()));
         }
@@ -408,12 +408,12 @@ impl<'f> Find<'f> {
                 && self.arguments.maxdepth.is_none_or(|most| depth + 1 < most)
             {
                 if !out.is_empty() {
-                    pieces.push(Piece::Result(Shown::Text(std::mem::take(&mut out))));
+                    pieces.push(PipelineItem::Result(Shown::Text(std::mem::take(&mut out))));
                 }
                 let (path, ino, depth) = (path.into(), item.ino, depth + 1);
-                pieces.push(Piece::Task(Task::Directory { path, ino, depth }));
+                pieces.push(PipelineItem::Task(Task::Directory { path, ino, depth }));
             }
         }
-        pieces.push(Piece::Result(Shown::Text(out)));
+        pieces.push(PipelineItem::Result(Shown::Text(out)));
     }
 }

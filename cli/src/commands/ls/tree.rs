@@ -20,7 +20,7 @@ use crate::open::Image;
 use crate::owners::Owners;
 use crate::times::Clock;
 use crate::walk::{Shown, TextSink, Visited, join};
-use base::pipeline::{self, Piece, PieceOf, Sink, Work};
+use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 
 /// A file or directory that the command line named.
 pub struct Operand {
@@ -118,9 +118,9 @@ struct Worker<'l> {
     clock: Clock,
 }
 
-type Pieces = Vec<Piece<Task, Turn>>;
+type Pieces = Vec<PipelineItem<Task, Turn>>;
 
-impl<'l> Work for List<'l> {
+impl<'l> PipelineWork for List<'l> {
     type Task = Task;
     type Result = Turn;
     type Worker = Worker<'l>;
@@ -156,17 +156,17 @@ impl<'l> Work for List<'l> {
 /// Standard output, and the turns of large directories.
 struct Turns<'t, 'm>(&'t mut TextSink<'m>);
 
-impl<'l> Sink<List<'l>> for Turns<'_, '_> {
+impl<'l> PipelineSink<List<'l>> for Turns<'_, '_> {
     type Error = std::io::Error;
 
-    fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<List<'l>>>) -> std::io::Result<()> {
+    fn take(&mut self, turn: Turn, pieces: &mut Vec<PipelineItemOf<List<'l>>>) -> std::io::Result<()> {
         match turn {
             Turn::Shown(shown) => self.0.show(shown),
             Turn::IsRead(large) => {
                 for part in 0..large.parts.len() {
-                    pieces.push(Piece::Task(Task::Write(large.clone(), part)));
+                    pieces.push(PipelineItem::Task(Task::Write(large.clone(), part)));
                 }
-                pieces.push(Piece::Task(Task::Descend(large)));
+                pieces.push(PipelineItem::Task(Task::Descend(large)));
                 Ok(())
             }
         }
@@ -175,12 +175,12 @@ impl<'l> Sink<List<'l>> for Turns<'_, '_> {
 
 fn text(pieces: &mut Pieces, text: Vec<u8>) {
     if !text.is_empty() {
-        pieces.push(Piece::Result(Turn::Shown(Shown::Text(text))));
+        pieces.push(PipelineItem::Result(Turn::Shown(Shown::Text(text))));
     }
 }
 
 fn failure(pieces: &mut Pieces, path: &[u8], error: impl Into<Failure>) {
-    pieces.push(Piece::Result(Turn::Shown(Shown::failure(path, error))));
+    pieces.push(PipelineItem::Result(Turn::Shown(Shown::failure(path, error))));
 }
 
 impl<'l> List<'l> {
@@ -236,9 +236,9 @@ impl<'l> List<'l> {
         let parts = (0..count).map(|_| OnceLock::new()).collect();
         let large = Arc::new(Large { operand, depth, listing, parts, plan: OnceLock::new() });
         for part in 0..count {
-            pieces.push(Piece::Task(Task::Read(large.clone(), part)));
+            pieces.push(PipelineItem::Task(Task::Read(large.clone(), part)));
         }
-        pieces.push(Piece::Result(Turn::IsRead(large)));
+        pieces.push(PipelineItem::Result(Turn::IsRead(large)));
     }
 
     fn read_part(&self, worker: &mut Worker<'l>, large: &Large, part: usize, pieces: &mut Pieces) {
@@ -359,7 +359,7 @@ impl<'l> List<'l> {
             let file_type = row.and_then(Row::file_type).or(item.file_type);
             if file_type == Some(FileType::Directory) && !matches!(name, b"." | b"..") {
                 let operand = Operand { path: join(path, name).into(), ino: item.ino, row: Row::default() };
-                pieces.push(Piece::Task(Task::Directory { operand, depth: depth + 1 }));
+                pieces.push(PipelineItem::Task(Task::Directory { operand, depth: depth + 1 }));
             }
         }
     }

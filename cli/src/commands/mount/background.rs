@@ -27,7 +27,7 @@ pub fn start() -> anyhow::Result<u8> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let mut arguments = std::env::args_os();
     // A kernel that does not know how leaves them: they do no harm but to who waits for their end.
-    let _ = base::process::keep_descriptors();
+    let _ = base::process::close_descriptors_on_exec();
     // By the name by which this was called, as arguments mean something else under another.
     let name = arguments.next().unwrap_or_else(|| program.clone().into());
     let mut child = Command::new(program)

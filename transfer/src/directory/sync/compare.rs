@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use base::Ino;
-use base::pipeline::{Piece, Work};
+use base::pipeline::{PipelineItem, PipelineWork};
 use format::inode::FileType;
 use rustix::fs::Stat;
 use volume::namespace::listing::Cookie;
@@ -69,9 +69,9 @@ pub(super) enum Turn {
     Walk(directory::Turn),
 }
 
-pub(super) type Pieces = Vec<Piece<Task, Turn>>;
+pub(super) type Pieces = Vec<PipelineItem<Task, Turn>>;
 
-impl Work for Against<'_> {
+impl PipelineWork for Against<'_> {
     type Task = Task;
     type Result = Turn;
     type Worker = ();
@@ -99,7 +99,7 @@ impl Work for Against<'_> {
             }
         };
         if let Err(error) = done {
-            pieces.push(Piece::Result(Turn::Walk(directory::Turn::Failed(error, id))));
+            pieces.push(PipelineItem::Result(Turn::Walk(directory::Turn::Failed(error, id))));
         }
     }
 
@@ -151,18 +151,18 @@ impl Against<'_> {
                 (name, ino)
             };
             let names = files.by_ref().take(BATCH).map(with_there).collect();
-            pieces.push(Piece::Task(Task::Files(Arc::clone(folder), names)));
+            pieces.push(PipelineItem::Task(Task::Files(Arc::clone(folder), names)));
         }
         for name in folders {
             match find(&name).and_then(|at| there.get(at)) {
                 Some(there) if there.is_directory => {
-                    pieces.push(Piece::Task(Task::Below(Arc::clone(folder), name, there.ino)));
+                    pieces.push(PipelineItem::Task(Task::Below(Arc::clone(folder), name, there.ino)));
                     continue;
                 }
                 Some(there) => self.remove(folder, &name, there.ino, pieces)?,
                 None => {}
             }
-            pieces.push(Piece::Task(Task::New(directory::Task::Below(Arc::clone(folder), name))));
+            pieces.push(PipelineItem::Task(Task::New(directory::Task::Below(Arc::clone(folder), name))));
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Against<'_> {
     fn gone(&self, path: Vec<u8>, gone: &There, pieces: &mut Pieces) -> Result<()> {
         if !self.listed.contains(&path) {
             let files = count(self.volume, gone.ino).map_err(Error::volume(&path))?;
-            pieces.push(Piece::Result(Turn::Removed(path, files)));
+            pieces.push(PipelineItem::Result(Turn::Removed(path, files)));
         } else if gone.is_directory {
             let below = list(self.volume, gone.ino).map_err(Error::volume(&path))?;
             below.iter().try_for_each(|there| self.gone(join(&path, &there.name), there, pieces))?;
@@ -182,7 +182,7 @@ impl Against<'_> {
     fn remove(&self, folder: &Folder, name: &[u8], ino: Ino, pieces: &mut Pieces) -> Result<()> {
         let path = join(&folder.path, name);
         let files = count(self.volume, ino).map_err(Error::volume(&path))?;
-        pieces.push(Piece::Result(Turn::Removed(path, files)));
+        pieces.push(PipelineItem::Result(Turn::Removed(path, files)));
         Ok(())
     }
 
@@ -209,7 +209,7 @@ impl Against<'_> {
             };
             // Whether it matters to the others is for the sink to say.
             let failed = done.err().map(|error| Turn::Walk(directory::Turn::Failed(error, None)));
-            pieces.extend(failed.map(Piece::Result));
+            pieces.extend(failed.map(PipelineItem::Result));
         }
     }
 
@@ -247,7 +247,7 @@ impl Against<'_> {
         }
         if first.is_none() && (stat.st_nlink > 1 || metadata.nlink > 1) {
             let there = Some(there);
-            pieces.push(Piece::Result(Turn::Linked { id, folder: Arc::clone(folder), name, there }));
+            pieces.push(PipelineItem::Result(Turn::Linked { id, folder: Arc::clone(folder), name, there }));
             return Ok(());
         }
         let opened = Opened { folder, name: &name.bytes, stat: &stat, file: OnceCell::new() };
@@ -257,12 +257,12 @@ impl Against<'_> {
             false => None,
         };
         let Some(kind) = stays else {
-            pieces.push(Piece::Result(Turn::Replaces));
+            pieces.push(PipelineItem::Result(Turn::Replaces));
             self.new_ones(directory::Task::First(Arc::clone(folder), name, id), pieces);
             return Ok(());
         };
         if let Some(first) = first {
-            pieces.push(Piece::Result(Turn::Kept(first.id, there)));
+            pieces.push(PipelineItem::Result(Turn::Kept(first.id, there)));
         }
         let looked = Looked {
             path: &path,
@@ -314,7 +314,7 @@ impl Against<'_> {
         let settings = looked.settings.unwrap_or_default();
         facts.settings = settings.with_possible_hints(self.volume.geometry());
         if facts.settings != settings {
-            lost.push(Piece::Result(directory::Turn::Lost(Lost::ExtentSizeHint)));
+            lost.push(PipelineItem::Result(directory::Turn::Lost(Lost::ExtentSizeHint)));
         }
         give(lost, pieces);
         let facts = self.overridden(looked, kind, facts);
@@ -322,14 +322,19 @@ impl Against<'_> {
         let amend = amend.map_err(|error| Error::volume(&(looked.path)())(error))?;
         if amend.is_empty() {
             match pieces.last_mut() {
-                Some(Piece::Result(Turn::Same(count))) => *count += 1,
-                _ => pieces.push(Piece::Result(Turn::Same(1))),
+                Some(PipelineItem::Result(Turn::Same(count))) => *count += 1,
+                _ => pieces.push(PipelineItem::Result(Turn::Same(1))),
             }
             return Ok(());
         }
         let is_directory = *kind == Kind::Directory;
         let amend = if is_directory { amend.with_times_of(known) } else { amend };
-        pieces.push(Piece::Result(Turn::Stays((looked.path)(), known.ino, Box::new(amend), is_directory)));
+        pieces.push(PipelineItem::Result(Turn::Stays(
+            (looked.path)(),
+            known.ino,
+            Box::new(amend),
+            is_directory,
+        )));
         Ok(())
     }
 
@@ -408,8 +413,8 @@ struct Looked<'l> {
 
 fn give(found: directory::Pieces, pieces: &mut Pieces) {
     pieces.extend(found.into_iter().map(|piece| match piece {
-        Piece::Task(task) => Piece::Task(Task::New(task)),
-        Piece::Result(turn) => Piece::Result(Turn::Walk(turn)),
+        PipelineItem::Task(task) => PipelineItem::Task(Task::New(task)),
+        PipelineItem::Result(turn) => PipelineItem::Result(Turn::Walk(turn)),
     }));
 }
 

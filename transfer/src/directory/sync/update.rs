@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use base::pipeline::{Piece, PieceOf, Sink};
+use base::pipeline::{PipelineItem, PipelineItemOf, PipelineSink};
 use base::{Ino, errno};
 use format::inode::FileType;
 use volume::{Metadata, Rename, Volume};
@@ -375,7 +375,7 @@ impl<'v, 's> Update<'v, 's> {
         let Some((first, kept)) = self.firsts.get(&id) else {
             let may_stay = there.is_some_and(|ino| self.claimed.insert(ino));
             self.firsts.insert(id, (path, None));
-            pieces.push(Piece::Task(Task::First(folder, name, First { id, there, may_stay })));
+            pieces.push(PipelineItem::Task(Task::First(folder, name, First { id, there, may_stay })));
             return Ok(());
         };
         if there.is_some() && there == *kept {
@@ -438,10 +438,10 @@ impl<'v, 's> Update<'v, 's> {
     }
 }
 
-impl<'w> Sink<Against<'w>> for Update<'_, '_> {
+impl<'w> PipelineSink<Against<'w>> for Update<'_, '_> {
     type Error = Error;
 
-    fn take(&mut self, turn: Turn, pieces: &mut Vec<PieceOf<Against<'w>>>) -> Result<()> {
+    fn take(&mut self, turn: Turn, pieces: &mut Vec<PipelineItemOf<Against<'w>>>) -> Result<()> {
         match turn {
             Turn::Same(count) => {
                 self.done.unchanged += count;

@@ -62,7 +62,7 @@ impl Churn {
                         // A short life, so that threads end and start.
                         std::thread::scope(|inner| {
                             inner.spawn(|| {
-                                base::percpu::pretend(Some(dice.below(5) as usize));
+                                base::percpu::override_current(Some(dice.below(5) as usize));
                                 for _ in 0..500 {
                                     if Instant::now() >= end {
                                         break;

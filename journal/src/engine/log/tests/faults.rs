@@ -38,7 +38,7 @@ fn fail_with(fault: impl Fn(u64) -> Fault, moments: std::ops::Range<u64>) {
 struct Panics {
     below: Arc<MemoryDevice>,
     range: std::ops::Range<u64>,
-    armed: base::stop::Stop,
+    armed: base::stop::StopFlag,
 }
 
 impl Device for Panics {
@@ -84,7 +84,7 @@ fn a_thread_that_panics_shuts_the_volume_down() {
         let volume = Volume::new(2048);
         make_blocks(&*volume.device, 20);
         let device =
-            Arc::new(Panics { below: volume.device.clone(), range, armed: base::stop::Stop::default() });
+            Arc::new(Panics { below: volume.device.clone(), range, armed: base::stop::StopFlag::default() });
         let log = volume.open_on(device.clone(), &Options { background, ..options(2) });
         bump(&log, 1);
         log.force().unwrap();

@@ -54,7 +54,7 @@ fn run(steps: &[Step], buffer_bytes: u32, shards: usize) -> Result<u64, String> 
     let volume = Volume::new(16384);
     let log = volume.open(&Options { buffer_bytes: Some(buffer_bytes), ..options(shards) });
     for step in steps {
-        base::percpu::pretend(Some(step.cpu));
+        base::percpu::override_current(Some(step.cpu));
         let mut tx = log.begin(reservation(step)).map_err(|error| error.to_string())?;
         for (n, item) in (0u16..).zip(&step.items) {
             let mut regions = LogRegions::default();
@@ -69,7 +69,7 @@ fn run(steps: &[Step], buffer_bytes: u32, shards: usize) -> Result<u64, String> 
         }
     }
     log.force().map_err(|error| error.to_string())?;
-    base::percpu::pretend(None);
+    base::percpu::override_current(None);
     Ok(log.reserved())
 }
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use races::appended::Appended;
+use races::append_list::AppendList;
 use races::try_orders;
 use shuttle::thread;
 
 #[test]
 fn entries_within_the_length_are_visible() {
     try_orders(|| {
-        let list = Arc::new(Appended::new(vec![0].into_boxed_slice()));
+        let list = Arc::new(AppendList::new(vec![0].into_boxed_slice()));
         let writer = thread::spawn({
             let list = Arc::clone(&list);
             move || (1..5).for_each(|n| list.push(n).unwrap())
@@ -28,7 +28,7 @@ fn entries_within_the_length_are_visible() {
 #[test]
 fn a_concurrent_append_succeeds_or_fails() {
     try_orders(|| {
-        let list = Arc::new(Appended::new(Box::new([])));
+        let list = Arc::new(AppendList::new(Box::new([])));
         let other = thread::spawn({
             let list = Arc::clone(&list);
             move || list.push(1).is_ok()

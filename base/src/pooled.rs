@@ -1,10 +1,9 @@
-//! Memory that a thread uses again and again: what one user leaves, the thread's next one begins with.
+//! Per-thread reuse of allocated memory: dropping a value keeps its memory for the next value of the thread.
 //!
-//! Something large that lives for a moment is moved about by its address alone, and costs no allocation.
+//! A large short-lived value is moved by its address only, and needs no allocation.
 //!
 //! # Invariants
-//! A thread keeps at most one spare of a type. Whoever finds none, as another user of the same thread is not done yet,
-//! gets new memory.
+//! A thread keeps at most one spare per type. If the spare is in use, new memory is allocated.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,35 +11,35 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::thread::LocalKey;
 
-/// What can be used again.
-pub trait Recycle: Default + 'static {
-    /// Where a thread keeps a spare.
+/// A type whose memory can be reused.
+pub trait Poolable: Default + 'static {
+    /// The spare of the thread.
     fn spare() -> &'static LocalKey<Cell<Option<Box<Self>>>>;
 
-    /// Becomes as by default, but for memory that it keeps. Whether it is worth being kept.
+    /// Resets the value to its default, except for memory that it keeps. Returns whether to keep it.
     fn recycle(&mut self) -> bool;
 }
 
-/// A `T` in memory that the thread's last one has left.
-pub struct Recycled<T: Recycle>(ManuallyDrop<Box<T>>);
+/// A `T` in reused memory.
+pub struct Pooled<T: Poolable>(ManuallyDrop<Box<T>>);
 
-impl<T: Recycle> Recycled<T> {
-    /// One that is as by default.
+impl<T: Poolable> Pooled<T> {
+    /// A default value.
     #[inline]
     pub fn new() -> Self {
-        // A thread that ends has none any more.
+        // No spare while the thread ends.
         let spare = T::spare().try_with(Cell::take).ok().flatten();
         Self(ManuallyDrop::new(spare.unwrap_or_default()))
     }
 }
 
-impl<T: Recycle> Default for Recycled<T> {
+impl<T: Poolable> Default for Pooled<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Recycle> Deref for Recycled<T> {
+impl<T: Poolable> Deref for Pooled<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -48,26 +47,26 @@ impl<T: Recycle> Deref for Recycled<T> {
     }
 }
 
-impl<T: Recycle> DerefMut for Recycled<T> {
+impl<T: Poolable> DerefMut for Pooled<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
 }
 
-impl<T: Recycle + fmt::Debug> fmt::Debug for Recycled<T> {
+impl<T: Poolable + fmt::Debug> fmt::Debug for Pooled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<T: Recycle> Drop for Recycled<T> {
+impl<T: Poolable> Drop for Pooled<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: nobody sees `self.0` after this, which is the drop of what it lies in.
+        // SAFETY: `self.0` is not used after this: it is the drop of its owner.
         let mut memory = unsafe { ManuallyDrop::take(&mut self.0) };
         if memory.recycle() {
-            // A thread that ends keeps none.
+            // No spare is kept while the thread ends.
             let _ = T::spare().try_with(|spare| spare.set(Some(memory)));
         }
     }
@@ -86,7 +85,7 @@ mod tests {
         bytes: Vec<u8>,
     }
 
-    impl Recycle for List {
+    impl Poolable for List {
         fn spare() -> &'static LocalKey<Cell<Option<Box<Self>>>> {
             &SPARE
         }
@@ -98,20 +97,20 @@ mod tests {
     }
 
     #[test]
-    fn the_next_begins_empty_in_the_memory_of_the_last() {
-        let mut first = Recycled::<List>::new();
+    fn the_next_value_reuses_the_memory() {
+        let mut first = Pooled::<List>::new();
         first.bytes.extend([1, 2, 3]);
         let at = first.bytes.as_ptr();
         drop(first);
-        let second = Recycled::<List>::new();
+        let second = Pooled::<List>::new();
         assert_eq!((second.bytes.as_ptr(), second.bytes.len()), (at, 0));
-        let third = Recycled::<List>::new();
-        assert_eq!(third.bytes.capacity(), 0, "what somebody uses is not given twice");
+        let third = Pooled::<List>::new();
+        assert_eq!(third.bytes.capacity(), 0, "memory in use is not reused");
     }
 
     #[test]
-    fn what_became_too_large_is_not_kept() {
-        Recycled::<List>::new().bytes.resize(1000, 0);
-        assert_eq!(Recycled::<List>::new().bytes.capacity(), 0);
+    fn oversized_memory_is_not_kept() {
+        Pooled::<List>::new().bytes.resize(1000, 0);
+        assert_eq!(Pooled::<List>::new().bytes.capacity(), 0);
     }
 }

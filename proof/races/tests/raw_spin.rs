@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use races::lock::Taken;
+use races::lock::RawSpinLock;
 use races::try_fair_orders;
 use shuttle::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use shuttle::thread;
@@ -10,13 +10,13 @@ use shuttle::thread;
 #[test]
 fn one_thread_at_a_time_holds_the_lock() {
     try_fair_orders(|| {
-        let shared = Arc::new((Taken::new(), AtomicUsize::new(0)));
-        let turn = |(taken, inside): &(Taken, AtomicUsize)| {
+        let shared = Arc::new((RawSpinLock::new(), AtomicUsize::new(0)));
+        let turn = |(lock, inside): &(RawSpinLock, AtomicUsize)| {
             for _ in 0..2 {
-                taken.take();
+                lock.lock();
                 assert_eq!(inside.fetch_add(1, Relaxed), 0);
                 assert_eq!(inside.fetch_sub(1, Relaxed), 1);
-                taken.give_back();
+                lock.unlock();
             }
         };
         let others: Vec<_> = (0..2)

@@ -1,29 +1,29 @@
-//! The threads of one run, what each waits for, and who is next.
+//! The threads of a run, what each waits for, and the choice of the next.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Plan, Report, Strategy};
+use super::{SchedulingStrategy, SimulationOptions, SimulationReport};
 use crate::lock::Rank;
 use crate::random::mix;
 
-/// Virtual time that a step takes.
+/// Virtual time of a step.
 const STEP: u64 = 200;
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// To be chosen: it can run.
+    /// To be selected: it is runnable.
     Turn,
     /// The lock at this address.
     Lock(usize),
-    /// A notification of the condition variable at this address, until a moment at most.
+    /// A notification of the condition variable at this address, with an optional deadline.
     Notification(usize, Option<u64>),
-    /// A moment.
+    /// A point in time.
     Until(u64),
-    /// The end of a thread.
+    /// The end of another thread.
     End(usize),
     /// Nothing: it has ended.
     Over,
@@ -32,15 +32,15 @@ enum Wait {
 struct Thread {
     name: String,
     wait: Wait,
-    /// The ranks of the locks that it holds.
+    /// Ranks of the locks that it holds.
     held: Vec<Rank>,
-    /// A notification ended its wait, not the time.
+    /// Its wait ended by a notification, not by the deadline.
     notified: bool,
     priority: u64,
     turn: Arc<Turn>,
 }
 
-/// By which a thread is given its turn.
+/// Wakes a selected thread.
 #[derive(Default)]
 struct Turn {
     given: Mutex<bool>,
@@ -65,36 +65,35 @@ impl Turn {
 struct State {
     threads: Vec<Thread>,
     running: usize,
-    /// Numbers drawn so far.
+    /// Random numbers drawn so far.
     draws: u64,
-    /// Virtual nanoseconds.
+    /// Virtual time in nanoseconds.
     now: u64,
     /// The next lowest priority.
     lowest: u64,
-    report: Report,
-    /// Small numbers for the addresses of locks, in the order in which they were first waited for: what is told of them
-    /// is the same in each run.
+    report: SimulationReport,
+    /// Small numbers for lock addresses, in the order of first use, so that reports are the same in each run.
     names: HashMap<usize, usize>,
-    /// By the address of a lock: the thread that took it last, and the rank of the lock.
+    /// By lock address: the thread that last took it, and the rank of the lock.
     takers: HashMap<usize, (usize, Rank)>,
 }
 
-/// One run.
-pub struct World {
-    pub plan: Plan,
+/// The scheduler of one run.
+pub struct Scheduler {
+    pub plan: SimulationOptions,
     state: Mutex<State>,
 }
 
-impl World {
+impl Scheduler {
     /// A run whose first thread executes.
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: SimulationOptions) -> Self {
         let state = State {
             threads: Vec::new(),
             running: 0,
             draws: 0,
             now: 0,
             lowest: 1 << 32,
-            report: Report::default(),
+            report: SimulationReport::default(),
             names: HashMap::new(),
             takers: HashMap::new(),
         };
@@ -107,7 +106,7 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a thread, which runs when it is first chosen.
+    /// Adds a thread, which starts when first selected.
     pub fn add(&self, name: &str) -> usize {
         let mut state = self.state();
         let priority = (1 << 33) + state.draw(&self.plan) % (1 << 32);
@@ -117,13 +116,13 @@ impl World {
         state.threads.len() - 1
     }
 
-    /// What a new thread does first: waits to be chosen.
+    /// First call of a new thread: waits to be selected.
     pub fn begin(&self, me: usize) {
         let turn = Arc::clone(&self.state().threads[me].turn);
         turn.take();
     }
 
-    /// The last thing that a thread does.
+    /// Last call of a thread.
     pub fn end(&self, me: usize) {
         let mut state = self.state();
         state.wake(|wait| wait == Wait::End(me));
@@ -131,7 +130,7 @@ impl World {
         self.hand_over(state, me);
     }
 
-    /// A thread that was added never came to be.
+    /// Removes a thread that was added but not started.
     pub fn forget(&self, thread: usize) {
         self.state().threads[thread].wait = Wait::Over;
     }
@@ -146,10 +145,10 @@ impl World {
         }
     }
 
-    /// Waits until all other threads have ended; what the run was.
-    pub fn finish(&self, me: usize) -> Report {
+    /// Waits until all other threads have ended, and returns the statistics.
+    pub fn finish(&self, me: usize) -> SimulationReport {
         let threads = self.state().threads.len();
-        // Threads may start threads; the number of all is read again.
+        // Threads may start threads, so read their number again.
         let mut other = 0;
         while other < self.state().threads.len().max(threads) {
             if other != me {
@@ -158,10 +157,14 @@ impl World {
             other += 1;
         }
         let state = self.state();
-        Report { threads: state.threads.len(), elapsed: Duration::from_nanos(state.now), ..state.report }
+        SimulationReport {
+            threads: state.threads.len(),
+            elapsed: Duration::from_nanos(state.now),
+            ..state.report
+        }
     }
 
-    /// A place at which another thread may go on.
+    /// A preemption point.
     pub fn preempt(&self, me: usize) {
         let mut state = self.state();
         self.step(&mut state);
@@ -175,8 +178,8 @@ impl World {
             state.wake_spuriously(&self.plan);
         }
         let switches = match self.plan.strategy {
-            Strategy::Random { per_mille } => state.chance(&self.plan, per_mille * 1000),
-            Strategy::Priorities { changes_per_million } => {
+            SchedulingStrategy::Random { per_mille } => state.chance(&self.plan, per_mille * 1000),
+            SchedulingStrategy::Priorities { changes_per_million } => {
                 if state.chance(&self.plan, changes_per_million) {
                     state.demote(me);
                 }
@@ -188,7 +191,7 @@ impl World {
         }
     }
 
-    /// Lets any other thread go on, if one can; else the time passes.
+    /// Yields to any other runnable thread; otherwise time advances.
     pub fn yield_now(&self, me: usize) {
         let mut state = self.state();
         self.step(&mut state);
@@ -201,7 +204,7 @@ impl World {
         }
         let others: Vec<_> = state.ready().filter(|other| *other != me).collect();
         match others.is_empty() {
-            // It polls for what nobody will do.
+            // It polls, and nobody else can act.
             true => drop(state),
             false => {
                 let next = others[(state.draw(&self.plan) % others.len() as u64) as usize];
@@ -210,7 +213,7 @@ impl World {
         }
     }
 
-    /// Waits for a lock that somebody has.
+    /// Waits for a lock held by another thread.
     pub fn wait_for_lock(&self, me: usize, address: usize) {
         let mut state = self.state();
         self.step(&mut state);
@@ -219,27 +222,27 @@ impl World {
         self.hand_over(state, me);
     }
 
-    /// A thread took a lock.
-    pub fn took(&self, me: usize, address: usize, rank: Rank) {
+    /// Records that a thread took a lock.
+    pub fn on_lock(&self, me: usize, address: usize, rank: Rank) {
         let mut state = self.state();
         state.threads[me].held.push(rank);
         state.takers.insert(address, (me, rank));
     }
 
-    /// It gave a lock of this rank back.
-    pub fn gave_back(&self, me: usize, rank: Rank) {
+    /// Records that a thread released a lock of this rank.
+    pub fn on_unlock(&self, me: usize, rank: Rank) {
         let held = &mut self.state().threads[me].held;
         if let Some(at) = held.iter().rposition(|held| *held == rank) {
             held.remove(at);
         }
     }
 
-    /// A lock was released.
-    pub fn released(&self, address: usize) {
+    /// Wakes the threads that wait for a released lock.
+    pub fn on_release(&self, address: usize) {
         self.state().wake(|wait| wait == Wait::Lock(address));
     }
 
-    /// Waits for a notification, for so long at most, after a lock was released; whether it came.
+    /// Waits for a notification with an optional timeout, after a lock was released. Returns whether it was notified.
     pub fn wait(&self, me: usize, condvar: usize, lock: usize, timeout: Option<Duration>) -> bool {
         let mut state = self.state();
         self.step(&mut state);
@@ -252,7 +255,7 @@ impl World {
         self.state().threads[me].notified
     }
 
-    /// Ends the waits of one or all threads for a notification.
+    /// Wakes one or all threads that wait for a notification.
     pub fn notify(&self, condvar: usize, all: bool) {
         let mut state = self.state();
         let waits = |thread: &Thread| matches!(thread.wait, Wait::Notification(at, _) if at == condvar);
@@ -271,7 +274,7 @@ impl World {
         }
     }
 
-    /// Waits for a moment.
+    /// Sleeps in virtual time.
     pub fn sleep(&self, me: usize, time: Duration) {
         let mut state = self.state();
         self.step(&mut state);
@@ -279,7 +282,7 @@ impl World {
         self.hand_over(state, me);
     }
 
-    /// Virtual time since the run began.
+    /// Virtual time since the start of the run.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.state().now)
     }
@@ -289,7 +292,7 @@ impl World {
         self.state().draw(&self.plan)
     }
 
-    /// Ends the run, which has failed.
+    /// Ends a failed run.
     pub fn fail(&self, why: &str) -> ! {
         let text = self.state().describe(why);
         (self.plan.fail)(&text)
@@ -299,12 +302,12 @@ impl World {
         state.report.steps += 1;
         state.now += STEP;
         if state.report.steps > self.plan.steps_max {
-            let text = state.describe(&format!("it does not end: {} steps", state.report.steps));
+            let text = state.describe(&format!("livelock: no end after {} steps", state.report.steps));
             (self.plan.fail)(&text);
         }
     }
 
-    /// Lets the thread that is next go on, and waits for the own turn.
+    /// Resumes the selected thread, and waits to be selected again.
     fn hand_over(&self, mut state: MutexGuard<'_, State>, me: usize) {
         state.wake_due();
         let next = loop {
@@ -344,12 +347,12 @@ impl World {
 }
 
 impl State {
-    fn draw(&mut self, plan: &Plan) -> u64 {
+    fn draw(&mut self, plan: &SimulationOptions) -> u64 {
         self.draws += 1;
         mix(plan.seed ^ mix(self.draws))
     }
 
-    fn chance(&mut self, plan: &Plan, per_million: u32) -> bool {
+    fn chance(&mut self, plan: &SimulationOptions, per_million: u32) -> bool {
         per_million > 0 && self.draw(plan) % 1_000_000 < u64::from(per_million)
     }
 
@@ -357,8 +360,8 @@ impl State {
         (0..self.threads.len()).filter(|n| self.threads[*n].wait == Wait::Turn)
     }
 
-    fn choose(&mut self, plan: &Plan) -> Option<usize> {
-        if let Strategy::Priorities { .. } = plan.strategy {
+    fn choose(&mut self, plan: &SimulationOptions) -> Option<usize> {
+        if let SchedulingStrategy::Priorities { .. } = plan.strategy {
             return self.ready().max_by_key(|n| self.threads[*n].priority);
         }
         let count = self.ready().count() as u64;
@@ -378,7 +381,7 @@ impl State {
             .for_each(|thread| thread.wait = Wait::Turn);
     }
 
-    /// Ends the waits whose moment has come.
+    /// Ends the waits whose deadline has passed.
     fn wake_due(&mut self) {
         let now = self.now;
         self.wake(|wait| due(wait).is_some_and(|moment| moment <= now));
@@ -388,7 +391,7 @@ impl State {
         self.threads.iter().filter_map(|thread| due(thread.wait)).min()
     }
 
-    fn wake_spuriously(&mut self, plan: &Plan) {
+    fn wake_spuriously(&mut self, plan: &SimulationOptions) {
         let waits = |thread: &Thread| matches!(thread.wait, Wait::Notification(..));
         let waiters: Vec<_> = (0..self.threads.len()).filter(|n| waits(&self.threads[*n])).collect();
         if !waiters.is_empty() {
@@ -403,7 +406,7 @@ impl State {
         *self.names.entry(address).or_insert(next)
     }
 
-    /// What failed, and what every thread was doing.
+    /// The failure, and the state of every thread.
     fn describe(&self, why: &str) -> String {
         let mut text = format!("{why}\nafter {} steps, {} us:\n", self.report.steps, self.now / 1000);
         for (n, thread) in self.threads.iter().enumerate() {
@@ -424,7 +427,7 @@ impl State {
                 Wait::Over => continue,
             };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  thread {n} ({}) {waits}, and holds {:?}", thread.name, thread.held);
+            let _ = writeln!(text, "  thread {n} ({}) {waits}, holds {:?}", thread.name, thread.held);
         }
         text
     }

@@ -1,47 +1,47 @@
-//! A list that grows while others read it.
+//! A list to which threads append while others read it.
 //!
-//! What was there when the list was made is reached as in a slice. What came later lies in segments, each twice as long
-//! as the one before, that never move: a reader takes no lock, and keeps what it found for as long as the list lives.
+//! The initial entries are a slice. Later entries are in segments, each twice as long as the one before, that never
+//! move: a reader takes no lock, and references stay valid for as long as the list lives.
 //!
 //! # Invariants
-//! Nothing is ever taken out, or put in another's place. An entry is there before [`len`](Appended::len) counts it.
+//! Entries are never removed or replaced. An entry is visible before [`len`](AppendList::len) counts it.
 
 use std::sync::OnceLock;
 
 use crate::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
 
-/// Segments are as many as a `usize` has bits: no list can need more.
+/// One segment for each bit of a `usize`: no list can need more.
 const SEGMENTS: usize = usize::BITS as usize;
 
-/// One slot of a segment is filled once.
+/// Each slot of a segment is set once.
 type Segment<T> = OnceLock<Box<[OnceLock<T>]>>;
 
-/// See the module.
+/// An append-only list: see the module.
 #[derive(Debug)]
-pub struct Appended<T> {
+pub struct AppendList<T> {
     first: Box<[T]>,
     more: Box<[Segment<T>]>,
     length: AtomicUsize,
 }
 
-impl<T> Appended<T> {
-    /// A list that begins with these.
+impl<T> AppendList<T> {
+    /// A list with initial entries.
     pub fn new(first: Box<[T]>) -> Self {
         let length = AtomicUsize::new(first.len());
         Self { first, more: (0..SEGMENTS).map(|_| OnceLock::new()).collect(), length }
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.length.load(Acquire)
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One of them.
+    /// The entry at an index.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
         match self.first.get(index) {
@@ -55,15 +55,15 @@ impl<T> Appended<T> {
         self.more.get(segment)?.get()?.get(at)?.get()
     }
 
-    /// All of them, in order; of those that come meanwhile none.
+    /// Iterates over the entries that exist now, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// Puts one more at the end. Callers take turns: of two at once, one may get its entry back.
+    /// Appends an entry. Callers must serialize appends: of two concurrent ones, one may fail.
     ///
     /// # Errors
-    /// The entry, where another took its place.
+    /// The entry, if a concurrent append took its slot.
     pub fn push(&self, entry: T) -> Result<(), T> {
         let index = self.len();
         let (segment, at) = place(index - self.first.len());
@@ -76,9 +76,9 @@ impl<T> Appended<T> {
     }
 }
 
-/// Segment and slot of the entry of this number behind the first ones.
+/// Segment and slot of the entry with this index after the initial ones.
 fn place(later: usize) -> (usize, usize) {
-    // Counted from 1, the highest bit names the segment, and the others the slot.
+    // Counted from 1, the highest bit selects the segment, the other bits the slot.
     let segment = (later + 1).ilog2() as usize;
     (segment, later + 1 - (1 << segment))
 }
@@ -89,8 +89,8 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn entries_stay_where_they_are() {
-        let list = Appended::new(vec![0, 1, 2].into_boxed_slice());
+    fn entries_do_not_move() {
+        let list = AppendList::new(vec![0, 1, 2].into_boxed_slice());
         let early = list.get(1).unwrap();
         for n in 3..1000 {
             assert_eq!(list.get(n), None);
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn readers_see_whole_lists_while_one_appends() {
-        let list = Appended::new(Box::new([]));
+    fn readers_see_complete_lists_during_appends() {
+        let list = AppendList::new(Box::new([]));
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    // Not until it is complete: where an append fails, that never comes.
+                    // Bounded: after a failed append the list never becomes complete.
                     for _ in 0..200 {
                         let seen = list.len();
                         assert!((0..seen).all(|n| list.get(n) == Some(&n)));

@@ -1,34 +1,34 @@
-//! Who has a lock that nobody sleeps for.
+//! The state of a spinlock, without the protected value.
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{spin_loop, yield_now};
 
-/// Tries before other threads are let run.
+/// Attempts before the waiter yields.
 const TRIES: u32 = 64;
 
-/// Whether somebody has a lock.
+/// A spinlock without a value.
 ///
 /// # Invariants
-/// Between [`take`](Self::take) and [`give_back`](Self::give_back) no other thread's `take` returns, and what was
-/// written in between is seen by who takes it next.
+/// Between [`lock`](Self::lock) and [`unlock`](Self::unlock) no other thread's `lock` returns, and the next
+/// thread whose `lock` returns sees everything written in between.
 #[derive(Debug)]
-pub struct Taken(AtomicBool);
+pub struct RawSpinLock(AtomicBool);
 
-impl Default for Taken {
+impl Default for RawSpinLock {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Taken {
-    /// By nobody.
+impl RawSpinLock {
+    /// An unlocked spinlock.
     pub const fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Waits until nobody has it, and has it then.
+    /// Spins until the lock is free, and takes it.
     #[inline]
-    pub fn take(&self) {
+    pub fn lock(&self) {
         if self.0.swap(true, Ordering::Acquire) {
             self.wait();
         }
@@ -38,7 +38,7 @@ impl Taken {
     fn wait(&self) {
         loop {
             for _ in 0..TRIES {
-                // Looking alone does not take the line away from who has the lock.
+                // A plain load does not take the cache line away from the holder.
                 if !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire) {
                     return;
                 }
@@ -48,9 +48,9 @@ impl Taken {
         }
     }
 
-    /// Gives it back. Only who took it does.
+    /// Releases the lock. Only its holder calls this.
     #[inline]
-    pub fn give_back(&self) {
+    pub fn unlock(&self) {
         self.0.store(false, Ordering::Release);
     }
 }
