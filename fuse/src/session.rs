@@ -1,8 +1,8 @@
-//! Threads that take requests from the kernel and send replies.
+//! A FUSE connection and the threads that serve it.
 //!
 //! # Invariants
-//! A thread has memory for one request and one reply, and takes the next request when the last is answered and it is
-//! its turn (`crew`). All threads end when the mount does, or when the kernel's side of it is aborted.
+//! A worker has memory for one request and one reply. It reads the next request when it has answered the last and the
+//! pool lets it (`worker_pool`). All workers end when the volume is unmounted or the connection is aborted.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,41 +13,43 @@ use fuse_abi::linux::{FUSE_MIN_READ_BUFFER, fuse_opcode};
 use rustix::io::Errno as Os;
 
 use crate::counts::{Counts, Thread};
-use crate::crew::{Crew, Member};
 use crate::operations::Operations;
 use crate::wire::dispatch::{Answer, answer};
 use crate::wire::init::{self, Agreed, MOST};
 use crate::wire::reply::{OVERHEAD, Reply};
 use crate::wire::request::Request;
 use crate::wire::stale::{notice, stale};
+use crate::worker_pool::{Worker, WorkerPool};
 
-/// The kernel's device of one mount, with what was agreed upon.
+/// An open connection to the kernel (`/dev/fuse`) after `FUSE_INIT`.
 #[derive(Debug)]
 pub struct Session {
     device: OwnedFd,
 }
 
 impl Session {
-    /// Agrees with the kernel on how to talk. Requests may follow from then on. With `writeback` the kernel keeps what
-    /// is written for a while: small writes are faster then, but that there is no space for them is told only to who
-    /// syncs or closes the file.
+    /// Negotiates the protocol (`FUSE_INIT`); requests may follow from then on. With `writeback` the kernel caches
+    /// writes (`writeback_cache`): small writes are faster, but `ENOSPC` is reported only by `fsync` and `close`.
     ///
     /// # Errors
-    /// `EPROTO` for a kernel that is too old; what the device reports.
+    /// `EPROTO` if the kernel is too old; errors of the device.
     pub fn begin(device: OwnedFd, writeback: bool) -> io::Result<Self> {
         let session = Self { device };
         let mut bytes = request_memory();
         let mut reply = Reply::new(0);
         loop {
             let Some(length) = session.receive(&mut bytes)? else {
-                return Err(io::Error::new(io::ErrorKind::NotConnected, "unmounted before it began"));
+                return Err(io::Error::new(
+                    io::ErrorKind::NotConnected,
+                    "unmounted before the connection was initialized",
+                ));
             };
             let request = bytes.get(..length).and_then(Request::parse);
             let Some(request) = request.filter(|request| request.opcode() == Some(fuse_opcode::FUSE_INIT))
             else {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
-                    "the kernel's first request is no INIT",
+                    "the first request of the kernel is not FUSE_INIT",
                 ));
             };
             reply.clear();
@@ -66,17 +68,17 @@ impl Session {
         }
     }
 
-    /// Serves with as many threads as are counted, until the mount ends; with fewer where the system refuses to start
-    /// more.
+    /// Serves requests until the mount ends, with one thread for each entry of `counts`, or with fewer if the system
+    /// refuses to start more.
     ///
     /// # Errors
-    /// What the device reports beside its end; `EAGAIN` where no thread can be started at all.
+    /// Errors of the device; `EAGAIN` if no thread can be started.
     pub fn serve<O: Operations>(&self, operations: &O, counts: &Counts) -> io::Result<()> {
-        let crew = &Crew::default();
+        let pool = &WorkerPool::default();
         std::thread::scope(|scope| {
             let workers = start(counts.threads().iter().enumerate().map(|(number, counts)| {
                 let name = format!("xebec-fuse-{number}");
-                let work = move || self.work(operations, counts, crew);
+                let work = move || self.work(operations, counts, pool);
                 std::thread::Builder::new().name(name).spawn_scoped(scope, work)
             }))?;
             workers.into_iter().try_for_each(|worker| {
@@ -85,21 +87,24 @@ impl Session {
         })
     }
 
-    fn work<O: Operations>(&self, operations: &O, counts: &Thread, crew: &Crew) -> io::Result<()> {
+    fn work<O: Operations>(&self, operations: &O, counts: &Thread, pool: &WorkerPool) -> io::Result<()> {
         let mut bytes = request_memory();
         let mut reply = Reply::new(MOST as usize);
-        let (mut member, mut answered_at) = (crew.join(), Instant::now());
-        while let Some((length, begun)) = self.next(&mut bytes, &mut member, answered_at)? {
+        let (mut worker, mut answered_at) = (pool.join(), Instant::now());
+        while let Some((length, begun)) = self.next(&mut bytes, &mut worker, answered_at)? {
             let Some(request) = bytes.get(..length).and_then(Request::parse) else {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel sent no request"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the kernel sent a malformed request",
+                ));
             };
             if request.opcode().is_some_and(takes_long) {
-                crew.call();
+                pool.wake_reader();
             }
             reply.clear();
             let unanswered = Unanswered { session: self, unique: request.unique() };
             let answered = answer(operations, &request, &mut reply);
-            // From here on it is answered below.
+            // The request is answered below.
             std::mem::forget(unanswered);
             let failed = answered.is_err();
             match answered {
@@ -116,32 +121,33 @@ impl Session {
             answered_at = Instant::now();
             counts.add(request.opcode_number(), answered_at - begun, failed);
         }
-        member.end();
+        worker.end();
         Ok(())
     }
 
-    /// The next request, when it is this thread's turn: its length, and when it came. `None` where the mount has ended.
+    /// Reads the next request once the pool lets this worker read: its length and the time of its arrival. `None` if
+    /// the mount has ended.
     fn next(
         &self,
         bytes: &mut [u8],
-        member: &mut Member<'_>,
+        worker: &mut Worker<'_>,
         since: Instant,
     ) -> io::Result<Option<(usize, Instant)>> {
-        if !member.turn() {
+        if !worker.wait_to_read() {
             return Ok(None);
         }
         let received = self.receive(bytes);
         let begun = Instant::now();
-        member.took(begun - since, received.as_ref().map_or(0, |length| length.unwrap_or(0)));
+        worker.has_read(begun - since, received.as_ref().map_or(0, |length| length.unwrap_or(0)));
         Ok(received?.map(|length| (length, begun)))
     }
 
-    /// Waits for a request; `None` where the mount has ended.
+    /// Reads one request; `None` if the mount has ended.
     fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match rustix::io::read(self.device.as_fd(), &mut *bytes) {
                 Ok(length) => return Ok(Some(length)),
-                // A request that was interrupted before it was taken; a signal.
+                // The request was interrupted before it was read; a signal.
                 Err(Os::NOENT | Os::INTR | Os::AGAIN) => {}
                 // Unmounted; aborted.
                 Err(Os::NODEV | Os::CONNABORTED) => return Ok(None),
@@ -150,11 +156,11 @@ impl Session {
         }
     }
 
-    /// Sends a reply. That nobody waits for it any more is no error.
+    /// Sends a reply. It is no error if the request was interrupted or the mount has ended.
     fn send(&self, reply: &[u8]) -> io::Result<()> {
         match rustix::io::write(self.device.as_fd(), reply) {
             Ok(_) | Err(Os::NOENT | Os::NODEV | Os::CONNABORTED) => Ok(()),
-            // The kernel does not take the reply for one: whoever asked shall not wait forever.
+            // The kernel rejects the reply: answer with an error, so that the client does not wait forever.
             Err(Os::INVAL) => {
                 let unique =
                     reply.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
@@ -167,13 +173,13 @@ impl Session {
     }
 }
 
-/// The threads that can be started. Those that run already take requests: one that is refused must not end them.
+/// The threads that could be started. They serve requests already, so a later one that cannot be started must not
+/// end them.
 fn start<T>(threads: impl Iterator<Item = io::Result<T>>) -> io::Result<Vec<T>> {
     let (mut started, mut refused) = (Vec::new(), None);
     for thread in threads {
         match thread {
             Ok(thread) => started.push(thread),
-            // The next would be refused, too.
             Err(error) => {
                 refused = Some(error);
                 break;
@@ -183,7 +189,7 @@ fn start<T>(threads: impl Iterator<Item = io::Result<T>>) -> io::Result<Vec<T>> 
     refused.filter(|_| started.is_empty()).map_or(Ok(started), Err)
 }
 
-/// A request that is being worked on: where that panics, whoever asked is told `EIO` and does not wait forever.
+/// A request in progress. If its processing panics, it is answered with `EIO`, so that the client does not wait forever.
 struct Unanswered<'s> {
     session: &'s Session,
     unique: u64,
@@ -191,12 +197,12 @@ struct Unanswered<'s> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        // A request that wants no answer is none that the kernel finds.
+        // For a request that expects no reply the kernel reports ENOENT.
         let _ = self.session.send(Reply::new(0).error(self.unique, crate::Errno(errno::EIO)));
     }
 }
 
-/// Whether a request waits for a disk, or may work on a long range.
+/// Whether a request may wait for the device or process a long range.
 fn takes_long(opcode: fuse_opcode) -> bool {
     use fuse_opcode as op;
     matches!(
@@ -210,7 +216,7 @@ fn takes_long(opcode: fuse_opcode) -> bool {
     )
 }
 
-/// Memory for the longest request: a write, with its header.
+/// Buffer for the longest request: a write with its header.
 fn request_memory() -> Box<[u8]> {
     vec![0; (FUSE_MIN_READ_BUFFER as usize).max(MOST as usize + OVERHEAD)].into()
 }
@@ -223,10 +229,10 @@ mod tests {
         Err(Os::AGAIN.into())
     }
 
-    /// A thread that could not be started ended the call: the mount was served by those that ran already, until it
-    /// was unmounted, and then it was told to have failed.
+    /// When one thread could not be started, `serve` returned an error, although the threads already running served
+    /// the mount until it was unmounted.
     #[test]
-    fn a_thread_that_is_refused_ends_no_mount() {
+    fn serving_continues_if_a_thread_cannot_be_started() {
         assert_eq!(start([Ok(1), Ok(2), refused(), Ok(3)].into_iter()).unwrap(), [1, 2]);
         assert_eq!(
             start([refused(), Ok(3)].into_iter()).unwrap_err().raw_os_error(),
