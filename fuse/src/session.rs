@@ -189,7 +189,8 @@ fn start<T>(threads: impl Iterator<Item = io::Result<T>>) -> io::Result<Vec<T>> 
     refused.filter(|_| started.is_empty()).map_or(Ok(started), Err)
 }
 
-/// A request in progress. If its processing panics, it is answered with `EIO`, so that the client does not wait forever.
+/// A request in progress. If its processing panics, it is answered with `EIO`, so that the client does not wait
+/// forever.
 struct Unanswered<'s> {
     session: &'s Session,
     unique: u64,

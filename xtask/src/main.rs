@@ -1,13 +1,13 @@
-//! Developers' chores as `cargo xtask CHORE`.
+//! Developers' tasks: `cargo xtask TASK`.
 //!
-//! | chore | does |
+//! | task | does |
 //! |---|---|
 //! | `tidy` | the repository rules, each a function in the table `tidy::RULES`; also a test of this package |
-//! | `wrap` | breaks the comments and texts that are too wide for `tidy` |
-//! | `msrv` | whether every dependency builds with the Rust version that the workspace declares |
-//! | `sample` | a small XFS image, clean or with a dirty log, without root and without XFS tools |
-//! | `release` | `xebec` and `xebec-bench` as they are shipped: optimized by a profile of what they do |
-//! | `try` | such an image, shown, checked and extracted by `xebec` |
+//! | `wrap` | breaks comments and Markdown lines that are too wide for `tidy` |
+//! | `msrv` | checks that every dependency builds with the Rust version that the workspace declares |
+//! | `sample` | unpacks a small XFS image, clean or with a dirty log; needs neither root nor xfsprogs |
+//! | `release` | builds `xebec` and `xebec-bench` as they are shipped: with profile-guided optimization |
+//! | `try` | creates an image from a directory of this machine, lists it and checks it |
 #![forbid(unsafe_code)]
 
 mod msrv;
@@ -15,6 +15,7 @@ mod packages;
 mod release;
 mod sample;
 mod tidy;
+mod tour;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = arguments.collect();
     let complaints = match chore.as_str() {
         "sample" => sample::sample(&arguments).map(|()| Vec::new()),
-        "try" => sample::tour(root()).map(|()| Vec::new()),
+        "try" => tour::tour(root(), &arguments).map(|()| Vec::new()),
         "release" => release::run(root()).map(|()| Vec::new()),
         "tidy" => tidy::run(root()),
         "wrap" => tidy::wrap(root()).map(|()| Vec::new()),

@@ -10,6 +10,7 @@
 //! | [`links`] | Markdown links that lead nowhere |
 //! | [`mod@wrap`] | mends the widths of comments and text |
 //! | [`tree`], [`rust`] | what the rules read: files, and Rust files taken apart |
+//! | [`words`] | the vocabulary: words that are not used, and their replacements |
 //! | [`exceptions`] | the files that may break a rule, each with its reason |
 //!
 //! A rule is a function from the tree to complaints, and one line in [`RULES`]. A rule that must spare a place takes
@@ -24,6 +25,7 @@ mod links;
 mod rust;
 mod text;
 mod tree;
+mod words;
 mod wrap;
 
 use std::path::Path;
@@ -37,6 +39,7 @@ const RULES: &[(&str, Rule)] = &[
     ("line-width", text::line_width),
     ("whitespace", text::whitespace),
     ("words", text::words),
+    ("vocabulary", words::vocabulary),
     ("file-length", length::files),
     ("function-length", length::functions),
     ("calls", calls::banned),
@@ -120,7 +123,10 @@ mod tests {
         let tree = Tree::of_files([
             ("Cargo.toml", root.to_string()),
             ("base/Cargo.toml", manifest.to_string()),
-            ("base/src/lib.rs", format!("//! Base.\nfn f() {{ x.{}() }}\n{long_function}", "unwrap")),
+            (
+                "base/src/lib.rs",
+                format!("//! A {}.\nfn f() {{ x.{}() }}\n{long_function}", concat!("look", "out"), "unwrap"),
+            ),
             ("base/src/dead.rs", "fn f( {\n".to_string()),
             ("base/src/long.rs", "// line\n".repeat(700)),
             ("journal/Cargo.toml", "[package]\nname = \"xebec-journal\"\n".to_string()),
