@@ -1,7 +1,7 @@
-//! Which buffer holds an inode, and where in it.
+//! The location of inodes in cluster buffers.
 //!
-//! Inodes are read and written in clusters. The log names an inode's buffer by address and length, so a cluster must
-//! begin and end where the kernel's does.
+//! Inodes are read and written in clusters. The log identifies an inode's buffer by address and length, so clusters
+//! must have the same bounds as Linux's.
 
 use base::{AgBlock, Daddr, Ino};
 use format::Geometry;
@@ -11,20 +11,20 @@ use format::inode::{MAGIC, RawInode};
 use format::ondisk::OnDisk;
 use journal::engine::DiskExtent;
 
-/// Where an inode lies.
+/// The location of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeLocation {
-    /// The cluster's buffer.
+    /// Disk extent of the cluster buffer.
     pub cluster: DiskExtent,
-    /// Bytes from its start to the inode.
+    /// Byte offset of the inode in the cluster.
     pub offset: u32,
 }
 
-/// The place of an inode; `None` where the number lies outside of the volume.
+/// The location of an inode; `None` for a number outside the volume.
 pub fn locate(geometry: &Geometry, ino: Ino) -> Option<InodeLocation> {
     let (ag, within) = geometry.split_ino(ino)?;
     let (block, blocks) = (geometry.ag_ino_block(within), geometry.inode_cluster_blocks());
-    // The first block of an AG holds its headers.
+    // The first block of an AG holds the AG headers.
     if block.get() == 0 {
         return None;
     }
@@ -37,7 +37,7 @@ pub fn locate(geometry: &Geometry, ino: Ino) -> Option<InodeLocation> {
     })
 }
 
-/// Verifies that a cluster's buffer holds inodes, whatever they are.
+/// Verifies that all slots of a cluster buffer hold inodes.
 pub fn verify(bytes: &[u8], geometry: &Geometry) -> Result<(), Damage> {
     const NAME: &str = "inode cluster";
     for slot in bytes.chunks_exact(geometry.inode_size as usize) {

@@ -1,4 +1,4 @@
-//! The allocation groups as forks use them.
+//! The implementation of [`crate::space`] by the allocation groups of a volume.
 
 use std::borrow::BorrowMut;
 
@@ -12,29 +12,29 @@ use journal::engine::{Error, Transaction};
 
 use crate::space::{self, BlockRequest, BlockRun, ForkOwner, SpaceAllocator};
 
-/// The groups of a volume with the blocks that one change has reserved.
+/// The allocation groups, with the blocks that one transaction has reserved.
 #[derive(Debug)]
 pub struct GroupSpace<'g, R> {
     groups: &'g Groups,
     reserved: R,
-    /// What forks map is file data, which reaches the disk past the log.
+    /// The forks map file data, which is written past the log.
     data: bool,
-    /// Blocks that are claimed for the change, by group and block.
+    /// Blocks claimed for the change, sorted.
     claims: Vec<Claim>,
 }
 
 impl<'g, R: BorrowMut<BlockReservation<'g>>> GroupSpace<'g, R> {
-    /// For metadata: directories, symlinks, attributes.
+    /// Space for metadata: directories, symlinks, attributes.
     pub fn for_metadata(groups: &'g Groups, reserved: R) -> Self {
         Self { groups, reserved, data: false, claims: Vec::new() }
     }
 
-    /// For the contents of files.
+    /// Space for file contents.
     pub fn for_data(groups: &'g Groups, reserved: R) -> Self {
         Self { groups, reserved, data: true, claims: Vec::new() }
     }
 
-    /// With blocks that were claimed for the change, in any order.
+    /// Adds blocks that were claimed for the change, in any order.
     #[must_use]
     pub fn with_claims(self, mut claims: Vec<Claim>) -> Self {
         claims.sort_by_key(Claim::start);
@@ -63,7 +63,7 @@ fn home(geometry: &Geometry, ino: Ino) -> AllocTarget {
 }
 
 impl ForkOwner {
-    /// The owner as reverse mappings know it.
+    /// The owner in reverse mappings.
     fn of_blocks(self) -> ag::ExtentOwner {
         match self.tree {
             true => ag::ExtentOwner::BmapBlock { ino: self.ino, attr: self.fork == ForkKind::Attr },

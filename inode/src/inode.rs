@@ -1,21 +1,23 @@
-//! One inode in memory: its state under its lock, and its life as a log item.
+//! One in-core inode: its state under its lock, its references, and its role as a log item.
 //!
-//! | part | is |
+//! | type | purpose |
 //! |---|---|
-//! | [`Inode`] | the inode, shared by the table, users, the log and the active item list |
-//! | [`InodeRef`] | a user's hold on it: while one exists, an unlinked file keeps its contents |
-//! | [`LockedInode`] | the proof that a thread holds its lock, and what it hands to a commit |
-//! | [`Attached`] | what an upper layer keeps with an inode: contents in memory |
+//! | [`Inode`] | the inode, shared by the inode cache, its users, the log and the AIL |
+//! | [`InodeRef`] | a user's reference: while one exists, an unlinked file keeps its contents |
+//! | [`LockedInode`] | the inode's lock, held; what a commit takes |
+//! | [`Attached`] | what an upper layer attaches to an inode: cached contents |
 //!
 //! # Invariants
-//! - One object per inode number: the table sees to that, and drops only what nobody else holds.
-//! - What changed (`fields`) grows until a write home takes it (`in_flight`); until that has ended well, each new
-//!   checkpoint's record covers both, because it may let the log pass the records before it.
-//! - The unlinked link of the disk is not the inode's: it belongs to the cluster's buffer, and a write home keeps it.
+//! - There is one object for each inode number. The inode cache ensures that, and evicts only objects that nobody else
+//!   references.
+//! - Changed fields (`fields`) accumulate until a metadata write takes them (`in_flight`). Until that write has
+//!   succeeded, each checkpoint logs both, because its record may move the log tail past the earlier ones.
+//! - `di_next_unlinked` on disk belongs to the cluster buffer, not to the inode. Metadata writeback of the inode keeps
+//!   it.
 //!
 //! # Locking
-//! The state has rank `Inode`. The pusher of the active item list only tries it. The slot for what is attached has rank
-//! `Leaf`, and what was taken out of it is dropped without a lock.
+//! The state has rank `Inode`; an AIL push only tries the lock. The slot for the attached object has rank `Leaf`; an
+//! object taken out of it is dropped without a lock.
 
 use std::any::Any;
 use std::fmt;
@@ -38,45 +40,44 @@ use crate::log_item;
 use crate::shared::Local;
 use crate::state::InodeState;
 
-/// Bits of [`Inode::life`] above the number of users.
+/// State bits of [`Inode::life`], above the reference count.
 const UNLINKED: u32 = 1 << 31;
 const QUEUED: u32 = 1 << 30;
 const FREE: u32 = 1 << 29;
 const CHUNK_REMOVED: u32 = 1 << 28;
 const USERS: u32 = CHUNK_REMOVED - 1;
 
-/// What an upper layer keeps with an inode. It must not hold the inode itself, or nobody would ever drop either.
+/// What an upper layer attaches to an inode. It must not reference the inode: neither would ever be dropped.
 pub trait Attached: Any + Send + Sync {
-    /// The file is about to be freed, and nobody uses it: whatever is to be written is not, and what was reserved for
-    /// it goes back. Called without a lock, before the file's blocks are freed; the slot is emptied later.
+    /// The file is about to be freed and has no users: drops data that is to be written, and returns what is reserved
+    /// for it. Called without locks, before the file's blocks are freed; the object is detached later.
     fn forget(&self);
 
-    /// Whether the inode must stay in memory for it: it holds what is not written yet. Called with a lock of rank
-    /// `Cache` held: it looks at a number, and waits for nothing.
+    /// Whether the inode must stay in memory, because the object holds data that is not written yet. Called with a lock
+    /// of rank `Cache` held, so it must not wait.
     fn is_needed(&self) -> bool;
 }
 
-/// See the module.
+/// An in-core inode.
 pub struct Inode {
     ino: Ino,
     place: InodeLocation,
     local: Arc<Local>,
     core: ItemCore,
-    /// What a write home carries at this moment.
+    /// Fields in a metadata write that is under way.
     in_flight: AtomicU32,
-    /// What a write home failed to carry: to be taken up again.
+    /// Fields whose metadata write failed. They are written again.
     failed: AtomicU32,
-    /// How many users there are, and above: on the list of unlinked inodes; handed to inactivation; free; its chunk was
-    /// removed.
+    /// Reference count, and the state bits: on an unlinked list; queued for inactivation; free; chunk removed.
     life: AtomicU32,
-    /// Used since the table last looked for what it can drop.
+    /// Used since the inode cache last considered it for eviction.
     used: AtomicBool,
     attached: SpinLock<Option<Arc<dyn Attached>>>,
     state: Mutex<InodeState>,
 }
 
 impl Inode {
-    /// An inode that nobody uses yet.
+    /// An inode without references.
     #[inline]
     pub(crate) fn new(local: Arc<Local>, place: InodeLocation, state: InodeState) -> Arc<Self> {
         let life = if state.mode() == 0 { FREE } else { 0 };
@@ -94,48 +95,48 @@ impl Inode {
         })
     }
 
-    /// Its number.
+    /// Inode number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// Where it lies.
+    /// Location in the cluster buffer.
     pub fn place(&self) -> &InodeLocation {
         &self.place
     }
 
-    /// Locks it for reading alone: nothing that is changed here could be committed.
+    /// Locks the inode for reading.
     #[track_caller]
     pub fn read(&self) -> impl Deref<Target = InodeState> + '_ {
         ReadGuard(self.state.lock())
     }
 
-    /// Locks it for a change.
+    /// Locks the inode for changes.
     #[track_caller]
     pub fn lock(self: &Arc<Self>) -> LockedInode {
         let state = OwnedMutexGuard::lock(Arc::clone(self), |inode| &inode.state);
         LockedInode { state }
     }
 
-    /// The same for a free inode, though the thread holds the AGI that it was taken from, behind which no inode is
-    /// waited for. A thread that holds the lock of a free inode waits for no AGI: it has just freed the inode, or tries
-    /// to write it back.
+    /// Locks a free inode, while the thread holds the AGI that the inode was allocated from. The lock order normally
+    /// forbids that. A thread that holds the lock of a free inode never waits for an AGI: it has just freed the inode,
+    /// or tries to write it back.
     pub(crate) fn lock_free(self: Arc<Self>) -> LockedInode {
         LockedInode { state: OwnedMutexGuard::lock_out_of_order(self, |inode| &inode.state) }
     }
 
-    /// The same if nobody holds the lock.
+    /// Locks the inode for changes if the lock is free.
     pub fn try_lock(self: &Arc<Self>) -> Option<LockedInode> {
         let state = OwnedMutexGuard::try_lock(Arc::clone(self), |inode| &inode.state)?;
         Some(LockedInode { state })
     }
 
-    /// What is attached to it.
+    /// The attached object.
     pub fn attachment(&self) -> Option<Arc<dyn Attached>> {
         self.attached.lock().clone()
     }
 
-    /// Attaches something, unless something is attached already; gives what is. The caller has a hold on the inode.
+    /// Attaches an object unless there is one; returns the attached object. The caller has a reference to the inode.
     pub fn attach(&self, new: Arc<dyn Attached>) -> Arc<dyn Attached> {
         let mut slot = self.attached.lock();
         if let Some(there) = &*slot {
@@ -147,59 +148,60 @@ impl Inode {
         new
     }
 
-    /// Empties the slot.
+    /// Detaches the object.
     pub(crate) fn detach(&self) -> Option<Arc<dyn Attached>> {
         self.attached.lock().take()
     }
 
-    /// The last checkpoint of the log that has a change of it: when that is stable, all changes of it are. 0 where none
-    /// was made since it came to memory.
+    /// The last checkpoint that contains a change of the inode: when that is stable, all changes are. 0 if it has not
+    /// changed since it was loaded.
     pub fn logged_in(&self) -> u64 {
         self.core.logged_in()
     }
 
-    /// A reference to it; `None` where it is free, or about to be.
+    /// A reference to the inode; `None` if it is free, or about to be freed.
     pub fn acquire(self: Arc<Self>) -> Option<InodeRef> {
         let (before, reference) = self.count();
         (before & (QUEUED | FREE) == 0).then_some(reference)
     }
 
-    /// Counts one more user, and tells what the life was before. Even of a free inode the count is given back by a
-    /// drop: until then the inode may have begun another life, as an unlinked file whose own users have gone.
+    /// Takes a reference; returns the life before. A reference to a free inode is also dropped in the normal way:
+    /// meanwhile, the inode may have become another file that was unlinked and lost its own references.
     fn count(self: Arc<Self>) -> (u32, InodeRef) {
         let before = self.life.fetch_add(1, Ordering::AcqRel);
         (before, InodeRef(self))
     }
 
-    /// Whether it is free. While the AGI is locked it stays so.
+    /// Whether the inode is free. Does not change while the AGI is locked.
     pub(crate) fn is_free(&self) -> bool {
         self.life.load(Ordering::Acquire) & FREE != 0
     }
 
-    /// It was just taken from the free ones.
+    /// The inode was allocated.
     pub(crate) fn mark_allocated(&self) {
         self.life.fetch_and(!(UNLINKED | QUEUED | FREE | CHUNK_REMOVED), Ordering::AcqRel);
     }
 
-    /// It is free from now on.
+    /// The inode was freed.
     pub(crate) fn mark_free(&self) {
         drop(self.detach());
         self.life.fetch_or(FREE, Ordering::AcqRel);
         self.life.fetch_and(!(UNLINKED | QUEUED), Ordering::AcqRel);
     }
 
-    /// Its chunk is being removed by a transaction that holds the cluster's buffer: it must never be written again.
+    /// The inode's chunk is being removed, by a transaction that holds the cluster buffer. The inode must never be
+    /// written again.
     pub(crate) fn mark_chunk_removed(&self) {
         self.life.fetch_or(CHUNK_REMOVED, Ordering::AcqRel);
     }
 
-    /// Whether its chunk was removed, or is being removed.
+    /// Whether the inode's chunk was removed, or is being removed.
     fn is_chunk_removed(&self) -> bool {
         self.life.load(Ordering::Acquire) & CHUNK_REMOVED != 0
     }
 
-    /// What becomes of it in the active item list when its chunk was removed. Until the log says so, recovery would go
-    /// by what the log has of this inode.
+    /// An AIL push of an inode whose chunk was removed. The item stays until the removal is in the log: until then,
+    /// recovery would replay the inode.
     fn flush_without_chunk(&self) -> PushResult {
         let Some(buffer) = self.local.buffers.peek(self.place.cluster.daddr) else {
             return PushResult::Clean;
@@ -211,7 +213,8 @@ impl Inode {
         }
     }
 
-    /// It is on the list of unlinked inodes, or not: when its last user goes, it must be freed.
+    /// The inode was added to, or removed from, an unlinked list. An inode on a list is freed when its last reference
+    /// is dropped.
     pub(crate) fn set_unlinked(&self, orphan: bool) {
         if orphan {
             self.life.fetch_or(UNLINKED, Ordering::AcqRel);
@@ -220,7 +223,7 @@ impl Inode {
         }
     }
 
-    /// Whether nobody but the table, which holds one reference, needs it in memory.
+    /// Whether the inode can be evicted: only the inode cache references it, and it has nothing to write.
     pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1
             && self.core.lsn().is_none()
@@ -229,14 +232,14 @@ impl Inode {
             && self.attached.lock().as_ref().is_none_or(|attached| !attached.is_needed())
     }
 
-    /// Notes that it is in use; a store only if it was not noted yet.
+    /// Marks the inode as used. Stores only if it is not marked yet.
     pub(crate) fn touch(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether it was used since the last call.
+    /// Whether the inode was used since the last call.
     pub(crate) fn forget_use(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
@@ -257,7 +260,8 @@ impl Deref for ReadGuard<'_> {
     }
 }
 
-/// A user's hold on an inode. When the last one of an unlinked file goes, the file is freed in the background.
+/// A reference to an inode. When the last reference to an unlinked file is dropped, the file is freed in the
+/// background.
 #[derive(Debug)]
 pub struct InodeRef(Arc<Inode>);
 
@@ -280,7 +284,7 @@ impl Drop for InodeRef {
         let life = &self.0.life;
         let before = life.fetch_sub(1, Ordering::AcqRel);
         let last_of_orphan = before & USERS == 1 && before & (UNLINKED | QUEUED) == UNLINKED;
-        // Where somebody took a new hold meanwhile, the drop of that one comes here.
+        // If another reference was taken meanwhile, its drop comes here again.
         let taken =
             || life.compare_exchange(UNLINKED, UNLINKED | QUEUED, Ordering::AcqRel, Ordering::Acquire);
         if last_of_orphan && taken().is_ok() {
@@ -289,7 +293,7 @@ impl Drop for InodeRef {
     }
 }
 
-/// The proof that a thread holds an inode's lock: its state, and what a commit takes of it.
+/// A locked inode: access to its state, and what a commit takes.
 pub struct LockedInode {
     state: OwnedMutexGuard<Inode, InodeState>,
 }
@@ -300,14 +304,14 @@ impl LockedInode {
         self.state.owner()
     }
 
-    /// A hold on it, which is not free and has not been since it was locked.
+    /// A reference to the inode, which must not be free.
     pub fn reference(&self) -> InodeRef {
         let inode = Arc::clone(self.inode());
         inode.life.fetch_add(1, Ordering::AcqRel);
         InodeRef(inode)
     }
 
-    /// The inode of this number, where it is among what a change has locked.
+    /// The inode with this number, if it is among the locked items of a commit.
     pub fn among<'l>(locked: &'l mut [&mut dyn Loggable], ino: Ino) -> Option<&'l mut Self> {
         let mut inodes = locked.iter_mut().filter_map(|held| held.as_any_mut().downcast_mut::<Self>());
         inodes.find(|inode| inode.inode().ino() == ino)
@@ -315,7 +319,7 @@ impl LockedInode {
 }
 
 impl Drop for LockedInode {
-    /// A change that was given up half way shuts the volume down before anybody can see it, or write it home.
+    /// Shuts the volume down if a change of the inode was abandoned, before the change can be seen or written back.
     fn drop(&mut self) {
         if self.state.is_changed() {
             self.inode().local.target.shut_down("a change of an inode was given up half way");
@@ -373,7 +377,7 @@ impl LogItem for Inode {
 
     fn push(self: Arc<Self>, batch: &mut DelwriQueue<'_>) -> PushResult {
         let Some(mut state) = self.state.try_lock() else { return PushResult::Locked };
-        // Under the lock nobody can pin it.
+        // It cannot be pinned while the lock is held.
         if self.core.is_pinned() {
             return PushResult::Pinned;
         }
@@ -390,7 +394,7 @@ impl LogItem for Inode {
         let lsn = self.core.lsn().unwrap_or_default();
         let write = |bytes: &mut [u8]| write_back(bytes, &state, &self.place, lsn, &self.local.no_contents);
         let item = || -> Arc<dyn LogItem> { self.clone() };
-        // Inodes of one cluster mostly come together.
+        // Inodes of one cluster usually come together.
         let flush = batch.add_to_queued(self.place.cluster.daddr, item, write).unwrap_or_else(|| {
             let segments = self.place.cluster.into();
             let buffer = self.local.buffers.get(&segments, Rank::Buffer);
@@ -403,7 +407,7 @@ impl LogItem for Inode {
         flush
     }
 
-    /// Its lock is only tried: whoever has it reads it, or waits for log space that comes when this goes on.
+    /// Only tries the lock of the buffer: its holder may be waiting for log space that this push frees.
     fn read_buffer(&self) -> Result<bool, Error> {
         let segments = self.place.cluster.into();
         let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
@@ -418,8 +422,8 @@ impl LogItem for Inode {
     }
 }
 
-/// Copies an inode into its cluster and seals it. `false` where another structure lies there: the cluster was freed,
-/// and the inode with it.
+/// Copies an inode to its cluster and updates the checksum. Returns `false` where another structure is there: the
+/// cluster, and the inode with it, were freed.
 fn write_back(
     bytes: &mut [u8],
     state: &InodeState,
@@ -443,7 +447,7 @@ fn write_back(
     if state.has_literal_data() {
         checksum::store(slot, CRC_OFFSET)
     } else {
-        // Behind the core there is nothing but zeros.
+        // After the core there are only zeros.
         checksum::store_before(head, CRC_OFFSET, no_contents)
     }
 }
@@ -454,9 +458,9 @@ mod tests {
     use crate::testing::Bench;
     use crate::unlinked;
 
-    /// A thread that looked for a free inode counted itself as a user, and took the count back without a look. Where
-    /// the inode had become an unlinked file meanwhile, and the last of its own users went before, nobody queued the
-    /// file: it took its space until the next mount.
+    /// A thread that looked up a free inode took a reference, and then returned the count without any check. If the
+    /// inode had become an unlinked file meanwhile, and its own references were dropped before, the file was never
+    /// queued: its space was lost until the next mount.
     #[test]
     fn a_count_of_a_past_life_frees_the_file_of_the_next() {
         let bench = Bench::new();

@@ -1,18 +1,18 @@
-//! All inodes of a volume that are in memory, by number.
+//! The inode cache: all in-core inodes of a volume, by inode number.
 //!
 //! # Invariants
-//! - A number has one object at a time. An object is dropped only when the table alone holds it, which cannot change
-//!   while the table's part is locked.
-//! - What is attached to an inode goes with it, after the table's part was unlocked.
-//! - An inode that was read while an object of its part was dropped is read again: what was dropped may have been
-//!   written in between. The same where a chunk of inodes was removed: what was read is no inode.
-//! - Nothing is read by a number of which the inode trees do not know that a chunk has it. Whoever comes with it may
-//!   have had it for long, and the place may hold anything by now, be it an inode as it was before it was freed. What
-//!   the trees said of a chunk is kept until the chunk is removed, so that they are asked once for many inodes.
+//! - There is one object for each inode number. An object is evicted only when the cache holds the only reference; that
+//!   cannot change while the shard is locked.
+//! - The object attached to an evicted inode is dropped after the shard is unlocked.
+//! - An inode is read again if, during the read, an object of its shard was evicted (it may have been written in
+//!   between) or a chunk of inodes was removed (the bytes read are no inode).
+//! - An inode is read only if the inode btrees have a chunk with its number. A caller may have held the number for long
+//!   (a file handle), and the place may contain anything by now, even a freed inode. The result is cached until the
+//!   chunk is removed, so that one lookup serves many inodes.
 //!
 //! # Locking
-//! The table is cut into parts by chunk of inodes, each with a lock of rank `Cache` that is held for one look: threads
-//! meet only in the same chunks.
+//! The cache has shards, by inode chunk. Each has a lock of rank `Cache`, held for one lookup. Threads contend only for
+//! the same chunks.
 
 mod allocated;
 
@@ -35,23 +35,23 @@ use crate::shared::{Local, Shared};
 use crate::space::ChunkInodes;
 use crate::state::InodeState;
 
-/// Parts of the table: enough that threads rarely meet by chance.
+/// Enough shards that threads rarely contend by chance.
 const SHARDS: usize = 256;
-/// Inodes of one window of so many numbers are in one shard.
+/// log2 of the inode numbers of one window; a window is in one shard.
 const CHUNK_LOG: u32 = 6;
-/// How many old inodes are looked at for each new one, once the table is full.
+/// Inodes considered for eviction for each new inode, when the cache is full.
 const LOOKS: usize = 8;
 
-/// See the module.
+/// The inode cache of a volume.
 #[derive(Debug)]
 pub struct InodeCache {
     shared: Arc<Shared>,
     locals: PerCpu<Arc<Local>>,
-    /// Most inodes of one part, unless more are in use.
+    /// The most inodes of one shard, unless more are in use.
     shard_max: usize,
 }
 
-/// The parts of the table.
+/// The shards of the cache.
 #[derive(Debug)]
 pub(crate) struct CacheIndex {
     shards: Box<[SpinLock<CacheShard>]>,
@@ -60,56 +60,59 @@ pub(crate) struct CacheIndex {
 #[derive(Debug, Default)]
 pub(crate) struct CacheShard {
     inodes: HashMap<u64, Arc<Inode>, FxBuildHasher>,
-    /// In the order in which they are looked at for dropping.
+    /// The order of eviction.
     order: VecDeque<u64>,
-    /// How many were dropped, or removed from the volume: tells whether what was read meanwhile may be old.
+    /// Inodes evicted, or removed with their chunk. A change during a read means that the inode read may be stale.
     dropped: u64,
     known: AllocatedInodes,
 }
 
-/// What was attached to inodes that were dropped: itself dropped when the part is unlocked.
+/// The attached objects of evicted inodes, to be dropped after the shard is unlocked.
 type Freed = Vec<Arc<dyn Attached>>;
 
-/// What a look into a part found.
+/// The result of a lookup in a shard.
 enum CacheLookup {
     Found(Arc<Inode>),
-    /// And how many had been dropped, and whether a chunk is known to have it.
-    Missing(u64, bool),
+    /// The shard's `dropped`, and whether a chunk is known to contain the inode.
+    Missing {
+        dropped: u64,
+        known: bool,
+    },
 }
 
 const GONE: Error =
-    Error::Refused { errno: errno::ENOENT, why: "the inode is free (the name that led here is gone by now)" };
+    Error::Refused { errno: errno::ENOENT, why: "the inode is free: its last name was removed meanwhile" };
 
 impl InodeCache {
-    /// An empty table that drops unused inodes when it has `most`.
+    /// An empty cache that evicts unused inodes when it has `most`.
     pub fn new(shared: Arc<Shared>, most: usize) -> Self {
         let locals = PerCpu::new(percpu::available(), |_| Arc::new(Local(Arc::clone(&shared))));
         Self { shared, locals, shard_max: (most / SHARDS).max(LOOKS) }
     }
 
-    /// What all inodes share.
+    /// What all inodes of the volume share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// A hold on the inode, read from its cluster if it is not in memory.
+    /// A reference to an inode, which is read from its cluster if it is not in the cache.
     ///
     /// # Errors
-    /// `ENOENT` where it is free; [`Error::Damaged`], [`Error::Device`].
+    /// `ENOENT` where the inode is free; [`Error::Damaged`], [`Error::Device`].
     ///
     /// # Locking
-    /// May lock the AGI, and the cluster's buffer: the caller's transaction must not hold them.
+    /// May lock the AGI and the cluster buffer: the caller's transaction must not hold them.
     pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
         loop {
-            let (dropped, known) = match self.shared.index.look(ino) {
+            let (dropped, known) = match self.shared.index.look_up(ino) {
                 CacheLookup::Found(inode) => return inode.acquire().ok_or(GONE),
-                CacheLookup::Missing(dropped, known) => (dropped, known),
+                CacheLookup::Missing { dropped, known } => (dropped, known),
             };
             if !known {
-                self.look_up(ino, dropped)?;
+                self.look_up_chunk(ino, dropped)?;
             }
             let inode = match self.read(ino) {
-                // Of a chunk that is no more, anything may be read.
+                // The chunk was removed during the read.
                 Err(_) if self.shared.index.dropped(ino) != dropped => continue,
                 read => read?,
             };
@@ -119,51 +122,52 @@ impl InodeCache {
         }
     }
 
-    /// Looks at an inode, be it in memory or not, and leaves it there. What `look` gets besides its bytes is what is in
-    /// memory. It may be called more than once, and the last time counts.
+    /// Calls `look` with an inode, without adding it to the cache. `look` gets the cached inode, if there is one. It
+    /// may be called more than once; the result of the last call is returned.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     ///
     /// # Locking
-    /// As [`get`](Self::get); `look` is called while the inode, or its cluster's buffer, is locked.
+    /// Like [`get`](Self::get). `look` is called with the inode or its cluster buffer locked.
     pub fn read_uncached<T>(
         &self,
         ino: Ino,
         mut look: impl FnMut(&Dinode<'_>, Option<&Inode>) -> T,
     ) -> Result<T, Error> {
         loop {
-            let (dropped, known) = match self.shared.index.look(ino) {
+            let (dropped, known) = match self.shared.index.look_up(ino) {
                 CacheLookup::Found(inode) => {
                     let inode = inode.acquire().ok_or(GONE)?;
                     let state = inode.read();
                     return Ok(look(&state.dinode(), Some(&inode)));
                 }
-                CacheLookup::Missing(dropped, known) => (dropped, known),
+                CacheLookup::Missing { dropped, known } => (dropped, known),
             };
             if !known {
-                self.look_up(ino, dropped)?;
+                self.look_up_chunk(ino, dropped)?;
             }
             let found = self.with_slot(ino, |inode| look(inode, None));
-            // Somebody may have changed it since, in memory or at home.
-            if matches!(self.shared.index.look(ino), CacheLookup::Missing(now, _) if now == dropped) {
+            // The inode may have changed since, in the cache or on disk.
+            if matches!(self.shared.index.look_up(ino), CacheLookup::Missing { dropped: now, .. } if now == dropped)
+            {
                 return found;
             }
         }
     }
 
-    /// The inode, if it is in memory, free or not.
+    /// The inode, free or not, if it is in the cache.
     pub fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
         self.shared.index.peek(ino)
     }
 
-    /// Makes an inode of one that the transaction has just taken from the inode trees. Nothing is read: what the slot
-    /// held before means nothing. Who wants to keep it takes a [hold](LockedInode::reference).
+    /// Initializes an inode that the transaction has just allocated. Nothing is read: the old contents of the slot do
+    /// not matter. To keep the inode after the commit, take a [reference](LockedInode::reference).
     ///
     /// # Errors
-    /// [`Error::Damaged`] where it is in use.
+    /// [`Error::Damaged`] where the inode is in use.
     pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<LockedInode, Error> {
-        let inode = self.shared.index.look_or_put(ino, self.shard_max, || {
+        let inode = self.shared.index.get_or_insert_with(ino, self.shard_max, || {
             let place = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
             let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
             Ok(Inode::new(self.local(), place, state))
@@ -172,7 +176,7 @@ impl InodeCache {
             let damage = Damage::new("inode", "mode", "0, as the inode trees say it is free", found);
             Error::damaged(Place::ino(ino), damage)
         };
-        // One in use may be locked for long, perhaps by this thread: it is not waited for.
+        // Do not wait for the lock of an inode in use: its holder may be this thread.
         if !inode.is_free() {
             return Err(in_use("that of a file in use".into()));
         }
@@ -185,17 +189,17 @@ impl InodeCache {
         Ok(locked)
     }
 
-    /// How many inodes are in memory.
+    /// Number of inodes in the cache.
     pub fn len(&self) -> usize {
         self.shared.index.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
     }
 
-    /// Whether none is in memory.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Drops every inode that nobody needs; how many. For unmounting, and when memory is short.
+    /// Evicts all inodes that can be evicted; returns their number. For unmount, and when memory is short.
     pub fn shrink(&self) -> usize {
         let mut dropped = 0;
         for shard in &self.shared.index.shards {
@@ -223,8 +227,8 @@ impl InodeCache {
         Arc::clone(self.locals.local().1)
     }
 
-    /// Puts an inode in, unless there is one by now; gives the one that is there. `None` where inodes were dropped
-    /// since `dropped` was seen: what was read may be old.
+    /// Adds an inode unless there is one; returns the cached one. Returns `None` where inodes were evicted since
+    /// `dropped` was read: the inode may be stale.
     fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
         let mut freed = Freed::new();
         let mut shard = self.shared.index.shard(inode.ino()).lock();
@@ -239,8 +243,8 @@ impl InodeCache {
         Some(inode)
     }
 
-    /// Looks a number up in the inode trees, when `dropped` inodes of its part had been dropped.
-    fn look_up(&self, ino: Ino, dropped: u64) -> Result<(), Error> {
+    /// Looks up an inode number in the inode btrees. `dropped` is the shard's counter before the lookup.
+    fn look_up_chunk(&self, ino: Ino, dropped: u64) -> Result<(), Error> {
         if cluster::locate(&self.shared.geometry, ino).is_none() {
             return Err(outside(ino));
         }
@@ -259,7 +263,7 @@ impl InodeCache {
         Ok(Inode::new(self.local(), place, state))
     }
 
-    /// Does something with the bytes of an inode, as its cluster's buffer has them.
+    /// Calls `work` with an inode in its cluster buffer.
     fn with_slot<T>(&self, ino: Ino, work: impl FnOnce(&Dinode<'_>) -> T) -> Result<T, Error> {
         let geometry = &self.shared.geometry;
         let place = cluster::locate(geometry, ino).ok_or_else(|| outside(ino))?;
@@ -280,11 +284,11 @@ impl Default for CacheIndex {
 }
 
 impl CacheIndex {
-    /// The inode, if it is in memory, free or not.
+    /// The inode, free or not, if it is in the cache.
     pub(crate) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
-        match self.look(ino) {
+        match self.look_up(ino) {
             CacheLookup::Found(inode) => Some(inode),
-            CacheLookup::Missing(..) => None,
+            CacheLookup::Missing { .. } => None,
         }
     }
 
@@ -294,8 +298,8 @@ impl CacheIndex {
         &self.shards[(mixed >> 56) as usize]
     }
 
-    /// The inode, or one that is made for it. The part is locked meanwhile.
-    fn look_or_put(
+    /// The cached inode, or the one that `make` returns, which is called with the shard locked.
+    fn get_or_insert_with(
         &self,
         ino: Ino,
         shard_max: usize,
@@ -317,8 +321,8 @@ impl CacheIndex {
         self.shard(ino).lock().dropped
     }
 
-    /// A chunk is being removed, by who holds its AGI: whoever looked for one of its inodes looks again. Tells those
-    /// that are in memory.
+    /// A chunk is being removed; the caller holds the AGI. Lookups of its inodes that are under way start again, and
+    /// its in-core inodes are marked.
     pub(crate) fn removed(&self, chunk: ChunkInodes) {
         for ino in chunk.inodes() {
             let mut shard = self.shard(ino).lock();
@@ -332,8 +336,7 @@ impl CacheIndex {
         }
     }
 
-    /// The inode trees know a chunk with this inode, and with others of its window. Somebody may have removed it since
-    /// `dropped` was seen: then nothing is kept.
+    /// Records which inodes of a window the inode btrees have; unless a chunk was removed since `dropped` was read.
     fn learn(&self, ino: Ino, window: u64, dropped: u64) {
         let mut shard = self.shard(ino).lock();
         if shard.dropped == dropped {
@@ -341,20 +344,20 @@ impl CacheIndex {
         }
     }
 
-    fn look(&self, ino: Ino) -> CacheLookup {
+    fn look_up(&self, ino: Ino) -> CacheLookup {
         let shard = self.shard(ino).lock();
         match shard.inodes.get(&ino.get()) {
             Some(inode) => {
                 inode.touch();
                 CacheLookup::Found(Arc::clone(inode))
             }
-            None => CacheLookup::Missing(shard.dropped, shard.known.has(ino)),
+            None => CacheLookup::Missing { dropped: shard.dropped, known: shard.known.has(ino) },
         }
     }
 }
 
 impl Drop for InodeCache {
-    /// Inodes know what they share, and that knows them: here this ends.
+    /// Breaks the reference cycle between inodes and what they share.
     fn drop(&mut self) {
         for shard in &self.shared.index.shards {
             let inodes = std::mem::take(&mut *shard.lock());
@@ -364,7 +367,7 @@ impl Drop for InodeCache {
 }
 
 impl CacheShard {
-    /// Puts an inode in, beyond `most` in exchange for others.
+    /// Adds an inode; evicts others if the shard has `most`.
     fn put(&mut self, inode: &Arc<Inode>, most: usize, freed: &mut Freed) {
         if self.inodes.len() >= most {
             self.make_room(freed);
@@ -373,7 +376,7 @@ impl CacheShard {
         self.inodes.insert(inode.ino().get(), Arc::clone(inode));
     }
 
-    /// Drops some inodes that were not used lately.
+    /// Evicts some inodes that were not used recently.
     fn make_room(&mut self, freed: &mut Freed) {
         for _ in 0..LOOKS.min(self.order.len()) {
             let Some(ino) = self.order.pop_front() else { return };

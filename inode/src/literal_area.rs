@@ -1,34 +1,34 @@
-//! An inode's slot behind the core: the areas of both forks.
+//! The literal area of an inode: the bytes after the core, with both forks.
 
-/// What stands for a slot's rest that is all zeros: as long as the largest inode.
+/// Stands for a literal area of zeros; as long as that of the largest inode.
 static ZEROS: [u8; 2048] = [0; 2048];
 
-/// See the module. One that is all zeros takes no memory, as that of files without contents.
+/// A literal area. One of zeros, such as that of an empty file, takes no memory.
 #[derive(Clone, Debug)]
 pub(crate) struct LiteralArea {
-    /// Empty where all is zeros.
+    /// Empty for a literal area of zeros.
     bytes: Box<[u8]>,
     len: usize,
 }
 
 impl LiteralArea {
-    /// All zeros.
+    /// A literal area of zeros.
     pub fn zeros(len: usize) -> Self {
         Self { bytes: Box::default(), len }
     }
 
-    /// As it was read.
+    /// A copy of the bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let zeros = bytes.iter().all(|byte| *byte == 0);
         Self { bytes: if zeros { Box::default() } else { bytes.into() }, len: bytes.len() }
     }
 
-    /// Makes it zeros again.
+    /// Sets all bytes to zero.
     pub fn clear(&mut self) {
         self.bytes = Box::default();
     }
 
-    /// Whether it is all zeros for sure.
+    /// Whether all bytes are known to be zero.
     pub fn is_zeros(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -1,7 +1,7 @@
-//! What the log holds of an inode: its format, the core in the log's byte order, and the forks that changed.
+//! The log item of an inode: format, core in the log's byte order, and the forks that changed.
 //!
-//! The core is always there whole. Of a fork, the part in use is logged whole when any of it changed: the log keeps
-//! neither its old bytes nor where it ends, so recovery can only replace it.
+//! The core is always logged as a whole. If any part of a fork changed, its used part is logged as a whole: the log
+//! does not record offsets within a fork, so recovery can only replace it.
 
 use format::btree::{BmBt, BmapKey, BmapRoot, Btree, LongHeader, NULL_FS_BLOCK};
 use format::extent::RawExtent;
@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::cluster::InodeLocation;
 use crate::state::{ForkFormat, InodeState};
 
-/// What every record begins with: two regions.
+/// The two regions at the start of every item.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct InodeLogHeader {
@@ -24,20 +24,20 @@ struct InodeLogHeader {
 }
 
 const HEAD_ENDS: [usize; 2] = [RawInodeFormat::SIZE, size_of::<InodeLogHeader>()];
-/// Bytes with which the regions of two forks are padded at most.
+/// The most bytes of padding after the regions of two forks.
 const PADDING: usize = 8;
 
-/// Writes the item's regions: what `changed` says and what of it still exists in the forks' present form. Every field
-/// is written, as `out` may hold an earlier record of the inode.
+/// Writes the regions of the item: the fields in `changed` that exist in the forks' present formats. Writes every
+/// field, because `out` may contain an earlier version.
 pub(crate) fn write(state: &InodeState, place: &InodeLocation, changed: u32, out: &mut LogRegions) {
-    // Of most inodes nothing but the core changed.
+    // Of most inodes only the core changed.
     let forks = changed & !fields::CORE != 0;
     let (data, dsize) = if forks { fork_field(state, ForkKind::Data, changed) } else { (0, 0) };
     let (attr, asize) = if forks { fork_field(state, ForkKind::Attr, changed) } else { (0, 0) };
     let has_device =
         changed & fields::DEVICE != 0 && state.fork_format(ForkKind::Data) == Some(ForkFormat::Device);
     let device = if has_device { fields::DEVICE } else { 0 };
-    // A new file is logged before it has its first extent: there is room for that.
+    // A new file is logged before its first extent exists: this leaves space for one.
     let forks_bytes = (usize::from(dsize) + usize::from(asize)).max(RawExtent::SIZE);
     let bytes = out.begin(&HEAD_ENDS, forks_bytes + PADDING);
     let Ok(InodeLogHeader { format, core }) = InodeLogHeader::mut_from_bytes(bytes) else { return };
@@ -60,7 +60,7 @@ pub(crate) fn write(state: &InodeState, place: &InodeLocation, changed: u32, out
     }
 }
 
-/// The bit of the fork's region, if the fork changed in its present form and holds anything; and its bytes.
+/// The flag and size of a fork's region; 0 if the fork did not change in its present format, or is empty.
 fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> (u32, u16) {
     let (local, extents, root) = match kind {
         ForkKind::Data => (fields::DATA_LOCAL, fields::DATA_EXTENTS, fields::DATA_ROOT),
@@ -84,12 +84,12 @@ fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> (u32, u16) {
     }
 }
 
-/// Bytes of the fork as the log holds it, before padding. Never more than the area and a header: below 64 KiB.
+/// Size of a fork in the log, without padding. At most the area and a header: below 64 KiB.
 fn logged_bytes(state: &InodeState, kind: ForkKind) -> usize {
     let area = state.area(kind);
     match (state.fork_format(kind), kind) {
         (Some(ForkFormat::Local), ForkKind::Data) => state.local().map_or(0, <[u8]>::len),
-        // The contents begin with their length.
+        // The shortform header begins with its length.
         (Some(ForkFormat::Local), ForkKind::Attr) => {
             U16::view(area).map_or(0, |n| area.len().min(n.get().into()))
         }
@@ -102,7 +102,7 @@ fn logged_bytes(state: &InodeState, kind: ForkKind) -> usize {
     }
 }
 
-/// Entries of a tree's root, but no more than fit.
+/// Entries of a btree root, but no more than fit the area.
 fn root_entries(area: &[u8]) -> usize {
     let count = BmapRoot::view(area).map_or(0, |root| root.numrecs.get().into());
     root_room(area).min(count)
@@ -120,7 +120,7 @@ fn push_fork(state: &InodeState, kind: ForkKind, out: &mut LogRegions) {
     out.push(area.get(..logged_bytes(state, kind)).unwrap_or(&[]));
 }
 
-/// A root is logged as a whole block: with a long header, and pointers right behind the keys.
+/// A root is logged as a btree block: with a long header, and the pointers directly after the keys.
 fn push_root(state: &InodeState, area: &[u8], out: &mut LogRegions) {
     let (count, room) = (root_entries(area), root_room(area));
     let keys_at = BmapRoot::SIZE;
@@ -143,10 +143,10 @@ fn push_root(state: &InodeState, area: &[u8], out: &mut LogRegions) {
     });
 }
 
-/// Writes the core as the log has it. What recovery must not take from here (the unlinked link, LSN, checksum) is left
-/// empty.
+/// Writes the core in the log's format. Fields that recovery must not replay (`di_next_unlinked`, LSN, checksum) are
+/// zero.
 ///
-/// Not inlined, so that each field goes from one place to the other through one register.
+/// Not inlined, so that each field is copied through one register.
 #[inline(never)]
 fn put_core(core: &RawInode, log: &mut RawLogInode) {
     let flags = core.flags2.get();
@@ -162,7 +162,7 @@ fn put_core(core: &RawInode, log: &mut RawLogInode) {
     log.projid_hi = LeU16::new(core.projid_hi.get());
     let is_wide = flags & flags2::NREXT64 != 0;
     log.big_nextents = LeU64::new(if is_wide { core.big_nextents.get() } else { 0 });
-    // The narrow form is two 32-bit numbers, seconds first, each in the log's order.
+    // A timestamp without bigtime is two 32-bit numbers, seconds first, each in the log's byte order.
     let turn = if flags & flags2::BIGTIME != 0 { 0 } else { 32 };
     let time = |raw: U64| LeU64::new(raw.get().rotate_left(turn));
     log.atime = time(core.atime);

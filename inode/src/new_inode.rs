@@ -1,4 +1,4 @@
-//! How a new inode begins.
+//! Initialization of new inodes.
 
 use format::inode::{FileType, ForkKind, flags, flags2};
 use format::ondisk::{U16, U32, U64};
@@ -6,27 +6,27 @@ use format::ondisk::{U16, U32, U64};
 use crate::shared::Shared;
 use crate::state::{ForkFormat, InodeState, InodeTime};
 
-/// Set group id: on a directory, what is made in it takes its group.
+/// Set-group-ID bit; on a directory, new files inherit its group.
 pub const S_ISGID: u16 = 0o2000;
 
-/// What is asked of a new inode.
+/// The parameters of a new inode.
 #[derive(Clone, Copy, Debug)]
 pub struct NewInode<'a> {
     /// File type and permissions.
     pub mode: u16,
-    /// Owner.
+    /// User id.
     pub uid: u32,
-    /// Group, unless the parent says otherwise.
+    /// Group id, unless inherited from the parent.
     pub gid: u32,
-    /// Links that it begins with: 0 for an anonymous file, 2 for a directory.
+    /// Initial link count: 0 for an anonymous file, 2 for a directory.
     pub nlink: u32,
-    /// Device number of a special file, in the sysv form.
+    /// Device number of a special file, in the sysv encoding.
     pub device: u32,
-    /// The directory that it is made in.
+    /// Parent directory.
     pub parent: Option<&'a InodeState>,
 }
 
-/// What a child takes over of its directory's flags: the parent's flag, the child's, and of which children.
+/// Inherited flags: the parent's flag, the child's flag, and the file types that inherit it.
 const INHERITED: &[(u16, u16, InheritedBy)] = &[
     (flags::RTINHERIT, flags::RTINHERIT, InheritedBy::Directories),
     (flags::EXTSZINHERIT, flags::EXTSZINHERIT, InheritedBy::Directories),
@@ -47,7 +47,7 @@ enum InheritedBy {
 }
 
 impl NewInode<'_> {
-    /// Makes a free inode what is asked for.
+    /// Initializes a free inode.
     pub(crate) fn begin(&self, state: &mut InodeState, shared: &Shared) {
         let kind = FileType::from_mode(self.mode);
         state.begin(shared.features);

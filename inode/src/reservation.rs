@@ -1,7 +1,7 @@
-//! How much log space changes of inodes need.
+//! Log and block reservations of inode changes.
 //!
-//! Every block that a change may log is counted whole, with the words that name its chunks. This is more than is ever
-//! used at once; what is not used is given back at the commit.
+//! Every block that a change may log counts in full, with its log headers. That is more than is ever used; the rest is
+//! returned at the commit.
 
 use ag::AgLogCosts;
 use ag::log_costs::BtreeSize;
@@ -12,45 +12,54 @@ use journal::engine::LogReservation;
 use crate::contents::{CHANGES_AT_ONCE, FINISHED_AT_ONCE, RUNS_AT_ONCE};
 use crate::inactive::FREED_AT_ONCE;
 
-/// Bytes around a logged block: its format with the map of chunks, and operation headers of a few regions.
+/// Overhead of a logged block: buffer format with its bitmap, and operation headers of a few regions.
 const BLOCK_EXTRA: u32 = 128 + 64;
-/// The fixed regions of an inode item, with their headers.
+/// Overhead of the fixed regions of an inode item.
 const INODE_EXTRA: u32 = 256;
 
-/// An intent with a few extents, or its done item.
+/// An intent item with a few extents, or its done item.
 const INTENT: u32 = 160;
 
-/// For one volume.
+/// The reservations of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservations {
-    /// An inode alone: a commit of times, owner, mode.
+    /// A commit of an inode alone: times, owner, mode.
     pub inode: LogReservation,
-    /// Unmapping up to two extents of a fork and freeing them.
+    /// Unmapping and freeing up to two extents of a fork.
     pub unmap: LogReservation,
-    /// The same where files may share them.
+    /// Unmapping up to two extents of a fork that files may share, and releasing their blocks.
     pub unmap_shared: LogReservation,
-    /// Changing the map of one fork, after an intent, with what follows it; or a step of exchanging two files' ranges.
+    /// A deferred change of one fork's map with its intents; or one step of an exchange of ranges.
     pub map: LogReservation,
-    /// Blocks that a fork's tree may take when one extent is mapped or unmapped.
+    /// The most blocks that a fork's btree allocates when one extent is mapped or unmapped.
     pub map_blocks: u32,
-    /// Levels of a fork's tree at most, and most records of its leaves and keys of its nodes.
-    map_shape: (u32, u64, u64),
-    /// A step of changing the map of a file's contents, with what follows it.
+    map_shape: MapBtreeShape,
+    /// One step of a change of a file's map, with its deferred operations.
     pub contents: LogReservation,
-    /// The same for several small files at once, whose maps are in their inodes.
+    /// Finishing writes of several small files, whose extent lists are in their inodes.
     pub small_files: LogReservation,
-    /// Freeing inodes that are on a list of unlinked ones, as many as are freed at once.
+    /// Freeing unlinked inodes, as many as one transaction frees.
     pub free_inodes: LogReservation,
-    /// Setting one bucket of an AGI.
+    /// Changing one bucket of an AGI's unlinked lists.
     pub bucket: LogReservation,
 }
 
-/// So many extents of a file always lie in its inode: no attribute takes that room.
+/// The shape of the largest extent btree of a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MapBtreeShape {
+    levels: u32,
+    /// Records of a leaf.
+    leaf: u64,
+    /// Keys of a node.
+    node: u64,
+}
+
+/// Extents that always fit an inode: the attribute fork never takes their space.
 pub const ALWAYS_INLINE: u64 = 3;
-/// No fork has as many extents: with it, [`Reservations::map_blocks_for`] holds whatever else comes to the map.
+/// More extents than any fork has. With it, [`Reservations::map_blocks_for`] is an upper bound for any map.
 pub const ANY_EXTENTS: u64 = 1 << 48;
 
-/// Levels of a tree of `records` records whose blocks are half full.
+/// Height of a btree of `records` records in half-full blocks.
 fn levels(records: u64, leaf_max: usize, node_max: usize) -> u32 {
     let mut blocks = records.div_ceil((leaf_max / 2).max(1) as u64);
     let mut levels = 1;
@@ -61,20 +70,20 @@ fn levels(records: u64, leaf_max: usize, node_max: usize) -> u32 {
     levels
 }
 
-/// Levels of the tree `T`, where it has that many records.
+/// Height of the btree `T` with `records` records.
 fn levels_of<T: Btree>(geometry: &Geometry, records: u64) -> u32 {
     levels(records, T::max_records(geometry), T::max_keys(geometry))
 }
 
 impl Reservations {
-    /// For this volume.
+    /// The reservations for this geometry.
     pub fn of(geometry: &Geometry) -> Self {
         let block = geometry.block_size + BLOCK_EXTRA;
         let sector = geometry.sector_size + BLOCK_EXTRA;
         let cluster_link = 2 * (128 + BLOCK_EXTRA);
         let inode = geometry.inode_size + INODE_EXTRA;
         let group = u64::from(geometry.ag_blocks);
-        // A split or join of each level changes the block, its new or old sibling and the parent.
+        // A split or join on each level changes the block, its sibling, and the parent.
         let tree = |levels: u32| 2 * levels * block;
         let mut free_extent = 2 * tree(levels_of::<BnoBt>(geometry, group / 2));
         if geometry.features.rmapbt() {
@@ -85,10 +94,11 @@ impl Reservations {
         let extent_map = tree(map_levels);
         let inode_trees = 2 * tree(levels_of::<InoBt>(geometry, group >> 2));
         let costs = AgLogCosts::derive(geometry);
-        // Each link of a chain frees, counts, or writes reverse mappings down; none is larger.
+        // Each deferred operation frees, counts, or updates reverse mappings; none is larger.
         let link = costs.largest().max(costs.owners());
         let chain = |bytes: u32, transactions| LogReservation { bytes: bytes.max(link), transactions };
-        // Of a map, so many records change; each may be two. Blocks for its tree, and claimed ones, come from one AG.
+        // Records of the map that change; each may become two. Blocks for its btree, and claimed ones, come from one
+        // AG.
         let bound = BtreeSize { levels: map_levels, blocks: u64::MAX };
         let changes = CHANGES_AT_ONCE;
         let contents = 2 * inode
@@ -101,19 +111,23 @@ impl Reservations {
         let metadata_blocks = 16 * (BLOCK_EXTRA + 64);
         Self {
             inode: once(inode),
-            // The unmapping, then the intents' work for two extents and tree blocks.
+            // The unmapping; then the deferred operations for two extents and btree blocks.
             unmap: LogReservation {
                 bytes: inode + extent_map + metadata_blocks + 2 * (headers + free_extent),
                 transactions: 3,
             },
             unmap_shared: chain(inode + extent_map, 3),
-            // Two inodes, a tree that takes a block for each of its levels, and intents: of an exchange there are six.
+            // Two inodes, a btree that allocates a block on each level, and intents: an exchange has six.
             map: LogReservation {
                 bytes: 2 * inode + extent_map + 2 * (headers + free_extent) + 8 * INTENT,
                 transactions: 1,
             },
             map_blocks: map_levels + 1,
-            map_shape: (map_levels, BmBt::max_records(geometry) as u64, BmBt::max_keys(geometry) as u64),
+            map_shape: MapBtreeShape {
+                levels: map_levels,
+                leaf: BmBt::max_records(geometry) as u64,
+                node: BmBt::max_keys(geometry) as u64,
+            },
             contents: chain(contents, 3),
             small_files: chain(small_files, 3),
             free_inodes: LogReservation {
@@ -130,21 +144,21 @@ impl Reservations {
 }
 
 impl Reservations {
-    /// Blocks that the tree of a file's contents may take when so many records come to the `extents` that it maps,
-    /// at worst each to another leaf.
+    /// The most blocks that a file's extent btree allocates when `records` records are added to `extents` existing
+    /// ones, at worst each to another leaf.
     ///
-    /// A block splits when it is full, and leaves two that are half full. So on each level there are no more splits
-    /// than new entries, and no more than blocks that are full already, or become full by half a block of new entries.
-    /// This holds as long as no record goes: blocks that join become full without new entries, and an extent map that
-    /// fits the inode again gives its block back. Writeback lets records go only where it has reserved as much again
-    /// for what is left ([`contents::finish`](crate::contents::finish())).
+    /// A block splits when it is full, into two half-full ones. So the splits of a level are bounded by the number of
+    /// new entries, and by the blocks that are full already or become full by half a block of new entries. This holds
+    /// while no record is removed: joined blocks become full without new entries, and an extent list that fits the
+    /// inode again frees its block. Writeback removes records only if it has reserved the same amount again for the
+    /// rest ([`contents::finish`](crate::contents::finish())).
     pub fn map_blocks_for(&self, extents: u64, records: u64) -> u64 {
-        let (levels, leaf, node) = self.map_shape;
+        let MapBtreeShape { levels, leaf, node } = self.map_shape;
         let all = extents.saturating_add(records);
         if records == 0 || all <= ALWAYS_INLINE {
             return 0;
         }
-        // The list leaves the inode, to a leaf that does not split.
+        // The list moves from the inode to a leaf that does not split.
         if all <= leaf {
             return 1;
         }
@@ -152,7 +166,7 @@ impl Reservations {
         for _ in 0..levels {
             let half = (most / 2).max(2);
             new = new.min((entries.div_ceil(2) + new) / (half - 1));
-            // The root of the level may be pushed down, too.
+            // The root of the level may move down, too.
             sum += new + 1;
             (entries, most) = (entries.div_ceil(half), node);
             if new == 0 {

@@ -19,42 +19,43 @@ use crate::space::GroupOperations;
 use crate::state::Features;
 use crate::unlinked::UnlinkedLists;
 
-/// See the module.
+/// The shared state of a volume's inodes.
 #[derive(Debug)]
 pub struct Shared {
-    /// The volume's shape.
+    /// Geometry of the volume.
     pub geometry: Geometry,
-    /// What its features mean for inodes.
+    /// Features of the volume that concern inodes.
     pub features: Features,
-    /// What the zeros behind the core of an inode without contents make of its checksum.
+    /// The checksum of a literal area of zeros.
     pub no_contents: ZeroRun,
-    /// Where changes are committed to.
+    /// Target of commits.
     pub target: Arc<dyn CommitTarget>,
-    /// Metadata blocks in memory.
+    /// Cache of metadata buffers.
     pub buffers: Arc<BufferCache>,
-    /// Where changes begin.
+    /// Contexts of new transactions.
     pub bases: TransactionContexts,
-    /// The time.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// Generations of new inodes.
+    /// Source of inode generations.
     pub random: Random,
-    /// The allocation groups.
+    /// Allocation groups.
     pub groups: Arc<dyn GroupOperations>,
-    /// How much log space changes of inodes need.
+    /// Log and block reservations.
     pub reservations: Reservations,
     /// Lists of unlinked inodes.
     pub unlinked: UnlinkedLists,
-    /// Inodes in memory, by number.
+    /// Index of the inode cache.
     pub(crate) index: CacheIndex,
-    /// Inodes that wait to be freed.
+    /// Inodes that wait for inactivation.
     pub inactive: Queues,
 }
 
 impl Shared {
-    /// Of a volume whose log is clean or replayed.
+    /// The shared state of a volume whose log is clean or replayed.
     pub fn new(
         geometry: Geometry,
-        (target, buffers): (Arc<dyn CommitTarget>, Arc<BufferCache>),
+        target: Arc<dyn CommitTarget>,
+        buffers: Arc<BufferCache>,
         groups: Arc<dyn GroupOperations>,
         clock: Arc<dyn Clock>,
         random: Random,
@@ -76,27 +77,27 @@ impl Shared {
         }
     }
 
-    /// Begins a change.
+    /// Begins a transaction.
     ///
     /// # Errors
-    /// As [`Transaction::begin`].
+    /// Those of [`Transaction::begin_on`].
     pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
         Transaction::begin_on(self.bases.local(), reservation)
     }
 
-    /// Begins to look at buffers: nothing can be changed.
+    /// Begins a transaction that only reads buffers.
     pub fn reader(&self) -> Transaction {
         Transaction::reader(&self.target, &self.buffers)
     }
 
-    /// Now, as inodes keep it.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         let now = self.clock.now();
         Timestamp { seconds: now.seconds, nanoseconds: now.nanos }
     }
 }
 
-/// A CPU's own way to [`Shared`], so that CPUs that make inodes do not meet on its reference count.
+/// A reference to [`Shared`] for one CPU, so that CPUs that create inodes do not contend for its reference count.
 #[derive(Debug)]
 pub struct Local(pub(crate) Arc<Shared>);
 

@@ -1,4 +1,4 @@
-//! What inodes need of the allocation groups: a narrow interface, so that forks are tested on a simple allocator, too.
+//! What inodes need of the allocation groups: a narrow interface, so that forks can be tested on a simple allocator.
 
 use std::fmt::Debug;
 
@@ -8,46 +8,46 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use journal::engine::{Error, Transaction};
 
-/// Whose blocks they are.
+/// The owner of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ForkOwner {
-    /// The inode.
+    /// Inode number.
     pub ino: Ino,
-    /// Its fork.
+    /// Fork.
     pub fork: ForkKind,
-    /// They hold the fork's tree, not what the fork maps.
+    /// The blocks hold the fork's extent btree, not what the fork maps.
     pub tree: bool,
 }
 
-/// Which blocks are wanted.
+/// A request for blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockRequest {
-    /// As near to this block as possible; else in the inode's group.
+    /// Allocate as close to this block as possible; otherwise in the inode's AG.
     pub near: Option<FsBlock>,
-    /// As many blocks as possible, up to this.
+    /// The most blocks.
     pub most: u32,
-    /// And not fewer than this, in one piece.
+    /// The fewest blocks, in one extent.
     pub least: u32,
-    /// The first block's number within its group is a multiple of this, where possible.
+    /// Alignment of the first block within its AG, if possible.
     pub align: u32,
 }
 
-/// A run of blocks of one allocation group.
+/// A run of blocks in one AG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRun {
-    /// The first.
+    /// First block.
     pub start: FsBlock,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 
-/// Where one change takes blocks from and gives them back to: the groups, with the change's block reservation.
+/// The space of one transaction: the allocation groups, with the transaction's block reservation.
 ///
-/// Reverse mappings of tree blocks are the allocator's business. Those of what a fork maps are told by
-/// [`mapped`](Self::mapped), [`unmapped`](Self::unmapped) and [`release`](Self::release), because they may be changed
-/// by operations of their own.
+/// The allocator maintains the reverse mappings of btree blocks. Those of mapped blocks are changed by
+/// [`mapped`](Self::mapped), [`unmapped`](Self::unmapped) and [`release`](Self::release), because they may need
+/// deferred operations.
 pub trait SpaceAllocator {
-    /// Takes blocks.
+    /// Allocates blocks.
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed.
@@ -58,28 +58,28 @@ pub trait SpaceAllocator {
         want: BlockRequest,
     ) -> Result<BlockRun, Error>;
 
-    /// A fork now maps these blocks, which were allocated for it.
+    /// Records that a fork maps these blocks, which were allocated for it.
     ///
     /// # Errors
-    /// What must be read to note it may be damaged.
+    /// Damage; I/O errors.
     fn mapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
 
-    /// These blocks of a fork changed between written and unwritten.
+    /// Records that these blocks of a fork changed between written and unwritten.
     ///
     /// # Errors
-    /// As [`mapped`](Self::mapped).
+    /// Those of [`mapped`](Self::mapped).
     fn marked(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
 
-    /// A fork maps these blocks no more. They stay allocated: another range is about to map them.
+    /// Records that a fork does not map these blocks any more. They stay allocated, and are mapped elsewhere next.
     ///
     /// # Errors
-    /// As [`mapped`](Self::mapped).
+    /// Those of [`mapped`](Self::mapped).
     fn unmapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
 
-    /// A fork maps these blocks no more: they are to be freed, or, where files may share them, one owner less.
+    /// Records that a fork does not map these blocks any more, and frees them; `shared` blocks lose one owner.
     ///
     /// # Errors
-    /// As [`mapped`](Self::mapped).
+    /// Those of [`mapped`](Self::mapped).
     fn release(
         &mut self,
         tx: &mut Transaction,
@@ -88,19 +88,19 @@ pub trait SpaceAllocator {
         shared: bool,
     ) -> Result<(), Error>;
 
-    /// Takes up to so many blocks out of what the change has reserved, for an operation that comes later; how many.
+    /// Sets up to `blocks` reserved blocks aside for a deferred operation; returns their number.
     fn promise(&mut self, blocks: u32) -> u32;
 
-    /// Takes the blocks out of free space that were claimed for this change and that a fork is about to map.
+    /// Takes the claimed blocks of this change out of free space. A fork maps them next.
     ///
     /// # Errors
-    /// As [`mapped`](Self::mapped).
+    /// Those of [`mapped`](Self::mapped).
     fn take_claimed(&mut self, tx: &mut Transaction) -> Result<(), Error>;
 
-    /// Gives a block of a fork's tree back.
+    /// Frees a block of a fork's btree.
     ///
     /// # Errors
-    /// As [`mapped`](Self::mapped).
+    /// Those of [`mapped`](Self::mapped).
     fn free_tree_block(
         &mut self,
         tx: &mut Transaction,
@@ -109,28 +109,28 @@ pub trait SpaceAllocator {
     ) -> Result<(), Error>;
 }
 
-/// The allocation groups, as inactivation in the background needs them.
+/// The allocation groups, as background inactivation uses them.
 pub trait GroupOperations: Send + Sync + Debug {
-    /// For a change that only gives back. `blocks` may be taken all the same, for trees that split.
+    /// The space of a change that frees blocks. It may still allocate `blocks`, for btrees that split.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where so many blocks cannot be reserved.
     fn space(&self, blocks: u32) -> Result<Box<dyn SpaceAllocator + '_>, Error>;
 
-    /// The same for an operation that comes later: with blocks that [`SpaceAllocator::promise`] has set aside.
+    /// The space of a deferred operation, with blocks that [`SpaceAllocator::promise`] has set aside.
     fn promised(&self, blocks: u32) -> Box<dyn SpaceAllocator + '_>;
 
-    /// Frees inodes in the inode trees: the first, and those behind it that are of its chunk. Where the whole chunk
-    /// goes, its clusters' buffers are invalidated, and the chunk's inodes are told.
+    /// Frees inodes in the inode btrees: the first, and those after it in its chunk. Where the whole chunk is removed,
+    /// its cluster buffers are invalidated.
     ///
     /// # Errors
-    /// Damage in the trees; [`Error::NoSpace`], with nothing changed.
+    /// Damage; [`Error::NoSpace`], with nothing changed.
     fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error>;
 
-    /// The inodes of the chunk that a number lies in; `None` where it lies in none. The AGI stays locked in `tx`, and
-    /// as long as it does, so the chunk stays.
+    /// The inodes of the chunk with this inode number; `None` where no chunk has it. The chunk stays while the AGI is
+    /// locked, which is until `tx` ends.
     ///
     /// # Errors
-    /// Damage in the trees; what reading meets.
+    /// Damage; I/O errors.
     fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error>;
 }

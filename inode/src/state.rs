@@ -1,4 +1,4 @@
-//! One inode in core: its bytes as on the disk, what of them changed, and its extents decoded.
+//! The state of one in-core inode: its on-disk bytes, the fields that changed, and its decoded extents.
 
 mod types;
 
@@ -19,27 +19,27 @@ use crate::extents::ExtentList;
 use crate::fork::root::InlineRoot;
 use crate::literal_area::LiteralArea;
 
-/// The state of one inode, which its lock guards.
+/// The state of one inode, protected by its lock.
 #[derive(Debug)]
 pub struct InodeState {
     ino: Ino,
     core: RawInode,
-    /// The slot behind the core: the data fork's area, then the attribute fork's.
+    /// The literal area: data fork, then attribute fork.
     literal: LiteralArea,
     features: Features,
-    /// What changed since the inode was last written home ([`fields`]).
+    /// Fields changed since the last metadata writeback ([`fields`]).
     fields: u32,
-    /// Changed since it was last handed to a commit.
+    /// Changed since the last commit.
     changed: bool,
-    /// Extents of the data and the attribute fork; `None` until somebody asks.
+    /// Extents of the data and attribute forks; `None` until they are read.
     lists: [Option<ExtentList>; 2],
-    /// Buffers of a directory's blocks, as the data fork's extents are now.
+    /// Recently used buffers of a directory; dropped when the extents change.
     recent_buffers: Option<Box<RecentBuffers>>,
-    /// Names of a directory that share their hash with many others.
+    /// The collision index of a directory.
     collision_index: Option<Box<CollisionIndex>>,
 }
 
-/// Most extents that a counter can tell.
+/// The most extents that a counter holds.
 const fn most_extents(kind: ForkKind, wide: bool) -> u64 {
     let (narrow, most) = match kind {
         ForkKind::Data => (i32::MAX as u64, (1 << 48) - 1),
@@ -56,7 +56,7 @@ const fn index(kind: ForkKind) -> usize {
 }
 
 impl InodeState {
-    /// From the verified slot of a cluster buffer.
+    /// The state of a verified inode in a cluster buffer.
     pub fn load(inode: &Dinode<'_>, features: Features) -> Self {
         let (core, literal) = inode.parts();
         Self {
@@ -72,7 +72,7 @@ impl InodeState {
         }
     }
 
-    /// An inode that was never used: all zero but for its identity, as in a new chunk.
+    /// A free inode in a new chunk: all zero except for its identity.
     pub fn blank(ino: Ino, geometry: &Geometry, generation: u32) -> Self {
         let mut core = RawInode::new_zeroed();
         core.magic = U16::new(format::inode::MAGIC);
@@ -94,8 +94,8 @@ impl InodeState {
         }
     }
 
-    /// Makes a free inode an empty one that keeps its number and generation, with the counters and times of this
-    /// volume's new inodes.
+    /// Initializes a free inode as an empty file. Inode number and generation stay; the extent counters and times have
+    /// the width of the volume's new inodes.
     pub(crate) fn begin(&mut self, features: Features) {
         let mut flags = 0;
         if features.bigtime {
@@ -110,13 +110,13 @@ impl InodeState {
         self.literal.clear();
         self.forget();
         self.features = features;
-        // One, and one more for the change that makes it.
+        // The change that creates the inode adds another one.
         self.core.changecount = U64::new(1);
         self.changed = false;
         self.edit();
     }
 
-    /// Makes it free: nothing of the file remains but its number and the next generation.
+    /// Frees the inode: only the inode number and the next generation stay.
     pub(crate) fn end(&mut self) {
         let changes = self.core.changecount.get();
         let flags = self.core.flags2.get() & (flags2::BIGTIME | flags2::NREXT64);
@@ -131,12 +131,12 @@ impl InodeState {
         self.edit();
     }
 
-    /// Drops what is in memory besides the inode itself.
+    /// Drops extents and caches.
     fn forget(&mut self) {
         (self.lists, self.recent_buffers, self.collision_index) = ([None, None], None, None);
     }
 
-    /// Leaves nothing of the core but who it is.
+    /// Resets the core to its identity.
     fn clear_core(&mut self, generation: u32) {
         let uuid = self.core.uuid;
         self.core.zero();
@@ -148,7 +148,7 @@ impl InodeState {
         self.core.uuid = uuid;
     }
 
-    /// Its number.
+    /// Inode number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
@@ -158,8 +158,8 @@ impl InodeState {
         &self.core
     }
 
-    /// The core, for changing any field: marks it, and counts the change once per commit, as the kernel does. The
-    /// setters below keep together what belongs together; prefer them.
+    /// The core, for changing any field. Marks it as changed, and increments the change count once per commit, as Linux
+    /// does. Prefer the setters below: they change related fields together.
     pub fn edit(&mut self) -> &mut RawInode {
         if !self.changed {
             self.changed = true;
@@ -172,50 +172,51 @@ impl InodeState {
         &mut self.core
     }
 
-    /// The same as a view that knows types, times, counts and forks.
+    /// A view that decodes types, times, counts and forks.
     pub fn dinode(&self) -> Dinode<'_> {
         Dinode::from_parts(&self.core, self.literal.bytes())
     }
 
-    /// Core and forks as bytes, in the order of the slot.
+    /// The core and the literal area.
     pub fn parts(&self) -> (&RawInode, &[u8]) {
         (&self.core, self.literal.bytes())
     }
 
-    /// Whether anything but zeros can lie behind the core.
+    /// Whether the literal area may contain anything but zeros.
     pub(crate) fn has_literal_data(&self) -> bool {
         !self.literal.is_zeros()
     }
 
-    /// What changed since it was last written home ([`fields`]).
+    /// Fields changed since the last metadata writeback ([`fields`]).
     pub fn fields(&self) -> u32 {
         self.fields
     }
 
-    /// Adds to what must be logged and written home.
+    /// Marks fields as changed.
     pub fn mark(&mut self, more: u32) {
         self.edit();
         self.fields |= more;
     }
 
-    /// Whether it changed since it was last handed to a commit.
+    /// Whether the inode changed since the last commit.
     pub fn is_changed(&self) -> bool {
         self.changed
     }
 
-    /// What a commit must log: what changed, and `unwritten`, which a write home carries or has lost.
+    /// The fields that a commit must log: those that changed, and `unwritten`, which a metadata write carries or has
+    /// failed to carry.
     pub(crate) fn commit_fields(&mut self, unwritten: u32) -> u32 {
         self.changed = false;
         self.fields |= unwritten;
         self.fields
     }
 
-    /// Takes up again what a write home has lost.
+    /// Marks fields again that a metadata write failed to carry.
     pub(crate) fn restore_fields(&mut self, lost: u32) {
         self.fields |= lost;
     }
 
-    /// All that changed is in a write home.
+    /// All changed fields are in a metadata write.
     pub(crate) fn clear_fields(&mut self) {
         self.fields = 0;
     }
@@ -230,12 +231,12 @@ impl InodeState {
         core.flags2 = U64::new(core.flags2.get() | flags2::BIGTIME);
     }
 
-    /// Sets one time. In the narrow form it is clamped to what the form can express.
+    /// Sets one time, clamped to the range of the inode's timestamp format.
     pub fn set_time(&mut self, which: InodeTime, time: Timestamp) {
         self.set_times(&[which], time);
     }
 
-    /// Sets several times to the same moment.
+    /// Sets several times to the same value.
     pub fn set_times(&mut self, which: &[InodeTime], time: Timestamp) {
         let core = self.edit();
         let raw = time.encode(core.flags2.get() & flags2::BIGTIME != 0);
@@ -249,7 +250,7 @@ impl InodeState {
         }
     }
 
-    /// When it was changed last.
+    /// Change time (ctime).
     pub fn changed_at(&self) -> Timestamp {
         Timestamp::decode(self.core.ctime, self.core.flags2.get() & flags2::BIGTIME != 0)
     }
@@ -264,7 +265,7 @@ impl InodeState {
         self.edit().mode = U16::new(mode);
     }
 
-    /// Sets owner and group.
+    /// Sets user and group id.
     pub fn set_owner(&mut self, uid: u32, gid: u32) {
         let core = self.edit();
         (core.uid, core.gid) = (U32::new(uid), U32::new(gid));
@@ -280,28 +281,28 @@ impl InodeState {
         self.edit().nlink = U32::new(nlink);
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.core.size.get()
     }
 
-    /// Sets the bytes.
+    /// Sets the size.
     pub fn set_size(&mut self, size: u64) {
         self.edit().size = U64::new(size);
     }
 
-    /// Blocks of both forks with their trees.
+    /// Blocks of both forks, including their btrees.
     pub fn nblocks(&self) -> u64 {
         self.core.nblocks.get()
     }
 
-    /// Adds to, or takes from, the blocks.
+    /// Adds to the block count, or subtracts from it.
     pub fn change_nblocks(&mut self, by: i64) {
         let blocks = self.core.nblocks.get().saturating_add_signed(by);
         self.edit().nblocks = U64::new(blocks);
     }
 
-    /// Sets the project.
+    /// Sets the project id.
     pub fn set_project(&mut self, project: u32) {
         let core = self.edit();
         (core.projid_lo, core.projid_hi) = (U16::new(project as u16), U16::new((project >> 16) as u16));
@@ -312,18 +313,19 @@ impl InodeState {
         self.edit().generation = U32::new(generation);
     }
 
-    /// How many extents a fork has.
+    /// Number of extents of a fork.
     pub fn extent_count(&self, kind: ForkKind) -> u64 {
         self.dinode().extent_count(kind)
     }
 
-    /// Whether a fork can have so many extents: by the wide counters, where the inode has them or may take them.
+    /// Whether the extent counter of a fork can hold `count`. Uses the 64-bit limits (`nrext64`) if the inode has wide
+    /// counters or can get them.
     pub fn can_count_extents(&self, kind: ForkKind, count: u64) -> bool {
         count <= most_extents(kind, self.features.nrext64 || self.dinode().wide_counts())
     }
 
-    /// Sets how many extents a fork has; where the narrow counters cannot hold it and the volume has wide ones, the
-    /// inode takes these. `false`, with nothing changed, where the number fits neither.
+    /// Sets the extent counter of a fork. Widens the inode's counters if needed and the volume has `nrext64`. Returns
+    /// `false`, with nothing changed, where the count does not fit.
     #[must_use]
     pub fn set_extent_count(&mut self, kind: ForkKind, count: u64) -> bool {
         if !self.can_count_extents(kind, count) {
@@ -351,7 +353,7 @@ impl InodeState {
         core.flags2 = U64::new(core.flags2.get() | flags2::NREXT64);
     }
 
-    /// How a fork is stored; `None` for an attribute fork that does not exist, or a number that says nothing.
+    /// The format of a fork; `None` for an absent attribute fork or an invalid number.
     pub fn fork_format(&self, kind: ForkKind) -> Option<ForkFormat> {
         match kind {
             ForkKind::Data => ForkFormat::from_raw(self.core.format),
@@ -360,7 +362,7 @@ impl InodeState {
         }
     }
 
-    /// Sets how a fork is stored. The caller fills the fork's area.
+    /// Sets the format of a fork. The caller fills the fork's area.
     pub fn set_fork_format(&mut self, kind: ForkKind, form: ForkFormat) {
         let core = self.edit();
         match kind {
@@ -369,17 +371,17 @@ impl InodeState {
         }
     }
 
-    /// Bytes of a fork's area in the inode.
+    /// Bytes that a fork has in the inode.
     pub fn room(&self, kind: ForkKind) -> usize {
         self.dinode().fork_bytes(kind).len()
     }
 
-    /// A fork's area in the inode.
+    /// A fork's part of the literal area.
     pub fn area(&self, kind: ForkKind) -> &[u8] {
         self.dinode().fork_bytes(kind)
     }
 
-    /// A fork's area for changing; the caller marks what it changed.
+    /// Mutable access to a fork's part of the literal area; the caller marks what changed.
     pub fn area_mut(&mut self, kind: ForkKind) -> &mut [u8] {
         let split = match usize::from(self.core.forkoff) * 8 {
             0 => self.literal.len(),
@@ -392,18 +394,18 @@ impl InodeState {
         }
     }
 
-    /// Bytes that both forks share.
+    /// Size of the literal area in bytes.
     pub fn literal_bytes(&self) -> usize {
         self.literal.len()
     }
 
-    /// Where the attribute fork begins, in units of 8 bytes; 0 where there is none.
+    /// `forkoff`: the start of the attribute fork in units of 8 bytes; 0 without an attribute fork.
     pub fn attr_offset(&self) -> u8 {
         self.core.forkoff
     }
 
-    /// Moves the border between both forks, or ends the attribute fork with 0. The data fork stays as it is, for which
-    /// the caller has found room; the attribute fork's area becomes empty, and it has no extents.
+    /// Sets `forkoff`; 0 removes the attribute fork. The caller has checked that the data fork fits. The attribute fork
+    /// becomes an empty list of extents.
     pub fn set_attr_offset(&mut self, units: u8) {
         let root = (self.fork_format(ForkKind::Data) == Some(ForkFormat::Btree))
             .then(|| InlineRoot::take(self.area(ForkKind::Data)));
@@ -420,12 +422,12 @@ impl InodeState {
         self.set_list(ForkKind::Attr, Some(ExtentList::new()));
     }
 
-    /// The attributes that lie in the inode, as bytes from their header on; `None` where they lie elsewhere.
+    /// Shortform attributes, from their header on; `None` in other formats.
     pub fn attr_local(&self) -> Option<&[u8]> {
         (self.fork_format(ForkKind::Attr) == Some(ForkFormat::Local)).then(|| self.area(ForkKind::Attr))
     }
 
-    /// Makes the attribute fork local. `false`, with nothing changed, where there is no room.
+    /// Makes the attribute fork local. Returns `false`, with nothing changed, where `contents` does not fit.
     #[must_use]
     pub fn set_attr_local(&mut self, contents: &[u8]) -> bool {
         if contents.len() > self.room(ForkKind::Attr) {
@@ -442,14 +444,14 @@ impl InodeState {
         true
     }
 
-    /// The contents of a data fork that lies in the inode; `None` where it does not.
+    /// Contents of a local data fork; `None` in other formats.
     pub fn local(&self) -> Option<&[u8]> {
         (self.core.format == ForkFormat::Local as u8).then_some(())?;
         self.area(ForkKind::Data).get(..usize::try_from(self.core.size.get()).ok()?)
     }
 
-    /// Makes the data fork local with `bytes` bytes (its old first bytes stay), sets the size, marks both, and gives
-    /// the contents for changing. `None`, with nothing changed, where there is no room.
+    /// Makes the data fork local with `bytes` bytes, of which the first old ones stay; sets the size and marks both.
+    /// Returns the contents for changing; `None`, with nothing changed, where they do not fit.
     pub fn resize_local(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if bytes > self.room(ForkKind::Data) {
             return None;
@@ -460,7 +462,7 @@ impl InodeState {
         self.area_mut(ForkKind::Data).get_mut(..bytes)
     }
 
-    /// Makes `contents` the local data fork. `false`, with nothing changed, where there is no room.
+    /// Makes `contents` the local data fork. Returns `false`, with nothing changed, where it does not fit.
     #[must_use]
     pub fn set_local(&mut self, contents: &[u8]) -> bool {
         match self.resize_local(contents.len()) {
@@ -472,7 +474,7 @@ impl InodeState {
         }
     }
 
-    /// The device number of a special file, in the kernel's 32-bit sysv form.
+    /// Device number of a special file, in the 32-bit sysv encoding.
     pub fn device(&self) -> Option<u32> {
         (self.core.format == ForkFormat::Device as u8).then_some(())?;
         U32::view(self.area(ForkKind::Data)).map(|raw| raw.get())
@@ -487,18 +489,18 @@ impl InodeState {
         }
     }
 
-    /// The extents of a fork, where they are in core: those of a tree are only after somebody has read it.
+    /// The extents of a fork, if they are in memory. Those of a btree are read on first use.
     pub fn list(&self, kind: ForkKind) -> Option<&ExtentList> {
         self.lists.get(index(kind))?.as_ref()
     }
 
-    /// The extents of a fork for changing, beside the bytes.
+    /// The extents of a fork for changing; the caller changes the bytes accordingly.
     pub fn list_mut(&mut self, kind: ForkKind) -> Option<&mut ExtentList> {
         self.recent_buffers = None;
         self.lists.get_mut(index(kind))?.as_mut()
     }
 
-    /// Keeps the decoded extents of a fork, or forgets them.
+    /// Sets or drops the decoded extents of a fork.
     pub fn set_list(&mut self, kind: ForkKind, list: Option<ExtentList>) {
         self.recent_buffers = None;
         if let Some(slot) = self.lists.get_mut(index(kind)) {
@@ -506,23 +508,23 @@ impl InodeState {
         }
     }
 
-    /// Buffers of a directory's blocks that were used lately.
+    /// Recently used buffers of a directory.
     pub(crate) fn recent_buffers(&self) -> Option<&RecentBuffers> {
         self.recent_buffers.as_deref()
     }
 
-    /// The same, to note one.
+    /// Recently used buffers of a directory, for adding one.
     pub(crate) fn recent_buffers_mut(&mut self) -> &mut RecentBuffers {
         self.recent_buffers.get_or_insert_default()
     }
 
-    /// The index of a directory's names that share a hash.
+    /// The collision index of a directory.
     pub(crate) fn collision_index(&mut self) -> &mut Option<Box<CollisionIndex>> {
         &mut self.collision_index
     }
 
-    /// Decodes and verifies the extents of a fork that has them in the inode, unless they are in core. A fork that is
-    /// local, a device, or absent has none. `false` where they lie in a tree, which is not read here.
+    /// Decodes and verifies the extents of a fork that stores them in the inode. A fork that is local, a device or
+    /// absent has none. Returns `false` for a btree, which is not read here.
     pub fn load_inline_extents(&mut self, kind: ForkKind, geometry: &Geometry) -> Result<bool, Damage> {
         if self.list(kind).is_some() {
             return Ok(true);
@@ -539,12 +541,12 @@ impl InodeState {
         Ok(true)
     }
 
-    /// Most extents that a fork's area holds.
+    /// The most extents that fit a fork's area.
     pub fn inline_extents_max(&self, kind: ForkKind) -> usize {
         self.room(kind) / RawExtent::SIZE
     }
 
-    /// Writes the extents from index `first` on into the fork's area and marks them. The list must fit.
+    /// Writes the extents from index `first` on to the fork's area and marks them. They must fit.
     pub fn store_inline_extents(&mut self, kind: ForkKind, first: usize) {
         let Some(slot) = self.lists.get_mut(index(kind)) else { return };
         let Some(list) = slot.take() else { return };

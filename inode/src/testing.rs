@@ -373,7 +373,8 @@ fn open(
     let clock = Arc::new(FixedClock(Time { seconds: 1_700_000_000, nanos: 5 }));
     let shared = Shared::new(
         superblock.geometry.clone(),
-        (unlogged.clone(), buffers),
+        unlogged.clone(),
+        buffers,
         groups.clone(),
         clock,
         Random::seeded(1),

@@ -138,7 +138,8 @@ impl Volume {
         let _ = hook.0.set(Arc::clone(&groups));
         let shared = inode::Shared::new(
             geometry.clone(),
-            (target, buffers),
+            target,
+            buffers,
             groups.clone(),
             Arc::clone(&options.clock),
             options.random(),

@@ -1,4 +1,4 @@
-//! Blocks of an attribute fork: each is one block of the file system.
+//! Blocks of an attribute fork. Each is one file system block.
 
 use std::ops::Range;
 
@@ -19,14 +19,14 @@ use crate::fork::{Fork, TOO_MANY};
 use crate::space::{BlockRequest, BlockRun, ForkOwner};
 use crate::state::ForkFormat;
 
-/// A block in the transaction.
+/// A block that has joined the transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttrBlock {
     pub buffer: BufferId,
     pub at: ForkBlock,
 }
 
-/// A block, for the functions that change its bytes.
+/// Mutable access to a block's bytes, which logs what changes.
 struct AttrBlockMut<'t> {
     tx: &'t mut Transaction,
     buffer: BufferId,
@@ -48,7 +48,7 @@ impl Attributes<'_> {
         self.state.list(ForkKind::Attr).unwrap_or(EMPTY)
     }
 
-    /// Where a block lies; that it does not is damage: something pointed to it.
+    /// The location of a block. A block that is not mapped is reported as damage, because another block pointed to it.
     pub(super) fn identity(&self, at: FileBlock) -> Result<ForkBlock> {
         let offset = self.extents().map(at).and_then(|(start, _)| self.geometry().fs_block_offset(start));
         let ino = self.state.ino();
@@ -62,8 +62,8 @@ impl Attributes<'_> {
         DiskExtent { daddr: at.daddr, bytes: self.geometry().block_size }
     }
 
-    /// Brings a leaf or a node into the transaction; verified completely where it comes from the device: who changes
-    /// it later relies on that.
+    /// Reads a leaf or node and joins it to the transaction. Every field is verified when it comes from the device;
+    /// later changes rely on that.
     pub(super) fn read(&mut self, at: FileBlock) -> Result<AttrBlock> {
         let at = self.identity(at)?;
         let geometry = self.geometry();
@@ -74,7 +74,7 @@ impl Attributes<'_> {
             AttrLeaf::verify(bytes, geometry, at)?.audit()
         };
         let buffer = self.tx.read(self.disk(at), Rank::Fork, verify)?;
-        // In memory it may be the block of another file, if both claim it, or of another kind.
+        // A cached buffer may belong to another file, if both map the block, or be of another type.
         let info = BlkInfo::view(self.tx.bytes(buffer));
         let fits = info.is_some_and(|info| {
             info.owner.get() == at.ino.get()
@@ -87,7 +87,7 @@ impl Attributes<'_> {
         Ok(AttrBlock { buffer, at })
     }
 
-    /// Refuses where so many blocks cannot be allocated for sure: asked before the first change of an operation.
+    /// Checks that `blocks` blocks can be allocated. Called before the first change of an operation.
     pub(super) fn ensure_blocks(&self, blocks: u32) -> Result<()> {
         if blocks > self.reserved {
             return Err(Error::NoSpace { what: "an extended attribute" });
@@ -95,13 +95,13 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Refuses where so many more extents cannot be counted: asked before the first change of an operation.
+    /// Checks that the extent counter can hold `more` further extents. Called before the first change of an operation.
     pub(super) fn ensure_extents(&self, more: usize) -> Result<()> {
         let count = (self.extents().len() + more) as u64;
         if self.state.can_count_extents(ForkKind::Attr, count) { Ok(()) } else { Err(TOO_MANY) }
     }
 
-    /// Allocates and maps the first free block of the fork: all zeros, nothing of it logged.
+    /// Allocates and maps a block at the first hole. Its bytes are zero and not logged yet.
     pub(super) fn allocate(&mut self) -> Result<AttrBlock> {
         let at = self.extents().first_hole(FileBlock(0), 1);
         let run =
@@ -109,7 +109,7 @@ impl Attributes<'_> {
         self.map_new_block(at, run)
     }
 
-    /// Allocates the first block of a fork that maps none yet. Nothing of the inode changes.
+    /// Allocates the first block of an empty fork. Does not change the inode.
     pub(super) fn take_first_block(&mut self) -> Result<BlockRun> {
         let owner = ForkOwner { ino: self.state.ino(), fork: ForkKind::Attr, tree: false };
         self.space.allocate(self.tx, owner, BlockRequest { near: None, most: 1, least: 1, align: 1 })
@@ -127,14 +127,14 @@ impl Attributes<'_> {
         Ok(AttrBlock { buffer: self.tx.fresh(disk, Rank::Fork)?, at })
     }
 
-    /// Blocks were taken since the inode had `before`.
+    /// Subtracts the blocks allocated since the inode had `before` from the reserved ones.
     pub(super) fn count_taken(&mut self, before: u64) {
         let taken = self.state.nblocks().saturating_sub(before);
         self.reserved = self.reserved.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
     }
 
-    /// Refuses where the blocks of a leaf and of a value cannot both be unmapped: it may take blocks that nobody has
-    /// reserved, or more extents than can be counted.
+    /// Checks that the blocks of a leaf and of a value can both be unmapped, with the reserved blocks and the extent
+    /// counter.
     pub(super) fn ensure_frees(&self) -> Result<()> {
         self.ensure_extents(2)?;
         let spare = self.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.extents().len());
@@ -145,9 +145,9 @@ impl Attributes<'_> {
         Err(Error::NoSpace { what: "removing an attribute" })
     }
 
-    /// Whether blocks can be unmapped and freed without others that nobody reserved.
+    /// Whether a range can be unmapped and freed with the reserved blocks.
     pub(super) fn can_free(&self, from: FileBlock, to: FileBlock) -> bool {
-        // In the middle of an extent, its two ends are one more.
+        // Unmapping the middle of an extent leaves two extents.
         let list = self.extents();
         let middle = list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end());
         if middle && self.ensure_extents(1).is_err() {
@@ -168,7 +168,7 @@ impl Attributes<'_> {
         self.unmap(from, FileBlock(from.get() + 1))
     }
 
-    /// Unmaps and frees whatever a range maps.
+    /// Unmaps and frees what is mapped in a range.
     pub(super) fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<()> {
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
         let mut next = from;
@@ -192,7 +192,7 @@ impl Attributes<'_> {
         dabtree::magic(self.bytes(block)) == Some(NODE_MAGIC)
     }
 
-    /// Runs a change of one block's bytes; damage gets the block's place.
+    /// Changes the bytes of a block. Damage is reported with the location of the block.
     pub(super) fn edit<T>(
         &mut self,
         block: AttrBlock,
@@ -203,7 +203,7 @@ impl Attributes<'_> {
         change(&mut open, geometry).map_err(|damage| Error::damaged(block.at.place(), damage))
     }
 
-    /// Looks at one block's bytes; damage gets the block's place.
+    /// Reads the bytes of a block. Damage is reported with the location of the block.
     pub(super) fn view<T>(
         &self,
         block: AttrBlock,

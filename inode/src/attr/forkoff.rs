@@ -1,16 +1,16 @@
-//! Where the attribute fork begins in the inode, and how it comes and goes.
+//! The start of the attribute fork in the inode (`forkoff`), and the creation and removal of the fork.
 //!
-//! The border between both forks is told in units of 8 bytes. It leaves the data fork as it is; the attribute fork gets
-//! what it needs, counted from the end of the inode, and the data fork the rest. A fork that takes blocks begins with
-//! room for some extents.
+//! `forkoff` counts units of 8 bytes. It never cuts off contents of the data fork. For shortform attributes, the fork
+//! gets the bytes that it needs at the end of the inode, and the data fork the rest; a fork of blocks begins with space
+//! for some extents.
 //!
-//! | data fork | leaves room for |
+//! | data fork | space left for it |
 //! |---|---|
-//! | device | its number: the border is then always at 8 |
-//! | contents in the inode | them, and at least the smallest root of a tree of extents (3 entries) |
-//! | extents, tree | them, and at least that |
+//! | device | the device number: `forkoff` is always 1 |
+//! | local | its contents, and at least the smallest root of an extent btree (3 entries) |
+//! | extents, btree | its extents or root, and at least the same |
 //!
-//! The attribute fork leaves room for a root of 2 entries.
+//! The attribute fork has space for a btree root of 2 entries.
 
 use format::extent::RawExtent;
 use format::inode::{FileType, ForkKind};
@@ -25,14 +25,14 @@ use crate::state::{ForkFormat, InodeState};
 use crate::symlink;
 
 const UNIT: usize = 8;
-/// AttrTreeEntries of the smallest root of each fork.
+/// Entries of the smallest btree root of each fork.
 const DATA_ENTRIES: usize = 3;
 const ATTR_ENTRIES: usize = 2;
-/// Bytes that the data fork gets where the attributes lie in blocks, if it needs no more: as with Linux, those of a
-/// root with so many entries.
+/// Entries of a btree root that sets the data fork's usual size where the attributes are in blocks. Linux uses the
+/// same.
 const USUAL_ENTRIES: usize = 12;
 
-/// Bytes of the inode that the data fork needs as it is.
+/// Bytes that the data fork needs in its present format.
 fn data_fork_need(state: &InodeState) -> usize {
     let need = match state.fork_format(ForkKind::Data) {
         Some(ForkFormat::Device) => return UNIT,
@@ -47,12 +47,12 @@ fn data_fork_need(state: &InodeState) -> usize {
     need.max(root::size(DATA_ENTRIES)).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX)
 }
 
-/// The max_forkoff that the attribute fork may begin.
+/// The highest start of the attribute fork, in bytes.
 fn max_forkoff(state: &InodeState) -> usize {
     state.literal_bytes().saturating_sub(root::size(ATTR_ENTRIES)) / UNIT * UNIT
 }
 
-/// The border, in units, with which attributes of so many bytes fit the inode; `None` where they do not.
+/// The `forkoff` with which shortform attributes of `bytes` bytes fit; `None` where none does.
 pub(super) fn forkoff_for(state: &InodeState, bytes: usize) -> Option<u8> {
     if state.attr_offset() != 0 && bytes <= state.room(ForkKind::Attr) {
         return Some(state.attr_offset());
@@ -66,15 +66,15 @@ pub(super) fn forkoff_for(state: &InodeState, bytes: usize) -> Option<u8> {
 }
 
 impl Attributes<'_> {
-    /// Puts attributes into the inode, whose border is moved for that. `false`, with nothing changed, where they do not
-    /// fit. Whatever blocks the fork had were freed.
+    /// Stores shortform attributes; moves the start of the fork as needed. Returns `false`, with nothing changed, where
+    /// they do not fit. The fork must not map blocks any more.
     pub(super) fn put_shortform(&mut self, contents: &[u8]) -> bool {
         let Some(offset) = forkoff_for(self.state, contents.len()) else { return false };
         self.set_forkoff(offset);
         self.state.set_attr_local(contents)
     }
 
-    /// Makes a fork without attributes one that lies in the inode behind a border.
+    /// Makes an empty fork shortform, with this `forkoff`.
     pub(super) fn begin_shortform(&mut self, offset: u8) {
         self.set_forkoff(offset);
         let _ = self.state.set_attr_local(&format::attr::edit::shortform::EMPTY); // it fits every fork
@@ -86,8 +86,8 @@ impl Attributes<'_> {
         }
     }
 
-    /// Ends a fork that is empty. It stays, without attributes, where the data fork is a tree, whose extents might fit
-    /// the inode then, and where files have parent pointers.
+    /// Removes an empty fork. It stays, empty, where the data fork is a btree, whose extents might otherwise fit the
+    /// inode; and where files have parent pointers.
     pub(super) fn end_fork(&mut self) -> Result<()> {
         let stays = self.keeps_parents() || self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree);
         if !stays {
@@ -98,7 +98,7 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Makes the fork one of extents, without any: attributes in the inode have been taken out.
+    /// Makes the fork an empty list of extents. The caller has taken the shortform attributes out.
     pub(super) fn begin_extents(&mut self) -> Result<()> {
         if self.state.attr_offset() == 0 {
             let most = max_forkoff(self.state);
@@ -119,7 +119,7 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Makes the data fork one that leaves room for an attribute fork.
+    /// Shrinks the data fork's part of the inode to `most` bytes.
     fn shrink_data_fork(&mut self, most: usize) -> Result<()> {
         let before = self.state.nblocks();
         let is = self.state.dinode().file_type();

@@ -1,8 +1,8 @@
-//! What comes before the blocks of a removed file's attributes are freed.
+//! The step before the blocks of an unlinked file's attribute fork are freed.
 //!
-//! They are freed in several transactions, from the last on. If the machine stops in between, Linux may go on: it walks
-//! the tree from its root before it frees anything, and must not meet a child that is gone. So the root becomes a leaf
-//! without attributes first; what is mapped behind it is then freed without being looked at.
+//! The blocks are freed in several transactions, from the end of the fork. After a power failure in between, Linux may
+//! continue: it walks the tree from the root before it frees anything, and must not meet a child that is gone. So the
+//! root becomes an empty leaf first; the blocks after it are then freed without being read.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ impl BlockMut for AttrBlockMut<'_> {
     }
 }
 
-/// Makes the root of the attributes an empty leaf, unless one step frees all of their blocks.
+/// Makes the root an empty leaf, unless one step frees all blocks of the fork.
 ///
 /// # Errors
-/// Damage, I/O errors, a volume that was shut down.
+/// Damage; I/O errors; a shut down volume.
 pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
     if !needs_several_steps(shared, inode)? {
         return Ok(());
@@ -47,7 +47,7 @@ pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Erro
     let mapped = Fork::open(shared, &mut locked, ForkKind::Attr)?.list().map(root);
     let Some(offset) = mapped.and_then(|(start, _)| geometry.fs_block_offset(start)) else { return Ok(()) };
     let at = ForkBlock { ino: inode.ino(), file_block: root, daddr: Daddr(offset >> 9) };
-    // Whatever it holds, even damage: it is not read.
+    // Not read: its old contents do not matter, even if damaged.
     let id = tx.fresh(DiskExtent { daddr: at.daddr, bytes: geometry.block_size }, Rank::Fork)?;
     let damaged = |damage| Error::damaged(Place::ino(inode.ino()), damage);
     leaf::init(&mut AttrBlockMut(&mut tx, id), geometry, at).map_err(damaged)?;

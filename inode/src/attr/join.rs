@@ -1,9 +1,7 @@
-//! Leaves and nodes that have become small are joined with a neighbour below the same parent, and the root takes the
-//! place of an only child.
+//! Joining small leaves and nodes with a sibling under the same parent, and collapsing a root with one child.
 //!
-//! A block is joined when it is less than three eighths full and the joined one would be at most three quarters full,
-//! so that the next attribute does not split it again. The block with the lower number stays: the fork keeps no holes
-//! that it need not have.
+//! A block is joined if it is less than 3/8 full and the joined block would be at most 3/4 full, so that the next
+//! insertion does not split it again. The block at the lower address stays, which keeps the fork compact.
 
 use base::FileBlock;
 use format::Damage;
@@ -16,7 +14,7 @@ use super::blocks::AttrBlock;
 use super::node::{AttrPath, AttrPathBlock};
 use super::{Attributes, Result};
 
-/// What a block of the tree holds.
+/// The contents of a leaf or a node.
 enum AttrTreeEntries {
     Leaf(Vec<edit::LeafAttr>),
     Node(Vec<NodeEntry>),
@@ -41,7 +39,7 @@ impl AttrTreeEntries {
 }
 
 impl Attributes<'_> {
-    /// Joins a leaf from which an attribute was removed, if it is small, and what then is small above it.
+    /// Joins a leaf from which an attribute was removed, if it has become small; then the nodes above it.
     pub(super) fn join_leaf(&mut self, path: AttrPath) -> Result<()> {
         let AttrPath { mut nodes, leaf } = path;
         let mut child = leaf.block;
@@ -58,7 +56,7 @@ impl Attributes<'_> {
         self.collapse_root()
     }
 
-    /// How full a block is, and how full it can be: a leaf in bytes, a node in entries.
+    /// Used and total capacity of a block: of a leaf in bytes, of a node in entries.
     fn fill(&self, block: AttrBlock) -> Result<(usize, usize)> {
         if self.is_node(block) {
             let shape = self.view(block, |bytes, _| node::NodeShape::of(bytes))?;
@@ -74,8 +72,8 @@ impl Attributes<'_> {
         self.view(block, edit::attributes).map(AttrTreeEntries::Leaf)
     }
 
-    /// Joins a small child of the last of `nodes` with a neighbour, or drops it where it is empty. `false` where
-    /// nothing was done. Afterwards the last of `nodes` leads to what is left of the two.
+    /// Joins a small child of the last of `nodes` with a sibling, or frees it if it is empty. Returns `false` where
+    /// nothing changed. The last of `nodes` then points to the joined block.
     fn join(&mut self, nodes: &mut [AttrPathBlock], child: AttrBlock) -> Result<bool> {
         let Some(parent) = nodes.last().copied() else { return Ok(false) };
         let siblings = self.view(parent.block, |bytes, _| {
@@ -115,7 +113,7 @@ impl Attributes<'_> {
         self.can_free(at, FileBlock(at.get() + 1))
     }
 
-    /// Joins two neighbours.
+    /// Joins two siblings.
     fn merge(
         &mut self,
         nodes: &mut [AttrPathBlock],
@@ -147,7 +145,7 @@ impl Attributes<'_> {
         Ok(true)
     }
 
-    /// Drops a child without entries that has siblings. It must go: a leaf under a node is never empty.
+    /// Frees an empty child that has siblings. It cannot stay: a leaf under a node is never empty.
     fn remove_empty_child(
         &mut self,
         nodes: &mut [AttrPathBlock],
@@ -162,7 +160,7 @@ impl Attributes<'_> {
         Ok(true)
     }
 
-    /// Takes a child out of its parent and from between its siblings, and frees it.
+    /// Removes a child from its parent and from the sibling list, and frees it.
     fn unlink(&mut self, nodes: &[AttrPathBlock], index: usize, block: AttrBlock) -> Result<()> {
         let (back, forw) = self.view(block, |bytes, _| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
         if let Some(left) = back {
@@ -179,7 +177,7 @@ impl Attributes<'_> {
         self.free(block)
     }
 
-    /// After the last child of a node has changed or gone: the nodes above learn its highest hash.
+    /// Updates the hashes above the last of `nodes`, after its last child has changed or gone.
     fn fix_parent_hashes(&mut self, nodes: &[AttrPathBlock]) -> Result<()> {
         let Some((parent, above)) = nodes.split_last() else { return Ok(()) };
         let last = self.view(parent.block, |bytes, _| {
@@ -191,7 +189,7 @@ impl Attributes<'_> {
         }
     }
 
-    /// While the root is a node with one child, the child's contents move into it.
+    /// While the root is a node with one child, moves the child's contents into the root.
     fn collapse_root(&mut self) -> Result<()> {
         loop {
             let root = self.root()?;

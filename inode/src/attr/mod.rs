@@ -1,35 +1,45 @@
-//! Extended attributes: names with values, through all the forms that an attribute fork can have.
+//! Extended attributes: names with values, in the formats of XFS.
 //!
-//! | part | form or subject |
+//! | format | stored as | module |
+//! |---|---|---|
+//! | shortform | names and values in the inode's attribute fork | `shortform` |
+//! | leaf | one leaf block at block 0 of the fork | `node` (a hash tree without nodes) |
+//! | node | a hash tree of leaves under nodes, with its root at block 0 | `node`, `split`, `join` |
+//!
+//! A large value (see [`is_inline`]) is remote: its leaf entry points to blocks of the fork that hold it ([`remote`]).
+//!
+//! # Conversions
+//! `leave_inode` converts shortform to leaf when an attribute does not fit the inode. A full leaf is split, which makes
+//! the root a node. `shrink` converts a single leaf back to shortform, or removes an empty fork, after each removal and
+//! replacement. `forkoff` decides where the attribute fork begins in the inode.
+//!
+//! # Parts
+//! | part | subject |
 //! |---|---|
-//! | [`AttrKey`], [`Attributes`] | an attribute's name; the attributes of one inode in a transaction |
-//! | `place` | where the attribute fork begins in the inode, and how it comes and goes |
-//! | `inside` | within the inode |
-//! | `tree`, `split`, `join` | leaves, alone or under nodes |
+//! | [`AttrKey`], [`Attributes`] | the key of an attribute; the attributes of one inode, in a transaction |
+//! | `forkoff` | the start of the attribute fork in the inode; creation and removal of the fork |
 //! | `blocks` | blocks of the fork |
-//! | `inactive` | what comes before the blocks of a removed file are freed |
 //! | [`remote`] | values in blocks of their own |
+//! | `inactive` | the step before the blocks of an unlinked file's attribute fork are freed |
 //!
-//! Attributes take the next form when one does not fit into the one they have, and go back as soon as what is left
-//! fits. Bytes are changed by [`format::attr::edit`].
+//! Bytes of blocks are changed by [`format::attr::edit`].
 //!
-//! # One change, one transaction
-//! Setting, replacing and removing are each one transaction, whatever the form and however long the value. A value in
-//! blocks of its own is written to them past the log before that transaction is committed: the blocks are free until
-//! then, and the log makes what was written past it stable before the commit. So no state is ever seen in which an
-//! attribute is half there, and none is marked incomplete; those of others are taken for absent, and go when their
-//! name is set or removed.
+//! # Transactions
+//! Setting, replacing and removing an attribute are each one transaction, in any format and for any length of the
+//! value. The blocks of a remote value are written past the log before that transaction commits: until then they are
+//! free space, and the log flushes what was written past it before the commit becomes stable. So no half-written
+//! attribute is ever visible, and none is marked incomplete. Incomplete attributes left by other implementations are
+//! treated as absent, and removed when their name is set or removed.
 //!
 //! # Invariants
-//! - The root of the tree, or the leaf alone, is at block 0 of the fork.
-//! - A node's hash is the highest below the child. No leaf under a node is empty.
+//! - The hash of a node entry is the highest hash below that child. No leaf under a node is empty.
 //! - Every mapped block of the fork belongs to the tree or to one value.
-//! - Blocks were verified when they were read; every offset in them is checked again before it is used. Walks go
-//!   strictly down, and forward no further than there are blocks.
+//! - Blocks are verified when read; every offset in them is checked again before use. Walks descend strictly, and visit
+//!   no more leaves than the fork has blocks, so that a damaged tree cannot loop.
 //!
 //! # Locking
-//! The caller holds the inode's lock; blocks are locked by the transaction, in any order, since whoever wants one holds
-//! that lock.
+//! The caller holds the inode's lock, which protects all blocks of the fork; so the transaction may lock their buffers
+//! in any order.
 
 mod blocks;
 mod forkoff;
@@ -61,32 +71,32 @@ use crate::state::{ForkFormat, InodeState};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What an attribute is found by: namespace and name; of a parent pointer, the directory too.
+/// The key of an attribute: namespace and name; for a parent pointer, the directory too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttrKey<'n> {
-    /// Whose it is.
+    /// Namespace.
     pub namespace: Namespace,
-    /// 1 to 255 bytes, without the namespace's prefix.
+    /// Name without the namespace's prefix, 1 to 255 bytes.
     pub name: &'n [u8],
-    /// Of a parent pointer: the directory, and its value.
+    /// For a parent pointer: the directory's inode number, and the value.
     parent: Option<(Ino, [u8; ParentRecord::SIZE])>,
 }
 
 impl<'n> AttrKey<'n> {
-    /// An attribute that is no parent pointer.
+    /// The key of an attribute other than a parent pointer.
     pub const fn new(namespace: Namespace, name: &'n [u8]) -> Self {
         Self { namespace, name, parent: None }
     }
 
-    /// The parent pointer for an entry of a directory, which is told by its number and generation.
-    pub fn parent(name: &'n [u8], (ino, generation): (Ino, u32)) -> Self {
+    /// The key of the parent pointer for an entry in a directory with this inode number and generation.
+    pub fn parent(name: &'n [u8], ino: Ino, generation: u32) -> Self {
         let record = ParentRecord { ino: U64::new(ino.get()), generation: U32::new(generation) };
         let mut bytes = [0; ParentRecord::SIZE];
         bytes.copy_from_slice(record.as_bytes());
         Self { namespace: Namespace::Parent, name, parent: Some((ino, bytes)) }
     }
 
-    /// The value that a parent pointer has.
+    /// The value of a parent pointer.
     pub fn record(&self) -> &[u8] {
         self.parent.as_ref().map_or(&[], |(_, record)| record)
     }
@@ -104,22 +114,22 @@ impl<'n> AttrKey<'n> {
     }
 }
 
-/// A value to be set.
+/// The value to set.
 #[derive(Clone, Copy, Debug)]
 pub enum NewAttrValue<'v> {
-    /// In the inode or beside its name.
+    /// A value in the inode or in the leaf.
     Inline(&'v [u8]),
-    /// In blocks that are claimed ([`remote::claim`]) and written, and that nothing maps yet.
+    /// A value in blocks that are claimed ([`remote::claim`]) and written, but not mapped yet.
     Remote {
-        /// In the order of the value.
+        /// The blocks, in the order of the value.
         runs: &'v [BlockRun],
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
     },
 }
 
 impl NewAttrValue<'_> {
-    /// Pieces of the disk in which it lies, beside those of the tree.
+    /// Extents of a remote value.
     fn pieces(&self) -> usize {
         match self {
             NewAttrValue::Inline(_) => 0,
@@ -128,16 +138,16 @@ impl NewAttrValue<'_> {
     }
 }
 
-/// An attribute, as a listing shows it.
+/// An attribute in a list of attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttrInfo {
-    /// Whose it is.
+    /// Namespace.
     pub namespace: Namespace,
-    /// Without the namespace's prefix.
+    /// Name without the namespace's prefix.
     pub name: Box<[u8]>,
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     pub length: usize,
-    /// Of a parent pointer: the directory and its generation.
+    /// For a parent pointer: the directory's inode number and generation.
     pub parent: Option<(Ino, u32)>,
 }
 
@@ -152,7 +162,7 @@ impl AttrInfo {
     }
 }
 
-/// Levels of nodes that a tree of attributes has at most: what a volume holds of blocks, each half full.
+/// The most levels of nodes of an attribute tree: as many as address all blocks of the volume with half-full nodes.
 pub fn max_levels(geometry: &Geometry) -> u32 {
     let least = (dabtree::edit::max_entries(geometry.block_size as usize) / 2).max(2) as u64;
     let (mut levels, mut blocks) = (1, geometry.foreseen.div_ceil(least));
@@ -163,28 +173,28 @@ pub fn max_levels(geometry: &Geometry) -> u32 {
     levels
 }
 
-/// Blocks of the tree that setting one attribute takes at most: at worst two leaves come to be and one moves from the
-/// root, and at each level a node is split, or moves from the root.
+/// The most blocks of the tree that setting an attribute allocates. In the worst case, splits add two leaves and one
+/// moves from the root; on each level a node is split or moves from the root.
 pub fn max_new_blocks(geometry: &Geometry) -> u32 {
     3 + max_levels(geometry) + 1
 }
 
-/// Extents that a fork has more, at most, when an attribute was set: each new block and each piece of the value is one;
-/// and where an old value goes, and blocks of the tree, out of the middle of an extent, that becomes two.
+/// The most extents that setting an attribute adds to the fork: one for each new block and each extent of the value,
+/// and one for each range that is freed in the middle of an extent.
 fn max_new_extents(geometry: &Geometry, value: &NewAttrValue<'_>) -> usize {
     (max_new_blocks(geometry) + max_levels(geometry) + 2) as usize + value.pieces()
 }
 
-/// Blocks of the tree that setting or removing one attribute may change at most: those, the way down, and on each level
-/// a neighbour; and where one is replaced, the way to it.
+/// The most blocks of the tree that setting or removing an attribute changes: the new ones, the path, a sibling on each
+/// level; and the path to the attribute that is replaced.
 pub fn max_changed_blocks(geometry: &Geometry) -> u32 {
     max_new_blocks(geometry) + 3 * (max_levels(geometry) + 1)
 }
 
-/// How the attributes are stored.
+/// Where the attributes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AttrStorage {
-    /// There are none, be there a fork or not.
+    /// There are no attributes, with or without a fork.
     None,
     Shortform,
     Blocks,
@@ -196,7 +206,7 @@ pub struct Attributes<'a> {
     tx: &'a mut Transaction,
     space: &'a mut dyn SpaceAllocator,
     state: &'a mut InodeState,
-    /// Blocks that are reserved and not yet taken.
+    /// Reserved blocks that are not used yet.
     reserved: u32,
 }
 
@@ -207,11 +217,11 @@ impl std::fmt::Debug for Attributes<'_> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Of the reserved blocks, `room` may be taken: [`max_new_blocks`] and those of the tree of extents, or fewer,
-    /// whereupon changes that need more are refused before they begin.
+    /// The attributes of an inode, which may use `reserved` of the transaction's reserved blocks: [`max_new_blocks`]
+    /// and those of the extent map. With fewer, a change that needs more is refused before it begins.
     ///
     /// # Errors
-    /// As [`Fork::open`], which reads the extents if nobody has.
+    /// Those of [`Fork::open`], which reads the extents if they are not in memory.
     pub fn new(
         shared: &'a Shared,
         tx: &'a mut Transaction,
@@ -223,10 +233,10 @@ impl<'a> Attributes<'a> {
         Ok(Self { shared, tx, space, state, reserved })
     }
 
-    /// The value of an attribute; `None` where there is none.
+    /// The value of an attribute; `None` where it does not exist.
     ///
     /// # Errors
-    /// Damage, and what the device reports.
+    /// Damage; I/O errors.
     pub fn get(&mut self, key: &AttrKey<'_>) -> Result<Option<Vec<u8>>> {
         match self.storage() {
             AttrStorage::None => Ok(None),
@@ -241,10 +251,10 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Whether there is such an attribute.
+    /// Whether an attribute exists.
     ///
     /// # Errors
-    /// Damage, and what the device reports.
+    /// Damage; I/O errors.
     pub fn has(&mut self, key: &AttrKey<'_>) -> Result<bool> {
         match self.storage() {
             AttrStorage::None => Ok(false),
@@ -253,10 +263,10 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// All attributes, parent pointers among them; none that are incomplete.
+    /// All attributes, including parent pointers, without incomplete ones.
     ///
     /// # Errors
-    /// Damage, and what the device reports.
+    /// Damage; I/O errors.
     pub fn list(&mut self) -> Result<Vec<AttrInfo>> {
         match self.storage() {
             AttrStorage::None => Ok(Vec::new()),
@@ -265,15 +275,15 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Sets an attribute, be it there or not.
+    /// Creates or replaces an attribute.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] and `EFBIG`, where the fork cannot have as many extents, before anything changed; damage.
+    /// [`Error::NoSpace`]; `EFBIG` where the fork's extent counter is full; both with nothing changed. Damage.
     pub fn set(&mut self, key: &AttrKey<'_>, value: &NewAttrValue<'_>) -> Result<()> {
         if self.storage() != AttrStorage::Blocks {
             return self.shortform_set(key, value);
         }
-        // Each piece may split the tree of extents.
+        // Each extent may split the tree of the extent map.
         let need = value.pieces() as u32; // at most as many as a value has blocks
         self.ensure_blocks(max_new_blocks(self.geometry()) + need.min(MAX_MAP_TREE_BLOCKS))?;
         self.ensure_extents(max_new_extents(self.geometry(), value))?;
@@ -291,7 +301,8 @@ impl<'a> Attributes<'a> {
         self.shrink()
     }
 
-    /// The first change of an operation that is not refused any more: the blocks of a value leave free space.
+    /// Takes the blocks of a remote value out of free space. The first change of an operation that can no longer be
+    /// refused.
     fn take_value(&mut self, value: &NewAttrValue<'_>) -> Result<()> {
         match value {
             NewAttrValue::Inline(_) => Ok(()),
@@ -299,10 +310,10 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Removes an attribute; whether there was one.
+    /// Removes an attribute. Returns whether it existed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where the removal takes blocks that could not be reserved; damage.
+    /// [`Error::NoSpace`] where the removal needs blocks that are not reserved; damage.
     pub fn remove(&mut self, key: &AttrKey<'_>) -> Result<bool> {
         match self.storage() {
             AttrStorage::None => return Ok(false),
@@ -330,7 +341,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Whether the volume's files keep parent pointers.
+    /// Whether the volume has parent pointers.
     fn keeps_parents(&self) -> bool {
         self.geometry().features.parent()
     }
@@ -345,10 +356,10 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Blocks that changes of the tree of extents take at most.
+/// The most blocks that changes of the extent map allocate.
 pub const MAX_MAP_TREE_BLOCKS: u32 = 10;
 
-/// Whether a value lies beside its name in a leaf, and not in blocks of its own, as Linux decides.
+/// Whether a value is stored in the leaf, not in remote blocks. Linux has the same limit.
 pub fn is_inline(key: &AttrKey<'_>, length: usize, geometry: &Geometry) -> bool {
     edit::is_local(key.name.len(), length, geometry)
 }

@@ -1,4 +1,5 @@
-//! Leaves, alone or under nodes: finding an attribute, inserting and removing one.
+//! Attributes in leaf and node format: a hash tree of leaves, with nodes above them if there are several. Lookup,
+//! insertion, removal.
 
 use base::FileBlock;
 use format::attr::edit::leaf as edit;
@@ -14,11 +15,11 @@ use super::blocks::AttrBlock;
 use super::{AttrInfo, AttrKey, Attributes, NewAttrValue, Result, is_inline};
 use crate::space::BlockRun;
 
-/// A block on the way from the root to a leaf.
+/// A block on the path from the root to a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttrPathBlock {
     pub block: AttrBlock,
-    /// In a node: which child is the next step.
+    /// In a node: the index of the child that the path follows.
     pub index: usize,
 }
 
@@ -28,33 +29,33 @@ impl AttrPathBlock {
     }
 }
 
-/// The way from the root to a leaf.
+/// The path from the root to a leaf.
 #[derive(Clone, Debug)]
 pub(super) struct AttrPath {
-    /// The root first; none where the leaf is alone.
+    /// Root first; empty for a single leaf.
     pub nodes: Vec<AttrPathBlock>,
     pub leaf: AttrPathBlock,
 }
 
-/// An attribute that was found.
+/// An attribute and its place in the tree.
 #[derive(Clone, Debug)]
 pub(super) struct FoundAttr {
     pub path: AttrPath,
-    /// Its entry in the leaf.
+    /// Index of its entry in the leaf.
     pub slot: usize,
     pub incomplete: bool,
-    /// Where its value is, if not beside its name, and its bytes.
+    /// First block and length of a remote value.
     pub remote: Option<(FileBlock, u32)>,
 }
 
 impl Attributes<'_> {
-    /// The leaf or node at the root.
+    /// Reads the root.
     pub(super) fn root(&mut self) -> Result<AttrBlock> {
         self.read(FileBlock(0))
     }
 
-    /// Goes down from a block at `level`, 0 being leaves (`None`: the root's, whatever it is), to the child that `pick`
-    /// chooses in each node.
+    /// Descends from a block at `level` (0: leaf; `None`: the root, at any level), following the child that `pick`
+    /// selects in each node.
     fn walk_down(
         &mut self,
         nodes: &mut Vec<AttrPathBlock>,
@@ -89,7 +90,7 @@ impl Attributes<'_> {
         }
     }
 
-    /// Goes down to the first leaf that may hold a hash; to the last one where all hashes are smaller.
+    /// Descends to the first leaf that may contain a hash; to the last leaf where all hashes are lower.
     pub(super) fn descend(&mut self, hash: u32) -> Result<AttrPath> {
         let mut nodes = Vec::with_capacity(usize::from(MAX_DEPTH));
         let pick = |entries: &[NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
@@ -97,8 +98,7 @@ impl Attributes<'_> {
         Ok(AttrPath { nodes, leaf })
     }
 
-    /// Goes on to the leaf on the right; `false` at the end. What the walk leaves behind is unlocked, if nothing of it
-    /// changed.
+    /// Moves the path to the next leaf; `false` at the last one. Unlocks unchanged blocks that it leaves.
     fn advance(&mut self, path: &mut AttrPath) -> Result<bool> {
         let mut depth = path.nodes.len();
         while let Some(up) = depth.checked_sub(1) {
@@ -121,7 +121,7 @@ impl Attributes<'_> {
         Ok(false)
     }
 
-    /// As many leaves as there can be: a tree that leads in tree_loop ends there.
+    /// The most leaves that the fork can have. The bound ends walks in a tree with a loop.
     fn max_leaves(&self) -> u64 {
         self.extents().as_slice().iter().map(|extent| extent.count).sum()
     }
@@ -131,7 +131,7 @@ impl Attributes<'_> {
         self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again"))
     }
 
-    /// Looks an attribute up; one that is incomplete only if `any`.
+    /// Looks up an attribute; with `any`, incomplete ones too.
     pub(super) fn node_find(&mut self, key: &AttrKey<'_>, any: bool) -> Result<Option<FoundAttr>> {
         let hash = key.hash(self.geometry());
         let mut path = self.descend(hash)?;
@@ -160,7 +160,7 @@ impl Attributes<'_> {
         Err(self.tree_loop())
     }
 
-    /// The value beside a name.
+    /// A value in the leaf.
     pub(super) fn value_at(&self, hit: &FoundAttr) -> Result<Vec<u8>> {
         self.view(hit.path.leaf.block, |bytes, geometry| {
             let leaf = AttrLeaf::of(bytes, geometry)?;
@@ -192,8 +192,8 @@ impl Attributes<'_> {
         Err(self.tree_loop())
     }
 
-    /// Gives an attribute whose value lies beside its name another, in the same place of the same leaf; `false`, with
-    /// nothing changed, where it does not fit there.
+    /// Replaces a value in the leaf, at the same index. Returns `false`, with nothing changed, where the new value does
+    /// not fit.
     pub(super) fn replace_inline_value(
         &mut self,
         hit: &FoundAttr,
@@ -229,11 +229,11 @@ impl Attributes<'_> {
         self.node_insert(&Attr { namespace: key.namespace, incomplete: false, name: key.name, value })
     }
 
-    /// Inserts an attribute that is not there.
+    /// Inserts an attribute that does not exist.
     pub(super) fn node_insert(&mut self, attr: &Attr<'_>) -> Result<()> {
         let hash = attr.hash(self.geometry());
         let new = edit::LeafAttr::new(attr, hash).map_err(|damage| self.damaged(damage))?;
-        // At worst: once between both sides, then off one of them.
+        // At worst, two splits: one at the slot, and one that moves off a side.
         for _ in 0..3 {
             let mut path = self.descend(hash)?;
             let block = path.leaf.block;
@@ -250,7 +250,7 @@ impl Attributes<'_> {
         Err(self.damaged(Damage::new("attribute leaf", "firstused", "room after two splits", "none")))
     }
 
-    /// Takes an attribute out, with the blocks of its value.
+    /// Removes an attribute, and the blocks of its value.
     pub(super) fn node_remove(&mut self, hit: FoundAttr) -> Result<()> {
         let last = hit.path.nodes.last().is_some()
             && self.view(hit.path.leaf.block, |bytes, geometry| {
@@ -267,7 +267,7 @@ impl Attributes<'_> {
         self.join_leaf(hit.path)
     }
 
-    /// Lets the nodes above a leaf know its highest hash.
+    /// Updates the nodes above a leaf with the leaf's highest hash.
     pub(super) fn fix_leaf_hash(&mut self, path: &AttrPath) -> Result<()> {
         match self.view(path.leaf.block, edit::last_hash)? {
             Some(hash) => self.fix_hashes(&path.nodes, hash),
@@ -275,8 +275,8 @@ impl Attributes<'_> {
         }
     }
 
-    /// Sets the hash of the child that each step goes on to, from the last step upwards as far as it is the node's
-    /// highest.
+    /// Sets the hash of the child that the path follows, from the last node upwards, until the child is not the last
+    /// one of its node.
     pub(super) fn fix_hashes(&mut self, nodes: &[AttrPathBlock], hash: u32) -> Result<()> {
         for step in nodes.iter().rev() {
             let changed = self.edit(step.block, |open, _| node::set_hash(open, step.index, hash))?;
@@ -288,13 +288,13 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Makes a block that was allocated for an empty fork its first, a leaf.
+    /// Formats a block that was allocated for an empty fork as its first leaf.
     pub(super) fn init_first_leaf(&mut self, run: BlockRun) -> Result<()> {
         let leaf = self.map_new_block(FileBlock(0), run)?;
         self.edit(leaf, |open, geometry| edit::init(open, geometry, leaf.at))
     }
 
-    /// After a removal: puts attributes that fit the inode back there, and ends the fork where none is left.
+    /// Converts a single leaf to shortform if the attributes fit; removes the fork if there are none.
     pub(super) fn shrink(&mut self) -> Result<()> {
         let alone =
             matches!(self.extents().as_slice(), [one] if one.offset == FileBlock(0) && one.count == 1);

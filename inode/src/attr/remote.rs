@@ -1,15 +1,14 @@
-//! Values in blocks of their own.
+//! Remote values: values in blocks of their own.
 //!
-//! # How a value becomes one
-//! 1. [`claim`] keeps free blocks, in memory alone, that are not busy: whatever they held is gone for good, also after
-//!    a power cut.
-//! 2. [`write()`] writes them past the log. Nothing refers to them yet.
-//! 3. One transaction takes them out of free space, maps them and inserts the attribute. The log makes what was written
-//!    past it stable before the commit.
+//! # Setting a remote value
+//! 1. [`claim`] claims free blocks, in memory only, that are not busy: their old contents are gone for good, even after
+//!    a power failure.
+//! 2. [`write()`] writes the value to them, past the log. Nothing refers to them yet.
+//! 3. One transaction takes them out of free space, maps them and inserts the attribute. The log flushes what was
+//!    written past it before the commit becomes stable.
 //!
-//! Where the attribute is refused after all, the claim is dropped, and there is nothing to undo.
-//!
-//! A power cut before the commit leaves free blocks with something in them.
+//! If the attribute is refused, the claim is dropped; nothing has to be undone. A power failure before the commit
+//! leaves the blocks free.
 
 use std::sync::Arc;
 
@@ -32,28 +31,29 @@ use crate::fork::Fork;
 use crate::shared::Shared;
 use crate::space::BlockRun;
 
-/// Pieces in which a value usually lies at most: each changes the trees of free space, and takes space in the log.
+/// The usual maximum of extents of a value. Each extent changes the free space btrees, and takes log space.
 pub const USUAL_EXTENTS: usize = 4;
 
 const SCATTERED: Error =
     Error::NoSpace { what: "the value of an attribute: free space is in too small pieces" };
 
-/// Claims blocks for a value of so many bytes, in so many pieces at most, near to the inode; in the order of the value.
-/// The caller has reserved as many blocks, and holds no locks.
+/// Claims blocks for a value of `length` bytes near the inode, in at most `max_extents` extents; returns them in the
+/// order of the value. The caller has reserved the blocks, and holds no locks.
 ///
 /// # Errors
-/// No space; damage; a volume that was shut down.
+/// [`Error::NoSpace`]; damage; a shut down volume.
 pub fn claim(
     shared: &Shared,
     groups: &Arc<Groups>,
     ino: Ino,
-    (length, most_pieces): (u32, usize),
+    length: u32,
+    max_extents: usize,
 ) -> Result<Vec<Claim>> {
     let mut claims = Vec::new();
     let mut left = block_count(length, &shared.geometry);
     let mut near = AllocTarget::Ag(ag_of(ino, &shared.geometry).unwrap_or_default());
     while left > 0 {
-        if claims.len() >= most_pieces {
+        if claims.len() >= max_extents {
             return Err(SCATTERED);
         }
         let claim =
@@ -65,12 +65,12 @@ pub fn claim(
     Ok(claims)
 }
 
-/// The blocks of claims.
+/// The claimed blocks.
 pub fn runs(claims: &[Claim]) -> Vec<BlockRun> {
     claims.iter().map(|claim| BlockRun { start: claim.start(), count: claim.count() }).collect()
 }
 
-/// Writes a value into its blocks, each with a header.
+/// Writes a value to its blocks, each with a header.
 ///
 /// # Errors
 /// [`Error::Device`].
@@ -101,7 +101,7 @@ pub fn write(shared: &Shared, tx: &mut Transaction, ino: Ino, runs: &[BlockRun],
 }
 
 impl Attributes<'_> {
-    /// The value that begins at a block of the fork.
+    /// Reads the value that begins at a block of the fork.
     pub(super) fn read_remote(&mut self, first: FileBlock, length: u32) -> Result<Vec<u8>> {
         let geometry = self.geometry();
         if length > MAX_VALUE {
@@ -114,7 +114,7 @@ impl Attributes<'_> {
             let extent = DiskExtent { daddr: at.daddr, bytes: geometry.block_size };
             let offset = value.len() as u32; // at most 64 KiB
             let guard = self.shared.buffers.lock_read(&extent.into(), Rank::Fork, |_| Ok(()))?;
-            // Never changed in memory: its checksum holds.
+            // The block never changes in memory, so its checksum is valid.
             let part = verify(guard.bytes(), geometry, at, offset, length)
                 .map_err(|damage| Error::damaged(at.place(), damage))?;
             value.extend_from_slice(part);
@@ -122,7 +122,7 @@ impl Attributes<'_> {
         Ok(value)
     }
 
-    /// Maps the blocks of a new value; gives the first.
+    /// Maps the blocks of a new value; returns the first file block.
     pub(super) fn map_remote(&mut self, runs: &[BlockRun]) -> Result<FileBlock> {
         let count = runs.iter().map(|run| u64::from(run.count)).sum();
         let first = self.extents().first_hole(FileBlock(0), count);
@@ -135,13 +135,13 @@ impl Attributes<'_> {
             fork.map(self.tx, self.space, extent)?;
             at = FileBlock(at.get() + count);
         }
-        // The value's own blocks were not counted as room.
+        // The blocks of the value are reserved separately.
         let mapped = at.get() - first.get();
         self.count_taken(before + mapped);
         Ok(first)
     }
 
-    /// Unmaps and frees the blocks of a value. Of one that is incomplete, some may not be there.
+    /// Unmaps and frees the blocks of a value. An incomplete value may have holes.
     pub(super) fn free_remote(&mut self, first: FileBlock, length: u32) -> Result<()> {
         let count = u64::from(block_count(length, self.geometry()));
         self.unmap(first, FileBlock(first.get() + count))

@@ -1,4 +1,4 @@
-//! Attributes within the inode.
+//! Attributes in shortform, in the inode; the conversion to a leaf.
 
 use format::attr::edit::shortform;
 use format::attr::{Attr, AttrValue};
@@ -9,7 +9,7 @@ use super::forkoff::forkoff_for;
 use super::{AttrInfo, AttrKey, AttrStorage, Attributes, NewAttrValue, Result};
 
 impl Attributes<'_> {
-    /// The bytes of the attributes in the inode; none where there are none.
+    /// The attributes in the inode; empty in other formats.
     fn shortform_bytes(&self) -> &[u8] {
         match (self.storage(), self.state.attr_local()) {
             (AttrStorage::Shortform, Some(bytes)) => bytes,
@@ -41,7 +41,7 @@ impl Attributes<'_> {
         Ok(self.shortform_attributes()?.iter().map(AttrInfo::of).collect())
     }
 
-    /// What is in the inode, without one attribute and with another.
+    /// The contents of the fork with one attribute removed and another one added.
     fn shortform_replaced(&self, key: &AttrKey<'_>, new: Option<Attr<'_>>) -> Result<Option<Vec<u8>>> {
         shortform::exchange(self.shortform_bytes(), self.geometry(), |attr| key.is(attr), new)
             .map_err(|damage| self.damaged(damage))
@@ -67,8 +67,8 @@ impl Attributes<'_> {
         self.leave_inode(&stay, key, value)
     }
 
-    /// Sets an attribute where the fork lies, whose border is moved for its first alone. `false` where others have to
-    /// move.
+    /// Sets an attribute without moving others. The start of the fork moves only for the first attribute. Returns
+    /// `false` where others have to move.
     fn set_in_place(&mut self, key: &AttrKey<'_>, new: &Attr<'_>) -> Result<bool> {
         if self.storage() == AttrStorage::None {
             let size = shortform::size([(new.name.len(), new.value.length())]);
@@ -86,19 +86,19 @@ impl Attributes<'_> {
         Ok(set)
     }
 
-    /// The attributes no longer fit the inode: they go to a leaf, or to several where leaves are small.
+    /// Converts to a leaf, or to several where blocks are small.
     fn leave_inode(
         &mut self,
         attributes: &[Attr<'_>],
         key: &AttrKey<'_>,
         value: &NewAttrValue<'_>,
     ) -> Result<()> {
-        // A directory's first block, too, if that has to leave the inode.
+        // Moving the start of the fork may force a shortform directory into its first block.
         let data = 1 << self.shared.geometry.dir_block_log;
         self.ensure_blocks(super::max_new_blocks(self.geometry()) + data)?;
         self.ensure_extents(super::max_new_extents(self.geometry(), value))?;
         self.take_value(value)?;
-        // The leaf's block, before the inode lets anything go.
+        // Allocate the leaf's block before the attributes leave the inode: this may fail.
         let run = self.take_first_block()?;
         self.begin_extents()?;
         self.init_first_leaf(run)?;
@@ -114,7 +114,7 @@ impl Attributes<'_> {
         }
         match self.shortform_replaced(key, None)? {
             Some(contents) if contents == shortform::EMPTY => self.end_fork()?,
-            // Less than before, so it fits.
+            // Fits, because it is smaller than before.
             Some(contents) => {
                 let _ = self.state.set_attr_local(&contents);
             }

@@ -1,8 +1,8 @@
-//! Leaves and nodes that are full: half of one goes into a new block on its right, and the parent learns of that. The
-//! root stays where it is: what it held moves into a new block below.
+//! Splitting full leaves and nodes: the upper half moves to a new block on the right, and the parent gets an entry for
+//! it. The root stays at its block: its contents move to a new block below it.
 //!
-//! An attribute takes up to three quarters of a leaf. So it may fit into neither half: then the leaf is split where it
-//! belongs, and it gets a leaf of its own between both.
+//! An attribute takes up to 3/4 of a leaf, so it may fit neither half. Then the leaf is split at the attribute's place,
+//! and the attribute gets a leaf of its own between the halves.
 
 use format::attr::edit::leaf as edit;
 use format::dabtree::edit as node;
@@ -13,10 +13,10 @@ use super::blocks::AttrBlock;
 use super::node::{AttrPath, AttrPathBlock};
 use super::{Attributes, Result};
 
-/// How a leaf's attributes are divided among two, with or without the new one.
+/// The distribution of a leaf's attributes over two leaves, with or without the new attribute.
 struct LeafSplit {
     items: Vec<edit::LeafAttr>,
-    /// The first of the right half.
+    /// Index of the first attribute of the right leaf.
     cut: usize,
     has_new: bool,
 }
@@ -26,7 +26,7 @@ fn size(items: &[edit::LeafAttr]) -> usize {
 }
 
 impl LeafSplit {
-    /// As even as can be; where the new one fits into neither half, without it.
+    /// The most even distribution; without the new attribute, where it fits neither leaf.
     fn of(mut items: Vec<edit::LeafAttr>, slot: usize, new: &edit::LeafAttr, room: usize) -> Self {
         items.insert(slot.min(items.len()), new.clone());
         let fits = |cut: &usize| {
@@ -46,8 +46,8 @@ impl LeafSplit {
 }
 
 impl Attributes<'_> {
-    /// Splits a full leaf, in which a new attribute belongs in front of `slot`. Whether the new one is there now; if
-    /// not, the search for its place begins anew.
+    /// Splits a full leaf in which a new attribute belongs before `slot`. Returns whether the new attribute was
+    /// inserted; if not, the caller searches its place again.
     pub(super) fn split_leaf(
         &mut self,
         path: &mut AttrPath,
@@ -72,7 +72,7 @@ impl Attributes<'_> {
         Ok(halves.has_new)
     }
 
-    /// Links a new block in on the right of another.
+    /// Inserts a new block into the sibling list, to the right of another.
     fn link_right(&mut self, left: AttrBlock, right: AttrBlock) -> Result<()> {
         let behind = self.view(left, |bytes, _| node::forw(bytes))?;
         if let Some(behind) = behind {
@@ -86,8 +86,8 @@ impl Attributes<'_> {
         self.edit(left, |open, _| node::set_forw(open, Some(right.at.file_block)))
     }
 
-    /// Behind the child that the last of `nodes` leads to, whose highest hash is `left_last` now, the parent gets
-    /// another.
+    /// Adds an entry for `child` to the last of `nodes`, after the child that the path follows, whose highest hash is
+    /// now `left_last`.
     fn add_child(
         &mut self,
         nodes: &mut Vec<AttrPathBlock>,
@@ -102,14 +102,14 @@ impl Attributes<'_> {
             return self.split_node(nodes, new);
         }
         self.edit(parent.block, |open, _| node::insert(open, parent.index + 1, new))?;
-        // Only a last child changes what the parents of the parent know.
+        // Only a change of the last child changes the hashes further up.
         match nodes.split_last() {
             Some((_, above)) if parent.index + 1 == shape.count => self.fix_hashes(above, last),
             _ => Ok(()),
         }
     }
 
-    /// Puts an entry behind the child that the last of `nodes` leads to; that node is full, and is split in halves.
+    /// Splits the last of `nodes`, which is full, and adds an entry after the child that the path follows.
     fn split_node(&mut self, nodes: &mut Vec<AttrPathBlock>, new: NodeEntry) -> Result<()> {
         if nodes.len() == 1 {
             self.push_node_root_down(nodes)?;
@@ -130,7 +130,7 @@ impl Attributes<'_> {
         self.add_child(nodes, last(kept), (last(moved), right))
     }
 
-    /// Moves the leaf at the root into a new block, and makes the root a node above it. Returns the leaf there.
+    /// Moves the leaf at the root to a new block, which it returns; the root becomes a node above it.
     fn push_leaf_root_down(
         &mut self,
         root: AttrBlock,
@@ -147,7 +147,7 @@ impl Attributes<'_> {
         Ok(AttrPathBlock { block: lower, index: 0 })
     }
 
-    /// Moves the node at the root into a new block, and makes the root a node above it.
+    /// Moves the node at the root to a new block; the root becomes a node above it.
     fn push_node_root_down(&mut self, nodes: &mut Vec<AttrPathBlock>) -> Result<()> {
         let Some(root) = nodes.first().copied() else { return Ok(()) };
         let level = self.view(root.block, |bytes, _| node::NodeShape::of(bytes))?.level;
@@ -166,7 +166,7 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Makes the block at the root a node with one child. Whatever else it held is gone with that.
+    /// Makes the root block a node with one child; its old contents are gone.
     fn make_node_root(
         &mut self,
         root: AttrBlock,

@@ -1,4 +1,4 @@
-//! Attributes on a fork of a small volume whose allocator fails on command.
+//! Attributes on a fork of a small volume whose allocator fails on request.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn key(name: &str) -> AttrKey<'_> {
     AttrKey::new(Namespace::User, name.as_bytes())
 }
 
-/// One change. Committed if it succeeded; otherwise dropped, as every caller does.
+/// Makes one change. Commits it if it succeeded, otherwise drops it, as every caller does.
 fn set(bench: &Bench, locked: &mut LockedInode, name: &str, value: &[u8]) -> Result<(), Error> {
     let mut tx = bench.begin();
     let mut space = bench.space();
@@ -40,9 +40,9 @@ fn found(bench: &Bench, locked: &mut LockedInode) -> Model {
     all
 }
 
-/// An attribute that did not fit the inode emptied the fork there before it allocated a block. Where that allocation
-/// failed, the call said "no space", and the inode was left without any attributes: its access control list, its
-/// security label, its parent pointers.
+/// An attribute that did not fit the inode emptied the fork before it allocated a block. If that allocation failed, the
+/// call reported "no space", and the inode was left without any attributes: without its access control list, its
+/// security label and its parent pointers.
 #[test]
 fn a_refused_attribute_leaves_the_others_in_the_inode() {
     let bench = Bench::new();

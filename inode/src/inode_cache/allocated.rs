@@ -1,16 +1,15 @@
-//! Which numbers are known to be of a chunk of inodes, by windows of 64 numbers. Chunks need not begin where a window
-//! does.
+//! Cache of inode numbers that are known to be in a chunk of inodes, in windows of 64 numbers. A chunk need not begin
+//! where a window does.
 
 use std::collections::HashMap;
 
 use base::Ino;
 use rustc_hash::FxBuildHasher;
 
-/// Windows that one part of the table knows at most: with 256 parts, four million inodes in a megabyte and a half.
+/// The most windows of one shard. With 256 shards: four million inodes in 1.5 MB.
 const MOST: usize = 256;
 
-/// See the module. A window's bits are of the numbers that were found in the inode trees; a number that is not here is
-/// merely not known.
+/// A bit for each inode number that was found in the inode btrees. Other numbers are unknown.
 #[derive(Debug, Default)]
 pub(super) struct AllocatedInodes(HashMap<u64, u64, FxBuildHasher>);
 
@@ -20,7 +19,7 @@ impl AllocatedInodes {
         self.0.get(&(ino.get() >> 6)).is_some_and(|window| window & bit(ino) != 0)
     }
 
-    /// Some numbers of this one's window are of a chunk.
+    /// Adds numbers of the window of `ino`.
     pub(super) fn add(&mut self, ino: Ino, window: u64) {
         if self.0.len() >= MOST && !self.0.contains_key(&(ino.get() >> 6)) {
             self.0.clear();
@@ -28,7 +27,7 @@ impl AllocatedInodes {
         *self.0.entry(ino.get() >> 6).or_default() |= window;
     }
 
-    /// No chunk has this inode any more.
+    /// Removes an inode whose chunk was removed.
     pub(super) fn forget(&mut self, ino: Ino) {
         if let Some(window) = self.0.get_mut(&(ino.get() >> 6)) {
             *window &= !bit(ino);
@@ -39,12 +38,12 @@ impl AllocatedInodes {
     }
 }
 
-/// The place of a number in its window.
+/// The bit of an inode number in its window.
 pub(super) fn bit(ino: Ino) -> u64 {
     1 << (ino.get() & 63)
 }
 
-/// What a chunk, which begins with `first` and has these inodes of 64, has of the window of a number.
+/// The window of `ino`, for a chunk that begins with `first` and has the inodes `present`.
 pub(super) fn window(ino: Ino, first: Ino, present: u64) -> u64 {
     let start = ino.get() & !63;
     match first.get().checked_sub(start) {

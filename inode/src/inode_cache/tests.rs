@@ -1,4 +1,4 @@
-//! One object per inode, whoever asks, and none for those that are free.
+//! There is one object for each inode in use, and none for free ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -82,7 +82,7 @@ fn a_child_takes_over_what_its_directory_says() {
     assert_eq!(make(0o020_600).read().device(), Some(3));
 }
 
-/// Contents that somebody keeps with an inode, as a test knows them.
+/// An attached object.
 #[derive(Default)]
 struct Contents {
     dirty: AtomicBool,
@@ -117,7 +117,7 @@ fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
     contents.dirty.store(false, Relaxed);
     assert_eq!((bench.table.shrink(), bench.table.len()), (1, 0));
     assert_eq!(Arc::strong_count(&contents), 1, "they went with the inode");
-    // A file that is removed forgets what it had to write.
+    // A removed file drops its data.
     let inode = bench.table.get(ino).unwrap();
     contents.dirty.store(true, Relaxed);
     inode.attach(contents.clone());
@@ -136,8 +136,8 @@ fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
     assert_eq!(Arc::strong_count(&contents), 1, "the slot is empty for the next life");
 }
 
-/// The inode trees of a damaged volume give the number of the directory in which the file is to be made, which is
-/// locked: its lock was waited for, for ever.
+/// The inode btrees of a damaged volume returned the number of the parent directory, which is locked; creating a file
+/// waited for its lock for ever.
 #[test]
 fn an_inode_in_use_is_not_waited_for() {
     let bench = Bench::new();

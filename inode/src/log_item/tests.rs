@@ -1,4 +1,4 @@
-//! A record, written to a log and replayed by recovery, must give the inode that a write home gives.
+//! An item written to a log and replayed by recovery gives the same inode as metadata writeback.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn head(regions: &[Vec<u8>]) -> InodeFormat {
     InodeFormat::parse(&regions[0]).unwrap()
 }
 
-/// What recovery makes of the volume as it lies on the device, with these items in its log.
+/// Replays these items onto a copy of the volume on the device.
 fn recovered(bench: &Bench, items: &[Vec<Vec<u8>>]) {
     let geometry = &bench.superblock.geometry;
     let start = geometry.log_start.and_then(|start| geometry.fs_block_offset(start)).unwrap();
@@ -44,7 +44,7 @@ fn recovered(bench: &Bench, items: &[Vec<Vec<u8>>]) {
     recover(&journal, &bench.superblock, &*bench.device, &ReplayRegistry::default(), &options).unwrap();
 }
 
-/// A slot without what differs between a replay and a write home: LSN and checksum.
+/// A slot without LSN and checksum, which differ between recovery and writeback.
 fn without_stamps(slot: &[u8]) -> Vec<u8> {
     let mut slot = slot.to_vec();
     slot[100..104].fill(0);
@@ -52,7 +52,7 @@ fn without_stamps(slot: &[u8]) -> Vec<u8> {
     slot
 }
 
-/// Makes a file by `make`, and compares recovery of its records with a write home.
+/// Creates a file with `make`, and compares recovery of its items with metadata writeback.
 fn compare(features: u32, mode: u16, make: impl Fn(&Bench, &mut LockedInode)) {
     // Generations come from a sequence for each CPU.
     base::percpu::override_current(Some(0));
@@ -60,7 +60,7 @@ fn compare(features: u32, mode: u16, make: impl Fn(&Bench, &mut LockedInode)) {
     for by_log in [true, false] {
         let bench = Bench::with_features(features);
         let ino = bench.groups.take_inode();
-        // The times of the clock stand still, and so do generations.
+        // The clock is fixed, and so is the sequence of generations.
         let (_inode, mut locked) = bench.create_as(ino, mode, 1);
         let first = record(&mut locked);
         make(&bench, &mut locked);
@@ -107,7 +107,7 @@ fn scatter(bench: &Bench, locked: &mut LockedInode, extents: u64) {
     tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();
 }
 
-/// A write home that has reached the disk, but of whose end nobody was told.
+/// Starts a metadata write that reaches the disk, but whose completion is not reported.
 fn begin_write(bench: &Bench, inode: &Arc<Inode>) {
     let mut batch = DelwriQueue::new(&*bench.device);
     assert!(inode.read_buffer().unwrap(), "nobody has its cluster");
@@ -134,7 +134,7 @@ fn a_fork_is_logged_until_it_is_home_and_then_no_more() {
         assert_eq!(logged(), fields::DATA_LOCAL, "the write is under way");
         inode.write_done(ok);
     }
-    // It was logged while the write was under way, so it is carried once more.
+    // The field was logged while the write was under way, so it is logged once more.
     begin_write(&bench, &inode);
     inode.write_done(true);
     assert_eq!(logged(), 0);

@@ -1,39 +1,39 @@
-//! Features, forms of forks and times, as an inode tells them apart.
+//! Inode features, fork formats and times.
 
 use format::Geometry;
 
-/// What a volume's features mean for its inodes.
+/// Features of a volume that concern its inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Times take the wide form when their inode changes.
+    /// Inodes get 64-bit timestamps when they change.
     pub bigtime: bool,
-    /// Extent counters may take the wide form.
+    /// Inodes may get 64-bit extent counters.
     pub nrext64: bool,
 }
 
 impl Features {
-    /// Of a volume.
+    /// The features of a volume.
     pub fn of(geometry: &Geometry) -> Self {
         Self { bigtime: geometry.features.bigtime(), nrext64: geometry.features.nrext64() }
     }
 }
 
-/// How a fork is stored: the numbers of `format` and `aformat`.
+/// The format of a fork: the values of `di_format` and `di_aformat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ForkFormat {
-    /// A device number.
+    /// Device number.
     Device = 0,
     /// Contents in the inode.
     Local = 1,
-    /// Extents in the inode.
+    /// List of extents in the inode.
     Extents = 2,
-    /// The root of a tree of extents.
+    /// Extent btree with its root in the inode.
     Btree = 3,
 }
 
 impl ForkFormat {
-    /// From the number on disk.
+    /// The format with a number from the disk.
     pub fn from_raw(raw: u8) -> Option<Self> {
         Some(match raw {
             0 => Self::Device,
@@ -45,15 +45,15 @@ impl ForkFormat {
     }
 }
 
-/// Which of an inode's times.
+/// One of the times of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeTime {
-    /// Last access.
+    /// Access time (atime).
     Access,
-    /// Last change of contents.
+    /// Modification time (mtime).
     Modify,
-    /// Last change of anything.
+    /// Change time (ctime).
     Change,
-    /// Creation.
+    /// Creation time (crtime).
     Create,
 }

@@ -100,7 +100,7 @@ impl Volume {
         let others = Arc::new(Others { groups: groups.clone(), take: AtomicBool::new(false) });
         let target = Arc::new(NoJournal::new(Some(others.clone())));
         let (clock, random) = (Arc::new(SystemClock), Random::seeded(3));
-        let shared = Shared::new(geometry, (target.clone(), cache), groups.clone(), clock, random);
+        let shared = Shared::new(geometry, target.clone(), cache, groups.clone(), clock, random);
         Self { device, target, groups, others, table: InodeCache::new(Arc::new(shared), 1 << 16) }
     }
 

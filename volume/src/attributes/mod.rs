@@ -223,7 +223,7 @@ impl Volume {
         let Some(length) = value else { return self.begin_giving(self.reservations.attribute, need) };
         let blocks = self.groups.reserve_blocks(need + remote::block_count(length, &self.geometry))?;
         let most = self.reservations.most_pieces;
-        let claims = values::claim(self.table.shared(), &self.groups, ino, (length, most))?;
+        let claims = values::claim(self.table.shared(), &self.groups, ino, length, most)?;
         self.begin_with(self.reservations.attribute_in_pieces(claims.len()), blocks, claims)
     }
 

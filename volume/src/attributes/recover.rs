@@ -28,7 +28,7 @@ fn key<'c>(change: &'c AttrChange, name: &'c [u8], value: &[u8]) -> std::result:
         dir::verify_name(NAME, name)?;
         let record = ParentRecord::view_value(value)
             .ok_or_else(|| Damage::new(NAME, "value_len", "that of a parent pointer", value.len()))?;
-        return Ok(AttrKey::parent(name, (Ino(record.ino.get()), record.generation.get())));
+        return Ok(AttrKey::parent(name, Ino(record.ino.get()), record.generation.get()));
     }
     let bits = change.namespace as u8 & flags::NAMESPACES; // all known bits are low
     match Namespace::from_flags(bits) {

@@ -33,7 +33,7 @@ impl Change<'_> {
         if !self.volume.geometry.features.parent() {
             return Ok(());
         }
-        let key = AttrKey::parent(name, (dir.ino, dir.generation));
+        let key = AttrKey::parent(name, dir.ino, dir.generation);
         self.attributes(child, |attributes| attributes.set(&key, &NewAttrValue::Inline(key.record())))
     }
 
@@ -42,7 +42,7 @@ impl Change<'_> {
         if !self.volume.geometry.features.parent() {
             return Ok(());
         }
-        let key = AttrKey::parent(name, (dir.ino, dir.generation));
+        let key = AttrKey::parent(name, dir.ino, dir.generation);
         if self.attributes(child, |attributes| attributes.remove(&key))? {
             return Ok(());
         }
